@@ -83,7 +83,7 @@ def _alone() -> dict[str, float]:
     django.setup()
     from hashlib import sha256
 
-    from fleet.domain.machines.keys import machine_key
+    from fleet.domain.machines.enrolment import machine_key
     from fleet.domain.secrets import hash_of, new_secret
     from fleet.gateway.http import Request
     from fleet.gateway.signed_calls import SignedCalls

@@ -193,7 +193,7 @@ def _calls(now: datetime) -> dict[str, Callable[[], int]]:
 
     from fleet.gateway.probes import Probes
     from fleet.projections.desk import gauges
-    from fleet.projections.desk.strip import strip
+    from fleet.projections.desk.status_bar import strip
 
     probes: Any = Probes.__new__(Probes)
     probes.migrated = True

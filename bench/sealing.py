@@ -24,8 +24,8 @@ FROM generate_series(1, %s) AS number
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "fleet.settings")
     django.setup()
-    from fleet.operations.timeline import seal  # noqa: PLC0415
-    from fleet.projections.timeline import verify  # noqa: PLC0415
+    from fleet.audit import seals as seal  # noqa: PLC0415
+    from fleet.audit import seals as verify  # noqa: PLC0415
 
     call_command("migrate", verbosity=0)
     with connection.cursor() as cursor:

@@ -1,11 +1,16 @@
 """The one app. Loading it loads what every process needs: the Celery app, so that it knows the broker, the system
-checks, and the limits of connections to the database.
+checks, the limits of connections to the database, and what the annexes register with the core.
 """
+
+from importlib import import_module
 
 from django.apps import AppConfig
 
 from fleet import checks, database
 from fleet.celery import app as celery_app
+
+# Parts that import the core and that the core never imports: each registers what the core shows of it.
+ANNEXES = ("notifications", "audit")
 
 
 class FleetConfig(AppConfig):
@@ -14,3 +19,12 @@ class FleetConfig(AppConfig):
     celery = celery_app
     checks = checks
     database = database
+
+    def import_models(self) -> None:
+        super().import_models()
+        for annex in ANNEXES:
+            import_module(f"fleet.{annex}.models")
+
+    def ready(self) -> None:
+        for annex in ANNEXES:
+            import_module(f"fleet.{annex}.registration")

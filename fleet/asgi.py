@@ -23,13 +23,13 @@ from fleet import database
 from fleet.api.views.inventory import MAX_INVENTORY_BYTES
 from fleet.dashboard.failures import page_of
 from fleet.dashboard.inventory import MAX_FORM_BYTES
-from fleet.domain.connections import TELLING
-from fleet.gateway import celery_counts
+from fleet.domain.db_timeouts import TELLING
+from fleet.gateway import metrics
 from fleet.gateway.app import Gateway
 from fleet.gateway.django_pages import Pages
 from fleet.gateway.limits import GatewayLimits
 from fleet.gateway.open_calls import OpenCalls
-from fleet.notify.teller import tell_if_quiet
+from fleet.notifications.tasks import tell_if_quiet
 from fleet.operations import clock
 from fleet.operations.people.sessions import last_seen
 from fleet.projections.desk import gauges
@@ -51,7 +51,7 @@ application = Gateway(
     ),
     open_calls=open_calls,
     limits=limits,
-    measure=lambda: [*gauges.measure(now=clock.now()), *celery_counts.measure()],
+    measure=lambda: [*gauges.measure(now=clock.now()), *metrics.measure()],
     write_last_seen=last_seen.write_if_due,
     tell=tell_if_quiet,
     opens=lambda own: database.opens_at_most(own + limits.django_threads + BESIDE, kind="web"),

@@ -12,8 +12,8 @@ from celery.signals import beat_init, celeryd_init, setup_logging, worker_init, 
 from django.conf import settings
 
 from fleet import database
-from fleet.domain import patience
-from fleet.domain.connections import TELLING
+from fleet.domain import db_timeouts
+from fleet.domain.db_timeouts import TELLING
 from fleet.logs import line_of
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "fleet.settings")
@@ -45,11 +45,9 @@ def _lines_are_json() -> bool:
 
 app = App("fleet")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks(["fleet.relay", "fleet.notify"])
-# Beside the tasks: what counts them, what says whose decision they are about, and by what clock beat sends them.
+app.autodiscover_tasks(["fleet.relay", "fleet.notifications"])
+# Counters of tasks, the trace of the decision that a task belongs to, and the clock of beat.
 app.autodiscover_tasks(["fleet.relay"], related_name="counts")
-app.autodiscover_tasks(["fleet.relay"], related_name="trace")
-app.autodiscover_tasks(["fleet.relay"], related_name="clock")
 
 
 @worker_init.connect(dispatch_uid="fleet.celery")
@@ -57,14 +55,14 @@ def _act_as_relay(sender: Any = None, **_: Any) -> None:
     """Before its threads or processes are there: all of them are as patient as the relay is, and say how many they
     are: one for each task, for the worker itself, and what tells people beside them.
     """
-    patience.all_act_as("relay")
+    db_timeouts.all_act_as("relay")
     database.opens_at_most(int(sender.concurrency) + 1 + TELLING, kind="worker")
 
 
 @beat_init.connect(dispatch_uid="fleet.celery")
 def _act_as_beat(**_: Any) -> None:
     """It asks the database what time it is, on one connection, and must not wait long for that."""
-    patience.all_act_as("relay")
+    db_timeouts.all_act_as("relay")
     database.opens_at_most(1, kind="beat")
 
 

@@ -1,5 +1,5 @@
-"""Each new connection to the database is as patient as its thread's role: see `fleet.domain.patience`. And it says how
-many there may be of its process: see `fleet.domain.connections`. And it reads moments faster than Django's own.
+"""Database connections: timeouts by the role of the thread and a limit for each process, as `fleet.domain.db_timeouts`
+states them; and a faster reader of timestamps than Django's own.
 """
 
 import os
@@ -11,8 +11,7 @@ from django.db import connections
 from django.db.backends.postgresql.psycopg_any import BaseTzLoader
 from django.db.backends.signals import connection_created
 
-from fleet.domain.connections import PREFIX, name_of
-from fleet.domain.patience import ROLES, role
+from fleet.domain.db_timeouts import PREFIX, ROLES, name_of, role
 
 # What an index leads to lies in memory, or on a disk without a moving head. By Postgres' default of 4 it reads whole
 # tables for the machines of fifty sets.

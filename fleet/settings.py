@@ -369,8 +369,8 @@ CELERY_BEAT_SCHEDULE = {
         # While no worker is there, hints must not pile up.
         "options": {"expires": max(4 * BEAT_SECONDS, 8)},
     },
-    "watch": {"task": "fleet.notify.tasks.watch", "schedule": 60.0, "options": {"expires": 60}},
-    "tell": {"task": "fleet.notify.tasks.tell", "schedule": 2.0, "options": {"expires": 8}},
+    "watch": {"task": "fleet.notifications.tasks.watch", "schedule": 60.0, "options": {"expires": 60}},
+    "tell": {"task": "fleet.notifications.tasks.tell", "schedule": 2.0, "options": {"expires": 8}},
     "seal": {"task": "fleet.relay.tasks.seal", "schedule": 60.0, "options": {"expires": 60}},
     "renew": {"task": "fleet.relay.tasks.renew", "schedule": 30.0, "options": {"expires": 30}},
     "partition": {"task": "fleet.relay.tasks.partition", "schedule": 60.0, "options": {"expires": 60}},

@@ -16,7 +16,7 @@ from fleet.dashboard import failures
 urlpatterns = [
     path("api/", include("fleet.api.urls")),
     path("calendar/<str:token>.ics", feed, name="calendar"),
-    path("hooks/", include("fleet.notify.hooks.urls")),
+    path("hooks/", include("fleet.notifications.hooks")),
     # One door: the admin's own form would let people guess passwords without end.
     path("admin/login/", RedirectView.as_view(pattern_name="login", query_string=True)),
     # One page for one's password, which counts guesses and leaves a line: the admin's does neither.

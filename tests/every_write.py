@@ -1,6 +1,6 @@
 """Every call of the API that writes, with what it wants to be told: made one after the other, all of them do something.
 
-Whoever walks sets `fleet.api.views.channels.TEST_SECONDS` to 0: nobody answers the test of a channel here.
+Whoever walks sets `fleet.notifications.api.TEST_SECONDS` to 0: nobody answers the test of a channel here.
 """
 
 import json
@@ -13,7 +13,8 @@ from django.contrib.auth.models import User
 from django.test import override_settings
 from drydock_agent import wire
 
-from fleet.models import Admission, Approval, Channel, Drill, Route, Rule, SignOn, SignOnGrant
+from fleet.models import Admission, Approval, Drill, Rule, SignOn, SignOnGrant
+from fleet.notifications.models import Channel, Route
 from fleet.operations.machines import enrolment
 from tests import factories
 from tests.factories import EVENT, Fleet

@@ -29,7 +29,7 @@ from fleet.operations import reconcile
 from fleet.operations.approvals import approve as deciding
 from fleet.operations.approvals.approve import Plan
 from fleet.operations.intake import keep, presence
-from fleet.operations.machines import enrolment, join_tokens
+from fleet.operations.machines import enrolment, entrance
 from fleet.operations.orders import advance, receipts
 from fleet.operations.reports import record as reporting
 from fleet.operations.timeline.entries import entry, write
@@ -121,7 +121,7 @@ class Fleet:
     def __init__(self, now: datetime = NOW) -> None:
         self.now = now
         self.agents: dict[str, Agent] = {}
-        _, self.join_token = join_tokens.create_join_token(comment="tests", expires_in=timedelta(days=30), now=now)
+        _, self.join_token = entrance.create_join_token(comment="tests", expires_in=timedelta(days=30), now=now)
 
     def enrol(
         self,

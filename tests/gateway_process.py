@@ -15,7 +15,7 @@ from uuid import uuid4
 import requests
 
 from fleet.embedded import Urls
-from fleet.operations.machines.join_tokens import create_join_token
+from fleet.operations.machines.entrance import create_join_token
 from tests.processes import PYTHON, ROOT, Process, answers, free_port, running, wait_for
 
 APPLICATION = "fleet.asgi:application"

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from django.db import connection, models
 
-from fleet.domain import patience
+from fleet.domain import db_timeouts
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def held(*rows: models.Model) -> Iterator[None]:
 def as_patient_as(role: str) -> Iterator[None]:
     """This thread's connection waits as long as the role does."""
     connection.close()
-    with patience.acting_as(role):
+    with db_timeouts.acting_as(role):
         connection.ensure_connection()
         yield
     connection.close()

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fleet.domain.reason import Reason
+from fleet.domain.reasons import Reason
 from fleet.domain.shapes import like, names_of, of_values
 from fleet.domain.states import EndedAs, EventStatus
 from fleet.models import AvailabilitySet, ScheduledEvent

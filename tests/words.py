@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from fleet.domain.reason import Reason, from_json, read_reason
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Reason, Refused, from_json, read_reason
 from fleet.models import Entry
 from fleet.projections.timeline.entries import rows_of
-from fleet.wording.reader import API
 from fleet.wording.say import say, text_of
+from fleet.wording.times import API
 
 
 @contextmanager

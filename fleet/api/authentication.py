@@ -14,12 +14,12 @@ from rest_framework.request import Request
 from fleet.api.problems import Problem
 from fleet.domain import actor
 from fleet.domain.actor import REQUEST_ID, Actor
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.operations import clock
 from fleet.operations.people import step_up, tokens
 from fleet.projections.people import is_service, rights
-from fleet.wording.reader import API
 from fleet.wording.say import say
+from fleet.wording.times import API
 
 if TYPE_CHECKING:
     from rest_framework.views import APIView

@@ -31,7 +31,7 @@ from fleet.api.problems import Problem, wrong
 from fleet.api.shapes.derive import Shape
 from fleet.domain.actor import Actor
 from fleet.operations import clock
-from fleet.projections import sight
+from fleet.projections import visibility
 from fleet.projections.pages import BadCursorError, Page
 from fleet.projections.people import rights
 from fleet.wording.problems import PROBLEMS
@@ -160,8 +160,8 @@ class Call(APIView):
         if holding := sorted(name for name, values in request.query_params.lists() if "\x00" in name + "".join(values)):
             raise Problem("validation", errors=[{"field": holding[0], "message": "It may not hold a NUL."}])
         if request.user.is_authenticated:
-            sight.read_as(rights(request.user), name=request.user.get_username(), number=request.user.pk)
-        if request.method not in ("GET", "HEAD") and (hidden := sight.out_of_sight(kwargs)):
+            visibility.read_as(rights(request.user), name=request.user.get_username(), number=request.user.pk)
+        if request.method not in ("GET", "HEAD") and (hidden := visibility.out_of_sight(kwargs)):
             unknown_one = f"unknown-{hidden.removesuffix('_id')}"
             raise Problem(unknown_one if unknown_one in PROBLEMS else "not-found")
         if request.method not in ("GET", "HEAD"):

@@ -22,9 +22,9 @@ from fleet.api.problems import CONTENT_TYPE
 from fleet.api.repeats import IDEMPOTENCY_KEY, answered, once, refuse_key
 from fleet.api.shapes.derive import Shape, page_of
 from fleet.api.shapes.problems import answer_of, by_status, told
-from fleet.operations.people.idempotency import Answer
-from fleet.projections.filter_kinds import MOST_VALUES, IdsFilter, TextsFilter, TimeFilter
+from fleet.operations.idempotency import Answer
 from fleet.projections.pages import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
+from fleet.projections.places import MOST_VALUES, IdsFilter, TextsFilter, TimeFilter
 from fleet.wording.problems import PROBLEMS
 
 if TYPE_CHECKING:

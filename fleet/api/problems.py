@@ -18,13 +18,12 @@ from django.http import Http404, HttpRequest, HttpResponse
 from rest_framework import exceptions
 from rest_framework.response import Response
 
-from fleet.domain.patience import sqlstate
-from fleet.domain.reason import as_json
-from fleet.domain.refusal import Refused
-from fleet.operations.people.idempotency import KeyReused
+from fleet.domain.db_timeouts import sqlstate
+from fleet.domain.reasons import Refused, as_json
+from fleet.operations.idempotency import KeyReused
 from fleet.wording import say as wording
 from fleet.wording.problems import PROBLEMS, database_waits
-from fleet.wording.reader import API
+from fleet.wording.times import API
 
 logger = logging.getLogger(__name__)
 

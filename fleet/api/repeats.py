@@ -12,8 +12,8 @@ from rest_framework.response import Response
 from fleet.api.authentication import person_of
 from fleet.api.preconditions import IF_MATCH
 from fleet.api.problems import CONTENT_TYPE, refusal, wrong
-from fleet.domain.refusal import Refused
-from fleet.operations.people.idempotency import Answer, answer_once, complete, fingerprint
+from fleet.domain.reasons import Refused
+from fleet.operations.idempotency import Answer, answer_once, complete, fingerprint
 
 PRINTABLE = r"[\x21-\x7e]([\x20-\x7e]{0,198}[\x21-\x7e])?"
 IDEMPOTENCY_KEY = OpenApiParameter(

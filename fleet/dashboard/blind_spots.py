@@ -6,7 +6,7 @@ from django.http import HttpResponse
 
 from fleet.dashboard.pages import Asked, listed, page, shown
 from fleet.domain.blind_spots.find import ORDER
-from fleet.domain.reason import Reason
+from fleet.domain.reasons import Reason
 from fleet.projections import blind_spots
 
 

@@ -17,15 +17,13 @@ from fleet.dashboard.forms import CommentForm, line, shown_in
 from fleet.dashboard.pages import Asked, acts, page, reader, refused, shown
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import TAKE_REASONS
-from fleet.domain.patience import sqlstate
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused
+from fleet.domain.db_timeouts import sqlstate
+from fleet.domain.reasons import Reason, Refused
 from fleet.domain.states import ApprovalState
-from fleet.operations import clock
-from fleet.operations.approvals import approve, claims, together
-from fleet.operations.approvals import withdraw as taking_back
+from fleet.operations import clock, waves
+from fleet.operations.approvals import approve, claims
+from fleet.operations.approvals import conditions as taking_back
 from fleet.operations.approvals.approve import Judged, Plan
-from fleet.operations.waves import begin
 from fleet.projections.desk import selection
 from fleet.projections.desk.selection import Choice
 from fleet.projections.filters import EventFilter
@@ -33,7 +31,7 @@ from fleet.wording import approvals as words
 from fleet.wording import events as event_words
 from fleet.wording.card import together as together_words
 from fleet.wording.problems import database_waits
-from fleet.wording.reader import page_reader
+from fleet.wording.times import page_reader
 
 WAYS = ("approve", "claim", "leave", "wave")
 # What an address of the list of events may hold beside its filters.
@@ -237,7 +235,7 @@ def _each(
     def held(event_id: str, error: OperationalError) -> Result:
         return _refused(choices[event_id], database_waits(sqlstate(error)))
 
-    return together.each(list(choices), one, held, clock=timezone.now, ahead=ahead)
+    return approve.each(list(choices), one, held, clock=timezone.now, ahead=ahead)
 
 
 def _refused(choice: Choice, said: str) -> Result:
@@ -319,7 +317,7 @@ def _wave(
     for group in selection.by_fault_domain(found).values():
         ids = [choice.event_id for choice in group]
         try:
-            wave = begin.begin(
+            wave = waves.begin(
                 actor=actor,
                 events=ids,
                 overrides=reasons,

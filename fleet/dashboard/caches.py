@@ -9,9 +9,10 @@ from django.http.response import HttpResponseBase
 from fleet.dashboard import timelines
 from fleet.dashboard.lanes.cache import draw_maintenance
 from fleet.dashboard.pages import HISTORY_SIZE, Asked, history, known, listed, page, shown
+from fleet.projections import spans
 from fleet.projections.caches import maintenances, overview
-from fleet.projections.caches.filters import CacheFilter
-from fleet.projections.timeline import entries, spans
+from fleet.projections.caches.coverage import CacheFilter
+from fleet.projections.timeline import entries
 from fleet.wording.caches import NO_APPROVAL, TIERS
 
 

@@ -8,7 +8,7 @@ from fleet.dashboard import first_steps
 from fleet.dashboard.pages import Asked, page, shown
 from fleet.projections import sets
 from fleet.projections.caches import maintenances
-from fleet.projections.desk import fleet, queue, selection
+from fleet.projections.desk import queue, selection, status_bar
 from fleet.projections.timeline import entries
 
 # So many sets stand below so many events, whatever is to be done with them.
@@ -36,7 +36,7 @@ def decision_queue(request: Asked) -> HttpResponse:
             "desk/queue.html": lambda: {
                 "queue": waiting(),
                 "pulse": waiting().pulse,
-                "overview": fleet.overview(now=now),
+                "overview": status_bar.overview(now=now),
                 "most": selection.MOST,
             },
             "desk/cards.html": lambda: {"cards": sets.cards(now=now, first=waiting().set_ids, limit=_sets(waiting()))},

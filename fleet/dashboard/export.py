@@ -6,12 +6,12 @@ from typing import Any
 from uuid import UUID
 
 from fleet.domain.approvals.guards import Guard
-from fleet.domain.reason import Reason
-from fleet.projections.sight import without_names
+from fleet.domain.reasons import Reason
 from fleet.projections.timeline.entries import TimelineRow
+from fleet.projections.visibility import without_names
 from fleet.wording import times
-from fleet.wording.reader import API
 from fleet.wording.say import recorded, say
+from fleet.wording.times import API
 
 
 def exported(value: Any) -> Any:

@@ -14,8 +14,8 @@ from fleet.dashboard.again import stale
 from fleet.dashboard.pages import Asked, failure, page, reader
 from fleet.dashboard.saved_form import save_form
 from fleet.domain.actor import REQUEST_ID
+from fleet.domain.db_timeouts import sqlstate
 from fleet.domain.orders.by_hand import linux_command, look_command, windows_command
-from fleet.domain.patience import sqlstate
 from fleet.wording.problems import DATABASE_AWAY, FAILURES, ONLY_SHOWS, database_waits
 
 # Commands for a machine of any set: which events are open is in the database.

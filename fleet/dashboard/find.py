@@ -12,8 +12,8 @@ from fleet.dashboard.pages import Asked, acts, done, filters_of, page, shown
 from fleet.dashboard.places import ADMIN, PLACES, Tab
 from fleet.domain.desk import LISTS
 from fleet.domain.people import Rights
-from fleet.operations.people import saved_views as kept
-from fleet.projections.desk import find, saved_views
+from fleet.operations import saved_views as kept
+from fleet.projections.desk import find
 
 # A person's own pages stand in no place.
 OWN = (Tab("Your settings and tokens", "you"), Tab("Your views", "views"), Tab("Change your password", "you-password"))
@@ -37,7 +37,7 @@ def find_page(request: Asked) -> HttpResponse:
         return {
             "found": find.find(text, rights=request.rights),
             "pages": pages_named(text, request.rights),
-            "views": saved_views.saved_views(user_id=request.user.pk, named=text),
+            "views": find.saved_views(user_id=request.user.pk, named=text),
         }
 
     return page(request, "desk/find.html", {"desk/found.html": found}, text=text)
@@ -57,7 +57,7 @@ class ViewForm(Sent):
 def views_answer(request: Asked, /, **context: Any) -> HttpResponse:
     """All views that somebody can open; also the answer to a form about one that was refused."""
     context.pop("view_id", None)
-    return page(request, "desk/views.html", views=saved_views.saved_views(user_id=request.user.pk), **context)
+    return page(request, "desk/views.html", views=find.saved_views(user_id=request.user.pk), **context)
 
 
 view_list = shown(views_answer)

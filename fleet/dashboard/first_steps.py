@@ -13,13 +13,12 @@ from fleet.dashboard.agent_package import requirement
 from fleet.dashboard.forms import Sent, line
 from fleet.dashboard.pages import Asked, acts, done, page, shown
 from fleet.dashboard.sets import KINDS, SetNameForm
-from fleet.domain.machines.entrance import CHOICES
-from fleet.domain.machines.install import install_lines
+from fleet.domain.machines.enrolment import CHOICES, install_lines
 from fleet.domain.people import Right
-from fleet.operations.machines import entrance, join_tokens
+from fleet.operations.machines import entrance
 from fleet.operations.people import profiles
 from fleet.operations.sets import names
-from fleet.projections.desk import first_steps
+from fleet.projections.desk import readiness
 
 # For the first machines; the page of join tokens offers other times.
 FIRST_TOKEN = timedelta(days=1)
@@ -37,7 +36,7 @@ FIRST_DRILL = {"type": "Freeze", "notice_seconds": 120, "duration_seconds": 10}
 def parts(request: Asked) -> dict[str, Any]:
     """What the checklist needs, wherever it stands."""
     return {
-        "steps": first_steps.first_steps(now=request.now),
+        "steps": readiness.first_steps(now=request.now),
         "kinds": KINDS,
         "first_drill": FIRST_DRILL,
         "first_uses": FIRST_USES,
@@ -47,7 +46,7 @@ def parts(request: Asked) -> dict[str, Any]:
 
 def wanted(request: Asked) -> bool:
     """Whether the front page begins with the checklist: for admins of an installation that has seen no event yet."""
-    return request.rights.may(Right.ADMINISTER) and request.own.first_steps and first_steps.is_new()
+    return request.rights.may(Right.ADMINISTER) and request.own.first_steps and readiness.is_new()
 
 
 def steps_answer(request: Asked, /, **context: Any) -> HttpResponse:
@@ -65,7 +64,7 @@ steps_page = shown(steps_answer)
 class FirstTokenForm(Sent):
     wrong = "Enter a set such as web, or none, and how many machines may enrol: 1 to 100,000."
     set_name = line(300)
-    uses = forms.IntegerField(required=False, min_value=1, max_value=join_tokens.MOST_USES)
+    uses = forms.IntegerField(required=False, min_value=1, max_value=entrance.MOST_USES)
 
 
 class EntranceForm(Sent):
@@ -86,7 +85,7 @@ def choose_entrance(request: Asked) -> HttpResponse:
 @acts(steps_answer)
 def make_token(request: Asked) -> HttpResponse:
     sent = FirstTokenForm(request.POST).values
-    token, plain = join_tokens.create_join_token(
+    token, plain = entrance.create_join_token(
         comment="the first machines",
         expires_in=FIRST_TOKEN,
         set_name=sent["set_name"],

@@ -12,17 +12,15 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.gzip import gzip_page
 
+from fleet.audit.queries import defused
 from fleet.dashboard.pages import Asked, page, shown
 from fleet.domain.desk import Glance
 from fleet.domain.states import Presence
-from fleet.projections.desk.cells import CacheCell, SetCell
-from fleet.projections.desk.fleet_map import FleetMap, MapFilter, ServiceGroup, fleet_map
-from fleet.projections.timeline.audit import defused
-from fleet.wording.looks import GLANCE_LOOKS, PRESENCE_LOOKS
-from fleet.wording.reader import API, Reader, page_reader
+from fleet.projections.desk.fleet_map import CacheCell, FleetMap, MapFilter, ServiceGroup, SetCell, fleet_map
+from fleet.wording.badges import GLANCE_LOOKS, PRESENCE_LOOKS
 from fleet.wording.say import say
 from fleet.wording.sets import KINDS
-from fleet.wording.times import iso
+from fleet.wording.times import API, Reader, iso, page_reader
 
 # Rows of the table on one page.
 ROWS = 100

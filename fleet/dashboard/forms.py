@@ -7,7 +7,7 @@ from django import forms
 from django.http import HttpRequest
 
 from fleet.domain.approvals.guards import TAKE_REASONS
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.domain.times import LATEST, in_bounds
 
 

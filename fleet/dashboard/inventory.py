@@ -14,12 +14,12 @@ from fleet.dashboard.forms import Sent
 from fleet.dashboard.pages import Asked, acts, done, listed, shown
 from fleet.domain.machines.inventory import read_inventory, read_json
 from fleet.domain.people import Right
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.operations import clock
 from fleet.operations.machines.inventory import import_inventory, try_inventory
 from fleet.projections import machines
-from fleet.wording.reader import page_reader
 from fleet.wording.say import say
+from fleet.wording.times import page_reader
 
 # As much as the API takes; what is pasted, or carried by a form from the trial to the import, is far less.
 MOST_BYTES = 32 * 1024 * 1024

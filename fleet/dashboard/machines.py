@@ -13,9 +13,9 @@ from fleet.dashboard import timelines
 from fleet.dashboard.agent_package import requirement
 from fleet.dashboard.forms import CommentForm, Sent, line
 from fleet.dashboard.pages import HISTORY_SIZE, Asked, acts, done, history, known, listed, page, shown
-from fleet.domain.machines.install import install_lines
+from fleet.domain.machines.enrolment import install_lines
 from fleet.domain.people import Right
-from fleet.operations.machines import admissions, join_tokens, revocation
+from fleet.operations.machines import admissions, entrance, keys
 from fleet.operations.machines.move import move_machine
 from fleet.projections import machines, sets
 from fleet.projections.filters import MachineFilter
@@ -60,7 +60,7 @@ machine_page = shown(machine_answer)
 @acts(machine_answer)
 def revoke(request: Asked, machine_id: int) -> HttpResponse:
     actor = request.actor.because(CommentForm(request.POST).values["comment"])
-    revocation.revoke(machine_id=machine_id, actor=actor, now=request.now)
+    keys.revoke(machine_id=machine_id, actor=actor, now=request.now)
     said = "Revoked: it is cut off, and nothing that it said counts any more."
     return done(request, said, "machine", machine_id=machine_id)
 
@@ -129,7 +129,7 @@ class JoinTokenForm(Sent):
     wrong = "Say what it is for, for how long, and for how many machines (1 to 100,000, or nothing)."
     comment = line(required=True)
     hours = forms.TypedChoiceField(choices=LIFETIMES, coerce=int)
-    uses = forms.IntegerField(required=False, min_value=1, max_value=join_tokens.MOST_USES)
+    uses = forms.IntegerField(required=False, min_value=1, max_value=entrance.MOST_USES)
     set_id = forms.IntegerField(required=False, min_value=1)
     set_name = line(300)
 
@@ -147,7 +147,7 @@ token_list = shown(tokens_answer)
 @acts(tokens_answer)
 def make_token(request: Asked) -> HttpResponse:
     sent = JoinTokenForm(request.POST).values
-    token, plain = join_tokens.create_join_token(
+    token, plain = entrance.create_join_token(
         comment=sent["comment"],
         expires_in=timedelta(hours=sent["hours"]),
         set_name=sent["set_name"],
@@ -162,5 +162,5 @@ def make_token(request: Asked) -> HttpResponse:
 
 @acts(tokens_answer)
 def end_token(request: Asked, prefix: str) -> HttpResponse:
-    join_tokens.end_join_token(prefix=prefix, actor=request.actor, now=request.now)
+    entrance.end_join_token(prefix=prefix, actor=request.actor, now=request.now)
     return done(request, "Ended: it admits nobody more.", "join-tokens")

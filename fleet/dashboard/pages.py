@@ -22,6 +22,7 @@ from django.views.decorators.csrf import ensure_csrf_cookie
 from django.views.decorators.http import require_safe
 from django_htmx.middleware import HtmxDetails
 
+from fleet.audit import archived_entries
 from fleet.dashboard import saved_form
 from fleet.dashboard.alike import alike
 from fleet.dashboard.strip import kept
@@ -30,21 +31,20 @@ from fleet.domain.actor import REQUEST_ID, Actor
 from fleet.domain.desk import LISTS
 from fleet.domain.people import Right, Rights
 from fleet.domain.policy import hours
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.operations import clock
 from fleet.operations.people import sign_on, step_up
 from fleet.operations.people.profiles import BROWSER
-from fleet.projections import sight
-from fleet.projections.desk import queue, saved_views
+from fleet.projections import visibility
+from fleet.projections.desk import find, queue
 from fleet.projections.pages import BadCursorError, Page
 from fleet.projections.people import OwnSettings, own_settings, rights
-from fleet.projections.policy import stops
+from fleet.projections.policy import rules
 from fleet.projections.sign_on import break_glass_used
-from fleet.projections.timeline import archive
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import say, times
 from fleet.wording.problems import CLOCK_WRONG, FAILURES, PROBLEMS
-from fleet.wording.reader import page_reader
+from fleet.wording.times import page_reader
 
 HISTORY_SIZE = 25
 
@@ -83,8 +83,8 @@ def reader(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseB
         request_id, address = request.META.get(REQUEST_ID, ""), request.META["REMOTE_ADDR"]
         proved = step_up.recent(step_up.last(request.session), now=asked.now)
         asked.actor = actor.person(asked.user, "page", request_id=request_id, address=address, proved=proved)
-        sight.read_as(asked.rights, name=asked.actor.name, number=asked.user.pk)
-        if request.method not in ("GET", "HEAD") and sight.out_of_sight(kwargs):
+        visibility.read_as(asked.rights, name=asked.actor.name, number=asked.user.pk)
+        if request.method not in ("GET", "HEAD") and visibility.out_of_sight(kwargs):
             raise Http404("Nothing is known at this address.")
         if request.method not in ("GET", "HEAD") and not clock.may_decide():
             title, reason = CLOCK_WRONG
@@ -202,12 +202,12 @@ def common(request: HttpRequest) -> dict[str, Any]:
         "may_approve": asked.rights.may(Right.APPROVE),
         "may_override": asked.rights.may(Right.OVERRIDE),
         "may_administer": asked.rights.may(Right.ADMINISTER),
-        "stop": SimpleLazyObject(stops.banner),
+        "stop": SimpleLazyObject(rules.banner),
         "pulse": SimpleLazyObject(lambda: queue.pulse(now=asked.now, rights=asked.rights)),
         **({"saved_views": _views_of(asked), "filters_now": filters_of(asked.GET)} if _is_list(asked) else {}),
         "oldest": SimpleLazyObject(lambda: queue.oldest(now=asked.now, rights=asked.rights)),
         "strip": SimpleLazyObject(lambda: kept.at(asked.now)),
-        "left_until": SimpleLazyObject(archive.left_until),
+        "left_until": SimpleLazyObject(archived_entries.left_until),
     }
 
 
@@ -217,7 +217,7 @@ def _is_list(request: Asked) -> bool:
 
 def _views_of(request: Asked) -> Any:
     name = request.resolver_match.url_name or "" if request.resolver_match else ""
-    return SimpleLazyObject(lambda: saved_views.saved_views(user_id=request.user.pk, page=name))
+    return SimpleLazyObject(lambda: find.saved_views(user_id=request.user.pk, page=name))
 
 
 def filters_of(asked: QueryDict) -> str:
@@ -253,7 +253,7 @@ def page(
         return render(request, name, told, status=status)
 
     # Whoever sees less than everything sees it under their own name.
-    shared = request.htmx and name in same and not sight.limited()
+    shared = request.htmx and name in same and not visibility.limited()
     answer = HttpResponse(alike.once(_alike_for(request), lambda: make().content)) if shared else make()
     patch_vary_headers(answer, ["HX-Request"])
     # By the server's time the browser counts down.

@@ -11,11 +11,12 @@ from fleet.dashboard.fleet_map import NAMED, ROOM, draw_cells
 from fleet.dashboard.lanes.shapes import Band
 from fleet.dashboard.pages import HISTORY_SIZE, Asked, history, known, page, shown
 from fleet.dashboard.tags.words import service_url
+from fleet.projections import spans
 from fleet.projections.desk import service
 from fleet.projections.filters import EntryFilter
-from fleet.projections.timeline import entries, spans
-from fleet.wording.reader import page_reader
+from fleet.projections.timeline import entries
 from fleet.wording.say import say
+from fleet.wording.times import page_reader
 
 
 @shown

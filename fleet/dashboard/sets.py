@@ -16,9 +16,9 @@ from fleet.dashboard.people.second_factor import proved
 from fleet.domain import drills
 from fleet.domain.people import Right
 from fleet.domain.sets import MAX_NEEDS, NAMED_KINDS
-from fleet.operations.machines import admission_rule
+from fleet.operations.machines import admissions
 from fleet.operations.sets import names
-from fleet.projections import crowds, sets
+from fleet.projections import set_summaries, sets
 from fleet.projections.filters import SetFilter
 from fleet.projections.pages import BadCursorError
 from fleet.projections.timeline import entries
@@ -111,7 +111,7 @@ def _agents(request: Asked, found: sets.SetDetail) -> dict[str, Any]:
     if not found.set.left_out:
         return {"rows": found.set.machines}
     hit = {name for event in found.set.open_events for name in event.resources}
-    rows = crowds.page(
+    rows = set_summaries.page(
         set_id=found.set.id, hit=hit, now=request.now, cursor=request.GET.get("cursor"), size=sets.MOST_SHOWN
     )
     return pager(request, rows)
@@ -197,6 +197,6 @@ def admit_by_rule(request: Asked, set_id: int) -> HttpResponse:
     sent = AdmissionRuleForm(request.POST).values
     until = request.now + timedelta(hours=sent["hours"]) if sent["hours"] else None
     actor = request.actor.because(sent["comment"])
-    admission_rule.set_rule(set_id=set_id, until=until, actor=actor, now=request.now)
+    admissions.set_rule(set_id=set_id, until=until, actor=actor, now=request.now)
     who = "are admitted by themselves" if until else "wait for a person again"
     return done(request, f"Machines of this set that come back {who}.", "set", set_id=set_id)

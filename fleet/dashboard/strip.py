@@ -9,8 +9,8 @@ from time import perf_counter
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 
-from fleet.projections.desk.strip import Strip, blind_spot_count, strip
-from fleet.projections.sight import limited
+from fleet.projections.desk.status_bar import Strip, blind_spot_count, strip
+from fleet.projections.visibility import limited
 
 # Looking for blind spots takes at most this part of a process's time, however large the fleet is.
 SHARE = 0.05

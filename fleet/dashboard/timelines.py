@@ -12,23 +12,22 @@ from django.http import StreamingHttpResponse
 from django.urls import reverse
 from django.utils.http import urlencode
 
+from fleet.audit.queries import defused
 from fleet.dashboard.lanes.cache import listener_rows, shard_rows
 from fleet.dashboard.lanes.shapes import Band, Row
 from fleet.dashboard.lanes.timeline import MOST_LANES, Drawn, Line, cache_row, draw_rows, rows_by
 from fleet.dashboard.lanes.window import Choice, Way, chosen_window, within
 from fleet.dashboard.pages import Asked
 from fleet.dashboard.tags.words import service_url
+from fleet.projections import spans
 from fleet.projections.caches.overview import CacheDetail
 from fleet.projections.machines import MachineDetail
 from fleet.projections.refs import SetRef, plain_name
 from fleet.projections.sets import SetRow
-from fleet.projections.timeline import spans
-from fleet.projections.timeline.audit import defused
-from fleet.projections.timeline.spans import EventSpan, Spans
+from fleet.projections.spans import EventSpan, Spans
 from fleet.wording.events import TYPES
-from fleet.wording.reader import page_reader
 from fleet.wording.say import say
-from fleet.wording.times import iso
+from fleet.wording.times import iso, page_reader
 
 MAINTENANCE = "maintenance"
 SHOWN = {"": "Everything", **{name: name for name in TYPES}, MAINTENANCE: "Cache maintenance"}

@@ -4,6 +4,7 @@ from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 from django.views.generic import RedirectView
 
+from fleet.audit import views as audit_views
 from fleet.dashboard import (
     again,
     agent_package,
@@ -21,20 +22,17 @@ from fleet.dashboard import (
     machines,
     services,
     sets,
-    storage,
     timeline,
     waves,
-    worker,
 )
 from fleet.dashboard.approvals import views as approvals
-from fleet.dashboard.history import handover, reports
-from fleet.dashboard.messages import channels as message_channels
-from fleet.dashboard.messages import log, overview
-from fleet.dashboard.messages import routes as message_routes
 from fleet.dashboard.people import mapping, members, outside, second_factor, sessions, sign_on, signing_in, you
 from fleet.dashboard.policy import rules, stop, windows
 from fleet.domain.history import Month
-from fleet.domain.intake.documents import EVENT_ID
+from fleet.domain.intake import EVENT_ID
+from fleet.notifications import views as message_channels
+from fleet.notifications import views as message_routes
+from fleet.notifications import views as notification_views
 
 
 class EventId(StringConverter):
@@ -135,11 +133,11 @@ urlpatterns = [
     path("rules/<int:rule_id>/delete/", rules.rule_delete, name="rule-delete"),
     path("no-approval-windows/", windows.window_new, name="window-new"),
     path("no-approval-windows/<int:window_id>/delete/", windows.window_delete, name="window-delete"),
-    path("messages/", overview.overview, name="messages"),
-    path("messages/log/", log.sent_list, name="message-log"),
-    path("messages/log/unsent/", log.unsent_list, name="message-unsent"),
-    path("messages/log/<uuid:delivery_id>/", log.delivery_page, name="delivery"),
-    path("messages/log/<uuid:delivery_id>/again/", log.delivery_again, name="delivery-again"),
+    path("messages/", notification_views.overview, name="messages"),
+    path("messages/log/", notification_views.sent_list, name="message-log"),
+    path("messages/log/unsent/", notification_views.unsent_list, name="message-unsent"),
+    path("messages/log/<uuid:delivery_id>/", notification_views.delivery_page, name="delivery"),
+    path("messages/log/<uuid:delivery_id>/again/", notification_views.delivery_again, name="delivery-again"),
     path("channels/new/<slug:kind>/", message_channels.channel_new, name="channel-new"),
     path("channels/<int:channel_id>/", message_channels.channel_page, name="channel"),
     path("channels/<int:channel_id>/switch/", message_channels.channel_switch, name="channel-switch"),
@@ -151,20 +149,20 @@ urlpatterns = [
     path("routes/<int:route_id>/switch/", message_routes.route_switch, name="route-switch"),
     path("routes/<int:route_id>/delete/", message_routes.route_delete, name="route-delete"),
     path("timeline/", timeline.fleet_timeline, name="timeline"),
-    path("storage/", storage.storage_page, name="storage"),
+    path("storage/", audit_views.storage_page, name="storage"),
     path("audit/", timeline.audit_page, name="audit"),
     path("audit/export.csv", timeline.audit_csv, name="audit-csv"),
     path("audit/export.jsonl", timeline.audit_jsonl, name="audit-jsonl"),
-    path("handover/", handover.handover_page, name="handover"),
-    path("handover/read/", handover.read, name="handover-read"),
-    path("reports/", reports.report_list, name="reports"),
-    path("reports/<month:month>/", reports.month_page, name="report-month"),
-    path("reports/<month:month>/<slug:table>.csv", reports.month_csv, name="report-month-csv"),
-    path("reports/events/<event:event_id>/", reports.event_page, name="report-event"),
-    path("reports/events/<event:event_id>/report.md", reports.event_markdown, name="report-event-markdown"),
-    path("reports/events/<event:event_id>/report.json", reports.event_json, name="report-event-json"),
+    path("handover/", audit_views.handover_page, name="handover"),
+    path("handover/read/", audit_views.read, name="handover-read"),
+    path("reports/", audit_views.report_list, name="reports"),
+    path("reports/<month:month>/", audit_views.month_page, name="report-month"),
+    path("reports/<month:month>/<slug:table>.csv", audit_views.month_csv, name="report-month-csv"),
+    path("reports/events/<event:event_id>/", audit_views.event_page, name="report-event"),
+    path("reports/events/<event:event_id>/report.md", audit_views.event_markdown, name="report-event-markdown"),
+    path("reports/events/<event:event_id>/report.json", audit_views.event_json, name="report-event-json"),
     path("you/", you.you, name="you"),
-    path("you/messages/", overview.own, name="you-messages"),
+    path("you/messages/", notification_views.own, name="you-messages"),
     path("you/settings/", you.choose, name="you-settings"),
     path("you/signing-in/", signing_in.signing_in, name="you-signing-in"),
     path("you/signing-in/app/", signing_in.app_page, name="factor-app"),
@@ -203,8 +201,8 @@ urlpatterns = [
     # Where these stood before the desk had four places.
     path("events/", RedirectView.as_view(pattern_name="events", query_string=True)),
     path("rules/", RedirectView.as_view(pattern_name="rules", query_string=True)),
-    path("sw.js", worker.service_worker, name="service-worker"),
-    path("manifest.webmanifest", worker.manifest, name="manifest"),
+    path("sw.js", notification_views.service_worker, name="service-worker"),
+    path("manifest.webmanifest", notification_views.manifest, name="manifest"),
     path("accounts/login/", login.Login.as_view(), name="login"),
     path("accounts/passkey/", second_factor.passkey_login, name="login-passkey"),
     path("accounts/second-factor/", second_factor.at_login, name="mfa_authenticate"),

@@ -9,8 +9,9 @@ from django.views.decorators.http import require_http_methods
 
 from fleet.dashboard.forms import CommentForm, line, shown_in
 from fleet.dashboard.pages import Asked, acts, done, known, listed, page, reader, refused, shown
-from fleet.domain.refusal import Refused
-from fleet.operations.waves import begin, end
+from fleet.domain.reasons import Refused
+from fleet.operations import waves as begin
+from fleet.operations import waves as end
 from fleet.projections import waves
 
 

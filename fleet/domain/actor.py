@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Any
 
 from fleet.domain.pseudonyms import pseudonym
-from fleet.domain.reason import Reason
+from fleet.domain.reasons import Reason
 
 # Where an entry's data state of what kind the actor is, if name and way do not tell: a machine that calls itself Azure.
 ACTOR_KIND = "actor_kind"

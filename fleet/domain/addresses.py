@@ -1,7 +1,9 @@
 """Addresses of whoever calls, as far as proxies that are trusted say them."""
 
-from collections.abc import Sequence
-from ipaddress import IPv4Network, IPv6Network, ip_address
+from collections.abc import Iterable, Sequence
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+from fleet.domain.reasons import Reason
 
 Network = IPv4Network | IPv6Network
 
@@ -39,3 +41,76 @@ def lies_in_networks(text: str, networks: Sequence[Network]) -> bool:
     except ValueError:
         return False
     return any(address in network for network in networks)
+
+
+# Networks from which a token's calls count: read, compared, and asked whether an address lies in them.
+
+# So many of one token, and so long a text of one is read.
+MOST = 50
+LONGEST = 64
+
+
+class NetworkFault(ValueError):
+    """A text that is no network, or too many of them; `reason` says which and why."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.code)
+        self.reason = reason
+
+
+def read_networks(texts: Iterable[str]) -> list[str]:
+    """Networks as they are written in full, each once, in their order: `10.0.0.7` becomes `10.0.0.7/32`. Raises
+    NetworkFault. `10.0.0.7/8` is refused: whether the host or the network is meant, only its author can tell.
+    """
+    found = {str(_read(text.strip())): None for text in texts if text.strip()}
+    if len(found) > MOST:
+        raise NetworkFault(Reason("network-too-many", most=MOST))
+    return list(found)
+
+
+def beyond(inner: Sequence[str], outer: Sequence[str]) -> str:
+    """The first of these networks that does not lie within the outer ones; empty where all do. No outer ones at all
+    are everything.
+    """
+    if not outer:
+        return ""
+    around = [ip_network(text) for text in outer]
+    return next((text for text in inner if not any(_within(ip_network(text), one) for one in around)), "")
+
+
+def allows(networks: Sequence[str], address: str) -> bool:
+    """Whether calls from this address count; without networks they do from everywhere. What is no address lies nowhere,
+    and an IPv4 address that IPv6 carries is what it carries.
+    """
+    return not networks or lies_in_networks(_plain(address), [ip_network(text) for text in networks])
+
+
+def _plain(address: str) -> str:
+    bare = address.partition("%")[0]
+    try:
+        return str(IPv6Address(bare).ipv4_mapped or bare)
+    except ValueError:
+        return bare
+
+
+def _read(text: str) -> Network:
+    try:
+        if len(text) > LONGEST:
+            raise ValueError
+        loose = ip_network(text, strict=False)
+    except ValueError as error:
+        raise NetworkFault(Reason("network-unreadable", text=text[:LONGEST])) from error
+    try:
+        strict = ip_network(text)
+    except ValueError as error:
+        host = ip_address(text.partition("/")[0])
+        whole = f"{host}/{host.max_prefixlen}"
+        raise NetworkFault(Reason("network-host-bits", text=text, network=str(loose), host=whole)) from error
+    mapped = strict.network_address.ipv4_mapped if isinstance(strict, IPv6Network) else None
+    if mapped is not None and strict.prefixlen >= 96:
+        return ip_network(f"{mapped}/{strict.prefixlen - 96}")
+    return strict
+
+
+def _within(inner: Network, outer: Network) -> bool:
+    return inner.version == outer.version and inner.subnet_of(outer)  # type: ignore[arg-type]

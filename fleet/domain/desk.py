@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from fleet.domain.clock import seconds_since
-from fleet.domain.reason import Reason
+from fleet.domain.reasons import Reason
 
 # Reconciling is due every two seconds, by Celery's beat; a web process steps in after five.
 RECONCILED_WITHIN = timedelta(seconds=15)

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from fleet.domain.due import first_after
-from fleet.domain.events.types import TYPES
-from fleet.domain.reason import Reason
+from fleet.domain.events import TYPES
+from fleet.domain.reasons import Reason
+from fleet.domain.scheduling import first_after
 from fleet.domain.states import EventStatus
 
 # Seconds. From the longest ones an agent would turn away, so they stand in the wire, too; a test compares them.

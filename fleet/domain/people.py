@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from fleet.domain.reason import Reason
+from fleet.domain.reasons import Reason
 from fleet.domain.sets import PROVISIONAL
 
 
@@ -104,7 +104,7 @@ def in_scopes(place: Place, scopes: tuple[tuple[str, str], ...]) -> bool:
 @dataclass(frozen=True, slots=True)
 class Rights:
     """What a person may do: `groups` say what, `scopes` ((kind, pattern) each) where. Reading is narrowed to them
-    only with SCOPED_READING (`fleet.projections.sight`).
+    only with SCOPED_READING (`fleet.projections.visibility`).
     """
 
     groups: frozenset[str] = frozenset()

@@ -5,8 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Reason, Refused
 from fleet.domain.texts import is_seen, tidy
 
 NAMED_KINDS = ("availability_set", "scale_set", "cloud_service", "standalone")

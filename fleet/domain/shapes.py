@@ -7,7 +7,7 @@ from functools import cache
 from types import UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from fleet.domain.reason import Reason, from_json, read_reason
+from fleet.domain.reasons import Reason, from_json, read_reason
 
 T = TypeVar("T")
 _NOTHING = object()

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from fleet.domain.addresses import Network, lies_in_networks
 from fleet.domain.people import GROUPS, Rights
-from fleet.domain.reason import Reason
+from fleet.domain.reasons import Reason
 from fleet.domain.texts import tidy
 
 # How much of a token is looked at.

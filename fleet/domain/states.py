@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class EventStatus(StrEnum):
-    """Computed from sightings by `fleet.domain.events.sightings.compute_state`, never pushed along."""
+    """Computed from sightings by `fleet.domain.events.compute_state`, never pushed along."""
 
     SCHEDULED = "SCHEDULED"
     STARTED = "STARTED"

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from unicodedata import category
 
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Reason, Refused
 
 MAX_TEXT = 2000
 # Controls, formatting that is not seen, line and paragraph separators, halves of pairs, signs of nobody.

@@ -11,8 +11,8 @@ from enum import StrEnum
 from typing import Any
 
 from fleet.domain.approvals.recheck import Decision
-from fleet.domain.due import SOON, first_after
-from fleet.domain.reason import Reason
+from fleet.domain.reasons import Reason
+from fleet.domain.scheduling import SOON, first_after
 from fleet.domain.states import ApprovalState, EventStatus
 
 

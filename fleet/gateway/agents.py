@@ -16,32 +16,29 @@ import structlog
 from django.conf import settings
 from drydock_agent import wire
 
-from fleet.domain.reason import Reason
+from fleet.domain.reasons import Reason
 from fleet.domain.trace import trace_as_kept
 from fleet.gateway import metrics
-from fleet.gateway.clean import clean
-from fleet.gateway.clocks import Clock, utc
 from fleet.gateway.committer import Committer
 from fleet.gateway.credentials import Credentials
 from fleet.gateway.decoder import read_batch
 from fleet.gateway.dispatcher import Dispatcher
-from fleet.gateway.entrance import Entrance
+from fleet.gateway.enrolment import Entrance
 from fleet.gateway.http import Problem, Request, Send, answer
-from fleet.gateway.keys import Keys
 from fleet.gateway.limits import Buckets, GatewayLimits, throttle
-from fleet.gateway.loops import Loop
 from fleet.gateway.presence import Contacts
-from fleet.gateway.signed_calls import SignedCall, SignedCalls
-from fleet.gateway.threads import Threads
+from fleet.gateway.readers import Clock, clean, utc
+from fleet.gateway.signed_calls import Keys, SignedCall, SignedCalls
+from fleet.gateway.threads import Loop, Threads
 from fleet.gateway.waiters import Holds, Waiter, Waiters
 from fleet.operations import clock
 from fleet.operations.intake.keep import Delivery
-from fleet.operations.intake.standings import AgentStanding
+from fleet.operations.intake.presence import AgentStanding
 from fleet.operations.machines.keys import bearers_count
 from fleet.projections import machines
 from fleet.projections.machines import MachineIdentity
-from fleet.wording.reader import API
 from fleet.wording.say import say
+from fleet.wording.times import API
 
 PAUSE_SECONDS = 1.0
 # So long a call is on its way; what comes later was kept somewhere, or its agent does not know our time.

@@ -19,9 +19,8 @@ from structlog.contextvars import bind_contextvars, unbind_contextvars
 from fleet.domain.trace import Call
 from fleet.gateway.access import Access, Sent, call_of
 from fleet.gateway.agents import Agents
-from fleet.gateway.dispatcher import Comparer, Sealer, Ticker
+from fleet.gateway.dispatcher import Comparer, Sealer, Ticker, UndoClock
 from fleet.gateway.feed import Feed
-from fleet.gateway.figures import Figures, Measure
 from fleet.gateway.http import (
     Application,
     Disconnected,
@@ -33,14 +32,13 @@ from fleet.gateway.http import (
     answer_problem,
 )
 from fleet.gateway.limits import GatewayLimits
-from fleet.gateway.loops import Loop
+from fleet.gateway.metrics import Figures, Measure
 from fleet.gateway.open_calls import OpenCalls
 from fleet.gateway.probes import Probes
 from fleet.gateway.silence import Silence
 from fleet.gateway.streams import Streams
-from fleet.gateway.threads import Threads, collect_rarely
-from fleet.gateway.undo import UndoClock
-from fleet.gateway.wake_ups import WakeUps
+from fleet.gateway.threads import Loop, Threads, collect_rarely
+from fleet.gateway.waiters import WakeUps
 from fleet.operations import clock
 from fleet.operations.people.refresh import refresh
 from fleet.operations.wake_up import prepare_hints

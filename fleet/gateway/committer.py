@@ -15,19 +15,17 @@ import msgspec
 import structlog
 from django.db import InterfaceError, OperationalError, connections
 
-from fleet.domain.patience import LOCKED, met_a_limit
+from fleet.domain.db_timeouts import LOCKED, met_a_limit
 from fleet.gateway import metrics
-from fleet.gateway.clean import clean
-from fleet.gateway.costs import parts_of
 from fleet.gateway.http import Problem, busy
-from fleet.gateway.lanes import Lane, Lanes, Pending, Written
 from fleet.gateway.limits import GatewayLimits
-from fleet.gateway.loops import Loop
-from fleet.gateway.threads import with_connection
+from fleet.gateway.readers import clean
+from fleet.gateway.threads import Loop, with_connection
+from fleet.gateway.write_queue import Lane, Lanes, Pending, Written, parts_of
 from fleet.operations import clock
-from fleet.operations.aside import is_away
 from fleet.operations.intake.keep import Delivery, ParsedReport
 from fleet.operations.orders import queue
+from fleet.operations.quarantine import is_away
 from fleet.operations.reports import record
 from fleet.wording.problems import database_waits
 

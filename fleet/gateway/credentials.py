@@ -12,7 +12,7 @@ from enum import Enum
 from fleet.domain.secrets import hash_of
 from fleet.gateway.http import Problem, busy
 from fleet.gateway.threads import Threads
-from fleet.operations.machines import unused_keys
+from fleet.operations.machines import keys
 from fleet.projections.machines import MachineIdentity, identities_of
 
 # More than the machines that one process holds.
@@ -84,7 +84,7 @@ class Credentials:
         """Ask the database; takes its time, so call it in a thread."""
         forgotten = self._forgotten
         # Before anything is believed: from now on nobody is given another key for this one.
-        replaced = unused_keys.use(hashes)
+        replaced = keys.use(hashes)
         found = {key: one for key, one in identities_of(hashes=hashes).items() if key not in replaced}
         with self._lock:
             now = time.monotonic()

@@ -11,11 +11,9 @@ import msgspec
 from drydock_agent import wire
 
 from fleet.domain.times import clamped
-from fleet.gateway.clean import clean, cleaned
-from fleet.gateway.clocks import Clock
 from fleet.gateway.http import Problem
 from fleet.gateway.limits import GatewayLimits
-from fleet.gateway.readers import BIGGEST, LONGEST, READERS, Unreadable, check_nested
+from fleet.gateway.readers import BIGGEST, LONGEST, READERS, Clock, Unreadable, check_nested, clean, cleaned
 from fleet.operations.intake.keep import Data, ParsedReport
 
 _request = msgspec.json.Decoder(wire.ReportsRequest)

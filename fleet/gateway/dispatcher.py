@@ -10,25 +10,27 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from django.db import InterfaceError, OperationalError
 
-from fleet.domain.patience import met_a_limit
-from fleet.gateway.loops import Loop
+from fleet.audit import partition_drop, seals
+from fleet.domain.db_timeouts import met_a_limit
+from fleet.gateway.threads import Loop
 from fleet.gateway.waiters import Waiters
+from fleet.notifications import router
 from fleet.operations import clock, reconcile
-from fleet.operations.aside import in_turn
-from fleet.operations.intake import standings
-from fleet.operations.intake.standings import AgentStanding, StandingCheck
-from fleet.operations.messages import troubles
+from fleet.operations.approvals import conditions
+from fleet.operations.intake import presence
+from fleet.operations.intake.presence import AgentStanding, StandingCheck
 from fleet.operations.orders import queue, receipts
+from fleet.operations.quarantine import in_turn
 from fleet.operations.sets import coverage
-from fleet.operations.timeline import partitions, seal
-from fleet.projections.events.under_way import sets_under_way
+from fleet.projections.events.rows import sets_under_way
 
 # The wire's name for an order that the dispatcher found by itself.
 DISPATCHED = "look"
@@ -153,7 +155,7 @@ class Dispatcher:
         waited_for = queue.waited_for() & mine if mine and clock.is_right() else set()
         found = queue.waiting_orders(machine_ids=sorted(waited_for)) if waited_for else {}
         said = [one for one in asked.values() if one is not None]
-        compared = standings.compare(said) if said else {}
+        compared = presence.compare(said) if said else {}
         with self._lock:
             vias = {key: via for key in found if (via := self._via(key, now))}
         orders = {key: [replace(order, via=vias[key]) for order in found[key]] for key in found}
@@ -190,7 +192,7 @@ class Sealer:
         self.loop = Loop("seal", self.step, pause=SEAL_PAUSE_SECONDS)
 
     def step(self) -> None:
-        seal.seal_if_quiet(now=clock.now(), quiet_seconds=SEAL_QUIET_SECONDS, via="ticker")
+        seals.seal_if_quiet(now=clock.now(), quiet_seconds=SEAL_QUIET_SECONDS, via="ticker")
 
 
 class Comparer:
@@ -204,12 +206,38 @@ class Comparer:
     def step(self) -> None:
         quiet: dict[str, Any] = {"quiet_seconds": SEAL_QUIET_SECONDS, "via": "ticker"}
         in_turn(
-            lambda: partitions.make_ahead_if_quiet(now=clock.now(), **quiet),
+            lambda: partition_drop.make_ahead_if_quiet(now=clock.now(), **quiet),
             lambda: self.compare(quiet),
         )
 
     def compare(self, quiet: dict[str, Any]) -> None:
         now = clock.now()
-        if troubles.compare_if_quiet(now=now, **quiet).ran:
+        if router.compare_if_quiet(now=now, **quiet).ran:
             reconcile.repair(now=now)
             coverage.renew_all(now=now)
+
+
+# Approvals of pages go when the seconds to undo them are over: to the moment, whoever still looks.
+
+# How often to ask for what is about to go; it is asked for so far ahead.
+UNDO_PAUSE_SECONDS = 0.5
+AHEAD = timedelta(seconds=0.6)
+
+
+class UndoClock:
+    """Lets go what can no longer be undone. Every process does: whoever comes second finds nothing left to do."""
+
+    def __init__(self, gone: Callable[[], None]) -> None:
+        self.gone = gone
+        self.loop = Loop("undo", self.step, pause=UNDO_PAUSE_SECONDS, role="relay")
+
+    def step(self) -> None:
+        """Wait for each that is about to go, and let it go."""
+        if not clock.may_decide():
+            return
+        for at, event_pks in conditions.about_to_go(until=clock.now() + AHEAD):
+            self.loop.sleep(max((at - clock.now()).total_seconds(), 0.0))
+            if self.loop.stopped or not clock.may_decide():
+                return
+            if conditions.advance(now=clock.now(), event_pks=event_pks):
+                self.gone()

@@ -20,7 +20,7 @@ from a2wsgi.wsgi import build_environ
 from django.conf import settings
 from django.core.handlers.wsgi import WSGIHandler
 
-from fleet.domain import patience
+from fleet.domain import db_timeouts
 from fleet.domain.people import SENT_WITH, Access
 from fleet.domain.sign_on import TOLD_BY_PROXY, told_by_proxy
 from fleet.domain.trace import CALL
@@ -81,7 +81,7 @@ class Pages:
         self.running = 0
         self._handler = handler
         self._threads = ThreadPoolExecutor(
-            threads, thread_name_prefix="django", initializer=patience.act_as, initargs=("pages",)
+            threads, thread_name_prefix="django", initializer=db_timeouts.act_as, initargs=("pages",)
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import msgspec
 
 from fleet.domain.timeline import FIRST_ERA, EntryKind
-from fleet.gateway.loops import Loop
-from fleet.projections.timeline import feed
-from fleet.projections.timeline.feed import Cursor, FeedEntry
-from fleet.wording.reader import API
+from fleet.gateway.threads import Loop
+from fleet.projections.timeline import entries as feed
+from fleet.projections.timeline.entries import Cursor, FeedEntry
 from fleet.wording.say import text_of
+from fleet.wording.times import API
 
 PAUSE_SECONDS = 1.0
 # Wake-ups come in bursts; one read serves all that came within this time.

@@ -1,6 +1,157 @@
-"""What one process counts of itself, for Prometheus. Numbers of the fleet come from the database when scraped."""
+"""Celery in numbers: what its processes left on Redis, and how many tasks wait there."""
 
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from math import isfinite
+
+import redis
+from django.conf import settings
 from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from fleet.domain import gauges
+from fleet.domain.clock import at, seconds_since
+from fleet.domain.gauges import BEAT, CELERY_HASH, COUNT, OUTCOMES, SECONDS, UP, Sample
+from fleet.gateway.threads import Loop
+from fleet.operations import clock
+from fleet.operations.wake_up import takes_writes
+
+# A scrape waits two seconds in all, and the fleet is counted in the same time.
+ANSWER_SECONDS = 0.5
+# Whoever may write to Redis makes no more series than that.
+MOST_FIELDS = 500
+
+Labels = tuple[str, ...]
+
+
+def measure() -> Sequence[Sample]:
+    """Celery's gauges; `drydock_redis_up` is 0 where Redis takes no writes, and alone where it does not answer."""
+    client = redis.Redis.from_url(
+        settings.REDIS_URL,
+        protocol=2,
+        socket_timeout=ANSWER_SECONDS,
+        socket_connect_timeout=ANSWER_SECONDS,
+        retry=Retry(NoBackoff(), 0),
+    )
+    try:
+        with client.pipeline(transaction=False) as pipe:
+            pipe.hgetall(CELERY_HASH)
+            pipe.llen(settings.CELERY_TASK_DEFAULT_QUEUE)
+            left, waiting = pipe.execute()
+        writes = takes_writes()
+    except (redis.RedisError, OSError):
+        return [Sample(gauges.REDIS_UP, {(): 0.0})]
+    finally:
+        client.close()
+    return [
+        Sample(gauges.REDIS_UP, {(): float(writes)}),
+        Sample(gauges.QUEUE, {(): float(waiting)}),
+        *read(left, clock.now()),
+    ]
+
+
+def read(left: Mapping[bytes, bytes], now: datetime) -> Sequence[Sample]:
+    """What the hash says at this time; fields that say something else are passed by."""
+    counted: dict[Labels, float] = {}
+    seconds: dict[Labels, float] = {}
+    beat: dict[Labels, float] = {}
+    for field, value in list(left.items())[:MOST_FIELDS]:
+        try:
+            what, *rest = field.decode("ascii").split(" ")
+            number = float(value)
+        except ValueError:
+            continue
+        if not isfinite(number) or number < 0:
+            continue
+        match what, rest:
+            case str(kind), [outcome, task] if kind == COUNT and outcome in OUTCOMES:
+                counted[task, outcome] = number
+            case str(kind), [task] if kind == SECONDS:
+                seconds[task,] = number
+            case str(kind), [] if kind == BEAT:
+                beat[()] = seconds_since(at(number), now=now)
+    # A counter that begins with its first failure has not grown, to Prometheus: so each begins at 0.
+    for task in {task for task, _ in counted}:
+        counted = {(task, outcome): 0.0 for outcome in OUTCOMES} | counted
+    return [Sample(gauges.TASKS, counted), Sample(gauges.TASK_SECONDS, seconds), Sample(gauges.BEAT_AGE, beat)]
+
+
+# The numbers of the fleet for `/metrics`: counted when somebody asks, at most every few seconds, by a thread of its
+# own, so that a scrape is answered in time also while Postgres is away or hangs.
+
+Measure = Callable[[], Sequence[Sample]]
+
+# How long numbers are good, and how long a scrape waits for new ones.
+FRESH_SECONDS = 5.0
+WAIT_SECONDS = 2.0
+# Nobody asks: nothing is counted.
+IDLE_SECONDS = 3600.0
+
+
+class Figures:
+    """`current` gives the numbers, or none when they cannot be had in time."""
+
+    def __init__(self, measure: Measure, events: asyncio.AbstractEventLoop) -> None:
+        self._measure = measure
+        self._events = events
+        self._counted = asyncio.Event()
+        self._samples: Sequence[Sample] = ()
+        self._at = float("-inf")
+        self._wanted = False
+        self.loop = Loop("figures", self.count, pause=IDLE_SECONDS)
+
+    def count(self) -> None:
+        """Count once if somebody has asked, in the thread of the loop."""
+        if not self._wanted:
+            return
+        samples = self._measure()
+        self._samples, self._at, self._wanted = samples, time.monotonic(), False
+        self._events.call_soon_threadsafe(self._counted.set)
+
+    async def current(self) -> Sequence[Sample] | None:
+        """At most a few seconds old; None when the database does not answer in time."""
+        if not self._fresh():
+            self._counted.clear()
+            self._wanted = True
+            self.loop.wake()
+            try:
+                # Where the last count failed there is little hope: the answer comes sooner.
+                async with asyncio.timeout(WAIT_SECONDS / 4 if self.loop.failing else WAIT_SECONDS):
+                    await self._counted.wait()
+            except TimeoutError:
+                return None
+        return self._samples if self._fresh() else None
+
+    def _fresh(self) -> bool:
+        return time.monotonic() - self._at < FRESH_SECONDS
+
+
+class Collected(Collector):
+    """Samples as Prometheus' own library writes them; `drydock_up` first."""
+
+    def __init__(self, samples: Sequence[Sample] | None) -> None:
+        self._samples = samples
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        up = GaugeMetricFamily(UP.name, UP.help)
+        up.add_metric([], 0.0 if self._samples is None else 1.0)
+        yield up
+        for sample in self._samples or ():
+            kind = CounterMetricFamily if sample.gauge.counter else GaugeMetricFamily
+            family = kind(sample.gauge.name, sample.gauge.help, labels=sample.gauge.labels)
+            for labels, value in sample.values.items():
+                family.add_metric(list(labels), value)
+            yield family
+
+
+# What one process counts of itself, for Prometheus. Numbers of the fleet come from the database when scraped.
 
 REPORTS = Counter("drydock_reports", "Reports committed, those that were repeats included.")
 REFUSED = Counter("drydock_reports_refused", "Reports that were refused for good.")

@@ -19,11 +19,11 @@ from typing import Any
 from django.conf import settings
 
 from fleet.domain.people import Access
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.domain.secrets import prefix_of
 from fleet.domain.sign_on import ToldByProxy, told_by_proxy
 from fleet.gateway.http import Request
-from fleet.gateway.loops import Loop
+from fleet.gateway.threads import Loop
 from fleet.operations import clock
 from fleet.operations.people import tokens
 from fleet.projections.people import rights

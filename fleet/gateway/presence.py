@@ -9,8 +9,8 @@ from datetime import datetime
 import structlog
 from django.db import DatabaseError, InterfaceError, OperationalError
 
-from fleet.domain.patience import met_a_limit
-from fleet.gateway.loops import Loop
+from fleet.domain.db_timeouts import met_a_limit
+from fleet.gateway.threads import Loop
 from fleet.operations import clock
 from fleet.operations.intake import presence
 from fleet.operations.intake.presence import Contact

@@ -14,25 +14,23 @@ from django.db.migrations.executor import MigrationExecutor
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from redis import RedisError
 
-from fleet.domain.connections import Connections
-from fleet.domain.patience import met_a_limit
+from fleet.audit import queries as audit_queries
+from fleet.audit.queries import archive_fault
+from fleet.domain.db_timeouts import Connections, met_a_limit
 from fleet.gateway import metrics
 from fleet.gateway.agents import Agents
-from fleet.gateway.figures import Collected, Figures
 from fleet.gateway.http import Request, Send, answer
-from fleet.gateway.loops import Loop
+from fleet.gateway.metrics import Collected, Figures
 from fleet.gateway.streams import Streams
-from fleet.gateway.threads import Threads, with_connection
-from fleet.gateway.wake_ups import WakeUps
+from fleet.gateway.threads import Loop, Threads, with_connection
+from fleet.gateway.waiters import WakeUps
+from fleet.notifications import channel_services
 from fleet.operations import clock
-from fleet.operations.messages import credentials
 from fleet.operations.orders.sign import unreadable
 from fleet.operations.wake_up import takes_writes
 from fleet.projections.desk import readiness
-from fleet.projections.desk.connections import connections
 from fleet.projections.desk.gauges import late_partitions, set_aside
-from fleet.projections.timeline import eras
-from fleet.projections.timeline.storage import archive_fault
+from fleet.projections.desk.readiness import connections
 
 # How old an answer of `/readyz` may be, and how long a caller waits for a new one, in seconds.
 FRESH_SECONDS = 1.0
@@ -186,9 +184,9 @@ class Probes:
         if full := readiness.tables_without_room():
             return Asked("full", full=full)
         signing = "unreadable" if unreadable(now=clock.now()) else "ok"
-        era = "not begun" if eras.current().missing else "ok"
+        era = "not begun" if audit_queries.current().missing else "ok"
         troubles = late_partitions(), archive_fault()
-        found = Asked("ok", signing, era, set_aside(), len(credentials.unreadable()), connections(), *troubles)
+        found = Asked("ok", signing, era, set_aside(), len(channel_services.unreadable()), connections(), *troubles)
         now = clock.now()
         return replace(found, stalled=readiness.stalled(now=now), skew=0.0 if clock.may_decide() else clock.skew())
 

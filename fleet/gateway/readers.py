@@ -1,10 +1,12 @@
-"""What a report says, by its kind: each reader checks the data of one kind and cuts texts to what is kept of them."""
+"""Texts from outside, without what Postgres cannot keep."""
 
 from __future__ import annotations
 
 import base64
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from math import isfinite
 from typing import Any
@@ -13,8 +15,89 @@ from uuid import UUID
 import msgspec
 from drydock_agent import wire
 
-from fleet.domain.times import in_bounds
+from fleet.domain.times import EARLIEST, in_bounds
 from fleet.gateway.limits import GatewayLimits
+
+
+def clean(value: Any) -> Any:
+    """The value with what Postgres cannot keep in a text (NUL, halves of surrogate pairs) replaced."""
+    if isinstance(value, str):
+        text = value.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+        return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {clean(key): clean(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [clean(item) for item in value]
+    return value
+
+
+def cleaned(report: dict[str, Any]) -> dict[str, Any]:
+    """The report with clean texts. A document's body stays as it is: it is kept as bytes."""
+    data = report.get("data")
+    rest: dict[str, Any] = clean({**report, "data": None})
+    if report.get("kind") == wire.DOCUMENT and isinstance(data, dict):
+        return {**rest, "data": {**clean({**data, "body": ""}), "body": data.get("body")}}
+    return {**rest, "data": clean(data)}
+
+
+# Times of machines, corrected by how far their clocks are off.
+
+
+def utc(moment: datetime) -> datetime:
+    """The moment in UTC; one without a zone is taken as UTC. Raises ValueError when it has no UTC form."""
+    if moment.tzinfo is UTC:
+        return moment
+    try:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("the time is out of range") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How many seconds a machine's clock is ahead of ours, as measured at one contact."""
+
+    offset: float
+    tolerance: float
+
+    @classmethod
+    def measured(cls, *, sent_at: datetime, received_at: datetime, tolerance: float) -> Clock:
+        return cls((utc(sent_at) - received_at).total_seconds(), tolerance)
+
+    def corrected(self, moment: datetime) -> datetime:
+        """The machine's time as our clock would have shown it. Raises ValueError when it has none."""
+        moment = utc(moment)
+        if abs(self.offset) <= self.tolerance:
+            return moment
+        try:
+            return moment - timedelta(seconds=self.offset)
+        except OverflowError:
+            raise ValueError("the time is out of range") from None
+
+    def judged(self, moment: datetime, now: datetime) -> tuple[datetime, bool]:
+        """The corrected time, at most `now`; and whether it could be right. One that lies ahead of `now`, or before the
+        year 2000, could not: then it is `now`.
+        """
+        try:
+            corrected = self.corrected(moment)
+        except ValueError:
+            return now, False
+        if in_bounds(corrected) is None or corrected > now + timedelta(seconds=self.tolerance):
+            return now, False
+        return min(corrected, now), True
+
+    def not_after(self, moment: datetime | None, now: datetime) -> datetime | None:
+        """The corrected time, at most `now`; None for none, or for one before the year 2000 or out of range."""
+        if moment is None:
+            return None
+        try:
+            corrected = self.corrected(moment)
+        except ValueError:
+            return None
+        return min(corrected, now) if corrected >= EARLIEST else None
+
+
+# What a report says, by its kind: each reader checks the data of one kind and cuts texts to what is kept of them.
 
 HASH = re.compile(r"[0-9a-f]{64}")
 ENCODINGS = ("utf-8", "base64")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from fleet.gateway.loops import Loop
+from fleet.gateway.threads import Loop
 
 SILENT_SECONDS = 30.0
 PAUSE_SECONDS = 10.0

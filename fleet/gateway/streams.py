@@ -12,7 +12,7 @@ import msgspec
 
 from fleet.domain.people import Access, Right
 from fleet.domain.pseudonyms import pseudonym
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.domain.sign_on import ToldByProxy
 from fleet.domain.timeline import FIRST_ERA, LAST_ERA
 from fleet.gateway import metrics
@@ -22,11 +22,11 @@ from fleet.gateway.limits import GatewayLimits
 from fleet.gateway.open_calls import CallCredentials, OpenCalls, access_of, credentials_of
 from fleet.gateway.threads import Threads
 from fleet.operations import clock
-from fleet.projections.sight import Sight, seeing, sight_of
-from fleet.projections.timeline import feed as feed_operations
-from fleet.projections.timeline.feed import Cursor
-from fleet.wording.reader import API
+from fleet.projections.timeline import entries as feed_operations
+from fleet.projections.timeline.entries import Cursor
+from fleet.projections.visibility import Sight, seeing, sight_of
 from fleet.wording.say import say
+from fleet.wording.times import API
 
 PING = b": ping\n\n"
 # So long a stream that ends waits for its client.

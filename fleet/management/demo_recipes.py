@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from fleet.management import processes
+from fleet.management import supervisor
 from fleet.management.supervisor import Recipe
 
 PYTHON = sys.executable
@@ -62,17 +62,17 @@ def caches(fleet_file: Path, sockets: Mapping[str, Path]) -> list[Cache]:
 
 def web(port: int) -> Recipe:
     quiet = ["--log-level", "warning"]
-    command = processes.web(host="127.0.0.1", port=port, stop_seconds=STOP_SECONDS, more=quiet)
+    command = supervisor.web(host="127.0.0.1", port=port, stop_seconds=STOP_SECONDS, more=quiet)
     # Granian's main process ends its worker on SIGTERM; SIGKILL would leave the worker with the port.
     return Recipe(name="web", command=command, death_signal=signal.SIGTERM)
 
 
 def worker() -> Recipe:
-    return Recipe(name="worker", command=[*CELERY, *processes.worker(more=["--loglevel", "INFO"])])
+    return Recipe(name="worker", command=[*CELERY, *supervisor.worker(more=["--loglevel", "INFO"])])
 
 
 def beat() -> Recipe:
-    return Recipe(name="beat", command=[*CELERY, *processes.beat(more=["--loglevel", "WARNING"])])
+    return Recipe(name="beat", command=[*CELERY, *supervisor.beat(more=["--loglevel", "WARNING"])])
 
 
 def simulator(*, port: int, fleet_file: Path, caches: Sequence[Cache]) -> Recipe:

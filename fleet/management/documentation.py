@@ -19,10 +19,8 @@ from fleet.api.documentation import schema
 from fleet.api.reference import calls_table, fields_tables
 from fleet.api.shapes.problems import MORE
 from fleet.domain.gauges import GAUGES
-from fleet.domain.machines.install import UNIT, install_lines
-from fleet.domain.messages.moments import OF_ENTRY, Moment
-from fleet.domain.messages.severity import OF_MOMENT, OF_TYPE, Severity, cache_severity
-from fleet.domain.orders.timeouts import MULTIPLES
+from fleet.domain.machines.enrolment import UNIT, install_lines
+from fleet.domain.orders.next_step import MULTIPLES
 from fleet.domain.states import (
     APPROVAL_MOVES,
     EVENT_MOVES,
@@ -35,9 +33,11 @@ from fleet.domain.states import (
 )
 from fleet.domain.timeline import EntryKind
 from fleet.gateway import metrics as gateway_metrics
+from fleet.notifications.labels import moment_label
+from fleet.notifications.routing import OF_ENTRY, Moment
+from fleet.notifications.severity import OF_MOMENT, OF_TYPE, Severity, cache_severity
+from fleet.wording.badges import look_of
 from fleet.wording.caches import TIERS
-from fleet.wording.channels import moment_label
-from fleet.wording.looks import look_of
 from fleet.wording.orders import TIMEOUTS
 from fleet.wording.people import MAY
 from fleet.wording.problems import PROBLEMS

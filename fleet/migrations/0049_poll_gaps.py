@@ -2,7 +2,7 @@ import django.db.models.deletion
 from django.db import migrations, models
 from django.db.models.functions import Now
 
-# Sixteen minutes: `fleet.domain.intake.presence.LEAP`. A trigger, since processes of the release before write polls, too.
+# Sixteen minutes: `fleet.domain.intake.LEAP`. A trigger, since processes of the release before write polls, too.
 FORWARD = """
     CREATE FUNCTION fleet_poll_leaps() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN

@@ -1,6 +1,6 @@
 from django.db import migrations, models
 
-from fleet.models.partition_indexes import AddIndexToPartitions
+from fleet.models.partitions import AddIndexToPartitions
 
 ACTING = ("page", "api", "rule", "command", "slack", "pagerduty")
 

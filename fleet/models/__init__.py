@@ -1,13 +1,11 @@
 """Columns, constraints and one-table QuerySets."""
 
-from fleet.models.approvals import Approval, Claim, Hold
-from fleet.models.archive.files import ArchiveFile, ArchiveState
+from fleet.models.approvals import Approval, Claim, Hold, Order, SigningKey, Wave
 from fleet.models.blind_spots import OpenTrouble, SetBlindSpot, SetCount, StaleSet
 from fleet.models.caches import Cache, Coverage, Maintenance, Notification, Reporter
-from fleet.models.clocks import WrongClock
-from fleet.models.desk import SavedView
 from fleet.models.drills import Drill, Instruction, Rehearsal
 from fleet.models.events import ScheduledEvent, Sighting
+from fleet.models.index_scan import EqualsAny
 from fleet.models.intake import (
     DocumentBody,
     LatestDocument,
@@ -18,9 +16,9 @@ from fleet.models.intake import (
     Spool,
     WaitingReport,
 )
-from fleet.models.lookups import EqualsAny
 from fleet.models.machines import (
     Admission,
+    AvailabilitySet,
     Entrance,
     InventoryMachine,
     JoinToken,
@@ -29,19 +27,6 @@ from fleet.models.machines import (
     RefusedEnrolment,
     UnusedKey,
 )
-from fleet.models.messages import (
-    Channel,
-    Cursor,
-    DeliveryAttempt,
-    HookCall,
-    Message,
-    MessageDelivery,
-    PushKey,
-    Reference,
-    Route,
-    RouteVersion,
-)
-from fleet.models.orders import Order, SigningKey
 from fleet.models.people import (
     AccountLink,
     ApiToken,
@@ -51,33 +36,27 @@ from fleet.models.people import (
     LoginAttempts,
     OutsideAccount,
     Profile,
+    SavedView,
     Scope,
+    ServiceAccount,
     StoredAnswer,
 )
 from fleet.models.policy import NoApprovalWindow, Rule, Stop
-from fleet.models.reconcile import LastRun, SetAside
-from fleet.models.service_accounts import ServiceAccount
+from fleet.models.reconcile import LastRun, SetAside, WrongClock
 from fleet.models.sessions import PersonSession
-from fleet.models.sets import AvailabilitySet
 from fleet.models.sign_on import SignOn, SignOnGrant
 from fleet.models.timeline import Entry, Seal
-from fleet.models.waves import Wave
 
 __all__ = [
     "AccountLink",
     "Admission",
     "ApiToken",
     "Approval",
-    "ArchiveFile",
-    "ArchiveState",
     "AvailabilitySet",
     "Cache",
     "CalendarFeed",
-    "Channel",
     "Claim",
     "Coverage",
-    "Cursor",
-    "DeliveryAttempt",
     "DocumentBody",
     "Drill",
     "Entrance",
@@ -85,7 +64,6 @@ __all__ = [
     "EqualsAny",
     "FormerName",
     "Hold",
-    "HookCall",
     "Instruction",
     "InventoryMachine",
     "JoinToken",
@@ -95,8 +73,6 @@ __all__ = [
     "LoginAttempts",
     "Machine",
     "Maintenance",
-    "Message",
-    "MessageDelivery",
     "NoApprovalWindow",
     "Nonce",
     "Notification",
@@ -109,13 +85,9 @@ __all__ = [
     "Preparation",
     "PresenceRow",
     "Profile",
-    "PushKey",
-    "Reference",
     "RefusedEnrolment",
     "Rehearsal",
     "Reporter",
-    "Route",
-    "RouteVersion",
     "Rule",
     "SavedView",
     "ScheduledEvent",

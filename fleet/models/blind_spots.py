@@ -4,11 +4,11 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
 from fleet.models.caches import Cache
-from fleet.models.sets import AvailabilitySet
+from fleet.models.machines import AvailabilitySet
 
 
 class OpenTrouble(models.Model):
-    """One row while it lasts (`fleet.domain.blind_spots.troubles`). `told_at`: when its entry was written; NULL while
+    """One row while it lasts (`fleet.domain.blind_spots.facts`). `told_at`: when its entry was written; NULL while
     it may yet pass by itself. The other columns are what its sentence names.
     """
 

@@ -4,9 +4,8 @@ from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 
 from fleet.domain.caches.maintenances import ACTIVE, MaintenanceStatus
-from fleet.domain.due import AT_ONCE
-from fleet.models.changes import ChangeColumn
-from fleet.models.lookups import words_of
+from fleet.domain.scheduling import AT_ONCE
+from fleet.models.index_scan import ChangeColumn, words_of
 from fleet.models.machines import Machine
 
 # The channel `AzureRedisEvents` of Azure Cache for Redis.

@@ -3,9 +3,9 @@
 from django.conf import settings
 from django.db import models
 
-from fleet.domain.due import AT_ONCE
-from fleet.models.changes import ChangeColumn
+from fleet.domain.scheduling import AT_ONCE
 from fleet.models.events import ScheduledEvent
+from fleet.models.index_scan import ChangeColumn
 from fleet.models.machines import Machine
 
 

@@ -5,14 +5,12 @@ from django.db import models
 from django.db.models.functions import Cast
 
 from fleet.domain.states import EventStatus
-from fleet.models.changes import ChangeColumn
-from fleet.models.lookups import words_of
-from fleet.models.machines import Machine
-from fleet.models.sets import AvailabilitySet
+from fleet.models.index_scan import ChangeColumn, words_of
+from fleet.models.machines import AvailabilitySet, Machine
 
 
 class StatedColumns(models.Model):
-    """What Azure states about an event: a column for each field of `fleet.domain.events.statement.EventStatement`."""
+    """What Azure states about an event: a column for each field of `fleet.domain.events.EventStatement`."""
 
     event_type = models.TextField(blank=True, default="")
     resource_type = models.TextField(blank=True, default="")
@@ -29,7 +27,7 @@ class StatedColumns(models.Model):
 class ScheduledEvent(StatedColumns, ChangeColumn):
     """What Azure announced, one row per EventId (upper case), however many machines report it.
 
-    Everything from `status` on is computed from sightings (`fleet.domain.events.sightings.compute_state`) and kept here
+    Everything from `status` on is computed from sightings (`fleet.domain.events.compute_state`) and kept here
     for reading. `version` moves with status, NotBefore, Resources, type, source and duration.
     """
 
@@ -56,8 +54,8 @@ class ScheduledEvent(StatedColumns, ChangeColumn):
     watched = models.BooleanField(default=True)
     approved_elsewhere = models.BooleanField(default=False)
     warnings = models.JSONField(default=list)
-    # When reconciling looks at it next, and at all that belongs to it (`fleet.domain.due`); NULL is due, too: nobody
-    # has said yet when. Whoever locks the event to write of it makes it due, and so do entries and turns of presence.
+    # When reconciling looks at it next, and at all that belongs to it (`fleet.domain.scheduling`); NULL is due, too:
+    # no time has been computed yet. Writing to a locked event makes it due; so do entries and changes of presence.
     look_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:

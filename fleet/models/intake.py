@@ -2,8 +2,8 @@
 
 from django.db import models
 
-from fleet.models.changes import ChangeColumn
 from fleet.models.events import ScheduledEvent
+from fleet.models.index_scan import ChangeColumn
 from fleet.models.machines import Machine
 
 
@@ -86,7 +86,7 @@ class PresenceRow(ChangeColumn):
     # How present it was when reconciling last looked, as a number: whoever differs has turned. The times have no
     # index, or every contact would have to keep one.
     seen = models.SmallIntegerField(null=True, blank=True)
-    # What its agent does about signatures of orders (`fleet.domain.orders.signatures`); empty until it said so.
+    # What its agent does about signatures of orders (`fleet.domain.orders.series`); empty until it said so.
     signatures = models.TextField(blank=True, default="", db_default="")
     # From here on leaps of its polls are written down (`PollGap`); before that only its reports tell when it polled.
     watched_from = models.DateTimeField(null=True, blank=True)
@@ -94,10 +94,10 @@ class PresenceRow(ChangeColumn):
     lacking_since = models.DateTimeField(null=True, blank=True)
     # Since when its newest document cannot be read: what it says of its polls since then does not count.
     unreadable_since = models.DateTimeField(null=True, blank=True)
-    # Bytes of what could not be understood in the hour that began then (`fleet.domain.intake.oddities`).
+    # Bytes of what could not be understood in the hour that began then (`fleet.domain.intake`).
     odd_bytes = models.BigIntegerField(default=0, db_default=0)
     odd_since = models.DateTimeField(null=True, blank=True)
-    # Counted against its bounds in the hour that began then (`fleet.domain.intake.bounds`).
+    # Counted against its bounds in the hour that began then (`fleet.domain.intake`).
     bounded_since = models.DateTimeField(null=True, blank=True)
     new_caches = models.IntegerField(default=0, db_default=0)
     new_statements = models.IntegerField(default=0, db_default=0)
@@ -113,7 +113,7 @@ class PresenceRow(ChangeColumn):
 
 
 class PollGap(models.Model):
-    """A time, longer than `fleet.domain.intake.presence.LEAP`, in which nothing was heard of good polls of a machine: a
+    """A time, longer than `fleet.domain.intake.LEAP`, in which nothing was heard of good polls of a machine: a
     trigger writes it when its last poll leaps, whoever moves that. Reports that come later may tell of polls in it.
     """
 
@@ -154,7 +154,7 @@ class Spool(models.Model):
 class WaitingReport(models.Model):
     """A report that is kept, and of which one part has still to be taken: somebody held what it is about.
 
-    `what` is a `fleet.domain.aside.What`, and `about` names it: an EventId, a cache's host, a machine's row id. No
+    `what` is a `fleet.domain.scheduling.What`, and `about` names it: an EventId, a cache's host, a machine's row id. No
     foreign keys: they would have to lock exactly what is held.
     """
 

@@ -1,23 +1,77 @@
-"""What is kept in Postgres' own partitions, by ranges of ids, and which partitions there are.
+"""For migrations that are not atomic: an index for all partitions of a table, built while everybody works."""
 
-The last partition of each table is open-ended: there is never a row without a place. It is closed in time, while it is
-empty, and another begins behind it (`fleet.operations.timeline.partitions`). One leaves as a whole
-(`fleet.operations.timeline.departure`).
-"""
-
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.conf import settings
 from django.db import connection
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+from django.db.migrations.operations import AddIndex
+from django.db.migrations.state import ProjectState
 from psycopg import sql
 
 from fleet.models.caches import Notification, Reporter
 from fleet.models.intake import DocumentBody, Observation
-from fleet.models.messages import Message
 from fleet.models.timeline import Entry
+from fleet.notifications.models import Message
+
+
+class AddIndexToPartitions(AddIndex):
+    """What `AddIndexConcurrently` is to a table that has no partitions, which Postgres does for none that has.
+
+    Each partition gets its own, one after the other; then they become one. What was begun and not ended is begun anew.
+    """
+
+    atomic = False
+
+    def database_forwards(
+        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
+    ) -> None:
+        model = to_state.apps.get_model(app_label, self.model_name)
+        table, name = model._meta.db_table, self.index.name
+        statement = str(self.index.create_sql(model, schema_editor))
+        leaves = [leaf for (leaf,) in _ask("SELECT inhrelid::regclass::text FROM pg_inherits"
+                                           " WHERE inhparent = to_regclass(%s) ORDER BY inhrelid", table)]  # fmt: skip
+        own = {
+            leaf: f"{name[:20]}_{hashlib.md5(leaf.encode(), usedforsecurity=False).hexdigest()[:8]}" for leaf in leaves
+        }
+        for leaf, index in own.items():
+            if _ask("SELECT FROM pg_index WHERE indexrelid = to_regclass(%s) AND indisvalid", index) == []:
+                _do(f"DROP INDEX CONCURRENTLY IF EXISTS {index}", _on(statement, "INDEX CONCURRENTLY", index, leaf))
+        if _ask("SELECT FROM pg_class WHERE oid = to_regclass(%s)", name) == []:
+            _do(_on(statement, "INDEX", name, f"ONLY {table}"))
+        for index in own.values():
+            if _ask("SELECT FROM pg_inherits WHERE inhrelid = to_regclass(%s)", index) == []:
+                _do(f"ALTER INDEX {name} ATTACH PARTITION {index}")
+
+    def database_backwards(
+        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
+    ) -> None:
+        _do(f"DROP INDEX IF EXISTS {self.index.name}")
+
+
+def _on(statement: str, what: str, index: str, table: str) -> str:
+    return re.sub(r"^CREATE INDEX \S+ ON \S+ ", f"CREATE {what} {index} ON {table} ", statement, count=1)
+
+
+def _ask(statement: str, *values: str) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        found: list[tuple[Any, ...]] = cursor.fetchall()
+        return found
+
+
+def _do(*statements: str) -> None:
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+
+
+# What is kept in Postgres' own partitions, by ranges of ids, and which partitions there are.
 
 # By the ends of a partition: rows come nearly in the order of their ids, those of long transactions a little late.
 NEAR = 1000

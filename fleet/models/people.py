@@ -1,4 +1,4 @@
-"""People: their settings and scopes, their tokens, and answers kept for repeated requests."""
+"""What people keep of the desk: views of its lists."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -11,6 +11,29 @@ from django.db.models import F, Q, Value
 from fleet.domain.people import ADMIN, Right, Rights, pattern_of
 from fleet.domain.pseudonyms import former, pseudonym
 from fleet.domain.sets import PROVISIONAL
+
+
+class SavedView(models.Model):
+    """A list with its filters under a name. `page` is the list (`fleet.domain.desk.LISTS`), `query` its filters as they
+    stand in the address. A `shared` one is shown to everybody.
+    """
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="saved_views")
+    name = models.TextField()
+    page = models.TextField()
+    query = models.TextField(blank=True, default="")
+    shared = models.BooleanField(default=False)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["owner", "page", "name"], name="view_once")]
+        indexes = [models.Index(fields=["page", "name"], name="view_shared", condition=models.Q(shared=True))]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+# People: their settings and scopes, their tokens, and answers kept for repeated requests.
 
 Person = User | AbstractBaseUser | AnonymousUser
 
@@ -282,4 +305,33 @@ def lying_in(scopes: Iterable[tuple[str, str]], *, of: str = "") -> Q:
         column, pattern = f"{of}{kind}", pattern_of(text or "*")
         # A text that is empty lies in no scope.
         found |= Q(**{f"{column}__iregex": f"^({pattern})$"}) & ~Q(**{column: ""})
+    return found
+
+
+# Accounts that are no people: of a pipeline or a script, with somebody who answers for it.
+
+
+class ServiceAccount(models.Model):
+    """That an account is no person. It comes in by tokens alone. `owner` is the person who answers for it: None, or one
+    who may not log in any more, and nobody does.
+    """
+
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL, primary_key=True, on_delete=models.CASCADE, related_name="service_account"
+    )
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    purpose = models.TextField()
+    created_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"service account {self.user_id}"
+
+
+def service_of(account: object) -> ServiceAccount | None:
+    """What is said of this account where it is a service account; None for a person. At most one query."""
+    if not isinstance(account, User):
+        return None
+    found: ServiceAccount | None = getattr(account, "service_account", None)
     return found

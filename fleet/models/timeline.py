@@ -14,9 +14,8 @@ from fleet.domain.timeline import FIRST_ERA, EntryKind, Place
 from fleet.models.approvals import Approval
 from fleet.models.caches import Cache, Maintenance
 from fleet.models.events import ScheduledEvent
-from fleet.models.machines import Machine
-from fleet.models.nearest import NearRows
-from fleet.models.sets import AvailabilitySet
+from fleet.models.index_scan import NearRows
+from fleet.models.machines import AvailabilitySet, Machine
 
 # The number of the writing transaction: xid8 goes to bigint by way of text.
 CURRENT_TRANSACTION = Cast(

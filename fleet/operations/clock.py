@@ -14,10 +14,9 @@ from datetime import UTC, datetime
 import structlog
 from django.db import DatabaseError, InterfaceError
 
-from fleet.domain import connections
+from fleet.domain import db_timeouts
 from fleet.domain.clock import MOST_SKEW_SECONDS, DatabaseClock
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Reason, Refused
 from fleet.models import WrongClock, driver
 
 # A reading that is older than this is taken again before anything is decided.
@@ -144,7 +143,7 @@ def _record() -> None:
                 ON CONFLICT (process) DO UPDATE SET kind = EXCLUDED.kind, skew_seconds = EXCLUDED.skew_seconds,
                     seen_at = EXCLUDED.seen_at
                 """,
-                [f"{os.getpid()}@{socket.gethostname()}", f"^{connections.PREFIX} (\\w+) ", off],
+                [f"{os.getpid()}@{socket.gethostname()}", f"^{db_timeouts.PREFIX} (\\w+) ", off],
             )
     except DatabaseError as error:
         log.warning("clock.unrecorded", error=str(error).splitlines()[0])

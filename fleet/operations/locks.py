@@ -1,5 +1,5 @@
 """Advisory locks of Postgres, held until the transaction ends: they keep two apart where no row is there to lock. And
-how long a transaction waits for locks and answers where its role's patience (`fleet.domain.patience`) does not fit.
+how long a transaction waits for locks and answers where its role's patience (`fleet.domain.db_timeouts`) does not fit.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from enum import IntEnum
 
 from django.db import connection, models, transaction
 
-from fleet.domain.patience import IMPATIENT
+from fleet.domain.db_timeouts import IMPATIENT
 
 # Taken up and not settled within this time: whoever did so has died, or it was set aside.
 TAKEN = timedelta(seconds=10)

@@ -16,33 +16,32 @@ from django.conf import settings
 from django.db import OperationalError, transaction
 from django.db.models import Q
 
-from fleet.domain.aside import What
 from fleet.domain.clock import is_ahead
-from fleet.domain.due import AT_ONCE, NEVER
-from fleet.domain.events.sightings import compute_state
+from fleet.domain.db_timeouts import met_a_limit
+from fleet.domain.events import compute_state
 from fleet.domain.orders.next_step import Do
-from fleet.domain.patience import met_a_limit
+from fleet.domain.scheduling import AT_ONCE, NEVER, What
 from fleet.domain.states import ApprovalState, EventStatus
 from fleet.models import Approval, Drill, LastRun, Maintenance, ScheduledEvent
-from fleet.models.facts.due import load_due
+from fleet.models.facts.decisions import load_due
 from fleet.models.facts.events import load_witnesses, presence_limits
 from fleet.models.reconcile import seconds_since_run
+from fleet.notifications import queue
+from fleet.operations import waves
 from fleet.operations.approvals import conditions
-from fleet.operations.aside import Apart, forget, in_parts, in_turn, said_of
 from fleet.operations.caches import coverage, maintenances
 from fleet.operations.drills import advance as drills
-from fleet.operations.events import compute, looks, statistics
-from fleet.operations.intake import backlog, presence
+from fleet.operations.events import compute, scheduling
+from fleet.operations.intake import oddities, presence
 from fleet.operations.locks import Lock, settle_due, take_if_free
-from fleet.operations.machines import names
-from fleet.operations.messages import queue
+from fleet.operations.machines import instance
 from fleet.operations.orders import advance as orders
 from fleet.operations.policy import apply
-from fleet.operations.reports import care
+from fleet.operations.quarantine import Apart, forget, in_parts, in_turn, said_of
+from fleet.operations.reports import slow_path
 from fleet.operations.sets import coverage as kept
 from fleet.operations.timeline.entries import gathered
 from fleet.operations.timeline.news import read_news
-from fleet.operations.waves import end as waves
 
 # Of one tick; the rest is left to the next. A changed rule makes everything due that is open, and orders are not to
 # wait for that longer than a tick takes.
@@ -75,8 +74,8 @@ def advance(*, now: datetime, via: str) -> Advanced:
     looked: list[int] = []
     done: list[tuple[int, int, set[int]]] = []
     in_turn(
-        statistics.renew,
-        partial(care.catch_up, now=now),
+        scheduling.renew,
+        partial(slow_path.catch_up, now=now),
         partial(_go_through, looked, done, now=now, via=via),
     )
     woken = sorted({machine_id for _, _, machines in done for machine_id in machines})
@@ -102,7 +101,7 @@ def _go_through(looked: list[int], done: list[tuple[int, int, set[int]]], *, now
         # In transactions of their own: approvals do not wait for them.
         in_turn(
             coverage.vouch,
-            partial(names.settle_all, now=now),
+            partial(instance.settle_all, now=now),
             partial(maintenances.advance, now=now),
             partial(_follow_due, looked, apart, now=now),
             partial(kept.renew, now=now),
@@ -113,7 +112,7 @@ def _follow_due(looked: Sequence[int], apart: Apart, *, now: datetime) -> None:
     """Judge what was looked at, and say when each is due again. Where any of this fails it is all taken up soon: what
     else belongs to an event, its wave or its drill, hears of its news by this only.
     """
-    portions = [looked[at : at + looks.PORTION] for at in range(0, len(looked), looks.PORTION)]
+    portions = [looked[at : at + scheduling.PORTION] for at in range(0, len(looked), scheduling.PORTION)]
     in_turn(
         partial(drills.advance, now=now, event_pks=looked),
         partial(_turns, looked, now=now),
@@ -141,16 +140,16 @@ def _notice(now: datetime, via: str) -> bool:
     run, _ = LastRun.objects.get_or_create(name=LastRun.RECONCILE, defaults={"ran_at": now, "via": via})
     news, times = read_news(run), str((settings.ORDER_ANSWER_SECONDS, settings.WAVE_RETURN_SECONDS, presence_limits()))
     if run.times != times:
-        looks.make_all_due()
+        scheduling.make_all_due()
         waves.make_due(Q())
     if is_ahead(run.ran_at, now=now):
         # That tick had a wrong clock: what it put off is looked at again.
-        looks.make_all_due()
+        scheduling.make_all_due()
         waves.make_due(Q())
         for table in (Drill, Maintenance):
             table.objects.filter(look_at__gt=AT_ONCE, look_at__lt=NEVER).update(look_at=AT_ONCE)
-    looks.make_news_due(news)
-    looks.make_turned_due(presence.turned(now=now, limits=presence_limits()))
+    scheduling.make_news_due(news)
+    scheduling.make_turned_due(presence.turned(now=now, limits=presence_limits()))
     forget(now=now)
     run.ran_at, run.via, run.times = now, via, times
     run.save()
@@ -160,8 +159,8 @@ def _notice(now: datetime, via: str) -> bool:
 def _portions(looked: list[int], now: datetime) -> Iterator[list[int]]:
     """What is due, each event once a tick, and what is decided first; `looked` gathers them."""
     for decided in (True, False):
-        while len(looked) < MOST_PORTIONS * looks.PORTION:
-            taken = looks.take(now=now, decided=decided, besides=looked)
+        while len(looked) < MOST_PORTIONS * scheduling.PORTION:
+            taken = scheduling.take(now=now, decided=decided, besides=looked)
             if not taken:
                 break
             looked += taken
@@ -174,7 +173,7 @@ def _advance(event_pks: Sequence[int], *, now: datetime, via: str) -> list[tuple
     that are woken.
     """
     # What was said of it comes first, so it is left to the next tick.
-    waited_for = backlog.waited_for(event_pks)
+    waited_for = oddities.waited_for(event_pks)
     events = compute.lock(pk for pk in event_pks if pk not in waited_for)
     computed = len(compute.compute_state(events, now=now))
     return [(computed, len(event_pks), orders.advance_events(events, now=now, via=via))]
@@ -188,7 +187,7 @@ def repair(*, now: datetime) -> None:
         partial(presence.repair, now=now, limits=presence_limits()),
         partial(queue.repair, now=now),
         partial(orders.repair, now=now),
-        partial(looks.repair, now=now),
+        partial(scheduling.repair, now=now),
     )
 
 

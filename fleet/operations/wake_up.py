@@ -29,7 +29,7 @@ PROBE_KEY, PROBE_SECONDS = "drydock:ready", 60
 RELAY_TASK = "fleet.relay.tasks.relay_approval"
 RELAY_TASK_OF_MANY = "fleet.relay.tasks.relay_approvals"
 FOLLOW_TASK = "fleet.relay.tasks.follow"
-TELL_TASK = "fleet.notify.tasks.tell"
+TELL_TASK = "fleet.notifications.tasks.tell"
 # In a storm news comes faster than it can be followed: what comes within this time after a hint is one hint with the
 # next, and one that no worker has taken for so long is dropped, since the tick has followed it by then.
 FOLLOW_PAUSE_SECONDS = 0.1

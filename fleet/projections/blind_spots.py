@@ -10,11 +10,12 @@ from django.db.models import Count, Exists, F, OuterRef, QuerySet, Value
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThanOrEqual
 from django.db.models.functions import Coalesce, Collate, Upper
 
-from fleet.domain.aside import What
+from fleet.audit import queries as audit_queries
 from fleet.domain.blind_spots.facts import BlindSpot, CacheFacts, Confidence, SetAsideFacts
 from fleet.domain.blind_spots.find import RANKS, Named, elsewhere
-from fleet.domain.intake.bounds import PERIOD
-from fleet.domain.reason import Reason, from_json
+from fleet.domain.intake import PERIOD
+from fleet.domain.reasons import Reason, from_json
+from fleet.domain.scheduling import What
 from fleet.domain.shapes import like
 from fleet.models import (
     Admission,
@@ -30,13 +31,11 @@ from fleet.models import (
 from fleet.models.facts.blind_spots import load_findings
 from fleet.projections.caches.coverage import ListenerRow, listener, with_machine
 from fleet.projections.caches.maintenances import CacheRef
-from fleet.projections.counts import is_live, last_poll
+from fleet.projections.counts import is_live, last_poll, stale_sets
 from fleet.projections.machines import agentless
 from fleet.projections.pages import Key, Page, cut_page, cut_window
 from fleet.projections.refs import MachineRef, SetRef, plain_name, set_ref
-from fleet.projections.sight import seen, sees_set
-from fleet.projections.stale import stale_sets
-from fleet.projections.timeline import eras
+from fleet.projections.visibility import seen, sees_set
 
 OF_EVENTS = (What.EVENT.value, What.RULES.value)
 # So many machines of one are named; the others are counted.
@@ -313,7 +312,7 @@ def _look(now: datetime, *, caches: int | None = None, hosts: Collection[str] | 
         alone=_named(alone.order_by("name", "pk"), "name"),
         caches=(first := _caches(unheard[:caches], now) if caches != 0 else []),
         aside=_aside(),
-        era_missing=eras.current().missing,
+        era_missing=audit_queries.current().missing,
     )
     rows += [_row(spot, None) for spot in beside]
     kept = seen(SetBlindSpot).exclude(availability_set__any=judged)

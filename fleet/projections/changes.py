@@ -11,8 +11,8 @@ from django.db.models import F, Model, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Greatest
 
 from fleet import models
-from fleet.projections.filter_kinds import TimeFilter
-from fleet.projections.sight import seen
+from fleet.projections.places import TimeFilter
+from fleet.projections.visibility import seen
 
 M = TypeVar("M", bound=Model)
 # Of what else a row of each table tells, with the way from there to that row.

@@ -7,14 +7,14 @@ from datetime import datetime
 from django.db.models import QuerySet
 
 from fleet.domain.drills import Outcome
-from fleet.domain.reason import Reason, read_reason
+from fleet.domain.reasons import Reason, read_reason
 from fleet.domain.shapes import like
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus
 from fleet.models import Approval, Drill, Instruction, Order, Preparation, Rehearsal, Sighting
 from fleet.projections.changes import changed_at
 from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
-from fleet.projections.sight import seen
+from fleet.projections.visibility import seen
 
 
 @dataclass(frozen=True, slots=True)

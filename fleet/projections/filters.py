@@ -12,44 +12,35 @@ import django_filters
 from django.db.models import Q, QuerySet, TextField
 from django.db.models.functions import Cast, Upper
 
-from fleet.domain.messages.moments import Moment
-from fleet.domain.messages.states import MessageState
 from fleet.domain.sets import KINDS
 from fleet.domain.states import ApprovalState, EventStatus, Presence
 from fleet.domain.timeline import EntryKind
 from fleet.domain.waves import WaveState
-from fleet.models import (
-    Admission,
-    Approval,
-    AvailabilitySet,
-    Cache,
-    Drill,
-    Entry,
-    Machine,
-    Message,
-    ScheduledEvent,
-    Wave,
-)
+from fleet.models import Admission, Approval, AvailabilitySet, Cache, Drill, Entry, Machine, ScheduledEvent, Wave
 from fleet.models.facts.events import presence_limits
-from fleet.models.lookups import words_begin, words_of
-from fleet.models.nearest import Near, NearRows
+from fleet.models.index_scan import Near, NearRows, words_begin, words_of
+from fleet.notifications.models import Message
+from fleet.notifications.routing import MessageState, Moment
 from fleet.projections.changes import ChangeFilter
-from fleet.projections.desk.attention import needs_decision
 from fleet.projections.desk.find import machines_called
-from fleet.projections.filter_kinds import IdsFilter, TextsFilter, TimeFilter, one_of
+from fleet.projections.events.rows import needs_decision
 from fleet.projections.machines import waiting_rows, with_presence
 from fleet.projections.places import (
     COLUMNS,
     MACHINE_COLUMNS,
     EntryPlaceFilter,
     Ids,
+    IdsFilter,
     MachinePlaceFilter,
     PlaceFilter,
+    TextsFilter,
+    TimeFilter,
     ids_of,
+    one_of,
     sets_with,
     with_presences,
 )
-from fleet.projections.sight import listening, seen
+from fleet.projections.visibility import listening, seen
 
 
 def _named(names: Iterable[str]) -> Q:

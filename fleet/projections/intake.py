@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from difflib import unified_diff
 
-from fleet.domain.archive import ArchiveKind, row_of
-from fleet.domain.intake.documents import read_document
-from fleet.domain.reason import Reason
+from fleet.audit import archived_entries
+from fleet.audit.archive_format import ArchiveKind, instance_of, row_of
+from fleet.domain.intake import read_document
+from fleet.domain.reasons import Reason
 from fleet.domain.shapes import like
 from fleet.domain.times import iso
 from fleet.models import DocumentBody, Observation, ScheduledEvent, Sighting
-from fleet.models.archive.lines import instance_of
 from fleet.projections.pages import Key, Page, cut_page
 from fleet.projections.refs import MachineRef, machine_ref, plain_name
-from fleet.projections.sight import seen
-from fleet.projections.timeline import archive
+from fleet.projections.visibility import seen
 
 # A set of a hundred machines says the same thing a hundred times; the machines that are hit come first.
 MACHINES = 20
@@ -161,7 +160,7 @@ class _Archived:
 
 def _archived(event: ScheduledEvent, sightings: Sequence[Sighting]) -> _Archived:
     """What has left of the reports up to each machine's last listing, with the bodies that they name. One query."""
-    files = archive.files_of(ArchiveKind.OBSERVATIONS, event.pk)
+    files = archived_entries.files_of(ArchiveKind.OBSERVATIONS, event.pk)
     if not files:
         return _Archived()
     wanted = {f'"machine_id" : "{sighting.machine_id}",'.encode() for sighting in sightings}
@@ -177,7 +176,7 @@ def _archived(event: ScheduledEvent, sightings: Sequence[Sighting]) -> _Archived
         named = {json.loads(line)["document_id"] for line in chosen}
         return [*(bodies[each] for each in sorted(named & bodies.keys())), *chosen]
 
-    found, fault = archive.gathered(files, event.pk, choose)
+    found, fault = archived_entries.gathered(files, event.pk, choose)
     last = {s.machine_id: _last_of(s) for s in sightings}
     reports = [instance_of(Observation, row_of(line)) for line in found if not line.startswith(BODY)]
     bodies = [instance_of(DocumentBody, json.loads(line)["body"]) for line in found if line.startswith(BODY)]

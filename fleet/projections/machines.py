@@ -9,21 +9,21 @@ from typing import Any
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
-from fleet.domain.blind_spots.agents import SIGNATURES
 from fleet.domain.blind_spots.facts import BlindSpot, Confidence
-from fleet.domain.intake.presence import Limits
-from fleet.domain.machines.entrance import Claimed, claimed_of, contradictions, remedy_of
-from fleet.domain.reason import Reason, from_json
+from fleet.domain.blind_spots.find import SIGNATURES
+from fleet.domain.intake import Limits
+from fleet.domain.machines.enrolment import Claimed, claimed_of, contradictions, remedy_of
+from fleet.domain.reasons import Reason, from_json
 from fleet.domain.sets import PROVISIONAL, SetSource
 from fleet.domain.shapes import like
 from fleet.domain.states import EventStatus, Presence
 from fleet.models import Admission, InventoryMachine, JoinToken, Machine, RefusedEnrolment, ScheduledEvent
-from fleet.models.facts.entrance import entrance_facts
 from fleet.models.facts.events import contact_times, machine_presence, presence_limits
+from fleet.models.facts.machines import entrance_facts
 from fleet.projections.changes import changed_at
 from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.refs import SetRef, plain_name, set_ref
-from fleet.projections.sight import seen
+from fleet.projections.visibility import seen
 
 # So many refused enrolments a page shows.
 MOST_REFUSED = 20

@@ -6,17 +6,16 @@ from datetime import datetime
 
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.orders import by_hand as hand
-from fleet.domain.orders.facts import OrderFacts
-from fleet.domain.orders.next_step import outlook
-from fleet.domain.reason import Reason
+from fleet.domain.orders.next_step import OrderFacts, outlook
+from fleet.domain.reasons import Reason
 from fleet.domain.shapes import like
 from fleet.domain.states import RELAYED_APPROVALS, Presence
 from fleet.models import Machine
 from fleet.models.facts.events import order_timeouts
-from fleet.projections.approvals import rows
-from fleet.projections.approvals.rows import ApprovalRow, NextAsked
-from fleet.projections.facts import load_facts
+from fleet.projections import approvals as rows
+from fleet.projections.approvals import ApprovalRow, NextAsked
 from fleet.projections.refs import MachineRef
+from fleet.projections.visibility import load_facts
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from uuid import UUID
 from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
 
-from fleet.models.nearest import NearRows, first_rows, last_looked_at
+from fleet.models.index_scan import NearRows, first_rows, last_looked_at
 
 M = TypeVar("M", bound=Model)
 T = TypeVar("T")

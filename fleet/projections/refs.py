@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from fleet.domain.reason import Reason
+from fleet.domain.reasons import Reason
 from fleet.domain.states import Presence
 from fleet.models import AvailabilitySet, Machine, Rule
-from fleet.projections.sight import HIDDEN, name_in_sight, sees_set
+from fleet.projections.visibility import HIDDEN, name_in_sight, sees_set
 
 
 @dataclass(frozen=True, slots=True)

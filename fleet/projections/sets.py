@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.db.models import Q, QuerySet
 
-from fleet.domain.reason import Reason
+from fleet.domain.reasons import Reason
 from fleet.domain.requirements import LOWERING_WAITS
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.shapes import like
@@ -16,7 +16,6 @@ from fleet.models import AvailabilitySet, Machine, ScheduledEvent, Sighting
 from fleet.models.facts.events import presence_limits
 from fleet.projections.changes import changed_at, with_changes
 from fleet.projections.counts import SetCounts, counts_of_sets
-from fleet.projections.crowds import MOST, Crowd, crowds, firsts
 from fleet.projections.events.rows import OPEN, EventRow, event_rows
 from fleet.projections.machines import (
     MachineRow,
@@ -27,7 +26,8 @@ from fleet.projections.machines import (
 )
 from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.refs import PresenceCounts, SetRef, count_presence, label_of, plain_name, set_ref
-from fleet.projections.sight import seen
+from fleet.projections.set_summaries import MOST, Crowd, crowds, firsts
+from fleet.projections.visibility import seen
 
 # So many machines are shown one by one.
 MOST_SHOWN = 100

@@ -11,15 +11,15 @@ from django.contrib.auth.models import User
 from django.db.models import F
 
 from fleet.domain.people import ADMIN, Rights
-from fleet.domain.reason import Reason, read_reason
+from fleet.domain.reasons import Reason, read_reason
 from fleet.domain.sign_on import ClaimFault, Grant, identity_of, rights_by
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, SignOn, SignOnGrant
 from fleet.models.people import know_rights_of, rights_of
 from fleet.projections.pages import Page, Segment, read_page
 from fleet.projections.people import ScopeRow
-from fleet.projections.sight import seen
-from fleet.projections.timeline.names import named
+from fleet.projections.timeline.entries import named
+from fleet.projections.visibility import seen
 
 MOST = 500
 # Longer than any token that a browser can carry.

@@ -7,20 +7,18 @@ from datetime import datetime
 from django.db.models import Exists, OuterRef, QuerySet
 
 from fleet.domain.approvals.recheck import against_sending
-from fleet.domain.events.consequences import FAR_AHEAD
-from fleet.domain.reason import Reason, read_reason
+from fleet.domain.events import FAR_AHEAD
+from fleet.domain.reasons import Reason, read_reason
 from fleet.domain.shapes import like
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus
 from fleet.domain.waves import Judgement, Member, Phase, WaveState, but, how_far, judge
 from fleet.models import Approval, ScheduledEvent, Wave
-from fleet.models.facts.waves import load_members, return_timeout
+from fleet.models.facts.decisions import load_members, return_timeout
 from fleet.projections.changes import changed_at, with_changes
-from fleet.projections.desk.attention import advice
-from fleet.projections.events.blast import BlastRadius, blast_radii
-from fleet.projections.facts import load_facts
+from fleet.projections.events.rows import BlastRadius, advice, blast_radii
 from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.refs import SetRef, set_ref
-from fleet.projections.sight import seen
+from fleet.projections.visibility import load_facts, seen
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,5 @@
-"""What Celery's processes count: tasks by outcome, and when beat last sent one, left on Redis for `/metrics`.
-
-Counting never waits: a thread of each process brings the numbers to Redis now and then. While Redis is away they are
-kept, one number for each task and outcome, and follow when it is back.
+"""Beat keeps time by the database's clock: with its own, one that was set forward and back would send nothing until the
+earlier time had come again, or tasks that had expired before they were sent.
 """
 
 from __future__ import annotations
@@ -10,16 +8,28 @@ import os
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import redis
+import structlog
 from celery import signals
 from django.conf import settings
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from fleet.domain.gauges import BEAT, CELERY_HASH, CELERY_HASH_SECONDS, COUNT, SECONDS
+from fleet.domain.trace import trace_as_kept
 from fleet.operations import clock
+
+
+@signals.beat_init.connect(dispatch_uid="fleet.relay.counts")
+def _use_database_clock(sender: Any, **_: Any) -> None:
+    sender.app.now = clock.now
+
+
+# What Celery's processes count: tasks by outcome, and when beat last sent one, left on Redis for `/metrics`.
 
 PAUSE_SECONDS = 2.0
 OUTCOME_OF_STATE = {"SUCCESS": "succeeded", "FAILURE": "failed", "RETRY": "retried"}
@@ -133,3 +143,46 @@ def _beat_begins(**_: Any) -> None:
 
 def _note_sent(**_: Any) -> None:
     counts.sent(clock.now().timestamp())
+
+
+# Which decision a task is about, as whoever sent it said: bound for each line that is logged meanwhile.
+
+log = structlog.get_logger(__name__)
+
+_trace_began: dict[str, float] = {}
+
+
+@signals.task_prerun.connect(dispatch_uid="fleet.relay.counts")
+def _bind(task_id: str = "", task: Any = None, **_: Any) -> None:
+    structlog.contextvars.clear_contextvars()
+    headers = getattr(task.request, "headers", None)
+    said: Mapping[str, Any] = headers if isinstance(headers, dict) else {}
+    trace = trace_as_kept(said.get("request_id"), said.get("trace_id"))
+    if trace is not None:
+        structlog.contextvars.bind_contextvars(**trace.words)
+        _trace_began[task_id] = time.monotonic()
+
+
+@signals.task_postrun.connect(dispatch_uid="fleet.relay.counts")
+def _say(task_id: str = "", task: Any = None, state: str | None = None, **_: Any) -> None:
+    """One line for what a decision sent; what beat sends every two seconds is counted, and said when it fails."""
+    began = _trace_began.pop(task_id, None)
+    if began is not None:
+        took = round((time.monotonic() - began) * 1000, 1)
+        log.info("task", task=task.name, task_id=task_id, outcome=(state or "").lower(), ms=took)
+    structlog.contextvars.clear_contextvars()
+
+
+@contextmanager
+def each(traces: Iterable[Mapping[str, str]], *, task: str) -> Iterator[None]:
+    """The same line for each of several decisions that one task is about."""
+    began, outcome = time.monotonic(), "failure"
+    try:
+        yield
+        outcome = "success"
+    finally:
+        took = round((time.monotonic() - began) * 1000, 1)
+        for said in traces:
+            known = trace_as_kept(said.get("request_id"), said.get("trace_id"))
+            if known is not None:
+                log.info("task", task=task, outcome=outcome, ms=took, **known.words)

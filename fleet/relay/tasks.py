@@ -5,15 +5,15 @@ A worker whose clock is wrong does nothing that decides or deletes: another work
 
 from celery import shared_task
 
+from fleet.audit import retention
+from fleet.audit.partition_drop import make_ahead
+from fleet.audit.seals import seal as seal_timeline
+from fleet.notifications import router
 from fleet.operations import clock, reconcile
-from fleet.operations.messages import troubles
 from fleet.operations.people import due
 from fleet.operations.people.refresh import refresh as refresh_people
 from fleet.operations.sets import coverage
-from fleet.operations.timeline import retain as retention
-from fleet.operations.timeline.partitions import make_ahead
-from fleet.operations.timeline.seal import seal as seal_timeline
-from fleet.relay import trace
+from fleet.relay import counts
 
 
 @shared_task(name="fleet.relay.tasks.relay_approval", ignore_result=True)
@@ -28,7 +28,7 @@ def relay_approvals(approvals: list[tuple[int, dict[str, str]]]) -> None:
     """The same of several that came together, each with the words of its trace."""
     if not clock.may_decide():
         return
-    with trace.each([words for _, words in approvals], task="fleet.relay.tasks.relay_approvals"):
+    with counts.each([words for _, words in approvals], task="fleet.relay.tasks.relay_approvals"):
         reconcile.take_on_many([approval_id for approval_id, _ in approvals], now=clock.now(), via="celery")
 
 
@@ -63,7 +63,7 @@ def compare() -> None:
     """Look whether anything begins to hide news, or no longer does: sent by beat."""
     now = clock.now()
     reconcile.repair(now=now)
-    troubles.compare(now=now, via="beat")
+    router.compare(now=now, via="beat")
 
 
 @shared_task(name="fleet.relay.tasks.renew", ignore_result=True)

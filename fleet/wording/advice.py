@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fleet.domain.approvals.recommend import Advised
-from fleet.wording.reader import Reader
+from fleet.domain.recommendation import Advised
 from fleet.wording.sentences import Sentence, are, counted
-from fleet.wording.times import duration
+from fleet.wording.times import Reader, duration
 
 Values = Mapping[str, Any]
 # What is recommended, as the card heads it.

@@ -10,14 +10,13 @@ from fleet.domain.approvals.guards import Need
 from fleet.domain.states import ApprovalState, EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.projections.events.rows import EventRow
-from fleet.projections.sight import sets_named
 from fleet.projections.timeline.entries import TimelineRow
+from fleet.projections.visibility import sets_named
 from fleet.wording.advice import ADVICE
+from fleet.wording.badges import APPROVAL_LOOKS, NEED_LOOKS
 from fleet.wording.events import changed_values, named, type_words
-from fleet.wording.looks import APPROVAL_LOOKS, NEED_LOOKS
-from fleet.wording.reader import Reader
 from fleet.wording.sentences import EntryText, Sentence, are, listed, quoted, spoken
-from fleet.wording.times import at
+from fleet.wording.times import Reader, at
 
 Values = Mapping[str, Any]
 

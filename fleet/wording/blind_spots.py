@@ -4,14 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.domain.aside import What
+from fleet.domain.scheduling import What
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
-from fleet.wording.plain import one_line
-from fleet.wording.reader import Reader
 from fleet.wording.sentences import EntryText, Sentence, counted, some, spoken
 from fleet.wording.timeline import FAULTS
+from fleet.wording.times import Reader, one_line
 
 
 @dataclass(frozen=True, slots=True)

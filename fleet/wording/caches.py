@@ -9,8 +9,8 @@ from fleet.domain.caches.notifications import LONGEST, TYPES, NotificationType
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
-from fleet.wording.reader import Reader
 from fleet.wording.sentences import EntryText, Sentence, counted, some, spoken, within_quotes
+from fleet.wording.times import Reader
 
 NO_APPROVAL = (
     "These notifications are made for programs: they come seconds to minutes ahead, and nobody can answer one. "

@@ -7,8 +7,8 @@ from icalendar import Calendar, Event
 
 from fleet.projections.messages.calendar import CalendarDate, DateKind
 from fleet.wording.events import named, type_words
-from fleet.wording.plain import one_line
 from fleet.wording.sentences import some
+from fleet.wording.times import one_line
 
 # How often programs may ask; many ask once a day all the same.
 REFRESH = "PT5M"

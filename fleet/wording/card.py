@@ -3,17 +3,16 @@
 from dataclasses import dataclass
 
 from fleet.domain.approvals.guards import Guard, Need
-from fleet.domain.approvals.recommend import Advised
+from fleet.domain.recommendation import Advised
 from fleet.domain.states import ApprovalState, EventStatus
-from fleet.projections.approvals.cards import DecisionCard
+from fleet.projections.cards import DecisionCard
 from fleet.projections.desk.selection import Together
 from fleet.wording.advice import ADVISED
+from fleet.wording.badges import NEED_LOOKS
 from fleet.wording.events import effect_of, named
-from fleet.wording.looks import NEED_LOOKS
-from fleet.wording.reader import Reader
 from fleet.wording.say import say
 from fleet.wording.sentences import quoted
-from fleet.wording.times import at, duration
+from fleet.wording.times import Reader, at, duration
 
 # Tones of the advice: green only where it says to start.
 TONES = {Advised.START_NOW: "good", Advised.WHEN_PREPARED: "good", Advised.LEAVE: "calm", Advised.PROPOSE: "calm"}

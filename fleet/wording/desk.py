@@ -6,11 +6,10 @@ from typing import Any
 from fleet.domain.desk import Glance
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
+from fleet.wording.badges import GLANCE_LOOKS
 from fleet.wording.events import named
-from fleet.wording.looks import GLANCE_LOOKS
-from fleet.wording.reader import Reader
 from fleet.wording.sentences import EntryText, Sentence, counted
-from fleet.wording.times import at
+from fleet.wording.times import Reader, at
 
 
 def _set_at_a_glance(values: Mapping[str, Any], reader: Reader) -> str:

@@ -7,10 +7,10 @@ from fleet.domain.drills import Outcome
 from fleet.domain.states import Presence
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
-from fleet.wording.looks import OUTCOME_LOOKS, PRESENCE_LOOKS
+from fleet.wording.badges import OUTCOME_LOOKS, PRESENCE_LOOKS
 from fleet.wording.orders import refusal
-from fleet.wording.reader import Reader
 from fleet.wording.sentences import EntryText, Sentence, fill, listed, quoted
+from fleet.wording.times import Reader
 
 STEPS = {
     "began": "Began",

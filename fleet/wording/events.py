@@ -4,16 +4,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fleet.domain.events.types import is_advice
+from fleet.domain.events import is_advice
 from fleet.domain.history import Happened, happened
 from fleet.domain.states import Certainty, EndedAs
 from fleet.domain.timeline import EntryKind
 from fleet.projections.events.rows import EventRow
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
-from fleet.wording.looks import ENDED_AS_LOOKS
-from fleet.wording.reader import Reader
+from fleet.wording.badges import ENDED_AS_LOOKS
 from fleet.wording.sentences import EntryText, Sentence, listed, machine_named, some
+from fleet.wording.times import Reader
 
 
 @dataclass(frozen=True, slots=True)

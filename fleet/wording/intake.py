@@ -1,10 +1,10 @@
 """Words of the room of intake: what was odd about what agents sent, and what their hooks did."""
 
-from fleet.domain.intake.preparation import BAD_OUTCOMES
+from fleet.domain.intake import BAD_OUTCOMES
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
-from fleet.wording.reader import Reader
 from fleet.wording.sentences import EntryText, Sentence, spoken, within_quotes
+from fleet.wording.times import Reader
 
 SENTENCES: dict[str, Sentence] = {
     "event-id-unusable": "an event without a usable EventId",

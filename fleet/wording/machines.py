@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fleet.domain.orders.signatures import SignatureCheck
+from fleet.domain.orders.series import SignatureCheck
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
-from fleet.wording.reader import Reader
 from fleet.wording.sentences import EntryText, Sentence, machine_named, quoted
+from fleet.wording.times import Reader
 
 
 def _strange(values: Mapping[str, Any], reader: Reader) -> str:

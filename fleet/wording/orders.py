@@ -5,8 +5,8 @@ from typing import Any
 
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
-from fleet.wording.reader import Reader
 from fleet.wording.sentences import EntryText, Sentence, counted, fill, listed, spoken
+from fleet.wording.times import Reader
 
 # Why an agent did not do what an order asked for, as its receipt says it.
 REFUSALS = {

@@ -7,8 +7,8 @@ from fleet.domain.people import ADMIN, APPROVER, OPERATOR, ROLES, VIEWER, Right
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
-from fleet.wording.reader import Reader
 from fleet.wording.sentences import EntryText, Sentence, listed
+from fleet.wording.times import Reader
 
 # What somebody wanted to do, as the beginning of a sentence.
 DOING = {

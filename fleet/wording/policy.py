@@ -7,8 +7,8 @@ from fleet.domain.policy.rules import Action
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
-from fleet.wording.reader import Reader
 from fleet.wording.sentences import EntryText, Sentence, quoted
+from fleet.wording.times import Reader
 
 Values = Mapping[str, Any]
 

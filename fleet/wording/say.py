@@ -6,24 +6,30 @@ from importlib import import_module
 from typing import Any
 
 from fleet.domain.actor import COMMAND_LINE, ActorKind
-from fleet.domain.reason import Reason, from_json
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Reason, Refused, from_json
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import sentences
 from fleet.wording.drills import in_drill
 from fleet.wording.people import service_named
-from fleet.wording.reader import API, Reader
 from fleet.wording.sentences import EntryText, Sentence, machine_named
+from fleet.wording.times import API, Reader
 
 NAMES = (
-    "alerts approvals blind_spots caches channels desk drills events history intake machines",
+    "approvals blind_spots caches desk drills events intake machines",
     "orders people policy sessions sets sign_on timeline waves",
 )
 ROOMS = [import_module(f"fleet.wording.{name}") for name in " ".join(NAMES).split()]
 # Each room words its own codes and kinds; none is worded twice.
 SENTENCES: dict[str, Sentence] = {code: sentence for room in ROOMS for code, sentence in room.SENTENCES.items()}
 ENTRIES: dict[EntryKind, EntryText] = {kind: text for room in ROOMS for kind, text in room.ENTRIES.items()}
+
+
+def register(room: Any) -> None:
+    """Add the `SENTENCES` and `ENTRIES` of a module outside this package."""
+    ROOMS.append(room)
+    SENTENCES.update(room.SENTENCES)
+    ENTRIES.update(room.ENTRIES)
 
 
 def say(reason: Reason | str, reader: Reader) -> str:

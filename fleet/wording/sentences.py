@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from string import Formatter
 from typing import Any
 
-from fleet.domain.reason import Reason
+from fleet.domain.reasons import Reason
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
-from fleet.wording.reader import Reader
+from fleet.wording.times import Reader
 
 # A template in the form of `str.format`, or a function where a sentence depends on what is there.
 Sentence = str | Callable[[Mapping[str, Any], Reader], str]

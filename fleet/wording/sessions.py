@@ -2,8 +2,8 @@
 
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
-from fleet.wording.reader import Reader
 from fleet.wording.sentences import EntryText, Sentence
+from fleet.wording.times import Reader
 
 # How somebody came in, by the code that a session keeps.
 WAYS = {

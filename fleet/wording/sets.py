@@ -8,8 +8,8 @@ from fleet.domain.sets import MAX_NAME, MAX_NEEDS, NAMED_KINDS, OUTSIDE, PROVISI
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
-from fleet.wording.reader import Reader
 from fleet.wording.sentences import EntryText, Sentence, counted, quoted, some
+from fleet.wording.times import Reader
 
 KINDS = {
     "availability_set": "availability set",

@@ -3,8 +3,8 @@
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording.people import told
-from fleet.wording.reader import Reader
 from fleet.wording.sentences import EntryText, Sentence
+from fleet.wording.times import Reader
 
 # Why somebody is not in: a title, what to do, and the HTTP status.
 TROUBLES: dict[str, tuple[str, str, int]] = {

@@ -8,9 +8,9 @@ from typing import Any
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import sentences, times
-from fleet.wording.looks import ENTRY_LOOKS
-from fleet.wording.reader import Reader
+from fleet.wording.badges import ENTRY_LOOKS
 from fleet.wording.sentences import EntryText, Sentence
+from fleet.wording.times import Reader
 
 # Through what somebody acted.
 VIAS = {

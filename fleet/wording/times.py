@@ -1,11 +1,71 @@
-"""Times and lengths of time in words. The browser's `drydock.js` writes the same."""
+"""Lines for messages: whatever somebody calls a machine or writes as a reason, it is one line, of a bounded length."""
 
+import unicodedata
+from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
+from enum import StrEnum
 
 from django.utils.timezone import get_current_timezone
 
 from fleet.domain import times
-from fleet.wording.reader import Form, Reader
+from fleet.domain.texts import UNSEEN
+
+# Line and paragraph separators, what turns the direction of a text around, and what no reader knows yet.
+BREAKING = UNSEEN | {"Cn"}
+MORE = "..."
+
+
+def one_line(text: str, most: int) -> str:
+    """This text in one line of at most so many characters, without what no reader shows."""
+    # A longer text is cut before it is looked at: it may be of any length.
+    kept = "".join(" " if unicodedata.category(sign) in BREAKING else sign for sign in text[: 4 * most + 16])
+    return clipped(" ".join(kept.split()), most)
+
+
+def clipped(text: str, most: int) -> str:
+    """Cut to so many characters, with a sign that it was."""
+    return text if len(text) <= most else text[: max(0, most - len(MORE))].rstrip() + MORE[:most]
+
+
+def beside(texts: tuple[str, str], most: int) -> tuple[str, str]:
+    """Two texts that share so many characters: what one does not need is left to the other, and the first gets more."""
+    first, second = texts
+    share = most * 3 // 5
+    room = max(share, most - len(second))
+    first = clipped(first, room)
+    return first, clipped(second, most - len(first))
+
+
+# For whom something is worded: in which time zone, and in which form.
+
+
+class Form(StrEnum):
+    """Where it is read: times on a page are short and in the reader's zone, elsewhere whole."""
+
+    PAGE = "page"
+    API = "api"
+    MESSAGE = "message"
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """`now` decides whether a page names the day."""
+
+    zone: tzinfo
+    form: Form
+    now: datetime | None = None
+
+
+# The API, files and the command line: whole times in UTC.
+API = Reader(UTC, Form.API)
+
+
+def page_reader(now: datetime | None = None) -> Reader:
+    """The person whose request is answered: their time zone is the active one."""
+    return Reader(get_current_timezone(), Form.PAGE, now)
+
+
+# Times and lengths of time in words. The browser's `drydock.js` writes the same.
 
 
 def span(seconds: float) -> str:

@@ -7,9 +7,9 @@ from fleet.domain.states import ApprovalState
 from fleet.domain.timeline import EntryKind
 from fleet.domain.waves import WaveState
 from fleet.projections.timeline.entries import TimelineRow
-from fleet.wording.looks import APPROVAL_LOOKS, WAVE_LOOKS
-from fleet.wording.reader import Reader
+from fleet.wording.badges import APPROVAL_LOOKS, WAVE_LOOKS
 from fleet.wording.sentences import EntryText, Sentence, fill, listed, quoted
+from fleet.wording.times import Reader
 
 
 def event_named(event: Mapping[str, Any]) -> str:

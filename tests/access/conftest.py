@@ -24,7 +24,7 @@ def matrix(db: None, monkeypatch: pytest.MonkeyPatch, settings: Any) -> Matrix:
     # Each refusal would be a line.
     monkeypatch.setattr(logging.getLogger("django.request"), "disabled", True)
     # Whoever tries a channel waits for its answer, which nobody gives here.
-    monkeypatch.setattr("fleet.api.views.channels.TEST_SECONDS", 0.0)
+    monkeypatch.setattr("fleet.notifications.api.TEST_SECONDS", 0.0)
     # A world is looked at for minutes, and nothing in it is to grow old by that.
     settings.LIVE_SECONDS = settings.LATE_SECONDS = settings.GONE_SECONDS = settings.STEP_UP_SECONDS = A_DAY
     monkeypatch.setattr("fleet.operations.people.outside.INVITATION", timedelta(seconds=A_DAY))

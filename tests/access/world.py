@@ -16,14 +16,14 @@ from drydock_agent import wire
 from fleet.domain.approvals.conditions import When
 from fleet.domain.secrets import new_secret
 from fleet.models import Admission, Maintenance, OutsideAccount, PersonSession, SavedView, SignOn, SignOnGrant
+from fleet.operations import waves
 from fleet.operations.approvals import claims
 from fleet.operations.drills import begin as drills
-from fleet.operations.machines import enrolment, join_tokens
+from fleet.operations.machines import enrolment, entrance
 from fleet.operations.people import calendars, service_accounts, sessions
 from fleet.operations.people.outside import invitation
-from fleet.operations.policy import rules, windows
+from fleet.operations.policy import rules
 from fleet.operations.sets import names
-from fleet.operations.waves import begin as waves
 from tests import factories
 from tests.caches.walking import HOST, Listeners, line, the_cache
 from tests.factories import EVENT, acting, listing
@@ -107,13 +107,13 @@ def values_of(fleet: Listeners, gina: User) -> dict[str, Any]:
     ada, now = acting(factories.admin("amy")), fleet.now
     rule = {"name": "Pauses", "reason": "short", "action": "hold", "event_types": ["Freeze"], "set_pattern": "dock"}
     # One above it, for where no ready-made rules are left.
-    rules.create(actor=ada, now=now, fields=rule | {"name": "Docks", "reason": "first"})
+    rules.create_rule(actor=ada, now=now, fields=rule | {"name": "Docks", "reason": "first"})
     window = {"name": "Sale", "reason": "full", "weekdays": [(now.weekday() + 3) % 7], "set_pattern": "dock"}
     guards = dict.fromkeys(("last-live-machines", "other-open-event", "service-in-flight"), "one by one")
     for name in ("vm2", "vm3"):
         asking = {"join_token": fleet.join_token, "machine_id": fleet.agents[name].machine.vm_id, "ask": name}
         enrolment.enrol(request=wire.EnrolRequest(**asking), now=now)
-    join, _ = join_tokens.create_join_token(comment="rack 7", expires_in=timedelta(days=1), now=now)
+    join, _ = entrance.create_join_token(comment="rack 7", expires_in=timedelta(days=1), now=now)
     machine = fleet.agents["vm6"].machine
     return {
         "set_id": machine.availability_set_id,
@@ -128,8 +128,8 @@ def values_of(fleet: Listeners, gina: User) -> dict[str, Any]:
         "held_id": HELD,
         "wave_events": ANOTHER_WAVE,
         "wave_id": waves.begin(actor=acting(gina, why="patches"), events=IN_WAVE, overrides=guards, now=now).pk,
-        "rule_id": rules.create(actor=ada, now=now, fields=rule).pk,
-        "window_id": windows.create(actor=ada, now=now, values=window).pk,
+        "rule_id": rules.create_rule(actor=ada, now=now, fields=rule).pk,
+        "window_id": rules.create_window(actor=ada, now=now, values=window).pk,
         "join": join.prefix,
         "admission": Admission.objects.order_by("pk")[0].pk,
         "version": factories.the_event().version,

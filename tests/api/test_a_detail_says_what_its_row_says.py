@@ -9,8 +9,8 @@ from django.test import override_settings
 
 from fleet.api.routes import CALLS
 from fleet.models import ScheduledEvent
+from fleet.operations import waves
 from fleet.operations.drills import begin as drilling
-from fleet.operations.waves import begin as waves
 from tests import factories
 from tests.api.conftest import Caller, caller, in_person
 from tests.caches.walking import HOST, Listeners

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 
 from fleet.models import Approval, StoredAnswer
-from fleet.operations.people.idempotency import Answer, KeyReused, answer_once, fingerprint
+from fleet.operations.idempotency import Answer, KeyReused, answer_once, fingerprint
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
 

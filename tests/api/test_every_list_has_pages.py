@@ -10,8 +10,8 @@ from django.conf import LazySettings
 from django.contrib.auth.models import User
 
 from fleet.api.documentation import schema
-from fleet.domain.messages.moments import Moment
 from fleet.models import Admission, JoinToken
+from fleet.notifications.routing import Moment
 from tests import factories
 from tests.api.conftest import Caller, in_person, problem
 from tests.people.signed_in import a_session

@@ -30,7 +30,7 @@ KEYLESS = {
 @pytest.fixture
 def fleet(db: None, monkeypatch: pytest.MonkeyPatch) -> Fleet:
     # Whoever tries a channel waits for its answer, which nobody gives here.
-    monkeypatch.setattr("fleet.api.views.channels.TEST_SECONDS", 0.0)
+    monkeypatch.setattr("fleet.notifications.api.TEST_SECONDS", 0.0)
     return busy_fleet()
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from fleet.domain.growth import GIGABYTE as G
+from fleet.audit.retention import GIGABYTE as G
 from tests import factories
 from tests.api.conftest import Caller, problem
 from tests.archive.shelves import folder

@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 
-from fleet.management.durations import duration
+from fleet.management.helpers import duration
 from fleet.models import ApiToken, Entry, JoinToken
 from tests import factories
 from tests.api.conftest import Caller, problem

@@ -17,7 +17,7 @@ def fleet(db: None) -> Fleet:
 
 
 def test_each_201_leads_to_what_was_made(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fleet.api.views.channels.TEST_SECONDS", 0.0)
+    monkeypatch.setattr("fleet.notifications.api.TEST_SECONDS", 0.0)
     ada = factories.admin()
     callers = {"ada": caller(ada), IN_PERSON: in_person(ada), "anna": caller(factories.approver())}
     found, made = set(), ""

@@ -9,7 +9,7 @@ import pytest
 from drydock_agent import wire
 
 from fleet.domain import actor
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.models import Approval, Entry, Hold, Order, Rule, ScheduledEvent
 from fleet.operations.approvals import approve, claims
 from fleet.operations.approvals.approve import Plan

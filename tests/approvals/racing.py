@@ -10,7 +10,7 @@ from threading import Barrier
 from django.db import connection
 from django.utils import timezone
 
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.models import Approval, Order, ScheduledEvent
 from tests.factories import Fleet, listing, seconds
 from tests.words import sentence

@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 
 from fleet.domain.approvals.conditions import When
-from fleet.domain.reason import read_reason
+from fleet.domain.reasons import read_reason
 from fleet.models import ApiToken, Approval, Entry, Order, Rule
 from fleet.operations import reconcile
-from fleet.operations.approvals import approve, consent
+from fleet.operations.approvals import approve, conditions
 from fleet.operations.approvals.approve import Plan
 from fleet.operations.orders import advance, queue
 from fleet.operations.people import tokens
-from fleet.operations.policy import rules, windows
+from fleet.operations.policy import rules
 from fleet.operations.sets import names
-from fleet.projections.approvals import rows
+from fleet.projections import approvals
 from tests.approvals.asking import OTHER, refused
 from tests.factories import (
     EVENT,
@@ -251,7 +251,7 @@ class TestAfterItWasGranted:
 
 
 def window(fleet: Fleet, name: str = "market hours", **values: Any) -> Any:
-    return windows.create(
+    return rules.create_window(
         actor=acting(admin()),
         now=fleet.now,
         values={
@@ -291,7 +291,7 @@ class TestOverridesCoverWhatWasShown:
         approval = fleet.approve(
             when=When.TIME, due_at=fleet.now + seconds(60), overrides={"no-approval-window": "agreed with the desk"}
         )
-        windows.delete(window_id=first.pk, actor=acting(admin()), now=fleet.now)
+        rules.delete_window(window_id=first.pk, actor=acting(admin()), now=fleet.now)
         window(fleet, "market hours")
         go(fleet)
         assert after(approval).state == "WAITING"
@@ -355,7 +355,7 @@ class TestWhoDecidedMustStillBeAbleTo:
         names.name_set(set_id=the_set().pk, actor=acting(admin()), now=fleet.now, second_person=True)
         anna = approver()
         approval = fleet.approve(when=When.TIME, due_at=fleet.now + seconds(60))
-        consent.consent(approval_id=approval.pk, actor=acting(anna), now=fleet.now)
+        conditions.consent(approval_id=approval.pk, actor=acting(anna), now=fleet.now)
         assert after(approval).state == "WAITING"
         anna.groups.clear()
         go(fleet)
@@ -374,7 +374,9 @@ class TestTheSecondPerson:
         anna = approver()
 
         def agree(version: int) -> Approval:
-            return consent.consent(approval_id=approval.pk, actor=acting(anna), now=fleet.now, expected_version=version)
+            return conditions.consent(
+                approval_id=approval.pk, actor=acting(anna), now=fleet.now, expected_version=version
+            )
 
         assert refused(lambda: agree(seen)).code == "version-changed"
         assert after(approval).state == "PROPOSED"
@@ -387,7 +389,7 @@ class TestTheSecondPerson:
         anna = approver()
         for version in (None, the_event().version):
             error = refused(
-                lambda version=version: consent.consent(
+                lambda version=version: conditions.consent(
                     approval_id=approval.pk, actor=acting(anna), now=fleet.now, expected_version=version
                 )
             )
@@ -435,20 +437,20 @@ class TestRulesAreAskedAgain:
     )
     def test_a_rule_that_was_disabled_or_narrowed(self, fleet: Fleet, how: dict[str, Any]) -> None:
         approval, rule = self.waiting(fleet)
-        rules.change(rule_id=rule.pk, actor=acting(admin()), now=fleet.now, **how)
+        rules.change_rule(rule_id=rule.pk, actor=acting(admin()), now=fleet.now, **how)
         go(fleet, 2)
         assert read_reason(after(approval).reason).code == "rule-decides-otherwise"  # type: ignore[union-attr]
         assert (approval.state, Approval.objects.count()) == ("WITHDRAWN", 1)
 
     def test_a_rule_that_was_deleted(self, fleet: Fleet) -> None:
         approval, rule = self.waiting(fleet)
-        rules.delete(rule_id=rule.pk, actor=acting(admin()), now=fleet.now)
+        rules.delete_rule(rule_id=rule.pk, actor=acting(admin()), now=fleet.now)
         go(fleet, 2)
         assert after(approval).state == "WITHDRAWN"
 
     def test_a_rule_that_was_set_to_hold_holds(self, fleet: Fleet) -> None:
         approval, rule = self.waiting(fleet)
-        rules.change(rule_id=rule.pk, actor=acting(admin()), now=fleet.now, fields={"action": "hold"})
+        rules.change_rule(rule_id=rule.pk, actor=acting(admin()), now=fleet.now, fields={"action": "hold"})
         go(fleet, 2)
         assert after(approval).state == "WITHDRAWN"
         assert approval.event.holds.get().rule == rule
@@ -460,7 +462,7 @@ class TestRulesAreAskedAgain:
         announced(fleet, **FIRST)
         reconcile.follow(now=fleet.now)
         assert handed_out(monkeypatch, fleet) == 1
-        rules.change(rule_id=rule.pk, actor=acting(admin()), now=fleet.now, enabled=False)
+        rules.change_rule(rule_id=rule.pk, actor=acting(admin()), now=fleet.now, enabled=False)
         assert handed_out(monkeypatch, fleet) == 0
         go(fleet, 2)
         assert Approval.objects.get().state == "WITHDRAWN"
@@ -475,6 +477,6 @@ def test_the_row_says_that_it_was_returned(fleet: Fleet) -> None:
     approval = planned(fleet)
     change(fleet, event_type="Reboot")
     go(fleet, 2)
-    ((_, row),) = rows.details([approval.pk], now=fleet.now)
+    ((_, row),) = approvals.details([approval.pk], now=fleet.now)
     assert row.returned
     assert row.live is False

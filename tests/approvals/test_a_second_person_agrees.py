@@ -5,7 +5,7 @@ from django.contrib.auth.models import User
 
 from fleet.domain.approvals.conditions import When
 from fleet.models import Approval, AvailabilitySet
-from fleet.operations.approvals import consent
+from fleet.operations.approvals import conditions
 from fleet.operations.approvals.approve import Plan
 from fleet.operations.sets import names
 from tests.approvals.asking import OTHER, by_rule, codes, entries, held, orders, refused, two_events
@@ -40,7 +40,7 @@ def proposed(fleet: Fleet, by: User | None = None, **fields: object) -> Approval
 
 
 def agree(fleet: Fleet, approval: Approval, by: User, comment: str = "", **fields: dict[str, str]) -> Approval:
-    return consent.consent(approval_id=approval.pk, actor=acting(by, why=comment), now=fleet.now, **fields)
+    return conditions.consent(approval_id=approval.pk, actor=acting(by, why=comment), now=fleet.now, **fields)
 
 
 def test_it_is_proposed_and_nobody_is_asked_yet(fleet: Fleet) -> None:

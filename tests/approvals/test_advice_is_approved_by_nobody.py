@@ -11,14 +11,14 @@ import pytest
 
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import TAKE_REASONS, Need, guards
-from fleet.domain.events.types import TYPES, is_advice, is_unknown
-from fleet.domain.policy.faults import faults
+from fleet.domain.events import TYPES, is_advice, is_unknown
+from fleet.domain.policy.rules import faults
 from fleet.models import Approval, Order, ScheduledEvent
 from fleet.models.facts.events import load_facts
+from fleet.operations import waves
 from fleet.operations.approvals import claims
 from fleet.operations.policy import apply
-from fleet.operations.waves import begin
-from fleet.projections.desk.attention import needs_decision
+from fleet.projections.events.rows import needs_decision
 from tests.approvals.asking import OTHER, Plan, by_rule, codes, hook, refused
 from tests.factories import Fleet, acting, announced, approver, listing, operator, seconds, the_event
 from tests.policy.conftest import made
@@ -61,12 +61,12 @@ def test_a_wave_leaves_advice_out_and_takes_none_that_is_named() -> None:
         listing(OTHER, resources=["vm2"], not_before=due),
         listing(OTHER.replace("1", "2"), resources=["vm3"], not_before=due),
     )
-    named = refused(lambda: begin.begin(actor=acting(operator()), now=fleet.now, events=[event.event_id, OTHER]))
+    named = refused(lambda: waves.begin(actor=acting(operator()), now=fleet.now, events=[event.event_id, OTHER]))
     assert [one["event_id"] for one in named.details["events"]] == [event.event_id]
     assert not Approval.objects.exists()
     event.availability_set.service = "shop"
     event.availability_set.save()
-    wave = begin.begin(actor=acting(operator("o2")), now=fleet.now, service="shop")
+    wave = waves.begin(actor=acting(operator("o2")), now=fleet.now, service="shop")
     assert event.pk not in set(wave.approvals.values_list("event_id", flat=True))
     assert wave.approvals.count() == 2
 

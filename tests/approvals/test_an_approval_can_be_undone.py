@@ -8,8 +8,8 @@ from django.test import Client
 
 from fleet.domain.approvals.conditions import When
 from fleet.models import Approval
-from fleet.operations.approvals import conditions, consent, withdraw
-from fleet.operations.policy import stop
+from fleet.operations.approvals import conditions
+from fleet.operations.policy import rules
 from tests.approvals.asking import entries, orders
 from tests.dashboard.conftest import logged_in, text_of
 from tests.factories import Fleet, acting, announced, approver, operator, seconds
@@ -36,7 +36,7 @@ def clicked(fleet: Fleet, **fields: Any) -> Approval:
 
 
 def undo(fleet: Fleet, approval: Approval, *, comment: str = "") -> None:
-    withdraw.withdraw(approval_id=approval.pk, actor=acting(operator(), why=comment), now=fleet.now)
+    conditions.withdraw(approval_id=approval.pk, actor=acting(operator(), why=comment), now=fleet.now)
 
 
 def after(approval: Approval) -> Approval:
@@ -107,7 +107,7 @@ def test_what_was_stopped_meanwhile_does_not_go(fleet: Fleet) -> None:
     announced(fleet)
     approval = clicked(fleet)
     fleet.later(1)
-    stop.stop_all(actor=acting(approver(), why="all of it"), now=fleet.now)
+    rules.stop_all(actor=acting(approver(), why="all of it"), now=fleet.now)
     fleet.later(2)
     fleet.advance()
     assert (after(approval).state, orders(approval)) == ("WAITING", 0)
@@ -118,7 +118,7 @@ def test_a_proposal_waits_for_its_second_person_whose_agreement_can_be_undone(fl
     approval = clicked(fleet)
     assert (approval.state, approval.when, approval.due_at) == ("PROPOSED", "now", None)
     fleet.later(20)
-    done = consent.consent(approval_id=approval.pk, actor=acting(approver()), now=fleet.now, undo=True)
+    done = conditions.consent(approval_id=approval.pk, actor=acting(approver()), now=fleet.now, undo=True)
     assert (done.state, done.when, done.due_at) == ("WAITING", "undo", fleet.now + seconds(3))
     fleet.later(3)
     fleet.advance()

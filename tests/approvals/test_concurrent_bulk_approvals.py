@@ -10,9 +10,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.models import Approval, AvailabilitySet
-from fleet.operations.approvals import approve, together
+from fleet.operations.approvals import approve
 from fleet.operations.approvals.approve import Judged, Plan
 from tests.approvals.racing import a_fleet, announce, check, crew, event_ids
 from tests.factories import acting, operator, the_event
@@ -35,7 +35,7 @@ def bulk(user: User, ids: list[str]) -> dict[str, object]:
             return error
 
     with as_patient_as("pages"):
-        answers = together.each(ids, act, lambda *_: "busy", clock=timezone.now, ahead=True)
+        answers = approve.each(ids, act, lambda *_: "busy", clock=timezone.now, ahead=True)
     return dict(zip(ids, answers, strict=True))
 
 

@@ -21,7 +21,7 @@ from fleet.domain.approvals.guards import (
     WindowFacts,
     guards,
 )
-from fleet.domain.intake.preparation import Prepared
+from fleet.domain.intake import Prepared
 from fleet.domain.states import EventStatus, Presence
 from tests import words
 from tests.factories import NOW

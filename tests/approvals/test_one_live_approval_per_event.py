@@ -8,9 +8,9 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.models import Approval, Entry, Order
-from fleet.operations.approvals import withdraw
+from fleet.operations.approvals import conditions
 from fleet.operations.orders import advance
 from tests.factories import EVENT, Fleet, acting, announced, listing, open_order, operator, seconds, viewer
 from tests.searches import searched
@@ -103,7 +103,7 @@ def test_an_offered_approval_cannot_be_withdrawn() -> None:
     fleet = Fleet()
     announced(fleet)
     approval = fleet.approve()
-    error = refused(lambda: withdraw.withdraw(approval_id=approval.pk, actor=acting(operator()), now=fleet.now))
+    error = refused(lambda: conditions.withdraw(approval_id=approval.pk, actor=acting(operator()), now=fleet.now))
     assert error.code == "too-late"
 
 

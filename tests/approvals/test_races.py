@@ -8,10 +8,10 @@ from django.test import Client
 
 from fleet.domain import actor
 from fleet.domain.approvals.conditions import When
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.models import Approval, AvailabilitySet, Claim, Hold, Order, ScheduledEvent
 from fleet.operations import reconcile
-from fleet.operations.approvals import approve, claims, consent, withdraw
+from fleet.operations.approvals import approve, claims, conditions
 from fleet.operations.approvals.approve import Plan
 from fleet.operations.orders import advance
 from tests.approvals.asking import a_rule
@@ -137,9 +137,9 @@ def test_one_of_two_second_persons_agrees_and_a_withdrawal_is_one_or_the_other(c
         for (event_id,) in rounds(fleet, count):
             pk = fleet.approve(event_id, by=otto).pk
             results = racing.at_once(
-                partial(consent.consent, approval_id=pk, actor=acting(anna), now=fleet.now),
-                partial(consent.consent, approval_id=pk, actor=acting(axel), now=fleet.now),
-                partial(withdraw.withdraw, approval_id=pk, actor=acting(otto), now=fleet.now),
+                partial(conditions.consent, approval_id=pk, actor=acting(anna), now=fleet.now),
+                partial(conditions.consent, approval_id=pk, actor=acting(axel), now=fleet.now),
+                partial(conditions.withdraw, approval_id=pk, actor=acting(otto), now=fleet.now),
             )
             assert {loser.code for loser in told(results)} == {"too-late"}
             approval = Approval.objects.get(pk=pk)
@@ -159,7 +159,7 @@ def test_a_withdrawal_and_the_offer_are_one_or_the_other(count: int) -> None:
             pk = fleet.approve(event_id, by=otto, when=When.TIME, due_at=fleet.now + seconds(1)).pk
             later = fleet.now + seconds(2)
             withdrawn, _ = racing.at_once(
-                partial(withdraw.withdraw, approval_id=pk, actor=acting(otto), now=later),
+                partial(conditions.withdraw, approval_id=pk, actor=acting(otto), now=later),
                 partial(reconcile.take_on, approval_id=pk, now=later, via="celery"),
             )
             approval = Approval.objects.get(pk=pk)

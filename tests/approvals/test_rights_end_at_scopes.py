@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 
 from fleet.domain.approvals.conditions import When
 from fleet.models import AvailabilitySet, Scope
-from fleet.operations.approvals import claims, consent, withdraw
+from fleet.operations.approvals import claims, conditions
 from tests.approvals.asking import refused
 from tests.factories import EVENT, Fleet, acting, announced, approver, listing, operator, seconds
 from tests.words import sentence
@@ -63,8 +63,8 @@ def test_every_act_ends_there(fleet: Fleet) -> None:
         lambda: claims.claim(event_id=EVENT, actor=actor, now=fleet.now),
         lambda: claims.hold(event_id=EVENT, actor=actor, now=fleet.now),
         lambda: claims.lift(event_id=EVENT, actor=actor, now=fleet.now),
-        lambda: withdraw.withdraw(approval_id=planned.pk, actor=actor, now=fleet.now),
-        lambda: consent.consent(approval_id=planned.pk, actor=actor, now=fleet.now),
+        lambda: conditions.withdraw(approval_id=planned.pk, actor=actor, now=fleet.now),
+        lambda: conditions.consent(approval_id=planned.pk, actor=actor, now=fleet.now),
     ]
     for act in acts:
         error = refused(act)

@@ -12,9 +12,9 @@ from django.utils import timezone
 
 from fleet.domain.actor import Actor
 from fleet.domain.approvals.conditions import When
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.models import Approval, Order, ScheduledEvent
-from fleet.operations.approvals import approve, together
+from fleet.operations.approvals import approve
 from fleet.operations.approvals.approve import Judged, Plan
 from tests.approvals.asking import by_rule
 from tests.approvals.racing import a_fleet, announce, check, crew, event_ids
@@ -38,7 +38,7 @@ class Calls:
 
     def __call__(self, ids: Sequence[str]) -> list[str]:
         """For each event the state of its approval, the code of the refusal, or `held`."""
-        return together.each(ids, self._act, lambda *_: "held", clock=timezone.now, ahead=True)
+        return approve.each(ids, self._act, lambda *_: "held", clock=timezone.now, ahead=True)
 
     def _act(self, event_id: str, ahead: Judged | None) -> str:
         self.ahead.append((event_id, ahead is not None))
@@ -121,7 +121,7 @@ def test_what_cannot_reach_the_database_fails_as_a_whole(ids: list[str]) -> None
         raise OperationalError("the server closed the connection")
 
     with pytest.raises(OperationalError):
-        together.each(ids, act, lambda *_: "held", clock=timezone.now, ahead=True)
+        approve.each(ids, act, lambda *_: "held", clock=timezone.now, ahead=True)
     assert not Approval.objects.exists()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from fleet.domain.approvals.conditions import When
 from fleet.models import Approval, Claim, Hold, Rule, Wave
-from fleet.operations.policy import rules, stop
+from fleet.operations.policy import rules
 from fleet.operations.sets import names
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
@@ -147,7 +147,7 @@ def test_a_rule_that_was_widened_is_not_switched_on_by_an_old_page(two: Fleet) -
     client = logged_in(factories.admin())
     page = client.get("/policy/").content.decode()
     version = re.findall(r'name="version" value="([^"]+)"', page)[0]
-    rules.change(
+    rules.change_rule(
         rule_id=rule.pk,
         actor=acting(factories.admin()),
         now=two.later(1),
@@ -231,9 +231,9 @@ def test_only_the_stop_that_was_shown_is_lifted(two: Fleet) -> None:
     def version() -> str:
         return re.findall(r'name="version" value="([^"]+)"', client.get("/stop/").content.decode())[0]
 
-    stop.stop_all(actor=acting(factories.approver(), why="odd answers"), now=two.now)
+    rules.stop_all(actor=acting(factories.approver(), why="odd answers"), now=two.now)
     old = version()
-    stop.lift(actor=acting(factories.admin()), now=two.now)
-    stop.stop_all(actor=acting(factories.approver(), why="an account was taken over"), now=two.later(1))
+    rules.lift(actor=acting(factories.admin()), now=two.now)
+    rules.stop_all(actor=acting(factories.approver(), why="an account was taken over"), now=two.later(1))
     assert client.post("/stop/lift/", {"version": old}).status_code == 412
     assert client.post("/stop/lift/", {"version": version()}).status_code == 302

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.models import Approval, AvailabilitySet
-from fleet.operations.approvals import consent
+from fleet.operations.approvals import conditions
 from fleet.operations.people import accounts, profiles, service_accounts, sign_on, tokens
 from tests import factories
 from tests.factories import EVENT, Fleet, acting
@@ -49,12 +49,12 @@ def proposal(fleet: Fleet, by: User) -> Approval:
 
 def refusal(approval: Approval, by: User, fleet: Fleet) -> str:
     with pytest.raises(Refused, match="not-permitted") as error:
-        consent.consent(approval_id=approval.pk, actor=acting(by), now=fleet.now)
+        conditions.consent(approval_id=approval.pk, actor=acting(by), now=fleet.now)
     return getattr(error.value.reason, "code", "")
 
 
 def agrees(approval: Approval, by: User, fleet: Fleet) -> bool:
-    return consent.consent(approval_id=approval.pk, actor=acting(by), now=fleet.now).state == "GRANTED"
+    return conditions.consent(approval_id=approval.pk, actor=acting(by), now=fleet.now).state == "GRANTED"
 
 
 def test_whoever_made_the_account_that_proposed_is_no_second_person(fleet: Fleet) -> None:

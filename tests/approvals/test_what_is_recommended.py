@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from fleet.domain.approvals.guards import EventFacts, HoldFacts, MachineFacts, OtherEvent, WindowFacts, guards
-from fleet.domain.approvals.recommend import Advised, Experience, as_rule, decide_by, recommend
-from fleet.domain.intake.preparation import Prepared
+from fleet.domain.intake import Prepared
+from fleet.domain.recommendation import Advised, Experience, as_rule, decide_by, recommend
 from fleet.domain.states import EventStatus, Presence
 from fleet.models import Approval, ScheduledEvent
-from fleet.models.facts.experience import NEWEST, experiences
+from fleet.models.facts.decisions import NEWEST, experiences
 from fleet.projections.events.detail import event_detail
 from fleet.wording.card import card_words
-from fleet.wording.reader import API
 from fleet.wording.say import say
+from fleet.wording.times import API
 from tests import factories
 from tests.factories import NOW, Fleet, seconds
 

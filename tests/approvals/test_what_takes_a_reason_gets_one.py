@@ -3,7 +3,7 @@
 import pytest
 
 from fleet.domain.approvals.conditions import When
-from fleet.domain.reason import Reason
+from fleet.domain.reasons import Reason
 from fleet.models import Approval, NoApprovalWindow
 from fleet.operations.approvals.approve import Plan
 from fleet.projections.orders import approval as detail

@@ -5,7 +5,7 @@ from django.contrib.auth.models import User
 
 from fleet.domain.approvals.conditions import When
 from fleet.models import Approval, Hold
-from fleet.operations.approvals import withdraw as operation
+from fleet.operations.approvals import conditions as operation
 from fleet.operations.approvals.approve import Plan
 from tests.approvals.asking import by_rule, entries, refused
 from tests.factories import Fleet, acting, announced, listing, operator, seconds, viewer, who

@@ -19,7 +19,56 @@ ARROWS: dict[str, set[str]] = {
     "fleet.relay": {"fleet.domain", "fleet.operations"},
     "fleet.dashboard": {"fleet.domain", "fleet.operations", "fleet.projections", "fleet.wording"},
     "fleet.api": {"fleet.domain", "fleet.operations", "fleet.projections", "fleet.wording"},
-    "fleet.notify": {"fleet.domain", "fleet.operations", "fleet.projections", "fleet.wording"},
+}
+CORE_AND_EDGES = set(ARROWS)
+# Parts that import the core and its edges. The core imports none of them; they import accounts, and no other annex.
+ANNEXES = ("notifications", "audit")
+ARROWS |= {f"fleet.{annex}": CORE_AND_EDGES | {WIRE} for annex in ANNEXES}
+# Folders without a layer: they may import everything, and no layer imports them.
+OUTSIDE = {"embedded", "management", "migrations", "static"}
+# Imports of an annex that are still to be replaced by a registration. Nothing may be added.
+TO_REPLACE = {
+    ("fleet/api/routes.py", "fleet.audit"),
+    ("fleet/api/routes.py", "fleet.notifications"),
+    ("fleet/api/views/events.py", "fleet.audit"),
+    ("fleet/audit/archive_format.py", "fleet.notifications"),
+    ("fleet/audit/models.py", "fleet.notifications"),
+    ("fleet/audit/views.py", "fleet.notifications"),
+    ("fleet/dashboard/events.py", "fleet.audit"),
+    ("fleet/dashboard/events.py", "fleet.notifications"),
+    ("fleet/dashboard/fleet_map.py", "fleet.audit"),
+    ("fleet/dashboard/pages.py", "fleet.audit"),
+    ("fleet/dashboard/people/members.py", "fleet.audit"),
+    ("fleet/dashboard/people/you.py", "fleet.notifications"),
+    ("fleet/dashboard/tags/words.py", "fleet.notifications"),
+    ("fleet/dashboard/timeline.py", "fleet.audit"),
+    ("fleet/dashboard/timelines.py", "fleet.audit"),
+    ("fleet/dashboard/urls.py", "fleet.audit"),
+    ("fleet/dashboard/urls.py", "fleet.notifications"),
+    ("fleet/notifications/severity.py", "fleet.notifications"),
+    ("fleet/gateway/dispatcher.py", "fleet.audit"),
+    ("fleet/gateway/dispatcher.py", "fleet.notifications"),
+    ("fleet/gateway/probes.py", "fleet.audit"),
+    ("fleet/gateway/probes.py", "fleet.notifications"),
+    ("fleet/models/facts/blind_spots.py", "fleet.audit"),
+    ("fleet/models/partitions.py", "fleet.notifications"),
+    ("fleet/notifications/router.py", "fleet.audit"),
+    ("fleet/operations/people/forget.py", "fleet.audit"),
+    ("fleet/operations/people/forget.py", "fleet.notifications"),
+    ("fleet/operations/people/revocation.py", "fleet.notifications"),
+    ("fleet/operations/policy/rules.py", "fleet.notifications"),
+    ("fleet/operations/reconcile.py", "fleet.notifications"),
+    ("fleet/operations/timeline/entries.py", "fleet.notifications"),
+    ("fleet/projections/blind_spots.py", "fleet.audit"),
+    ("fleet/projections/desk/gauges.py", "fleet.audit"),
+    ("fleet/projections/desk/gauges.py", "fleet.notifications"),
+    ("fleet/projections/desk/readiness.py", "fleet.notifications"),
+    ("fleet/projections/desk/status_bar.py", "fleet.notifications"),
+    ("fleet/projections/filters.py", "fleet.notifications"),
+    ("fleet/projections/intake.py", "fleet.audit"),
+    ("fleet/relay/tasks.py", "fleet.audit"),
+    ("fleet/relay/tasks.py", "fleet.notifications"),
+    ("fleet/wording/badges.py", "fleet.notifications"),
 }
 OURS = ("fleet", "drydock_agent", "azure_simulator")
 
@@ -50,14 +99,32 @@ def test_a_layer_imports_only_what_the_arrows_allow(layer: str) -> None:
         f"{shown(path)}:{item.line} imports {item.module}"
         for path in files(folder, ".py")
         for item in against(layer, imports(path, ROOT))
+        if (shown(path), ".".join(item.module.split(".")[:2])) not in TO_REPLACE
     ]
     assert wrong == []
 
 
-def test_every_folder_of_the_backend_is_a_layer_or_stands_above_them() -> None:
-    above = {"embedded", "management", "migrations", "static"}
+def test_every_folder_of_the_backend_has_its_arrows() -> None:
     folders = {path.name for path in FLEET.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert folders - above == {layer.removeprefix("fleet.") for layer in ARROWS}
+    assert folders - OUTSIDE == {layer.removeprefix("fleet.") for layer in ARROWS}
+
+
+def room_of(module: str) -> tuple[str, str] | None:
+    """The layer and the room of `fleet.<layer>.<room>...`, where the room is a folder."""
+    parts = module.split(".")
+    is_room = len(parts) > 2 and parts[0] == "fleet" and (FLEET / parts[1] / parts[2]).is_dir()
+    return (parts[1], parts[2]) if is_room else None
+
+
+def test_no_two_rooms_import_each_other() -> None:
+    arrows = {
+        (room, other)
+        for path in files(FLEET, ".py")
+        for item in imports(path, ROOT)
+        if (room := room_of(module_name(path, ROOT))) and (other := room_of(item.module))
+        if room != other and room[0] == other[0]
+    }
+    assert sorted(arrow for arrow in arrows if arrow[::-1] in arrows) == []
 
 
 # Certificates are read by the library that everybody reads; nothing of that should be written anew.

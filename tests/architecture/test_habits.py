@@ -13,13 +13,13 @@ from tests.architecture.sources import AGENTS, FLEET, ROOT, files, imports, show
 MAY_CATCH_EVERYTHING = {
     "agents/drydock_agent/crew.py:Crew._work": "the loop of an agent's part: a mistake in one part must end no other",
     "fleet/domain/machines/attestation.py:verify": "whatever goes wrong with a document, nobody gets in by it",
-    "fleet/gateway/loops.py:Loop.run": "the loop of a gateway's thread: it must go on after any failure",
+    "fleet/gateway/threads.py:Loop.run": "the loop of a gateway's thread: it must go on after any failure",
     "fleet/gateway/committer.py:Committer._record": "whatever one report breaks, the others are committed",
-    "fleet/notify/sender/process.py:answer_to": "whatever one job leads a library to, the process answers and goes on",
-    "fleet/notify/deliver.py:_whatever_happens": "whatever one post breaks, the next one and other channels go on",
-    "fleet/notify/deliver.py:_known": "whatever is wrong with one message, the others are told",
-    "fleet/operations/aside.py:in_parts": "whatever is wrong with one row, the others are advanced",
-    "fleet/operations/aside.py:in_turn": "whatever is wrong with one stage, the others are gone through",
+    "fleet/notifications/sender/process.py:answer_to": "whatever one job leads a library to, the process answers",
+    "fleet/notifications/delivery.py:_whatever_happens": "whatever one post breaks, others are sent",
+    "fleet/notifications/delivery.py:_known": "whatever is wrong with one message, the others are told",
+    "fleet/operations/quarantine.py:in_parts": "whatever is wrong with one row, the others are advanced",
+    "fleet/operations/quarantine.py:in_turn": "whatever is wrong with one stage, the others are gone through",
     "fleet/operations/reports/record.py:record": "whatever one event breaks, the batch is recorded without it",
 }
 CATCHES_EVERYTHING = {"Exception", "BaseException"}

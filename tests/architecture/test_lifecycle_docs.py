@@ -24,7 +24,7 @@ from fleet.domain.states import (
 )
 from fleet.domain.timeline import EntryKind
 from fleet.management import documentation
-from fleet.wording.looks import BY_KIND
+from fleet.wording.badges import BY_KIND
 from fleet.wording.problems import PROBLEMS
 from tests.architecture.sources import ROOT
 

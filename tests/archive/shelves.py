@@ -10,12 +10,14 @@ from pathlib import Path
 from django.db import connection, transaction
 from django.db.models import Max, Min
 
+from fleet.audit import archive
+from fleet.audit import seals as seal
+from fleet.audit.archive_format import ArchiveKind
+from fleet.audit.models import ArchiveFile
+from fleet.audit.stores import Folder, Store
 from fleet.domain.actor import Actor, ActorKind
-from fleet.domain.archive import ArchiveKind
 from fleet.domain.timeline import EntryKind
-from fleet.models import ArchiveFile, Entry, Seal
-from fleet.models.archive.stores import Folder, Store
-from fleet.operations.timeline import archive, seal
+from fleet.models import Entry, Seal
 from fleet.operations.timeline.entries import entry, write
 from tests.processes import wait_for
 

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from fleet.domain.growth import GIGABYTE, MOST_DAYS, Growth, days_until, next_step
+from fleet.audit.queries import LeavingRow, storage
+from fleet.audit.retention import GIGABYTE, MOST_DAYS, Growth, Retained, days_until, next_step
 from fleet.management.commands import archive as command
-from fleet.operations.timeline.retain import Retained
-from fleet.projections.timeline.storage import LeavingRow, storage
 from fleet.wording.timeline import ARCHIVED, FAULTS
 from tests.archive.shelves import folder
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from fleet.domain.archive import ArchiveKind, out_of_order, row_of
+from fleet.audit import stores
+from fleet.audit.archive_format import ArchiveKind, instance_of, out_of_order, row_of
+from fleet.audit.models import ArchiveFile
 from fleet.domain.timeline import NO_HASH
-from fleet.models import ArchiveFile, DocumentBody, Entry, Observation
-from fleet.models.archive import read
-from fleet.models.archive.lines import instance_of
+from fleet.models import DocumentBody, Entry, Observation
 from tests.archive.shelves import HOSTILE, all_ids, archived, folder, under_seals, written
 from tests.factories import Fleet, listing, the_event
 
@@ -34,7 +34,7 @@ def test_a_file_holds_whole_seals_and_its_manifest_says_all_that_one_needs(tmp_p
         plain = gzip.decompress((store.path / one.name).read_bytes())
         assert hashlib.sha256(plain).hexdigest() == manifest["content_sha256"]
         assert plain.count(b"\n") == manifest["rows"] + 1
-        read.check_manifest(store, one, seconds=5)
+        stores.check_manifest(store, one, seconds=5)
     # Those that have no seal yet stay.
     assert sum(one.rows for one in files) == Entry.objects.count() - 2
 
@@ -42,7 +42,7 @@ def test_a_file_holds_whole_seals_and_its_manifest_says_all_that_one_needs(tmp_p
 def test_a_row_comes_back_as_it_was_whatever_somebody_wrote_into_it(tmp_path: Path) -> None:
     under_seals(1, 3)
     (file,) = archived(folder(tmp_path), ArchiveKind.ENTRIES, all_ids())
-    rows = [instance_of(Entry, row_of(line)) for line in read.lines(folder(tmp_path), file.told, seconds=5)]
+    rows = [instance_of(Entry, row_of(line)) for line in stores.lines(folder(tmp_path), file.told, seconds=5)]
     for row, kept in zip(rows, Entry.objects.order_by("xid", "id"), strict=True):
         assert {name: value for name, value in vars(row).items() if name != "_state"} == {
             name: value for name, value in vars(kept).items() if name != "_state"
@@ -58,9 +58,9 @@ def test_reports_leave_with_the_documents_that_they_name_also_where_these_are_no
     DocumentBody.objects.filter(pk=kept.pk).update(body=b"\xff\xfe\x00" + bytes(kept.body))
     store = folder(tmp_path)
     (file,) = archived(store, ArchiveKind.OBSERVATIONS, all_ids(Observation))
-    found = [row_of(line) for line in read.lines(store, file.told, seconds=5)]
+    found = [row_of(line) for line in stores.lines(store, file.told, seconds=5)]
     bodies = [row for row in found if "body" in row]
-    (body,) = [json.loads(line)["body"] for line in read.lines(store, file.told, seconds=5) if b'"body"' in line]
+    (body,) = [json.loads(line)["body"] for line in stores.lines(store, file.told, seconds=5) if b'"body"' in line]
     assert bytes(instance_of(DocumentBody, body).body).startswith(b"\xff\xfe\x00")
     assert file.rows == Observation.objects.count() == len(found) - len(bodies)
     assert file.events == [the_event().pk]

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from fleet.domain.archive import PIECE, ArchiveKind, BadArchiveError, Manifest, StoreError, unpacked
-from fleet.models import ArchiveFile, Entry, Seal
-from fleet.models.archive.stores import checked
-from fleet.operations.timeline import check
-from fleet.projections.timeline.verify import Finding, verify
+from fleet.audit import seals
+from fleet.audit.archive_format import PIECE, ArchiveKind, BadArchiveError, Manifest, StoreError, unpacked
+from fleet.audit.models import ArchiveFile
+from fleet.audit.seals import Finding, verify
+from fleet.audit.stores import checked
+from fleet.models import Entry, Seal
 from tests.archive.shelves import all_ids, archived, folder, gone, under_seals
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -61,7 +62,7 @@ def test_rows_in_files_and_in_the_database_are_one_chain(shelf: Shelf) -> None:
     assert "3 files of the archive were read to their ends" in out.getvalue()
     assert found(first=3) == []
     # The look by the way takes what is there.
-    assert check.check(now=datetime.now(UTC), via="beat") is None
+    assert seals.check(now=datetime.now(UTC), via="beat") is None
 
 
 def test_a_seal_across_two_files_and_the_database_holds(tmp_path: Path, settings: Any) -> None:

@@ -13,11 +13,11 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from fleet.domain.archive import ArchiveKind
-from fleet.models import ArchiveFile, Entry
-from fleet.models.archive import read
+from fleet.audit import archived_entries, stores
+from fleet.audit.archive_format import ArchiveKind
+from fleet.audit.models import ArchiveFile
+from fleet.models import Entry
 from fleet.models.timeline import ACTING
-from fleet.projections.timeline import archive
 from tests import factories
 from tests.archive.shelves import all_ids, archived, folder, gone, under_seals
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def left(tmp_path: Path, settings: Any) -> Iterator[list[Entry]]:
     """The entries of a fleet with an approval, which all have left, in two files; one that came later has not."""
-    archive._kept.clear()
+    archived_entries._kept.clear()
     settings.ARCHIVE_URL = folder(tmp_path).shown()
     factories.freeze_completed(factories.Fleet())
     under_seals(2, 2)
@@ -36,7 +36,7 @@ def left(tmp_path: Path, settings: Any) -> Iterator[list[Entry]]:
     under_seals(1, 2)
     gone(*files)
     yield rows
-    archive._kept.clear()
+    archived_entries._kept.clear()
 
 
 def printed(*options: str) -> list[dict[str, Any]]:
@@ -123,8 +123,8 @@ def test_lists_name_the_file_and_the_command_to_admins(left: list[Entry], client
 
 def test_a_span_that_begins_later_opens_no_earlier_file(left: list[Entry], monkeypatch: pytest.MonkeyPatch) -> None:
     opened = []
-    whole = read.fetched
-    monkeypatch.setattr(read, "fetched", lambda store, one, **more: opened.append(one) or whole(store, one, **more))
+    whole = stores.fetched
+    monkeypatch.setattr(stores, "fetched", lambda store, one, **more: opened.append(one) or whole(store, one, **more))
     newest = ArchiveFile.objects.order_by("-last_at")[0].last_at
     printed("--since", (newest + timedelta(days=1)).isoformat())
     assert opened == []

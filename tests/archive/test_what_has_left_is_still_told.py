@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from fleet.domain.archive import ArchiveKind, StoreError, StoreFault
+from fleet.audit import archived_entries, stores
+from fleet.audit.archive_format import ArchiveKind, StoreError, StoreFault
 from fleet.domain.people import Rights
 from fleet.models import Entry, Observation, ScheduledEvent
-from fleet.models.archive import stores
-from fleet.projections import intake, sight
-from fleet.projections.timeline import archive
+from fleet.projections import intake, visibility
 from tests import factories
 from tests.archive.shelves import LATER, all_ids, archived, folder, gone, under_seals
 
@@ -25,7 +24,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def event(tmp_path: Path, settings: Any) -> Iterator[ScheduledEvent]:
     """An event of which all but the last seal's entries have left."""
-    archive._kept.clear()
+    archived_entries._kept.clear()
     settings.ARCHIVE_URL = folder(tmp_path).shown()
     fleet = factories.Fleet()
     found = factories.freeze_completed(fleet)
@@ -34,7 +33,7 @@ def event(tmp_path: Path, settings: Any) -> Iterator[ScheduledEvent]:
     under_seals(1, 2, event_id=found.pk)
     gone(*archived(folder(tmp_path), ArchiveKind.ENTRIES, ids, most_rows=1000))
     yield found
-    archive._kept.clear()
+    archived_entries._kept.clear()
 
 
 def ask(client: Client, address: str, **headers: str) -> Any:
@@ -98,21 +97,21 @@ def test_a_store_that_hangs_is_left_after_its_time(event: ScheduledEvent, monkey
         yield b""
 
     monkeypatch.setattr(stores.Folder, "get", hanging)
-    monkeypatch.setattr(archive, "SECONDS", 0.05)
+    monkeypatch.setattr(archived_entries, "SECONDS", 0.05)
     try:
         # However many come meanwhile.
-        assert [archive.of_event(event.event_id).fault for _ in range(6)] == ["store-slow"] * 6
+        assert [archived_entries.of_event(event.event_id).fault for _ in range(6)] == ["store-slow"] * 6
     finally:
         os.write(end, b"123456")
         os.close(end)
 
 
 def test_what_was_read_once_is_kept(event: ScheduledEvent, tmp_path: Path) -> None:
-    first = archive.of_event(event.event_id)
+    first = archived_entries.of_event(event.event_id)
     assert first.entries
     for path in (tmp_path / "archive").iterdir():
         path.unlink()
-    assert [row.pk for row in archive.of_event(event.event_id).entries] == [row.pk for row in first.entries]
+    assert [row.pk for row in archived_entries.of_event(event.event_id).entries] == [row.pk for row in first.entries]
 
 
 def test_an_altered_file_is_not_shown(event: ScheduledEvent, tmp_path: Path) -> None:
@@ -120,16 +119,16 @@ def test_an_altered_file_is_not_shown(event: ScheduledEvent, tmp_path: Path) -> 
     content = bytearray(path.read_bytes())
     content[-6] ^= 1
     path.write_bytes(content)
-    told = archive.of_event(event.event_id)
+    told = archived_entries.of_event(event.event_id)
     assert (told.entries, told.fault) == ((), "archive-altered")
 
 
 def test_who_may_not_see_the_set_reads_nothing_of_it_from_the_archive(event: ScheduledEvent, settings: Any) -> None:
     settings.SCOPED_READING = True
     for scopes, sees in (((("name", "db*"),), False), ((("name", "web*"),), True)):
-        with sight.seeing(None):
-            sight.read_as(Rights(frozenset({"viewer"}), scopes), name="vic")
-            assert bool(archive.of_event(event.event_id).entries) is sees
+        with visibility.seeing(None):
+            visibility.read_as(Rights(frozenset({"viewer"}), scopes), name="vic")
+            assert bool(archived_entries.of_event(event.event_id).entries) is sees
 
 
 def test_documents_that_have_left_are_shown_with_who_read_them(event: ScheduledEvent, tmp_path: Path) -> None:

@@ -12,16 +12,15 @@ import psycopg
 import pytest
 from django.db import connection
 
-from fleet.domain.archive import ArchiveKind
+from fleet.audit import archive, retention, stores
+from fleet.audit.archive_format import ArchiveKind
+from fleet.audit.models import ArchiveFile, ArchiveState, Leaving
+from fleet.audit.seals import Finding, verify
 from fleet.domain.timeline import EntryKind
-from fleet.models import ArchiveFile, ArchiveState, Entry
-from fleet.models.archive import stores
-from fleet.models.archive.due import Leaving
-from fleet.models.facts.troubles import troubles
+from fleet.models import Entry
+from fleet.models.facts.blind_spots import troubles
 from fleet.models.partitions import Partition
 from fleet.operations.locks import Lock
-from fleet.operations.timeline import archive, retain
-from fleet.projections.timeline.verify import Finding, verify
 from tests.archive.blob_service import BlobService, blob_service
 from tests.archive.shelves import LATER, all_ids, folder, under_seals
 
@@ -37,13 +36,13 @@ def old(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Leavi
     """A partition of ten entries that is old enough, as two files; five entries behind it are not."""
     settings.ARCHIVE_URL = folder(tmp_path).shown()
     monkeypatch.setattr(archive, "MOST_ROWS", 5)
-    monkeypatch.setattr(retain, "archive_next", lambda *a, **o: archive.archive_next(*a, **o, most_rows=5))
+    monkeypatch.setattr(retention, "archive_next", lambda *a, **o: archive.archive_next(*a, **o, most_rows=5))
     under_seals(2, 5)
     first, last = all_ids()
     under_seals(1, 5)
     partition = Partition("fleet_entry", "old", first, last + 1, first, last, 10, 1, LATER, LATER)
     leaving = Leaving(ArchiveKind.ENTRIES, partition, LATER)
-    monkeypatch.setattr(retain, "due", lambda *, now: [leaving] if Entry.objects.filter(pk=first).exists() else [])
+    monkeypatch.setattr(retention, "due", lambda *, now: [leaving] if Entry.objects.filter(pk=first).exists() else [])
     return leaving
 
 
@@ -55,8 +54,8 @@ def drop(one: Leaving) -> None:
         cursor.execute("ALTER TABLE fleet_entry ENABLE TRIGGER USER")
 
 
-def run() -> retain.Retained:
-    return retain.retain(now=LATER, drop=drop)
+def run() -> retention.Retained:
+    return retention.retain(now=LATER, drop=drop)
 
 
 def whole() -> None:
@@ -88,7 +87,7 @@ STEPS = (
 def test_whoever_is_killed_at_any_step_goes_on_where_it_was(old: Leaving, monkeypatch: pytest.MonkeyPatch) -> None:
     for step in STEPS:
         room, _, name = step.partition(".")
-        module = {"archive": archive, "retain": retain}[room]
+        module = {"archive": archive, "retain": retention}[room]
         plain = getattr(module, name)
         for after in (False, True):
 
@@ -115,7 +114,7 @@ def test_killed_between_dropping_and_marking(old: Leaving) -> None:
         raise Killed
 
     with pytest.raises(Killed):
-        retain.retain(now=LATER, drop=killed)
+        retention.retain(now=LATER, drop=killed)
     connection.close()
     run()
     whole()
@@ -178,7 +177,7 @@ def test_a_spoilt_file_is_never_counted(old: Leaving, blobs: BlobService) -> Non
 
 def test_a_clock_set_back_drops_nothing_twice(old: Leaving) -> None:
     run()
-    retain.retain(now=LATER - timedelta(days=900), drop=drop)
+    retention.retain(now=LATER - timedelta(days=900), drop=drop)
     whole()
 
 

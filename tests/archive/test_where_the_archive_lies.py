@@ -14,10 +14,10 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
+from fleet.audit import stores
+from fleet.audit.archive_format import StoreError
+from fleet.audit.stores import Container, Folder, Store, store
 from fleet.configuration import Reader
-from fleet.domain.archive import StoreError
-from fleet.models.archive import stores
-from fleet.models.archive.stores import Container, Folder, Store, store
 from tests.archive.blob_service import KEY, SIGNATURE, BlobService, blob_service
 
 NAME = "00000001-entries-1-20-0123456789ab.jsonl.gz"

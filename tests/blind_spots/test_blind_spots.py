@@ -7,14 +7,12 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from fleet.domain.blind_spots.agents import read_version
 from fleet.domain.blind_spots.facts import AgentFacts, BlindSpot, Confidence, SetFacts
-from fleet.domain.blind_spots.find import ORDER, Named, elsewhere, of_set
-from fleet.domain.blind_spots.sets import never_announces_upgrades
+from fleet.domain.blind_spots.find import ORDER, Named, elsewhere, never_announces_upgrades, of_set, read_version
 from fleet.domain.states import Presence
 from fleet.models import Machine
 from fleet.operations.intake import presence
-from fleet.operations.machines import revocation
+from fleet.operations.machines import keys
 from fleet.projections.blind_spots import count, overview
 from fleet.wording.blind_spots import SPOTS
 from tests.factories import NOW, Fleet, acting, admin
@@ -199,7 +197,7 @@ def test_the_fleets_blind_spots_are_seen_from_its_rows() -> None:
     take(fleet, sample("vm_list"))
     moved = Machine.objects.get(resource_name="vm2").pk
     presence.flush(contacts=[presence.Contact(moved, fleet.now, fleet.now, clock_offset=4.0)])
-    revocation.revoke(machine_id=Machine.objects.get(resource_name="jump").pk, actor=acting(admin()), now=fleet.now)
+    keys.revoke(machine_id=Machine.objects.get(resource_name="jump").pk, actor=acting(admin()), now=fleet.now)
     found = overview(now=fleet.now)
     shown = [(spot.code, spot.set.name if spot.set else None, spot.names) for spot in found.spots]
     assert ("agent-never-heard", "web", ("never",)) in shown

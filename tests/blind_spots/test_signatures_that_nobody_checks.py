@@ -15,7 +15,7 @@ from drydock_agent.clock import Clock
 from drydock_agent.log_limiter import LogLimiter
 from drydock_agent.state_folder import StateFolder
 
-from fleet.domain.orders.signatures import check_of
+from fleet.domain.orders.series import check_of
 from fleet.operations.intake import presence
 from fleet.operations.orders import sign
 from fleet.projections.blind_spots import overview

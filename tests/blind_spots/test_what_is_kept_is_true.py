@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from fleet.domain.orders.signatures import SignatureCheck
+from fleet.domain.orders.series import SignatureCheck
 from fleet.models import AvailabilitySet, InventoryMachine, LastRun, Machine, SetBlindSpot, SetCount, StaleSet
 from fleet.models.facts.blind_spots import load_findings
 from fleet.models.facts.events import presence_limits
 from fleet.operations.intake import presence
-from fleet.operations.machines import revocation
+from fleet.operations.machines import keys
 from fleet.operations.sets import coverage as keeping
 from fleet.operations.sets import names
 from fleet.projections import blind_spots
@@ -82,7 +82,7 @@ def some_machine(chance: random.Random) -> Machine | None:
 
 def revoke(fleet: Fleet, chance: random.Random) -> None:
     if (machine := some_machine(chance)) is not None and machine.revoked_at is None:
-        revocation.revoke(machine_id=machine.pk, actor=acting(admin()), now=fleet.now)
+        keys.revoke(machine_id=machine.pk, actor=acting(admin()), now=fleet.now)
 
 
 def be_heard(fleet: Fleet, chance: random.Random) -> None:

@@ -16,25 +16,17 @@ from django.urls import URLPattern
 
 from fleet.dashboard.urls import urlpatterns
 from fleet.domain.machines.inventory import read_inventory
-from fleet.domain.messages.kinds import KINDS
-from fleet.models import (
-    AvailabilitySet,
-    Channel,
-    Maintenance,
-    NoApprovalWindow,
-    Route,
-    Rule,
-    ScheduledEvent,
-    SignOnGrant,
-)
+from fleet.models import AvailabilitySet, Maintenance, NoApprovalWindow, Rule, ScheduledEvent, SignOnGrant
+from fleet.notifications.kinds import KINDS
+from fleet.notifications.models import Channel, Route
+from fleet.operations import waves
 from fleet.operations.approvals import claims
 from fleet.operations.drills import begin as drills
 from fleet.operations.machines.inventory import import_inventory
 from fleet.operations.people import service_accounts
 from fleet.operations.people.outside import invitation
-from fleet.operations.people.saved_views import save_view
-from fleet.operations.policy import windows
-from fleet.operations.waves import begin as waves
+from fleet.operations.policy import rules
+from fleet.operations.saved_views import save_view
 from tests import factories
 from tests.browser.story import tell
 from tests.caches.walking import HOST, Listeners, line, the_cache
@@ -87,7 +79,7 @@ def whole_fleet(fleet: Listeners) -> Whole:
         "reason": "The shop is full.",
         "weekdays": sorted({(now.weekday() + later) % 7 for later in (3, 4)}),
     }
-    windows.create(actor=acting(ada), now=now, values=sale)
+    rules.create_window(actor=acting(ada), now=now, values=sale)
     caches(fleet)
     ids = [f"0A1B2C3D-0000-4000-8000-0000000000A{number}" for number in range(3)]
     names = ("shop-1", "shop-2", "shop-3")

@@ -15,7 +15,7 @@ from fleet.dashboard.tags.markup import icon
 from fleet.dashboard.urls import urlpatterns
 from fleet.models import PresenceRow
 from fleet.operations.people.tokens import issue_token
-from fleet.operations.policy import stop
+from fleet.operations.policy import rules as stop
 from tests import factories
 from tests.browser.conftest import PHONE, WIDE, OpenPage, Watched
 from tests.browser.every_page import pages, whole_fleet

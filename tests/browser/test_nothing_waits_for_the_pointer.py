@@ -13,7 +13,7 @@ from playwright.sync_api import Locator, Page, Route, expect
 
 from fleet.domain.approvals.conditions import When
 from fleet.models import Approval
-from fleet.operations.approvals import claims, withdraw
+from fleet.operations.approvals import claims, conditions
 from tests import factories
 from tests.browser.conftest import OpenPage
 from tests.browser.story import START_NOW
@@ -237,7 +237,7 @@ def test_a_button_that_comes_under_the_pointer_takes_no_click_meant_for_another(
              if (detail.elt.id === "decision") window.came = true;
            })"""
     )
-    withdraw.withdraw(approval_id=approval.pk, actor=factories.acting(olga), now=datetime.now(UTC))
+    conditions.withdraw(approval_id=approval.pk, actor=factories.acting(olga), now=datetime.now(UTC))
     page.wait_for_function("() => window.came")
     page.mouse.down()
     page.mouse.up()

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from fleet.models import Rule
-from fleet.operations.policy import windows
+from fleet.operations.policy import rules
 from tests import factories
 from tests.browser.conftest import PHONE, WIDE, OpenPage
 from tests.browser.story import tell
@@ -34,7 +34,7 @@ def test_a_rule_is_made_tried_and_switched_on(
     now = datetime.now(UTC)
     made(at=now, name="Deletions of spot machines", event_types=["Preempt"], reason="They come back by themselves.")
     made(at=now, name="Freezes are harmless", event_types=["Freeze"], max_duration_seconds=8, enabled=False)
-    windows.create(
+    rules.create_window(
         actor=acting(factories.admin()),
         now=now,
         values={"name": "Summer sale", "reason": "The shop is full.", "weekdays": [0, 1, 2, 3, 4, 5, 6]},

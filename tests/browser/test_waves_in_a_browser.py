@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from fleet.models import AvailabilitySet, Wave
-from fleet.operations.waves import begin, end
+from fleet.operations import waves
 from tests import factories
 from tests.browser.conftest import PHONE, WIDE, OpenPage
 from tests.browser.test_everybody_can_use_it import serious
@@ -33,7 +33,7 @@ def begun(fleet: Fleet) -> Wave:
             for number, event_id in enumerate(IDS, 1)
         ]
     )
-    return begin.begin(actor=factories.acting(factories.operator(), why="patch night"), service="shop", now=fleet.now)
+    return waves.begin(actor=factories.acting(factories.operator(), why="patch night"), service="shop", now=fleet.now)
 
 
 @pytest.mark.parametrize("kind", ["light", pytest.param("phone", marks=pytest.mark.long)])
@@ -46,7 +46,7 @@ def test_a_wave_stops_before_the_eyes_of_who_looks_at_it(
     page = watched.page
     found = serious(page)
     watched.picture(pictures / f"wave-{kind}.png", full_page=True)
-    end.stop(wave_id=wave.pk, actor=factories.acting(factories.operator(), via="api", why="enough"), now=fleet.now)
+    waves.stop(wave_id=wave.pk, actor=factories.acting(factories.operator(), via="api", why="enough"), now=fleet.now)
     expect(page.locator("#wave-body .notice.tone-bad")).to_contain_text("otto stopped it.")
     found += serious(page)
     for path in ("/waves/", "/waves/begin/?service=shop", f"/events/{IDS[0]}/"):

@@ -13,7 +13,7 @@ import requests
 from django.contrib.auth.models import User
 from django.db import connection
 
-from fleet.domain.intake.presence import Limits, presence_of
+from fleet.domain.intake import Limits, presence_of
 from fleet.domain.states import Presence
 from fleet.models import Approval, LastRun, Observation, Order, PresenceRow, ScheduledEvent, WrongClock
 from tests.api.conftest import caller

@@ -6,23 +6,16 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from fleet.audit import partition_drop, seals
 from fleet.domain.desk import RelayHealth
-from fleet.domain.due import NEVER
-from fleet.domain.messages.alarms import TellHealth, Telling, tell_health
-from fleet.models import (
-    Channel,
-    LastRun,
-    Message,
-    MessageDelivery,
-    Order,
-    PresenceRow,
-    ScheduledEvent,
-)
+from fleet.domain.scheduling import NEVER
+from fleet.models import LastRun, Order, PresenceRow, ScheduledEvent
+from fleet.notifications import queue, router
+from fleet.notifications.grouping import TellHealth, Telling, tell_health
+from fleet.notifications.models import Channel, Message, MessageDelivery
 from fleet.operations import reconcile
-from fleet.operations.messages import queue, route, troubles, watchdog
-from fleet.operations.timeline import check, partitions, seal
 from fleet.projections.desk import gauges
-from fleet.projections.desk.fleet import overview
+from fleet.projections.desk.status_bar import overview
 from tests.factories import Fleet, announced, open_order
 
 pytestmark = pytest.mark.django_db
@@ -77,17 +70,17 @@ def test_nothing_open_waits_for_longer_than_it_may(fleet: Fleet) -> None:
 
 def test_the_router_and_the_others_that_ran_in_the_future_have_not_run(fleet: Fleet, jump: timedelta) -> None:
     now, ahead = fleet.now, fleet.now + jump
-    for name in (route.NAME, troubles.RUN, partitions.RUN, seal.RUN, check.RUN, watchdog.NAME):
+    for name in (router.NAME, router.RUN, partition_drop.RUN, seals.SEAL_RUN, seals.RUN, queue.NAME):
         marked(name, ahead)
-    assert route.quiet_for(now=now) == float("inf")
+    assert router.quiet_for(now=now) == float("inf")
     telling = Telling(channels=1, failing=0, untold=0, routed_at=ahead)
     assert tell_health(telling, now=now) is TellHealth.STANDS_STILL
-    assert check.is_due(now=now)
-    assert watchdog.mine(now=now, via="web")
-    assert seal.seal_if_quiet(now=now, quiet_seconds=90, via="ticker").ran
-    partitions.make_ahead_if_quiet(now=now, quiet_seconds=90, via="ticker")
-    assert LastRun.objects.get(name=partitions.RUN).ran_at == now
-    assert troubles.compare_if_quiet(now=now, quiet_seconds=90, via="ticker").ran
+    assert seals.is_due(now=now)
+    assert queue.mine(now=now, via="web")
+    assert seals.seal_if_quiet(now=now, quiet_seconds=90, via="ticker").ran
+    partition_drop.make_ahead_if_quiet(now=now, quiet_seconds=90, via="ticker")
+    assert LastRun.objects.get(name=partition_drop.RUN).ran_at == now
+    assert router.compare_if_quiet(now=now, quiet_seconds=90, via="ticker").ran
 
 
 def test_a_machine_heard_in_the_future_is_not_live_until_it_is_heard_again(fleet: Fleet, jump: timedelta) -> None:

@@ -15,13 +15,13 @@ from django.test import Client
 
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, LastRun, OpenTrouble, WrongClock
-from fleet.notify import teller as telling
-from fleet.notify import watchdog
-from fleet.notify.teller import Teller
+from fleet.notifications import router
+from fleet.notifications import tasks as notification_tasks
+from fleet.notifications import tasks as telling
+from fleet.notifications.tasks import Teller
 from fleet.operations import clock
-from fleet.operations.messages import route, troubles
-from fleet.projections.desk.fleet import overview
-from fleet.relay import clock as beat_clock
+from fleet.projections.desk.status_bar import overview
+from fleet.relay import counts as beat_clock
 from fleet.relay import tasks
 from tests.factories import Fleet, operator
 
@@ -121,11 +121,11 @@ def test_a_sender_with_a_wrong_clock_routes_and_sends_nothing(
     monkeypatch.setattr(one, "_begin", begun.append)
     set_clock(seconds)
     one._round("celery")
-    assert begun == [] and not LastRun.objects.filter(name=route.NAME).exists()
+    assert begun == [] and not LastRun.objects.filter(name=router.NAME).exists()
     set_clock(0)
     one._round("celery")
     assert begun == [1]
-    assert LastRun.objects.get(name=route.NAME).ran_at <= database_time()
+    assert LastRun.objects.get(name=router.NAME).ran_at <= database_time()
 
 
 def test_a_web_process_with_a_wrong_clock_does_not_stand_in_for_the_sender(
@@ -158,17 +158,17 @@ def test_beat_keeps_its_schedule_through_a_jump(set_clock: SetClock, seconds: fl
 def test_a_wrong_clock_is_shown_told_and_over(set_clock: SetClock, client: Client) -> None:
     fleet = Fleet(now=datetime.now(UTC))
     fleet.enrol_set(1)
-    troubles.compare(now=clock.now(), via="beat")
+    router.compare(now=clock.now(), via="beat")
     set_clock(600)
     clock.measure()
     row = WrongClock.objects.get()
     assert row.skew_seconds == pytest.approx(600, abs=60)
     now = clock.now() + timedelta(seconds=11)
     assert [doubt.code for doubt in overview(now=now).doubts if doubt.code == "clocks-wrong"] == ["clocks-wrong"]
-    assert "clocks-wrong" in watchdog.troubles(now=now)
+    assert "clocks-wrong" in notification_tasks.troubles(now=now)
     client.force_login(operator())
     assert "1</b> <span>wrong clock" in client.get("/drills/").content.decode()
-    troubles.compare(now=now, via="beat")
+    router.compare(now=now, via="beat")
     assert OpenTrouble.objects.filter(code="clocks-wrong").exists()
     told = Entry.objects.filter(kind=EntryKind.COVERAGE_OPENED.value)
     assert [(line.data["code"], line.data["count"]) for line in told] == [("clocks-wrong", 1)]
@@ -177,6 +177,6 @@ def test_a_wrong_clock_is_shown_told_and_over(set_clock: SetClock, client: Clien
     clock.measure()
     # The row is no longer renewed.
     later = now + timedelta(minutes=4)
-    troubles.compare(now=later, via="beat")
+    router.compare(now=later, via="beat")
     assert not OpenTrouble.objects.filter(code="clocks-wrong").exists()
     assert not WrongClock.objects.exists()

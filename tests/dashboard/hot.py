@@ -10,13 +10,13 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from fleet.models import AvailabilitySet, ScheduledEvent
-from fleet.projections import blind_spots, intake, machines, sets
-from fleet.projections.desk import fleet, fleet_map, gauges, queue, service
+from fleet.projections import blind_spots, intake, machines, sets, spans
+from fleet.projections.desk import fleet_map, gauges, queue, service, status_bar
 from fleet.projections.events import rows as event_rows
 from fleet.projections.events.detail import event_detail
 from fleet.projections.filters import EventFilter, MachineFilter
-from fleet.projections.timeline import entries, spans
-from fleet.projections.timeline.watch import TimeWindow
+from fleet.projections.spans import TimeWindow
+from fleet.projections.timeline import entries
 from tests import factories
 
 LISTS = (
@@ -68,7 +68,7 @@ def calls(client: Client) -> dict[str, Callable[[], Any]]:
     found: dict[str, Callable[[], Any]] = {
         "queue": lambda: queue.decision_queue(now=now),
         "pulse": lambda: queue.pulse(now=now),
-        "overview": lambda: fleet.overview(now=now),
+        "overview": lambda: status_bar.overview(now=now),
         "cards": lambda: sets.cards(now=now, first=[set_id]),
         "sets": lambda: sets.listing(now=now),
         "set lines": lambda: sets.lines(now=now),

@@ -10,8 +10,14 @@ from django.test import Client
 from django.urls import reverse
 
 from fleet.dashboard.tags.words import service_url
-from fleet.domain.caches.maintenances import MaintenanceStatus
-from fleet.domain.caches.meetings import ASSUMED, Impact, impact_of_event, impact_of_maintenance, meetings
+from fleet.domain.caches.maintenances import (
+    ASSUMED,
+    Impact,
+    MaintenanceStatus,
+    impact_of_event,
+    impact_of_maintenance,
+    meetings,
+)
 from fleet.domain.states import EventStatus
 from fleet.models import AvailabilitySet
 from tests import factories

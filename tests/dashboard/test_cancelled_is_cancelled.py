@@ -9,11 +9,11 @@ from django.test import Client
 
 from fleet.domain.states import EndedAs, EventStatus
 from fleet.models import ScheduledEvent
+from fleet.notifications.text import _how_it_was
 from fleet.projections.events.detail import event_detail
 from fleet.wording.card import card_words
 from fleet.wording.events import fate_of, hit_heading
-from fleet.wording.messages.event import _how_it_was
-from fleet.wording.reader import API
+from fleet.wording.times import API
 from tests import factories
 from tests.dashboard.conftest import text_of
 from tests.factories import EVENT, Fleet, listing, seconds

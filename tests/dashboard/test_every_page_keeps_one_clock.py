@@ -14,10 +14,10 @@ from django.test import Client
 from fleet.models import Profile
 from fleet.operations.approvals import claims
 from fleet.operations.approvals.approve import When
-from fleet.operations.machines.join_tokens import create_join_token
+from fleet.operations.machines.entrance import create_join_token
 from fleet.operations.people.tokens import issue_token
-from fleet.operations.policy import windows
-from fleet.wording.reader import API
+from fleet.operations.policy import rules
+from fleet.wording.times import API
 from fleet.wording.times import at as whole_time
 from tests import factories
 from tests.caches.walking import Listeners, line
@@ -140,7 +140,7 @@ def approvals_of_each_kind(at: datetime) -> None:
     """One that went round, one that waits for its time, one held, one proposed; a rule, a window, tokens."""
     ada = acting(factories.admin(), why="as every year")
     made(at=at, name="freezes", event_types=["Freeze"], expires_at=at + timedelta(hours=1))
-    windows.create(
+    rules.create_window(
         actor=ada,
         now=at,
         values={

@@ -10,7 +10,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from fleet.models import Cache, Machine
-from fleet.models.lookups import BETWEEN
+from fleet.models.index_scan import BETWEEN
 from fleet.projections.desk.find import MOST
 from tests import factories
 from tests.dashboard.conftest import text_of

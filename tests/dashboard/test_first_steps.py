@@ -6,7 +6,8 @@ import re
 
 from django.test import Client
 
-from fleet.models import Channel, JoinToken
+from fleet.models import JoinToken
+from fleet.notifications.models import Channel
 from tests import factories
 from tests.dashboard.conftest import logged_in, text_of
 from tests.factories import Fleet, the_set

@@ -14,6 +14,7 @@ from django.db import connection, transaction
 from django.test import Client
 
 from fleet import models
+from fleet.notifications import models as notification_models
 from tests import factories
 from tests.dashboard.hot import calls, grow, queries
 
@@ -21,8 +22,9 @@ from tests.dashboard.hot import calls, grow, queries
 GROWING = {
     model._meta.db_table
     for model in (
-        models.Approval, models.DeliveryAttempt, models.Entry, models.LatestDocument, models.Machine, models.Message,
-        models.MessageDelivery, models.Notification, models.Observation, models.Order, models.PresenceRow,
+        models.Approval, notification_models.DeliveryAttempt, models.Entry, models.LatestDocument, models.Machine,
+        notification_models.Message,
+        notification_models.MessageDelivery, models.Notification, models.Observation, models.Order, models.PresenceRow,
         models.ScheduledEvent, models.Sighting,
     )
 }  # fmt: skip

@@ -6,7 +6,7 @@ from pathlib import Path
 import js_lib_bootstrap5
 
 from fleet.dashboard.tags import markup, register, words
-from fleet.wording import looks
+from fleet.wording import badges
 from tests.architecture.sources import FLEET, ROOT, files
 
 OWN = FLEET / "static" / "drydock"
@@ -45,7 +45,7 @@ def test_every_class_has_a_rule() -> None:
 
 
 def test_every_rule_of_ours_has_a_use() -> None:
-    tones = {look.tone for table in looks.BY_KIND.values() for look in table.values()}
+    tones = {look.tone for table in badges.BY_KIND.values() for look in table.values()}
     words = set(re.findall(r"[\w-]+", PAGES)) | {f"{begin}-{tone}" for begin in ("tone", "tile") for tone in tones}
     beginnings = [name.rstrip("*") for name in used() if name.endswith("*") and name != "*"]
     dead = [

@@ -8,9 +8,9 @@ from django.test.utils import CaptureQueriesContext
 
 from fleet.domain.people import Rights
 from fleet.models import StaleSet
-from fleet.projections import sight
-from fleet.projections.once import asking_once, once
-from fleet.projections.stale import changed_sets
+from fleet.projections import visibility
+from fleet.projections.counts import changed_sets
+from fleet.projections.request_cache import asking_once, once
 from tests.factories import Fleet
 
 
@@ -38,9 +38,9 @@ def test_outside_of_an_answer_it_is_asked_each_time(fleet: Fleet) -> None:
 def test_a_reader_of_few_sets_is_not_told_what_was_read_for_all(fleet: Fleet, settings: object) -> None:
     settings.SCOPED_READING = True  # type: ignore[attr-defined]
     StaleSet.objects.create(availability_set_id=7)
-    with sight.seeing(None), asking_once():
+    with visibility.seeing(None), asking_once():
         assert changed_sets(now=fleet.now) == {7}
-        sight.read_as(Rights(frozenset(["operator"]), (("name", "nothing"),)), name="ada")
+        visibility.read_as(Rights(frozenset(["operator"]), (("name", "nothing"),)), name="ada")
         assert changed_sets(now=fleet.now) == frozenset()
 
 

@@ -6,8 +6,8 @@ from fleet.domain.states import Presence
 from fleet.models import Machine
 from fleet.models.facts.events import machine_presence, presence_limits
 from fleet.operations.intake import presence
-from fleet.operations.machines import revocation
-from fleet.projections.desk.fleet import overview
+from fleet.operations.machines import keys
+from fleet.projections.desk.status_bar import overview
 from fleet.projections.refs import count_presence
 from tests import factories
 from tests.rows import MachineFactory, SetFactory
@@ -35,7 +35,7 @@ def test_the_overview_agrees_with_the_rule_at_every_edge(fleet: factories.Fleet)
                         )
                     ]
                 )
-    revocation.revoke(machine_id=fleet.agents["m14"].machine.pk, actor=factories.acting(factories.admin()), now=now)
+    keys.revoke(machine_id=fleet.agents["m14"].machine.pk, actor=factories.acting(factories.admin()), now=now)
     # A document counts as a good poll before the presence map is flushed.
     fleet.say("m13", at=now)
     limits = presence_limits()

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fleet.domain.events.types import TYPES
+from fleet.domain.events import TYPES
 from fleet.domain.timeline import EntryKind
+from fleet.wording.badges import BY_KIND, COVERAGE_LOOKS, RUNNING_LOOK, STEP_LOOKS, Look
 from fleet.wording.events import type_words
-from fleet.wording.looks import BY_KIND, COVERAGE_LOOKS, RUNNING_LOOK, STEP_LOOKS, Look
 
 # Kinds of entries have their word beside each of them, and are too many for as many shapes.
 TABLES: dict[str, dict[Any, Look]] = {

@@ -14,8 +14,8 @@ from django.test import Client
 
 from fleet.dashboard.strip import Kept
 from fleet.models import InventoryMachine, LastRun
-from fleet.operations.policy import stop
-from fleet.projections.desk.strip import Strip
+from fleet.operations.policy import rules
+from fleet.projections.desk.status_bar import Strip
 from tests import factories
 from tests.dashboard.conftest import text_of
 from tests.factories import Fleet, announced
@@ -82,7 +82,7 @@ def test_without_celery_and_with_nobody_who_looks_nothing_is_green(watched: Flee
 
 
 def test_a_stop_of_all_approvals_stands_in_it(watched: Fleet, operator: Client) -> None:
-    stop.stop_all(actor=factories.acting(factories.admin()).because("drill"), now=watched.now)
+    rules.stop_all(actor=factories.acting(factories.admin()).because("drill"), now=watched.now)
     assert "stopped relay" in strip(operator)[0]
 
 

@@ -13,7 +13,7 @@ from fleet.dashboard.lanes.picture import MOST_ITEMS, Scale, draw
 from fleet.dashboard.lanes.shapes import Row, Stay
 from fleet.dashboard.lanes.window import chosen_window
 from fleet.models import AvailabilitySet, ScheduledEvent
-from fleet.projections.timeline.watch import SILENCE, TimeWindow, unwatched
+from fleet.projections.spans import SILENCE, TimeWindow, unwatched
 from tests import factories
 from tests.caches.walking import Listeners, line, the_cache
 from tests.dashboard.conftest import text_of

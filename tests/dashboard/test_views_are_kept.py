@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from fleet.models import Entry, SavedView
-from fleet.operations.people.saved_views import MOST_VIEWS
+from fleet.operations.saved_views import MOST_VIEWS
 from tests import factories
 from tests.dashboard.conftest import logged_in, text_of
 from tests.words import text

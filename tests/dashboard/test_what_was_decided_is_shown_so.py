@@ -8,10 +8,10 @@ from django.test import Client
 
 from fleet.domain.approvals.conditions import When
 from fleet.operations.approvals import claims
-from fleet.operations.approvals.withdraw import withdraw
+from fleet.operations.approvals.conditions import withdraw
 from fleet.projections.events.detail import event_detail
 from fleet.wording.card import card_words
-from fleet.wording.reader import API
+from fleet.wording.times import API
 from tests import factories
 from tests.dashboard.conftest import text_of
 from tests.factories import Fleet

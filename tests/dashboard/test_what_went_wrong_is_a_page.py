@@ -12,7 +12,7 @@ from django.utils.html import escape
 from fleet.dashboard.failures import page_of
 from fleet.domain.orders.by_hand import linux_command, look_command, windows_command
 from fleet.models import Approval
-from fleet.projections.desk import fleet as glance
+from fleet.projections.desk import status_bar as glance
 from fleet.wording.problems import FAILURES
 from tests import factories
 from tests.dashboard.conftest import text_of

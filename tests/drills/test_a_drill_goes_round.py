@@ -7,12 +7,12 @@ import pytest
 from drydock_agent import wire
 
 from fleet.domain import drills
-from fleet.domain.intake.documents import EVENT_ID
-from fleet.domain.refusal import Refused
+from fleet.domain.intake import EVENT_ID
+from fleet.domain.reasons import Refused
 from fleet.models import Entry, LatestDocument, Rehearsal, ScheduledEvent, Sighting
-from fleet.operations.approvals import consent
+from fleet.operations import waves
+from fleet.operations.approvals import conditions
 from fleet.operations.drills import begin as drilling
-from fleet.operations.waves import begin as waves
 from fleet.projections.events.detail import event_detail
 from fleet.wording.drills import in_drill
 from tests.drills.walking import Walk, answer, begin, hooks, say, the_order, waiting
@@ -150,7 +150,7 @@ def test_the_usual_guards_and_second_persons_are_asked_for_as_in_earnest() -> No
     assert {guard["code"] for guard in refusal.value.details["guards"]} == {"lost-for-good"}
     approval = fleet.approve(walk.event.event_id, overrides={"lost-for-good": "it is a drill"})
     assert approval.state == "PROPOSED"
-    consent.consent(approval_id=approval.pk, actor=acting(approver()), now=fleet.now)
+    conditions.consent(approval_id=approval.pk, actor=acting(approver()), now=fleet.now)
     approval.refresh_from_db()
     assert approval.state == "GRANTED"
 

@@ -8,8 +8,8 @@ from pytest_django import DjangoAssertNumQueries
 
 from fleet.models import Drill
 from fleet.projections import drills
-from fleet.projections.desk import fleet as fleet_projection
 from fleet.projections.desk import queue
+from fleet.projections.desk import status_bar as fleet_projection
 from tests import factories
 from tests.api.conftest import Caller, caller
 from tests.drills.walking import Walk, answer, begin, hooks, the_order

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from fleet.gateway.clocks import Clock
+from fleet.gateway.readers import Clock
 from fleet.models import ScheduledEvent
 from fleet.operations.intake import presence
 from fleet.operations.intake.keep import Delivery

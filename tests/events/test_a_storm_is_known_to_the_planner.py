@@ -11,7 +11,7 @@ from django.db import connection
 from django.utils import timezone
 
 from fleet.models import ScheduledEvent
-from fleet.operations.events import statistics
+from fleet.operations.events import scheduling
 from tests import factories
 from tests.holding import as_patient_as, session
 
@@ -59,14 +59,14 @@ def storm(fleet: factories.Fleet, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     rows(fleet)
     # Each session tells of what it changed when it is idle, at most once a second.
     run("SELECT pg_stat_force_next_flush()")
-    monkeypatch.setattr(statistics, "PAUSE_SECONDS", 0)
+    monkeypatch.setattr(scheduling, "PAUSE_SECONDS", 0)
     assert expected() < 100
     yield
     run(f"ALTER TABLE {EVENTS} RESET (autovacuum_enabled)")
 
 
 def test_what_has_filled_up_is_looked_at(storm: None) -> None:
-    assert EVENTS in statistics.renew()
+    assert EVENTS in scheduling.renew()
     assert 1_000 < expected() < 4_000
 
 
@@ -76,20 +76,20 @@ def test_a_tick_sees_to_it(storm: None, fleet: factories.Fleet) -> None:
 
 
 def test_what_has_changed_little_is_left_alone(storm: None) -> None:
-    statistics.renew()
+    scheduling.renew()
     run(f"UPDATE {EVENTS} SET description = 'new' WHERE id % 10 = 0")
     run("SELECT pg_stat_force_next_flush()")
-    assert EVENTS not in statistics.renew()
+    assert EVENTS not in scheduling.renew()
 
 
 def test_it_is_done_no_more_often_than_every_few_seconds(storm: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "PAUSE_SECONDS", 5)
-    assert EVENTS not in statistics.renew()
+    monkeypatch.setattr(scheduling, "PAUSE_SECONDS", 5)
+    assert EVENTS not in scheduling.renew()
 
 
 def test_nobody_waits_for_whoever_looks_at_a_table(storm: None) -> None:
     with session() as other, as_patient_as("relay"):
         other.execute(f"LOCK TABLE {EVENTS} IN SHARE UPDATE EXCLUSIVE MODE")
         # Whoever waited for it would be sent away: half a second is all the patience that the relay has.
-        statistics.renew()
+        scheduling.renew()
     assert expected() < 100

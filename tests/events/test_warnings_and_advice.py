@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from fleet.domain.events.consequences import advice, if_nobody_acts
+from fleet.domain.events import advice, if_nobody_acts
 from fleet.domain.states import EventStatus
 from tests.factories import NOW, Fleet, announced, listing, seconds, the_event
 from tests.words import sentence, sentences

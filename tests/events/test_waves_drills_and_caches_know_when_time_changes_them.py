@@ -9,11 +9,11 @@ import pytest
 from django.db import connection
 
 from fleet.models import Approval, AvailabilitySet, Cache, Drill, Maintenance, SetAside, Wave
+from fleet.operations import waves
 from fleet.operations.caches import maintenances
 from fleet.operations.drills import advance as drills
-from fleet.operations.events import looks
-from fleet.operations.waves import end as waves
-from fleet.operations.waves.begin import begin as begin_wave
+from fleet.operations.events import scheduling
+from fleet.operations.waves import begin as begin_wave
 from tests.caches.walking import Listeners, line
 from tests.drills.walking import Walk as DrillWalk
 from tests.drills.walking import say
@@ -107,7 +107,7 @@ def test_a_wave_is_asked_when_its_events_have_news_and_left_alone_while_they_hav
     fleet = with_waves(3)
     _, second, _ = Wave.objects.order_by("pk")
     assert "waves" not in ticked(fleet, asked)
-    looks.make_due(looks.Q(approvals__wave=second))
+    scheduling.make_due(scheduling.Q(approvals__wave=second))
     assert ticked(fleet, asked)["waves"] == [second.pk]
     assert "waves" not in ticked(fleet, asked)
 
@@ -130,7 +130,7 @@ def test_a_wave_whose_machine_is_to_return_is_asked_by_every_tick(asked: Any) ->
 def test_where_there_are_more_than_a_tick_takes_each_has_its_turn(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = with_waves(5)
     monkeypatch.setattr(waves, "PORTION", 2)
-    waves.make_due(looks.Q())
+    waves.make_due(scheduling.Q())
     taken = [ticked(fleet, asked).get("waves", []) for _ in range(4)]
     assert [len(one) for one in taken] == [2, 2, 1, 0]
     assert sorted(pk for one in taken for pk in one) == sorted(Wave.objects.values_list("pk", flat=True))
@@ -223,11 +223,11 @@ def test_a_tick_takes_no_more_than_a_portion_whatever_plan_postgres_chooses(
     fleet.enrol_set(2)
     due = fleet.now + seconds(900)
     fleet.all_say(*(listing(f"BAC10600-0000-4000-8000-{number:012}", not_before=due) for number in range(12)))
-    looks.make_all_due()
-    monkeypatch.setattr(looks, "PORTION", 4)
+    scheduling.make_all_due()
+    monkeypatch.setattr(scheduling, "PORTION", 4)
     with connection.cursor() as cursor:
         # A table that seems to hold one row is joined row by row.
         cursor.execute("UPDATE pg_class SET reltuples = 1, relpages = 1 WHERE relname = 'fleet_scheduledevent'")
         cursor.execute("SET LOCAL enable_hashjoin = off")
         cursor.execute("SET LOCAL enable_mergejoin = off")
-    assert len(looks.take(now=fleet.now, decided=False)) == 4
+    assert len(scheduling.take(now=fleet.now, decided=False)) == 4

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from drydock_agent import wire
 
-from fleet.domain import gauges
-from fleet.domain.aside import pause
-from fleet.domain.events import sightings
+from fleet.domain import events, gauges
+from fleet.domain.scheduling import pause
 from fleet.models import (
     Approval,
     AvailabilitySet,
@@ -23,8 +22,8 @@ from fleet.models import (
     SetAside,
     Wave,
 )
-from fleet.models.facts import waves as wave_facts
-from fleet.operations import reconcile
+from fleet.models.facts import decisions as wave_facts
+from fleet.operations import reconcile, waves
 from fleet.operations.approvals import conditions
 from fleet.operations.approvals.approve import When
 from fleet.operations.caches import maintenances
@@ -32,8 +31,7 @@ from fleet.operations.drills import advance as drills
 from fleet.operations.drills import begin as drilling
 from fleet.operations.drills.begin import Wanted
 from fleet.operations.policy import apply
-from fleet.operations.waves import end as waves
-from fleet.operations.waves.begin import begin as begin_wave
+from fleet.operations.waves import begin as begin_wave
 from fleet.projections import blind_spots
 from fleet.projections.desk.gauges import measure
 from tests.caches.walking import Listeners, line
@@ -73,7 +71,7 @@ def of_bad(witnesses: Any, **_: Any) -> bool:
 
 
 def break_computing(break_when: Callable[..., None]) -> None:
-    break_when(sightings, "compute_state", of_bad)
+    break_when(events, "compute_state", of_bad)
     break_when(reconcile, "compute_state", of_bad)
 
 

@@ -7,7 +7,7 @@ from django.conf import settings
 
 from fleet.models import ScheduledEvent
 from fleet.operations import reconcile
-from fleet.operations.events import looks
+from fleet.operations.events import scheduling
 from tests.factories import Fleet, listing, open_order, seconds
 
 pytestmark = pytest.mark.django_db
@@ -16,7 +16,7 @@ EVENTS, PORTION, PORTIONS = 24, 4, 2
 
 @pytest.fixture
 def fleet(monkeypatch: pytest.MonkeyPatch) -> Fleet:
-    monkeypatch.setattr(looks, "PORTION", PORTION)
+    monkeypatch.setattr(scheduling, "PORTION", PORTION)
     monkeypatch.setattr(reconcile, "MOST_PORTIONS", PORTIONS)
     fleet = Fleet()
     fleet.enrol_set(2)
@@ -43,14 +43,14 @@ def test_an_order_that_is_overdue_is_given_to_the_next_machine_by_the_first_tick
     calm(fleet)
     fleet.later(settings.ORDER_ANSWER_SECONDS + 1)
     fleet.heard()
-    looks.make_all_due()
+    scheduling.make_all_due()
     did = fleet.advance()
     assert did.looked_at < PORTION * (PORTIONS + 1), "and no more"
     assert open_order(approval).machine_id != first.machine_id
 
 
 def test_the_backlog_is_gone_through_tick_by_tick(fleet: Fleet) -> None:
-    looks.make_all_due()
+    scheduling.make_all_due()
     looked = [fleet.advance().looked_at for _ in range(EVENTS // (PORTION * PORTIONS))]
     assert looked == [PORTION * PORTIONS] * len(looked)
     assert fleet.advance().looked_at == 0

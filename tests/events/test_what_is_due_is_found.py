@@ -17,15 +17,15 @@ from drydock_agent import wire
 
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import TAKE_REASONS
-from fleet.domain.due import SOON
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
+from fleet.domain.scheduling import SOON
 from fleet.models import Approval, AvailabilitySet, Instruction, NoApprovalWindow, Order, Rule, ScheduledEvent
-from fleet.operations.approvals import claims, withdraw
+from fleet.operations.approvals import claims, conditions
 from fleet.operations.drills.begin import Wanted
 from fleet.operations.drills.begin import begin as begin_drill
-from fleet.operations.machines import revocation
-from fleet.operations.policy import rules, stop, windows
-from fleet.operations.waves.begin import begin as begin_wave
+from fleet.operations.machines import keys
+from fleet.operations.policy import rules
+from fleet.operations.waves import begin as begin_wave
 from tests.caches.walking import line
 from tests.drills import walking
 from tests.events.model import Node, World
@@ -85,7 +85,7 @@ class Story(World):
         else:
             live = Approval.objects.filter(event=event).order_by("-pk").first()
             if live is not None:
-                withdraw.withdraw(approval_id=live.pk, actor=self.person, now=self.fleet.now)
+                conditions.withdraw(approval_id=live.pk, actor=self.person, now=self.fleet.now)
 
     def order(self) -> None:
         found = Order.objects.filter(state__in=("OFFERED", "DELIVERED")).select_related("approval").order_by("pk")
@@ -145,9 +145,9 @@ class Story(World):
         rule = Rule.objects.filter(deleted_at__isnull=True, author__isnull=False).order_by("pk").last()
         window = NoApprovalWindow.objects.filter(deleted_at__isnull=True).first()
         if rule is not None and what < 0.4:
-            rules.change(rule_id=rule.pk, actor=self.admin, now=now, enabled=not rule.enabled)
+            rules.change_rule(rule_id=rule.pk, actor=self.admin, now=now, enabled=not rule.enabled)
         elif rule is not None and what < 0.5:
-            rules.delete(rule_id=rule.pk, actor=self.admin, now=now)
+            rules.delete_rule(rule_id=rule.pk, actor=self.admin, now=now)
         elif what < 0.8:
             soon = (now + timedelta(minutes=self.choice.randint(0, 3))).time().replace(second=0, microsecond=0)
             fields = {
@@ -162,24 +162,24 @@ class Story(World):
                      {"from_time": time(0, 0), "until_time": soon}]
                 ),
             }  # fmt: skip
-            rules.create(actor=self.admin, now=now, fields=fields, enabled=True)
+            rules.create_rule(actor=self.admin, now=now, fields=fields, enabled=True)
         elif window is not None:
-            windows.delete(window_id=window.pk, actor=self.admin, now=now)
+            rules.delete_window(window_id=window.pk, actor=self.admin, now=now)
         else:
             begins = now + seconds(self.choice.choice([-5, 30]))
             values = {"name": "peak", "reason": "because", "starts_at": begins, "ends_at": begins + seconds(70)}
-            windows.create(actor=self.admin, now=now, values=values)
+            rules.create_window(actor=self.admin, now=now, values=values)
 
     def change(self) -> None:
         now, what = self.fleet.now, self.choice.random()
         if what < 0.4:
-            stop.stop_all(actor=self.admin, now=now)
+            rules.stop_all(actor=self.admin, now=now)
         elif what < 0.9:
-            stop.lift(actor=self.admin, now=now)
+            rules.lift(actor=self.admin, now=now)
         else:
             node = self.choice.choice([*self.nodes, *self.other.nodes])
             node.up = False
-            revocation.revoke(machine_id=node.agent.machine.pk, actor=self.admin, now=now)
+            keys.revoke(machine_id=node.agent.machine.pk, actor=self.admin, now=now)
 
     def say(self) -> None:
         self.fleet.later(self.choice.choice([0.5, 2, 7, 31, 59, 60, 61, 299, 601]))
@@ -198,7 +198,7 @@ class Story(World):
 @searched("steps", share=400, whole=1_500, variable="DUE_STEPS")
 def test_after_a_tick_nothing_is_left_to_do(part: int, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Without the net below it: what is forgotten is to be seen here.
-    monkeypatch.setattr("fleet.domain.due.LONGEST", timedelta(days=3650))
+    monkeypatch.setattr("fleet.domain.scheduling.LONGEST", timedelta(days=3650))
     first = int(os.environ.get("DUE_SEED", "1"))
     for number in range(max(1, steps // 2 // STORY)):
         seed = first + part * 1_000_000 + number

@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 
 from fleet.models import AvailabilitySet, LatestDocument, Machine, PresenceRow, ScheduledEvent
 from fleet.models.facts.events import machine_presence, presence_limits
-from fleet.projections.events.blast import blast_radii, blast_radius, taken_by_others
+from fleet.projections.events.rows import blast_radii, blast_radius, taken_by_others
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 AGES = (0, 30, 59, 61, 599, 601, 86_399, 86_401, None)

@@ -8,14 +8,14 @@ from django.db.models import Q
 
 from fleet.domain.approvals.conditions import Wait
 from fleet.domain.caches.maintenances import operations_of, status_of
-from fleet.domain.events.sightings import compute_state
+from fleet.domain.events import compute_state
 from fleet.domain.orders.next_step import Do
 from fleet.domain.policy.rules import verdict
 from fleet.domain.states import OPEN_EVENTS, EventStatus, Presence
 from fleet.domain.waves import Signal, judge
 from fleet.models import Approval, Drill, Maintenance, ScheduledEvent, Sighting, Wave
+from fleet.models.facts.decisions import load_members, return_timeout, whose_turn
 from fleet.models.facts.events import load_facts, load_witnesses, machine_presence, presence_limits
-from fleet.models.facts.waves import load_members, return_timeout, whose_turn
 from fleet.models.policy import rule_of, rules_in_force, stop_in_force
 from fleet.operations.approvals import conditions
 from fleet.operations.caches import maintenances

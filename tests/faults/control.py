@@ -15,7 +15,7 @@ from celery import Celery
 
 from fleet.embedded import held as held_folder
 from fleet.embedded import temporary_folder, valkey
-from fleet.management import processes
+from fleet.management import supervisor
 from fleet.settings import broker as celerys_spelling
 from tests.faults.broker import popped_by_a_frozen_worker
 from tests.faults.plain_celery import TASK
@@ -87,7 +87,7 @@ class Plain:
         self.kill_worker()
         log = self.folder / "plain.log"
         said = log.stat().st_size if log.exists() else 0
-        command = [PYTHON, "-m", "celery", "--app", PROGRAM, *processes.worker(more=["--loglevel", "INFO"])]
+        command = [PYTHON, "-m", "celery", "--app", PROGRAM, *supervisor.worker(more=["--loglevel", "INFO"])]
         environment = {"PLAIN_BROKER": celerys_spelling(self.broker.url), "PLAIN_ACKS": acks}
         self.worker = start(command, environment=environment, log=log)
         wait_for(lambda: b"ready." in log.read_bytes()[said:], seconds=60, what="the plain worker is ready")

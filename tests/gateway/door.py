@@ -15,7 +15,7 @@ from drydock_agent.backend.own_key import Key, authorization
 from fleet.domain.actor import COMMAND_LINE
 from fleet.gateway.app import TABLE
 from fleet.models import Machine
-from fleet.operations.machines import enrolment, join_tokens, revocation
+from fleet.operations.machines import enrolment, entrance, keys
 from fleet.operations.people import calendars
 from tests import factories
 from tests.access.callers import Caller, by_session, by_token
@@ -49,7 +49,7 @@ def machine(*, keyed: bool, join_token: str, revoked: bool = False) -> tuple[str
     assert isinstance(found, wire.EnrolAnswer)
     if revoked:
         row = Machine.objects.get(vm_id=found.machine_id)
-        revocation.revoke(machine_id=row.pk, actor=COMMAND_LINE, now=at)
+        keys.revoke(machine_id=row.pk, actor=COMMAND_LINE, now=at)
     key = Key(found.machine_id, found.generation, found.key)
     return found.machine_id, key if keyed else found.credential
 
@@ -80,7 +80,7 @@ class Door:
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
         self.people = people()
-        _, self.join_token = join_tokens.create_join_token(
+        _, self.join_token = entrance.create_join_token(
             comment="", expires_in=factories.seconds(3600), now=datetime.now(UTC)
         )
 

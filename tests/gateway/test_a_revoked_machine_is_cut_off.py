@@ -14,7 +14,7 @@ from django.utils import timezone
 from fleet.domain.actor import COMMAND_LINE
 from fleet.embedded import Urls
 from fleet.models import Admission, Machine, Observation
-from fleet.operations.machines import admissions, revocation
+from fleet.operations.machines import admissions, keys
 from tests.gateway_process import Agent, Gateway, running_gateway
 from tests.processes import wait_for
 
@@ -38,7 +38,7 @@ def cut_off(agents: list[Agent]) -> tuple[float, float]:
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(agents[-1].orders, wait=25)
         time.sleep(0.3)
-        revocation.revoke(machine_id=machine.pk, actor=COMMAND_LINE, now=timezone.now())
+        keys.revoke(machine_id=machine.pk, actor=COMMAND_LINE, now=timezone.now())
         began = time.monotonic()
         # What it sends is not taken from the first moment on, whatever a gateway still believes.
         for each in agents:
@@ -72,7 +72,7 @@ def test_with_redis_it_takes_a_moment_and_without_it_about_a_second(
 def test_its_join_token_does_not_bring_it_back(gateway: Gateway) -> None:
     agent = gateway.agent()
     machine = Machine.objects.get(vm_id=agent.vm_id)
-    revocation.revoke(machine_id=machine.pk, actor=COMMAND_LINE, now=timezone.now())
+    keys.revoke(machine_id=machine.pk, actor=COMMAND_LINE, now=timezone.now())
     wait_for(lambda: agent.post().status_code == 401, seconds=10, what="it is cut off")
     with pytest.raises(AssertionError, match="admission-pending"):
         gateway.agent(machine_id=agent.vm_id)

@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from fleet.domain.clock import EPOCH
 from fleet.domain.gauges import CELERY_HASH, Sample
 from fleet.embedded import Urls
-from fleet.gateway import celery_counts
-from fleet.gateway.figures import Collected
+from fleet.gateway import metrics
+from fleet.gateway.metrics import Collected
 from fleet.relay import counts
 from fleet.relay.counts import Counts
 from fleet.settings import broker
@@ -34,7 +34,7 @@ def line(servers: Urls) -> Iterator[redis.Redis]:
 
 def shown() -> str:
     registry = CollectorRegistry()
-    registry.register(Collected(celery_counts.measure()))
+    registry.register(Collected(metrics.measure()))
     return generate_latest(registry).decode()
 
 
@@ -58,7 +58,7 @@ def test_tasks_are_counters_by_name_and_outcome(line: redis.Redis) -> None:
 
 
 def test_a_task_that_has_not_failed_yet_has_failed_0_times() -> None:
-    counted, *_ = celery_counts.read({b"count succeeded a": b"3", b"count retried b": b"1"}, EPOCH)
+    counted, *_ = metrics.read({b"count succeeded a": b"3", b"count retried b": b"1"}, EPOCH)
     assert counted.values["a", "succeeded"] == 3 and counted.values["b", "retried"] == 1
     assert counted.values["a", "failed"] == counted.values["b", "failed"] == counted.values["b", "dropped"] == 0
 
@@ -89,18 +89,18 @@ def test_without_redis_numbers_are_kept_and_a_scrape_says_so(line: redis.Redis, 
     ["", "count", "count succeeded", "count won task", "count succeeded a b", "seconds", "beat x", "\xff", "x y"],
 )
 def test_whatever_stands_on_redis_makes_no_series_of_its_own(field: str) -> None:
-    assert not any(sample.values for sample in celery_counts.read({field.encode("latin-1"): b"1"}, EPOCH))
+    assert not any(sample.values for sample in metrics.read({field.encode("latin-1"): b"1"}, EPOCH))
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-1", "x", ""])
 def test_what_is_no_number_is_passed_by(value: str) -> None:
-    assert not any(sample.values for sample in celery_counts.read({b"seconds a": value.encode()}, EPOCH))
+    assert not any(sample.values for sample in metrics.read({b"seconds a": value.encode()}, EPOCH))
 
 
 def test_a_hash_full_of_names_has_an_end() -> None:
     many = {f"seconds task{number}".encode(): b"1" for number in range(100_000)}
-    samples: list[Sample] = list(celery_counts.read(many, EPOCH))
-    assert sum(len(sample.values) for sample in samples) <= celery_counts.MOST_FIELDS
+    samples: list[Sample] = list(metrics.read(many, EPOCH))
+    assert sum(len(sample.values) for sample in samples) <= metrics.MOST_FIELDS
 
 
 def test_each_end_of_a_task_is_an_outcome(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,9 @@ import pytest
 import requests
 from django.db import connection
 
-from fleet.domain.connections import Connections, name_of, read_names
+from fleet.domain.db_timeouts import Connections, name_of, read_names
 from fleet.embedded import Urls
-from fleet.projections.desk.connections import connections
+from fleet.projections.desk.readiness import connections
 from tests.databases import database_named
 from tests.gateway_process import Gateway
 from tests.processes import wait_for

@@ -11,7 +11,7 @@ import pytest
 from fleet.gateway import dispatcher as dispatching
 from fleet.gateway.dispatcher import Dispatcher
 from fleet.gateway.waiters import Holds, Waiters
-from fleet.operations.intake.standings import AgentStanding
+from fleet.operations.intake.presence import AgentStanding
 from tests.loops import in_a_loop
 
 HOLDS = Holds(most=40.0, close=2.0, renewals=250)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fleet.gateway.waiters import COMING_A_SECOND, JITTER, TOLD_SECONDS, Holds, Waiter, Waiters
-from fleet.operations.intake.standings import StandingCheck
+from fleet.operations.intake.presence import StandingCheck
 from tests.loops import in_a_loop
 
 HOLDS = Holds(most=40.0, close=2.0, renewals=250)

@@ -13,7 +13,7 @@ from drydock_agent import wire
 from fleet.embedded import Urls
 from fleet.gateway.django_pages import BODY_BYTES
 from fleet.models import Machine, Observation
-from fleet.operations.machines.join_tokens import create_join_token
+from fleet.operations.machines.entrance import create_join_token
 from fleet.wording.problems import PROBLEMS
 from tests.gateway_process import Gateway, now, running_gateway
 from tests.processes import wait_for

@@ -12,8 +12,8 @@ from drydock_agent import wire
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.gateway.lanes import Lanes, Pending
 from fleet.gateway.limits import GatewayLimits
+from fleet.gateway.write_queue import Lanes, Pending
 from fleet.operations.intake.keep import Delivery, ParsedReport
 from fleet.projections.machines import identities_of
 from tests.factories import Fleet

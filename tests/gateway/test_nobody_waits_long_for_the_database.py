@@ -10,7 +10,7 @@ import psycopg
 import pytest
 import requests
 
-from fleet.domain.patience import ROLES
+from fleet.domain.db_timeouts import ROLES
 from fleet.embedded import Urls
 from fleet.models import PresenceRow, ScheduledEvent
 from tests.factories import listing, operator

@@ -14,7 +14,7 @@ import requests
 
 from fleet.embedded import Urls
 from fleet.models import LastRun
-from fleet.operations.messages.route import NAME as ROUTER
+from fleet.notifications.router import NAME as ROUTER
 from fleet.projections.desk import readiness
 from tests.gateway_process import Gateway
 from tests.processes import wait_for

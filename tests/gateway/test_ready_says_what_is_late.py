@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fleet.domain.connections import Connections
+from fleet.domain.db_timeouts import Connections
 from fleet.gateway.probes import Asked, Probes
 from tests.loops import in_a_loop
 

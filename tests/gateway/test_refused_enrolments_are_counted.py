@@ -7,9 +7,8 @@ import requests
 from drydock_agent import wire
 from prometheus_client import REGISTRY
 
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused
-from fleet.gateway.refusals import MOST, Refusals
+from fleet.domain.reasons import Reason, Refused
+from fleet.gateway.enrolment import MOST, Refusals
 from fleet.models import Admission, Machine, RefusedEnrolment
 from tests.gateway.doors import FIFTH, SIXTH, VM_IDS, Doors
 from tests.processes import wait_for

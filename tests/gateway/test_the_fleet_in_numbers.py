@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from prometheus_client import CollectorRegistry, generate_latest
 
 from fleet.domain.gauges import GAUGES, Sample
-from fleet.gateway.figures import Collected, Figures
+from fleet.gateway.metrics import Collected, Figures
 from fleet.management.documentation import metrics
 from fleet.models import Entry, Wave
 from fleet.projections.desk import gauges

@@ -10,9 +10,9 @@ import pytest
 from drydock_agent import wire
 
 from fleet.domain.times import EARLIEST, LATEST
-from fleet.gateway.clocks import Clock
 from fleet.gateway.decoder import Batch, read_batch
 from fleet.gateway.limits import GatewayLimits
+from fleet.gateway.readers import Clock
 from fleet.operations.intake.keep import WRONG_CLOCK
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)

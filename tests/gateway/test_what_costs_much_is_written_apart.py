@@ -12,9 +12,8 @@ from drydock_agent import wire
 
 from fleet.gateway import committer as writing
 from fleet.gateway.committer import Committer
-from fleet.gateway.costs import COSTLY, Spending, cost_of, parts_of
-from fleet.gateway.lanes import Lanes, Pending, Written
 from fleet.gateway.limits import GatewayLimits
+from fleet.gateway.write_queue import COSTLY, Lanes, Pending, Spending, Written, cost_of, parts_of
 from fleet.operations.intake.keep import Delivery, ParsedReport
 from fleet.operations.intake.spools import Key, Taken
 from tests.loops import in_a_loop

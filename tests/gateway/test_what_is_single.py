@@ -12,12 +12,12 @@ import psycopg
 import pytest
 from django.db import connection
 
+from fleet.audit import seals
 from fleet.models import LastRun, StaleSet
+from fleet.notifications import queue, router
 from fleet.operations import reconcile
 from fleet.operations.locks import Lock
-from fleet.operations.messages import route, troubles, watchdog
 from fleet.operations.sets import coverage
-from fleet.operations.timeline import check, seal
 from tests.architecture.sources import FLEET
 from tests.databases import database_named
 from tests.processes import ROOT
@@ -26,10 +26,10 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 # Whether it did anything.
 SINGLE: dict[Lock, Callable[[], bool]] = {
     Lock.RECONCILE: lambda: reconcile.advance(now=NOW, via="beat").ran,
-    Lock.SEAL: lambda: seal.seal(now=NOW, via="beat").ran,
-    Lock.ROUTER: lambda: route.route(now=NOW, via="celery").ran,
-    Lock.TROUBLES: lambda: troubles.compare(now=NOW, via="beat").ran,
-    Lock.WATCHDOG: lambda: watchdog.mine(now=NOW, via="celery"),
+    Lock.SEAL: lambda: seals.seal(now=NOW, via="beat").ran,
+    Lock.ROUTER: lambda: router.route(now=NOW, via="celery").ran,
+    Lock.TROUBLES: lambda: router.compare(now=NOW, via="beat").ran,
+    Lock.WATCHDOG: lambda: queue.mine(now=NOW, via="celery"),
     Lock.BLIND_SPOTS: lambda: coverage.renew(now=NOW) > 0,
 }
 
@@ -42,7 +42,7 @@ def test_a_second_one_does_nothing_while_the_first_is_at_it(db: Any, lock: Lock)
         before = set(LastRun.objects.all())
         assert not SINGLE[lock]()
         # That seals were checked is noted apart; two who do so read the same, and change nothing.
-        assert set(LastRun.objects.exclude(name=check.RUN)) == before
+        assert set(LastRun.objects.exclude(name=seals.RUN)) == before
         first.rollback()
         assert SINGLE[lock]()
 

@@ -10,8 +10,8 @@ from drydock_agent import wire
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.gateway.lanes import LOOKED_AT, MOST_NAMED, REMEMBERED, Lanes, Pending, events_in
 from fleet.gateway.limits import GatewayLimits
+from fleet.gateway.write_queue import LANE_REMEMBERED, LOOKED_AT, MOST_NAMED, Lanes, Pending, events_in
 from fleet.operations.intake.keep import Delivery, ParsedReport
 from tests.loops import in_a_loop
 
@@ -96,13 +96,13 @@ def test_of_an_endless_document_no_more_than_the_beginning_is_looked_at() -> Non
 
 def test_so_many_are_remembered_and_no_more() -> None:
     async def play() -> tuple[int, bool, bool]:
-        lanes = Lanes(GatewayLimits(queue_reports=10 * REMEMBERED))
-        for number in range(REMEMBERED // 10 + 1):
+        lanes = Lanes(GatewayLimits(queue_reports=10 * LANE_REMEMBERED))
+        for number in range(LANE_REMEMBERED // 10 + 1):
             one = telling(number, *(f"{number}-{event}" for event in range(10)))
             lanes.put(Pending(one, 1, 1, 0.0, asyncio.get_running_loop().create_future()), NOW)
-        return len(lanes._told), "0-0" in lanes._told, f"{REMEMBERED // 10}-9" in lanes._told
+        return len(lanes._told), "0-0" in lanes._told, f"{LANE_REMEMBERED // 10}-9" in lanes._told
 
-    assert in_a_loop(play()) == (REMEMBERED, False, True)
+    assert in_a_loop(play()) == (LANE_REMEMBERED, False, True)
 
 
 @given(text=st.text(max_size=200))

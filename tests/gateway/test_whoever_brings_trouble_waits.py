@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from drydock_agent import wire
 
-from fleet.domain.intake.documents import read_document
+from fleet.domain.intake import read_document
 from fleet.gateway import committer as writing
 from fleet.gateway.committer import Committer
 from fleet.gateway.decoder import read_batch
 from fleet.gateway.http import Problem
-from fleet.gateway.lanes import SHARES, Lane, lane_of
 from fleet.gateway.limits import GatewayLimits
+from fleet.gateway.write_queue import SHARES, Lane, lane_of
 from fleet.operations.intake.keep import Delivery, ParsedReport, body_of
 from fleet.operations.intake.spools import Key, Taken
 from tests.loops import in_a_loop

@@ -9,11 +9,11 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from fleet.audit.reports import month_report
+from fleet.audit.text import COLUMNS
 from fleet.domain.history import Month, month_of, months_back
 from fleet.models import Rule, ScheduledEvent
 from fleet.operations.approvals import claims
-from fleet.projections.history.month import month_report
-from fleet.wording.history import COLUMNS
 from tests import factories
 from tests.dashboard.conftest import text_of
 from tests.plans import is_answered_by

@@ -6,9 +6,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from django.test import Client
 
+from fleet.audit.reports import handover, span
 from fleet.models import Entry, Profile
 from fleet.operations.approvals import claims
-from fleet.projections.history.handover import handover, span
 from tests import factories
 from tests.dashboard.conftest import logged_in, text_of
 from tests.plans import is_answered_by

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.domain.intake.documents import MOST_BYTES, UNUSABLE, read_document, read_integer, read_listing, read_time
+from fleet.domain.intake import MOST_BYTES, UNUSABLE, read_document, read_integer, read_listing, read_time
 
 SAMPLE = Path(__file__).parent.parent / "samples" / "live_migration.json"
 

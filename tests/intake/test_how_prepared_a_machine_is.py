@@ -3,7 +3,7 @@
 import pytest
 from drydock_agent import wire
 
-from fleet.domain.intake.preparation import Prepared, prepared_of
+from fleet.domain.intake import Prepared, prepared_of
 from fleet.models import Entry, Preparation
 from tests.factories import EVENT, Fleet, announced
 from tests.words import text

@@ -8,8 +8,8 @@ from uuid import uuid4
 import pytest
 from drydock_agent import wire
 
-from fleet.domain.intake import bounds
-from fleet.domain.intake.documents import MOST_READ, read_document
+from fleet.domain import intake
+from fleet.domain.intake import MOST_READ, read_document
 from fleet.domain.timeline import EntryKind
 from fleet.models import (
     AvailabilitySet,
@@ -22,7 +22,7 @@ from fleet.models import (
     Sighting,
     WaitingReport,
 )
-from fleet.operations.reports import care
+from fleet.operations.reports import slow_path
 from fleet.projections import blind_spots
 from tests.factories import Agent, Fleet, document, listing
 
@@ -57,7 +57,7 @@ def ticks(fleet: Fleet, most: int = 60) -> None:
         if not WaitingReport.objects.filter(what="document").exists():
             return
         fleet.later(2)
-        care.catch_up(now=fleet.now)
+        slow_path.catch_up(now=fleet.now)
     raise AssertionError("it never ends")
 
 
@@ -71,10 +71,10 @@ def spots(fleet: Fleet) -> list[tuple[str, ...]]:
 
 def test_of_thousands_of_events_a_bounded_number_is_taken_and_all_is_kept(fleet: Fleet) -> None:
     fleet.say("loud", *listings(3000))
-    assert ScheduledEvent.objects.count() == bounds.PORTION
+    assert ScheduledEvent.objects.count() == intake.PORTION
     assert (quarantined(), spots(fleet)) == (["too-many-events"], [("loud",)])
     ticks(fleet)
-    assert ScheduledEvent.objects.count() == bounds.EVENTS + 1
+    assert ScheduledEvent.objects.count() == intake.EVENTS + 1
     body = DocumentBody.objects.get(pk=Observation.objects.latest("pk").document_id)
     assert bytes(body.body).count(b"EventId") == 3000
     fleet.later(3601)
@@ -89,7 +89,7 @@ def test_a_report_of_another_machine_in_the_same_batch_is_accepted(fleet: Fleet)
     assert answers[loud.machine.pk, loud.spool].acknowledged == 20  # type: ignore[attr-defined]
     assert Observation.objects.filter(machine=loud.machine, kind="document").count() == 20
     assert ScheduledEvent.objects.get(event_id=theirs["EventId"]).version == 1
-    assert Sighting.objects.filter(machine=loud.machine).count() == bounds.PORTION
+    assert Sighting.objects.filter(machine=loud.machine).count() == intake.PORTION
 
 
 def test_events_that_name_the_machine_are_never_quarantined_wherever_they_stand(fleet: Fleet) -> None:
@@ -137,15 +137,15 @@ def cache(agent: Agent, host: str, fleet: Fleet) -> object:
 
 def test_new_caches_of_one_machine_have_a_bound_and_are_tried_again_in_another_hour(fleet: Fleet) -> None:
     loud, other = fleet.agents["loud"], fleet.agents["other"]
-    hosts = [f"cache{number}.example.net" for number in range(bounds.NEW_CACHES + 5)]
+    hosts = [f"cache{number}.example.net" for number in range(intake.NEW_CACHES + 5)]
     fleet.record(loud.delivery(*(cache(loud, host, fleet) for host in hosts)))  # type: ignore[misc]
-    assert Cache.objects.count() == bounds.NEW_CACHES
+    assert Cache.objects.count() == intake.NEW_CACHES
     assert Observation.objects.filter(machine=loud.machine, kind="coverage").count() == len(hosts)
     assert (quarantined(), spots(fleet)) == (["too-many-caches"], [("loud",)])
     fleet.record(other.delivery(cache(other, "another.example.net", fleet)))  # type: ignore[arg-type]
     assert Cache.objects.filter(host="another.example.net").exists()
     fleet.later(3601)
-    care.catch_up(now=fleet.now)
+    slow_path.catch_up(now=fleet.now)
     assert Cache.objects.count() == len(hosts) + 1
     assert not WaitingReport.objects.exists()
 
@@ -161,15 +161,15 @@ def test_new_sets_and_names_of_one_machine_have_a_bound(fleet: Fleet) -> None:
         return loud.report(stated, kind=wire.INSTANCE, at=fleet.now)
 
     fleet.record(loud.delivery(*(says(number) for number in range(200))))  # type: ignore[misc]
-    assert AvailabilitySet.objects.count() - before == bounds.NEW_STATEMENTS
+    assert AvailabilitySet.objects.count() - before == intake.NEW_STATEMENTS
     assert Observation.objects.filter(machine=loud.machine, kind="instance").count() == 200
     assert (quarantined(), len(spots(fleet))) == (["too-many-statements"], 1)
     fleet.later(3601)
     for _ in range(5):
-        care.catch_up(now=fleet.now)
+        slow_path.catch_up(now=fleet.now)
     machine = Machine.objects.select_related("availability_set").get(pk=loud.machine.pk)
     assert (machine.resource_name, machine.availability_set.name) == ("n199", "s199")
-    assert AvailabilitySet.objects.count() - before < 2 * bounds.NEW_STATEMENTS
+    assert AvailabilitySet.objects.count() - before < 2 * intake.NEW_STATEMENTS
 
 
 def test_a_machine_that_says_the_same_again_says_nothing_new(fleet: Fleet) -> None:
@@ -188,8 +188,8 @@ def test_a_document_of_a_mebibyte_is_read_in_part_and_says_so() -> None:
 
 @pytest.mark.parametrize(("own", "machines", "taken"), [(False, 1, 101), (False, 1000, 600), (True, 1, 600)])
 def test_how_many_events_of_a_document_count(own: bool, machines: int, taken: int) -> None:
-    listed = [bounds.Listed(str(number), own=own, known=False) for number in range(600)]
-    found = bounds.divide(listed, machines=machines, room=bounds.PORTION)
-    assert len(found.now) == bounds.PORTION
+    listed = [intake.Listed(str(number), own=own, known=False) for number in range(600)]
+    found = intake.divide(listed, machines=machines, room=intake.PORTION)
+    assert len(found.now) == intake.PORTION
     assert len(found.now | found.later) == taken
     assert len(found.quarantined) == 600 - taken

@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 import pytest
 from drydock_agent import wire
 
-from fleet.domain.intake.documents import Document
+from fleet.domain.intake import Document
 from fleet.models import Machine, Observation, PollGap, PresenceRow
 from fleet.operations.intake import listings, presence
 from fleet.operations.intake.listings import MachineDocument
 from fleet.operations.intake.presence import Contact
-from fleet.projections.timeline.watch import TimeWindow, unwatched
+from fleet.projections.spans import TimeWindow, unwatched
 from tests.factories import NOW, Fleet
 
 HOUR = timedelta(hours=1)

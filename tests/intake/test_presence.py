@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fleet.domain.intake.presence import Limits, presence_of
+from fleet.domain.intake import Limits, presence_of
 from fleet.domain.states import Presence
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

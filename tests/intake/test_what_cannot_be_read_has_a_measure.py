@@ -9,7 +9,7 @@ from django.db.models import Sum
 from django.db.models.functions import Length
 from drydock_agent import wire
 
-from fleet.domain.intake.oddities import BYTES, LEAST
+from fleet.domain.intake import BYTES, LEAST
 from fleet.domain.states import Presence
 from fleet.models import DocumentBody, Entry, Machine, Observation, PresenceRow, Sighting
 from fleet.models.facts.events import machine_presence, presence_limits

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import connection
 from drydock_agent import wire
 
-from fleet.domain.patience import ROLES
+from fleet.domain.db_timeouts import ROLES
 from fleet.models import (
     Approval,
     AvailabilitySet,

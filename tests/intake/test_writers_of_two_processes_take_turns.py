@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fleet.domain.patience import ROLES
+from fleet.domain.db_timeouts import ROLES
 from fleet.gateway.committer import COMMIT_SECONDS
 from fleet.models import Sighting, WaitingReport
 from tests.factories import Fleet, listing, the_event

@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives import serialization
 from drydock_agent import wire
 from pytest_django import Settings
 
-from fleet.domain.machines.keys import key_name
+from fleet.domain.machines.enrolment import key_name
 from fleet.models.cipher import derived_keys
-from fleet.operations.machines import attestations, enrolment
+from fleet.operations.machines import enrolment, entrance
 from fleet.operations.machines.keys import PURPOSE
 from tests.machines import forger
 from tests.machines.forger import NOW, SUBSCRIPTION, VM_ID, intermediate, root
@@ -33,7 +33,7 @@ def trust_azure(settings: Settings, folder: Path) -> None:
 
 def document(now: datetime = NOW, **changes: Any) -> wire.AttestedDocument:
     """What Azure signs of a machine with a fresh nonce."""
-    nonce = attestations.challenge(now=now).nonce
+    nonce = entrance.challenge(now=now).nonce
     times = {"createdOn": forger.stamp(now), "expiresOn": forger.stamp(now + timedelta(hours=6))}
     said = forger.said(nonce=nonce, timeStamp=times) | changes
     return wire.AttestedDocument(signature=forger.Document(content=json.dumps(said).encode()).text())

@@ -17,7 +17,7 @@ from pytest_django import Settings
 
 from fleet.domain.secrets import hash_of
 from fleet.models import Admission, JoinToken, Machine, UnusedKey
-from fleet.operations.machines import admissions, join_tokens, revocation, unused_keys
+from fleet.operations.machines import admissions, entrance, keys
 from fleet.projections.machines import identities_of
 from tests.approvals.asking import refused
 from tests.factories import acting, admin
@@ -44,12 +44,12 @@ def waits(answer: wire.EnrolAnswer | wire.EnrolPending) -> bool:
 
 def used(answer: wire.EnrolAnswer) -> wire.EnrolAnswer:
     """Its first call: the answer has arrived."""
-    assert unused_keys.use([key_of(answer)]) == set()
+    assert keys.use([key_of(answer)]) == set()
     return answer
 
 
 def token(now: datetime = NOW, **fields: Any) -> str:
-    made = join_tokens.create_join_token(comment="", expires_in=timedelta(days=1), now=now, **fields)
+    made = entrance.create_join_token(comment="", expires_in=timedelta(days=1), now=now, **fields)
     return made[1]
 
 
@@ -87,7 +87,7 @@ def test_a_machine_with_a_key_asks_again_by_the_key_that_it_still_has() -> None:
 def test_a_credential_of_0_1_0_that_gets_a_key_asks_again_with_the_credential(settings: Settings) -> None:
     settings.ENROLMENT_POLICY = "token"
     by = granted(ask(join_token=token(), keyed=False)).credential
-    unused_keys.use([hash_of(by)])
+    keys.use([hash_of(by)])
     assert granted(ask(credential=by)).key
     key = used(granted(ask(credential=by, now=LATER)))
     assert waits(ask(credential=by, join_token=token(), now=LATER))
@@ -154,19 +154,19 @@ def test_what_spoke_for_it_has_to_speak_again(settings: Settings) -> None:
     first, other = token(), token()
     granted(ask(join_token=first))
     assert waits(ask(join_token=other)), "another token"
-    join_tokens.end_join_token(prefix=JoinToken.objects.earliest("pk").prefix, now=NOW)
+    entrance.end_join_token(prefix=JoinToken.objects.earliest("pk").prefix, now=NOW)
     assert refused(lambda: ask(join_token=first)).code == "join-token-refused"
 
 
 def test_a_day_later_a_person_decides() -> None:
     granted(ask(document()))
-    at = NOW + unused_keys.LASTS
+    at = NOW + keys.LASTS
     assert waits(ask(document(at), now=at))
 
 
 def test_a_revoked_machine_waits_for_a_person_whatever_was_lost() -> None:
     first = granted(ask(document()))
-    revocation.revoke(machine_id=Machine.objects.get().pk, actor=acting(admin()), now=NOW)
+    keys.revoke(machine_id=Machine.objects.get().pk, actor=acting(admin()), now=NOW)
     assert waits(ask(document()))
     assert waits(ask(document(), signed_by=key_of(first)))
 
@@ -212,13 +212,13 @@ def test_a_key_that_is_replaced_at_this_moment_is_not_used() -> None:
     with transaction.atomic():
         second = granted(ask(document()))
         beside: list[set[str]] = []
-        other = threading.Thread(target=_apart, args=(lambda: beside.append(unused_keys.use([key_of(first)])),))
+        other = threading.Thread(target=_apart, args=(lambda: beside.append(keys.use([key_of(first)])),))
         other.start()
         other.join(30)
         # It was not kept waiting, and told that this key counts for nothing.
         assert beside == [{key_of(first)}]
     assert UnusedKey.objects.get().found_by == key_of(second)
-    assert unused_keys.use([key_of(first), key_of(second)]) == set()
+    assert keys.use([key_of(first), key_of(second)]) == set()
     assert not UnusedKey.objects.exists()
 
 

@@ -13,7 +13,7 @@ from pytest_django import Settings
 from fleet.domain.states import EventStatus
 from fleet.models import Admission, AvailabilitySet, Entry, Machine, Sighting
 from fleet.operations.intake import keep, presence
-from fleet.operations.machines import admissions, unused_keys
+from fleet.operations.machines import admissions, keys
 from fleet.projections.machines import identities_of
 from tests.approvals.asking import refused
 from tests.factories import Agent, acting, admin, listing, the_event
@@ -42,7 +42,7 @@ def ghost(machine_id: str = MADE_UP, **fields: Any) -> str:
     answer = granted(ask(**fields))
     used_by = key_of(answer, machine_id)
     assert identities_of(hashes=[used_by])
-    unused_keys.use([used_by])
+    keys.use([used_by])
     return used_by
 
 

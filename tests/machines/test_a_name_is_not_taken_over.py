@@ -8,7 +8,7 @@ from fleet.domain.approvals.guards import hit_machines
 from fleet.models import Entry, Machine
 from fleet.models.facts.events import load_facts
 from fleet.operations import reconcile
-from fleet.operations.machines import revocation
+from fleet.operations.machines import keys
 from fleet.projections import blind_spots, machines
 from tests.factories import EVENT, Agent, Fleet, acting, admin, announced, open_order, the_event
 from tests.words import sentence, sentences, text
@@ -112,7 +112,7 @@ def test_it_gets_the_name_at_once_where_the_old_one_is_silent_already_or_revoked
     fleet.heard("vm2")
     new = again(fleet, "vm2")
     assert called(new).called == "vm2"
-    revocation.revoke(machine_id=fleet.agents["vm2"].machine.pk, actor=acting(admin(), why="gone"), now=fleet.now)
+    keys.revoke(machine_id=fleet.agents["vm2"].machine.pk, actor=acting(admin(), why="gone"), now=fleet.now)
     tick(fleet)
     assert called(new).resource_name == "vm2"
 

@@ -12,7 +12,7 @@ from django.test import Client
 from drydock_agent import wire
 
 from fleet.models import Admission, Entry, Machine, Order
-from fleet.operations.machines import admissions, enrolment, revocation
+from fleet.operations.machines import admissions, enrolment, keys
 from fleet.operations.orders import queue, receipts
 from tests import factories
 from tests.api.conftest import caller
@@ -30,9 +30,7 @@ def fleet() -> Fleet:
 
 
 def revoke(fleet: Fleet, name: str) -> None:
-    revocation.revoke(
-        machine_id=fleet.agents[name].machine.pk, actor=acting(admin(), why="credential stolen"), now=fleet.now
-    )
+    keys.revoke(machine_id=fleet.agents[name].machine.pk, actor=acting(admin(), why="credential stolen"), now=fleet.now)
 
 
 def asks(fleet: Fleet, vm_id: str, ask: str, address: str = "10.0.0.4") -> wire.EnrolAnswer | wire.EnrolPending:

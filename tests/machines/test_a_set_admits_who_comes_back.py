@@ -9,7 +9,7 @@ from django.test import Client
 from drydock_agent import wire
 
 from fleet.models import Admission, AvailabilitySet, Machine
-from fleet.operations.machines import admission_rule, enrolment, join_tokens, revocation
+from fleet.operations.machines import admissions, enrolment, entrance, keys
 from fleet.projections import blind_spots
 from tests import factories
 from tests.api.conftest import caller, problem
@@ -36,13 +36,13 @@ def fleet() -> Fleet:
 
 
 def use_token(fleet: Fleet, name: str) -> None:
-    _, fleet.join_token = join_tokens.create_join_token(comment="", expires_in=9 * DAY, now=fleet.now, set_name=name)
+    _, fleet.join_token = entrance.create_join_token(comment="", expires_in=9 * DAY, now=fleet.now, set_name=name)
 
 
 def allow(fleet: Fleet, until: timedelta | None = DAY) -> None:
     actor = acting(factories.admin("alma"), why="rebuilt")
     at = fleet.now + until if until is not None else None
-    admission_rule.set_rule(set_id=the_set().pk, until=at, actor=actor, now=fleet.now)
+    admissions.set_rule(set_id=the_set().pk, until=at, actor=actor, now=fleet.now)
 
 
 def comes_back(fleet: Fleet, name: str = "vm1") -> bool:
@@ -75,7 +75,7 @@ def test_who_is_live_does_not_come_back(fleet: Fleet) -> None:
 
 def test_a_revoked_machine_is_admitted_by_a_person_alone(fleet: Fleet) -> None:
     allow(fleet)
-    revocation.revoke(machine_id=fleet.agents["vm1"].machine.pk, actor=acting(admin()), now=fleet.now)
+    keys.revoke(machine_id=fleet.agents["vm1"].machine.pk, actor=acting(admin()), now=fleet.now)
     assert not comes_back(fleet)
 
 
@@ -88,7 +88,7 @@ def test_only_a_join_token_of_this_very_set_lets_in(fleet: Fleet, name: str) -> 
 
 def test_nor_do_machines_of_other_sets_come_in_by_it(fleet: Fleet) -> None:
     allow(fleet)
-    _, fleet.join_token = join_tokens.create_join_token(comment="", expires_in=DAY, now=fleet.now)
+    _, fleet.join_token = entrance.create_join_token(comment="", expires_in=DAY, now=fleet.now)
     fleet.enrol("db1", availability_set="db")
     use_token(fleet, "web")
     fleet.later(61)
@@ -98,7 +98,7 @@ def test_nor_do_machines_of_other_sets_come_in_by_it(fleet: Fleet) -> None:
 def test_an_admin_says_so_for_a_week_at_most_and_ends_it(fleet: Fleet) -> None:
     def refusal(**fields: object) -> str:
         asked = {"set_id": the_set().pk, "until": fleet.now + DAY, "actor": acting(admin()), "now": fleet.now}
-        return refused(lambda: admission_rule.set_rule(**{**asked, **fields})).code  # type: ignore[arg-type]
+        return refused(lambda: admissions.set_rule(**{**asked, **fields})).code  # type: ignore[arg-type]
 
     assert refusal(actor=acting(approver())) == "not-permitted"
     assert refusal(until=fleet.now) == refusal(until=fleet.now + 8 * DAY) == "validation"

@@ -12,7 +12,7 @@ from drydock_agent import wire
 from pytest_django import Settings
 
 from fleet.models import Admission, AvailabilitySet, Machine
-from fleet.operations.machines import admission_rule, admissions, enrolment, instance, join_tokens
+from fleet.operations.machines import admissions, enrolment, entrance, instance
 from fleet.operations.machines.move import move_machine
 from fleet.operations.sets import names
 from tests.approvals.asking import entries, refused
@@ -32,7 +32,7 @@ def azure(settings: Settings, tmp_path: Path) -> None:
 
 def token(set_name: str = "") -> str:
     day = timedelta(days=1)
-    return join_tokens.create_join_token(comment="", expires_in=day, now=NOW, set_name=set_name)[1]
+    return entrance.create_join_token(comment="", expires_in=day, now=NOW, set_name=set_name)[1]
 
 
 def admit_all() -> None:
@@ -170,7 +170,7 @@ def test_the_rule_of_a_set_admits_into_that_set_alone(settings: Settings) -> Non
     later = NOW + timedelta(minutes=5)
     settings.ENROLMENT_POLICY = "admit"
     lab = AvailabilitySet.objects.get()
-    admission_rule.set_rule(set_id=lab.pk, until=NOW + timedelta(days=1), actor=acting(admin()), now=NOW)
+    admissions.set_rule(set_id=lab.pk, until=NOW + timedelta(days=1), actor=acting(admin()), now=NOW)
     answer = ask(document(later), now=later, ask="rebuilt", **LAB | {"availability_set": "web"})
     assert isinstance(answer, wire.EnrolAnswer)
     assert home() == "lab"

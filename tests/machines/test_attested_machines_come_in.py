@@ -14,12 +14,12 @@ from drydock_agent import wire
 from drydock_agent.backend.own_key import Key, authorization
 from pytest_django import Settings
 
-from fleet.domain.machines.keys import machine_key
+from fleet.domain.machines.enrolment import machine_key
 from fleet.gateway.http import Problem, Request
 from fleet.gateway.signed_calls import SignedCalls
 from fleet.models import Admission, Entrance, JoinToken, Machine, Nonce
 from fleet.models.cipher import derived_keys
-from fleet.operations.machines import admission_rule, admissions, attestations, revocation, unused_keys
+from fleet.operations.machines import admissions, entrance, keys
 from fleet.operations.machines.keys import PURPOSE
 from fleet.projections import machines
 from fleet.projections.machines import identities_of
@@ -74,7 +74,7 @@ def test_a_document_is_good_once_for_its_own_machine_in_its_own_subscription() -
 def test_spent_nonces_are_kept_no_longer_than_they_would_count() -> None:
     ask(document())
     later = NOW + timedelta(minutes=5)
-    attestations.attested_by(document(later), now=later)
+    entrance.attested_by(document(later), now=later)
     assert Nonce.objects.count() == 1
 
 
@@ -150,7 +150,7 @@ def test_a_sets_rule_admits_the_attested_of_its_subscription(settings: Settings)
     ask(document())
     settings.ENROLMENT_POLICY = "admit"
     until = NOW + timedelta(days=1)
-    admission_rule.set_rule(set_id=the_set().pk, until=until, actor=acting(admin()), now=NOW)
+    admissions.set_rule(set_id=the_set().pk, until=until, actor=acting(admin()), now=NOW)
     stranger: dict[str, Any] = {"machine_id": OTHER_VM_ID, "resource_name": "vm2"}
     assert isinstance(ask(**stranger), wire.EnrolPending), "by its own word alone"
     assert isinstance(ask(document(vmId=OTHER_VM_ID), **stranger), wire.EnrolAnswer)
@@ -166,11 +166,11 @@ def test_a_key_proves_who_enrols_again_and_ends_with_that() -> None:
     again = ask(signed_by=key_of(first))
     assert isinstance(again, wire.EnrolAnswer)
     assert again.generation > first.generation and again.key != first.key
-    unused_keys.use([key_of(again)])
+    keys.use([key_of(again)])
     assert isinstance(ask(), wire.EnrolPending), "without its key"
     assert isinstance(ask(signed_by=key_of(first)), wire.EnrolPending), "by the key before"
     assert isinstance(ask(signed_by=key_of(again, OTHER_VM_ID)), wire.EnrolPending), "by another machine's key"
-    revocation.revoke(machine_id=Machine.objects.get().pk, actor=acting(admin()), now=NOW)
+    keys.revoke(machine_id=Machine.objects.get().pk, actor=acting(admin()), now=NOW)
     assert isinstance(ask(document(), signed_by=key_of(again)), wire.EnrolPending), "revoked: a person alone"
 
 

@@ -11,10 +11,10 @@ import pytest
 from drydock_agent import wire
 from pytest_django import Settings
 
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.domain.sets import SetKey
 from fleet.models import Admission, AvailabilitySet, JoinToken, Machine, UnusedKey
-from fleet.operations.machines import admission_rule, admissions, join_tokens
+from fleet.operations.machines import admissions, entrance
 from fleet.operations.sets import names, placement
 from fleet.projections.machines import identities_of
 from tests.approvals.asking import entries
@@ -40,7 +40,7 @@ def callers() -> Iterator[Crew]:
 
 def token(set_name: str = "") -> str:
     day = timedelta(days=1)
-    return join_tokens.create_join_token(comment="", expires_in=day, now=NOW, set_name=set_name)[1]
+    return entrance.create_join_token(comment="", expires_in=day, now=NOW, set_name=set_name)[1]
 
 
 def one_of(results: list[object]) -> wire.EnrolAnswer:
@@ -100,7 +100,7 @@ def test_the_rule_of_a_set_admits_one_of_twenty(callers: Crew, settings: Setting
     admissions.admit(ids=[Admission.objects.get().pk], actor=acting(admin()), now=NOW)
     ask(document(vmId=OTHER_VM_ID), machine_id=OTHER_VM_ID)
     web = AvailabilitySet.objects.get(name="web")
-    admission_rule.set_rule(set_id=web.pk, until=NOW + timedelta(days=1), actor=acting(admin()), now=NOW)
+    admissions.set_rule(set_id=web.pk, until=NOW + timedelta(days=1), actor=acting(admin()), now=NOW)
     results = callers.at_once(*[partial(ask, document(), join_token=shown, ask=str(n)) for n in range(CALLERS)])
     assert sum(isinstance(one, wire.EnrolAnswer) for one in results) == 1
     assert Machine.objects.count() == 2

@@ -17,13 +17,20 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from fleet.domain.machines import attestation
-from fleet.domain.machines.attestation import MOST_BYTES, Attested, Trust, trust_of, verify
-from fleet.domain.machines.challenges import LASTS, new_nonce, wrong_with
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused
+from fleet.domain.machines.attestation import (
+    LASTS,
+    MOST_BYTES,
+    Attested,
+    Trust,
+    new_nonce,
+    trust_of,
+    verify,
+    wrong_with,
+)
+from fleet.domain.reasons import Reason, Refused
 from fleet.wording.machines import SENTENCES
-from fleet.wording.reader import API
 from fleet.wording.say import say
+from fleet.wording.times import API
 from tests.machines.forger import (
     ISSUER_URL,
     MD5,

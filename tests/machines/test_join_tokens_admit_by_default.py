@@ -12,13 +12,12 @@ from django.test import Client
 from drydock_agent import wire
 from pytest_django import Settings
 
-from fleet.domain.machines.entrance import EntrancePolicy, remedy_of
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused
+from fleet.domain.machines.enrolment import EntrancePolicy, remedy_of
+from fleet.domain.reasons import Reason, Refused
 from fleet.models import Admission, Entrance, Entry, JoinToken, Machine, Nonce, RefusedEnrolment
-from fleet.models.facts.entrance import entrance_facts
-from fleet.operations.machines import enrolment, entrance, instance, join_tokens, refusals
-from fleet.operations.machines.refusals import RefusedCalls
+from fleet.models.facts.machines import entrance_facts
+from fleet.operations.machines import enrolment, entrance, instance
+from fleet.operations.machines.enrolment import RefusedCalls
 from tests.approvals.asking import entries, refused
 from tests.dashboard.conftest import text_of
 from tests.factories import acting, admin, operator
@@ -37,7 +36,7 @@ def installation(settings: Settings, tmp_path: Path) -> None:
 
 
 def token(now: datetime = NOW, **fields: Any) -> str:
-    return join_tokens.create_join_token(comment="", expires_in=timedelta(days=1), now=now, **fields)[1]
+    return entrance.create_join_token(comment="", expires_in=timedelta(days=1), now=now, **fields)[1]
 
 
 def granted(answer: object) -> bool:
@@ -156,7 +155,7 @@ def test_nobody_else_chooses_and_nobody_where_a_setting_states_it(ada: Client, s
 
 def note(number: int, *, address: str = "203.0.113.9", code: str = "join-token-unknown", count: int = 1) -> None:
     call = RefusedCalls(f"vm{number}", address, f'{{"code": "{code}", "values": {{}}}}', NOW, NOW, count)
-    refusals.keep({(code, f"vm-{number}"): call}, now=NOW)
+    enrolment.keep({(code, f"vm-{number}"): call}, now=NOW)
 
 
 def test_a_refused_enrolment_is_shown_with_its_reason_count_and_remedy(ada: Client) -> None:
@@ -172,20 +171,20 @@ def test_a_refused_enrolment_is_shown_with_its_reason_count_and_remedy(ada: Clie
 
 
 def test_a_flood_of_refused_enrolments_fills_no_table_and_hides_no_other() -> None:
-    for number in range(refusals.MOST_OF_AN_ADDRESS + 5):
+    for number in range(enrolment.MOST_OF_AN_ADDRESS + 5):
         note(number)
-    assert RefusedEnrolment.objects.count() == refusals.MOST_OF_AN_ADDRESS + 1
+    assert RefusedEnrolment.objects.count() == enrolment.MOST_OF_AN_ADDRESS + 1
     assert RefusedEnrolment.objects.get(vm_id="").count == 5
     note(1000, address="198.51.100.7")
     assert RefusedEnrolment.objects.filter(vm_id="vm-1000").exists()
     reason = '{"code": "x", "values": {}}'
     calls = [RefusedCalls("x", f"10.0.{number}.1", reason, NOW, NOW, 1) for number in range(500)]
-    refusals.keep({("join-token-unknown", f"x-{call.address}"): call for call in calls}, now=NOW)
-    assert RefusedEnrolment.objects.count() == refusals.MOST
+    enrolment.keep({("join-token-unknown", f"x-{call.address}"): call for call in calls}, now=NOW)
+    assert RefusedEnrolment.objects.count() == enrolment.MOST
     total = sum(RefusedEnrolment.objects.values_list("count", flat=True))
-    assert total == refusals.MOST_OF_AN_ADDRESS + 5 + 1 + 500
+    assert total == enrolment.MOST_OF_AN_ADDRESS + 5 + 1 + 500
     later = NOW + timedelta(days=8)
-    refusals.keep({("a", "b"): RefusedCalls("b", "", reason, later, later, 1)}, now=later)
+    enrolment.keep({("a", "b"): RefusedCalls("b", "", reason, later, later, 1)}, now=later)
     assert RefusedEnrolment.objects.count() == 1
 
 

@@ -13,7 +13,7 @@ from django.test import Client
 
 from fleet.management.commands import prepare_demo
 from fleet.models import JoinToken, Machine
-from fleet.operations.machines import join_tokens
+from fleet.operations.machines import entrance
 from tests import factories
 from tests.api.conftest import caller, problem
 from tests.approvals.asking import refused
@@ -31,7 +31,7 @@ def fleet() -> Fleet:
 
 
 def test_it_admits_no_more_machines_than_it_may(fleet: Fleet) -> None:
-    token, fleet.join_token = join_tokens.create_join_token(
+    token, fleet.join_token = entrance.create_join_token(
         comment="rack 7", expires_in=timedelta(days=1), max_uses=2, now=fleet.now
     )
     first = fleet.enrol("vm1")
@@ -44,7 +44,7 @@ def test_it_admits_no_more_machines_than_it_may(fleet: Fleet) -> None:
     assert Machine.objects.get(resource_name="vm1").join_token == token
     for wrong in (0, -1, 100_001):
         error = refused(
-            lambda wrong=wrong: join_tokens.create_join_token(
+            lambda wrong=wrong: entrance.create_join_token(
                 comment="", expires_in=timedelta(days=1), max_uses=wrong, now=fleet.now
             )
         )
@@ -54,9 +54,9 @@ def test_it_admits_no_more_machines_than_it_may(fleet: Fleet) -> None:
 def test_one_that_was_ended_admits_nobody_and_those_who_came_by_it_stay(fleet: Fleet) -> None:
     token = JoinToken.objects.get()
     fleet.enrol("vm1")
-    error = refused(lambda: join_tokens.end_join_token(prefix=token.prefix, now=fleet.now, actor=acting(approver())))
+    error = refused(lambda: entrance.end_join_token(prefix=token.prefix, now=fleet.now, actor=acting(approver())))
     assert error.code == "not-permitted"
-    join_tokens.end_join_token(prefix=token.prefix, now=fleet.now, actor=acting(admin()))
+    entrance.end_join_token(prefix=token.prefix, now=fleet.now, actor=acting(admin()))
     assert refused(lambda: fleet.enrol("vm2")).code == "join-token-refused"
     assert Machine.objects.get().revoked_at is None
 

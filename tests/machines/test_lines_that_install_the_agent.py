@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.domain.machines.install import SETTINGS_FILE, UNIT, UNIT_FILE, install_lines
+from fleet.domain.machines.enrolment import SETTINGS_FILE, UNIT, UNIT_FILE, install_lines
 from fleet.wording.machines import PLATFORMS
 
 URL, TOKEN = "https://desk.example.org", "join_abc-DEF_123"

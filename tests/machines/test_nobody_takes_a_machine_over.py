@@ -12,7 +12,7 @@ from drydock_agent import wire
 
 from fleet.domain.secrets import hash_of
 from fleet.models import Admission, Machine, ScheduledEvent
-from fleet.operations.machines import admissions, enrolment, revocation, unused_keys
+from fleet.operations.machines import admissions, enrolment, keys
 from fleet.operations.machines.admissions import MOST_OF_A_MACHINE
 from fleet.projections import blind_spots
 from tests import factories
@@ -74,7 +74,7 @@ def test_with_its_credential_it_enrols_again_without_a_join_token(fleet: Fleet) 
     assert identity_of(credential=agent.credential) is None
     assert identity_of(credential=answer.credential) is not None
     # Once the new one was used, the old one proves nothing any more.
-    unused_keys.use([hash_of(answer.credential)])
+    keys.use([hash_of(answer.credential)])
     assert refused(lambda: asks(fleet, agent, credential=agent.credential, join_token="")).code == "join-token-refused"
 
 
@@ -88,7 +88,7 @@ def test_only_who_was_admitted_gets_in_and_the_old_credential_ends(fleet: Fleet)
     assert isinstance(asks(fleet, agent), wire.EnrolPending)
     answer = asks(fleet, agent, ask="rebuilt", resource_name="vm1")
     assert isinstance(answer, wire.EnrolAnswer)
-    unused_keys.use([hash_of(answer.credential)])
+    keys.use([hash_of(answer.credential)])
     assert identity_of(credential=agent.credential) is None
     assert not Admission.objects.exists()
     assert isinstance(asks(fleet, agent), wire.EnrolPending)
@@ -98,7 +98,7 @@ def test_only_who_was_admitted_gets_in_and_the_old_credential_ends(fleet: Fleet)
 
 def test_admitting_lets_a_revoked_machine_back_in(fleet: Fleet) -> None:
     agent = fleet.enrol("vm1")
-    revocation.revoke(machine_id=agent.machine.pk, actor=acting(admin()), now=fleet.now)
+    keys.revoke(machine_id=agent.machine.pk, actor=acting(admin()), now=fleet.now)
     assert isinstance(asks(fleet, agent, credential=agent.credential), wire.EnrolPending)
     row = Admission.objects.get()
     assert row.revoked

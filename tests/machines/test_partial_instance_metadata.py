@@ -7,7 +7,7 @@ from drydock_agent import wire
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.domain.machines.instance_data import KEPT, MOST_TAGS, merged
+from fleet.domain.machines.inventory import KEPT, MOST_TAGS, merged
 from fleet.models import Entry, Machine
 from fleet.operations.machines import enrolment
 from tests.factories import Fleet, the_set

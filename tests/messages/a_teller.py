@@ -12,8 +12,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "fleet.settings")
 # The teller imports models, so it comes after this.
 django.setup()
 
-from fleet.notify.teller import teller  # noqa: E402
-from fleet.operations.messages import queue  # noqa: E402
+from fleet.notifications import queue  # noqa: E402
+from fleet.notifications.tasks import teller  # noqa: E402
 
 
 def main() -> None:

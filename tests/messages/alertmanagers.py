@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import requests
 
-from fleet.models import Channel, Reference
-from fleet.notify.channels import alertmanager
-from fleet.notify.channels.base import ChannelInUse, Outcome
+from fleet.notifications.channels import alertmanager
+from fleet.notifications.channels.base import ChannelInUse, Outcome
+from fleet.notifications.models import Channel, Reference
 from tests.processes import Process, answers, free_port, running, wait_for
 
 CONFIGURATION = "route: {receiver: nobody}\nreceivers: [{name: nobody}]\n"

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from django.test import Client
 
-from fleet.notify.channels.blocks import CLAIM_ACTION
+from fleet.notifications.channels.slack import CLAIM_ACTION
 
 SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
 

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fleet.notify.channels.alertmanager import client
-from fleet.notify.sender.pool import Pool
+from fleet.notifications.channels import alertmanager_silences
+from fleet.notifications.sender.pool import Pool
 from tests.factories import Fleet
 from tests.messages.alertmanagers import RealAlertmanager, real_alertmanager
 
@@ -22,7 +22,7 @@ def loopback_pool() -> Iterator[Pool]:
 @pytest.fixture
 def reach_loopback(loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """What mirrors sends by these."""
-    monkeypatch.setattr(client, "send", loopback_pool.send)
+    monkeypatch.setattr(alertmanager_silences, "send", loopback_pool.send)
 
 
 @pytest.fixture(scope="module")

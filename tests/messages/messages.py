@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from fleet.models import Channel, DeliveryAttempt, Message, MessageDelivery, Route
+from fleet.notifications.models import Channel, DeliveryAttempt, Message, MessageDelivery, Route
 from tests.factories import NOW
 
 

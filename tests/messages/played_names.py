@@ -11,7 +11,7 @@ import socket
 import sys
 from typing import Any
 
-from fleet.notify.sender.process import main
+from fleet.notifications.sender.process import main
 
 TABLE: dict[str, list[list[str]]] = json.loads(sys.argv[1])
 real = socket.getaddrinfo

@@ -9,15 +9,16 @@ from types import ModuleType
 from typing import Any
 from uuid import UUID, uuid5
 
-from fleet.domain.messages.kinds import KINDS
-from fleet.domain.messages.moments import GROUP, TEST, Moment
-from fleet.models import Channel, Reference, ScheduledEvent
-from fleet.notify.channels.base import ChannelInUse, Item, Outcome, Post
-from fleet.operations.messages.credentials import name_of, seal
+from fleet.models import ScheduledEvent
+from fleet.notifications.channel_services import name_of, seal
+from fleet.notifications.channels.base import ChannelInUse, Item, Outcome, Post
+from fleet.notifications.kinds import KINDS
+from fleet.notifications.models import Channel, Reference
+from fleet.notifications.news import MessageNews
+from fleet.notifications.payloads import MessageWords
+from fleet.notifications.routing import GROUP, TEST, Moment
 from fleet.projections.events.rows import event_rows
-from fleet.projections.messages.news import MessageNews
-from fleet.wording.messages import MessageWords
-from fleet.wording.reader import Form, Reader
+from fleet.wording.times import Form, Reader
 from tests.factories import Fleet
 
 BASE = "https://drydock.example"

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from fleet.models import Channel, DeliveryAttempt, Message, MessageDelivery, Route, ScheduledEvent
+from fleet.models import ScheduledEvent
+from fleet.notifications.models import Channel, DeliveryAttempt, Message, MessageDelivery, Route
 
 
 def a_channel(name: str = "#shop-ops", *, kind: str = "slack", at: datetime, **fields: Any) -> Channel:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from fleet.domain.messages.moments import OF_ENTRY, Moment
-from fleet.domain.messages.severity import cache_severity, moment_severity, severity
 from fleet.domain.timeline import EntryKind
-from fleet.models import Channel, Entry, Message
+from fleet.models import Entry
 from fleet.models.facts.events import load_facts
-from fleet.projections.messages.news import MessageNews, news_of
+from fleet.notifications.models import Channel, Message
+from fleet.notifications.news import MessageNews, news_of
+from fleet.notifications.routing import OF_ENTRY, Moment
+from fleet.notifications.severity import cache_severity, moment_severity, severity
 from tests.factories import NOW
 
 

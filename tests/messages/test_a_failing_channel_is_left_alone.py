@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.domain.messages.retry import LONGEST_ASKED_SECONDS, LONGEST_SECONDS, pause_seconds
+from fleet.notifications.routing import LONGEST_ASKED_SECONDS, LONGEST_SECONDS, pause_seconds
 
 
 def test_pauses_grow_and_stay_bounded() -> None:

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from fleet.domain.patience import role
-from fleet.models import Channel, LastRun
-from fleet.notify import deliver, teller
-from fleet.notify.channels.base import ChannelInUse, Outcome, Post
-from fleet.operations.messages import queue
+from fleet.domain.db_timeouts import role
+from fleet.models import LastRun
+from fleet.notifications import delivery, queue
+from fleet.notifications import tasks as notification_tasks
+from fleet.notifications.channels.base import ChannelInUse, Outcome, Post
+from fleet.notifications.models import Channel
 from tests.factories import Fleet, announced
 from tests.messages.walk import a_channel, only, routed, told
 from tests.processes import wait_for
@@ -34,7 +35,7 @@ def _lease(channel: Channel) -> Any:
     return Channel.objects.values_list("leased_until", flat=True).get(pk=channel.pk)
 
 
-def ended(thread: teller.Teller) -> bool:
+def ended(thread: notification_tasks.Teller) -> bool:
     return thread._thread is None
 
 
@@ -49,14 +50,14 @@ def test_a_channel_that_hangs_holds_up_itself_alone(fleet: Fleet, monkeypatch: p
                 let_go.wait(60)
             return Outcome(ok=True)
 
-    monkeypatch.setattr(deliver, "kind_of", lambda name: Hangs)
-    monkeypatch.setattr(teller, "LINGER_SECONDS", 1.0)
+    monkeypatch.setattr(delivery, "kind_of", lambda name: Hangs)
+    monkeypatch.setattr(notification_tasks, "LINGER_SECONDS", 1.0)
     monkeypatch.setattr(queue, "RENEW_SECONDS", 0.2)
     for name in ("hangs", "works", "works too"):
         a_channel(name, now=fleet.now)
     only(now=fleet.now, moments=["event.first_seen"])
     announced(fleet)
-    one = teller.Teller()
+    one = notification_tasks.Teller()
     one.start(via="test")
     try:
         wait_for(lambda: len(told(state="TOLD")) == 2, seconds=20, what="the other two were told")
@@ -73,10 +74,10 @@ def test_a_channel_that_hangs_holds_up_itself_alone(fleet: Fleet, monkeypatch: p
 
 def test_the_web_process_tells_where_nobody_else_does(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[str] = []
-    monkeypatch.setattr(teller.teller, "start", lambda *, via: started.append(via))
+    monkeypatch.setattr(notification_tasks.teller, "start", lambda *, via: started.append(via))
     LastRun.objects.filter(name="router").update(ran_at=datetime.now(UTC))
-    teller.tell_if_quiet()
+    notification_tasks.tell_if_quiet()
     assert started == []
     LastRun.objects.all().delete()
-    teller.tell_if_quiet()
+    notification_tasks.tell_if_quiet()
     assert started == ["web"]

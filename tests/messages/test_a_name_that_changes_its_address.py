@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.notify.sender.jobs import HttpJob, SendError
-from fleet.notify.sender.pool import COMMAND, Pool
+from fleet.notifications.sender.jobs import HttpJob, SendError
+from fleet.notifications.sender.pool import COMMAND, Pool
 from tests.namespaces import Namespace, missing
 from tests.processes import PYTHON, running, wait_for
 

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from fleet.domain.messages.faults import channel_faults
-from fleet.domain.messages.silences import LEASE, LONGEST, Muted, read_line, read_lines, still_silenced
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
+from fleet.notifications.incidents import LEASE, LONGEST, Muted, read_line, read_lines, still_silenced
+from fleet.notifications.kinds import channel_faults
 from tests.factories import NOW, seconds
 
 WEB = Muted(name=("web_1",), host=("web000001",), address=("10.0.0.4", "10.0.0.40"))

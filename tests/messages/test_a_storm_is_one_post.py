@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.domain.messages.groups import ALONE, EVERYTHING, MARGIN, Batch, PostPlan, Waiting, plan
+from fleet.notifications.grouping import ALONE, EVERYTHING, MARGIN, Batch, PostPlan, Waiting, plan
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 WAIT, INTERVAL = timedelta(seconds=2), timedelta(seconds=60)

@@ -12,8 +12,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from fleet.models import AvailabilitySet, ScheduledEvent
-from fleet.notify.channels.alertmanager import alerts
-from fleet.notify.channels.alertmanager.client import Alertmanager
+from fleet.notifications.channels import alertmanager
+from fleet.notifications.channels.alertmanager_silences import Alertmanager
 from tests.factories import Fleet, announced, listing
 from tests.messages.alertmanagers import RealAlertmanager, channel_to, real_alertmanager, restarted
 from tests.processes import free_port
@@ -97,9 +97,9 @@ def test_one_alert_that_will_not_do_takes_no_other_with_it(
     good, bad = new_id(), new_id()
     event = announced(today, event_id=good)
     today.all_say(listing(good, not_before=event.not_before), listing(bad, not_before=event.not_before))
-    real = alerts.labels_of
+    real = alertmanager.labels_of
     monkeypatch.setattr(
-        alerts,
+        alertmanager,
         "labels_of",
         lambda thing: real(thing) | ({"not a label": "x"} if thing.event_id == bad else {}),
     )

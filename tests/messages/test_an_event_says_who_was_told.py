@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from fleet.models import Channel
-from fleet.projections.messages.told import first_told, told_of
-from fleet.wording.messages.posts import told_sentence
-from fleet.wording.reader import API
+from fleet.notifications.log import first_told, told_of
+from fleet.notifications.models import Channel
+from fleet.notifications.payloads import told_sentence
+from fleet.wording.times import API
 from tests import factories
 from tests.dashboard.conftest import logged_in, text_of
 from tests.dashboard.test_every_page_costs_the_same import queries

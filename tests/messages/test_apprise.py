@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from fleet.domain.messages.moments import Moment
-from fleet.notify.channels import apprise
-from fleet.notify.sender.pool import Pool
+from fleet.notifications.channels import apprise
+from fleet.notifications.routing import Moment
+from fleet.notifications.sender.pool import Pool
 from tests import factories
 from tests.factories import EVENT, Fleet
 from tests.messages.posts import Teller, channel_of

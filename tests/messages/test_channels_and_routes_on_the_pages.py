@@ -7,9 +7,9 @@ import re
 import pytest
 from django.test import Client
 
-from fleet.domain.messages.kinds import KINDS
-from fleet.models import Channel, MessageDelivery, Route
-from fleet.wording.kinds import KIND_WORDS
+from fleet.notifications.kinds import KINDS
+from fleet.notifications.labels import KIND_WORDS
+from fleet.notifications.models import Channel, MessageDelivery, Route
 from tests import factories
 from tests.dashboard.conftest import logged_in, text_of
 from tests.dashboard.test_every_page_costs_the_same import queries

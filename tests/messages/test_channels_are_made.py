@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from fleet.domain.messages.faults import MOST_OWN_CHANNELS
-from fleet.domain.refusal import Refused
-from fleet.models import Channel, Entry, MessageDelivery, Route
+from fleet.domain.reasons import Refused
+from fleet.models import Entry
 from fleet.models.timeline import ACTING
-from fleet.operations.messages import channels
-from fleet.operations.messages.credentials import in_use
+from fleet.notifications import channel_services
+from fleet.notifications.channel_services import in_use
+from fleet.notifications.kinds import MOST_OWN_CHANNELS
+from fleet.notifications.models import Channel, MessageDelivery, Route
 from fleet.projections.timeline.entries import rows_of
-from fleet.wording.reader import API
 from fleet.wording.say import text_of
+from fleet.wording.times import API
 from tests import factories
 from tests.factories import NOW, acting
 from tests.messages.messages import route
@@ -34,7 +35,7 @@ def ada(db: None) -> Any:
 def made(actor: Any, kind: str = "webhook", name: str = "hook", own: bool = False, **values: Any) -> Channel:
     if kind == "webhook":
         values = {"url": "https://hooks.example.org/T0/s3cr3t", **values}
-    row, _ = channels.create(actor=actor, now=NOW, kind=kind, name=name, values=values, own=own)
+    row, _ = channel_services.create(actor=actor, now=NOW, kind=kind, name=name, values=values, own=own)
     return row
 
 
@@ -52,7 +53,7 @@ def errors(caught: Any) -> dict[str, str]:
 
 
 def test_a_webhook_gets_a_secret_that_is_returned_once_and_kept_encrypted(ada: Any) -> None:
-    row, secret = channels.create(
+    row, secret = channel_services.create(
         actor=ada, now=NOW, kind="webhook", name=" hook ", values={"url": "https://hooks.example.org/T0/s3cr3t"}
     )
     assert secret is not None and secret.startswith("whsec_")
@@ -70,7 +71,7 @@ def test_what_is_secret_stands_in_no_column_and_in_no_entry(ada: Any) -> None:
     row = made(ada, "pagerduty", routing_key=KEY)
     assert KEY not in json.dumps([row.settings, row.secrets])
     other = KEY.replace("0", "9")
-    channels.change(channel_id=row.pk, actor=ada, now=NOW, values={"routing_key": other})
+    channel_services.change(channel_id=row.pk, actor=ada, now=NOW, values={"routing_key": other})
     entry = newest()
     assert (entry.before, entry.after) == ({"routing_key": "set"}, {"routing_key": "replaced"})
     assert said(entry) == "ada changed the channel “hook” (PagerDuty): integration key."
@@ -82,13 +83,15 @@ def test_what_is_secret_stands_in_no_column_and_in_no_entry(ada: Any) -> None:
 def test_what_stays_as_it_is_writes_nothing(ada: Any) -> None:
     row = made(ada, "pagerduty", routing_key=KEY)
     before = newest().pk
-    channels.change(channel_id=row.pk, actor=ada, now=NOW, name="hook", values={"routing_key": KEY})
+    channel_services.change(channel_id=row.pk, actor=ada, now=NOW, name="hook", values={"routing_key": KEY})
     assert newest().pk == before
 
 
 def test_after_a_rotation_the_secret_before_counts_for_a_day(ada: Any) -> None:
-    row, first = channels.create(actor=ada, now=NOW, kind="webhook", name="h", values={"url": "https://a.example.org"})
-    row, second = channels.rotate(channel_id=row.pk, actor=ada, now=NOW + timedelta(hours=1))
+    row, first = channel_services.create(
+        actor=ada, now=NOW, kind="webhook", name="h", values={"url": "https://a.example.org"}
+    )
+    row, second = channel_services.rotate(channel_id=row.pk, actor=ada, now=NOW + timedelta(hours=1))
     row.refresh_from_db()
     during, after = NOW + timedelta(hours=24), NOW + timedelta(hours=26)
     assert in_use(row, now=during) | {} == in_use(row, now=during)
@@ -96,11 +99,11 @@ def test_after_a_rotation_the_secret_before_counts_for_a_day(ada: Any) -> None:
     assert "earlier_secret" not in in_use(row, now=after)
     entry = newest()
     assert entry.before != entry.after and first not in json.dumps([entry.before, entry.after, entry.data])
-    channels.change(channel_id=row.pk, actor=ada, now=NOW, values={"url": "https://b.example.org"})
+    channel_services.change(channel_id=row.pk, actor=ada, now=NOW, values={"url": "https://b.example.org"})
     row.refresh_from_db()
     assert in_use(row, now=during)["secret"] == second
     with refused("Only webhooks"):
-        channels.rotate(channel_id=made(ada, "pagerduty", "p", routing_key=KEY).pk, actor=ada, now=NOW)
+        channel_services.rotate(channel_id=made(ada, "pagerduty", "p", routing_key=KEY).pk, actor=ada, now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +136,7 @@ def test_what_a_kind_cannot_use_is_refused_with_a_sentence(
     ada: Any, kind: str, values: dict[str, Any], field: str, why: str
 ) -> None:
     with pytest.raises(Refused) as caught:
-        channels.create(actor=ada, now=NOW, kind=kind, name="x", values=values)
+        channel_services.create(actor=ada, now=NOW, kind=kind, name="x", values=values)
     assert why in errors(caught)[field]
     assert not Channel.objects.exists()
 
@@ -169,7 +172,7 @@ def test_only_admins_make_the_installations_and_everybody_their_own(ada: Any) ->
     with refused("these kinds"):
         made(vera, own=True)
     with pytest.raises(Refused, match="not-found"):
-        channels.delete(channel_id=row.pk, actor=ada, now=NOW)
+        channel_services.delete(channel_id=row.pk, actor=ada, now=NOW)
     with refused("Give at most 3"):
         made(vera, "mail", "many", own=True, recipients=[f"a{n}@example.org" for n in range(4)])
 
@@ -186,20 +189,20 @@ def test_a_deleted_channel_forgets_its_secrets_and_is_not_left_to_routes(ada: An
     row = made(ada, "pagerduty", routing_key=KEY)
     leading = route(channel=row)
     with refused("Routes lead to it: all."):
-        channels.delete(channel_id=row.pk, actor=ada, now=NOW)
+        channel_services.delete(channel_id=row.pk, actor=ada, now=NOW)
     Route.objects.filter(pk=leading.pk).update(deleted_at=NOW)
-    channels.delete(channel_id=row.pk, actor=ada, now=NOW)
+    channel_services.delete(channel_id=row.pk, actor=ada, now=NOW)
     row.refresh_from_db()
     assert (row.secrets, row.enabled, row.deleted_at) == ("", False, NOW)
     with pytest.raises(Refused, match="not-found"):
-        channels.change(channel_id=row.pk, actor=ada, now=NOW, enabled=True)
+        channel_services.change(channel_id=row.pk, actor=ada, now=NOW, enabled=True)
 
 
 def test_what_was_changed_is_tried_at_once_however_long_it_failed(ada: Any) -> None:
     row = made(ada)
     failing = {"failing_since": NOW, "failures": 9, "last_error": "x", "held_until": NOW + timedelta(hours=1)}
     Channel.objects.filter(pk=row.pk).update(**failing)
-    channels.change(channel_id=row.pk, actor=ada, now=NOW, values={"url": "https://b.example.org"})
+    channel_services.change(channel_id=row.pk, actor=ada, now=NOW, values={"url": "https://b.example.org"})
     row.refresh_from_db()
     # Only its own answer says that it works again.
     assert (row.failing_since, row.failures, row.held_until) == (NOW, 9, None)
@@ -208,8 +211,8 @@ def test_what_was_changed_is_tried_at_once_however_long_it_failed(ada: Any) -> N
 def test_where_secret_key_was_lost_what_is_missing_is_said_anew_and_all_is_well(ada: Any, settings: Any) -> None:
     row = made(ada, "slack", token="xoxb-1", channel="#ops")
     settings.SECRET_KEY = "another-key-of-at-least-fifty-characters-for-this-test"
-    channels.change(channel_id=row.pk, actor=ada, now=NOW, name="slack")
-    channels.change(channel_id=row.pk, actor=ada, now=NOW, values={"token": "xoxb-2"})
+    channel_services.change(channel_id=row.pk, actor=ada, now=NOW, name="slack")
+    channel_services.change(channel_id=row.pk, actor=ada, now=NOW, values={"token": "xoxb-2"})
     row.refresh_from_db()
     assert in_use(row, now=NOW)["token"] == "xoxb-2"
     assert row.settings["channel"] == "#ops"
@@ -218,17 +221,17 @@ def test_where_secret_key_was_lost_what_is_missing_is_said_anew_and_all_is_well(
 def test_a_test_is_one_delivery_at_a_time(ada: Any) -> None:
     row = made(ada)
     Channel.objects.filter(pk=row.pk).update(held_until=NOW + timedelta(hours=1))
-    delivery = MessageDelivery.objects.get(pk=channels.request_test(channel_id=row.pk, actor=ada, now=NOW))
+    delivery = MessageDelivery.objects.get(pk=channel_services.request_test(channel_id=row.pk, actor=ada, now=NOW))
     assert (delivery.moment, delivery.state, delivery.channel_id) == ("test", "QUEUED", row.pk)
     row.refresh_from_db()
     assert row.held_until is None
     assert said(newest()) == "ada tried the channel “hook” (Webhook)."
     with refused("under way already"):
-        channels.request_test(channel_id=row.pk, actor=ada, now=NOW)
+        channel_services.request_test(channel_id=row.pk, actor=ada, now=NOW)
     MessageDelivery.objects.update(state="DELIVERED")
-    channels.change(channel_id=row.pk, actor=ada, now=NOW, enabled=False)
+    channel_services.change(channel_id=row.pk, actor=ada, now=NOW, enabled=False)
     with refused("switched off"):
-        channels.request_test(channel_id=row.pk, actor=ada, now=NOW)
+        channel_services.request_test(channel_id=row.pk, actor=ada, now=NOW)
     mirror = made(ada, "alertmanager", "am", url="https://am.example.org")
     with refused("mirrors what is open"):
-        channels.request_test(channel_id=mirror.pk, actor=ada, now=NOW)
+        channel_services.request_test(channel_id=mirror.pk, actor=ada, now=NOW)

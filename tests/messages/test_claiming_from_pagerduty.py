@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from fleet.domain.messages.incidents import Badness, PagerKey
-from fleet.models import Channel, Claim, Entry, OutsideAccount, Reference
-from fleet.operations.messages import references
+from fleet.models import Claim, Entry, OutsideAccount
+from fleet.notifications import queue
+from fleet.notifications.incidents import Badness, PagerKey
+from fleet.notifications.models import Channel, Reference
 from fleet.operations.people import outside
 from tests import factories
 from tests.factories import EVENT, Fleet
@@ -58,7 +59,7 @@ def mapped(user: Any) -> None:
 
 
 def state(row: Channel, name: str = KEY) -> str:
-    return references.told(row.pk, [name]).get(name, "")
+    return queue.told(row.pk, [name]).get(name, "")
 
 
 def test_acknowledging_claims_the_event_as_that_person(caller: PagerDutyCaller, row: Channel) -> None:

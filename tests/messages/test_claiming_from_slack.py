@@ -11,9 +11,9 @@ import pytest
 from django.test import Client
 
 from fleet.models import Approval, Claim, Entry, OutsideAccount
-from fleet.notify.channels.blocks import OPEN_ACTION
-from fleet.notify.hooks import slack
-from fleet.notify.sender.pool import Pool
+from fleet.notifications import hooks
+from fleet.notifications.channels.slack import OPEN_ACTION
+from fleet.notifications.sender.pool import Pool
 from fleet.operations.people import outside
 from tests import factories
 from tests.dashboard.conftest import logged_in
@@ -31,8 +31,8 @@ pytestmark = pytest.mark.django_db
 def there(loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Iterator[PretendSlack]:
     service = PretendSlack()
     with listening(service):
-        monkeypatch.setattr(slack, "RESPONSES", (f"{service.url}/actions/",))
-        monkeypatch.setattr(slack, "send", loopback_pool.send)
+        monkeypatch.setattr(hooks, "RESPONSES", (f"{service.url}/actions/",))
+        monkeypatch.setattr(hooks, "send", loopback_pool.send)
         yield service
 
 

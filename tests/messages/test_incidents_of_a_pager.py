@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fleet.domain.messages.incidents import FEW, Alarm, Badness, Incidents, KeyNames, PagerAction, PagerKey, PagerState
+from fleet.notifications.incidents import FEW, Alarm, Badness, Incidents, KeyNames, PagerAction, PagerKey, PagerState
 
 T0 = datetime(2026, 3, 2, 14, 0, tzinfo=UTC)
 FREEZE = Badness("info", "Freeze", T0 + timedelta(minutes=15))

@@ -21,8 +21,8 @@ from uuid import uuid4
 import pytest
 from django.db import connection
 
-from fleet.models import DeliveryAttempt, Message
-from fleet.operations.messages import route
+from fleet.notifications import router
+from fleet.notifications.models import DeliveryAttempt, Message
 from tests.databases import database_named
 from tests.factories import Fleet, listing
 from tests.messages.walk import a_channel, only
@@ -90,7 +90,7 @@ def _more(received: Received, *, than: int) -> bool:
 def test_every_message_arrives_and_only_what_was_in_flight_comes_twice(rounds: int, tmp_path: Path) -> None:
     random, fleet = Random(SEED), Fleet(now=datetime.now(UTC))
     fleet.enrol_set()
-    route.route(now=fleet.now, via="test")
+    router.route(now=fleet.now, via="test")
     environment = {
         "DATABASE_URL": database_named(connection.settings_dict["NAME"]),
         "OUTGOING_ALLOW": "127.0.0.0/8",

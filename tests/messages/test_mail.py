@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from fleet.domain.messages.moments import Moment
-from fleet.models import Reference
-from fleet.notify.channels import mail
-from fleet.notify.sender.pool import COMMAND, Pool
+from fleet.notifications.channels import mail
+from fleet.notifications.models import Reference
+from fleet.notifications.routing import Moment
+from fleet.notifications.sender.pool import COMMAND, Pool
 from tests import factories
 from tests.certificates import Authority
 from tests.factories import EVENT, Fleet

@@ -11,10 +11,11 @@ from uuid import uuid4
 import pytest
 import requests
 
-from fleet.domain.messages.silences import LEASE, LONGEST
-from fleet.models import AvailabilitySet, Maintenance, Reference, ScheduledEvent
-from fleet.notify.channels.alertmanager import preview
-from fleet.notify.channels.base import Outcome
+from fleet.models import AvailabilitySet, Maintenance, ScheduledEvent
+from fleet.notifications.channels.alertmanager import preview
+from fleet.notifications.channels.base import Outcome
+from fleet.notifications.incidents import LEASE, LONGEST
+from fleet.notifications.models import Reference
 from tests.caches.walking import HOST, Listeners, line
 from tests.factories import Fleet, listing
 from tests.messages.alertmanagers import Mirror, RealAlertmanager, channel_to, real_alertmanager, restarted

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from fleet.models import Channel, DeliveryAttempt, Entry, Message, MessageDelivery, Route
+from fleet.models import Entry
+from fleet.notifications.models import Channel, DeliveryAttempt, Message, MessageDelivery, Route
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
 from tests.messages.messages import channel, delivered, route, told
@@ -154,7 +155,7 @@ def test_a_test_answers_with_what_the_channel_said(admin: Caller, monkeypatch: p
         DeliveryAttempt.objects.create(delivery=delivery, number=1, at=now, ended_at=now, **tried)
         MessageDelivery.objects.update(state="GIVEN_UP")
 
-    monkeypatch.setattr("fleet.api.views.channels.time.sleep", answered)
+    monkeypatch.setattr("fleet.notifications.api.time.sleep", answered)
     answer = admin.post(f"channels/{hook}/test/")
     body = answer.json()
     assert (body["state"], body["ok"]) == ("GIVEN_UP", False)
@@ -165,13 +166,13 @@ def test_a_test_that_gets_no_answer_says_how_far_it_is_and_few_wait_for_one(
     admin: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hook = admin.post("channels/", HOOK).json()["id"]
-    monkeypatch.setattr("fleet.api.views.channels.TEST_SECONDS", 0.0)
+    monkeypatch.setattr("fleet.notifications.api.TEST_SECONDS", 0.0)
     body = admin.post(f"channels/{hook}/test/").json()
     assert (body["state"], body["ok"], body["attempts"]) == ("QUEUED", None, [])
     problem(admin.post(f"channels/{hook}/test/"), 422, "validation")
     MessageDelivery.objects.update(state="DELIVERED")
-    monkeypatch.setattr("fleet.api.views.channels.TEST_SECONDS", 60.0)
-    monkeypatch.setattr("fleet.api.views.channels._may_wait.acquire", lambda blocking: False, raising=False)
+    monkeypatch.setattr("fleet.notifications.api.TEST_SECONDS", 60.0)
+    monkeypatch.setattr("fleet.notifications.api._may_wait.acquire", lambda blocking: False, raising=False)
     assert admin.post(f"channels/{hook}/test/").json()["state"] == "QUEUED"
 
 

@@ -6,9 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from fleet.domain.messages.health import ChannelHealth
-from fleet.models import Channel, Cursor, Entry, LastRun
-from fleet.projections.messages.gauges import ROUTER
+from fleet.models import Entry, LastRun
+from fleet.notifications.grouping import ChannelHealth
+from fleet.notifications.metrics import ROUTER
+from fleet.notifications.models import Channel, Cursor
 from tests.factories import Fleet, announced, seconds
 from tests.gateway.test_the_fleet_in_numbers import numbers
 from tests.messages.sent import a_channel, a_message, a_post, failed

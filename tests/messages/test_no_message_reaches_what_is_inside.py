@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fleet.notify.sender.jobs import AppriseJob, HttpJob, Job, SendError, SmtpJob
-from fleet.notify.sender.pool import Pool
+from fleet.notifications.sender.jobs import AppriseJob, HttpJob, Job, SendError, SmtpJob
+from fleet.notifications.sender.pool import Pool
 from tests.receivers import PLAYED, receiver
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)

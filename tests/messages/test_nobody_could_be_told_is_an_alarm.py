@@ -11,13 +11,14 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from fleet.domain.messages.alarms import TellHealth
-from fleet.domain.messages.retry import FAILING_AFTER
-from fleet.models import Channel, LastRun, Message, MessageDelivery, ScheduledEvent
-from fleet.notify import watchdog
+from fleet.models import LastRun, ScheduledEvent
+from fleet.notifications import router
+from fleet.notifications import tasks as notification_tasks
+from fleet.notifications.grouping import TellHealth
+from fleet.notifications.models import Channel, Message, MessageDelivery
+from fleet.notifications.queries import tell_alarm
+from fleet.notifications.routing import FAILING_AFTER
 from fleet.operations import reconcile
-from fleet.operations.messages import route
-from fleet.projections.messages.alarms import tell_alarm
 from tests import factories
 from tests.factories import Fleet, announced
 from tests.receivers import Receiver, receiver
@@ -33,7 +34,7 @@ def channel(now: datetime, **fields: Any) -> Channel:
 
 
 def routed(now: datetime) -> None:
-    LastRun.objects.update_or_create(name=route.NAME, defaults={"ran_at": now, "via": "celery"})
+    LastRun.objects.update_or_create(name=router.NAME, defaults={"ran_at": now, "via": "celery"})
 
 
 def health(now: datetime) -> TellHealth:
@@ -103,7 +104,7 @@ def test_it_stands_in_the_head_of_every_page_red_only_where_somebody_should_have
 
 @pytest.fixture
 def outside(now: datetime, loopback_pool: Any, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
-    monkeypatch.setattr(watchdog, "send", loopback_pool.send)
+    monkeypatch.setattr(notification_tasks, "send", loopback_pool.send)
     with receiver() as found:
         settings.WATCHDOG_URL = f"{found.url}/ping/abc"
         yield found
@@ -120,17 +121,17 @@ def works(now: datetime) -> Fleet:
 
 def test_a_ping_a_minute_says_that_all_works(now: datetime, outside: Receiver) -> None:
     works(now)
-    assert watchdog.ping(via="celery")
-    assert not watchdog.ping(via="web")
+    assert notification_tasks.ping(via="celery")
+    assert not notification_tasks.ping(via="web")
     assert [(got.method, got.path, got.body) for got in outside.got] == [("POST", "/ping/abc", b"")]
     LastRun.objects.filter(name="watchdog").update(ran_at=now - timedelta(minutes=1))
-    assert watchdog.ping(via="web")
+    assert notification_tasks.ping(via="web")
     assert len(outside.got) == 2
 
 
 def test_an_installation_without_agents_and_channels_is_well(now: datetime, outside: Receiver) -> None:
     Fleet(now=now).advance()
-    assert watchdog.ping(via="celery")
+    assert notification_tasks.ping(via="celery")
     assert len(outside.got) == 1
 
 
@@ -166,11 +167,11 @@ def test_whatever_does_not_work_ends_the_pings_or_is_told_at_once(
 ) -> None:
     works(now)
     breaks(now)
-    assert not watchdog.ping(via="celery")
+    assert not notification_tasks.ping(via="celery")
     assert outside.got == []
     settings.WATCHDOG_FAIL = True
     LastRun.objects.filter(name="watchdog").delete()
-    assert watchdog.ping(via="celery")
+    assert notification_tasks.ping(via="celery")
     (got,) = outside.got
     assert (got.path, got.body) == ("/ping/abc/fail", code)
 
@@ -178,5 +179,5 @@ def test_whatever_does_not_work_ends_the_pings_or_is_told_at_once(
 def test_without_an_address_nothing_goes_out(now: datetime, outside: Receiver, settings: Any) -> None:
     settings.WATCHDOG_URL = ""
     works(now)
-    assert not watchdog.ping(via="celery")
+    assert not notification_tasks.ping(via="celery")
     assert not LastRun.objects.filter(name="watchdog").exists()

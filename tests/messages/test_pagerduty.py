@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from fleet.domain.messages.moments import Moment
-from fleet.models import Reference
-from fleet.notify.channels import pagerduty
-from fleet.notify.sender.pool import Pool
+from fleet.notifications import queue
+from fleet.notifications.channels import pagerduty
+from fleet.notifications.models import Reference
+from fleet.notifications.routing import Moment
+from fleet.notifications.sender.pool import Pool
 from fleet.operations.approvals import claims
-from fleet.operations.messages import references
 from tests import factories
 from tests.factories import EVENT, Fleet
 from tests.messages.posts import Teller, channel_of, ids
@@ -151,10 +151,10 @@ def test_what_somebody_acknowledged_at_pagerduty_rings_again_when_the_order_is_o
     factories.announced(fleet)
     teller.tell((Moment.FIRST_SEEN, EVENT))
     key = there.incidents[0].key
-    references.note_told(teller.row.pk, key, state="acknowledged", at=fleet.now, now=fleet.now)
+    queue.note_told(teller.row.pk, key, state="acknowledged", at=fleet.now, now=fleet.now)
     # An older word does not undo a newer one.
-    references.note_told(teller.row.pk, key, state="triggered", at=fleet.now - timedelta(seconds=9), now=fleet.now)
-    held = references.held_key(teller.row.pk, key)
+    queue.note_told(teller.row.pk, key, state="triggered", at=fleet.now - timedelta(seconds=9), now=fleet.now)
+    held = queue.held_key(teller.row.pk, key)
     assert held is not None
     assert (len(held.left), held.storm) == (1, False)
     teller.tell((Moment.OVERDUE, EVENT))

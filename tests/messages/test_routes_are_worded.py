@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from fleet.domain.messages.moments import Moment
-from fleet.domain.messages.routes import StandingRoute, route_wording
-from fleet.wording.channels import MOMENT_LABELS
+from fleet.notifications.labels import MOMENT_LABELS
+from fleet.notifications.routing import Moment, StandingRoute, route_wording
 from tests.words import sentence
 
 

@@ -9,11 +9,9 @@ import pytest
 from django.apps import apps
 from django.contrib.auth.models import User
 
-from fleet.domain.messages.moments import Moment
-from fleet.domain.messages.routes import MessageFacts
 from fleet.domain.people import Place
-from fleet.models import Channel, Route
-from fleet.models.facts.messages import may_hear, routes_in_force
+from fleet.notifications.models import Channel, Route, may_hear, routes_in_force
+from fleet.notifications.routing import MessageFacts, Moment
 from tests import factories
 from tests.factories import NOW
 from tests.messages.messages import channel, route

@@ -8,8 +8,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from fleet.gateway.probes import Probes
-from fleet.models import Channel
-from fleet.operations.messages.credentials import UnreadableSecretsError, in_use, name_of, seal, unreadable, unseal
+from fleet.notifications.channel_services import UnreadableSecretsError, in_use, name_of, seal, unreadable, unseal
+from fleet.notifications.models import Channel
 from tests.factories import NOW
 
 SECRET = {"routing_key": "R0UT1NG"}

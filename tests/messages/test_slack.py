@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from fleet.domain.messages.moments import Moment
-from fleet.models import Reference
-from fleet.notify.channels import blocks, slack
-from fleet.notify.sender.pool import Pool
+from fleet.notifications.channels import slack
+from fleet.notifications.formats import for_slack
+from fleet.notifications.models import Reference
+from fleet.notifications.payloads import MessageWords
+from fleet.notifications.routing import Moment
+from fleet.notifications.sender.pool import Pool
 from fleet.operations.approvals import claims
-from fleet.wording.formats import for_slack
-from fleet.wording.messages import MessageWords
 from tests import factories
 from tests.factories import EVENT, Fleet
 from tests.messages.posts import Teller, channel_of, ids
@@ -298,4 +298,4 @@ def test_the_stand_in_refuses_what_the_real_one_refuses() -> None:
     ):
         assert list(faults(arguments)), arguments
     words = MessageWords("t", "t", ("t", "l"), "t", "/")
-    assert not list(faults({"text": "t", "blocks": blocks.blocks_of(words, "https://x/", claims="E")}))
+    assert not list(faults({"text": "t", "blocks": slack.blocks_of(words, "https://x/", claims="E")}))

@@ -16,24 +16,23 @@ import requests
 from django.contrib.auth.models import User
 from django.test import Client
 
-from fleet.domain.messages.moments import GROUP
 from fleet.domain.orders.by_hand import linux_command, windows_command
 from fleet.domain.texts import is_seen
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, CalendarFeed, Claim, ScheduledEvent
-from fleet.notify.channels import apprise, mail, pagerduty, slack, webhook, webpush
-from fleet.notify.channels.alertmanager import alerts
-from fleet.notify.channels.base import ChannelInUse, Item, Post
-from fleet.notify.sender import services
-from fleet.notify.sender.jobs import AppriseJob
-from fleet.notify.sender.pool import Pool
+from fleet.notifications.channels import alertmanager, apprise, mail, pagerduty, slack, webhook, webpush
+from fleet.notifications.channels.base import ChannelInUse, Item, Post
+from fleet.notifications.formats import for_chat
+from fleet.notifications.news import MessageNews, open_things
+from fleet.notifications.payloads import is_command
+from fleet.notifications.routing import GROUP
+from fleet.notifications.sender import services
+from fleet.notifications.sender.jobs import AppriseJob
+from fleet.notifications.sender.pool import Pool
+from fleet.notifications.text import group_words, message_words
 from fleet.operations.approvals import claims
 from fleet.operations.people import calendars
-from fleet.projections.messages.news import MessageNews
-from fleet.projections.messages.open import open_things
-from fleet.wording.formats import for_chat
-from fleet.wording.messages import group_words, is_command, message_words
-from fleet.wording.reader import Form, Reader
+from fleet.wording.times import Form, Reader
 from tests import factories
 from tests.factories import Fleet, acting, announced, operator, the_event
 from tests.messages.hostile import LINKS, MARKUP, SAMPLE, broken_lines, texts, unseen
@@ -226,7 +225,7 @@ def test_a_browser_and_a_program_get_it_as_text(told: MessageNews) -> None:
 
 def test_alertmanager_gets_one_line_for_each_label_and_annotation(told: MessageNews) -> None:
     (thing,) = open_things()
-    labels, shown = alerts.labels_of(thing), alerts.annotations(thing)
+    labels, shown = alertmanager.labels_of(thing), alertmanager.annotations(thing)
     assert {"service", "availability_set"} <= set(labels)
     assert [text for text in (*labels.values(), *shown.values()) if not is_seen(text)] == []
 

@@ -9,8 +9,8 @@ import pytest
 from django.test import Client
 
 from fleet.models import ScheduledEvent
-from fleet.projections.messages import posts
-from fleet.projections.messages.filters import DeliveryFilter, UnsentFilter
+from fleet.notifications import deliveries
+from fleet.notifications.deliveries import DeliveryFilter, UnsentFilter
 from tests import factories
 from tests.dashboard.conftest import logged_in, text_of
 from tests.dashboard.test_every_page_costs_the_same import queries
@@ -38,7 +38,7 @@ def operator() -> Client:
 
 def names(filters: dict[str, object], fleet: Fleet) -> list[str]:
     """The channels of the posts that a filter leaves."""
-    found = posts.sent(user_id=0, now=fleet.now, posts=DeliveryFilter(filters).qs)
+    found = deliveries.sent(user_id=0, now=fleet.now, posts=DeliveryFilter(filters).qs)
     return [post.channel.name for post in found.results]
 
 
@@ -64,7 +64,7 @@ def test_it_is_walked_to_its_end_and_back_also_where_posts_share_their_time(
     made = {a_post(channel, [], at=fleet.now + seconds(number // 3)).pk for number in range(7)}
     pages, cursor = [], None
     while True:
-        page = posts.sent(user_id=0, now=fleet.now, cursor=cursor, size=2)
+        page = deliveries.sent(user_id=0, now=fleet.now, cursor=cursor, size=2)
         pages.append([post.id for post in page.results])
         if page.next is None:
             break
@@ -72,7 +72,7 @@ def test_it_is_walked_to_its_end_and_back_also_where_posts_share_their_time(
     assert [len(page) for page in pages] == [2, 2, 2, 1]
     assert {one for page in pages for one in page} == made
     assert page.previous is not None
-    back = posts.sent(user_id=0, now=fleet.now, cursor=page.previous, size=2)
+    back = deliveries.sent(user_id=0, now=fleet.now, cursor=page.previous, size=2)
     assert [post.id for post in back.results] == pages[2]
 
 
@@ -103,7 +103,7 @@ def test_a_post_of_many_names_a_few_and_counts_the_rest(fleet: Fleet, event: Sch
     channel = a_channel(at=fleet.now)
     told = [a_message(event, channel, at=fleet.now, subject=f"event:{event.pk}") for _ in range(120)]
     post = a_post(channel, told, at=fleet.now)
-    (row,) = posts.sent(user_id=0, now=fleet.now).results
+    (row,) = deliveries.sent(user_id=0, now=fleet.now).results
     assert (row.count, len(row.messages)) == (120, 3)
     assert "120 messages at once" in text_of(operator.get("/messages/log/"))
     assert "These are the first 100." in text_of(operator.get(f"/messages/log/{post.pk}/"))
@@ -119,8 +119,8 @@ def test_what_was_not_sent_says_why(fleet: Fleet, event: ScheduledEvent, operato
     assert "by “Night”" in text and "the event was over" in text
     assert "no route wants it" in text and "nobody was told" in text
     assert "set web" in text and "waits" in text
-    assert len(posts.unsent(user_id=0, messages=UnsentFilter({"state": ["DROPPED"]}).qs).results) == 1
-    assert len(posts.unsent(user_id=0, messages=UnsentFilter({"channel": channel.pk}).qs).results) == 2
+    assert len(deliveries.unsent(user_id=0, messages=UnsentFilter({"state": ["DROPPED"]}).qs).results) == 1
+    assert len(deliveries.unsent(user_id=0, messages=UnsentFilter({"channel": channel.pk}).qs).results) == 2
 
 
 def test_an_empty_log_is_no_error_and_neither_is_what_nobody_can_mean(operator: Client) -> None:
@@ -150,8 +150,8 @@ def test_it_costs_the_same_however_much_was_sent(fleet: Fleet, event: ScheduledE
     before = costs()
     grow(10)
     assert costs() == before
-    assert len(queries(lambda: posts.sent(user_id=0, now=fleet.now))) == 3
-    for sql in queries(lambda: posts.sent(user_id=0, now=fleet.now, size=2)):
+    assert len(queries(lambda: deliveries.sent(user_id=0, now=fleet.now))) == 3
+    for sql in queries(lambda: deliveries.sent(user_id=0, now=fleet.now, size=2)):
         assert not re.search(r"\bOFFSET\b", sql)
 
 

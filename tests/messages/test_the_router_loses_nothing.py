@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from fleet.domain.messages.moments import OnlyIf
 from fleet.domain.timeline import EntryKind
-from fleet.models import Cursor, Message
+from fleet.notifications import queue, router
+from fleet.notifications.models import Cursor, Message
+from fleet.notifications.routing import OnlyIf
 from fleet.operations.approvals import claims
-from fleet.operations.messages import health, queue, route
 from fleet.operations.orders import advance
 from tests.factories import EVENT, Fleet, acting, announced, listing, operator, seconds
 from tests.holding import session
@@ -87,7 +87,7 @@ def test_what_a_long_transaction_writes_late_is_told_all_the_same(fleet: Fleet) 
         # It has its number, and commits after the others.
         other.execute("SELECT pg_current_xact_id()")
         announced(fleet)
-        first = route.route(now=fleet.now, via="test")
+        first = router.route(now=fleet.now, via="test")
         assert (first.messages, first.behind) == (0, True)
     assert routed(fleet).messages == 1
 
@@ -127,14 +127,14 @@ def test_one_odd_entry_is_told_to_nobody_and_all_others_are(fleet: Fleet, monkey
     a_channel(now=fleet.now)
     only(now=fleet.now, moments=["event.first_seen"])
     fleet.all_say(*(listing(f"{EVENT[:-1]}{number}", resources=[f"vm{number}"]) for number in range(1, 4)))
-    real = route._moments
+    real = router._moments
 
     def odd(entry: Any, event: Any, *rest: Any, **named: Any) -> Any:
         if event is not None and event.event_id == f"{EVENT[:-1]}2":
             raise ArithmeticError
         return real(entry, event, *rest, **named)
 
-    monkeypatch.setattr(route, "_moments", odd)
+    monkeypatch.setattr(router, "_moments", odd)
     routed(fleet)
     assert told(state="WAITING") == [("event.first_seen", "shop-ops")] * 2
     assert Message.objects.get(state="UNROUTED").why == "own-failure"
@@ -184,8 +184,8 @@ def test_a_channel_is_not_told_of_its_own_trouble(fleet: Fleet) -> None:
     a_channel("works", now=fleet.now)
     only(now=fleet.now, moments=["channel.failing", "channel.works"])
     for _ in range(3):
-        health.failed(broken.pk, now=fleet.now, error="timeout", answer="", hold=True, wait_seconds=None, gone=False)
-    health.took(broken.pk, now=fleet.now, answer="", wait_seconds=None)
+        queue.failed(broken.pk, now=fleet.now, error="timeout", answer="", hold=True, wait_seconds=None, gone=False)
+    queue.took(broken.pk, now=fleet.now, answer="", wait_seconds=None)
     routed(fleet)
     assert told() == [("channel.failing", "works"), ("channel.works", "works")]
     assert EntryKind.CHANNEL_FAILING.known
@@ -194,7 +194,7 @@ def test_a_channel_is_not_told_of_its_own_trouble(fleet: Fleet) -> None:
 def test_what_one_set_brings_does_not_keep_the_first_event_of_another_waiting(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(route, "MOST", 10)
+    monkeypatch.setattr(router, "MOST", 10)
     a_channel(now=fleet.now)
     only(now=fleet.now, moments=["event.first_seen"])
     fleet.enrol("quiet", availability_set="quiet")
@@ -205,7 +205,7 @@ def test_what_one_set_brings_does_not_keep_the_first_event_of_another_waiting(
     theirs = "AAA00000-0000-4000-8000-000000000000"
     fleet.say("quiet", listing(theirs, resources=["quiet"]))
     until = time.monotonic() + 20
-    while not route.route(now=fleet.now, via="test").messages and time.monotonic() < until:
+    while not router.route(now=fleet.now, via="test").messages and time.monotonic() < until:
         # Whoever writes on this server, in whatever database, keeps it back a moment.
         time.sleep(0.02)
     assert Message.objects.filter(event__event_id=theirs).exists()

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet.domain.messages.addresses import AddressRefusal, refusal
-from fleet.notify.sender.jobs import HttpJob
-from fleet.notify.sender.pool import Pool
+from fleet.domain.egress import AddressRefusal, refusal
+from fleet.notifications.sender.jobs import HttpJob
+from fleet.notifications.sender.pool import Pool
 from tests.processes import ROOT
 from tests.receivers import receiver
 
@@ -51,7 +51,7 @@ ATTEMPTS = {
 }
 SCRIPT = """
 import concurrent.futures, ctypes, json, os, socket, sqlite3, subprocess, sys, syslog
-from fleet.notify.sender.guard import Guard, NotAllowed
+from fleet.notifications.sender.guard import Guard, NotAllowed
 guard = Guard()
 def in_thread(task):
     with concurrent.futures.ThreadPoolExecutor(1) as threads:
@@ -107,7 +107,7 @@ def test_it_knows_nothing_of_ours(pool: Pool, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_it_imports_neither_django_nor_settings_nor_apprise_before_it_is_needed() -> None:
-    script = "import sys, fleet.notify.sender.process; print(*sys.modules)"
+    script = "import sys, fleet.notifications.sender.process; print(*sys.modules)"
     ended = subprocess.run([sys.executable, "-I", "-B", "-c", script], capture_output=True, text=True, check=True)
     modules = set(ended.stdout.split())
     assert not {"django", "celery", "fleet.settings", "fleet.configuration", "apprise", "requests"} & modules
@@ -133,8 +133,8 @@ FORKS = """
 import os
 from datetime import UTC, datetime
 os.environ["DJANGO_SETTINGS_MODULE"] = "fleet.settings"
-from fleet.notify.sender.jobs import HttpJob
-from fleet.notify.sender.pool import own_pool, send
+from fleet.notifications.sender.jobs import HttpJob
+from fleet.notifications.sender.pool import own_pool, send
 job = HttpJob("POST", "http://127.0.0.1/")
 send(job, now=datetime.now(UTC))
 first = own_pool().idle[0]

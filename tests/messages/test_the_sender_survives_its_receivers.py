@@ -15,8 +15,8 @@ from threading import Event
 
 import pytest
 
-from fleet.notify.sender.jobs import Answer, AppriseJob, HttpJob, SendError
-from fleet.notify.sender.pool import COMMAND, MOST_LINE, Pool
+from fleet.notifications.sender.jobs import Answer, AppriseJob, HttpJob, SendError
+from fleet.notifications.sender.pool import COMMAND, MOST_LINE, Pool
 from tests.certificates import Authority
 from tests.processes import PYTHON, free_port, running, wait_for
 from tests.receivers import receiver, speaking
@@ -142,12 +142,12 @@ def test_a_name_that_takes_too_long_ends_its_process_and_not_the_pool() -> None:
 
 HOLDS_STILL = """
 import ctypes, signal
-from fleet.notify.sender import process, web
+from fleet.notifications.sender import process, transports
 def perform(*args, **options):
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
     while True:
         signal.pause()
-web.perform = perform
+transports.send_http = perform
 process.main()
 """
 
@@ -288,8 +288,8 @@ import sys, threading, time
 from datetime import UTC, datetime
 import django
 django.setup()
-from fleet.notify.sender.jobs import HttpJob
-from fleet.notify.sender.pool import Pool
+from fleet.notifications.sender.jobs import HttpJob
+from fleet.notifications.sender.pool import Pool
 pool = Pool(most=4, allow=["127.0.0.0/8"])
 job = HttpJob("POST", f"http://127.0.0.1:{sys.argv[1]}/", limit_seconds=60)
 threading.Thread(target=pool.send, args=(job,), kwargs={"now": datetime.now(UTC)}, daemon=True).start()

@@ -9,11 +9,10 @@ import pytest
 from django.contrib.auth.models import User
 
 from fleet.domain.history import MILESTONES
-from fleet.domain.messages.moments import OF_ENTRY
-from fleet.domain.messages.routes import StandingRoute
 from fleet.models import Cache, Entry
 from fleet.models.people import Scope
-from fleet.projections.messages import dry_run
+from fleet.notifications import dry_run
+from fleet.notifications.routing import OF_ENTRY, StandingRoute
 from tests import factories
 from tests.factories import NOW, Fleet
 from tests.plans import is_answered_by

@@ -15,14 +15,14 @@ import pytest
 import requests
 from standardwebhooks import Webhook
 
-from fleet.domain.messages.addresses import AddressRefusal
-from fleet.domain.messages.moments import Moment
+from fleet.domain.egress import AddressRefusal
 from fleet.domain.times import iso
-from fleet.notify.channels import mail, webhook
-from fleet.notify.deliver import OWN_FAILURE
-from fleet.notify.sender.jobs import SendError
-from fleet.notify.sender.pool import Pool
-from fleet.wording.channels import ABOUT, ERRORS, error_words
+from fleet.notifications.channels import mail, webhook
+from fleet.notifications.delivery import OWN_FAILURE
+from fleet.notifications.labels import ABOUT, ERRORS, error_words
+from fleet.notifications.routing import Moment
+from fleet.notifications.sender.jobs import SendError
+from fleet.notifications.sender.pool import Pool
 from tests import factories
 from tests.factories import EVENT, Fleet
 from tests.messages.posts import Teller, channel_of, item

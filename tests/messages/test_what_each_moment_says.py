@@ -9,15 +9,16 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from fleet.domain.messages.moments import Moment
 from fleet.domain.timeline import EntryKind
-from fleet.models import AvailabilitySet, Entry, Message, Order
-from fleet.operations.approvals import claims, consent, withdraw
-from fleet.operations.messages import troubles
+from fleet.models import AvailabilitySet, Entry, Order
+from fleet.notifications import router
+from fleet.notifications.models import Message
+from fleet.notifications.routing import Moment
+from fleet.notifications.text import message_words
+from fleet.operations.approvals import claims, conditions
 from fleet.operations.orders import advance
 from fleet.operations.people import logins
-from fleet.wording.messages import message_words
-from fleet.wording.reader import Form, Reader
+from fleet.wording.times import Form, Reader
 from tests.caches.walking import EXAMPLE, Listeners
 from tests.factories import (
     Fleet,
@@ -86,7 +87,7 @@ def decided() -> str:
     fleet = shop()
     AvailabilitySet.objects.update(second_person=True)
     approval = fleet.approve(comment="it is night")
-    consent.consent(approval_id=approval.pk, actor=acting(approver()), now=fleet.now)
+    conditions.consent(approval_id=approval.pk, actor=acting(approver()), now=fleet.now)
     return said(fleet, a_message(EntryKind.APPROVAL_CONSENTED, now=fleet.now))
 
 
@@ -100,7 +101,7 @@ def withdrawn() -> str:
     fleet = shop()
     AvailabilitySet.objects.update(second_person=True)
     approval = fleet.approve()
-    withdraw.withdraw(approval_id=approval.pk, actor=acting(operator(), why="not yet"), now=fleet.now)
+    conditions.withdraw(approval_id=approval.pk, actor=acting(operator(), why="not yet"), now=fleet.now)
     return said(fleet, a_message(EntryKind.APPROVAL_WITHDRAWN, now=fleet.now))
 
 
@@ -149,14 +150,14 @@ def looked(fleet: Fleet, *heard: str) -> None:
     for _ in range(26):
         fleet.later(30)
         fleet.heard(*heard)
-        troubles.compare(now=fleet.now, via="beat")
+        router.compare(now=fleet.now, via="beat")
 
 
 def two_sets() -> Fleet:
     fleet = Fleet()
     fleet.enrol_set(2)
     fleet.enrol_set(2, prefix="db", availability_set="db")
-    troubles.compare(now=fleet.now, via="beat")
+    router.compare(now=fleet.now, via="beat")
     return fleet
 
 

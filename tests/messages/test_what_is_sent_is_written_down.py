@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from fleet.models import Channel, DeliveryAttempt, Message, MessageDelivery
-from fleet.notify import deliver
-from fleet.notify.channels.base import Outcome
+from fleet.notifications import delivery, queue
+from fleet.notifications.channels.base import Outcome
+from fleet.notifications.models import Channel, DeliveryAttempt, Message, MessageDelivery
 from fleet.operations.approvals import claims
-from fleet.operations.messages import queue
 from tests.factories import EVENT, Fleet, acting, announced, listing, operator, seconds
 from tests.messages.walk import Receiver, a_channel, only, routed, send_all, told
 
@@ -34,7 +33,7 @@ def fleet() -> Fleet:
 @pytest.fixture
 def receiver(monkeypatch: pytest.MonkeyPatch) -> Receiver:
     receiver = Receiver()
-    monkeypatch.setattr(deliver, "kind_of", lambda name: receiver)
+    monkeypatch.setattr(delivery, "kind_of", lambda name: receiver)
     return receiver
 
 
@@ -65,7 +64,7 @@ def test_an_attempt_stands_written_before_it_is_made(fleet: Fleet, monkeypatch: 
             seen.append(MessageDelivery.objects.get().state)
             return Outcome(ok=True)
 
-    monkeypatch.setattr(deliver, "kind_of", lambda name: Looks)
+    monkeypatch.setattr(delivery, "kind_of", lambda name: Looks)
     announced(fleet)
     sent_after(fleet, 2)
     sent_after(fleet, 2)
@@ -136,7 +135,7 @@ def test_a_post_that_is_refused_for_good_holds_up_no_other(fleet: Fleet, receive
 
 
 def test_our_own_mistake_costs_its_own_post_and_no_other(fleet: Fleet, receiver: Receiver) -> None:
-    receiver.answers = [ArithmeticError()] * deliver.MOST_OWN_FAILURES + [Outcome(ok=True)]
+    receiver.answers = [ArithmeticError()] * delivery.MOST_OWN_FAILURES + [Outcome(ok=True)]
     announced(fleet)
     for _ in range(12):
         sent_after(fleet, 30)
@@ -192,7 +191,7 @@ def test_many_senders_at_once_send_once(fleet: Fleet, receiver: Receiver) -> Non
     def run() -> None:
         start.wait()
         try:
-            deliver.work_off(channel_id, clock=lambda: fleet.now)
+            delivery.work_off(channel_id, clock=lambda: fleet.now)
         finally:
             connection.close()
 

@@ -11,15 +11,14 @@ import pytest
 from django.test import Client
 from django.urls import resolve
 
-from fleet.domain.messages.moments import Moment
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet
-from fleet.operations.approvals import claims, withdraw
-from fleet.projections.messages.news import MessageNews, news_of
-from fleet.wording.messages import group_words, message_words
-from fleet.wording.messages import test_words as words_of_a_try
-from fleet.wording.plain import one_line
-from fleet.wording.reader import Form, Reader
+from fleet.notifications.news import MessageNews, news_of
+from fleet.notifications.routing import Moment
+from fleet.notifications.text import group_words, message_words
+from fleet.notifications.text import test_words as words_of_a_try
+from fleet.operations.approvals import claims, conditions
+from fleet.wording.times import Form, Reader, one_line
 from tests.factories import Fleet, acting, announced, listing, operator, seconds, the_event
 from tests.messages.telling import a_channel, a_message, news
 from tests.rows import PersonFactory
@@ -175,7 +174,7 @@ class TestWhatHasMovedOn:
         approval = fleet.approve()
         proposed = a_message(EntryKind.APPROVAL_PROPOSED, now=fleet.now)
         assert self.stale(fleet, proposed) == ""
-        withdraw.withdraw(approval_id=approval.pk, actor=acting(operator(), why="no"), now=fleet.now)
+        conditions.withdraw(approval_id=approval.pk, actor=acting(operator(), why="no"), now=fleet.now)
         assert self.stale(fleet, proposed) == "decided"
 
     def test_an_order_that_is_answered_is_not_overdue(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from fleet.domain.secrets import new_secret
 from fleet.domain.timeline import EntryKind
-from fleet.wording.messages import event_data
+from fleet.notifications.payloads import event_data
 from tests import factories
 from tests.api.conftest import Caller
 from tests.caches.walking import EXAMPLE, Listeners

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from fleet.domain.messages.moments import Moment, OnlyIf
-from fleet.domain.messages.routes import MessageFacts, StandingRoute, matches, may_be_told, told_at
 from fleet.domain.people import Place, Rights
 from fleet.domain.sets import PROVISIONAL
+from fleet.notifications.routing import MessageFacts, Moment, OnlyIf, StandingRoute, matches, may_be_told, told_at
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)  # a Monday
 WEB = Place("availability_set", "web", "shop", "shop-rg")

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from fleet.models import Channel, Message, Route
-from fleet.notify import deliver
-from fleet.notify.channels.base import ChannelInUse, Outcome, Post
-from fleet.operations.messages import route
-from fleet.operations.messages.queue import due_channels
+from fleet.notifications import delivery, router
+from fleet.notifications.channels.base import ChannelInUse, Outcome, Post
+from fleet.notifications.models import Channel, Message, Route
+from fleet.notifications.queue import due_channels
 from tests.factories import Fleet
 
 
@@ -31,11 +30,11 @@ def only(*, now: datetime, **fields: Any) -> Route:
     return a_route(now=now, **fields)
 
 
-def routed(fleet: Fleet) -> route.Routed:
+def routed(fleet: Fleet) -> router.Routed:
     """Everything that is new is routed. Whoever writes on this server, in whatever database, keeps it back a moment."""
     messages, until = 0, time.monotonic() + 20
     while True:
-        found = route.route(now=fleet.now, via="test")
+        found = router.route(now=fleet.now, via="test")
         messages += found.messages
         if not found.behind or time.monotonic() > until:
             return replace(found, messages=messages)
@@ -71,4 +70,4 @@ def send_all(fleet: Fleet) -> None:
     """What is due is sent, as the teller does it, one channel after the other."""
     routed(fleet)
     for channel_id in due_channels(now=fleet.now):
-        deliver.work_off(channel_id, clock=lambda: fleet.now)
+        delivery.work_off(channel_id, clock=lambda: fleet.now)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from fleet.domain.reason import Reason, read_reason
+from fleet.domain.reasons import Reason, read_reason
 from fleet.models import Approval, Entry, Order
 from fleet.operations import reconcile
-from fleet.operations.machines import revocation
+from fleet.operations.machines import keys
 from fleet.operations.orders import advance
 from tests.factories import (
     EVENT,
@@ -105,7 +105,7 @@ def test_the_receipt_of_a_superseded_order_still_counts() -> None:
 def test_a_machine_that_is_no_longer_live_is_not_waited_for() -> None:
     fleet = Fleet()
     approval = relayed(fleet)
-    revocation.revoke(machine_id=fleet.agents["vm1"].machine.pk, actor=acting(admin()), now=fleet.now)
+    keys.revoke(machine_id=fleet.agents["vm1"].machine.pk, actor=acting(admin()), now=fleet.now)
     advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="beat")
     assert open_order(approval).machine.resource_name == "vm2"
 

@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from fleet.models import Approval, ScheduledEvent
 from fleet.operations import reconcile
 from fleet.operations.orders import advance
-from fleet.relay import trace
+from fleet.relay import counts
 from tests.factories import Fleet, approved_apart
 from tests.holding import held
 
@@ -62,8 +62,8 @@ def test_one_that_is_odd_stops_no_other_and_each_has_its_line(monkeypatch: pytes
 
     monkeypatch.setattr(advance, "advance_approvals", odd)
     said: list[str] = []
-    monkeypatch.setattr(trace.log, "info", lambda line, **words: said.append(words["request_id"]))
-    with trace.each([{"request_id": row.request_id} for row in rows], task="relay_approvals"):
+    monkeypatch.setattr(counts.log, "info", lambda line, **words: said.append(words["request_id"]))
+    with counts.each([{"request_id": row.request_id} for row in rows], task="relay_approvals"):
         reconcile.take_on_many([row.pk for row in rows], now=fleet.now, via="celery")
     assert states() == ["RELAYING"] * 2 + ["GRANTED"] + ["RELAYING"] * 3
     assert said == [row.request_id for row in rows]

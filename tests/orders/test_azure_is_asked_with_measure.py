@@ -9,9 +9,7 @@ from uuid import UUID
 import pytest
 
 from fleet.domain.approvals.guards import EventFacts, MachineFacts
-from fleet.domain.orders.facts import OrderFacts
-from fleet.domain.orders.next_step import Do, next_step, outlook
-from fleet.domain.orders.timeouts import Timeouts
+from fleet.domain.orders.next_step import Do, OrderFacts, Timeouts, next_step, outlook
 from fleet.domain.states import ApprovalState, EventStatus, OrderState, Presence
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -2,9 +2,9 @@
 
 import pytest
 
+from fleet.audit.reports import event_report
 from fleet.models import Approval, Entry, Order
 from fleet.operations.orders import advance
-from fleet.projections.history.event import event_report
 from tests.factories import EVENT, Fleet, announced, listing, open_order, operator, seconds, the_event
 
 pytestmark = pytest.mark.django_db

@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.domain.approvals.guards import EventFacts, MachineFacts
-from fleet.domain.orders.facts import OrderFacts
-from fleet.domain.orders.next_step import Do, next_step, outlook
-from fleet.domain.orders.timeouts import Timeouts
+from fleet.domain.orders.next_step import Do, OrderFacts, Timeouts, next_step, outlook
 from fleet.domain.states import ApprovalState, EventStatus, OrderState, Presence
 from fleet.projections import orders as relaying
 from fleet.projections.events.detail import event_detail

@@ -11,12 +11,11 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
+from fleet.audit import partition_drop, seals
+from fleet.audit.partition_drop import Stays, depart, finish, make_ahead
 from fleet.models import Entry, LatestDocument
 from fleet.models.partitions import BODIES, ENTRIES, MESSAGES, OBSERVATIONS, Partition, PartitionedTable, partitions
 from fleet.operations.locks import Lock, alone
-from fleet.operations.timeline import departure, seal
-from fleet.operations.timeline.departure import Stays, depart, finish
-from fleet.operations.timeline.partitions import make_ahead
 from tests.factories import Fleet, announced
 
 NOW = datetime(2022, 4, 11, 22, 12, 0, tzinfo=UTC)
@@ -33,7 +32,7 @@ def closed(of: PartitionedTable) -> Partition:
     return partitions(of)[0]
 
 
-def leave(of: PartitionedTable, partition: Partition, **besides: Any) -> departure.Departure:
+def leave(of: PartitionedTable, partition: Partition, **besides: Any) -> partition_drop.Departure:
     wanted = {"before": LATER, "archived_to": 10**9, "now": NOW, "via": "test", **besides}
     return depart(of, partition, **wanted)
 
@@ -50,7 +49,7 @@ def test_it_goes_with_its_rows_and_the_others_stay() -> None:
     notes()
     first = closed(ENTRIES)
     notes(1)
-    seal.seal(now=NOW, via="test")
+    seals.seal(now=NOW, via="test")
     assert leave(ENTRIES, first).is_gone
     assert names(ENTRIES) == ["fleet_entry_from_2000"]
     assert Entry.objects.count() == 1
@@ -68,14 +67,14 @@ def test_it_stays_while_it_is_open_or_too_new_or_not_archived_or_not_sealed() ->
     assert first.last_id is not None
     assert leave(ENTRIES, first, archived_to=first.last_id - 1).why is Stays.NOT_ARCHIVED
     assert leave(ENTRIES, first, archived_to=first.last_id).why is Stays.NOT_SEALED
-    seal.seal(now=NOW, via="test")
+    seals.seal(now=NOW, via="test")
     assert leave(ENTRIES, first, archived_to=first.last_id).is_gone
 
 
 def test_what_an_open_event_stands_on_stays() -> None:
     fleet = Fleet()
     announced(fleet)
-    seal.seal(now=NOW, via="test")
+    seals.seal(now=NOW, via="test")
     assert leave(ENTRIES, closed(ENTRIES)).why is Stays.NEEDED
     assert leave(OBSERVATIONS, closed(OBSERVATIONS)).why is Stays.NEEDED
 
@@ -113,10 +112,10 @@ def test_bodies_to_which_somebody_points_move_on_and_are_found() -> None:
 
 
 def test_who_reads_for_long_holds_it_and_the_next_run_goes_on(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(departure, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(partition_drop, "WAIT_SECONDS", 0.1)
     notes()
     first = closed(ENTRIES)
-    seal.seal(now=NOW, via="test")
+    seals.seal(now=NOW, via="test")
     with closing(psycopg.connect(own)) as reader, closing(psycopg.connect(own, autocommit=True)) as writer:
         reader.execute("SELECT count(*) FROM fleet_entry")
         assert leave(ENTRIES, first).why is Stays.HELD
@@ -134,7 +133,7 @@ def test_whoever_was_killed_between_taking_out_and_dropping_is_followed_by_one_t
     notes()
     closed(ENTRIES)
     with connection.cursor() as cursor:
-        cursor.execute(f"COMMENT ON TABLE fleet_entry_from_0 IS '{departure.LEAVING}'")
+        cursor.execute(f"COMMENT ON TABLE fleet_entry_from_0 IS '{partition_drop.LEAVING}'")
         cursor.execute("ALTER TABLE fleet_entry DETACH PARTITION fleet_entry_from_0 CONCURRENTLY")
     assert finish() == ["fleet_entry_from_0"]
 
@@ -148,7 +147,7 @@ def test_it_never_leaves_within_a_transaction() -> None:
 def test_whoever_takes_it_out_keeps_its_locks_and_its_patience() -> None:
     notes()
     first = closed(ENTRIES)
-    seal.seal(now=NOW, via="test")
+    seals.seal(now=NOW, via="test")
     with alone(Lock.ARCHIVE), connection.cursor() as cursor:
         cursor.execute("SET lock_timeout = '1234ms'")
         assert leave(ENTRIES, first).is_gone

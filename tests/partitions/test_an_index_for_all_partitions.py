@@ -6,10 +6,9 @@ import pytest
 from django.db import connection, models
 from django.db.migrations.state import ProjectState
 
+from fleet.audit.partition_drop import make_ahead
 from fleet.models import Entry
-from fleet.models.partition_indexes import AddIndexToPartitions
-from fleet.models.partitions import ENTRIES, partitions
-from fleet.operations.timeline.partitions import make_ahead
+from fleet.models.partitions import ENTRIES, AddIndexToPartitions, partitions
 from tests.factories import NOW
 
 pytestmark = pytest.mark.usefixtures("own")

@@ -11,8 +11,9 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
-from fleet.models import DocumentBody, Entry, Message, Notification, Observation
-from fleet.models.facts.troubles import troubles
+from fleet.audit.partition_drop import make_ahead
+from fleet.models import DocumentBody, Entry, Notification, Observation
+from fleet.models.facts.blind_spots import troubles
 from fleet.models.partitions import (
     BODIES,
     ENTRIES,
@@ -24,7 +25,7 @@ from fleet.models.partitions import (
     ahead,
     partitions,
 )
-from fleet.operations.timeline.partitions import make_ahead
+from fleet.notifications.models import Message
 
 NOW = datetime(2022, 4, 11, 22, 12, 0, tzinfo=UTC)
 pytestmark = pytest.mark.usefixtures("own")

@@ -12,16 +12,15 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from fleet.domain.archive import ArchiveKind
-from fleet.models import ArchiveFile, Entry, LatestDocument, Observation, ScheduledEvent, Seal
-from fleet.models.archive.due import due
+from fleet.audit import archived_entries, retention, seals
+from fleet.audit.archive_format import ArchiveKind
+from fleet.audit.models import ArchiveFile, due
+from fleet.audit.partition_drop import Stays, depart
+from fleet.audit.queries import storage
+from fleet.audit.seals import Finding, verify
+from fleet.models import Entry, LatestDocument, Observation, ScheduledEvent, Seal
 from fleet.models.partitions import BODIES, ENTRIES, OBSERVATIONS, partitions
-from fleet.operations.timeline import retain, seal
-from fleet.operations.timeline.departure import Stays, depart
 from fleet.projections import intake
-from fleet.projections.timeline import archive
-from fleet.projections.timeline.storage import storage
-from fleet.projections.timeline.verify import Finding, verify
 from tests.factories import NOW, Fleet, freeze_completed
 from tests.partitions.test_a_partition_leaves_as_a_whole import closed
 from tests.processes import wait_for
@@ -34,7 +33,7 @@ def event(tmp_path: Path, settings: Any) -> Iterator[ScheduledEvent]:
     """An event that is over, in partitions behind which others begin; entries leave after ten days."""
     settings.ARCHIVE_URL = f"file://{tmp_path}/archive"
     settings.KEEP_DAYS = {**settings.KEEP_DAYS, "entries": 10}
-    archive._kept.clear()
+    archived_entries._kept.clear()
     found = freeze_completed(Fleet())
     wait_for(partial(all_sealed, Entry.objects.order_by("-pk")[0].pk), seconds=20, what="all of it is sealed")
     for table in (OBSERVATIONS, ENTRIES, BODIES):
@@ -44,11 +43,11 @@ def event(tmp_path: Path, settings: Any) -> Iterator[ScheduledEvent]:
     again.enrol("later")
     again.say("later")
     yield found
-    archive._kept.clear()
+    archived_entries._kept.clear()
 
 
 def all_sealed(last: int) -> bool:
-    seal.seal(now=NOW, via="test")
+    seals.seal(now=NOW, via="test")
     return Seal.objects.filter(last_id__gte=last).exists()
 
 
@@ -56,7 +55,7 @@ def runs(now: datetime) -> list[str]:
     """What has left once nothing leaves any more."""
     dropped: list[str] = []
     while True:
-        done = retain.retain(now=now)
+        done = retention.retain(now=now)
         assert done.ran
         assert done.fault == ""
         if not done.dropped:
@@ -75,7 +74,7 @@ def test_what_has_left_is_still_told_and_the_audit_holds(event: ScheduledEvent) 
     entries = set(Entry.objects.filter(event=event).values_list("pk", flat=True))
     assert "fleet_entry_from_0" in runs(timezone.now() + timedelta(days=1000))
     assert not Entry.objects.filter(event=event).exists()
-    assert {row.pk for row in archive.of_event(event.event_id).entries} == entries
+    assert {row.pk for row in archived_entries.of_event(event.event_id).entries} == entries
     assert findings() == []
     kinds = ArchiveFile.objects.exclude(dropped_at=None).values_list("kind", flat=True)
     assert {ArchiveKind.ENTRIES.value, ArchiveKind.OBSERVATIONS.value} == set(kinds)
@@ -92,7 +91,7 @@ def test_documents_with_an_event_and_latest_ones_stay_longer_than_the_others(eve
     count = Observation.objects.count()
     assert "fleet_observation" in runs(NOW + timedelta(days=31))
     # No file is asked.
-    archive._kept.clear()
+    archived_entries._kept.clear()
     listing = {one.hash for one in before.documents if one.lists_event}
     kept = set(Observation.objects.values_list("document_id", flat=True))
     assert listing <= kept
@@ -107,7 +106,7 @@ def test_reports_leave_only_when_what_outlives_them_stands_in_a_later_partition(
     leaves = partial(depart, OBSERVATIONS, first, before=later, archived_to=first.last_id, now=later, via="test")
     assert leaves().why is Stays.NOT_COPIED
     (leaving,) = (one for one in due(now=later) if one.partition.name == first.name)
-    assert retain.copy_forward(leaving, now=later) > 0
+    assert retention.copy_forward(leaving, now=later) > 0
     # Copied, and lost again: nobody's word is taken for it.
     last = Observation.objects.order_by("-pk")[0]
     with connection.cursor() as cursor:
@@ -115,5 +114,5 @@ def test_reports_leave_only_when_what_outlives_them_stands_in_a_later_partition(
         cursor.execute(f"DELETE FROM {OBSERVATIONS.table} WHERE id = %s", [last.pk])
         cursor.execute(f"ALTER TABLE {OBSERVATIONS.table} ENABLE TRIGGER USER")
     assert leaves().why is Stays.NOT_COPIED
-    assert retain.copy_forward(leaving, now=later) == 1
+    assert retention.copy_forward(leaving, now=later) == 1
     assert leaves().is_gone

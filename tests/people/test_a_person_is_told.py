@@ -9,14 +9,15 @@ from allauth.mfa.totp.internal.auth import format_hotp_value, generate_totp_secr
 from django.contrib.auth.models import User
 from django.test import Client
 
-from fleet.domain.messages.moments import Moment
-from fleet.models import Channel, Entry, Message
-from fleet.operations.machines import join_tokens
-from fleet.operations.messages import route
+from fleet.models import Entry
+from fleet.notifications import router
+from fleet.notifications.models import Channel, Message
+from fleet.notifications.news import news_of
+from fleet.notifications.routing import Moment
+from fleet.notifications.text import message_words
+from fleet.operations.machines import entrance
 from fleet.operations.people import accounts, factors, logins, profiles, tokens
-from fleet.projections.messages.news import news_of
-from fleet.wording.messages import message_words
-from fleet.wording.reader import API
+from fleet.wording.times import API
 from tests import factories
 from tests.api.conftest import caller, problem
 from tests.messages.sent import a_channel, a_route
@@ -48,7 +49,7 @@ def others(otto: User) -> None:
 def told(now: datetime = NOW) -> list[tuple[str, str]]:
     """Through which channel what is said of all that was written so far, in full."""
     entries = Entry.objects.select_related("availability_set", "cache").order_by("pk")
-    Message.objects.bulk_create(route._messages(list(entries), now=now))
+    Message.objects.bulk_create(router._messages(list(entries), now=now))
     return said_by(Message.objects.filter(moment=Moment.ACCOUNT.value).order_by("pk"), now)
 
 
@@ -138,7 +139,7 @@ def test_settings_rights_and_join_tokens_are_nobodys_private_news(otto: User) ->
     admin = factories.acting(factories.admin())
     accounts.change_person(username="otto", group="viewer", now=NOW, actor=admin)
     profiles.choose(actor=factories.acting(otto), now=NOW, time_zone="Europe/Berlin")
-    join_tokens.create_join_token(comment="rack 7", expires_in=timedelta(days=1), now=NOW)
+    entrance.create_join_token(comment="rack 7", expires_in=timedelta(days=1), now=NOW)
     assert told() == []
 
 

@@ -13,8 +13,9 @@ from drydock_agent import wire
 
 from fleet.domain import actor as actors
 from fleet.domain.actor import COMMAND_LINE
-from fleet.domain.refusal import Refused
-from fleet.models import ApiToken, CalendarFeed, Channel, JoinToken, Machine, Profile, Rule
+from fleet.domain.reasons import Refused
+from fleet.models import ApiToken, CalendarFeed, JoinToken, Machine, Profile, Rule
+from fleet.notifications.models import Channel
 from fleet.operations.machines import enrolment
 from fleet.operations.people import accounts, calendars, due, factors, forget, outside, service_accounts, tokens
 from tests import factories

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.models import Entry, OutsideAccount
 from fleet.operations.people import outside
 from fleet.projections import people
 from fleet.projections.timeline.entries import rows_of
-from fleet.wording.reader import API
 from fleet.wording.say import text_of
+from fleet.wording.times import API
 from tests import factories
 from tests.dashboard.conftest import logged_in
 

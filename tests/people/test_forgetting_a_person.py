@@ -16,22 +16,23 @@ from django.core.management import CommandError, call_command
 from django.db import connection, models
 from django.test import Client
 
+from fleet.audit import queries as audit_queries
+from fleet.audit.seals import Finding, seal, verify
 from fleet.domain.approvals.conditions import When
 from fleet.domain.personal import COLUMNS, Fate, names_nobody
 from fleet.domain.pseudonyms import former, pseudonym
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.domain.timeline import EntryKind
-from fleet.models import ApiToken, Approval, Channel, Claim, Entry, FormerName, KnownDevice, Route, Stop
-from fleet.operations.approvals import claims, withdraw
-from fleet.operations.messages import browsers
-from fleet.operations.people import accounts, forget, outside, saved_views, tokens
-from fleet.operations.policy import stop
+from fleet.models import ApiToken, Approval, Claim, Entry, FormerName, KnownDevice, Stop
+from fleet.notifications import route_services
+from fleet.notifications.models import Channel, Route
+from fleet.operations import saved_views
+from fleet.operations.approvals import claims, conditions
+from fleet.operations.people import accounts, forget, outside, tokens
+from fleet.operations.policy import rules
 from fleet.operations.timeline.entries import entry, write
-from fleet.operations.timeline.seal import seal
 from fleet.projections import people
-from fleet.projections.timeline import audit
 from fleet.projections.timeline.entries import rows_of
-from fleet.projections.timeline.verify import Finding, verify
 from tests import factories
 from tests.api.conftest import caller
 from tests.dashboard.conftest import logged_in, text_of
@@ -83,16 +84,16 @@ def busy(fleet: factories.Fleet) -> User:
     acts, now = acting(zelda, why="storm"), fleet.now
     claims.claim(event_id=EVENT, actor=acts, now=now)
     approval = fleet.approve(by=zelda, when=When.TIME, due_at=now + timedelta(minutes=5))
-    withdraw.withdraw(approval_id=approval.pk, actor=acts, now=now)
+    conditions.withdraw(approval_id=approval.pk, actor=acts, now=now)
     claims.hold(event_id=EVENT, actor=acts, now=now)
     claims.lift(event_id=EVENT, actor=acts, now=now)
-    stop.stop_all(actor=acts, now=now)
-    stop.lift(actor=acting(factories.admin(), why="over"), now=now)
+    rules.stop_all(actor=acts, now=now)
+    rules.lift(actor=acting(factories.admin(), why="over"), now=now)
     tokens.issue_token(user=zelda, name="deploys", scopes=["read"], now=now)
     outside.link(
         actor=acting(factories.admin()), username=NAME, kind="slack", team="T", account="U7", now=now, name="Z"
     )
-    browsers.begin(
+    route_services.begin(
         actor=acts, name="phone", endpoint="https://push.example.org/1", p256dh="A" * 87, auth="A" * 22, now=now
     )
     saved_views.save_view(actor=acts, name="mine", page="sets", query="q=a", shared=True, now=now)
@@ -160,11 +161,11 @@ def test_who_did_something_is_found_by_name_before_and_by_pseudonym_after(fleet:
     zelda = busy(fleet)
 
     def found(who: str) -> int:
-        return len(audit.listing(entries=audit.AuditFilter({"person": who}).qs).results)
+        return len(audit_queries.listing(entries=audit_queries.AuditFilter({"person": who}).qs).results)
 
     before = found(NAME)
     assert before > 8
-    assert len(audit.listing(entries=audit.AuditFilter({"q": "zelda"}).qs).results) >= before
+    assert len(audit_queries.listing(entries=audit_queries.AuditFilter({"q": "zelda"}).qs).results) >= before
     forget.forget(username=NAME, actor=acting(factories.admin()), now=fleet.now)
     assert (found(NAME), found(former(zelda.pk)), found(pseudonym(zelda.pk))) == (0, before, before)
 

@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from fleet.domain.people import Right
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.models import ApiToken, Entry, Scope
 from fleet.models.people import rights_of
 from fleet.operations.people import accounts, tokens

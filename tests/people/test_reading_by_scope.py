@@ -21,29 +21,26 @@ from fleet.gateway.streams import ear_of, told_to
 from fleet.models import (
     AvailabilitySet,
     Cache,
-    Channel,
     Drill,
     Entry,
     InventoryMachine,
     Machine,
     Maintenance,
-    Message,
-    MessageDelivery,
     NoApprovalWindow,
-    Route,
     Rule,
     SavedView,
     ScheduledEvent,
     Scope,
     Wave,
 )
+from fleet.notifications.models import Channel, Message, MessageDelivery, Route
+from fleet.operations import waves
 from fleet.operations.approvals import claims
 from fleet.operations.drills import begin as drilling
 from fleet.operations.machines import enrolment
 from fleet.operations.orders import advance
-from fleet.operations.policy import rules, windows
-from fleet.operations.waves import begin as waves
-from fleet.projections import sight
+from fleet.operations.policy import rules
+from fleet.projections import visibility
 from tests import factories
 from tests.api.conftest import Caller, caller
 from tests.caches.walking import Listeners
@@ -117,9 +114,9 @@ def told(fleet: Listeners) -> None:
     ada = acting(factories.admin())
     for name, pattern in (("For web", "web*"), ("For umbra", "umbra*")):
         values = {"name": name, "reason": name, "action": "hold", "set_pattern": pattern, "event_types": ["Freeze"]}
-        rules.create(actor=ada, now=fleet.now, fields=values)
+        rules.create_rule(actor=ada, now=fleet.now, fields=values)
         window = {"name": name, "reason": name, "weekdays": [0], "from_time": "18:00", "set_pattern": pattern}
-        windows.create(actor=ada, now=fleet.now, values={**window, "time_zone": "UTC"})
+        rules.create_window(actor=ada, now=fleet.now, values={**window, "time_zone": "UTC"})
     SavedView.objects.create(
         owner=factories.approver(), name="umbra view", page="events", shared=True, created_at=fleet.now
     )
@@ -264,7 +261,7 @@ def test_no_answer_to_any_reading_tells_of_what_is_out_of_sight(world: World) ->
             wrong += [(address, found) for found in leaks(answer)]
         for address in filled(route, world.hidden) if PART.search(route) else ():
             answer = ask(client, address)
-            own = not set(PART.findall(route)) & {*sight.ADDRESSED, "name"}
+            own = not set(PART.findall(route)) & {*visibility.ADDRESSED, "name"}
             expected = (403, 404, 405) if not own else (200, 302, 403, 404, 405)
             if answer.status_code not in expected:
                 wrong.append((address, answer.status_code))
@@ -325,7 +322,7 @@ def test_nothing_can_be_done_to_what_is_out_of_sight_and_no_refusal_says_that_it
         assert there.json()["type"] == not_there.json()["type"] == "unknown-event"
         assert leaks(there) == []
     for route in routes():
-        if not set(PART.findall(route)) & set(sight.ADDRESSED):
+        if not set(PART.findall(route)) & set(visibility.ADDRESSED):
             continue
         for address in filled(route, world.hidden):
             answer = page.post(address, {}) if not route.startswith("/api/") else call.post(address, {})
@@ -348,7 +345,7 @@ def test_a_guard_counts_what_is_out_of_sight_and_does_not_name_it(world: World) 
 
 
 def test_a_stream_tells_a_reader_what_lies_in_their_scopes(world: World) -> None:
-    everybody = sight.Sight("rita", (("name", "WEB*"),))
+    everybody = visibility.Sight("rita", (("name", "WEB*"),))
     ids_of = list(Entry.objects.order_by("pk").values_list("pk", flat=True))
     frames = told_to(everybody, ids_of)
     assert 0 < len(frames) < len(ids_of)
@@ -367,7 +364,7 @@ def test_a_shared_cache_is_listened_to_though_the_other_listener_has_no_name(wor
     shared = next(one for one in world.seen["cache_id"] if str(one) and caches_host(one) == SHARED_CACHE)
     answer = caller(world.reader).get(f"caches/{shared}/")
     names = {row["machine"]["resource_name"] for row in answer.json()["coverage"]}
-    assert names == {"vm1", sight.HIDDEN}
+    assert names == {"vm1", visibility.HIDDEN}
 
 
 def caches_host(pk: int) -> str:
@@ -398,7 +395,7 @@ def test_the_database_matches_scopes_as_people_s_rights_do(db: None, pattern: st
         )
     provisional = AvailabilitySet.objects.create(key="p", kind="provisional", name="web", created_at=datetime.now(UTC))
     scopes = (("name", pattern), ("service", "nowhere"))
-    found = set(sight.Sight("rita", scopes).sets.values_list("name", "kind"))
+    found = set(visibility.Sight("rita", scopes).sets.values_list("name", "kind"))
     wanted = {
         (row.name, row.kind)
         for row in AvailabilitySet.objects.all()
@@ -413,15 +410,15 @@ def test_what_was_merged_into_a_set_in_sight_is_in_sight(world: World) -> None:
     old = AvailabilitySet.objects.create(
         key="old", kind="provisional", name="umbra-old", created_at=datetime.now(UTC), merged_into=web
     )
-    pks = set(sight.Sight("rita", (("name", "web"),)).sets.values_list("pk", flat=True))
+    pks = set(visibility.Sight("rita", (("name", "web"),)).sets.values_list("pk", flat=True))
     assert pks == {web.pk, old.pk}
 
 
 def test_rights_that_see_less(settings: Any) -> None:
     scopes = (("name", "web"),)
     settings.SCOPED_READING = True
-    assert sight.narrowed(Rights(frozenset({"viewer"}), scopes))
-    assert not sight.narrowed(Rights(frozenset({"viewer"})))
-    assert not sight.narrowed(Rights(frozenset({"admin"}), scopes))
+    assert visibility.narrowed(Rights(frozenset({"viewer"}), scopes))
+    assert not visibility.narrowed(Rights(frozenset({"viewer"})))
+    assert not visibility.narrowed(Rights(frozenset({"admin"}), scopes))
     settings.SCOPED_READING = False
-    assert not sight.narrowed(Rights(frozenset({"viewer"}), scopes))
+    assert not visibility.narrowed(Rights(frozenset({"viewer"}), scopes))

@@ -11,10 +11,10 @@ from django.test import Client
 
 from fleet.domain import actor as actors
 from fleet.domain.actor import Actor
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.domain.sign_on import ToldByProxy
 from fleet.models import ApiToken, Approval, AvailabilitySet, Entry, ServiceAccount
-from fleet.operations.approvals import consent
+from fleet.operations.approvals import conditions
 from fleet.operations.people import accounts, forget, outside, service_accounts, sign_on, tokens
 from fleet.projections.people import detail
 from tests import factories
@@ -144,7 +144,7 @@ def proposed(fleet: Fleet, by: Actor) -> Approval:
 
 def refusal(approval: Approval, by: Actor, fleet: Fleet) -> str:
     with pytest.raises(Refused) as error:
-        consent.consent(approval_id=approval.pk, actor=by, now=fleet.now)
+        conditions.consent(approval_id=approval.pk, actor=by, now=fleet.now)
     return getattr(error.value.reason, "code", "")
 
 
@@ -168,7 +168,7 @@ def test_a_proposal_of_a_service_account_wants_somebody_who_does_not_answer_for_
     service_accounts.change(username="bot", owner="abel", now=NOW)
     assert refusal(own, factories.acting(anna), fleet) == "consent-of-owner"
     assert refusal(own, factories.acting(User.objects.get(username="abel")), fleet) == "consent-of-owner"
-    agreed = consent.consent(approval_id=own.pk, actor=factories.acting(factories.approver("nora")), now=fleet.now)
+    agreed = conditions.consent(approval_id=own.pk, actor=factories.acting(factories.approver("nora")), now=fleet.now)
     assert agreed.state == "GRANTED"
 
 
@@ -187,7 +187,7 @@ def test_whoever_made_a_token_of_it_does_not_agree_to_what_it_proposed(bot: User
     assert own.state == "PROPOSED"
     for name in ("ada", "olga", "late"):
         assert refusal(own, factories.acting(User.objects.get(username=name)), fleet) == "consent-of-token-maker"
-    agreed = consent.consent(approval_id=own.pk, actor=factories.acting(nora), now=datetime.now(UTC))
+    agreed = conditions.consent(approval_id=own.pk, actor=factories.acting(nora), now=datetime.now(UTC))
     assert agreed.state == "GRANTED"
 
 

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.test import Client
 
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.domain.secrets import hash_of
 from fleet.domain.timeline import EntryKind
 from fleet.domain.user_agents import browser_of

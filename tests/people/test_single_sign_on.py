@@ -18,8 +18,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Reason, Refused
 from fleet.domain.sign_on import Identity
 from fleet.models import Entry, SignOn, SignOnGrant
 from fleet.models.people import rights_of

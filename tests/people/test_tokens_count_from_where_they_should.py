@@ -11,12 +11,12 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
 
-from fleet.domain.messages.moments import is_personal
-from fleet.domain.networks import NetworkFault, allows, beyond, read_networks
+from fleet.domain.addresses import NetworkFault, allows, beyond, read_networks
 from fleet.domain.timeline import EntryKind
 from fleet.gateway.http import Problem
 from fleet.gateway.streams import ear_of
 from fleet.models import ApiToken, Entry
+from fleet.notifications.routing import is_personal
 from fleet.operations.people import accounts, due, tokens
 from tests import factories
 from tests.api.conftest import Caller, caller, problem

@@ -46,6 +46,6 @@ def committing(fleet: Fleet, capture: Callable[..., Any]) -> Iterator[Fleet]:
 def made(*, at: Any = factories.NOW, enabled: bool = True, position: int | None = None, **fields: Any) -> Rule:
     """A rule by ada, in force."""
     said = {"name": f"rule {Rule.objects.count() + 1}", "reason": "short pauses are harmless", "action": "approve_now"}
-    return rules.create(
+    return rules.create_rule(
         actor=acting(factories.admin()), now=at, fields=said | fields, enabled=enabled, position=position
     )

@@ -10,12 +10,11 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from fleet.models import Approval, Entry, Order, Rule, Stop
-from fleet.operations import reconcile
-from fleet.operations.approvals import consent
+from fleet.operations import reconcile, waves
+from fleet.operations.approvals import conditions
 from fleet.operations.approvals.approve import Plan, grant
 from fleet.operations.orders import queue
-from fleet.operations.policy import apply, stop
-from fleet.operations.waves import begin
+from fleet.operations.policy import apply, rules
 from tests import factories
 from tests.api.conftest import caller, problem
 from tests.approvals.asking import OTHER, codes, refused, two_events
@@ -34,11 +33,11 @@ def fleet() -> Fleet:
 
 
 def stopped(fleet: Fleet, why: str = "a rule approves everything") -> Stop:
-    return stop.stop_all(actor=acting(approver(), why=why), now=fleet.now)
+    return rules.stop_all(actor=acting(approver(), why=why), now=fleet.now)
 
 
 def lifted(fleet: Fleet) -> Stop:
-    return stop.lift(actor=acting(admin(), why="mended"), now=fleet.now)
+    return rules.lift(actor=acting(admin(), why="mended"), now=fleet.now)
 
 
 def test_nobody_can_approve_and_the_refusal_says_who_stopped_and_why(fleet: Fleet) -> None:
@@ -104,14 +103,14 @@ def test_a_second_person_cannot_agree(fleet: Fleet) -> None:
     proposal = fleet.approve()
     stopped(fleet)
     actor = acting(approver("bea"))
-    error = refused(lambda: consent.consent(approval_id=proposal.pk, actor=actor, now=fleet.now))
+    error = refused(lambda: conditions.consent(approval_id=proposal.pk, actor=actor, now=fleet.now))
     assert error.code == "stopped"
 
 
 def test_no_wave_begins_or_goes_on(fleet: Fleet) -> None:
     two_events(fleet)
     actor = acting(operator(), why="in turn")
-    begun = begin.begin(actor=actor, events=[EVENT, OTHER], service="", overrides={}, now=fleet.now)
+    begun = waves.begin(actor=actor, events=[EVENT, OTHER], service="", overrides={}, now=fleet.now)
     stopped(fleet)
     states = list(Approval.objects.order_by("turn").values_list("state", flat=True))
     for _ in range(4):
@@ -135,13 +134,13 @@ def test_what_azure_was_asked_already_is_still_followed_to_its_end(fleet: Fleet)
 
 
 def test_approvers_stop_admins_lift_and_nobody_does_it_twice(fleet: Fleet) -> None:
-    assert refused(lambda: stop.stop_all(actor=acting(operator(), why="x"), now=fleet.now)).code == "not-permitted"
-    assert refused(lambda: stop.stop_all(actor=acting(approver()), now=fleet.now)).code == "validation"
+    assert refused(lambda: rules.stop_all(actor=acting(operator(), why="x"), now=fleet.now)).code == "not-permitted"
+    assert refused(lambda: rules.stop_all(actor=acting(approver()), now=fleet.now)).code == "validation"
     assert refused(lambda: lifted(fleet)).code == "not-stopped"
     stopped(fleet)
     error = refused(lambda: stopped(fleet))
     assert (error.code, "anna stopped all approvals" in sentence(error)) == ("stopped", True)
-    assert refused(lambda: stop.lift(actor=acting(approver()), now=fleet.now)).code == "not-permitted"
+    assert refused(lambda: rules.lift(actor=acting(approver()), now=fleet.now)).code == "not-permitted"
     fleet.later(60)
     row = lifted(fleet)
     assert (row.stopped_by, row.lifted_by, row.lifted_at) == ("anna", "ada", fleet.now)

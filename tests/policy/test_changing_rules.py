@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.models import Entry, NoApprovalWindow, Rule
-from fleet.operations.policy import rules, windows
+from fleet.operations.policy import rules
 from tests.factories import NOW, acting, admin, operator, seconds, who
 from tests.policy.conftest import made
 from tests.words import sentence, text
@@ -32,7 +32,7 @@ def order() -> list[str]:
 
 def test_a_new_rule_is_off_and_stands_at_the_end() -> None:
     first = made(name="first", enabled=False)
-    second = rules.create(
+    second = rules.create_rule(
         actor=acting(admin(), via="api", token_name="ci"),
         now=NOW,
         fields={"name": " second ", "reason": "r", "action": "hold", "event_types": ["Reboot", "Freeze", "Freeze"]},
@@ -49,7 +49,9 @@ def test_a_new_rule_is_off_and_stands_at_the_end() -> None:
 
 def test_a_change_tells_what_stood_before_and_after_and_nothing_else() -> None:
     row = made(name="a", max_duration_seconds=8, from_time=time(8))
-    rules.change(rule_id=row.pk, actor=acting(admin("bea"), why="safer"), now=NOW, fields={"max_duration_seconds": 5})
+    rules.change_rule(
+        rule_id=row.pk, actor=acting(admin("bea"), why="safer"), now=NOW, fields={"max_duration_seconds": 5}
+    )
     entry = newest("rule_changed")
     assert (who(entry), entry.why) == ("bea", "safer")
     assert entry.before == {"max_duration_seconds": 8}
@@ -57,17 +59,17 @@ def test_a_change_tells_what_stood_before_and_after_and_nothing_else() -> None:
     assert "at most 5 s" in text(entry)
     assert Rule.objects.get().author == admin()
     count = Entry.objects.count()
-    rules.change(rule_id=row.pk, actor=acting(admin()), now=NOW, fields={"max_duration_seconds": 5})
+    rules.change_rule(rule_id=row.pk, actor=acting(admin()), now=NOW, fields={"max_duration_seconds": 5})
     assert Entry.objects.count() == count
 
 
 def test_switching_and_moving_say_so() -> None:
     rows = [made(name=name, enabled=False) for name in "abc"]
-    rules.change(rule_id=rows[0].pk, actor=acting(admin()), now=NOW, enabled=True)
+    rules.change_rule(rule_id=rows[0].pk, actor=acting(admin()), now=NOW, enabled=True)
     assert text(newest("rule_changed")) == "ada switched the rule “a” on: Approve now: every event."
     rules.move(rule_id=rows[2].pk, actor=acting(admin()), now=NOW, steps=-1)
     assert text(newest("rule_changed")) == "ada moved the rule “c” to place 2."
-    rules.change(rule_id=rows[0].pk, actor=acting(admin()), now=NOW, position=3)
+    rules.change_rule(rule_id=rows[0].pk, actor=acting(admin()), now=NOW, position=3)
     assert order() == ["c", "b", "a"]
     rules.move(rule_id=rows[2].pk, actor=acting(admin()), now=NOW, steps=-1)
     assert order() == ["c", "b", "a"]
@@ -76,13 +78,13 @@ def test_switching_and_moving_say_so() -> None:
 
 def test_a_deleted_rule_leaves_the_order_and_stays_for_its_decisions() -> None:
     rows = [made(name=name) for name in "ab"]
-    rules.delete(rule_id=rows[0].pk, actor=acting(admin()), now=NOW)
+    rules.delete_rule(rule_id=rows[0].pk, actor=acting(admin()), now=NOW)
     rows[0].refresh_from_db()
     assert (rows[0].enabled, rows[0].deleted_at) == (False, NOW)
     assert order() == ["b"]
     assert Rule.objects.get(name="b").position == 1
     assert (newest("rule_deleted").before or {})["enabled"] is True
-    for call in (rules.delete, rules.change):
+    for call in (rules.delete_rule, rules.change_rule):
         with pytest.raises(Refused) as caught:
             call(rule_id=rows[0].pk, actor=acting(admin()), now=NOW)
         assert caught.value.code == "not-found"
@@ -92,7 +94,7 @@ def test_a_deleted_rule_leaves_the_order_and_stays_for_its_decisions() -> None:
 def test_a_rule_that_nobody_made_becomes_that_of_who_switches_it_on() -> None:
     row = made(enabled=False)
     Rule.objects.update(author=None)
-    rules.change(rule_id=row.pk, actor=acting(admin("bea")), now=NOW, enabled=True)
+    rules.change_rule(rule_id=row.pk, actor=acting(admin("bea")), now=NOW, enabled=True)
     assert Rule.objects.get().author == admin("bea")
 
 
@@ -114,7 +116,7 @@ def test_what_makes_no_sense_is_refused_and_writes_nothing(fields: dict[str, Any
     count = Entry.objects.count()
     for call in (
         lambda: made(**({"name": "new"} | fields)),
-        lambda: rules.change(rule_id=row.pk, actor=acting(admin()), now=NOW, fields=fields),
+        lambda: rules.change_rule(rule_id=row.pk, actor=acting(admin()), now=NOW, fields=fields),
     ):
         with pytest.raises(Refused) as caught:
             call()
@@ -127,30 +129,30 @@ def test_a_position_that_is_none_is_refused() -> None:
     row = made()
     for position in (0, 2):
         with pytest.raises(Refused) as caught:
-            rules.change(rule_id=row.pk, actor=acting(admin()), now=NOW, position=position)
+            rules.change_rule(rule_id=row.pk, actor=acting(admin()), now=NOW, position=position)
         assert "from 1 to 1" in sentence(caught.value)
 
 
 def test_an_expired_rule_needs_a_new_expiry_to_be_switched_on_again() -> None:
     row = made(expires_at=NOW + seconds(60), enabled=False)
     later = NOW + seconds(61)
-    rules.change(rule_id=row.pk, actor=acting(admin()), now=later, fields={"reason": "kept for the record"})
+    rules.change_rule(rule_id=row.pk, actor=acting(admin()), now=later, fields={"reason": "kept for the record"})
     with pytest.raises(Refused) as caught:
-        rules.change(rule_id=row.pk, actor=acting(admin()), now=later, enabled=True)
+        rules.change_rule(rule_id=row.pk, actor=acting(admin()), now=later, enabled=True)
     assert "The expiry is past" in sentence(caught.value)
-    rules.change(rule_id=row.pk, actor=acting(admin()), now=later, enabled=True, fields={"expires_at": None})
+    rules.change_rule(rule_id=row.pk, actor=acting(admin()), now=later, enabled=True, fields={"expires_at": None})
     assert Rule.objects.get().enabled
 
 
 def test_only_admins_change_anything() -> None:
     row = made()
     for call in (
-        lambda: rules.create(actor=acting(operator()), now=NOW, fields={"name": "x", "reason": "y"}),
-        lambda: rules.change(rule_id=row.pk, actor=acting(operator()), now=NOW, enabled=False),
+        lambda: rules.create_rule(actor=acting(operator()), now=NOW, fields={"name": "x", "reason": "y"}),
+        lambda: rules.change_rule(rule_id=row.pk, actor=acting(operator()), now=NOW, enabled=False),
         lambda: rules.move(rule_id=row.pk, actor=acting(operator()), now=NOW, steps=1),
-        lambda: rules.delete(rule_id=row.pk, actor=acting(operator()), now=NOW),
-        lambda: windows.create(actor=acting(operator()), now=NOW, values={"name": "x", "reason": "y"}),
-        lambda: windows.delete(window_id=1, actor=acting(operator()), now=NOW),
+        lambda: rules.delete_rule(rule_id=row.pk, actor=acting(operator()), now=NOW),
+        lambda: rules.create_window(actor=acting(operator()), now=NOW, values={"name": "x", "reason": "y"}),
+        lambda: rules.delete_window(window_id=1, actor=acting(operator()), now=NOW),
     ):
         with pytest.raises(Refused) as caught:
             call()
@@ -163,7 +165,7 @@ def test_only_admins_change_anything() -> None:
 
 def window(**values: Any) -> NoApprovalWindow:
     said = {"name": "sales", "reason": "the shop is full", "weekdays": [4, 0]}
-    return windows.create(actor=acting(admin(), via="api", token_name="ci"), now=NOW, values=said | values)
+    return rules.create_window(actor=acting(admin(), via="api", token_name="ci"), now=NOW, values=said | values)
 
 
 def test_a_window_is_made_and_deleted_with_its_words() -> None:
@@ -175,10 +177,10 @@ def test_a_window_is_made_and_deleted_with_its_words() -> None:
         " “the shop is full”"
     )
     assert (entry.via, entry.token_name, (entry.after or {})["from_time"]) == ("api", "ci", "18:00:00")
-    windows.delete(window_id=row.pk, actor=acting(admin()), now=NOW)
+    rules.delete_window(window_id=row.pk, actor=acting(admin()), now=NOW)
     assert (newest("window_deleted").before or {})["name"] == "sales"
     with pytest.raises(Refused) as caught:
-        windows.delete(window_id=row.pk, actor=acting(admin()), now=NOW)
+        rules.delete_window(window_id=row.pk, actor=acting(admin()), now=NOW)
     assert sentence(caught.value) == "There is no no-approval window with this id."
 
 

@@ -5,8 +5,7 @@ import importlib
 import pytest
 from django.apps import apps
 
-from fleet.domain.policy.faults import faults
-from fleet.domain.policy.rules import wording
+from fleet.domain.policy.rules import faults, wording
 from fleet.models import Rule
 from fleet.models.policy import rule_of
 from tests.factories import NOW

@@ -10,11 +10,10 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from fleet.domain.reason import from_json, read_reason
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused, from_json, read_reason
 from fleet.models import Approval, AvailabilitySet, Entry, Hold, Order, Rule, ScheduledEvent, SetAside
-from fleet.operations.approvals import claims, withdraw
-from fleet.operations.policy import apply, rules, windows
+from fleet.operations.approvals import claims, conditions
+from fleet.operations.policy import apply, rules
 from tests.factories import EVENT, Fleet, acting, admin, announced, listing, open_order, operator, seconds, the_event
 from tests.policy.conftest import made
 from tests.words import sentence
@@ -41,7 +40,7 @@ def test_a_rule_approves_at_the_first_report_and_keeps_its_wording(fleet: Fleet)
     entry = Entry.objects.get(kind="approval_granted")
     assert (entry.actor, entry.via, entry.why) == (f"rule: {rule.name}", "rule", rule.reason)
     assert from_json(entry.data["rule"]) == read_reason(approval.rule_wording)
-    rules.change(rule_id=rule.pk, actor=acting(admin()), now=fleet.now, fields={"max_duration_seconds": 3})
+    rules.change_rule(rule_id=rule.pk, actor=acting(admin()), now=fleet.now, fields={"max_duration_seconds": 3})
     approval.refresh_from_db()
     assert sentence(approval.rule_wording).endswith("at most 8 s.")
 
@@ -115,7 +114,7 @@ def test_two_sets_of_one_service_are_judged_together_unless_the_rule_accepts_it(
     fleet.say("a", listing(EVENT, resources=("a",)))
     fleet.say("b", listing(OTHER, resources=("b",)))
     assert Approval.objects.count() == 1
-    rules.change(rule_id=rule.pk, actor=acting(admin()), now=fleet.now, fields={"accepts": ["service-in-flight"]})
+    rules.change_rule(rule_id=rule.pk, actor=acting(admin()), now=fleet.now, fields={"accepts": ["service-in-flight"]})
     fleet.advance()
     (overridden,) = Approval.objects.order_by("pk")[1].overrides
     assert (overridden["code"], overridden["reason"]) == ("service-in-flight", rule.reason)
@@ -123,14 +122,14 @@ def test_two_sets_of_one_service_are_judged_together_unless_the_rule_accepts_it(
 
 def test_a_guard_that_is_not_accepted_leaves_it_to_people_until_it_is_gone(fleet: Fleet) -> None:
     made()
-    window = windows.create(
+    window = rules.create_window(
         actor=acting(admin()),
         now=fleet.now,
         values={"name": "sales", "reason": "the shop is full", "from_time": time(22), "until_time": time(23)},
     )
     announced(fleet)
     assert not Approval.objects.exists()
-    windows.delete(window_id=window.pk, actor=acting(admin()), now=fleet.now)
+    rules.delete_window(window_id=window.pk, actor=acting(admin()), now=fleet.now)
     fleet.advance()
     assert Approval.objects.get().rule is not None
 
@@ -162,7 +161,7 @@ def test_a_withdrawn_decision_of_a_rule_is_not_made_again(fleet: Fleet) -> None:
     announced(fleet)
     approval = Approval.objects.get()
     assert approval.state == "WAITING"
-    withdraw.withdraw(approval_id=approval.pk, actor=acting(operator(), why="not tonight"), now=fleet.now)
+    conditions.withdraw(approval_id=approval.pk, actor=acting(operator(), why="not tonight"), now=fleet.now)
     fleet.advance()
     assert [one.state for one in Approval.objects.all()] == ["WITHDRAWN"]
 
@@ -181,7 +180,7 @@ def test_what_a_person_has_withdrawn_or_azure_refused_is_left_alone(fleet: Fleet
     announced(fleet)
     approval = fleet.approve()
     Order.objects.all().delete()
-    withdraw.withdraw(approval_id=approval.pk, actor=acting(operator()), now=fleet.now)
+    conditions.withdraw(approval_id=approval.pk, actor=acting(operator()), now=fleet.now)
     made()
     fleet.advance()
     assert Approval.objects.count() == 1
@@ -246,5 +245,5 @@ def test_rules_for_certain_places_leave_unnamed_sets_alone(fleet: Fleet) -> None
 
 def test_rules_have_no_door_that_people_lack(fleet: Fleet) -> None:
     with pytest.raises(Refused) as caught:
-        rules.create(actor=acting(operator()), now=fleet.now, fields={"name": "x", "reason": "y"})
+        rules.create_rule(actor=acting(operator()), now=fleet.now, fields={"name": "x", "reason": "y"})
     assert "right of an admin" in sentence(caught.value)

@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.models import Approval, Order, Rule
 from fleet.operations.approvals import approve
 from fleet.operations.approvals.approve import Plan

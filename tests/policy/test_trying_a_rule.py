@@ -13,7 +13,7 @@ from fleet.domain.policy.rules import StandingRule
 from fleet.models import Entry, Rule, ScheduledEvent
 from fleet.models.policy import rule_of
 from fleet.operations.approvals import claims
-from fleet.operations.policy import windows
+from fleet.operations.policy import rules
 from fleet.projections.policy.dry_run import DryRun, dry_run
 from tests import factories
 from tests.factories import Fleet, acting, admin, listing, operator, seconds
@@ -112,7 +112,9 @@ def test_hours_notice_and_windows_are_those_of_then(history: Fleet) -> None:
     assert woulds(dry_run(rule=rule(min_notice_seconds=901), now=history.now)) == {}
     assert len(woulds(dry_run(rule=rule(min_notice_seconds=890), now=history.now))) == 6
     # A window that is made now was not there then.
-    windows.create(actor=acting(admin()), now=history.now, values={"name": "w", "reason": "r", "from_time": time(0)})
+    rules.create_window(
+        actor=acting(admin()), now=history.now, values={"name": "w", "reason": "r", "from_time": time(0)}
+    )
     assert woulds(dry_run(rule=rule(event_types=("Reboot",)), now=history.now)) == {5: "approve"}
     tell(history, 8, event_type="Reboot")
     assert woulds(dry_run(rule=rule(event_types=("Reboot",)), now=history.now))[8] == "guarded"

@@ -11,10 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.domain.approvals.guards import ACCEPTABLE, EventFacts, Guard, HoldFacts, MachineFacts, WindowFacts
-from fleet.domain.events.types import TYPES
-from fleet.domain.intake.preparation import Prepared
-from fleet.domain.policy.faults import SOURCES, faults
-from fleet.domain.policy.rules import SAID, Action, Does, StandingRule, first_match, matching, verdict, wording
+from fleet.domain.events import TYPES
+from fleet.domain.intake import Prepared
+from fleet.domain.policy.rules import (
+    SAID,
+    SOURCES,
+    Action,
+    Does,
+    StandingRule,
+    faults,
+    first_match,
+    matching,
+    verdict,
+    wording,
+)
 from fleet.domain.states import EventStatus, Presence
 from tests import words
 

@@ -17,10 +17,10 @@ import pytest
 import requests
 from psycopg.rows import dict_row
 
-from fleet.domain.connections import NAME
+from fleet.domain.db_timeouts import NAME
 from fleet.embedded import Urls, valkey
 from fleet.management import demo_recipes as recipes
-from fleet.management import processes
+from fleet.management import supervisor
 from fleet.management.supervisor import Recipe
 from tests.databases import database, database_named
 from tests.gateway.test_streams import events
@@ -47,7 +47,7 @@ class Several:
         for name in CELERY:
             kind, _, number = name.partition("-")
             more = ["--hostname", f"celery@{number}", "--loglevel", "INFO"]
-            words = processes.worker(more=more) if kind == "worker" else processes.beat()
+            words = supervisor.worker(more=more) if kind == "worker" else supervisor.beat()
             made[name] = Recipe(name=name, command=[*recipes.CELERY, *words])
         for alone in ("web", "worker", "beat"):
             del it.recipes[alone]

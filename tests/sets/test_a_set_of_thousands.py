@@ -9,7 +9,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from fleet.models import Machine, PresenceRow
-from fleet.projections import crowds, sets
+from fleet.projections import set_summaries, sets
 from tests import factories
 from tests.api.conftest import caller
 from tests.dashboard.conftest import logged_in, text_of
@@ -23,7 +23,7 @@ def fleet(db: None, monkeypatch: pytest.MonkeyPatch) -> factories.Fleet:
     `m25` is named by an event, and `m01` is gone.
     """
     monkeypatch.setattr(sets, "MOST_SHOWN", 10)
-    monkeypatch.setattr(crowds, "MOST", 10)
+    monkeypatch.setattr(set_summaries, "MOST", 10)
     monkeypatch.setattr(sets, "MOST", 10)
     found = factories.Fleet(now=datetime.now(UTC))
     found.enrol("m00", availability_set="web")
@@ -92,13 +92,13 @@ def test_a_set_that_grows_while_somebody_pages_through_it_repeats_nobody(
     fleet: factories.Fleet, viewer: Client
 ) -> None:
     home = factories.the_set("web")
-    first = crowds.page(set_id=home.pk, hit=(), now=fleet.now, size=10)
+    first = set_summaries.page(set_id=home.pk, hit=(), now=fleet.now, size=10)
     for name in ("a00", "m05b", "z99"):
         new = Machine.objects.create(vm_id=name, resource_name=name, availability_set=home, enrolled_at=fleet.now)
         PresenceRow.objects.create(machine=new, last_heard_at=fleet.now, last_poll_at=fleet.now)
     rows, cursor = [], first.next
     while cursor:
-        page = crowds.page(set_id=home.pk, hit=(), now=fleet.now, cursor=cursor, size=10)
+        page = set_summaries.page(set_id=home.pk, hit=(), now=fleet.now, cursor=cursor, size=10)
         rows += [row.resource_name for row in page.results]
         cursor = page.next
     before = [row.resource_name for row in first.results]
@@ -132,7 +132,7 @@ def test_it_costs_the_same_however_many_there_are(fleet: factories.Fleet) -> Non
     def asked() -> list[str]:
         with CaptureQueriesContext(connection) as caught:
             assert sets.detail(set_id=home.pk, now=fleet.now) is not None
-            crowds.page(set_id=home.pk, hit=(), now=fleet.now)
+            set_summaries.page(set_id=home.pk, hit=(), now=fleet.now)
         return [one["sql"] for one in caught.captured_queries]
 
     before = asked()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.models import AvailabilitySet, Entry, InventoryMachine, Machine
 from fleet.operations.sets import names
 from fleet.projections import sets

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.domain.states import EventStatus, OrderState
 from fleet.models import AvailabilitySet, Entry, Order
 from tests.factories import EVENT, Agent, Fleet, listing, open_order, the_event, the_set

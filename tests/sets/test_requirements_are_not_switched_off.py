@@ -12,12 +12,12 @@ from drydock_agent import wire
 
 from fleet.domain.actor import COMMAND_LINE, Actor
 from fleet.domain.approvals.guards import Need, guards
-from fleet.domain.messages.moments import OF_ENTRY, Moment
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.domain.requirements import Requirements
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Entry, ScheduledEvent
 from fleet.models.facts.events import load_facts
+from fleet.notifications.routing import OF_ENTRY, Moment
 from fleet.operations.machines import move
 from fleet.operations.people import accounts, control
 from fleet.operations.sets import names

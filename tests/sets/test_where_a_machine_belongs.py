@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fleet.domain.sets import NAMED_KINDS, OUTSIDE, SetKey, SetSource, disagreement, read_statements
 from fleet.models import AvailabilitySet, Entry, JoinToken, Machine
-from fleet.operations.machines import join_tokens
+from fleet.operations.machines import entrance
 from tests.factories import Fleet, listing, the_event, the_set
 from tests.words import sentence, sentences, text
 
@@ -159,7 +159,7 @@ def test_the_name_of_the_tag_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.django_db
 def test_the_set_of_a_join_token_of_0_1_0_counts_while_the_agent_names_none() -> None:
     fleet = Fleet()
-    token, fleet.join_token = join_tokens.create_join_token(
+    token, fleet.join_token = entrance.create_join_token(
         comment="", expires_in=timedelta(days=1), now=fleet.now, set_name="scale_set:workers"
     )
     JoinToken.objects.filter(pk=token.pk).update(confined_to=None)

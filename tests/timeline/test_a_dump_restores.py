@@ -12,9 +12,10 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 from pytest_django.plugin import DjangoDbBlocker
 
+from fleet.audit import queries as audit_queries
+from fleet.audit import seals as sealing
 from fleet.models import Entry, ScheduledEvent
-from fleet.operations.timeline import seal as sealing
-from fleet.projections.timeline import eras, feed
+from fleet.projections.timeline import entries
 from tests import restoring
 from tests.databases import database, database_named, django_on
 from tests.factories import EVENT, Fleet, announced, listing
@@ -47,8 +48,8 @@ def test_it_needs_no_special_rights_and_the_timeline_goes_on(restored: Fleet) ->
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_user, usesuper FROM pg_user WHERE usename = current_user")
         assert cursor.fetchone() == (restoring.ROLE, False)
-    assert eras.current().missing
-    (*_, last) = feed.entries_after(cursor=(0, 0, 0)) or Entry.objects.order_by("xid", "id")
+    assert audit_queries.current().missing
+    (*_, last) = entries.entries_after(cursor=(0, 0, 0)) or Entry.objects.order_by("xid", "id")
     place = (1, last.xid, last.pk)
     out = StringIO()
     call_command("begin_era", stdout=out)
@@ -66,7 +67,7 @@ def test_it_needs_no_special_rights_and_the_timeline_goes_on(restored: Fleet) ->
     restored.record(delivery)
     assert set(ScheduledEvent.objects.values_list("event_id", "status")) == {(EVENT, "SCHEDULED"), (OTHER, "SCHEDULED")}
     assert Entry.objects.filter(kind="reports_lost", era=2).exists()
-    told = feed.entries_after(cursor=place)
+    told = entries.entries_after(cursor=place)
     assert {"era_begun", "event_seen", "reports_lost"} <= {entry.row.kind for entry in told}
     assert {entry.cursor[0] for entry in told} == {2}
     assert sealing.seal(now=restored.now, via="beat").rows == len(told)

@@ -13,12 +13,13 @@ from django.db.models import Q, QuerySet
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from fleet.audit import queries as audit_queries
 from fleet.models import Entry
-from fleet.models.nearest import Near, NearRows, Walk, last_looked_at
+from fleet.models.index_scan import Near, NearRows, Walk, last_looked_at
 from fleet.models.timeline import ACTING
 from fleet.projections import places
 from fleet.projections.filters import EntryFilter
-from fleet.projections.timeline import audit, entries
+from fleet.projections.timeline import entries
 from tests import factories
 from tests.api.conftest import caller, problem
 from tests.dashboard.conftest import logged_in, text_of
@@ -58,14 +59,14 @@ def acts(db: None) -> None:
 
 def walked(rows: QuerySet[Entry]) -> tuple[list[int], list[int]]:
     """The ids of all pages to the end, and those of the pages before that one, on the way back."""
-    page = audit.listing(entries=rows, size=4)
+    page = audit_queries.listing(entries=rows, size=4)
     there = [row.id for row in page.results]
     while page.next:
-        page = audit.listing(entries=rows, cursor=page.next, size=4)
+        page = audit_queries.listing(entries=rows, cursor=page.next, size=4)
         there += [row.id for row in page.results]
     last, back = page.results, list[int]()
     while page.previous:
-        page = audit.listing(entries=rows, cursor=page.previous, size=4)
+        page = audit_queries.listing(entries=rows, cursor=page.previous, size=4)
         back = [*(row.id for row in page.results), *back]
     return there, [*back, *(row.id for row in last)]
 
@@ -88,7 +89,7 @@ def walked(rows: QuerySet[Entry]) -> tuple[list[int], list[int]]:
     ],
 )
 def test_all_pages_together_are_what_the_filter_leaves_there_and_back(acts: None, filters: dict[str, Any]) -> None:
-    rows = audit.AuditFilter(filters).qs
+    rows = audit_queries.AuditFilter(filters).qs
     plain = list(rows.order_by("-at", "-pk").values_list("pk", flat=True))
     there, back = walked(rows)
     assert there == plain
@@ -96,11 +97,11 @@ def test_all_pages_together_are_what_the_filter_leaves_there_and_back(acts: None
 
 
 def test_a_page_looks_through_one_portion_and_says_how_far_it_came(acts: None) -> None:
-    rows = audit.AuditFilter({"q": "nobody says this"}).qs
+    rows = audit_queries.AuditFilter({"q": "nobody says this"}).qs
     with CaptureQueriesContext(connection) as caught:
-        page = audit.listing(entries=rows)
+        page = audit_queries.listing(entries=rows)
     assert (page.results, len(caught)) == ((), 2)
-    newest = list(audit.acts().order_by("-at", "-pk")[:5])
+    newest = list(audit_queries.acts().order_by("-at", "-pk")[:5])
     assert page.looked_to == newest[-1].at
     # Only what lies up to there was asked for.
     assert "OFFSET 4" in caught.captured_queries[0]["sql"]
@@ -126,7 +127,7 @@ def test_several_keys_share_a_portion(acts: None) -> None:
     [{}, {"via": ["rule"]}, {"person": "ada"}, {"actor_kind": "rule"}, {"event": "x"}, {"since": NOW.isoformat()}],
 )
 def test_what_an_index_finds_is_asked_for_at_once(acts: None, filters: dict[str, Any]) -> None:
-    assert audit.AuditFilter(filters).qs.walk is None
+    assert audit_queries.AuditFilter(filters).qs.walk is None
 
 
 def test_the_timeline_goes_by_keys_and_combinations_by_portions(acts: None) -> None:
@@ -179,15 +180,17 @@ def test_people_are_told_how_far_was_looked_and_go_on(acts: None, viewer: Client
 
 
 def test_files_hold_everything_and_pause_where_nothing_is_found(acts: None) -> None:
-    rows = audit.AuditFilter({"q": "for the"}).qs
+    rows = audit_queries.AuditFilter({"q": "for the"}).qs
     whole = list(rows.order_by("-at", "-pk").values_list("pk", flat=True))
-    pieces = list(audit.json_lines(rows, text=lambda row: ""))
+    pieces = list(audit_queries.json_lines(rows, text=lambda row: ""))
     assert sum(piece.count("\n") for piece in pieces) == len(whole)
-    nothing = list(audit.csv_lines(audit.AuditFilter({"q": "nobody says this"}).qs, text=lambda row: ""))
+    nothing = list(
+        audit_queries.csv_lines(audit_queries.AuditFilter({"q": "nobody says this"}).qs, text=lambda row: "")
+    )
     # The head, and a pause after each portion.
     assert len([piece for piece in nothing if not piece]) > 10
 
 
 def test_acts_by_their_way_are_found_by_an_index(db: None) -> None:
-    asked = audit.acts().filter(via="slack").order_by("-at", "-pk")[:50]
+    asked = audit_queries.acts().filter(via="slack").order_by("-at", "-pk")[:50]
     assert is_answered_by(asked, "entry_acts_by_via")

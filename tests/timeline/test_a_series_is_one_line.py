@@ -8,9 +8,9 @@ import pytest
 from fleet.models import Approval, Entry
 from fleet.operations import reconcile
 from fleet.projections.timeline import entries
-from fleet.projections.timeline.series import by_series
-from fleet.wording.reader import API
+from fleet.projections.timeline.entries import by_series
 from fleet.wording.say import say
+from fleet.wording.times import API
 from tests.api.conftest import caller
 from tests.dashboard.conftest import logged_in, text_of
 from tests.factories import EVENT, Fleet, announced, open_order, seconds, viewer

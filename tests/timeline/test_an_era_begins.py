@@ -11,18 +11,19 @@ from django.core.management import call_command
 from django.db import connection, transaction
 from pytest_django.plugin import DjangoDbBlocker
 
+from fleet.audit import queries as audit_queries
+from fleet.audit import seals as sealing
+from fleet.audit.seals import Finding, verify
 from fleet.domain.actor import COMMAND_LINE
 from fleet.domain.timeline import EntryKind
 from fleet.gateway.feed import cursor_text, told
 from fleet.gateway.streams import read_cursor
 from fleet.models import Entry, LastRun, Seal
 from fleet.operations.timeline import news
-from fleet.operations.timeline import seal as sealing
 from fleet.operations.timeline.entries import tell
 from fleet.projections.blind_spots import overview
 from fleet.projections.desk.gauges import measure
-from fleet.projections.timeline import eras, feed
-from fleet.projections.timeline.verify import Finding, verify
+from fleet.projections.timeline import entries
 from tests.databases import database, django_on
 from tests.words import sentence, text
 
@@ -75,11 +76,11 @@ def codes() -> list[str]:
 
 
 def test_whoever_forgets_it_is_told(restored: None) -> None:
-    assert eras.current().missing
+    assert audit_queries.current().missing
     assert "era-not-begun" in codes()
     assert any("Run “drydock-fleet begin_era”." in sentence(each.reason) for each in findings())
     begin()
-    assert not eras.current().missing
+    assert not audit_queries.current().missing
     assert "era-not-begun" not in codes()
 
 
@@ -104,11 +105,11 @@ def test_the_command_says_what_it_found_and_did_and_twice_is_once(restored: None
 def test_migrating_begins_it_where_a_dump_was_restored_and_nowhere_else(restored: None) -> None:
     out = StringIO()
     call_command("migrate", "--plan", stdout=out)
-    assert eras.current().missing
+    assert audit_queries.current().missing
     call_command("migrate", stdout=out)
     assert "era 2 of the timeline begins" in out.getvalue()
     call_command("migrate", verbosity=0)
-    assert (eras.current().era, eras.current().missing) == (2, False)
+    assert (audit_queries.current().era, audit_queries.current().missing) == (2, False)
 
 
 def test_streams_tell_everything_once_and_in_order(restored: None) -> None:
@@ -117,13 +118,13 @@ def test_streams_tell_everything_once_and_in_order(restored: None) -> None:
     cursor = (newest.era, newest.xid, newest.pk)
     begin()
     after = [write(f"after {number}") for number in range(3)]
-    resumed = feed.entries_after(cursor=cursor)
+    resumed = entries.entries_after(cursor=cursor)
     assert [entry.row.id for entry in resumed] == [after[0].pk - 1, *(row.pk for row in after)]
-    whole = feed.entries_after(cursor=(0, 0, 0))
+    whole = entries.entries_after(cursor=(0, 0, 0))
     assert [entry.cursor for entry in whole] == sorted(entry.cursor for entry in whole)
     assert len(whole) == Entry.objects.count() == 10
-    assert feed.newest_cursor() > whole[-1].cursor
-    assert feed.entries_after(cursor=whole[-1].cursor) == []
+    assert entries.newest_cursor() > whole[-1].cursor
+    assert entries.entries_after(cursor=whole[-1].cursor) == []
 
 
 def test_ids_of_streams_have_the_old_form_in_the_first_era(restored: None) -> None:
@@ -133,7 +134,7 @@ def test_ids_of_streams_have_the_old_form_in_the_first_era(restored: None) -> No
         assert read_cursor(cursor_text(cursor).decode()) == cursor
     assert [read_cursor(text) for text in ("32768.1.1", "1.2.3.4", "1", "", "9" * 30 + ".1", "1.²")] == [None] * 6
     begin()
-    (entry,) = feed.entries_after(cursor=(1, 2**62, 0))
+    (entry,) = entries.entries_after(cursor=(1, 2**62, 0))
     assert told(entry).frame.startswith(b"id: 2.")
 
 

@@ -11,8 +11,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.gateway.feed import told
 from fleet.models import Entry
 from fleet.operations.timeline.entries import write
-from fleet.projections.timeline.entries import rows_of
-from fleet.projections.timeline.feed import FeedEntry
+from fleet.projections.timeline.entries import FeedEntry, rows_of
 from fleet.wording.say import is_as_recorded
 from tests.api.conftest import caller
 from tests.dashboard.conftest import logged_in, text_of

@@ -8,12 +8,13 @@ from django.conf import LazySettings
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from fleet.audit import queries as audit_queries
 from fleet.domain.people import Rights
 from fleet.models import AvailabilitySet, Cache, Entry, Machine
-from fleet.models.nearest import Near, NearRows, first_rows
-from fleet.projections import sight
+from fleet.models.index_scan import Near, NearRows, first_rows
+from fleet.projections import visibility
 from fleet.projections.filters import EntryFilter
-from fleet.projections.timeline import audit, entries
+from fleet.projections.timeline import entries
 from tests.plans import is_answered_by
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
@@ -89,9 +90,9 @@ def test_a_reader_of_few_sets_is_shown_the_same_by_the_keys_of_those(
     written: None, settings: LazySettings, scopes: list[tuple[str, str]]
 ) -> None:
     settings.SCOPED_READING = True
-    with sight.seeing(None):
-        sight.read_as(Rights(frozenset(["operator"]), tuple(scopes)), name="ada")
-        plain = list(sight.seen(Entry).order_by("-at", "-pk").values_list("pk", flat=True))
+    with visibility.seeing(None):
+        visibility.read_as(Rights(frozenset(["operator"]), tuple(scopes)), name="ada")
+        plain = list(visibility.seen(Entry).order_by("-at", "-pk").values_list("pk", flat=True))
         assert plain
         assert len(plain) < 200
         assert walked({}, size=7) == plain
@@ -110,4 +111,4 @@ def test_each_key_is_looked_up_in_its_index_in_the_order_of_the_list(db: None) -
     ):
         assert is_answered_by(first_rows(rows.near(way), ("-at", "-pk"), 50), index), way
     assert is_answered_by(entries.without_sightings(Entry.objects.all()).order_by("-at", "-pk")[:50], "entry_told")
-    assert is_answered_by(audit.acts().filter(actor="ada").order_by("-at", "-pk")[:50], "entry_acts_by_actor")
+    assert is_answered_by(audit_queries.acts().filter(actor="ada").order_by("-at", "-pk")[:50], "entry_acts_by_actor")

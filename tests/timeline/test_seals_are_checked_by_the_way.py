@@ -10,13 +10,13 @@ from functools import partial
 import pytest
 from django.db import connection, transaction
 
+from fleet.audit import seals
+from fleet.audit.seals import seal
 from fleet.domain.actor import DRYDOCK
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, LastRun, OpenTrouble
-from fleet.operations.messages import troubles
-from fleet.operations.timeline import check
+from fleet.notifications import router
 from fleet.operations.timeline.entries import tell
-from fleet.operations.timeline.seal import seal
 from tests.agent.fleet_double import eventually
 from tests.words import text
 
@@ -48,7 +48,7 @@ def behind_our_back(statement: str) -> Iterator[None]:
 
 
 def checked(times: int = 1) -> list[int | None]:
-    return [check.check(now=NOW + timedelta(minutes=number), via="beat") for number in range(times)]
+    return [seals.check(now=NOW + timedelta(minutes=number), via="beat") for number in range(times)]
 
 
 def test_what_is_as_it_was_sealed_holds_and_nothing_at_all_does_too() -> None:
@@ -78,19 +78,19 @@ def test_what_lies_further_back_shows_when_its_turn_comes() -> None:
     sealed(12)
     with behind_our_back("UPDATE fleet_entry SET actor = 'nobody' WHERE id = (SELECT min(id) + 4 FROM fleet_entry)"):
         assert checked(2) == [None, 5]
-    LastRun.objects.filter(name=check.RUN).update(newest_id=0)
+    LastRun.objects.filter(name=seals.RUN).update(newest_id=0)
     # Three at a time, and then from the beginning again.
     assert checked(5) == [None] * 5
-    assert LastRun.objects.get(name=check.RUN).newest_id in range(13)
+    assert LastRun.objects.get(name=seals.RUN).newest_id in range(13)
 
 
 def test_it_is_told_once_and_once_more_when_it_is_as_it_was_sealed_again() -> None:
     sealed(4)
     # After the last seal: a seal of later than now would be trouble of its own.
-    troubles.compare(now=NOW + timedelta(minutes=4), via="beat")
+    router.compare(now=NOW + timedelta(minutes=4), via="beat")
     with behind_our_back("UPDATE fleet_entry SET actor = 'nobody' WHERE id = (SELECT max(id) FROM fleet_entry)"):
         for minutes in (10, 16, 17, 22):
-            troubles.compare(now=NOW + timedelta(minutes=minutes), via="beat")
+            router.compare(now=NOW + timedelta(minutes=minutes), via="beat")
         (line,) = Entry.objects.filter(kind=EntryKind.AUDIT_FAILED.value)
         assert text(line) == (
             "The timeline is not as it was sealed: seal 4 does not fit its rows."
@@ -99,6 +99,6 @@ def test_it_is_told_once_and_once_more_when_it_is_as_it_was_sealed_again() -> No
         assert OpenTrouble.objects.filter(code="audit-failed").count() == 1
         with connection.cursor() as cursor:
             cursor.execute("UPDATE fleet_entry SET actor = 'Drydock' WHERE actor = 'nobody'")
-        troubles.compare(now=NOW + timedelta(minutes=28), via="beat")
+        router.compare(now=NOW + timedelta(minutes=28), via="beat")
         (over,) = Entry.objects.filter(kind=EntryKind.COVERAGE_CLOSED.value)
         assert text(over) == "Over: The timeline is not as it was sealed."

@@ -21,14 +21,14 @@ from django.db.utils import DatabaseError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fleet.audit import seals as sealing
+from fleet.audit.seals import Finding, verify
 from fleet.domain.actor import Actor, ActorKind
 from fleet.domain.timeline import NO_HASH, EntryKind
 from fleet.models import Entry, LastRun, Seal
 from fleet.models.timeline import COLUMNS
 from fleet.operations.locks import Lock
-from fleet.operations.timeline import seal as sealing
 from fleet.operations.timeline.entries import entry, tell, write
-from fleet.projections.timeline.verify import Finding, verify
 from fleet.relay import tasks
 from tests.processes import wait_for
 from tests.words import sentence

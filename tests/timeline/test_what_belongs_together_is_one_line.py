@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fleet.projections.timeline import entries
-from fleet.projections.timeline.series import by_series
-from fleet.wording.reader import API
+from fleet.projections.timeline.entries import by_series
 from fleet.wording.say import say
+from fleet.wording.times import API
 from tests.caches.walking import HOST, Listeners, line, the_cache
 from tests.dashboard.conftest import logged_in, text_of
 from tests.factories import viewer

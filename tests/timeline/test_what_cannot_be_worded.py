@@ -2,9 +2,9 @@
 
 import pytest
 
-from fleet.domain.reason import Reason, read_reason
-from fleet.wording.reader import API
+from fleet.domain.reasons import Reason, read_reason
 from fleet.wording.say import say
+from fleet.wording.times import API
 
 
 @pytest.mark.parametrize(

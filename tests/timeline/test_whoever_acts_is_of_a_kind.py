@@ -18,7 +18,7 @@ from fleet.domain.times import iso
 from fleet.gateway.decoder import read_batch
 from fleet.gateway.limits import GatewayLimits
 from fleet.models import Entry
-from fleet.operations.machines import join_tokens
+from fleet.operations.machines import entrance
 from fleet.operations.people import accounts
 from fleet.operations.timeline.entries import tell
 from fleet.projections.timeline.entries import rows_of
@@ -53,7 +53,7 @@ def test_a_machine_called_as_a_person_is_shown_as_a_machine() -> None:
 def test_the_audit_is_asked_for_people_rules_or_the_command_line() -> None:
     fleet = Fleet()
     reader = caller(admin())
-    join_tokens.create_join_token(comment="", expires_in=timedelta(days=1), now=fleet.now, actor=acting(admin("mia")))
+    entrance.create_join_token(comment="", expires_in=timedelta(days=1), now=fleet.now, actor=acting(admin("mia")))
 
     def found(kind: str) -> set[str]:
         return {row["actor"] for row in reader.get(f"audit/?actor_kind={kind}").json()["results"]}

@@ -14,7 +14,7 @@ from pytest_django.plugin import DjangoDbBlocker
 from fleet.embedded import Urls
 from fleet.models import Approval, ScheduledEvent
 from fleet.operations.approvals import approve
-from fleet.operations.machines.join_tokens import create_join_token
+from fleet.operations.machines.entrance import create_join_token
 from tests.factories import acting, operator
 from tests.gateway.conftest import shared
 from tests.gateway_process import running_gateway

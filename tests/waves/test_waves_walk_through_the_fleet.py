@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from fleet.domain.actor import DRYDOCK
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.domain.states import ApprovalState
 from fleet.models import Approval, AvailabilitySet, Entry, Wave
-from fleet.models.facts.waves import whose_turn
-from fleet.operations.approvals import approve, claims, withdraw
+from fleet.models.facts.decisions import whose_turn
+from fleet.operations import waves
+from fleet.operations import waves as beginning
+from fleet.operations.approvals import approve, claims, conditions
 from fleet.operations.orders.states import close
-from fleet.operations.waves import begin as beginning
-from fleet.operations.waves import end
 from fleet.projections import waves as projections
 from fleet.projections.events.detail import event_detail
 from fleet.projections.timeline import entries
@@ -178,7 +178,7 @@ def test_an_event_that_is_withdrawn_cancelled_or_too_late_is_left_out() -> None:
     walk = Walk()
     wave = walk.begin(FIRST, SECOND, THIRD)
     second = Approval.objects.get(event__event_id=SECOND)
-    withdraw.withdraw(approval_id=second.pk, actor=acting(operator(), why="not this one"), now=walk.fleet.now)
+    conditions.withdraw(approval_id=second.pk, actor=acting(operator(), why="not this one"), now=walk.fleet.now)
     walk.goes(FIRST)
     assert walk.states() == ["CONFIRMED", "WITHDRAWN", "GRANTED"]
     walk.fleet.later(1)
@@ -198,16 +198,16 @@ def test_an_event_that_is_withdrawn_cancelled_or_too_late_is_left_out() -> None:
 def test_a_person_stops_a_wave_and_what_is_on_its_way_goes_on() -> None:
     walk = Walk()
     wave = walk.begin(FIRST, SECOND)
-    assert refused(lambda: end.stop(wave_id=wave.pk, actor=acting(viewer(), via="api"), now=walk.fleet.now)).code == (
+    assert refused(lambda: waves.stop(wave_id=wave.pk, actor=acting(viewer(), via="api"), now=walk.fleet.now)).code == (
         "not-permitted"
     )
-    end.stop(wave_id=wave.pk, actor=acting(operator("olga"), why="the load is rising"), now=walk.fleet.now)
+    waves.stop(wave_id=wave.pk, actor=acting(operator("olga"), why="the load is rising"), now=walk.fleet.now)
     wave.refresh_from_db()
     assert (wave.state, sentence(wave.reason)) == ("STOPPED", "olga stopped it. “the load is rising”")
     assert walk.states() == ["GRANTED", "WITHDRAWN"]
-    again = refused(lambda: end.stop(wave_id=wave.pk, actor=acting(operator()), now=walk.fleet.now))
+    again = refused(lambda: waves.stop(wave_id=wave.pk, actor=acting(operator()), now=walk.fleet.now))
     assert again.code == "too-late"
-    assert refused(lambda: end.stop(wave_id=99, actor=acting(operator()), now=walk.fleet.now)).code == "unknown-wave"
+    assert refused(lambda: waves.stop(wave_id=99, actor=acting(operator()), now=walk.fleet.now)).code == "unknown-wave"
 
 
 def test_a_wave_begins_whole_or_not_at_all_and_says_what_stands_in_the_way() -> None:

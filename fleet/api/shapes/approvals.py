@@ -5,8 +5,8 @@ from rest_framework import serializers
 from fleet.api.shapes.base import SecondsUntil
 from fleet.api.shapes.derive import shape
 from fleet.domain.states import OPEN_ORDERS
-from fleet.projections.approvals.rows import ApprovalRow, NextAsked, OrderRow, Overridden
-from fleet.projections.desk.attention import ClaimRow, ClaimTold, HoldRow, HoldTold
+from fleet.projections.approvals import ApprovalRow, NextAsked, OrderRow, Overridden
+from fleet.projections.events.rows import ClaimRow, ClaimTold, HoldRow, HoldTold
 
 OrderShape = shape(
     OrderRow,

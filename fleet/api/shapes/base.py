@@ -10,10 +10,10 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from fleet.domain.reason import Reason
+from fleet.domain.reasons import Reason
 from fleet.domain.times import in_bounds, iso
-from fleet.wording.reader import API
 from fleet.wording.say import say
+from fleet.wording.times import API
 
 # A time of day with minutes, and with seconds where callers like.
 CLOCK = r"^([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?$"

@@ -7,7 +7,7 @@ from fleet.api.shapes.derive import shape
 from fleet.projections.caches.coverage import ListenerRow
 from fleet.projections.caches.maintenances import MaintenanceDetail, MaintenanceRow, NotificationRow
 from fleet.projections.caches.overview import CacheRow, NodeRow
-from fleet.wording.looks import COVERAGE_LOOKS
+from fleet.wording.badges import COVERAGE_LOOKS
 
 NOT_STATED = "Null: not stated."
 TIER = "`basic`, `standard`, `premium`, or empty."

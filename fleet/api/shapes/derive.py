@@ -19,7 +19,7 @@ from drf_spectacular.utils import extend_schema_field, inline_serializer
 from rest_framework import serializers
 
 from fleet.api.shapes.base import ClockTime, Said, ServerTime, Time
-from fleet.domain.reason import Reason
+from fleet.domain.reasons import Reason
 from fleet.domain.timeline import EntryKind
 
 Shape = type[serializers.Serializer[Any]]

@@ -7,15 +7,14 @@ from rest_framework import serializers
 from fleet.api.shapes import approvals  # noqa: F401 - events hold approvals, claims and holds
 from fleet.api.shapes.derive import shape
 from fleet.domain.approvals.guards import Guard
-from fleet.projections.events.blast import BlastRadius
 from fleet.projections.events.detail import EventDetail, HitMachine, SightingRow
-from fleet.projections.events.rows import EventRow
+from fleet.projections.events.rows import BlastRadius, EventRow
 from fleet.projections.intake import RawDocument, Reading
 from fleet.projections.orders import ByHandRow, HandMachine
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording.events import effect_of
-from fleet.wording.reader import API
 from fleet.wording.say import text_of
+from fleet.wording.times import API
 
 PRESENCE = "How present its agent is."
 

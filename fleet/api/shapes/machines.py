@@ -7,7 +7,7 @@ from rest_framework import serializers
 
 from fleet.api.shapes.base import SecondsUntil, ServerTime
 from fleet.api.shapes.derive import shape
-from fleet.domain.orders.signatures import SignatureCheck
+from fleet.domain.orders.series import SignatureCheck
 from fleet.domain.sets import KINDS, SetSource
 from fleet.domain.states import EventStatus
 from fleet.projections.machines import AdmissionRow, JoinTokenRow, MachineDetail, MachineRow, OpenEventBrief

@@ -9,8 +9,7 @@ from fleet.api.shapes.base import ClockTime, SecondsUntil, Time
 from fleet.api.shapes.derive import shape
 from fleet.api.shapes.strict import RequestSerializer, ToldList, ToldNumber, ToldText
 from fleet.domain.approvals.guards import ACCEPTABLE
-from fleet.domain.policy.faults import MAX_NAME, MAX_NUMBER, MAX_PATTERN, MAX_REASON, SOURCES, TYPE_NAME
-from fleet.domain.policy.rules import Action
+from fleet.domain.policy.rules import MAX_NAME, MAX_NUMBER, MAX_PATTERN, MAX_REASON, SOURCES, TYPE_NAME, Action
 from fleet.projections.policy.dry_run import DryRun, PastEvent
 from fleet.projections.policy.rules import RuleRow, WindowRow
 

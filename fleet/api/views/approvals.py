@@ -7,11 +7,10 @@ from fleet.api.shapes.approvals import ApprovalShape
 from fleet.api.shapes.decisions import ApproveSerializer, ConsentSerializer
 from fleet.api.shapes.requests import WhySerializer
 from fleet.operations import clock
-from fleet.operations.approvals import approve, consent, withdraw
+from fleet.operations.approvals import approve, conditions
 from fleet.operations.approvals.approve import Judged, Plan
-from fleet.projections import orders
-from fleet.projections.approvals import rows
-from fleet.projections.approvals.rows import ApprovalRow
+from fleet.projections import approvals, orders
+from fleet.projections.approvals import ApprovalRow
 from fleet.projections.filters import ApprovalFilter
 from fleet.projections.pages import Page
 
@@ -56,7 +55,7 @@ class Approvals(Call):
         parameters=[*APPROVAL_FILTERS, ordering("decided_at")],
     )
     def get(self) -> Page[ApprovalRow]:
-        return rows.listing(now=self.now, approvals=self.filtered(ApprovalFilter), **self.place)
+        return approvals.listing(now=self.now, approvals=self.filtered(ApprovalFilter), **self.place)
 
 
 class Approval(Call):
@@ -83,7 +82,7 @@ class Approval(Call):
         problems=("too-late",),
     )
     def delete(self, approval_id: int) -> ApprovalRow | None:
-        withdraw.withdraw(approval_id=approval_id, actor=self.actor.because(self.wanted["comment"]), now=self.now)
+        conditions.withdraw(approval_id=approval_id, actor=self.actor.because(self.wanted["comment"]), now=self.now)
         return orders.approval(approval_id=approval_id, now=self.now)
 
 
@@ -102,7 +101,7 @@ class Consents(Call):
         problems=("guarded", "too-late", "version-changed", "stopped"),
     )
     def post(self, approval_id: int) -> ApprovalRow | None:
-        consent.consent(
+        conditions.consent(
             approval_id=approval_id,
             actor=self.actor.because(self.wanted["comment"]),
             overrides=self.wanted["override"],

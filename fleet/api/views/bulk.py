@@ -17,10 +17,10 @@ from fleet.api.shapes import approvals as shapes
 from fleet.api.shapes.decisions import MAX_ITEMS, BulkApproveSerializer, BulkClaimSerializer
 from fleet.api.views.approvals import grant
 from fleet.api.views.claims import claimed
-from fleet.domain.refusal import Refused
-from fleet.operations.approvals import together
+from fleet.domain.reasons import Refused
+from fleet.operations.approvals import approve
 from fleet.operations.approvals.approve import Judged
-from fleet.operations.people.idempotency import Answer
+from fleet.operations.idempotency import Answer
 from fleet.projections import orders
 from fleet.projections.events import rows as event_rows
 from fleet.projections.filters import EventFilter
@@ -111,7 +111,7 @@ def each(
         body = waits(error)
         return Answer(status=body["status"], body=body)
 
-    answers = together.each(event_ids, answer, held, clock=timezone.now, ahead=told is not None)
+    answers = approve.each(event_ids, answer, held, clock=timezone.now, ahead=told is not None)
     results: list[dict[str, Any]] = [
         {
             "event_id": event_id,

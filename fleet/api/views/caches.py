@@ -7,7 +7,7 @@ from fleet.api.describe import describe, filters_of, ordering
 from fleet.api.places import CHANGED_SINCE, MACHINES, OF_A_CACHE
 from fleet.api.shapes.caches import CacheShape, MaintenanceDetailShape, MaintenanceShape, NotificationShape
 from fleet.projections.caches import maintenances, overview
-from fleet.projections.caches.filters import CacheFilter, MaintenanceFilter, NotificationFilter
+from fleet.projections.caches.coverage import CacheFilter, MaintenanceFilter, NotificationFilter
 from fleet.projections.pages import Page
 
 CACHE_FILTERS = filters_of(

@@ -12,7 +12,7 @@ from fleet.api.read_only import read_only
 from fleet.domain.people import Right
 from fleet.operations import clock
 from fleet.operations.people import calendars
-from fleet.projections import sight
+from fleet.projections import visibility
 from fleet.projections.messages.calendar import dates
 from fleet.projections.people import rights
 from fleet.wording.calendar import ics
@@ -25,7 +25,7 @@ def feed(request: HttpRequest, token: str) -> HttpResponseBase:
     found = calendars.asked_for(token=token, now=now)
     if found is None or not rights(found.user).may(Right.READ):
         return bare("not-found")
-    sight.read_as(rights(found.user), name=found.user.get_username(), number=found.user.pk)
+    visibility.read_as(rights(found.user), name=found.user.get_username(), number=found.user.pk)
     shown = dates(set_pattern=found.set_pattern, service=found.service, now=now)
     body = ics(found.name, shown, base_url=settings.BASE_URL, host=urlsplit(settings.BASE_URL).hostname or "drydock")
     etag = f'"{sha256(body).hexdigest()[:32]}"'

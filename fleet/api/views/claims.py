@@ -5,7 +5,7 @@ from fleet.api.describe import describe
 from fleet.api.shapes.approvals import ClaimShape, HoldShape
 from fleet.api.shapes.decisions import ClaimRequestSerializer, HoldRequestSerializer
 from fleet.operations.approvals import claims
-from fleet.projections.desk import attention
+from fleet.projections.events import rows
 
 UNCLAIMED = ("not-found", "Nobody has claimed this event.")
 NOT_HELD = ("not-found", "Nobody has left this event to Azure.")
@@ -19,8 +19,8 @@ class EventClaims(Call):
         answer=ClaimShape,
         missing=UNCLAIMED,
     )
-    def get(self, event_id: str) -> attention.ClaimTold | None:
-        return attention.standing_claim(event_id=event_id)
+    def get(self, event_id: str) -> rows.ClaimTold | None:
+        return rows.standing_claim(event_id=event_id)
 
     @describe(
         "claim_event",
@@ -34,7 +34,7 @@ class EventClaims(Call):
         location="events/{event_id}/claims/",
         problems=("unknown-event", "already-claimed", "too-late"),
     )
-    def post(self, event_id: str) -> attention.ClaimTold:
+    def post(self, event_id: str) -> rows.ClaimTold:
         return claimed(self, event_id)
 
     @describe(
@@ -46,9 +46,9 @@ class EventClaims(Call):
         matches=True,
         problems=("not-claimed",),
     )
-    def delete(self, event_id: str) -> attention.ClaimTold:
+    def delete(self, event_id: str) -> rows.ClaimTold:
         row = claims.give_back(event_id=event_id, actor=self.actor, now=self.now, expected=self.expected)
-        return attention.claim_told(row)
+        return rows.claim_told(row)
 
 
 class EventHolds(Call):
@@ -59,8 +59,8 @@ class EventHolds(Call):
         answer=HoldShape,
         missing=NOT_HELD,
     )
-    def get(self, event_id: str) -> attention.HoldTold | None:
-        return attention.standing_hold(event_id=event_id)
+    def get(self, event_id: str) -> rows.HoldTold | None:
+        return rows.standing_hold(event_id=event_id)
 
     @describe(
         "hold_event",
@@ -75,10 +75,10 @@ class EventHolds(Call):
         location="events/{event_id}/holds/",
         problems=("unknown-event", "already-decided", "already-held", "too-late"),
     )
-    def post(self, event_id: str) -> attention.HoldTold:
+    def post(self, event_id: str) -> rows.HoldTold:
         actor = self.actor.because(self.wanted["reason"])
         row = claims.hold(event_id=event_id, actor=actor, now=self.now, expected=self.expected)
-        return attention.hold_told(row)
+        return rows.hold_told(row)
 
     @describe(
         "lift_hold",
@@ -92,12 +92,12 @@ class EventHolds(Call):
         matches=True,
         problems=("not-held",),
     )
-    def delete(self, event_id: str) -> attention.HoldTold:
+    def delete(self, event_id: str) -> rows.HoldTold:
         row = claims.lift(event_id=event_id, actor=self.actor, now=self.now, expected=self.expected)
-        return attention.hold_told(row)
+        return rows.hold_told(row)
 
 
-def claimed(call: Call, event_id: str, version: int | None = None) -> attention.ClaimTold:
+def claimed(call: Call, event_id: str, version: int | None = None) -> rows.ClaimTold:
     """The claim of an event, as the call wants it. Raises Refused."""
     row = claims.claim(
         event_id=event_id,
@@ -107,4 +107,4 @@ def claimed(call: Call, event_id: str, version: int | None = None) -> attention.
         expected=call.expected,
         expected_version=version,
     )
-    return attention.claim_told(row)
+    return rows.claim_told(row)

@@ -19,7 +19,7 @@ from fleet.api.shapes.requests import (
     JoinTokenRequestSerializer,
     MoveRequestSerializer,
 )
-from fleet.operations.machines import admissions, join_tokens, revocation
+from fleet.operations.machines import admissions, entrance, keys
 from fleet.operations.machines.move import move_machine
 from fleet.projections import machines
 from fleet.projections.filters import AdmissionFilter, MachineFilter
@@ -79,7 +79,7 @@ class RevokeMachine(Call):
         missing=UNKNOWN,
     )
     def post(self, machine_id: int) -> machines.MachineDetail | None:
-        revocation.revoke(machine_id=machine_id, actor=self.actor, now=self.now)
+        keys.revoke(machine_id=machine_id, actor=self.actor, now=self.now)
         return machines.detail(machine_id=machine_id, now=self.now)
 
 
@@ -161,7 +161,7 @@ class OneJoinToken(Call):
         needs="admin",
     )
     def delete(self, prefix: str) -> None:
-        join_tokens.end_join_token(prefix=prefix, actor=self.actor, now=self.now)
+        entrance.end_join_token(prefix=prefix, actor=self.actor, now=self.now)
 
 
 class JoinTokens(Call):
@@ -188,7 +188,7 @@ class JoinTokens(Call):
         problems=("not-found",),
     )
     def post(self) -> JoinToken:
-        token, plain = join_tokens.create_join_token(
+        token, plain = entrance.create_join_token(
             comment=self.wanted["comment"],
             expires_in=timedelta(seconds=self.wanted["expires_in_seconds"]),
             set_name=self.wanted["set"],

@@ -13,10 +13,9 @@ from fleet.api.shapes.rules import (
     RuleShape,
     WindowRequestSerializer,
 )
-from fleet.domain.policy.faults import refuse, trying_faults
-from fleet.domain.policy.rules import StandingRule, changed
+from fleet.domain.policy.rules import StandingRule, changed, refuse, trying_faults
 from fleet.operations.policy import rules as changing
-from fleet.operations.policy import windows as closing
+from fleet.operations.policy import rules as closing
 from fleet.projections.pages import Page
 from fleet.projections.policy import dry_run, rules
 
@@ -52,7 +51,7 @@ class Rules(Call):
         body=RuleRequestSerializer,
     )
     def post(self) -> rules.RuleRow | None:
-        row = changing.create(actor=self.actor, now=self.now, **said(self.wanted))
+        row = changing.create_rule(actor=self.actor, now=self.now, **said(self.wanted))
         return rules.detail(rule_id=row.pk, now=self.now)
 
 
@@ -83,7 +82,9 @@ class Rule(Call):
         missing=UNKNOWN,
     )
     def patch(self, rule_id: int) -> rules.RuleRow | None:
-        changing.change(rule_id=rule_id, actor=self.actor, now=self.now, expected=self.expected, **said(self.wanted))
+        changing.change_rule(
+            rule_id=rule_id, actor=self.actor, now=self.now, expected=self.expected, **said(self.wanted)
+        )
         return rules.detail(rule_id=rule_id, now=self.now)
 
     @describe(
@@ -94,7 +95,7 @@ class Rule(Call):
         matches=True,
     )
     def delete(self, rule_id: int) -> None:
-        changing.delete(rule_id=rule_id, actor=self.actor, now=self.now, expected=self.expected)
+        changing.delete_rule(rule_id=rule_id, actor=self.actor, now=self.now, expected=self.expected)
 
 
 class RuleDryRun(Call):
@@ -140,7 +141,7 @@ class NoApprovalWindows(Call):
         body=WindowRequestSerializer,
     )
     def post(self) -> rules.WindowRow | None:
-        row = closing.create(actor=self.actor, now=self.now, values=self.wanted)
+        row = closing.create_window(actor=self.actor, now=self.now, values=self.wanted)
         return rules.window(window_id=row.pk, now=self.now)
 
 
@@ -162,4 +163,4 @@ class NoApprovalWindow(Call):
         needs="admin",
     )
     def delete(self, window_id: int) -> None:
-        closing.delete(window_id=window_id, actor=self.actor, now=self.now)
+        closing.delete_window(window_id=window_id, actor=self.actor, now=self.now)

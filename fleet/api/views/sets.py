@@ -5,7 +5,7 @@ from fleet.api.describe import describe, filters_of, ordering
 from fleet.api.places import CHANGED_SINCE, PLACES
 from fleet.api.shapes.machines import SetShape
 from fleet.api.shapes.requests import AdmissionRuleSerializer, MergeSetSerializer, NameSetSerializer
-from fleet.operations.machines import admission_rule
+from fleet.operations.machines import admissions
 from fleet.operations.sets import names
 from fleet.projections import sets
 from fleet.projections.filters import SetFilter
@@ -104,7 +104,7 @@ class AdmissionRule(OneSet):
     )
     def post(self, set_id: int) -> sets.SetRow | None:
         actor = self.actor.because(self.wanted["comment"])
-        admission_rule.set_rule(set_id=set_id, until=self.wanted["until"], actor=actor, now=self.now)
+        admissions.set_rule(set_id=set_id, until=self.wanted["until"], actor=actor, now=self.now)
         return self.one(set_id)
 
 

@@ -4,8 +4,8 @@ from fleet.api.calls import Call
 from fleet.api.describe import describe
 from fleet.api.shapes.derive import shape
 from fleet.api.shapes.requests import WhySerializer
-from fleet.operations.policy import stop
-from fleet.projections.policy import stops
+from fleet.operations.policy import rules
+from fleet.projections.policy import rules as stops
 
 StopShape = shape(
     stops.StopRow,
@@ -49,7 +49,7 @@ class Stop(Call):
         problems=("stopped",),
     )
     def post(self) -> stops.StopState:
-        stop.stop_all(actor=self.actor.because(self.wanted["comment"]), now=self.now)
+        rules.stop_all(actor=self.actor.because(self.wanted["comment"]), now=self.now)
         return stops.state()
 
 
@@ -64,5 +64,5 @@ class LiftStop(Call):
         problems=("not-stopped",),
     )
     def post(self) -> stops.StopState:
-        stop.lift(actor=self.actor.because(self.wanted["comment"]), now=self.now)
+        rules.lift(actor=self.actor.because(self.wanted["comment"]), now=self.now)
         return stops.state()

@@ -5,7 +5,8 @@ from fleet.api.describe import describe, filters_of, ordering
 from fleet.api.places import CHANGED_SINCE, PLACES
 from fleet.api.shapes.requests import WhySerializer
 from fleet.api.shapes.waves import BeginWaveSerializer, WaveShape
-from fleet.operations.waves import begin, end
+from fleet.operations import waves as begin
+from fleet.operations import waves as end
 from fleet.projections import waves
 from fleet.projections.filters import WaveFilter
 from fleet.projections.pages import Page

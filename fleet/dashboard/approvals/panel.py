@@ -9,12 +9,12 @@ from fleet.domain.approvals.conditions import LATER, When
 from fleet.domain.approvals.guards import TAKE_REASONS, Need
 from fleet.domain.approvals.recheck import uncovered
 from fleet.domain.people import Right, Rights
-from fleet.domain.reason import Reason
+from fleet.domain.reasons import Reason
 from fleet.domain.states import ApprovalState
 from fleet.projections.events.detail import EventDetail
 from fleet.wording.approvals import asks_for, standing
-from fleet.wording.reader import page_reader
 from fleet.wording.say import say
+from fleet.wording.times import page_reader
 
 
 @dataclass(frozen=True, slots=True)

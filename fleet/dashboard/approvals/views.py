@@ -14,10 +14,10 @@ from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import TAKE_REASONS
 from fleet.operations.approvals import approve as operations
 from fleet.operations.approvals import claims
-from fleet.operations.approvals import consent as second
-from fleet.operations.approvals import withdraw as taking_back
+from fleet.operations.approvals import conditions as second
+from fleet.operations.approvals import conditions as taking_back
 from fleet.operations.approvals.approve import Plan
-from fleet.projections.approvals import rows
+from fleet.projections import approvals
 from fleet.wording.approvals import DONE, given
 
 # How a page approves: what goes at once can be undone for some seconds.
@@ -64,7 +64,7 @@ def panel_of(request: Asked, approval_id: int, **context: Any) -> HttpResponse:
 
 
 def event_of(request: Asked, approval_id: int) -> str:
-    return known(rows.event_of(approval_id), "No approval has this number.")
+    return known(approvals.event_of(approval_id), "No approval has this number.")
 
 
 def decided(request: Asked, event_id: str, said: str) -> HttpResponse:

@@ -12,8 +12,8 @@ from fleet.dashboard.lanes.shapes import Moment, Picture, Row, Stay
 from fleet.domain.caches.maintenances import MaintenanceStatus
 from fleet.projections.caches.coverage import Stretch
 from fleet.projections.caches.maintenances import MaintenanceDetail, MaintenanceRow
+from fleet.wording.badges import look_of
 from fleet.wording.caches import NOTIFICATIONS, ROLES
-from fleet.wording.looks import look_of
 
 # More machines than this are told by the table alone.
 MOST_LANES = 30

@@ -8,9 +8,8 @@ from fleet.dashboard.lanes.picture import Scale, draw
 from fleet.dashboard.lanes.shapes import Moment, Picture, Row, Stay
 from fleet.domain.times import clamped
 from fleet.projections.events.detail import EventDetail, SightingRow
-from fleet.wording.reader import page_reader
 from fleet.wording.say import say
-from fleet.wording.times import at_clock
+from fleet.wording.times import at_clock, page_reader
 
 
 def draw_event(detail: EventDetail, *, now: datetime) -> Picture | None:

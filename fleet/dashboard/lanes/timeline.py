@@ -11,13 +11,12 @@ from django.urls import reverse
 from fleet.dashboard.lanes.cache import stays as maintenance_stays
 from fleet.dashboard.lanes.picture import Scale, draw
 from fleet.dashboard.lanes.shapes import Band, Moment, Picture, Row, Stay, Zoom
-from fleet.domain.caches.meetings import ASSUMED
+from fleet.domain.caches.maintenances import ASSUMED
 from fleet.projections.caches.coverage import Span
 from fleet.projections.caches.maintenances import MaintenanceRow
-from fleet.projections.timeline.spans import CacheSpan, EventSpan
-from fleet.projections.timeline.watch import TimeWindow
+from fleet.projections.spans import CacheSpan, EventSpan, TimeWindow
+from fleet.wording.badges import look_of
 from fleet.wording.events import named
-from fleet.wording.looks import look_of
 from fleet.wording.sentences import counted
 
 # Lanes beyond this are told by the table alone.

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import urlencode
 
 from fleet.domain.times import clamped
-from fleet.projections.timeline.watch import TimeWindow
+from fleet.projections.spans import TimeWindow
 from fleet.wording.times import duration, iso, local
 
 SHORTEST = timedelta(minutes=1)

@@ -9,16 +9,16 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.debug import sensitive_post_parameters
 
+from fleet.audit import queries as audit_queries
 from fleet.dashboard.forms import Sent, line
 from fleet.dashboard.pages import Asked, acts, done, known, listed, page, refused, shown
 from fleet.dashboard.people.you import DAYS, TokenForm
 from fleet.domain.people import GROUPS, Right
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.operations.people import accounts, factors, service_accounts, tokens
 from fleet.operations.people import forget as forgetting
 from fleet.projections import people
 from fleet.projections.people.sessions import sessions
-from fleet.projections.timeline import audit
 from fleet.wording.people import all_roles, counted_part
 
 # So many of a person are shown.
@@ -106,8 +106,8 @@ def person_answer(request: Asked, /, username: str, **context: Any) -> HttpRespo
         roles=all_roles(),
         days=DAYS,
         allowed=tokens.SCOPES,
-        did=audit.listing(entries=audit.AuditFilter({"person": username}).qs, size=10).results,
-        about=audit.about(person=found),
+        did=audit_queries.listing(entries=audit_queries.AuditFilter({"person": username}).qs, size=10).results,
+        about=audit_queries.about(person=found),
         **context,
     )
 

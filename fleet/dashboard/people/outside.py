@@ -6,7 +6,7 @@ from django.http import HttpResponse
 
 from fleet.dashboard.pages import Asked, acts, done, page, refused, shown
 from fleet.dashboard.people.you import you_answer
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.operations.people import outside
 from fleet.wording.people import OUTSIDE
 

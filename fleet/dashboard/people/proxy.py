@@ -12,13 +12,13 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import render
 
 from fleet.dashboard.people.arrival import arrived, remembered
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.domain.sign_on import TOLD_BY_PROXY, ToldByProxy
 from fleet.operations import clock
 from fleet.operations.people import mapping, sign_on
 from fleet.wording import say
-from fleet.wording.reader import page_reader
 from fleet.wording.sign_on import TROUBLES
+from fleet.wording.times import page_reader
 
 
 class HeaderBackend(ModelBackend):

@@ -28,7 +28,7 @@ from fleet.dashboard.people.proof import Purpose
 from fleet.dashboard.people.sign_on import step_up_address
 from fleet.dashboard.saved_form import SavedForm, load_form, save_form
 from fleet.domain.approvals.guards import Need
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.operations import clock
 from fleet.operations.people import logins, step_up
 from fleet.projections.people.factors import Factors, factors_of

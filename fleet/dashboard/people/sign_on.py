@@ -32,14 +32,14 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from fleet.dashboard.people.arrival import arrived, remembered
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.domain.sign_on import ClaimFault, identity_of, subject_of
 from fleet.operations import clock
 from fleet.operations.people import provider, sign_on, step_up
 from fleet.operations.people.provider import ProviderError, Why
 from fleet.wording import say
-from fleet.wording.reader import page_reader
 from fleet.wording.sign_on import TROUBLES
+from fleet.wording.times import page_reader
 
 PROVIDER_ID = "sign-on"
 # In the session: when its person last proved who they are, in seconds since 1970; and what logging out needs.

@@ -12,8 +12,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from fleet.dashboard.pages import Asked, acts, done, page, shown
 from fleet.dashboard.people import proof
 from fleet.dashboard.people.second_factor import asked_again
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Reason, Refused
 from fleet.operations.people import factors
 from fleet.projections.people.factors import factors_of
 

@@ -18,10 +18,10 @@ from fleet.dashboard.pages import Asked, acts, done, page, reader, shown
 from fleet.dashboard.people import proof
 from fleet.dashboard.people.arrival import session_key
 from fleet.dashboard.people.second_factor import throttled
-from fleet.operations.messages import browsers, push
+from fleet.notifications import route_services
+from fleet.notifications.queries import own_browsers
 from fleet.operations.people import calendars, profiles, sessions, tokens
 from fleet.projections import people
-from fleet.projections.messages.browsers import own_browsers
 from fleet.projections.messages.calendar import feeds
 
 # How many days a token may live, as the form offers it.
@@ -139,18 +139,18 @@ def end_token(request: Asked, prefix: str) -> HttpResponse:
 @acts(you_answer)
 def push_key(request: Asked) -> HttpResponse:
     """For the script that asks the browser for a subscription; made when somebody asks for the first time."""
-    return JsonResponse({"key": push.keys(now=request.now).public})
+    return JsonResponse({"key": route_services.keys(now=request.now).public})
 
 
 @acts(you_answer)
 def tell_browser(request: Asked) -> HttpResponse:
-    browsers.begin(actor=request.actor, now=request.now, **BrowserForm(request.POST).values)
+    route_services.begin(actor=request.actor, now=request.now, **BrowserForm(request.POST).values)
     return done(request, "This browser is told from now on.", "you")
 
 
 @acts(you_answer)
 def end_browser(request: Asked, channel_id: int) -> HttpResponse:
-    channel = browsers.end(actor=request.actor, channel_id=channel_id, now=request.now)
+    channel = route_services.end(actor=request.actor, channel_id=channel_id, now=request.now)
     return done(request, f"“{channel.name}” is told no more.", "you")
 
 

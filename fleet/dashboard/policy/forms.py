@@ -8,9 +8,8 @@ from django.utils import timezone
 
 from fleet.dashboard.forms import MomentField
 from fleet.domain.approvals.guards import ACCEPTABLE
-from fleet.domain.events.types import TYPES
-from fleet.domain.policy.faults import SOURCES
-from fleet.domain.policy.rules import Action
+from fleet.domain.events import TYPES
+from fleet.domain.policy.rules import SOURCES, Action
 from fleet.wording.policy import ACCEPT_WORDS, ACTION_WORDS, WEEKDAYS
 
 TEXT = {"class": "form-control", "autocomplete": "off"}

@@ -12,9 +12,8 @@ from django.views.decorators.http import require_http_methods
 from fleet.dashboard.pages import Asked, acts, done, known, page, reader, refused, shown
 from fleet.dashboard.policy.forms import RuleForm, WindowForm
 from fleet.domain.people import Right
-from fleet.domain.policy.faults import refuse, trying_faults
-from fleet.domain.policy.rules import StandingRule, changed
-from fleet.domain.refusal import Refused
+from fleet.domain.policy.rules import StandingRule, changed, refuse, trying_faults
+from fleet.domain.reasons import Refused
 from fleet.operations.policy import rules as operations
 from fleet.projections.policy import dry_run, rules
 from fleet.projections.policy.rules import RuleRow
@@ -90,10 +89,10 @@ def form_answer(request: Asked, found: RuleRow | None) -> HttpResponse:
             tried = dry_run.dry_run(rule=_sent(request, form, found), now=request.now)
             return rule_answer(request, form, found, tried=tried)
         if found:
-            row = operations.change(rule_id=found.id, fields=form.values(), expected=_seen(request), **acting)
+            row = operations.change_rule(rule_id=found.id, fields=form.values(), expected=_seen(request), **acting)
             messages.success(request, "Saved. Earlier decisions keep the wording that they were made by.")
         else:
-            row = operations.create(fields=form.values(), **acting)
+            row = operations.create_rule(fields=form.values(), **acting)
             messages.success(request, f"“{row.name}” has been created. It is off: try it, then switch it on.")
     except Refused as error:
         context = refused(error)
@@ -114,7 +113,7 @@ def _sent(request: Asked, form: RuleForm, found: RuleRow | None) -> StandingRule
 @acts(list_answer)
 def rule_switch(request: Asked, rule_id: int) -> HttpResponse:
     enabled = request.POST.get("enabled") == "on"
-    row = operations.change(
+    row = operations.change_rule(
         rule_id=rule_id, actor=request.actor, now=request.now, enabled=enabled, expected=_seen(request)
     )
     return _back(request, f"“{row.name}” is {'on: it decides from now on' if row.enabled else 'off'}.", rule_id)
@@ -129,7 +128,7 @@ def rule_move(request: Asked, rule_id: int) -> HttpResponse:
 
 @acts(list_answer)
 def rule_delete(request: Asked, rule_id: int) -> HttpResponse:
-    row = operations.delete(rule_id=rule_id, actor=request.actor, now=request.now, expected=_seen(request))
+    row = operations.delete_rule(rule_id=rule_id, actor=request.actor, now=request.now, expected=_seen(request))
     return _back(request, f"“{row.name}” is deleted. What it decided stands.")
 
 

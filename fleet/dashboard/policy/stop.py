@@ -6,8 +6,8 @@ from django.http import HttpResponse
 
 from fleet.dashboard.forms import CommentForm
 from fleet.dashboard.pages import Asked, acts, done, page, shown
-from fleet.operations.policy import stop
-from fleet.projections.policy import stops
+from fleet.operations.policy import rules
+from fleet.projections.policy import rules as stops
 
 
 def stop_answer(request: Asked, /, **context: Any) -> HttpResponse:
@@ -26,12 +26,12 @@ def banner(request: Asked) -> HttpResponse:
 @acts(stop_answer)
 def stop_all(request: Asked) -> HttpResponse:
     actor = request.actor.because(CommentForm(request.POST).values["comment"])
-    stop.stop_all(actor=actor, now=request.now)
+    rules.stop_all(actor=actor, now=request.now)
     return done(request, "All approvals are stopped. What Azure was asked already goes on.", "stop")
 
 
 @acts(stop_answer)
 def lift(request: Asked) -> HttpResponse:
     actor = request.actor.because(CommentForm(request.POST).values["comment"])
-    stop.lift(actor=actor, now=request.now, expected=request.POST.getlist("version") or None)
+    rules.lift(actor=actor, now=request.now, expected=request.POST.getlist("version") or None)
     return done(request, "The stop is lifted: approvals go on.", "stop")

@@ -16,7 +16,7 @@ from fleet.domain.people import Rights
 from fleet.domain.states import Presence
 from fleet.operations import clock
 from fleet.wording import events, times
-from fleet.wording.looks import look_of
+from fleet.wording.badges import look_of
 
 # What `.icon` says of every icon in `drydock.css`, and the lines between paths: a long page has hundreds of icons.
 SAID_BY_CSS = re.compile(

@@ -8,30 +8,29 @@ from urllib.parse import parse_qsl, urlencode
 from django.urls import reverse
 
 from fleet.dashboard.tags.library import DASH, register
-from fleet.domain.messages.moments import GROUP
-from fleet.domain.reason import Reason
+from fleet.domain.reasons import Reason
 from fleet.domain.sets import SetSource
 from fleet.domain.states import EndedAs, EventStatus
+from fleet.notifications import payloads as outgoing
+from fleet.notifications.deliveries import ChannelNamed, PostRow
+from fleet.notifications.log import WhoWasTold
+from fleet.notifications.metrics import Backlog
+from fleet.notifications.news import Subject
+from fleet.notifications.routing import GROUP
 from fleet.operations import clock
-from fleet.projections.approvals.cards import DecisionCard
-from fleet.projections.approvals.rows import ApprovalRow
+from fleet.projections.approvals import ApprovalRow
+from fleet.projections.cards import DecisionCard
 from fleet.projections.desk.queue import QueueGroup
 from fleet.projections.events.rows import EventRow
-from fleet.projections.messages.backlog import Backlog
-from fleet.projections.messages.posts import ChannelNamed, PostRow
-from fleet.projections.messages.subjects import Subject
-from fleet.projections.messages.told import WhoWasTold
-from fleet.projections.timeline.entries import TimelineRow
-from fleet.projections.timeline.series import Told, by_series
+from fleet.projections.timeline.entries import TimelineRow, Told, by_series
 from fleet.wording import approvals, caches, events, machines, sets, timeline, times
 from fleet.wording import say as wording
+from fleet.wording.badges import STEP_LOOKS, Look, look_of
 from fleet.wording.card import CardWords, card_words
 from fleet.wording.desk import LISTS
-from fleet.wording.looks import STEP_LOOKS, Look, look_of
-from fleet.wording.messages import posts as outgoing
 from fleet.wording.people import OUTSIDE
-from fleet.wording.reader import API, page_reader
 from fleet.wording.sentences import some
+from fleet.wording.times import API, page_reader
 
 
 @register.filter

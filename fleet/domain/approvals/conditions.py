@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from fleet.domain.approvals.guards import EventFacts, hit_machines
 from fleet.domain.approvals.recheck import Decision, against_sending, ended_by
-from fleet.domain.reason import Reason
+from fleet.domain.reasons import Reason
 from fleet.domain.states import ApprovalState, EventStatus
 
 

@@ -11,10 +11,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from fleet.domain.events.types import LOSING_TYPES, is_advice, is_unknown
-from fleet.domain.intake.preparation import Prepared
+from fleet.domain.events import LOSING_TYPES, is_advice, is_unknown
+from fleet.domain.intake import Prepared
 from fleet.domain.people import Place
-from fleet.domain.reason import Reason, as_json
+from fleet.domain.reasons import Reason, as_json
 from fleet.domain.requirements import Home
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import EndedAs, EventStatus, Presence

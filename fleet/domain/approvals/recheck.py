@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from fleet.domain.approvals.guards import ASKS_AGAIN, EventFacts, Guard, Need, guards
-from fleet.domain.reason import Reason, as_json
+from fleet.domain.reasons import Reason, as_json
 from fleet.domain.states import EventStatus, Presence
 
 # What a decision is about. Status and description are not part of it.

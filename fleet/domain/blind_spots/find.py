@@ -1,12 +1,247 @@
-"""Every blind spot of a fleet, in the order of their danger."""
+"""Blind spots of the agents of one set: who is away, too old, off in time, or says what cannot be."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from fleet.domain.blind_spots.agents import LACKING, of_its_agents
-from fleet.domain.blind_spots.facts import BlindSpot, CacheFacts, Confidence, SetAsideFacts, SetFacts
-from fleet.domain.blind_spots.sets import NEAR_SWITCH_OFF, of_the_set, without_agent
+from fleet.domain.blind_spots.facts import (
+    AgentFacts,
+    BlindSpot,
+    CacheFacts,
+    Confidence,
+    SetAsideFacts,
+    SetFacts,
+    of_agents,
+)
+from fleet.domain.intake import MANY_A_DAY
+from fleet.domain.orders.series import SignatureCheck
+from fleet.domain.sets import PROVISIONAL
+from fleet.domain.states import Presence
+
+# An agent that is told that its document is not here sends it within seconds.
+LACKING = timedelta(minutes=1)
+
+
+def read_version(text: str) -> tuple[int, ...]:
+    """The numbers at the beginning of a version; empty when there are none."""
+    found = re.match(r"\d+(?:\.\d+)*", text.strip())
+    return tuple(int(part) for part in found[0].split(".")[:6]) if found else ()
+
+
+def of_its_agents(
+    each: SetFacts, *, now: datetime, version: str, protocol: int, clock_tolerance: float
+) -> list[BlindSpot]:
+    """All of them; `version` and `protocol` are the backend's own."""
+    return [
+        *_presence(each),
+        *_old(each, version, protocol),
+        *_clocks(each, clock_tolerance),
+        *_stated_elsewhere(each),
+        *_lists_elsewhere(each),
+        *_named_twice(each),
+        *_signatures(each),
+        *_lacking(each, now),
+        *_many_spools(each),
+    ]
+
+
+PRESENCES = {
+    Presence.SILENT: "agent-silent",
+    Presence.GONE: "agent-gone",
+    Presence.LATE: "agent-late",
+    Presence.EXPECTED: "agent-never-heard",
+}
+
+
+def _presence(each: SetFacts) -> list[BlindSpot]:
+    found = []
+    for presence, code in PRESENCES.items():
+        agents = [agent for agent in each.agents if agent.presence is presence]
+        if agents:
+            found.append(of_agents(each, agents, code))
+    return found
+
+
+def _old(each: SetFacts, version: str, protocol: int) -> list[BlindSpot]:
+    def old(agent: AgentFacts) -> bool:
+        theirs = read_version(agent.agent_version)
+        return agent.protocol < protocol or (bool(theirs) and theirs < read_version(version))
+
+    agents = [agent for agent in each.agents if old(agent)]
+    if not agents:
+        return []
+    versions = sorted({agent.agent_version for agent in agents})
+    return [of_agents(each, agents, "agent-too-old", Confidence.POSSIBLE, versions=versions, own=version)]
+
+
+def _clocks(each: SetFacts, tolerance: float) -> list[BlindSpot]:
+    agents = [a for a in each.agents if a.clock_offset is not None and abs(a.clock_offset) > tolerance]
+    if not agents:
+        return []
+    worst = max((agent.clock_offset or 0 for agent in agents), key=abs)
+    return [of_agents(each, agents, "wrong-clock", offset=worst)]
+
+
+def _stated_elsewhere(each: SetFacts) -> list[BlindSpot]:
+    return [
+        of_agents(
+            each,
+            [agent],
+            "states-another-set",
+            Confidence.POSSIBLE,
+            part=str(agent.machine_id),
+            warning=agent.outside,
+        )
+        for agent in each.agents
+        if agent.outside is not None
+    ]
+
+
+def _lists_elsewhere(each: SetFacts) -> list[BlindSpot]:
+    found = []
+    others = {(agent.lists_of, agent.lists_of_set) for agent in each.agents if agent.lists_of is not None}
+    for name, other in sorted(others, key=lambda one: (one[0] or "", one[1] or 0)):
+        agents = [agent for agent in each.agents if (agent.lists_of, agent.lists_of_set) == (name, other)]
+        found.append(
+            of_agents(
+                each,
+                agents,
+                "lists-of-another-set",
+                Confidence.POSSIBLE,
+                part=str(other or ""),
+                other_set=other,
+                set=name,
+            )
+        )
+    return found
+
+
+def _named_twice(each: SetFacts) -> list[BlindSpot]:
+    # One that is not heard any more was made anew under its old name, and says so elsewhere.
+    heard = (Presence.LIVE, Presence.LATE, Presence.EXPECTED)
+    agents = [agent for agent in each.agents if agent.called and agent.presence in heard]
+    named = sorted({agent.called for agent in agents})
+    return [of_agents(each, agents, "name-held", Confidence.POSSIBLE, called=named)] if agents else []
+
+
+SIGNATURES: dict[str, str] = {
+    SignatureCheck.NONE: "signatures-unchecked",
+    SignatureCheck.NO_KEY: "no-signing-key",
+    SignatureCheck.STRANGE_KEYS: "strange-signing-keys",
+}
+
+
+def _signatures(each: SetFacts) -> list[BlindSpot]:
+    found = []
+    for check, code in SIGNATURES.items():
+        agents = [agent for agent in each.agents if agent.signatures == check]
+        if agents:
+            found.append(of_agents(each, agents, code))
+    return found
+
+
+def _lacking(each: SetFacts, now: datetime) -> list[BlindSpot]:
+    """Agents of 0.1.0 mostly: newer ones send what is missing."""
+    agents = [agent for agent in each.agents if agent.lacking_since is not None and now > agent.lacking_since + LACKING]
+    return [of_agents(each, agents, "document-lacking")] if agents else []
+
+
+def _many_spools(each: SetFacts) -> list[BlindSpot]:
+    agents = [agent for agent in each.agents if agent.spools >= MANY_A_DAY]
+    most = max((agent.spools for agent in agents), default=0)
+    return [of_agents(each, agents, "many-spools", Confidence.LIKELY, most=most)] if agents else []
+
+
+# Blind spots of a set as a whole: switched off, without agents, with zones and upgrades unheard of, unnamed.
+
+# A set without any request for 24 hours is switched off; people need some hours to see to it.
+SWITCHED_OFF = timedelta(hours=24)
+NEAR_SWITCH_OFF = timedelta(hours=20)
+# Series of sizes that never get events for upgrades and reimages of the operating system.
+_WITHOUT_UPGRADE_EVENTS = re.compile(r"(?:standard_|basic_)?[gmnh][a-z]*\d", re.IGNORECASE)
+
+
+def of_the_set(each: SetFacts, *, now: datetime) -> list[BlindSpot]:
+    """All of them."""
+    return [
+        *_switch_off(each, now),
+        *_admits(each, now),
+        *_missing(each),
+        *_zones(each),
+        *_upgrades(each),
+        *_unnamed(each),
+    ]
+
+
+def _switch_off(each: SetFacts, now: datetime) -> list[BlindSpot]:
+    if not each.agents:
+        return []
+    silent = now - max(agent.last_poll_at or agent.enrolled_at for agent in each.agents)
+    if silent <= NEAR_SWITCH_OFF:
+        return []
+    hours = int(silent.total_seconds() // 3600)
+    if silent <= SWITCHED_OFF:
+        return [of_agents(each, each.agents, "near-switch-off", hours=hours)]
+    # Another program on the machines may still ask.
+    return [of_agents(each, each.agents, "switched-off", Confidence.LIKELY, hours=hours)]
+
+
+def _admits(each: SetFacts, now: datetime) -> list[BlindSpot]:
+    if each.admits_until is None or each.admits_until <= now:
+        return []
+    return [of_agents(each, each.agents, "admits-by-itself", Confidence.POSSIBLE, until=each.admits_until)]
+
+
+def without_agent(set_id: int | None, names: Iterable[str]) -> BlindSpot:
+    found = tuple(names)
+    return BlindSpot(code="no-agent", certainty=Confidence.CERTAIN, set_id=set_id, names=found, count=len(found))
+
+
+def _missing(each: SetFacts) -> list[BlindSpot]:
+    return [without_agent(each.set_id, (name for name, _, _ in each.missing))] if each.missing else []
+
+
+def _zones(each: SetFacts) -> list[BlindSpot]:
+    # Where nobody polls at all, others say so; the question of zones is one of sets that are watched from elsewhere.
+    polled = {agent.zone for agent in each.agents if agent.live}
+    if not polled:
+        return []
+    zones = {agent.zone for agent in each.agents} | {zone for _, zone, _ in each.missing}
+    found = []
+    for zone in sorted(zones - polled - {""}):
+        agents = [agent for agent in each.agents if agent.zone == zone]
+        found.append(of_agents(each, agents, "zone-without-poller", Confidence.POSSIBLE, part=zone, zone=zone))
+    return found
+
+
+def never_announces_upgrades(size: str) -> bool:
+    """Sizes of the series G, M, N and H never get events for upgrades and reimages of the operating system."""
+    return _WITHOUT_UPGRADE_EVENTS.match(size.strip()) is not None
+
+
+def _upgrades(each: SetFacts) -> list[BlindSpot]:
+    if each.kind != "scale_set":
+        return []
+    found = []
+    agents = [agent for agent in each.agents if never_announces_upgrades(agent.size)]
+    sizes = {agent.size for agent in agents} | {size for _, _, size in each.missing if never_announces_upgrades(size)}
+    if sizes:
+        found.append(of_agents(each, agents, "size-without-upgrade-events", sizes=sorted(sizes)))
+    others = [agent for agent in each.agents if agent not in agents]
+    if each.upgrade_notices or (agents and not others):
+        return found
+    if each.upgrade_notices is None:
+        return [*found, of_agents(each, others, "upgrades-unknown", Confidence.UNKNOWN)]
+    return [*found, of_agents(each, others, "upgrades-unannounced")]
+
+
+def _unnamed(each: SetFacts) -> list[BlindSpot]:
+    return [of_agents(each, each.agents, "unnamed-set", Confidence.POSSIBLE)] if each.kind == PROVISIONAL else []
+
+
+# Every blind spot of a fleet, in the order of their danger.
+
 
 ORDER = (
     "era-not-begun",

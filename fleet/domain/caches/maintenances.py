@@ -4,13 +4,20 @@ Notifications get lost (the subscriber's own connection is cut between Start and
 makes sense from any subset of them. Times come from the notifications; what time alone brings is judged by `status_of`.
 """
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any, Protocol
 
 from fleet.domain.caches.notifications import TYPES, NotificationType
-from fleet.domain.due import first_after
+from fleet.domain.orders.series import Series
+from fleet.domain.reasons import Reason
+from fleet.domain.scheduling import first_after
+from fleet.domain.states import EventStatus
+from fleet.domain.timeline import EntryKind
+from fleet.domain.times import close_together
 
 # A node may go this much earlier than Scheduled says.
 EARLY = timedelta(minutes=3)
@@ -256,3 +263,154 @@ def status_of(operation: Operation, *, now: datetime) -> MaintenanceStatus:
     if operation.start_at is not None or (operation.began_at is not None and now >= operation.began_at):
         return MaintenanceStatus.UNDER_WAY
     return MaintenanceStatus.STARTING
+
+
+# Maintenances of caches and events of machines that meet in time: a service may bear each alone, and not both.
+
+# What has not ended, and whose length nobody has stated, is taken to last this long.
+ASSUMED = timedelta(minutes=15)
+SHORTEST = timedelta(minutes=1)
+# More are not told one by one.
+MOST = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """From when to when something happens, or may happen while `sure` is False; `key` tells it from others."""
+
+    key: str
+    begin: datetime
+    end: datetime
+    sure: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """The keys of an event and a maintenance, and when both happen; `sure`: both did, or do."""
+
+    event: str
+    maintenance: str
+    begin: datetime
+    end: datetime
+    sure: bool
+
+
+def impact_of_event(
+    *,
+    key: str,
+    status: EventStatus,
+    not_before: datetime | None,
+    started_at: datetime | None,
+    ended_at: datetime | None,
+    duration_seconds: int | None,
+    now: datetime,
+) -> Impact | None:
+    """When an event hits its machines. None where it never started and is over, or nobody stated when it may."""
+    stated = duration_seconds or 0
+    lasts = max(timedelta(seconds=stated), SHORTEST) if stated > 0 else ASSUMED
+    if started_at is not None:
+        return Impact(key, started_at, max(ended_at or max(now, started_at + lasts), started_at), sure=True)
+    if status is EventStatus.ENDED or not_before is None:
+        return None
+    return Impact(key, not_before, max(now, not_before) + lasts, sure=False)
+
+
+def impact_of_maintenance(
+    *,
+    key: str,
+    status: MaintenanceStatus,
+    earliest_at: datetime | None,
+    began_at: datetime | None,
+    ended_at: datetime | None,
+    last_at: datetime,
+    now: datetime,
+) -> Impact | None:
+    """When a maintenance hits its cache. None where it never started, or nobody knows when."""
+    begun = began_at if began_at is not None and began_at <= now else None
+    begin = begun or began_at or earliest_at or ended_at
+    if begin is None or status is MaintenanceStatus.NEVER_STARTED:
+        return None
+    if status not in ACTIVE:
+        return Impact(key, begin, max(ended_at or last_at, begin), sure=True)
+    return Impact(key, begin, max(now, begin + ASSUMED), sure=begun is not None)
+
+
+def meetings(events: Iterable[Impact], maintenances: Iterable[Impact], *, now: datetime) -> tuple[Meeting, ...]:
+    """Which meet, the next or latest first; of those that are sure the end is never later than now."""
+    found = sorted(_pairs(list(events), list(maintenances), now), key=lambda one: one.begin, reverse=True)
+    return tuple(found[:MOST])
+
+
+def _pairs(events: list[Impact], maintenances: list[Impact], now: datetime) -> Iterator[Meeting]:
+    for event in events:
+        for other in maintenances:
+            begin, end = max(event.begin, other.begin), min(event.end, other.end)
+            if begin < end:
+                sure = event.sure and other.sure and begin <= now
+                yield Meeting(event.key, other.key, begin, end, sure)
+
+
+# Listeners of a cache that are cut off and come back together, as one line: each leaves two entries.
+
+LOST = (EntryKind.CACHE_LOST, EntryKind.CACHE_LOST_UNANNOUNCED)
+KINDS = (*LOST, EntryKind.CACHE_LISTENED)
+# What happens so soon after the last is of one outage.
+TOGETHER = timedelta(seconds=60)
+# Fewer machines are told one by one.
+LEAST = 2
+
+
+class ToldLine(Protocol):
+    """An entry of the timeline, as far as it matters here."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def at(self) -> datetime: ...
+    @property
+    def kind(self) -> EntryKind: ...
+    @property
+    def actor(self) -> str: ...
+    @property
+    def data(self) -> Mapping[str, Any]: ...
+
+
+def outages_of(lines: Sequence[ToldLine]) -> dict[int, Series]:
+    """By the id of each entry that tells of a listener: what it belongs to, where others belong to it, too."""
+    by_host: dict[str, list[ToldLine]] = defaultdict(list)
+    for line in lines:
+        if line.kind in KINDS and "host" in line.data:
+            by_host[str(line.data["host"])].append(line)
+    told: dict[int, Series] = {}
+    for host, found in by_host.items():
+        for group in close_together(found, at=lambda line: line.at, within=TOGETHER):
+            if len({line.actor for line in group}) >= LEAST:
+                # `found` stands as the lines are listed: the first of the group begins the series.
+                members = {line.id for line in group}
+                first = next(line.id for line in found if line.id in members)
+                series = _series(first, host, group)
+                told |= dict.fromkeys(members, series)
+    return told
+
+
+def _series(first: int, host: str, group: Sequence[ToldLine]) -> Series:
+    lost: dict[str, datetime] = {}
+    back: dict[str, datetime] = {}
+    for line in group:
+        (lost if line.kind in LOST else back)[line.actor] = line.at
+    away = sorted(name for name, at in lost.items() if name not in back or back[name] < at)
+    longest = _longest(lost, back)
+    text = Reason(
+        "listeners-cut-off" if lost else "listeners-came",
+        host=host,
+        count=len(lost or back),
+        away=away,
+        seconds=longest,
+        unannounced=any(line.kind is EntryKind.CACHE_LOST_UNANNOUNCED for line in group),
+    )
+    return Series(id=first, count=len(group), first_at=group[0].at, last_at=group[-1].at, text=text)
+
+
+def _longest(lost: Mapping[str, datetime], back: Mapping[str, datetime]) -> float | None:
+    spans: Iterable[float] = ((back[name] - at).total_seconds() for name, at in lost.items() if name in back)
+    return max((seconds for seconds in spans if seconds >= 0), default=None)

@@ -5,10 +5,14 @@ sample there: PKCS #7 with one signer, no signed attributes, and sha256WithRSAEn
 belongs. The content is JSON. It says `vmId` and subscription, not the machine's name.
 """
 
+import base64
+import binascii
+import hmac
 import json
 import re
+import secrets
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,8 +26,7 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 
 from fleet.domain.machines import pkcs7
 from fleet.domain.machines.pkcs7 import REFUSED
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Reason, Refused
 
 WANTED = "intermediate-wanted"
 
@@ -258,3 +261,41 @@ def _uuid(value: Any, code: str) -> str:
     if found != value.lower():
         raise pkcs7.refusal(code)
     return found
+
+
+# Nonces for attested documents: each says itself when it was given and that it is ours.
+
+LASTS = timedelta(seconds=60)
+# Clocks of two gateways may differ by that.
+AHEAD = timedelta(seconds=10)
+# 32 letters and digits, which is as many as Azure takes: milliseconds since 1970, chance, and who gave it.
+_TIME, _CHANCE, _MARK = 6, 4, 10
+
+
+def _mark(key: bytes, said: bytes) -> bytes:
+    return hmac.digest(key, said, "sha256")[:_MARK]
+
+
+def new_nonce(*, key: bytes, now: datetime) -> str:
+    """A nonce of 32 letters and digits."""
+    said = _milliseconds(now).to_bytes(_TIME, "big") + secrets.token_bytes(_CHANCE)
+    return base64.b32encode(said + _mark(key, said)).decode()
+
+
+def wrong_with(nonce: str, *, keys: Iterable[bytes], now: datetime) -> Reason | None:
+    """Why this nonce does not count at this time; None where it is one of ours and young enough."""
+    try:
+        raw = base64.b32decode(nonce.encode("ascii"))
+    except (binascii.Error, ValueError):
+        return Reason("attested-nonce")
+    said, mark = raw[:-_MARK], raw[-_MARK:]
+    if len(said) != _TIME + _CHANCE or not any(hmac.compare_digest(_mark(key, said), mark) for key in keys):
+        return Reason("attested-nonce")
+    given = datetime.fromtimestamp(int.from_bytes(said[:_TIME], "big") / 1000, UTC)
+    if given > now + AHEAD or now - given >= LASTS:
+        return Reason("attested-nonce-over", seconds=int(LASTS.total_seconds()))
+    return None
+
+
+def _milliseconds(at: datetime) -> int:
+    return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)

@@ -1,6 +1,7 @@
-"""PKCS #7 in the one shape in which Azure writes it: one signer, one certificate of that signer, no attributes.
+"""A strict reader of DER: one way to write each value, and nothing behind it.
 
-What is read here is not believed yet: `attestation` checks who has signed it.
+Libraries that also read BER let two programs see two things in the same bytes. This one refuses whatever has a second
+form: lengths that are indefinite or longer than they need be, strings in pieces, tags of several bytes.
 """
 
 import base64
@@ -9,9 +10,95 @@ from typing import Any
 
 from cryptography import x509
 
-from fleet.domain.machines import der
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Reason, Refused
+
+SEQUENCE, SET, INTEGER, OCTETS, NULL, OID = 0x30, 0x31, 0x02, 0x04, 0x05, 0x06
+CONSTRUCTED = 0x20
+# As deep as anything is that is read here, with room.
+MOST_DEPTH = 16
+
+
+class NotDer(ValueError):
+    """The bytes are not DER, or not in the shape that was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One value: its tag, its content, and all of its bytes."""
+
+    tag: int
+    content: bytes
+    whole: bytes
+
+    def parts(self, tag: int | None = None) -> list["Value"]:
+        """The values within. Raises NotDer where it has another tag than this one."""
+        if tag is not None and self.tag != tag:
+            raise NotDer(f"tag {self.tag:#x} where {tag:#x} belongs")
+        found, rest = [], self.content
+        while rest:
+            value, rest = _first(rest)
+            found.append(value)
+        return found
+
+    def of(self, tag: int) -> bytes:
+        """The content. Raises NotDer where it has another tag."""
+        if self.tag != tag:
+            raise NotDer(f"tag {self.tag:#x} where {tag:#x} belongs")
+        return self.content
+
+    @property
+    def number(self) -> int:
+        """An INTEGER. Raises NotDer."""
+        raw = self.of(INTEGER)
+        if not raw or (len(raw) > 1 and (raw[0] == 0) == (raw[1] < 0x80) and raw[0] in (0, 0xFF)):
+            raise NotDer("an integer that is longer than it need be")
+        return int.from_bytes(raw, "big", signed=True)
+
+
+def read_der(raw: bytes) -> Value:
+    """The one value that these bytes are, down to its last part. Raises NotDer."""
+    value, rest = _first(raw)
+    if rest:
+        raise NotDer("something stands behind it")
+    _walk(value, 0)
+    return value
+
+
+def _walk(value: Value, depth: int) -> None:
+    if depth > MOST_DEPTH:
+        raise NotDer("too deep")
+    if value.tag & CONSTRUCTED:
+        # Of the types that are known here, only these two consist of others.
+        if value.tag < 0x80 and value.tag not in (SEQUENCE, SET):
+            raise NotDer(f"tag {value.tag:#x}: in pieces")
+        for part in value.parts():
+            _walk(part, depth + 1)
+    elif value.tag in (SEQUENCE & ~CONSTRUCTED, SET & ~CONSTRUCTED):
+        raise NotDer(f"tag {value.tag:#x}: no parts")
+
+
+def _first(raw: bytes) -> tuple[Value, bytes]:
+    if len(raw) < 2:
+        raise NotDer("cut short")
+    tag, length, begin = raw[0], raw[1], 2
+    if tag & 0x1F == 0x1F or tag == 0:
+        raise NotDer(f"tag {tag:#x}")
+    if length >= 0x80:
+        count = length & 0x7F
+        if not 1 <= count <= 3:
+            raise NotDer("a length that is indefinite or too large")
+        begin += count
+        written = raw[2:begin]
+        length = int.from_bytes(written, "big")
+        if len(written) < count or written[0] == 0 or length < 0x80:
+            raise NotDer("a length that is longer than it need be")
+    end = begin + length
+    if end > len(raw):
+        raise NotDer("cut short")
+    return Value(tag, raw[begin:end], raw[:end]), raw[end:]
+
+
+# PKCS #7 in the one shape in which Azure writes it: one signer, one certificate of that signer, no attributes.
 
 REFUSED = "attestation-refused"
 
@@ -64,36 +151,36 @@ def certificate(raw: bytes) -> x509.Certificate:
 def read(raw: bytes) -> SignedData:
     """The parts of the one shape that Azure writes."""
     try:
-        kind, wrapped = der.read(raw).parts(der.SEQUENCE)
+        kind, wrapped = read_der(raw).parts(SEQUENCE)
         (signed,) = wrapped.parts(0xA0)
-        version, digests, enclosed, *rest = signed.parts(der.SEQUENCE)
-        data, *content = enclosed.parts(der.SEQUENCE)
-        if kind.of(der.OID) != _SIGNED_DATA or data.of(der.OID) != _DATA or version.number != 1:
-            raise der.NotDer("no signed data")
-        signers = rest.pop().parts(der.SET)
-    except (der.NotDer, ValueError, IndexError):
+        version, digests, enclosed, *rest = signed.parts(SEQUENCE)
+        data, *content = enclosed.parts(SEQUENCE)
+        if kind.of(OID) != _SIGNED_DATA or data.of(OID) != _DATA or version.number != 1:
+            raise NotDer("no signed data")
+        signers = rest.pop().parts(SET)
+    except (NotDer, ValueError, IndexError):
         raise refusal("attested-not-der") from None
     if not content:
         raise refusal("attested-detached")
     if len(signers) != 1:
         raise refusal("attested-signers", count=len(signers))
     try:
-        digests.parts(der.SET)
+        digests.parts(SET)
         (octets,) = content[0].parts(0xA0)
         # Certificates alone may stand between: no lists of revoked ones.
         (bag,) = rest
         certificates = tuple(certificate(one.whole) for one in bag.parts(0xA0))
-        return _signer_info(signers[0], octets.of(der.OCTETS), certificates)
-    except (der.NotDer, ValueError, IndexError):
+        return _signer_info(signers[0], octets.of(OCTETS), certificates)
+    except (NotDer, ValueError, IndexError):
         raise refusal("attested-not-der") from None
 
 
-def _signer_info(info: der.Value, content: bytes, certificates: tuple[x509.Certificate, ...]) -> SignedData:
-    version, named, digest, *rest = info.parts(der.SEQUENCE)
+def _signer_info(info: Value, content: bytes, certificates: tuple[x509.Certificate, ...]) -> SignedData:
+    version, named, digest, *rest = info.parts(SEQUENCE)
     if version.number != 1:
-        raise der.NotDer("a signer that is named by something else than issuer and serial number")
-    issuer, serial = named.parts(der.SEQUENCE)
-    issuer.parts(der.SEQUENCE)
+        raise NotDer("a signer that is named by something else than issuer and serial number")
+    issuer, serial = named.parts(SEQUENCE)
+    issuer.parts(SEQUENCE)
     with_attributes = any(part.tag in (0xA0, 0xA1) for part in rest)
     algorithm, signature = [part for part in rest if part.tag not in (0xA0, 0xA1)]
     return SignedData(
@@ -104,16 +191,16 @@ def _signer_info(info: der.Value, content: bytes, certificates: tuple[x509.Certi
         digest=_algorithm(digest),
         with_attributes=with_attributes,
         algorithm=_algorithm(algorithm),
-        signature=signature.of(der.OCTETS),
+        signature=signature.of(OCTETS),
     )
 
 
-def _algorithm(value: der.Value) -> bytes:
+def _algorithm(value: Value) -> bytes:
     """The name of an algorithm, which has no parameters."""
-    name, *parameters = value.parts(der.SEQUENCE)
+    name, *parameters = value.parts(SEQUENCE)
     if parameters and [one.whole for one in parameters] != [b"\x05\x00"]:
         raise refusal("attested-algorithm")
-    return name.of(der.OID)
+    return name.of(OID)
 
 
 def signer_of(signed: SignedData) -> x509.Certificate:

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fleet.domain.approvals.guards import EventFacts, MachineFacts, hit_machines, who_is_asked
-from fleet.domain.events.types import is_advice
-from fleet.domain.orders.facts import OrderFacts
-from fleet.domain.orders.timeouts import Timeouts
-from fleet.domain.reason import Reason
+from fleet.domain.events import is_advice
+from fleet.domain.orders.next_step import OrderFacts, Timeouts
+from fleet.domain.reasons import Reason
 from fleet.domain.states import ApprovalState, EventStatus
 
 # The newest version of the document that Microsoft describes ("Scheduled Events for Linux VMs in Azure", 2023-01-25).

@@ -1,16 +1,163 @@
-"""What the relay does next for one approval. Pure: the caller carries the step out."""
+"""One order as the relay judges it."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import Any, Self
+from zlib import crc32
 
 from fleet.domain.approvals.guards import EventFacts, MachineFacts, who_is_asked
 from fleet.domain.approvals.recheck import Objection
-from fleet.domain.orders.facts import OrderFacts, answered_at
-from fleet.domain.orders.posts import asked_again_at, is_spent, last_minute
-from fleet.domain.orders.timeouts import Timeouts
-from fleet.domain.reason import Reason
-from fleet.domain.states import CORRECTABLE_APPROVALS, ApprovalState, EndedAs, EventStatus, Presence
+from fleet.domain.reasons import Reason
+from fleet.domain.scheduling import SOON, first_after
+from fleet.domain.states import (
+    CORRECTABLE_APPROVALS,
+    OPEN_ORDERS,
+    ApprovalState,
+    EndedAs,
+    EventStatus,
+    OrderState,
+    Presence,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderFacts:
+    """One order of the approval; `refused` means that asking this machine again is no use."""
+
+    order_id: Any
+    machine_id: int
+    state: OrderState
+    offered_at: datetime
+    delivered_at: datetime | None = None
+    answered_at: datetime | None = None
+    outcome: str = ""
+    azure_status: int | None = None
+    # How often its machine has asked Azure, and after how many seconds Azure wants to be asked again, where known.
+    posts: int | None = None
+    retry_after_seconds: float | None = None
+    reason: str = ""
+
+    @property
+    def open(self) -> bool:
+        return self.state in OPEN_ORDERS
+
+    @property
+    def last_seen_at(self) -> datetime:
+        """When it reached its machine; as long as that is not known, when it was offered."""
+        return self.delivered_at or self.offered_at
+
+    @property
+    def refused(self) -> bool:
+        if self.outcome == "refused":
+            return True
+        # 404, 410, 429 and 5xx mean "later" at the metadata service.
+        return self.outcome == "answered" and self.azure_status in (400, 401, 403, 405, 422)
+
+    @property
+    def accepted(self) -> bool:
+        return self.outcome == "answered" and self.azure_status == 200
+
+    @property
+    def busy(self) -> bool:
+        """Azure answered neither yes nor no: it wants to be asked later, and what it has done nobody knows."""
+        return is_busy(self.outcome, self.azure_status)
+
+    @property
+    def asked(self) -> int:
+        """How often Azure was asked for it, or may have been."""
+        if self.outcome == "refused":
+            return 0
+        # An agent of 0.1.0 does not tell: it asked up to three times where Azure was busy.
+        unknown = 3 if self.busy else int(self.delivered_at is not None)
+        return unknown if self.posts is None else self.posts
+
+
+def is_busy(outcome: str, azure_status: int | None) -> bool:
+    """Whether an answer to an order says that Azure wants to be asked later."""
+    status = azure_status or 0
+    return outcome == "answered" and (status in (202, 429) or status >= 500)
+
+
+def answered_at(order: OrderFacts) -> datetime:
+    """When it was answered; where that is not known, when it was offered."""
+    return order.answered_at or order.offered_at
+
+
+# How often Azure is asked for one approval, and when again while it is busy.
+
+
+EVER = datetime.min.replace(tzinfo=UTC)
+NEVER = datetime.max.replace(tzinfo=UTC)
+# Of one approval. Azure counts what it is asked, and so many are enough; the last ones are kept for the last minute
+# before NotBefore.
+MOST_POSTS = 20
+KEPT_POSTS = 3
+LAST_MINUTE = timedelta(seconds=60)
+# While Azure is busy: after 1, 2, 4 ... seconds, up to this.
+MOST_PAUSE = timedelta(seconds=30)
+LAST_PAUSE = timedelta(seconds=15)
+
+
+def is_spent(facts: EventFacts, orders: list[OrderFacts], now: datetime) -> bool:
+    """Whether Azure has been asked as often as it may be by now."""
+    kept = 0 if last_minute(facts) <= now else KEPT_POSTS
+    return sum(order.asked for order in orders) >= MOST_POSTS - kept
+
+
+def last_minute(facts: EventFacts) -> datetime:
+    """When the last minute before NotBefore begins; never where none is stated."""
+    if facts.not_before is None:
+        return NEVER
+    # Whatever somebody may have stated: the first day of the calendar has no day before it.
+    return facts.not_before - LAST_MINUTE if facts.not_before.year > 1 else facts.not_before
+
+
+def asked_again_at(facts: EventFacts, orders: list[OrderFacts]) -> datetime:
+    """When Azure, if it was busy the last times, is asked again: later each time, with jitter, and not before it says
+    itself; save that the last minute is for trying.
+    """
+    answered = sorted((order for order in orders if order.outcome), key=answered_at)
+    times = next((number for number, order in enumerate(reversed(answered)) if not order.busy), len(answered))
+    if not times:
+        return EVER
+    last = answered[-1]
+    since, at_last = answered_at(last), last_minute(facts)
+    jitter = 0.75 + crc32(str(last.order_id).encode()) % 512 / 1024
+    pause = min(timedelta(seconds=2 ** min(times - 1, 10)), MOST_PAUSE) * jitter
+    if since >= at_last:
+        return since + min(pause, LAST_PAUSE)
+    asked_for = max(pause, timedelta(seconds=last.retry_after_seconds or 0))
+    return min(since + asked_for, max(since + min(pause, LAST_PAUSE), at_last))
+
+
+# How long the relay waits: one family, each so many times the setting ORDER_ANSWER_SECONDS. `docs/settings.md` lists
+# them.
+
+MULTIPLES = {"answer": 1, "receipt": 2, "sent_overdue": 2, "answered_overdue": 3, "by_hand": 5, "doubted": 20}
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """`answer`: a machine that has said nothing for so long is passed over. `receipt`: so long after a machine may
+    have asked Azure its receipt is waited for when the event moves. `sent_overdue`, `answered_overdue`: the step is
+    marked for people. `by_hand`: people are told how to do without agents. `doubted`: so long after Azure's 200 without
+    a start another machine asks as well.
+    """
+
+    answer: timedelta
+    receipt: timedelta
+    sent_overdue: timedelta
+    answered_overdue: timedelta
+    by_hand: timedelta
+    doubted: timedelta
+
+    @classmethod
+    def of(cls, answer: timedelta) -> Self:
+        return cls(**{name: count * answer for name, count in MULTIPLES.items()})
+
+
+# What the relay does next for one approval. Pure: the caller carries the step out.
 
 
 class Do(StrEnum):
@@ -247,3 +394,18 @@ def outlook(
             silent = next((m for m in facts.machines if m.machine_id == waited_for), None)
             return Outlook(machine=step.machine, at=moment, silent=silent)
     return None
+
+
+# When time alone may change the next step of an approval that is relayed.
+
+
+def due_at(*, facts: EventFacts, orders: list[OrderFacts], now: datetime, timeouts: Timeouts) -> datetime:
+    """When to ask for its next step again, where there is no news of it. Turns of presence are news."""
+    over = facts.status is not EventStatus.SCHEDULED or (facts.not_before is not None and facts.not_before <= now)
+    # What a spool may still hold is told by polls, which turn nothing; who is not there yet is woken again.
+    untold = over and any(may_yet_tell(facts, order, timeouts) for order in orders)
+    to_wake = any(order.state is OrderState.OFFERED for order in orders)
+    ends = {*ends_of(facts, orders, timeouts), facts.not_before}
+    if untold or to_wake:
+        ends.add(now + SOON)
+    return first_after(now, ends)

@@ -1,13 +1,14 @@
 """What was asked again and again, as one line: each order that Azure answered by being busy leaves three entries."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Protocol
 
-from fleet.domain.orders.facts import is_busy
-from fleet.domain.reason import Reason
+from fleet.domain.orders.next_step import is_busy
+from fleet.domain.reasons import Reason
 from fleet.domain.timeline import EntryKind
 
 OF_ORDERS = (EntryKind.ORDER_OFFERED, EntryKind.ORDER_DELIVERED, EntryKind.ORDER_ANSWERED)
@@ -88,3 +89,26 @@ def _series(line_id: int, answered: Sequence[Line]) -> Series:
     answers = [list(pair) for pair in statuses.items()]
     text = Reason("azure-was-busy", answers=answers, first=first, last=last, machines=machines)
     return Series(id=line_id, count=len(answered), first_at=first, last_at=last, text=text)
+
+
+# Whether an agent checks the signatures of orders, by the keys that it says it trusts.
+
+
+class SignatureCheck(StrEnum):
+    """What an agent does about signatures. `NO_KEY`: it checks nothing, or refuses every order, by its settings.
+    `STRANGE_KEYS`: it trusts none of the backend's keys, and refuses every order.
+    """
+
+    CHECKED = "checked"
+    NONE = "none"
+    NO_KEY = "no-key"
+    STRANGE_KEYS = "strange-keys"
+
+
+def check_of(trusted: Collection[str] | None, known: Collection[str]) -> SignatureCheck:
+    """`trusted` are the ids of keys as an agent names them, None where it checks nothing; `known` the backend's own."""
+    if trusted is None:
+        return SignatureCheck.NONE
+    if not trusted:
+        return SignatureCheck.NO_KEY
+    return SignatureCheck.CHECKED if set(trusted) & set(known) else SignatureCheck.STRANGE_KEYS

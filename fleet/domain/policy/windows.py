@@ -1,12 +1,15 @@
 """No-approval windows: hours in which nothing is approved without a reason. Pure: what one says, and its faults."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, time
+from datetime import datetime, time, timedelta
 
-from fleet.domain.policy.faults import Fault, hour_faults, place_faults, text_faults
-from fleet.domain.policy.values import stated
-from fleet.domain.reason import Reason
+from fleet.domain.approvals.guards import EventFacts
+from fleet.domain.people import lies_in
+from fleet.domain.policy.hours import next_edge, stated
+from fleet.domain.policy.rules import Fault, StandingRule, concerned, hour_faults, place_faults, text_faults
+from fleet.domain.reasons import Reason
+from fleet.domain.scheduling import before, first_after
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +49,50 @@ def window_faults(window: Window, *, now: datetime) -> Iterator[Fault]:
         yield "ends_at", Reason("window-end-past")
     elif window.starts_at is not None and window.ends_at is not None and window.starts_at >= window.ends_at:
         yield "ends_at", Reason("window-reversed")
+
+
+# When time alone may change what rules and no-approval windows say of an event.
+
+
+# Both ends of a notice are included: just after the least one it is none any more.
+PAST = timedelta(microseconds=1)
+
+
+def due_at(facts: EventFacts, rules: Iterable[StandingRule], windows: Iterable[Window], *, now: datetime) -> datetime:
+    """When to judge again by these rules an event that nobody has decided."""
+    moments = [facts.not_before, *_of_windows(facts, windows, now)]
+    for rule in rules:
+        if concerned(rule, facts):
+            moments += [rule.expires_at, *_of_notice(rule, facts.not_before), _edge(rule, now)]
+    return first_after(now, moments)
+
+
+def windows_due_at(facts: EventFacts, windows: Iterable[Window], *, now: datetime) -> datetime:
+    """When the next of these windows opens or closes for the event's set."""
+    return first_after(now, _of_windows(facts, windows, now))
+
+
+def _of_windows(facts: EventFacts, windows: Iterable[Window], now: datetime) -> Iterator[datetime | None]:
+    for window in windows:
+        there = lies_in(
+            facts.place, set_pattern=window.set_pattern, service=window.service, resource_group=window.resource_group
+        )
+        if there:
+            yield from (window.starts_at, window.ends_at, _edge(window, now))
+
+
+def _of_notice(rule: StandingRule, not_before: datetime | None) -> Iterator[datetime | None]:
+    for seconds in (rule.min_notice_seconds, rule.max_notice_seconds):
+        if seconds is not None:
+            yield before(not_before, timedelta(seconds=seconds))
+            yield before(not_before, timedelta(seconds=seconds) - PAST)
+
+
+def _edge(hours: StandingRule | Window, now: datetime) -> datetime | None:
+    return next_edge(
+        now,
+        weekdays=hours.weekdays,
+        from_time=hours.from_time,
+        until_time=hours.until_time,
+        time_zone=hours.time_zone,
+    )

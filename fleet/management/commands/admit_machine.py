@@ -4,7 +4,7 @@ from argparse import ArgumentParser
 from typing import Any
 
 from fleet.domain.actor import COMMAND_LINE
-from fleet.management.operation_command import OperationCommand
+from fleet.management.helpers import OperationCommand
 from fleet.operations import clock
 from fleet.operations.machines import admissions
 from fleet.projections import machines

@@ -6,13 +6,12 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from fleet.domain.patience import acting_as
+from fleet.audit.queries import Storage, storage
+from fleet.audit.retention import retain
+from fleet.domain.db_timeouts import acting_as
 from fleet.operations import clock
-from fleet.operations.timeline.retain import retain
-from fleet.projections.timeline.storage import Storage, storage
-from fleet.wording.reader import API
 from fleet.wording.timeline import ARCHIVED, FAULTS
-from fleet.wording.times import at
+from fleet.wording.times import API, at
 
 
 class Command(BaseCommand):

@@ -7,9 +7,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils.dateparse import parse_date, parse_datetime
 
-from fleet.domain.archive import BadArchiveError, StoreError
-from fleet.projections.timeline.archive_spans import LeftSpan, rows_left
-from fleet.projections.timeline.audit import json_line
+from fleet.audit.archive_format import BadArchiveError, StoreError
+from fleet.audit.archived_entries import LeftSpan, rows_left
+from fleet.audit.queries import json_line
 from fleet.projections.timeline.entries import with_merged
 from fleet.wording.say import recorded
 from fleet.wording.timeline import FAULTS

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from fleet.celery import app
-from fleet.management import processes
+from fleet.management import supervisor
 
 
 class Command(BaseCommand):
@@ -18,4 +18,4 @@ class Command(BaseCommand):
         parser.add_argument("more", nargs="*", metavar="OPTION", help="An option of Celery's beat.")
 
     def handle(self, *args: Any, more: list[str], **options: Any) -> None:
-        sys.exit(app.start(processes.beat(more=more)))
+        sys.exit(app.start(supervisor.beat(more=more)))

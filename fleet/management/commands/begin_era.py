@@ -3,10 +3,10 @@
 from argparse import ArgumentParser
 from typing import Any
 
+from fleet.audit import archive
 from fleet.domain.actor import COMMAND_LINE
-from fleet.management.operation_command import OperationCommand
+from fleet.management.helpers import OperationCommand
 from fleet.operations import clock
-from fleet.operations.timeline import era
 
 
 class Command(OperationCommand):
@@ -19,7 +19,7 @@ class Command(OperationCommand):
         parser.add_argument("--why", default="", help="for those who read the timeline later")
 
     def handle(self, *args: Any, why: str, **options: Any) -> None:
-        begun = era.begin(actor=COMMAND_LINE.because(why), now=clock.now())
+        begun = archive.begin(actor=COMMAND_LINE.because(why), now=clock.now())
         if not begun.now:
             self.stdout.write(f"Era {begun.era} has only just begun: nothing to do.")
             return

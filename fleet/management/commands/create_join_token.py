@@ -6,10 +6,9 @@ from typing import Any
 
 from django.conf import settings
 
-from fleet.management.durations import duration
-from fleet.management.operation_command import OperationCommand
+from fleet.management.helpers import OperationCommand, duration
 from fleet.operations import clock
-from fleet.operations.machines import join_tokens
+from fleet.operations.machines import entrance
 
 
 class Command(OperationCommand):
@@ -44,7 +43,7 @@ class Command(OperationCommand):
         uses: int | None,
         **options: Any,
     ) -> None:
-        token, plain = join_tokens.create_join_token(
+        token, plain = entrance.create_join_token(
             comment=comment,
             expires_in=expires_in,
             set_name=set_name,

@@ -8,8 +8,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 
-from fleet.management.durations import duration
-from fleet.management.operation_command import OperationCommand
+from fleet.management.helpers import OperationCommand, duration
 from fleet.operations import clock
 from fleet.operations.people import tokens
 

@@ -26,7 +26,7 @@ from fleet.embedded import Server, ServerProblem, Urls, held, servers, valkey_se
 from fleet.embedded.parent_death import bound, end_with_parent
 from fleet.embedded.valkey import binary
 from fleet.management import demo_recipes as recipes
-from fleet.management.private_files import write_private
+from fleet.management.helpers import write_private
 from fleet.management.supervisor import WATCH_SECONDS, Recipe, Worker, stop_all
 
 FLEET_FILE = settings.BASE_DIR / "agents" / "azure_simulator" / "demo_fleet.json"

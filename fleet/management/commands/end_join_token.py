@@ -3,9 +3,9 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from fleet.management.operation_command import OperationCommand
+from fleet.management.helpers import OperationCommand
 from fleet.operations import clock
-from fleet.operations.machines import join_tokens
+from fleet.operations.machines import entrance
 
 
 class Command(OperationCommand):
@@ -15,5 +15,5 @@ class Command(OperationCommand):
         parser.add_argument("prefix")
 
     def handle(self, *args: Any, prefix: str, **options: Any) -> None:
-        token = join_tokens.end_join_token(prefix=prefix, now=clock.now())
+        token = entrance.end_join_token(prefix=prefix, now=clock.now())
         self.stdout.write(f"{token.prefix} admits nobody more. Machines that enrolled by it stay.")

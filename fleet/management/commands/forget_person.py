@@ -3,7 +3,7 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from fleet.management.operation_command import OperationCommand
+from fleet.management.helpers import OperationCommand
 from fleet.operations import clock
 from fleet.operations.people.forget import forget, preview
 from fleet.wording.people import counted_part

@@ -8,11 +8,11 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from fleet.domain.machines.inventory import read_inventory, read_json
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
 from fleet.operations import clock
 from fleet.operations.machines.inventory import import_inventory
-from fleet.wording.reader import API
 from fleet.wording.say import say
+from fleet.wording.times import API
 
 
 class Command(BaseCommand):

@@ -4,9 +4,9 @@ from argparse import ArgumentParser
 from typing import Any
 
 from fleet.domain.actor import COMMAND_LINE
-from fleet.management.operation_command import OperationCommand
+from fleet.management.helpers import OperationCommand
 from fleet.operations import clock
-from fleet.operations.policy import stop
+from fleet.operations.policy import rules
 
 
 class Command(OperationCommand):
@@ -16,5 +16,5 @@ class Command(OperationCommand):
         parser.add_argument("--why", default="", help="for those who read the timeline later")
 
     def handle(self, *args: Any, why: str, **options: Any) -> None:
-        stop.lift(actor=COMMAND_LINE.because(why), now=clock.now())
+        rules.lift(actor=COMMAND_LINE.because(why), now=clock.now())
         self.stdout.write("The stop is lifted: approvals go on.")

@@ -4,8 +4,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from fleet.audit.partition_drop import make_ahead
 from fleet.operations import clock
-from fleet.operations.timeline.partitions import make_ahead
 
 
 class Command(BaseCommand):

@@ -6,11 +6,11 @@ from typing import Any
 
 from django.core.management.commands import migrate
 
+from fleet.audit import archive
+from fleet.audit import queries as audit_queries
+from fleet.audit.partition_drop import make_ahead
 from fleet.domain.actor import COMMAND_LINE
 from fleet.operations import clock
-from fleet.operations.timeline import era
-from fleet.operations.timeline.partitions import make_ahead
-from fleet.projections.timeline import eras
 
 
 class Command(migrate.Command):
@@ -22,7 +22,7 @@ class Command(migrate.Command):
         # Compose migrates at each start, before anybody writes: what is written in the wrong era stays so.
         if (
             not any(options[name] for name in ("plan", "check_unapplied", "prune", "app_label"))
-            and eras.current().missing
+            and audit_queries.current().missing
         ):
-            begun = era.begin(actor=COMMAND_LINE.because("migrate found a restored dump"), now=clock.now())
+            begun = archive.begin(actor=COMMAND_LINE.because("migrate found a restored dump"), now=clock.now())
             self.stdout.write(f"A dump was restored: era {begun.era} of the timeline begins.")

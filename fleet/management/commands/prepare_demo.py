@@ -16,11 +16,11 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from fleet.domain.actor import COMMAND_LINE
 from fleet.domain.people import GROUPS
-from fleet.domain.refusal import Refused
-from fleet.management.private_files import write_private
+from fleet.domain.reasons import Refused
+from fleet.management.helpers import write_private
+from fleet.notifications import channel_services
 from fleet.operations import clock
-from fleet.operations.machines.join_tokens import create_join_token
-from fleet.operations.messages import channels
+from fleet.operations.machines.entrance import create_join_token
 from fleet.operations.people import mapping
 from fleet.operations.people.accounts import ensure_person
 from fleet.operations.people.tokens import issue_token, person_of_token
@@ -69,7 +69,7 @@ def set_up_inbox(url: str, now: datetime) -> None:
     """
     with suppress(Refused):
         name = f"The demo's inbox ({urlsplit(url).port})"
-        channels.create(actor=COMMAND_LINE, now=now, kind="webhook", name=name, values={"url": url})
+        channel_services.create(actor=COMMAND_LINE, now=now, kind="webhook", name=name, values={"url": url})
 
 
 def map_roles(now: datetime) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from fleet.domain.patience import acting_as
+from fleet.domain.db_timeouts import acting_as
 from fleet.operations import clock, reconcile
 
 

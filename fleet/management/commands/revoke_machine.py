@@ -4,9 +4,9 @@ from argparse import ArgumentParser
 from typing import Any
 
 from fleet.domain.actor import COMMAND_LINE
-from fleet.management.operation_command import OperationCommand
+from fleet.management.helpers import OperationCommand
 from fleet.operations import clock
-from fleet.operations.machines import revocation
+from fleet.operations.machines import keys
 from fleet.projections.machines import row_id
 
 
@@ -18,5 +18,5 @@ class Command(OperationCommand):
         parser.add_argument("--why", default="", help="for those who read the timeline later")
 
     def handle(self, *args: Any, vm_id: str, why: str, **options: Any) -> None:
-        revocation.revoke(machine_id=row_id(vm_id=vm_id), actor=COMMAND_LINE.because(why), now=clock.now())
+        keys.revoke(machine_id=row_id(vm_id=vm_id), actor=COMMAND_LINE.because(why), now=clock.now())
         self.stdout.write("Revoked: it is cut off, and nothing that it said counts any more.")

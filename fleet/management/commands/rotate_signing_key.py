@@ -5,8 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from fleet.domain.actor import COMMAND_LINE
-from fleet.management.durations import duration
-from fleet.management.operation_command import OperationCommand
+from fleet.management.helpers import OperationCommand, duration
 from fleet.operations import clock
 from fleet.operations.orders import sign
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from fleet.audit.seals import Finding, verify
 from fleet.operations import clock
-from fleet.projections.timeline.verify import Finding, verify
-from fleet.wording.reader import API
 from fleet.wording.say import say
+from fleet.wording.times import API
 
 
 def head(text: str) -> tuple[int, str]:

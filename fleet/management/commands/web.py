@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from fleet.management import processes
+from fleet.management import supervisor
 
 
 class Command(BaseCommand):
@@ -19,6 +19,6 @@ class Command(BaseCommand):
         parser.add_argument("more", nargs="*", metavar="OPTION", help="An option of Granian.")
 
     def handle(self, *args: Any, host: str, port: int, more: list[str], **options: Any) -> None:
-        command = processes.web(host=host, port=port, more=more)
+        command = supervisor.web(host=host, port=port, more=more)
         # It takes our place, with our number: whoever sends us a signal means the server.
         os.execv(command[0], command)

@@ -19,12 +19,12 @@ import django
 from django.contrib.auth.models import Group, User
 from django.db import connection, models, transaction
 
+from fleet.audit.seals import seal
 from fleet.embedded.parent_death import end_with_parent
 from fleet.management.seed import stories
 from fleet.management.seed.pattern import Copy, Pattern, Table, largest_ids
 from fleet.models import AvailabilitySet, Cache, DocumentBody, Entry, Machine, Spool
 from fleet.operations import clock
-from fleet.operations.timeline.seal import seal
 
 # So many lines go into one transaction: a few seconds.
 PORTION = 60_000

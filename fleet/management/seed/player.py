@@ -13,11 +13,11 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from drydock_agent import wire
 
-from fleet.domain.machines.entrance import EntrancePolicy
+from fleet.domain.machines.enrolment import EntrancePolicy
 from fleet.domain.secrets import hash_of
 from fleet.models import Machine
 from fleet.operations.intake import keep, presence
-from fleet.operations.machines import enrolment, join_tokens
+from fleet.operations.machines import enrolment, entrance
 from fleet.operations.reports.record import record
 
 SET, GROUP, SUBSCRIPTION = "stand-in-set", "stand-in-group", "5eed0000-0000-4000-8000-00000000005b"
@@ -38,7 +38,7 @@ class Player:
 
     def __post_init__(self) -> None:
         self.now = self.at
-        _, self.token = join_tokens.create_join_token(comment="seed", expires_in=timedelta(days=1), now=self.at)
+        _, self.token = entrance.create_join_token(comment="seed", expires_in=timedelta(days=1), now=self.at)
 
     def enrol(self) -> dict[str, str]:
         """One more machine, which has read an empty document; the stand-ins for what is its own."""

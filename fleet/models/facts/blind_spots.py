@@ -1,27 +1,32 @@
 """Loading what is judged for the blind spots of sets, in a fixed number of queries, however many sets."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
+from django.db import connection
 from django.db.models import Count, Q
+from django.db.models.functions import Coalesce
 
-from fleet.domain.blind_spots.facts import AgentFacts, BlindSpot, SetFacts
-from fleet.domain.blind_spots.find import due_at, of_set
-from fleet.domain.intake.presence import NUMBERS, Limits, presence_of
-from fleet.domain.intake.spools import MANY_A_DAY
-from fleet.domain.reason import Reason, from_json
+from fleet.audit.models import ArchiveState
+from fleet.domain.blind_spots.facts import MOST_NAMES, AgentFacts, BlindSpot, SetFacts, Trouble
+from fleet.domain.blind_spots.find import LACKING, NEAR_SWITCH_OFF, due_at, of_set
+from fleet.domain.clock import seconds_since
+from fleet.domain.intake import MANY_A_DAY, NUMBERS, PERIOD, Limits, presence_of
+from fleet.domain.reasons import Reason, from_json
 from fleet.domain.sets import OUTSIDE, PROVISIONAL
 from fleet.domain.shapes import like
 from fleet.domain.states import OPEN_EVENTS, Presence
 from fleet.models.events import Sighting
 from fleet.models.facts.events import latest, presence_limits
-from fleet.models.intake import Spool
-from fleet.models.machines import InventoryMachine, Machine
-from fleet.models.sets import AvailabilitySet
+from fleet.models.intake import PresenceRow, Spool
+from fleet.models.machines import Admission, AvailabilitySet, InventoryMachine, Machine
+from fleet.models.partitions import late_tables
+from fleet.models.reconcile import LastRun, SetAside, clocks_wrong_lately
+from fleet.models.timeline import numbering
 
 MACHINE = {
     "machine_id": "pk",
@@ -161,3 +166,166 @@ def _spools_begun(set_ids: Collection[int], now: datetime) -> dict[int, int]:
     """How many spools a machine (row id) began within a day, where it is many. One query."""
     young = Spool.objects.filter(machine__availability_set__any=set_ids, first_seen_at__gt=now - timedelta(days=1))
     return dict(young.order_by().values_list("machine").annotate(Count("pk")).filter(pk__count__gte=MANY_A_DAY))
+
+
+# What hides news now, found by a few statements over the whole fleet, whatever its size.
+
+# From here on a set waits for a person, or for the next try, and not for the next tick.
+TRIES = 3
+# Once a minute, unless something is wrong.
+NOT_SEALED = timedelta(minutes=10)
+NEARLY_FULL = 0.9
+# Nothing is lost meanwhile; a store that was restarted is no news.
+ARCHIVE_FAILS = timedelta(minutes=10)
+# Postgres stops writing at about 2.1 thousand million.
+MOST_TRANSACTIONS = 1_600_000_000
+
+LIVE = "LEAST(presence.last_heard_at, presence.last_poll_at) > %(live)s"
+# One scan of narrow rows finds the few machines with which something is wrong; the wide ones are read of these alone.
+AGENTS = f"""
+    WITH odd AS MATERIALIZED (
+        SELECT presence.machine_id, presence.last_poll_at,
+               NOT coalesce({LIVE}, false) AS away,
+               NOT coalesce(LEAST(presence.last_heard_at, presence.last_poll_at) > %(late)s, false) AS silent,
+               coalesce(presence.lacking_since < %(lacking)s, false) AS lacks,
+               coalesce(abs(presence.clock_offset) > %(tolerance)s, false) AS off, presence.clock_offset
+        FROM {PresenceRow._meta.db_table} AS presence
+        WHERE presence.last_heard_at IS NOT NULL
+              AND (NOT coalesce({LIVE}, false) OR presence.lacking_since < %(lacking)s
+                   OR abs(presence.clock_offset) > %(tolerance)s)
+    ), grouped AS MATERIALIZED (
+        SELECT machine.availability_set_id AS set_id,
+               count(*) FILTER (WHERE odd.away) AS away,
+               count(*) FILTER (WHERE odd.silent) AS silent,
+               count(*) FILTER (WHERE odd.lacks) AS lacking,
+               count(*) FILTER (WHERE odd.off) AS off,
+               array_agg(named.name ORDER BY named.name) FILTER (WHERE odd.away) AS away_names,
+               array_agg(named.name ORDER BY named.name) FILTER (WHERE odd.silent) AS silent_names,
+               array_agg(named.name ORDER BY named.name) FILTER (WHERE odd.lacks) AS lacking_names,
+               array_agg(named.name ORDER BY named.name) FILTER (WHERE odd.off) AS off_names,
+               max(abs(odd.clock_offset)) FILTER (WHERE odd.off) AS worst,
+               max(odd.last_poll_at) AS polled
+        FROM odd JOIN {Machine._meta.db_table} AS machine ON machine.id = odd.machine_id,
+             LATERAL (SELECT machine.resource_name AS name) AS named
+        WHERE machine.revoked_at IS NULL GROUP BY 1
+    ), watched AS MATERIALIZED (
+        SELECT DISTINCT machine.availability_set_id AS set_id
+        FROM {Machine._meta.db_table} AS machine
+        JOIN {PresenceRow._meta.db_table} AS presence ON presence.machine_id = machine.id
+        WHERE machine.availability_set_id IN (SELECT set_id FROM grouped) AND machine.revoked_at IS NULL AND {LIVE}
+    )
+    SELECT grouped.set_id, home.kind, home.name, home.apart, watched.set_id IS NOT NULL AS is_watched,
+           grouped.polled, grouped.worst,
+           grouped.away, grouped.away_names[1:{MOST_NAMES}] AS away_names,
+           grouped.silent, grouped.silent_names[1:{MOST_NAMES}] AS silent_names,
+           grouped.lacking, grouped.lacking_names[1:{MOST_NAMES}] AS lacking_names,
+           grouped.off, grouped.off_names[1:{MOST_NAMES}] AS off_names
+    FROM grouped JOIN {AvailabilitySet._meta.db_table} AS home ON home.id = grouped.set_id
+    LEFT JOIN watched ON watched.set_id = grouped.set_id
+    ORDER BY grouped.set_id
+"""
+CACHES = """
+    SELECT cache.id, cache.host FROM fleet_cache AS cache
+    WHERE EXISTS (SELECT FROM fleet_coverage AS coverage
+                  WHERE coverage.cache_id = cache.id AND coverage.state = 'subscribed')
+          AND NOT EXISTS (SELECT FROM fleet_coverage AS coverage
+                          JOIN fleet_presencerow AS presence ON presence.machine_id = coverage.machine_id
+                          WHERE coverage.cache_id = cache.id AND coverage.until IS NULL
+                                AND coverage.state = 'subscribed' AND presence.last_heard_at > %(late)s)
+    ORDER BY cache.id
+"""
+
+
+def anybody_is_heard(*, now: datetime) -> bool:
+    """Whether any machine is live. Where none is, it was Drydock that was away, or there is nothing to watch yet."""
+    since = now - timedelta(seconds=presence_limits().live)
+    return PresenceRow.objects.filter(last_heard_at__gt=since, last_poll_at__gt=since).exists()
+
+
+def troubles(*, now: datetime) -> Iterator[Trouble]:
+    """All that there are now. Eleven statements; of the machines only those with which something is wrong are read."""
+    yield from _of_agents(now)
+    late = now - timedelta(seconds=presence_limits().late)
+    with connection.cursor() as cursor:
+        cursor.execute(CACHES, {"late": late})
+        for cache_id, host in cursor.fetchall():
+            yield Trouble("cache-unheard", cache_id=cache_id, of=host, names=(host,), count=1)
+    waiting = Admission.objects.filter(admitted_at__isnull=True).order_by("pk")
+    called = Coalesce("machine__resource_name", "resource_name")
+    names = tuple(waiting.values_list(called, flat=True)[: MOST_NAMES + 1])
+    if names:
+        yield Trouble("waits-for-admission", names=names[:MOST_NAMES], count=waiting.count())
+    within = Machine.objects.filter(presence__quarantined__gt=0, presence__bounded_since__gt=now - PERIOD)
+    names = tuple(within.filter(revoked_at=None).order_by("pk").values_list("resource_name", flat=True))
+    if names:
+        yield Trouble("reports-quarantined", names=names[:MOST_NAMES], count=len(names))
+    aside = dict(SetAside.objects.filter(tries__gte=TRIES).values_list("what").annotate(Count("pk")).order_by("what"))
+    if aside:
+        yield Trouble("set-aside", names=tuple(aside), count=sum(aside.values()))
+    if numbering().missing:
+        yield Trouble("era-not-begun")
+    wrong = clocks_wrong_lately(now=now)
+    if wrong:
+        named = tuple(f"{row.kind} {row.process}" for row in wrong)
+        yield Trouble("clocks-wrong", names=named[:MOST_NAMES], count=len(named))
+    yield from _of_storage(now)
+
+
+def _of_agents(now: datetime) -> Iterator[Trouble]:
+    limits = presence_limits()
+    values: dict[str, datetime | float | None] = {
+        "live": now - timedelta(seconds=limits.live),
+        "late": now - timedelta(seconds=limits.late),
+        "lacking": now - LACKING,
+        "tolerance": settings.CLOCK_TOLERANCE_SECONDS,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(AGENTS, values)
+        columns = [column.name for column in cursor.description or ()]
+        rows = [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
+    for row in rows:
+        yield from _of_set(row, now)
+
+
+def _of_set(row: dict[str, Any], now: datetime) -> Iterator[Trouble]:
+    def trouble(code: str, which: str, **values: Any) -> Trouble:
+        return Trouble(code, row["set_id"], of=of, names=tuple(row[f"{which}_names"]), count=row[which], values=values)
+
+    of = f"{row['name']} ({row['apart']})" if row["apart"] else row["name"]
+    if row["kind"] == PROVISIONAL:
+        # Nobody has named it: it is called by its machines.
+        of = ", ".join((row["away_names"] or row["lacking_names"] or row["off_names"])[:3])
+    if row["away"] and not row["is_watched"]:
+        yield trouble("set-unwatched", "away")
+        if row["polled"] is not None and now - row["polled"] > NEAR_SWITCH_OFF:
+            yield trouble("near-switch-off", "away", hours=int((now - row["polled"]).total_seconds() // 3600))
+    if row["silent"]:
+        yield trouble("agent-silent", "silent")
+    if row["lacking"]:
+        yield trouble("document-lacking", "lacking")
+    if row["off"]:
+        yield trouble("wrong-clock", "off", offset=row["worst"])
+
+
+def _of_storage(now: datetime) -> Iterator[Trouble]:
+    """What can be seen from here. How full a disk is, Postgres does not tell: an installation says how much it has."""
+    sealed_at = LastRun.objects.filter(name="seal").values_list("ran_at", flat=True).first()
+    if sealed_at is not None and seconds_since(sealed_at, now=now) > NOT_SEALED.total_seconds():
+        yield Trouble("not-sealed", values={"at": sealed_at})
+    late = [found.of.table for found in late_tables()]
+    if late:
+        yield Trouble("partition-late", values={"tables": late})
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_database_size(current_database()), age(datfrozenxid)"
+            " FROM pg_database WHERE datname = current_database()"
+        )
+        size, transactions = cursor.fetchone() or (0, 0)
+    most = settings.DATABASE_GIGABYTES * 1024**3
+    if most and size > NEARLY_FULL * most:
+        yield Trouble("database-large", values={"size": size, "most": most})
+    if transactions > MOST_TRANSACTIONS:
+        yield Trouble("transactions-run-out", values={"transactions": transactions})
+    state = ArchiveState.objects.filter(fault_since__lte=now - ARCHIVE_FAILS).exclude(fault="").first()
+    if state is not None:
+        yield Trouble("archive-fails", values={"fault": state.fault, "at": state.fault_since})

@@ -1,19 +1,43 @@
 """Loading decisions as they are checked again before anything is sent."""
 
-from collections.abc import Collection, Mapping
-from datetime import datetime
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.contrib.auth.models import User
+from django.db import connection
 
-from fleet.domain.approvals.conditions import When
+from fleet.domain import events
+from fleet.domain.approvals.conditions import TIMED, When
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.approvals.recheck import Decision
+from fleet.domain.events import DELETING_TYPES, compute_state
+from fleet.domain.orders import next_step as orders
+from fleet.domain.orders.next_step import OrderFacts
 from fleet.domain.people import Right
+from fleet.domain.policy import windows as policy
 from fleet.domain.policy.rules import StandingRule, accepted, decides_still
-from fleet.domain.reason import Reason
-from fleet.models.approvals import Approval
+from fleet.domain.reasons import Reason, read_reason
+from fleet.domain.recommendation import NONE_YET, Experience
+from fleet.domain.scheduling import What, at_the_latest, first_after
+from fleet.domain.shapes import like
+from fleet.domain.states import LIVE_APPROVALS, RELAYED_APPROVALS, ApprovalState, EventStatus, Presence
+from fleet.domain.waves import Member, Returner, WaveState, due_at, judge
+from fleet.models.approvals import Approval, Order, Wave
+from fleet.models.events import ScheduledEvent
+from fleet.models.facts.events import (
+    contact_times,
+    load_facts,
+    load_witnesses,
+    machine_presence,
+    order_timeouts,
+    presence_limits,
+)
+from fleet.models.machines import Machine
 from fleet.models.people import ApiToken, know_rights_of, rights_of
-from fleet.models.policy import Rule, rule_of, rules_in_force
+from fleet.models.policy import NoApprovalWindow, Rule, rule_of, rules_in_force, window_of
+from fleet.models.reconcile import SetAside
 
 
 def decision_of(approval: Approval, *, lost: Reason | None = None, accepts: Collection[str] | None = None) -> Decision:
@@ -95,3 +119,223 @@ def _lost(
 
 def _has_ended(token: ApiToken, now: datetime) -> bool:
     return token.revoked_at is not None or (token.expires_at is not None and token.expires_at <= now)
+
+
+# When time alone may change an event or anything that belongs to it.
+
+
+def load_due(event_ids: Collection[int], *, now: datetime) -> dict[int, datetime]:
+    """When each of these events (row ids) is to be looked at again, if there is no news of it until then.
+
+    A fixed number of queries: three, and those of the facts where something waits.
+    """
+    rows = list(ScheduledEvent.objects.filter(pk__any=event_ids))
+    witnesses = load_witnesses(rows, now=now)
+    states = [state.value for state in LIVE_APPROVALS]
+    decided = {row.event_id: row for row in Approval.objects.filter(event_id__any=event_ids, state__in=states)}
+    rules = [rule_of(row) for row in rules_in_force(now=now).values()]
+    open_to_rules = {
+        row.pk
+        for row in rows
+        if rules and row.pk not in decided and not row.drill and row.status == EventStatus.SCHEDULED.value
+    }
+    facts = load_facts([*decided, *open_to_rules], now=now) if decided or open_to_rules else {}
+    found_windows = NoApprovalWindow.objects.filter(deleted_at__isnull=True) if facts else []
+    windows = [window_of(row) for row in found_windows]
+    relayed = [row.pk for row in decided.values() if row.state in RELAYED_APPROVALS]
+    sent = orders_of(relayed) if relayed else {}
+    tried = _tried_again(decided.values(), event_ids)
+    found: dict[int, datetime] = {}
+    for row in rows:
+        was_ended = row.status == EventStatus.ENDED.value
+        state = compute_state(witnesses[row.pk], now=now, was_ended=was_ended)
+        due = [events.due_at(state, witnesses[row.pk], now=now)]
+        approval = decided.get(row.pk)
+        if approval is not None and approval.state in RELAYED_APPROVALS:
+            mine = sent.get(approval.pk, [])
+            due.append(orders.due_at(facts=facts[row.pk], orders=mine, now=now, timeouts=order_timeouts()))
+        elif approval is not None:
+            on_time = approval.due_at if When(approval.when) in TIMED else None
+            due.append(first_after(now, [row.not_before, on_time]))
+            due.append(policy.windows_due_at(facts[row.pk], windows, now=now))
+        elif row.pk in open_to_rules:
+            due.append(policy.due_at(facts[row.pk], rules, windows, now=now))
+        if approval is not None or not was_ended:
+            due.append(at_the_latest(row.pk, now=now))
+        due += tried.get(row.pk, [])
+        found[row.pk] = min(due)
+    return found
+
+
+def _tried_again(approvals: Iterable[Approval], event_ids: Collection[int]) -> dict[int, list[datetime]]:
+    """When what was set aside of these events (row ids) is tried again. One query."""
+    homes = {approval.pk: approval.event_id for approval in approvals}
+    known = set(event_ids)
+    found: dict[int, list[datetime]] = defaultdict(list)
+    for what, row_id, at in SetAside.objects.values_list("what", "row_id", "next_try_at"):
+        event_id = homes.get(row_id) if what == What.APPROVAL.value else row_id
+        if event_id in known and what in (What.APPROVAL.value, What.EVENT.value, What.RULES.value):
+            found[event_id].append(at)
+    return found
+
+
+def orders_of(approval_ids: Collection[int]) -> dict[int, list[OrderFacts]]:
+    """The orders of each approval (row ids), oldest first. One query."""
+    found: dict[int, list[OrderFacts]] = defaultdict(list)
+    for order in Order.objects.filter(approval_id__any=approval_ids).order_by("offered_at", "id"):
+        found[order.approval_id].append(like(OrderFacts, order, order_id=order.pk))
+    return found
+
+
+# Loading what earlier events tell: the newest of each set, by index and bounded.
+
+# So many events of a set are looked back on.
+NEWEST = 50
+# One walk along the index `event_by_set` for each set. Cancelled ones and those of unknown ending tell nothing of how
+# long a machine was away.
+EARLIER = """
+SELECT wanted.set_id, past.event_type,
+    count(*) FILTER (WHERE past.ended_as = 'completed' AND past.started_at IS NOT NULL),
+    percentile_cont(0.5) WITHIN GROUP (ORDER BY EXTRACT(EPOCH FROM past.ended_at - past.started_at))
+        FILTER (WHERE past.ended_as = 'completed' AND past.started_at IS NOT NULL),
+    count(*) FILTER (WHERE past.ended_as = 'cancelled'),
+    max((SELECT EXTRACT(EPOCH FROM max(approval.accepted_at - approval.granted_at)) FROM fleet_approval approval
+        WHERE approval.event_id = past.id AND approval.accepted_at IS NOT NULL))
+FROM unnest(%s::bigint[]) AS wanted (set_id)
+CROSS JOIN LATERAL (
+    SELECT id, event_type, started_at, ended_at, ended_as, drill FROM fleet_scheduledevent
+    WHERE availability_set_id = wanted.set_id ORDER BY first_seen_at DESC, id DESC LIMIT %s
+) AS past
+WHERE NOT past.drill
+GROUP BY wanted.set_id, past.event_type
+"""
+
+
+class Experiences:
+    """What is known of each set (row id) and type."""
+
+    def __init__(self, found: Mapping[int, Mapping[str, Experience]]) -> None:
+        self._found = found
+
+    def of(self, set_id: int, event_type: str) -> Experience:
+        here = self._found.get(set_id, {})
+        slowest = max((one.relay_seconds for one in here.values() if one.relay_seconds is not None), default=None)
+        known = here.get(event_type, NONE_YET)
+        # The way to Azure is the same for every type.
+        return Experience(known.count, known.median_seconds, known.cancelled, slowest)
+
+
+def experiences(set_ids: Collection[int]) -> Experiences:
+    """What the newest events of these sets tell. One query."""
+    found: dict[int, dict[str, Experience]] = defaultdict(dict)
+    if set_ids:
+        with connection.cursor() as cursor:
+            cursor.execute(EARLIER, [sorted(set(set_ids)), NEWEST])
+            for set_id, event_type, count, median, cancelled, relay in cursor.fetchall():
+                found[set_id][event_type] = Experience(
+                    count=count,
+                    median_seconds=None if median is None else float(median),
+                    cancelled=cancelled,
+                    relay_seconds=None if relay is None else float(relay),
+                )
+    return Experiences(found)
+
+
+# Loading what waves judge, in a fixed number of queries.
+
+
+def return_timeout() -> timedelta:
+    """How long a machine may take to return before its wave stops, out of the settings."""
+    return timedelta(seconds=settings.WAVE_RETURN_SECONDS)
+
+
+def load_members(wave_ids: Collection[int], *, now: datetime) -> dict[int, list[Member]]:
+    """The events of each wave (row ids) in turn. Two queries."""
+    if not wave_ids:
+        return {}
+    approvals = list(
+        Approval.objects.filter(wave_id__in=wave_ids)
+        .select_related("event__availability_set")
+        .order_by("wave_id", "turn", "pk")
+    )
+    machines: dict[int, list[Machine]] = defaultdict(list)
+    rows = Machine.objects.filter(
+        availability_set_id__in={approval.event.availability_set_id for approval in approvals}, revoked_at__isnull=True
+    )
+    for machine in rows.select_related("presence", "latest_document").defer("compute").order_by("resource_name", "pk"):
+        machines[machine.availability_set_id].append(machine)
+    found: dict[int, list[Member]] = {wave_id: [] for wave_id in wave_ids}
+    for approval in approvals:
+        found[approval.wave_id or 0].append(
+            _member(approval, approval.event, machines[approval.event.availability_set_id], now=now)
+        )
+    return found
+
+
+def _member(approval: Approval, event: ScheduledEvent, machines: Collection[Machine], *, now: datetime) -> Member:
+    named = {name.lower() for name in event.resources}
+    hit: dict[str, Machine] = {}
+    heard_at: datetime | None = None
+    for machine in machines:
+        heard = contact_times(machine)[0]
+        heard_at = max(filter(None, (heard, heard_at)), default=None)
+        name = machine.resource_name.lower()
+        known = hit.get(name)
+        known_heard = contact_times(known)[0] if known else None
+        # Of several machines of one name it is the one that was heard last.
+        if name in named and (known is None or (heard is not None and (known_heard is None or heard > known_heard))):
+            hit[name] = machine
+    deleted = event.event_type in DELETING_TYPES
+    return like(
+        Member,
+        event,
+        approval_id=approval.pk,
+        turn=approval.turn or 0,
+        set_id=event.availability_set_id,
+        set_kind=event.availability_set.kind,
+        set_name=event.availability_set.name,
+        set_apart=event.availability_set.apart,
+        set_subscription=event.availability_set.subscription,
+        set_resource_group=event.availability_set.resource_group,
+        approval_state=ApprovalState(approval.state),
+        event_status=EventStatus(event.status),
+        started=event.started_at is not None,
+        machines=() if deleted else tuple(_returner(machine, event, now=now) for machine in hit.values()),
+        last_heard_at=heard_at,
+        reason=read_reason(approval.reason),
+        event_pk=event.pk,
+        decision=decision_of(approval),
+    )
+
+
+def _returner(machine: Machine, event: ScheduledEvent, *, now: datetime) -> Returner:
+    live = machine_presence(machine, now=now, limits=presence_limits()) is Presence.LIVE
+    heard = contact_times(machine)[0]
+    # For a minute a machine counts as live though it is just starting again: it has to speak after the end.
+    since = heard is not None and (event.ended_at is None or heard >= event.ended_at)
+    return Returner(name=machine.resource_name, back=live and since)
+
+
+def load_due_waves(wave_ids: Collection[int], *, now: datetime) -> dict[int, datetime]:
+    """When each of these waves (row ids) is to be judged again, if there is no news of its events. Two queries."""
+    members = load_members(wave_ids, now=now)
+    return {
+        wave_id: min(due_at(found, now=now, return_timeout=return_timeout()), at_the_latest(wave_id, now=now))
+        for wave_id, found in members.items()
+    }
+
+
+def whose_turn(wave_ids: Collection[int], *, now: datetime) -> set[int]:
+    """The row ids of the approvals of these waves that may go now. Three queries, or none."""
+    if not wave_ids:
+        return set()
+    running = Wave.objects.filter(pk__in=wave_ids, state=WaveState.RUNNING.value).values_list("pk", flat=True)
+    members = load_members(list(running), now=now)
+    found = {judge(of_wave, now=now, return_timeout=return_timeout()).approval_id for of_wave in members.values()}
+    return {approval_id for approval_id in found if approval_id is not None}
+
+
+def events_in_turn(wave_ids: Collection[int], *, now: datetime) -> list[int]:
+    """The row ids of the events whose turn it is in these waves (row ids). Five queries."""
+    approvals = whose_turn(set(wave_ids), now=now)
+    return list(Approval.objects.filter(pk__in=approvals).values_list("event_id", flat=True)) if approvals else []

@@ -10,13 +10,12 @@ from django.conf import settings
 from django.db.models import Exists, OuterRef, Q, Subquery
 
 from fleet.domain.approvals.guards import DecisionFacts, EventFacts, HoldFacts, MachineFacts, OtherEvent, WindowFacts
-from fleet.domain.events.sightings import MergedListing, Witness
-from fleet.domain.intake.preparation import Prepared, prepared_of
-from fleet.domain.intake.presence import Limits, presence_of
-from fleet.domain.orders.timeouts import Timeouts
+from fleet.domain.events import MergedListing, Witness
+from fleet.domain.intake import Limits, Prepared, prepared_of, presence_of
+from fleet.domain.orders.next_step import Timeouts
 from fleet.domain.people import Place, lies_in
 from fleet.domain.policy.hours import in_hours
-from fleet.domain.reason import Reason
+from fleet.domain.reasons import Reason
 from fleet.domain.requirements import Kept, Requirements
 from fleet.domain.shapes import like, names_of, of_values
 from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, RELAYED_APPROVALS, ApprovalState, EventStatus, Presence
@@ -24,9 +23,8 @@ from fleet.models.approvals import Approval, Hold
 from fleet.models.events import ScheduledEvent, Sighting
 from fleet.models.facts.machines import MachineBasics, machine_rows
 from fleet.models.intake import Preparation
-from fleet.models.machines import Machine
+from fleet.models.machines import AvailabilitySet, Machine
 from fleet.models.policy import NoApprovalWindow, stop_in_force
-from fleet.models.sets import AvailabilitySet
 
 
 def presence_limits() -> Limits:

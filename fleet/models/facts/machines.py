@@ -1,13 +1,45 @@
-"""The machines of sets as facts read them: plain rows, since thousands are read at a time."""
+"""How machines may enrol here, as settings and the row of the entrance state it."""
 
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
 
-from fleet.domain.intake.presence import Limits, presence_of
+from django.conf import settings
+
+from fleet.domain.intake import NUMBERS, Limits, presence_of
+from fleet.domain.machines.enrolment import EntrancePolicy, policy_of
 from fleet.domain.states import Presence
-from fleet.models.machines import Machine
+from fleet.models.machines import Entrance, Machine
+
+
+@dataclass(frozen=True, slots=True)
+class EntranceFacts:
+    """`subscriptions` are those whose machines may enrol by an attested document. `stated`: a setting has the policy,
+    so nobody can choose another one on a page.
+    """
+
+    policy: EntrancePolicy
+    subscriptions: frozenset[str]
+    stated: bool
+
+
+def entrance_facts() -> EntranceFacts:
+    """One query. What was chosen on a page counts for nothing where a setting states the policy."""
+    row = Entrance.objects.order_by("pk").first() or Entrance(policy="")
+    stated = bool(settings.ENROLMENT_POLICY)
+    subscriptions = settings.ATTESTED_SUBSCRIPTIONS | frozenset([] if stated else row.subscriptions)
+    policy = policy_of(
+        stated=settings.ENROLMENT_POLICY,
+        chosen=row.chosen,
+        decided=row.policy,
+        subscriptions=bool(settings.ATTESTED_SUBSCRIPTIONS),
+    )
+    return EntranceFacts(policy, subscriptions, stated)
+
+
+# The machines of sets as facts read them: plain rows, since thousands are read at a time.
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +76,23 @@ def machine_rows(set_ids: Collection[int], *, now: datetime, limits: Limits) -> 
             MachineBasics(pk, name, fault_domain, update_domain, revoked_at, heard_at, polled_at, presence)
         )
     return found
+
+
+# How present machines are, in SQL, as `fleet.domain.intake.presence_of` has it.
+
+# The number of a row of presence; nobody is revoked here, which is an act. Its parameters are `presence_values`.
+PRESENCE = """
+    CASE WHEN last_heard_at IS NULL THEN %(expected_is)s
+         WHEN last_poll_at IS NULL AND last_heard_at >= %(gone)s THEN %(silent_is)s
+         WHEN last_poll_at IS NULL THEN %(gone_is)s
+         WHEN LEAST(last_heard_at, last_poll_at) > %(live)s THEN %(live_is)s
+         WHEN LEAST(last_heard_at, last_poll_at) > %(late)s THEN %(late_is)s
+         WHEN LEAST(last_heard_at, last_poll_at) >= %(gone)s THEN %(silent_is)s
+         ELSE %(gone_is)s END
+"""
+
+
+def presence_values(*, now: datetime, limits: Limits) -> dict[str, Any]:
+    """The parameters of `PRESENCE`."""
+    at = {name: now - timedelta(seconds=getattr(limits, name)) for name in ("live", "late", "gone")}
+    return {**at, **{f"{state.value}_is": number for state, number in NUMBERS.items()}}

@@ -1,36 +1,106 @@
-"""Approving: the one door through which an approval comes into being, for people, rules and waves alike."""
+"""What stands against a decision and how it is overridden: by a reason, or by the right to go past what blocks."""
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from django.conf import settings
-from django.db import IntegrityError, transaction
+from django.db import DatabaseError, IntegrityError, OperationalError, transaction
 from django.db.models import Q
 
-from fleet.domain.actor import Actor
+from fleet.domain.actor import Actor, ActorKind
 from fleet.domain.approvals.conditions import LATER, TIMED, When, undo_until
-from fleet.domain.approvals.guards import EventFacts, Guard, Need, guards, who_is_asked
+from fleet.domain.approvals.guards import ACCEPTABLE, EventFacts, Guard, Need, guards, who_is_asked, without
 from fleet.domain.approvals.recheck import shown
+from fleet.domain.db_timeouts import met_a_limit
 from fleet.domain.people import Right
-from fleet.domain.reason import Reason, stored
-from fleet.domain.refusal import Refused, or_refuse, refuse_other
+from fleet.domain.reasons import Reason, Refused, as_json, or_refuse, refuse_other, stored
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState
 from fleet.domain.texts import cleaned_reasons
 from fleet.domain.timeline import EntryKind
+from fleet.domain.times import iso
 from fleet.models import Approval, Order, ScheduledEvent, Wave
 from fleet.models.facts.events import facts_standing, load_facts, load_standing
-from fleet.models.service_accounts import service_of
+from fleet.models.people import service_of
 from fleet.operations import wake_up
-from fleet.operations.approvals.override import override, told
 from fleet.operations.events import compute
-from fleet.operations.locks import Lock, take
+from fleet.operations.locks import Lock, impatient, take, take_free
 from fleet.operations.orders.advance import write_order
 from fleet.operations.orders.states import close, tell_approval
-from fleet.operations.people.rights import acting, require
-from fleet.operations.timeline.entries import trace_behind
+from fleet.operations.quarantine import is_away
+from fleet.operations.rights import acting, require
+from fleet.operations.timeline.entries import gathered, trace_behind
+
+# Guards that are a problem type of their own; every other guard that stands in the way answers `guarded`.
+OWN_TYPES = {
+    "already-decided": "already-decided",
+    "too-late": "too-late",
+    "event-not-open": "too-late",
+    "version-changed": "version-changed",
+    "all-stopped": "stopped",
+}
+
+
+def override(
+    facts: EventFacts,
+    found: list[Guard],
+    actor: Actor,
+    reasons: Mapping[str, str],
+    shown: Mapping[str, str] | None = None,
+) -> list[dict[str, Any]]:
+    """What was overridden, as an approval keeps it (`kept`); `reasons` are by guard code. `shown` are the digests of
+    the guards that were looked at (`Guard.shown`), by code with blanks between them: a reason covers no other.
+
+    Guards that ask for a second person are left to the caller; one that asks for a proof is satisfied by
+    `actor.proved`, and by a service account where the set spares those. Raises Refused for what stands in the way.
+    """
+    # A rule accepts some guards in advance; past one that blocks only a person goes.
+    may_be = ACCEPTABLE if actor.person is None else [guard.code for guard in found]
+    given = {g.code for g in found if g.takes_reason and g.code in may_be and reasons.get(g.code)}
+    given -= {g.code for g in found if g.code in (shown or {}) and g.shown not in (shown or {})[g.code].split()}
+    # Nobody can ask a service account; of a person's token it is not known who has it.
+    spared = actor.kind is ActorKind.SERVICE and facts.step_up_spares_services
+    dealt_with = (Need.SECOND, Need.STEP_UP) if actor.proved or spared else (Need.SECOND,)
+    standing = [guard for guard in without(found, given) if guard.needs not in dealt_with]
+    if standing:
+        refuse(facts, standing)
+    if actor.person is not None and any(guard.blocks for guard in found):
+        require(actor, Right.OVERRIDE, facts.place, doing="override")
+    return [kept(guard, reasons[guard.code]) for guard in found if guard.code in given]
+
+
+def kept(guard: Guard, reason: str) -> dict[str, Any]:
+    """A guard that was overridden, as an approval keeps it; `reason` is what somebody wrote."""
+    return {"code": guard.code, "values": as_json(guard.values), "reason": reason}
+
+
+def told(found: Iterable[Guard]) -> list[dict[str, object]]:
+    """Guards as the details of a refusal."""
+    return [
+        {"code": g.code, "sentence": g.sentence, "needs": g.needs.value, "overridable": g.overridable} for g in found
+    ]
+
+
+def refuse(facts: EventFacts, standing: list[Guard]) -> None:
+    """Raises Refused for the first of these guards, with all of them in its details."""
+    first = standing[0]
+    code = OWN_TYPES.get(first.code, "guarded")
+    shown: dict[str, str] = {}
+    for guard in standing:
+        shown[guard.code] = f"{shown.get(guard.code, '')} {guard.shown}".strip()
+    details: dict[str, object] = {"guards": told(standing), "shown": shown, "version": facts.version}
+    if code == "already-decided" and facts.decision is not None:
+        details |= {
+            "by": facts.decision.by,
+            "at": iso(facts.decision.at) if facts.decision.at else None,
+            "approval": facts.decision.approval_id,
+        }
+    raise Refused(code, first.sentence, **details)
+
+
+# Approving: the one door through which an approval comes into being, for people, rules and waves alike.
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,3 +346,97 @@ def _check_time(plan: Plan, facts: EventFacts, now: datetime) -> None:
         raise Refused("validation", Reason("due-time-past"))
     if facts.not_before is not None and plan.due_at >= facts.not_before:
         raise Refused("validation", Reason("due-time-too-late"))
+
+
+# Several events decided in one call, each on its own: one refusal stops nothing, and what somebody holds keeps nobody
+# waiting.
+
+T = TypeVar("T")
+
+# So many are read at once: whoever wants to decide about one of them waits for all of these.
+MAX_TOGETHER = 20
+# So many events that stay locked at the second try are waited for in full; the others that stay locked are not.
+SECOND_TRIES = 2
+
+
+def each(
+    event_ids: Sequence[str],
+    act: Callable[[str, Judged | None], T],
+    held: Callable[[str, OperationalError], T],
+    *,
+    clock: Callable[[], datetime],
+    ahead: bool,
+) -> list[T]:
+    """What `act` gives for each event (EventId), or `held` where somebody holds it for too long, in the order given.
+    It takes longer than the time of one call could stand for, so it is given a clock.
+
+    `act` gets what guards judge where that was read `ahead` with the event locked, else None. It may be called twice
+    for one event, the first time rolled back. Raises what Postgres raises when it is away.
+    """
+    found: dict[str, T] = {}
+    locked: list[str] = []
+    for at in range(0, len(event_ids), MAX_TOGETHER):
+        portion = event_ids[at : at + MAX_TOGETHER]
+        if ahead and len(portion) > 1:
+            try:
+                found |= _together(portion, act, now=clock())
+            except DatabaseError as error:
+                # What they have to say together cannot be written just now: each for itself.
+                if is_away(error):
+                    raise
+        for event_id in portion:
+            if event_id in found:
+                continue
+            try:
+                # After the first one the others do not wait as long for theirs.
+                found[event_id] = _alone(event_id, act, hurried=bool(locked))
+            except OperationalError as error:
+                if not met_a_limit(error):
+                    raise
+                locked.append(event_id)
+    # Others may have decided about the same events meanwhile, or about others of the same service, which takes a moment
+    # each. Only what stays locked is given up.
+    patience = SECOND_TRIES
+    for event_id in locked:
+        try:
+            found[event_id] = _alone(event_id, act, hurried=patience <= 0)
+        except OperationalError as error:
+            if not met_a_limit(error):
+                raise
+            patience -= 1
+            found[event_id] = held(event_id, error)
+    return [found[event_id] for event_id in event_ids]
+
+
+def _alone(event_id: str, act: Callable[[str, Judged | None], T], *, hurried: bool) -> T:
+    with transaction.atomic(), impatient() if hurried else nullcontext():
+        return act(event_id, None)
+
+
+@gathered()
+def _together(event_ids: Sequence[str], act: Callable[[str, Judged | None], T], *, now: datetime) -> dict[str, T]:
+    """The same for those that nobody holds, by EventId, in one transaction. What cannot be done is left out."""
+    found = {}
+    for event_id, judged in _judged(event_ids, now=now).items():
+        try:
+            with gathered():
+                found[event_id] = act(event_id, judged)
+        except DatabaseError as error:
+            if is_away(error):
+                raise
+    return found
+
+
+def _judged(event_ids: Sequence[str], *, now: datetime) -> dict[str, Judged]:
+    """What guards judge of those whose rows and homes are free, all of which are locked: one of each home, since what
+    is decided about one counts for its neighbours. Without those that are decided already, as taking over writes first.
+    """
+    rows = ScheduledEvent.objects.filter(event_id__in=event_ids).values_list("event_id", "pk", *HOME)
+    known = {event_id: (pk, home_name(service, set_id)) for event_id, pk, service, set_id in rows}
+    first = {known[event_id][1]: known[event_id][0] for event_id in reversed(event_ids) if event_id in known}
+    free = take_free(Lock.DECISIONS, sorted(first))
+    events = compute.lock([first[name] for name in free], pass_by=True)
+    standing = load_standing(events, now=now)
+    compute.compute_state(events, now=now, standing=standing)
+    facts = facts_standing(events, standing, now=now)
+    return {event.event_id: Judged(event.pk, facts[event.pk]) for event in events if facts[event.pk].decision is None}

@@ -13,8 +13,7 @@ from django.db import transaction
 from fleet.domain.actor import Actor, rule
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.people import Right
-from fleet.domain.reason import Reason, stored
-from fleet.domain.refusal import Refused, or_refuse
+from fleet.domain.reasons import Reason, Refused, or_refuse, stored
 from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
@@ -22,7 +21,7 @@ from fleet.models import Claim, Hold
 from fleet.models.people import rights_of
 from fleet.operations.approvals import approve
 from fleet.operations.approvals.approve import judged, row_id
-from fleet.operations.people.rights import acting, require
+from fleet.operations.rights import acting, require
 from fleet.operations.timeline.entries import tell
 
 

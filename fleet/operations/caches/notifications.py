@@ -1,28 +1,197 @@
-"""Taking what machines hear on the channels of caches: lines into notifications, notifications into maintenance.
+"""Taking how machines' hooks for caches ended. Nothing is computed from it: each report is one entry."""
 
-Everything here happens under the lock of the cache; caches are locked last, in the order of their hosts. Notifications
-and operations are computed, so what arrives late or twice ends in the same rows.
-"""
-
+import base64
 from collections import defaultdict
-from collections.abc import Collection, Sequence
-from datetime import datetime
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
 from functools import partial
+from hashlib import sha256
 
-from fleet.domain.aside import What
-from fleet.models import Cache, Entry, Machine, Notification
-from fleet.operations.aside import Apart
-from fleet.operations.caches import coverage, hooks
-from fleet.operations.caches.entries import heard_entry
-from fleet.operations.caches.lines import Line, merge
-from fleet.operations.caches.maintenances import compute_operations
-from fleet.operations.intake import backlog, bounds
+from drydock_agent import wire
+
+from fleet.domain.actor import machine as machine_actor
+from fleet.domain.caches.maintenances import shard_of
+from fleet.domain.caches.notifications import NotificationType, read_notification
+from fleet.domain.reasons import Reason, as_json
+from fleet.domain.scheduling import What
+from fleet.domain.texts import readable, tidy
+from fleet.domain.timeline import EntryKind
+from fleet.models import Cache, Entry, Machine, Notification, Reporter
+from fleet.operations.caches import coverage
+from fleet.operations.caches.maintenances import compute_operations, heard_entry
+from fleet.operations.intake import bounds, oddities
+from fleet.operations.intake.keep import AgentReport
+from fleet.operations.intake.preparations import told
+from fleet.operations.quarantine import Apart
+from fleet.operations.timeline.entries import entry
+
+CacheHookReport = AgentReport[wire.RedisHookData]
 
 
-def take(
+def take_hooks(
+    reports: Sequence[CacheHookReport], caches: Mapping[str, Cache], names: Mapping[int, str]
+) -> list[Entry]:
+    """The entries to write, oldest first. `caches` holds the known ones by host, locked; one may be missing."""
+    return [
+        _entry(report, caches.get(report.data.cache), names[report.machine_id])
+        for report in sorted(reports, key=lambda report: report.at)
+    ]
+
+
+def _entry(report: CacheHookReport, cache: Cache | None, name: str) -> Entry:
+    data = report.data
+    return entry(
+        EntryKind.HOOK_SUCCEEDED if data.outcome == "succeeded" else EntryKind.HOOK_FAILED,
+        machine_actor(name),
+        at=report.at,
+        machine_id=report.machine_id,
+        cache_id=cache.pk if cache else None,
+        **told(data.hook, data.outcome, data.exit_status, data.seconds, data.output),
+        phase="redis",
+        cache=data.cache,
+        notification_type=tidy(data.notification_type),
+    )
+
+
+# Merging the lines that machines hear on the channels of caches: one notification, however many heard it.
+
+# Copies of one line this close to each other are one notification; after that it is news.
+COPIES = timedelta(seconds=60)
+Shard = tuple[int, int | None]
+
+
+Line = AgentReport[wire.RedisData]
+
+
+def _bytes(data: wire.RedisData) -> bytes:
+    """The line as it was heard. Raises ValueError for a broken base64."""
+    if data.encoding == "base64":
+        return base64.b64decode(data.raw)
+    return data.raw.encode("utf-8", errors="replace")
+
+
+def merge(
+    lines: Sequence[Line], caches: dict[str, Cache], now: datetime
+) -> tuple[list[Notification], dict[Shard, list[datetime]]]:
+    """New notifications, and the shards concerned with the times at which something changed there."""
+    touched: dict[Shard, list[datetime]] = {}
+    if not lines:
+        return [], touched
+    hashed = [(line, sha256(_bytes(line.data)).hexdigest()) for line in sorted(lines, key=lambda line: line.at)]
+    known: dict[tuple[int, str], list[Notification]] = {}
+    for row in Notification.objects.filter(
+        cache__any=[cache.pk for cache in caches.values()],
+        raw_hash__any={key for _, key in hashed},
+        last_at__gte=hashed[0][0].at - COPIES,
+        first_at__lte=hashed[-1][0].at + COPIES,
+    ).order_by("first_at", "pk"):
+        known.setdefault((row.cache_id, row.raw_hash), []).append(row)
+    ids = {row.pk for rows in known.values() for row in rows}
+    reporters = {(row.notification_id, row.machine_id): row for row in Reporter.objects.filter(notification__any=ids)}
+    new: list[Notification] = []
+    fresh: dict[tuple[int, int], Reporter] = {}
+    for line, key in hashed:
+        cache = caches[line.data.cache]
+        rows = known.setdefault((cache.pk, key), [])
+        near = [row for row in rows if row.first_at - COPIES <= line.at <= row.last_at + COPIES]
+        if near:
+            row = near[0]
+            for other in near[1:]:
+                # A late copy shows that two were one.
+                rows.remove(other)
+                touched.setdefault((cache.pk, other.shard), []).append(other.first_at)
+                _join(row, other, new, reporters, fresh)
+        else:
+            row = _notification(line, key, cache, now)
+            rows.append(row)
+            new.append(row)
+            touched.setdefault((cache.pk, row.shard), []).append(row.first_at)
+        if line.at < row.first_at:
+            touched.setdefault((cache.pk, row.shard), []).append(line.at)
+        row.first_at, row.last_at = min(row.first_at, line.at), max(row.last_at, line.at)
+        reporter = reporters.get((row.pk or 0, line.machine_id)) or fresh.get((id(row), line.machine_id))
+        if reporter is None:
+            fresh[id(row), line.machine_id] = Reporter(notification=row, machine_id=line.machine_id, first_at=line.at)
+        else:
+            reporter.copies += 1
+            reporter.first_at = min(reporter.first_at, line.at)
+    Notification.objects.bulk_create(new)
+    kept = [row for rows in known.values() for row in rows if row.pk in ids]
+    Notification.objects.bulk_update(kept, ["first_at", "last_at"])
+    for reporter in fresh.values():
+        reporter.notification_id = reporter.notification.pk
+    Reporter.objects.bulk_create(fresh.values())
+    Reporter.objects.bulk_update(reporters.values(), ["first_at", "copies"])
+    return new, touched
+
+
+def _join(
+    row: Notification,
+    other: Notification,
+    new: list[Notification],
+    reporters: dict[tuple[int, int], Reporter],
+    fresh: dict[tuple[int, int], Reporter],
+) -> None:
+    row.first_at, row.last_at = min(row.first_at, other.first_at), max(row.last_at, other.last_at)
+    theirs = [
+        one
+        for one in [*reporters.values(), *fresh.values()]
+        if one.notification is other or (other.pk is not None and one.notification_id == other.pk)
+    ]
+    for one in theirs:
+        known = reporters.get((row.pk or 0, one.machine_id)) or fresh.get((id(row), one.machine_id))
+        if known is None:
+            fresh[id(row), one.machine_id] = Reporter(
+                notification=row, machine_id=one.machine_id, first_at=one.first_at, copies=one.copies
+            )
+        else:
+            known.copies += one.copies
+            known.first_at = min(known.first_at, one.first_at)
+        fresh.pop((id(other), one.machine_id), None)
+        if other.pk is not None:
+            reporters.pop((other.pk, one.machine_id), None)
+    # One that is not written yet needs no deleting.
+    if any(one is other for one in new):
+        new[:] = [one for one in new if one is not other]
+    else:
+        other.delete()
+
+
+def _notification(line: Line, key: str, cache: Cache, now: datetime) -> Notification:
+    body = _bytes(line.data)
+    read = read_notification(body)
+    text = body.decode("utf-8", errors="replace")
+    is_text = line.data.encoding == "utf-8" or text.encode("utf-8") == body
+    announces = read.kind in (NotificationType.SCHEDULED, NotificationType.STARTING)
+    flags = [*read.flags, Reason("line-cut")] if line.data.cut else read.flags
+    return Notification(
+        cache=cache,
+        source=cache.source,
+        raw=readable(text),
+        raw_base64="" if is_text and "\x00" not in text else base64.b64encode(body).decode(),
+        raw_hash=key,
+        first_at=line.at,
+        last_at=line.at,
+        received_at=now,
+        type=read.type or "",
+        start_time=read.start_time,
+        is_replica=read.is_replica,
+        ip_address=read.ip_address or "",
+        ssl_port=read.ssl_port,
+        non_ssl_port=read.non_ssl_port,
+        shard=shard_of(ssl_port=read.ssl_port, non_ssl_port=read.non_ssl_port, divisor=cache.divisor),
+        flags=as_json(flags),
+        late=announces and read.start_time is not None and now > read.start_time,
+    )
+
+
+# Taking what machines hear on the channels of caches: lines into notifications, notifications into maintenance.
+
+
+def take_notifications(
     lines: Sequence[Line],
     changes: Sequence[coverage.CoverageReport],
-    hook_reports: Sequence[hooks.CacheHookReport] = (),
+    hook_reports: Sequence[CacheHookReport] = (),
     *,
     now: datetime,
     careful: bool = False,
@@ -53,7 +222,7 @@ def take(
         written.append(heard_entry(row, by_id[row.cache_id]))
     # After the notifications: whether a lost connection was announced is told by them.
     written += coverage.take(changes, caches, names)
-    return written + hooks.take(hook_reports, caches, names)
+    return written + take_hooks(hook_reports, caches, names)
 
 
 def _beyond(reports: Sequence[Line | coverage.CoverageReport], now: datetime) -> tuple[set[str], list[Entry]]:
@@ -71,7 +240,7 @@ def _beyond(reports: Sequence[Line | coverage.CoverageReport], now: datetime) ->
         if report.data.cache in hosts:
             waiting[report.data.cache].add((report.machine_id, *report.position))
     for host, positions in waiting.items():
-        backlog.add(What.BEYOND, host, positions, now=now)
+        oddities.add(What.BEYOND, host, positions, now=now)
     return hosts, told
 
 

@@ -1,24 +1,28 @@
 """A drill moves on and ends by itself. Everything about it is written under the lock of its event."""
 
-from collections.abc import Collection
+import uuid
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
 from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Greatest
+from drydock_agent import wire
 
 from fleet.domain.actor import DRYDOCK, Actor
-from fleet.domain.aside import What
+from fleet.domain.actor import machine as machine_actor
 from fleet.domain.drills import Ending, MachineInDrill, Outcome, due_at, ending_of
-from fleet.domain.due import AT_ONCE
-from fleet.domain.reason import Reason
+from fleet.domain.events import NOT_STATED
+from fleet.domain.reasons import Reason
+from fleet.domain.scheduling import AT_ONCE, What
 from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, ApprovalState, Certainty, EndedAs, EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
 from fleet.models import (
     Approval,
     Drill,
+    Entry,
     Instruction,
     Preparation,
     Rehearsal,
@@ -26,12 +30,13 @@ from fleet.models import (
     Sighting,
 )
 from fleet.models.facts.events import load_facts
-from fleet.operations.aside import Apart
 from fleet.operations.events import compute
+from fleet.operations.intake.keep import AgentReport
 from fleet.operations.locks import settle_due, take_due
 from fleet.operations.orders import advance as orders
-from fleet.operations.orders import instructions, states
-from fleet.operations.timeline.entries import tell
+from fleet.operations.orders import queue, states
+from fleet.operations.quarantine import Apart
+from fleet.operations.timeline.entries import entry, tell
 
 # From the approval to Started on the machines that were not asked.
 START = timedelta(seconds=2)
@@ -86,9 +91,9 @@ def _move_on(drill_id: int, event_pk: int, *, now: datetime) -> bool:
     ending = _ending(drill, now)
     if ending is not None:
         return close(drill, ending, DRYDOCK, now=now)
-    instructions.instruct(
+    queue.instruct(
         _to_start(drill),
-        instructions.START,
+        queue.START,
         now=now,
         data={"at": iso(now + START)},
         expires_at=drill.event.not_before,
@@ -105,11 +110,11 @@ def close(drill: Drill, ending: Ending, actor: Actor, *, now: datetime) -> bool:
     Instruction.objects.filter(rehearsal__in=rows, closed_at__isnull=True).update(closed_at=now)
     over = Sighting.objects.filter(event=drill.event_id, gone_at__isnull=False)
     gone = set(over.values_list("machine_id", flat=True))
-    begun = Instruction.objects.filter(what=instructions.REHEARSE, delivered_at__isnull=False)
+    begun = Instruction.objects.filter(what=queue.REHEARSE, delivered_at__isnull=False)
     reached = set(begun.filter(rehearsal__in=rows).values_list("rehearsal_id", flat=True))
     still = [row for row in rows if row.pk in reached and row.machine_id not in gone and not row.left_out]
     if still:
-        instructions.instruct(still, instructions.CANCEL, now=now, expires_at=now + timedelta(seconds=3600))
+        queue.instruct(still, queue.CANCEL, now=now, expires_at=now + timedelta(seconds=3600))
     Sighting.objects.filter(event=drill.event_id, gone_at__isnull=True).update(
         gone_at=Greatest(F("listed_at"), now), gone_incarnation=F("listed_incarnation") + 1
     )
@@ -210,9 +215,78 @@ def _to_start(drill: Drill) -> list[Rehearsal]:
     if drill.event.status != EventStatus.STARTED.value and not _approved(drill.event_id):
         return []
     waiting = Sighting.objects.filter(event=drill.event_id, gone_at__isnull=True, started_at__isnull=True)
-    told = Instruction.objects.filter(rehearsal__drill=drill, what=instructions.START)
+    told = Instruction.objects.filter(rehearsal__drill=drill, what=queue.START)
     return list(
         Rehearsal.objects.filter(drill=drill, machine__in=waiting.values("machine_id"))
         .exclude(pk__in=told.values("rehearsal_id"))
         .order_by("pk")
     )
+
+
+# What machines say of a drill becomes sightings of its event.
+
+RehearsalReport = AgentReport[wire.RehearsalData]
+
+
+def events_of(reports: Iterable[RehearsalReport]) -> set[int]:
+    """The row ids of the drills' events that these reports are about."""
+    ids = [uuid.UUID(one.data.rehearsal) for one in reports]
+    return queue.events_of(ids) if ids else set()
+
+
+def take(reports: Sequence[RehearsalReport], *, now: datetime) -> tuple[dict[int, list[int]], list[Entry]]:
+    """Merge the reports into sightings of the drills' events, which are locked.
+
+    Returns the machines (row ids) that had said nothing before, by event, and the entries to write.
+    """
+    new: dict[int, list[int]] = {}
+    written: list[Entry] = []
+    for one in sorted(reports, key=lambda one: (one.machine_id, one.position)):
+        instruction = (
+            Instruction.objects.select_related("rehearsal__drill__event")
+            .filter(pk=one.data.rehearsal, machine_id=one.machine_id, what=queue.REHEARSE)
+            .first()
+        )
+        if instruction is None:
+            reason = Reason("rehearsal-unknown")
+            written.append(
+                entry(EntryKind.REPORT_UNKNOWN, machine_actor(""), at=now, machine_id=one.machine_id, reason=reason)
+            )
+            continue
+        rehearsal = instruction.rehearsal
+        if one.position <= (rehearsal.epoch, rehearsal.seq):
+            continue
+        rehearsal.epoch, rehearsal.seq = one.position
+        if one.data.step == "gone":
+            rehearsal.gone_reason = one.data.reason
+        rehearsal.left_out = ""
+        rehearsal.save()
+        if _see(rehearsal.drill, one, now):
+            new.setdefault(rehearsal.drill.event_id, []).append(one.machine_id)
+    return new, written
+
+
+def _see(drill: Drill, one: RehearsalReport, now: datetime) -> bool:
+    """What the machine says as its sighting of the drill's event; whether it is the first."""
+    event = drill.event
+    known = Sighting.objects.filter(event=event, machine_id=one.machine_id).first()
+    if drill.closed_at is not None and one.data.step != "gone":
+        # It is over, as everybody was told: nothing reopens it.
+        return False
+    row = known or Sighting(event=event, machine_id=one.machine_id, first_at=one.at, first_received_at=now)
+    if one.data.step == "gone":
+        if known is None:
+            return False
+        row.gone_epoch, row.gone_seq = one.position
+        row.gone_at, row.gone_incarnation = one.at, (row.listed_incarnation or 0) + 1
+    else:
+        started = one.data.step == "started"
+        row.listed_epoch, row.listed_seq = one.position
+        row.listed_at, row.listed_incarnation = one.at, 2 if started else 1
+        row.spelled, row.status = event.event_id, "Started" if started else "Scheduled"
+        for field in NOT_STATED:
+            setattr(row, field, getattr(event, field))
+        if started and row.started_at is None:
+            row.started_at = one.at
+    row.save()
+    return known is None

@@ -23,8 +23,7 @@ from fleet.domain.drills import (
     Outcome,
 )
 from fleet.domain.people import Right
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused, or_refuse
+from fleet.domain.reasons import Reason, Refused, or_refuse
 from fleet.domain.states import OPEN_EVENTS, Presence
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
@@ -33,8 +32,8 @@ from fleet.models.facts.events import machine_presence, place_of, presence_limit
 from fleet.operations.drills import advance
 from fleet.operations.events import compute
 from fleet.operations.locks import Lock, take
-from fleet.operations.orders import instructions
-from fleet.operations.people.rights import acting, require
+from fleet.operations.orders import queue
+from fleet.operations.rights import acting, require
 from fleet.operations.timeline.entries import tell
 
 SOURCE = "Platform"
@@ -130,9 +129,9 @@ def _ask(
     rehearsals = Rehearsal.objects.bulk_create(
         [Rehearsal(drill=drill, machine=machine, left_out=_left_out(presences[machine.pk])) for machine in machines]
     )
-    instructions.instruct(
+    queue.instruct(
         [row for row in rehearsals if not row.left_out],
-        instructions.REHEARSE,
+        queue.REHEARSE,
         now=now,
         expires_at=event.not_before,
         data={

@@ -7,13 +7,12 @@ from typing import Any
 from django.conf import settings
 from django.db.models import Q
 
+from fleet.domain import events as sightings
 from fleet.domain.actor import AZURE
 from fleet.domain.actor import machine as machine_actor
-from fleet.domain.due import AT_ONCE
-from fleet.domain.events import sightings
-from fleet.domain.events.sightings import ComputedState, Witness, versioned
-from fleet.domain.events.statement import NOT_STATED
-from fleet.domain.reason import Reason, as_json
+from fleet.domain.events import NOT_STATED, ComputedState, Witness, versioned
+from fleet.domain.reasons import Reason, as_json
+from fleet.domain.scheduling import AT_ONCE
 from fleet.domain.states import RELAYED_APPROVALS, ApprovalState, Certainty, EndedAs, EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval, Claim, Entry, Hold, ScheduledEvent, Sighting

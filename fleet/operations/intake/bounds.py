@@ -13,12 +13,12 @@ from django.db import connection
 from django.db.models import Count
 
 from fleet.domain.actor import DRYDOCK
-from fleet.domain.aside import What
-from fleet.domain.intake.bounds import NEW_CACHES, NEW_STATEMENTS, PERIOD, PORTION, Divided, Listed, divide, names
-from fleet.domain.reason import Reason
+from fleet.domain.intake import NEW_CACHES, NEW_STATEMENTS, PERIOD, PORTION, Divided, Listed, divide, names
+from fleet.domain.reasons import Reason
+from fleet.domain.scheduling import What
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, LatestDocument, Machine, PresenceRow, Sighting
-from fleet.operations.intake import backlog, keep
+from fleet.operations.intake import keep, oddities
 from fleet.operations.intake.listings import MachineDocument
 from fleet.operations.timeline.entries import entry
 
@@ -50,7 +50,7 @@ def bound(ahead: list[MachineDocument], *, now: datetime) -> tuple[list[MachineD
         known[one.machine_id] |= divided.now
         quarantined[one.machine_id] += len(divided.quarantined) + unread
         if divided.later:
-            backlog.add(What.DOCUMENT, str(one.machine_id), [(one.machine_id, *one.position)], now=now)
+            oddities.add(What.DOCUMENT, str(one.machine_id), [(one.machine_id, *one.position)], now=now)
         found.append(bounded)
     beyond = {machine_id: count for machine_id, count in quarantined.items() if count}
     return found, quarantine("quarantined", beyond, Reason("too-many-events"), now=now)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from fleet.domain.events.statement import NOT_STATED
-from fleet.domain.intake.documents import Document, Listing
+from fleet.domain.events import NOT_STATED
+from fleet.domain.intake import Document, Listing
 from fleet.domain.requirements import Requirements, announced_under
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.shapes import names_of, of_values

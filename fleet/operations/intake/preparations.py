@@ -6,7 +6,7 @@ from typing import Any
 from drydock_agent import wire
 
 from fleet.domain.actor import machine as machine_actor
-from fleet.domain.intake.preparation import BAD_OUTCOMES
+from fleet.domain.intake import BAD_OUTCOMES
 from fleet.domain.texts import readable, tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, Machine, Preparation, ScheduledEvent

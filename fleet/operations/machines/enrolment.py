@@ -1,39 +1,97 @@
-"""How a machine gets its credential."""
+"""Enrolments that were refused: counted by reason and machine, in a table that no caller can fill."""
 
-from dataclasses import asdict, replace
-from datetime import datetime
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import IntegrityError, transaction
-from django.db.models import F
+from django.db import IntegrityError, connection, transaction
+from django.db.models import Count, F
 from drydock_agent import wire
 
 from fleet.domain.actor import machine as machine_actor
 from fleet.domain.machines.attestation import Attested
-from fleet.domain.machines.entrance import EntrancePolicy, Proof, checked, comes_in
-from fleet.domain.reason import Reason, as_json
-from fleet.domain.refusal import Refused
+from fleet.domain.machines.enrolment import EntrancePolicy, Proof, checked, comes_in
+from fleet.domain.reasons import Reason, Refused, as_json
 from fleet.domain.secrets import hash_of, new_secret
 from fleet.domain.sets import OUTSIDE, PROVISIONAL, SetKey, read_stated
 from fleet.domain.timeline import EntryKind
-from fleet.models import JoinToken, Machine
-from fleet.models.facts.entrance import EntranceFacts, entrance_facts
+from fleet.models import JoinToken, Machine, RefusedEnrolment
+from fleet.models.facts.machines import EntranceFacts, entrance_facts
 from fleet.operations import locks, wake_up
-from fleet.operations.machines import (
-    admission_rule,
-    admissions,
-    attestations,
-    former_ids,
-    join_tokens,
-    keys,
-    names,
-    refusals,
-    unused_keys,
-)
+from fleet.operations.machines import admissions, instance, keys
+from fleet.operations.machines import entrance as attestations
+from fleet.operations.machines import entrance as join_tokens
 from fleet.operations.orders import sign
 from fleet.operations.sets import placement, requirements
 from fleet.operations.sets.join import bring_events
 from fleet.operations.timeline.entries import entry, write
+
+LASTS = timedelta(days=7)
+MOST = 200
+# One caller leaves room for all others.
+MOST_OF_AN_ADDRESS = 20
+# In the order of their keys, so that processes never wait for each other in a circle.
+KEEP = f"""
+    INSERT INTO {RefusedEnrolment._meta.db_table} AS row
+        (code, vm_id, name, address, reason, count, first_at, last_at)
+    VALUES (%s, %s, %s, %s, %s::jsonb, %s, %s, %s)
+    ON CONFLICT (code, vm_id) DO UPDATE SET
+        count = row.count + EXCLUDED.count, last_at = GREATEST(row.last_at, EXCLUDED.last_at),
+        name = EXCLUDED.name, address = EXCLUDED.address, reason = EXCLUDED.reason
+"""
+
+
+@dataclass(slots=True)
+class RefusedCalls:
+    """Calls of one machine, as it names itself, that were refused for one reason since they were written last."""
+
+    name: str
+    address: str
+    # A `Reason` as JSON text.
+    reason: str
+    first_at: datetime
+    last_at: datetime
+    count: int = 0
+
+
+@transaction.atomic
+def keep(calls: Mapping[tuple[str, str], RefusedCalls], *, now: datetime) -> None:
+    """Add these calls, by reason code and vmId, to what is kept. What finds no room is counted in one row a code."""
+    rows = RefusedEnrolment.objects
+    rows.filter(last_at__lt=now - LASTS).delete()
+    known = set(rows.values_list("code", "vm_id"))
+    by_address = dict(rows.exclude(vm_id="").values_list("address").annotate(Count("pk")).order_by())
+    kept: dict[tuple[str, str], RefusedCalls] = {}
+    for (code, vm_id), call in calls.items():
+        full = len(known) >= MOST or by_address.get(call.address, 0) >= MOST_OF_AN_ADDRESS
+        if (code, vm_id) in known or not full:
+            known.add((code, vm_id))
+            by_address[call.address] = by_address.get(call.address, 0) + 1
+            _add(kept, (code, vm_id), call)
+        else:
+            _add(kept, (code, ""), replace(call, name="", address=""))
+    with connection.cursor() as cursor:
+        cursor.executemany(KEEP, [_values(key, kept[key]) for key in sorted(kept)])
+
+
+def _add(kept: dict[tuple[str, str], RefusedCalls], key: tuple[str, str], call: RefusedCalls) -> None:
+    before = kept.setdefault(key, call)
+    if before is not call:
+        before.count += call.count
+        before.last_at = max(before.last_at, call.last_at)
+
+
+def forget(vm_id: str) -> None:
+    """This machine has enrolled: what was refused before is over."""
+    RefusedEnrolment.objects.filter(vm_id=vm_id).delete()
+
+
+def _values(key: tuple[str, str], call: RefusedCalls) -> tuple[Any, ...]:
+    return (*key, call.name, call.address, call.reason, call.count, call.first_at, call.last_at)
+
+
+# How a machine gets its credential.
 
 MAX_ID = 200
 MOST_WARNINGS = 5
@@ -107,28 +165,28 @@ def _enrol(
     known = rows.filter(vm_id=vm_id).first()
     token = admitted_to = None
     by_policy = False
-    former = former_ids.proved(request, proof, vm_id=vm_id, now=now)
-    owner = unused_keys.owner(known, request, proof, now=now)
+    former = instance.proved(request, proof, vm_id=vm_id, now=now)
+    owner = keys.owner(known, request, proof, now=now)
     if known is None and former is not None and entrance.policy is not EntrancePolicy.ATTESTED:
         # The same machine, by its key: it has come in already.
-        owner = unused_keys.Owner(proved_by=(former.credential_hash,))
+        owner = keys.Owner(proved_by=(former.credential_hash,))
     proved = owner is not None
     if owner is None:
         token = _token(request, entrance.policy, now)
         asker = admissions.Asker(vm_id, known, token, proof, request, address)
         by_policy = _comes_in_by_policy(asker, entrance)
         if not by_policy:
-            admitted_to = admissions.admitted(asker, now=now) or admission_rule.admits(asker, now=now)
+            admitted_to = admissions.admitted(asker, now=now) or admissions.admits(asker, now=now)
             if admitted_to is None:
                 return admissions.wait(asker, now=now)
         admissions.done(vm_id)
-        owner = unused_keys.newcomer(request, proof, token)
+        owner = keys.newcomer(request, proof, token)
     if former is not None and known is None:
-        former_ids.rename(former, vm_id, now=now)
+        instance.rename(former, vm_id, now=now)
         admissions.done(vm_id)
         known, former = former, None
     elif former is not None:
-        former_ids.end(former, now=now)
+        instance.end(former, now=now)
     # Who proved to be the same machine is as sure as it was.
     attested_at = now if proof.attested else known.attested_at if known is not None and proved else None
     compute = admissions.compute_of(request, known, proof)
@@ -146,7 +204,7 @@ def _enrol(
     )
     if former is not None:
         machine = Machine.objects.select_related("availability_set").get(vm_id=vm_id)
-        former_ids.hand_over(former, machine, machine.availability_set, now=now)
+        instance.hand_over(former, machine, machine.availability_set, now=now)
     return answer
 
 
@@ -156,7 +214,7 @@ def _let_in(
     request: wire.EnrolRequest,
     vm_id: str,
     *,
-    owner: unused_keys.Owner,
+    owner: keys.Owner,
     compute: dict[str, Any],
     admitted_to: SetKey | None,
     stays: bool,
@@ -175,7 +233,7 @@ def _let_in(
     if stays and confined is None and placed.home.kind != PROVISIONAL:
         confined = placement.whole(placement.key_of(placed.home))
     plain, key, generation, found_by = _secret(known, vm_id, request, now)
-    called = names.claim(known, vm_id=vm_id, stated=name, set_id=placed.home.pk, now=now)
+    called = instance.claim(known, vm_id=vm_id, stated=name, set_id=placed.home.pk, now=now)
     values = placed.where | {
         **called,
         "stated_set": stated,
@@ -193,9 +251,9 @@ def _let_in(
         "key_generation": generation,
         "join_token": token or (known.join_token if known is not None else None),
     }
-    refusals.forget(vm_id)
+    forget(vm_id)
     machine, is_new = _keep(known, vm_id, placed, values, now)
-    unused_keys.note_given(machine.pk, found_by, owner, now=now)
+    keys.note_given(machine.pk, found_by, owner, now=now)
     if token is not None:
         JoinToken.objects.filter(pk=token.pk).update(uses=F("uses") + 1)
     if not called["called"]:
@@ -226,7 +284,7 @@ def _tell(
     brought = bring_events(known, placed.home, now=now) if known is not None else []
     disputed = known.set_warnings if known is not None else []
     warned = placement.note_warnings(machine.pk, name, placed.home.pk, disputed, placed.warnings, now=now)
-    named = names.taken(machine.pk, stated, was=known.called if known is not None else "", now=now)
+    named = instance.taken(machine.pk, stated, was=known.called if known is not None else "", now=now)
     left = requirements.left(known, placed.home, joined=bool(placed.written), now=now)
     write([*placed.written, *brought, *left, enrolled, *warned, *named])
 

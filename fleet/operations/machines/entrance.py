@@ -1,23 +1,98 @@
-"""How machines may enrol: chosen by an administrator, where no setting states it."""
+"""Attested documents: nonces given, documents checked, nonces spent. Nothing is fetched from here."""
 
 import re
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
+import structlog
+from cryptography import x509
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
+from django.utils.crypto import constant_time_compare
+from drydock_agent import wire
 
-from fleet.domain.actor import Actor
-from fleet.domain.machines.entrance import CHOICES, EntrancePolicy
+from fleet.domain.actor import COMMAND_LINE, Actor
+from fleet.domain.machines import attestation
+from fleet.domain.machines.attestation import Attested, Trust, trust_of, verify
+from fleet.domain.machines.enrolment import CHOICES, EntrancePolicy
 from fleet.domain.people import Right
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Reason, Refused, or_refuse
+from fleet.domain.secrets import hash_of, new_secret, prefix_of
+from fleet.domain.sets import PROVISIONAL, SetKey, read_stated
 from fleet.domain.timeline import EntryKind
-from fleet.models import Entrance
-from fleet.models.facts.entrance import entrance_facts
+from fleet.models import AvailabilitySet, Entrance, JoinToken, Machine, Nonce
+from fleet.models.cipher import derived_keys
+from fleet.models.facts.machines import entrance_facts
 from fleet.operations import locks
-from fleet.operations.people.rights import require
+from fleet.operations.rights import require, stands, until_its_end
+from fleet.operations.sets import placement
 from fleet.operations.timeline.entries import tell
+
+SHIPPED = Path(attestation.__file__).parent / "roots"
+PURPOSE = "drydock challenges"
+SPEND = "INSERT INTO fleet_nonce (nonce, spent_at) VALUES (%s, %s) ON CONFLICT DO NOTHING"
+
+log = structlog.get_logger(__name__)
+
+
+def challenge(*, now: datetime) -> wire.Challenge:
+    """A nonce for an attested document. Nothing is written, however many ask."""
+    nonce = attestation.new_nonce(key=derived_keys(PURPOSE)[0], now=now)
+    return wire.Challenge(nonce=nonce, expires_in=attestation.LASTS.total_seconds(), server_time=now)
+
+
+def attested_by(document: wire.AttestedDocument, *, now: datetime) -> Attested:
+    """What Azure says in this document, of whichever subscription; its nonce is spent. Raises Refused
+    `attestation-refused`, `intermediate-wanted`.
+    """
+
+    def judge(nonce: str) -> Reason | None:
+        wrong = attestation.wrong_with(nonce, keys=derived_keys(PURPOSE), now=now)
+        return wrong or (None if spend(nonce, now=now) else Reason("attested-nonce-spent"))
+
+    return verify(
+        document.signature,
+        document.intermediates,
+        trust=_trust(settings.ATTESTED_ROOTS or str(SHIPPED)),
+        now=now,
+        judge_nonce=judge,
+        subscriptions=None,
+    )
+
+
+@transaction.atomic
+def spend(nonce: str, *, now: datetime) -> bool:
+    """Whether nobody has used this nonce, or this mark of a signed call, before: one row for all gateways."""
+    Nonce.objects.filter(spent_at__lt=now - 2 * (attestation.LASTS + attestation.AHEAD)).delete()
+    with connection.cursor() as cursor:
+        cursor.execute(SPEND, [nonce, now])
+        return bool(cursor.rowcount == 1)
+
+
+def _trust(folder: str) -> Trust:
+    """The certificates of a folder, read again once somebody has changed it."""
+    files = tuple((path, path.stat().st_mtime_ns) for path in sorted(Path(folder).iterdir()) if path.is_file())
+    return _read(files)
+
+
+@lru_cache(maxsize=4)
+def _read(files: tuple[tuple[Path, int], ...]) -> Trust:
+    found: list[x509.Certificate] = []
+    for path, _ in files:
+        raw = path.read_bytes()
+        try:
+            pem = b"-----BEGIN" in raw
+            found += x509.load_pem_x509_certificates(raw) if pem else [x509.load_der_x509_certificate(raw)]
+        except ValueError as error:
+            log.warning("attestation.unreadable_certificate", file=str(path), error=str(error))
+    return trust_of(found)
+
+
+# How machines may enrol: chosen by an administrator, where no setting states it.
 
 MOST_SUBSCRIPTIONS = 50
 SUBSCRIPTION = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -55,3 +130,151 @@ def choose(*, policy: str, subscriptions: Sequence[str], actor: Actor, now: date
             before={"policy": before.policy.value, "subscriptions": sorted(before.subscriptions)},
             after={"policy": after.policy.value, "subscriptions": sorted(after.subscriptions)},
         )
+
+
+# Tokens with which new agents enrol.
+
+MAX_TIME = timedelta(days=366)
+MOST_USES = 100_000
+
+
+@transaction.atomic
+def create_join_token(
+    *,
+    comment: str,
+    expires_in: timedelta,
+    now: datetime,
+    actor: Actor = COMMAND_LINE,
+    set_name: str = "",
+    set_id: int | None = None,
+    max_uses: int | None = None,
+) -> tuple[JoinToken, str]:
+    """A token with which agents enrol until it expires. The plain text is returned this once.
+
+    A set confines: whoever enrols by it is in that set and in no other. It is named as `[kind:]name`, or by its id.
+    Raises Refused `validation`, `not-found` or `not-permitted`.
+    """
+    require(actor, Right.ADMINISTER)
+    if not timedelta(0) < expires_in <= MAX_TIME:
+        raise Refused("validation", Reason("join-token-time", days=MAX_TIME.days))
+    if max_uses is not None and not 0 < max_uses <= MOST_USES:
+        raise Refused("validation", Reason("join-token-uses", most=MOST_USES))
+    confined = _confinement(set_name.strip(), set_id)
+    expires_at = until_its_end(now + expires_in, carried=actor.token)
+    plain = new_secret("join")
+    token = JoinToken.objects.create(
+        prefix=prefix_of(plain),
+        secret_hash=hash_of(plain),
+        comment=comment,
+        set_name=f"{confined.kind}:{confined.name}" if confined is not None else "",
+        confined_to=confined and asdict(confined),
+        created_by=actor.person,
+        created_at=now,
+        expires_at=expires_at,
+        max_uses=max_uses,
+        made_with=actor.token,
+    )
+    made = {"join_token": token.prefix, "set": token.set_name, "expires_at": token.expires_at}
+    why = actor.because(comment or actor.why)
+    tell(EntryKind.TOKEN_CREATED, why, at=now, before={"join_token": None}, after=made)
+    return token, plain
+
+
+def _confinement(set_name: str, set_id: int | None) -> SetKey | None:
+    """The set that is meant: one that is here already with its place; of a new one the first machine says it."""
+    rows = AvailabilitySet.objects.select_related("merged_into").exclude(kind=PROVISIONAL)
+    if set_id is not None:
+        if set_name:
+            raise Refused("validation", Reason("join-token-two-sets"))
+        found = or_refuse(rows.filter(pk=set_id).first(), "not-found", Reason("set-unknown"))
+        return _whole(placement.final(found))
+    named = read_stated(set_name)
+    if named is None:
+        return None
+    kind, name = named
+    known = {_whole(placement.final(row)) for row in rows.filter(kind=kind, name__iexact=name)}
+    if len(known) > 1:
+        places = sorted(key.resource_group or key.subscription for key in known)
+        raise Refused("validation", Reason("join-token-which-set", name=name, places=places))
+    return next(iter(known), SetKey(kind, name))
+
+
+def _whole(row: AvailabilitySet) -> SetKey:
+    """A scale set with all its placement groups: which one a machine is in is Azure's word."""
+    return SetKey(row.kind, row.name, row.subscription, row.resource_group)
+
+
+def confinement(token: JoinToken, compute: Mapping[str, Any]) -> SetKey | None:
+    """The set to which this token, whose row is locked, confines a machine with this instance metadata.
+
+    Where it does not say in which resource group, the first machine that knows where it is decides for all.
+    """
+    placed = would_confine(token, compute)
+    if placed is not None and placed.placed and placed != placement.confinement_of(token):
+        JoinToken.objects.filter(pk=token.pk).update(confined_to=asdict(placed))
+    return placed
+
+
+def would_confine(token: JoinToken, compute: Mapping[str, Any]) -> SetKey | None:
+    """The same, before a machine enrols: nothing is decided by it."""
+    key = placement.confinement_of(token)
+    return key if key is None or key.placed else key.within(dict(compute))
+
+
+def confined_where_it_is(machine: Machine, compute: Mapping[str, Any]) -> SetKey | None:
+    """The set to which a machine is confined. One that could not say where it is when it enrolled is where its join
+    token's other machines are.
+    """
+    key = placement.confinement_of(machine)
+    if key is None or key.placed or machine.join_token_id is None:
+        return key
+    token = JoinToken.objects.select_for_update().get(pk=machine.join_token_id)
+    return confinement(token, compute) if placement.confinement_of(token) is not None else key
+
+
+def valid(plain: str, *, now: datetime) -> JoinToken:
+    """The token that this is, locked until the transaction ends: its uses are counted one by one. Raises Refused
+    `join-token-refused`.
+    """
+    token = JoinToken.objects.select_for_update().filter(prefix=prefix_of(plain)).first()
+    if token is None or not constant_time_compare(token.secret_hash, hash_of(plain)):
+        raise Refused("join-token-refused", Reason("join-token-unknown"))
+    over = token.made_with is not None and not stands(token.made_with, now=now)
+    if token.revoked_at is not None or token.expires_at <= now or over:
+        raise Refused("join-token-refused", Reason("join-token-over"))
+    if token.max_uses is not None and token.uses >= token.max_uses:
+        raise Refused("join-token-refused", Reason("join-token-used-up", count=token.max_uses))
+    return token
+
+
+def is_valid(plain: str, *, now: datetime) -> bool:
+    """Whether `valid` takes it at this moment."""
+    if not plain:
+        return False
+    try:
+        with transaction.atomic():
+            valid(plain, now=now)
+    except Refused:
+        return False
+    return True
+
+
+def is_the_same(token: JoinToken, plain: str) -> bool:
+    """Whether this is that token, which no admin has ended; it may be used up by whoever brings it again."""
+    return token.revoked_at is None and constant_time_compare(token.secret_hash, hash_of(plain))
+
+
+@transaction.atomic
+def end_join_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE) -> JoinToken:
+    """Admit nobody more by this token; who enrolled by it stays. One that has ended stays so. Raises Refused
+    `not-permitted`, `not-found`.
+    """
+    require(actor, Right.ADMINISTER)
+    found = JoinToken.objects.select_for_update().filter(prefix=prefix.strip()).first()
+    token = or_refuse(found, "not-found", Reason("join-token-none"))
+    if token.revoked_at is None:
+        token.revoked_at = now
+        token.save(update_fields=["revoked_at"])
+        before, after = {"ended_at": None}, {"ended_at": now}
+        tell(EntryKind.JOIN_TOKEN_ENDED, actor, at=now, before=before, after=after, prefix=token.prefix)
+    return token

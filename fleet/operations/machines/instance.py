@@ -1,21 +1,215 @@
-"""What machines say of themselves after they enrolled."""
+"""Machines that enrolled with a made-up id while Azure gave them no `vmId`, and have one now.
+
+The key or credential of the made-up id proves that both are one machine; a join token or an id proves nothing. The row
+of the made-up id becomes that of the `vmId`. Where that has a row of its own, it takes over what is open, and the other
+row ends.
+"""
 
 from dataclasses import asdict
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q, QuerySet
 from drydock_agent import wire
 
 from fleet.domain.actor import DRYDOCK
 from fleet.domain.actor import machine as machine_actor
-from fleet.domain.machines.instance_data import merged
-from fleet.domain.machines.names import machine_name
+from fleet.domain.machines.enrolment import Proof
+from fleet.domain.machines.inventory import machine_name, merged, name_beside
+from fleet.domain.sets import PROVISIONAL
+from fleet.domain.states import OPEN_EVENTS, OPEN_ORDERS
 from fleet.domain.timeline import EntryKind
-from fleet.models import Entry, Machine, Sighting
-from fleet.operations.machines import join_tokens, names
+from fleet.models import AvailabilitySet, Entry, Machine, Preparation, ScheduledEvent, Sighting
+from fleet.operations import locks, wake_up
+from fleet.operations.events import compute
+from fleet.operations.machines import admissions, entrance, keys
+from fleet.operations.orders import advance
 from fleet.operations.sets import placement, requirements
-from fleet.operations.sets.join import bring_events
-from fleet.operations.timeline.entries import entry
+from fleet.operations.sets.join import bring_events, join, welcome_sightings
+from fleet.operations.timeline.entries import entry, write
+
+OPEN = [state.value for state in OPEN_EVENTS]
+
+
+def proved(request: wire.EnrolRequest, proof: Proof, *, vm_id: str, now: datetime) -> Machine | None:
+    """Lock and return the machine as which the caller enrolled before; None where it proves none.
+
+    A machine whose own metadata has stated its `vmId`, or for which Azure has vouched, had no made-up id.
+    """
+    former_id = request.former_id.strip().lower()
+    if not former_id or former_id == vm_id or request.machine_id_source != "imds":
+        return None
+    rows = Machine.objects.select_for_update(of=("self",)).select_related("availability_set__merged_into")
+    row = rows.filter(vm_id=former_id).first()
+    if row is None or row.attested_at is not None or str(row.compute.get("vmId") or "").lower() == former_id:
+        return None
+    owner = keys.owner(row, request, proof, now=now)
+    # Whoever never had a key of it, as after a lost answer, has nothing to prove it by.
+    return row if owner is not None and owner.proved_by else None
+
+
+def rename(former: Machine, vm_id: str, *, now: datetime) -> None:
+    """Give the row of a made-up id its `vmId`, which no other row has."""
+    before, former.vm_id = former.vm_id, vm_id
+    Machine.objects.filter(pk=former.pk).update(vm_id=vm_id)
+    admissions.done(before)
+    write([_identified(former, before, vm_id, now, set_id=former.availability_set_id)])
+
+
+def end(former: Machine, *, now: datetime) -> None:
+    """End the row of a made-up id, whose `vmId` has a row of its own: its key and its name are free."""
+    Machine.objects.filter(pk=former.pk).update(revoked_at=now, credential_hash="")
+    admissions.done(former.vm_id)
+    transaction.on_commit(lambda: wake_up.forget_credentials([former.pk]))
+
+
+def hand_over(former: Machine, machine: Machine, home: AvailabilitySet, *, now: datetime) -> None:
+    """Give what is open of the ended row to `machine`, which is in the set `home`."""
+    source = AvailabilitySet.objects.get(pk=former.availability_set_id)
+    ordered = Q(approvals__orders__machine=former, approvals__orders__state__in=[one.value for one in OPEN_ORDERS])
+    touched = ScheduledEvent.objects.filter(Q(sightings__machine=former) | ordered, status__in=OPEN)
+    # In the order of their ids, as everybody locks events.
+    pks = sorted(set(touched.values_list("pk", flat=True)))
+    compute.lock(pks)
+    written: list[Entry] = []
+    alone = not source.machines.filter(revoked_at=None).exists()
+    if source.pk != home.pk and source.kind == PROVISIONAL and alone:
+        written.append(join(source, home, now=now, stated_by=machine.resource_name))
+    else:
+        written += bring_events(former, home, now=now)
+    _give(Sighting.objects.filter(machine=former, event_id__in=pks), machine, listed_epoch=0, listed_seq=0)
+    _give(Preparation.objects.filter(machine=former, event_id__in=pks), machine, epoch=0, seq=0)
+    elsewhere = Sighting.objects.filter(machine=machine, event_id__in=pks).exclude(event__availability_set=home)
+    elsewhere.update(foreign=True)
+    welcome_sightings(home)
+    written.append(_identified(machine, former.vm_id, machine.vm_id, now, set_id=home.pk))
+    write(written)
+    events = compute.lock(pks)
+    compute.compute_state(events, now=now)
+    advance.advance_events(events, now=now, via="report")
+    transaction.on_commit(lambda: wake_up.hint_events(pks))
+
+
+def _give(rows: Any, machine: Machine, **position: int) -> None:
+    """Make these rows the machine's, where it has none of its own; whatever it reports next is newer."""
+    own = rows.model.objects.filter(machine=machine, event_id__in=rows.values("event_id"))
+    known = list(own.values_list("event_id", flat=True))
+    rows.exclude(event_id__in=known).update(machine_id=machine.pk, **position)
+
+
+def _identified(machine: Machine, former_id: str, vm_id: str, now: datetime, *, set_id: int) -> Entry:
+    return entry(
+        EntryKind.MACHINE_IDENTIFIED,
+        DRYDOCK,
+        at=now,
+        machine_id=machine.pk,
+        set_id=set_id,
+        name=machine.resource_name,
+        before={"vm_id": former_id},
+        after={"vm_id": vm_id},
+    )
+
+
+# Which machine of a set is called what: `Resources` names machines, so no two of a set have one name.
+
+
+def claim(machine: Machine | None, *, vm_id: str, stated: str, set_id: int, now: datetime) -> dict[str, Any]:
+    """The columns of a machine's row that say how it is called, now that it calls itself `stated`; `machine` is its row
+    as it was, if it has one. After they are written comes `taken`.
+
+    A name that another machine of the set has, which is heard, is not taken over.
+    """
+    if machine is not None and machine.availability_set_id == set_id and _claimed(machine) == stated.lower():
+        return {"resource_name": machine.resource_name, "called": machine.called, "named_at": machine.named_at}
+    # Nobody may have it yet: two that enrol at once are judged one after the other.
+    locks.take(locks.Lock.NAMES, f"{set_id} {stated.lower()}")
+    others = _claimants(set_id, stated).exclude(vm_id=vm_id)
+    if not others.filter(_heard(now)).exists():
+        return {"resource_name": stated, "called": "", "named_at": now}
+    stays = machine is not None and machine.availability_set_id == set_id
+    own = machine.resource_name if machine is not None and stays else name_beside(stated, vm_id)
+    return {"resource_name": own, "called": stated, "named_at": now}
+
+
+def settle(set_id: int, name: str, *, now: datetime) -> list[Entry]:
+    """Give a name to the first that has called itself so, among those that are heard; the entries to write.
+
+    Nothing changes while none of them is heard. Whoever loses the name gets one beside it, and gets the name back by
+    being heard again: silence may be an event's doing.
+    """
+    rows = _claimants(set_id, name).select_for_update(of=("self",)).order_by("pk")
+    claimants = list(rows.annotate(is_heard=_heard(now)))
+    heard = [machine for machine in claimants if machine.is_heard]
+    if not heard:
+        return []
+    first = min(heard, key=lambda one: (one.named_at is not None, one.named_at or now, one.called != "", one.pk))
+    written: list[Entry] = []
+    for machine in claimants:
+        if machine is not first and not machine.called:
+            other = name_beside(machine.resource_name, machine.vm_id)
+            Machine.objects.filter(pk=machine.pk).update(resource_name=other, called=machine.resource_name)
+            written.append(_entry(EntryKind.NAME_HELD, machine, other, first, now, called=machine.resource_name))
+    if first.called:
+        Machine.objects.filter(pk=first.pk).update(resource_name=first.called, called="")
+        written.append(_entry(EntryKind.NAME_GIVEN, first, first.resource_name, None, now, called=first.called))
+    return written
+
+
+def taken(machine_id: int, stated: str, *, was: str, now: datetime) -> list[Entry]:
+    """What follows once the columns of `claim` are written; the entries to write. `was` is what it called itself beside
+    its name before.
+    """
+    machine = Machine.objects.defer("compute").get(pk=machine_id)
+    written = settle(machine.availability_set_id, stated, now=now)
+    machine.refresh_from_db(fields=["called", "resource_name"])
+    if machine.called and machine.called.lower() != was.lower():
+        holder = _claimants(machine.availability_set_id, stated).filter(called="").first()
+        written.append(_entry(EntryKind.NAME_HELD, machine, machine.resource_name, holder, now, called=stated))
+    return written
+
+
+@transaction.atomic
+def settle_all(*, now: datetime) -> None:
+    """Settle each name that more than one machine claims: whoever had it may have fallen silent, or be back."""
+    claims = Machine.objects.exclude(called="").filter(_heard(now), revoked_at=None).order_by("pk")
+    pairs = dict.fromkeys((row, name.lower()) for row, name in claims.values_list("availability_set_id", "called"))
+    for set_id, name in pairs:
+        write(settle(set_id, name, now=now))
+
+
+def _claimed(machine: Machine) -> str:
+    return (machine.called or machine.resource_name).lower()
+
+
+def _claimants(set_id: int, name: str) -> QuerySet[Machine]:
+    named = Q(resource_name__iexact=name, called="") | Q(called__iexact=name)
+    return Machine.objects.filter(named, availability_set=set_id, revoked_at=None)
+
+
+def _heard(now: datetime) -> Q:
+    """Of those: heard not long ago, or enrolled so."""
+    since = now - timedelta(seconds=settings.LATE_SECONDS)
+    return Q(presence__last_heard_at__gt=since) | Q(presence__last_heard_at=None, enrolled_at__gt=since)
+
+
+def _entry(
+    kind: EntryKind, machine: Machine, name: str, holder: Machine | None, now: datetime, *, called: str
+) -> Entry:
+    return entry(
+        kind,
+        DRYDOCK,
+        at=now,
+        machine_id=machine.pk,
+        set_id=machine.availability_set_id,
+        name=name,
+        called=called,
+        holder=holder.vm_id if holder is not None else "",
+    )
+
+
+# What machines say of themselves after they enrolled.
 
 
 def is_new(machine_id: int, data: wire.InstanceData) -> bool:
@@ -36,7 +230,7 @@ def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, ag
     own_name = machine_name(data.resource_name) or machine.called or machine.resource_name
     stated = data.availability_set.strip()
     compute = merged(machine.compute, data.compute, complete=data.complete)
-    confined = join_tokens.confined_where_it_is(machine, compute)
+    confined = entrance.confined_where_it_is(machine, compute)
     placed = placement.place_machine(
         machine=machine,
         vm_id=machine.vm_id,
@@ -46,7 +240,7 @@ def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, ag
         confined=confined,
         now=now,
     )
-    called = names.claim(machine, vm_id=machine.vm_id, stated=own_name, set_id=placed.home.pk, now=now)
+    called = claim(machine, vm_id=machine.vm_id, stated=own_name, set_id=placed.home.pk, now=now)
     name = called["resource_name"]
     values = placed.where | {"resource_name": name}
     changes = [field for field, value in values.items() if getattr(machine, field) != value]
@@ -77,7 +271,7 @@ def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, ag
     return (
         written
         + requirements.left(machine, placed.home, joined=bool(placed.written), now=now)
-        + names.taken(machine_id, own_name, was=machine.called, now=now)
+        + taken(machine_id, own_name, was=machine.called, now=now)
     )
 
 

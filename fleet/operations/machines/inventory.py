@@ -17,7 +17,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.models import InventoryMachine, Machine
 from fleet.operations.locks import Lock, take
 from fleet.operations.machines import instance
-from fleet.operations.people.rights import require
+from fleet.operations.rights import require
 from fleet.operations.sets import placement
 from fleet.operations.timeline.entries import tell, write
 

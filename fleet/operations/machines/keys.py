@@ -1,13 +1,33 @@
 """Keys of machines: new with each enrolment, handed over once, and made again of the master key to check calls."""
 
-from datetime import datetime
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import lru_cache
 
 from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import Q
+from django.utils.crypto import constant_time_compare
+from drydock_agent import wire
 
-from fleet.domain.machines.keys import key_name, machine_key, next_generation
-from fleet.models import Machine
+from fleet.domain.actor import Actor
+from fleet.domain.machines.enrolment import Proof, key_name, machine_key, next_generation
+from fleet.domain.people import Right
+from fleet.domain.reasons import Reason, or_refuse
+from fleet.domain.secrets import hash_of
+from fleet.domain.states import OPEN_ORDERS, EventStatus
+from fleet.domain.texts import cleaned
+from fleet.domain.timeline import EntryKind
+from fleet.models import JoinToken, Machine, ScheduledEvent, UnusedKey
 from fleet.models.cipher import derived_keys
+from fleet.operations import wake_up
+from fleet.operations.events import compute
+from fleet.operations.machines import admissions
+from fleet.operations.machines.entrance import is_the_same
+from fleet.operations.orders import advance
+from fleet.operations.rights import require
+from fleet.operations.timeline.entries import tell
 
 PURPOSE = "drydock machine keys"
 
@@ -32,3 +52,130 @@ def _made(vm_id: str, generation: int, masters: tuple[bytes, ...]) -> tuple[tupl
 def bearers_count(now: datetime) -> bool:
     """Whether calls with a credential alone still count."""
     return settings.BEARER_UNTIL is None or now < settings.BEARER_UNTIL
+
+
+# How a machine loses its credential. Only an admission brings it back.
+
+
+@transaction.atomic
+def revoke(*, machine_id: int, actor: Actor, now: datetime) -> None:
+    """Cut a machine off: its credential ends, and every open event is computed without its word, in one transaction.
+
+    Gateways forget it by a wake-up, and within about a second without Redis; nothing that it sends in between is taken.
+    Raises Refused `not-permitted`, `validation` or `unknown-machine`.
+    """
+    require(actor, Right.ADMINISTER)
+    actor = actor.because(cleaned(actor.why))
+    found = Machine.objects.defer("compute").filter(pk=machine_id).first()
+    machine = or_refuse(found, "unknown-machine", Reason("machine-unknown"))
+    if not Machine.objects.filter(pk=machine_id, revoked_at__isnull=True).update(revoked_at=now, credential_hash=""):
+        return
+    # Whoever was admitted as this machine before has to ask a person again.
+    admissions.done(machine.vm_id)
+    tell(
+        EntryKind.MACHINE_REVOKED,
+        actor,
+        at=now,
+        machine_id=machine_id,
+        set_id=machine.availability_set_id,
+        before={"credential": "valid"},
+        after={"credential": "revoked"},
+        name=machine.resource_name,
+    )
+    ordered = Q(approvals__orders__machine=machine_id, approvals__orders__state__in=[one.value for one in OPEN_ORDERS])
+    said = ScheduledEvent.objects.filter(Q(sightings__machine=machine_id) | ordered)
+    events = compute.lock(said.exclude(status=EventStatus.ENDED.value).values_list("pk", flat=True))
+    compute.compute_state(events, now=now)
+    advance.advance_events(events, now=now, via="report")
+    transaction.on_commit(lambda: wake_up.forget_credentials([machine_id]))
+    transaction.on_commit(lambda: wake_up.hint_events([event.pk for event in events]))
+
+
+# Keys and credentials that were given and with which no call was made yet: the answer that brought one may have been
+# lost. Whoever was given it may then be given another, without a person; after the first call a person decides.
+
+
+# An agent that got no answer asks again within a minute, and one that was off then when it is back.
+LASTS = timedelta(days=1)
+# Of the keys that prove it: what the machine had, and those that were given since in answers that may be lost.
+MOST = 5
+# One row that is being replaced right now keeps nobody else waiting.
+USE = f"""
+    WITH asked AS (SELECT machine_id, found_by FROM {UnusedKey._meta.db_table} WHERE found_by = ANY(%s)),
+        free AS (SELECT machine_id FROM {UnusedKey._meta.db_table} WHERE found_by = ANY(%s) FOR UPDATE SKIP LOCKED),
+        gone AS (DELETE FROM {UnusedKey._meta.db_table} AS row USING free WHERE row.machine_id = free.machine_id)
+    SELECT found_by FROM asked WHERE machine_id NOT IN (SELECT machine_id FROM free)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who is given a key, as it proves it when it has to ask again: by one of these keys, or else by its secret and by
+    what spoke for it.
+    """
+
+    proved_by: tuple[str, ...] = ()
+    ask_hash: str = ""
+    attested: bool = False
+    join_token: JoinToken | None = None
+
+
+def newcomer(request: wire.EnrolRequest, proof: Proof, token: JoinToken | None) -> Owner:
+    """Who comes in without having proved to be a known machine."""
+    attested = proof.attested is not None
+    ask_hash = hash_of(request.ask) if request.ask else ""
+    return Owner(ask_hash=ask_hash, attested=attested, join_token=None if attested else token)
+
+
+def owner(known: Machine | None, request: wire.EnrolRequest, proof: Proof, *, now: datetime) -> Owner | None:
+    """As whom somebody proves to be this machine, its row locked: by what it has, or as who was given that and never
+    got it; None where nothing is proved.
+    """
+    if known is None or known.revoked_at is not None:
+        return None
+    shown = {proof.signed_by} if proof.signed_by else set()
+    if request.credential and bearers_count(now):
+        shown.add(hash_of(request.credential))
+    if known.credential_hash and known.credential_hash in shown:
+        return Owner(proved_by=(known.credential_hash,))
+    rows = UnusedKey.objects.select_for_update(of=("self",)).select_related("join_token")
+    row = rows.filter(machine=known, found_by=known.credential_hash, given_at__gt=now - LASTS).first()
+    if row is None or not _was_given(row, shown, request, proof):
+        return None
+    if not row.proved_by:
+        return Owner(ask_hash=row.ask_hash, attested=row.attested, join_token=row.join_token)
+    # Answers may arrive in another order than they were given in.
+    first, *others = row.proved_by
+    return Owner(proved_by=(first, *[*others, known.credential_hash][1 - MOST :]))
+
+
+def _was_given(row: UnusedKey, shown: Collection[str], request: wire.EnrolRequest, proof: Proof) -> bool:
+    if row.proved_by:
+        return any(name in shown for name in row.proved_by)
+    if not row.ask_hash or not constant_time_compare(row.ask_hash, hash_of(request.ask)):
+        return False
+    if row.attested:
+        return proof.attested is not None
+    return row.join_token is None or is_the_same(row.join_token, request.join_token)
+
+
+def note_given(machine_id: int, found_by: str, owner: Owner, *, now: datetime) -> None:
+    """This machine (row id) was given the key or credential that is found by this, and has not used it yet."""
+    given = {
+        "found_by": found_by,
+        "proved_by": list(owner.proved_by),
+        "ask_hash": owner.ask_hash,
+        "attested": owner.attested,
+        "join_token": owner.join_token,
+        "given_at": now,
+    }
+    UnusedKey.objects.update_or_create(machine_id=machine_id, defaults=given)
+
+
+def use(names: Collection[str]) -> set[str]:
+    """Calls are made with these keys or credentials: they are unused no more. Returns those that an enrolment is
+    replacing right now, which count for nothing from now on.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(USE, [list(names), list(names)])
+        return {name for (name,) in cursor.fetchall()}

@@ -8,8 +8,7 @@ from django.db import transaction
 
 from fleet.domain.actor import Actor
 from fleet.domain.people import Right
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused, or_refuse
+from fleet.domain.reasons import Reason, Refused, or_refuse
 from fleet.domain.requirements import Requirements
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import OPEN_EVENTS
@@ -20,7 +19,7 @@ from fleet.operations import wake_up
 from fleet.operations.events import compute
 from fleet.operations.machines import instance
 from fleet.operations.orders import advance
-from fleet.operations.people.rights import require
+from fleet.operations.rights import require
 from fleet.operations.sets import placement, requirements
 from fleet.operations.sets.join import join
 from fleet.operations.timeline.entries import tell, write

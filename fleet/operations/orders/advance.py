@@ -15,14 +15,12 @@ from fleet.domain.actor import DRYDOCK
 from fleet.domain.approvals.guards import EventFacts, MachineFacts
 from fleet.domain.approvals.recheck import Decision, recheck
 from fleet.domain.clock import AHEAD
-from fleet.domain.orders.facts import OrderFacts
-from fleet.domain.orders.next_step import NOTHING, Do, NextStep, next_step, with_objection
-from fleet.domain.reason import Reason
+from fleet.domain.orders.next_step import NOTHING, Do, NextStep, OrderFacts, next_step, with_objection
+from fleet.domain.reasons import Reason
 from fleet.domain.states import CORRECTABLE_APPROVALS, OPEN_ORDERS, RELAYED_APPROVALS, ApprovalState, OrderState
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval, Order, ScheduledEvent
-from fleet.models.facts.decisions import load_decisions
-from fleet.models.facts.due import orders_of
+from fleet.models.facts.decisions import load_decisions, orders_of
 from fleet.models.facts.events import load_facts, order_timeouts
 from fleet.operations import wake_up
 from fleet.operations.events import compute

@@ -12,16 +12,16 @@ from django.db import transaction
 from drydock_agent import wire
 
 from fleet.domain.actor import machine as machine_actor
-from fleet.domain.patience import met_a_limit
-from fleet.domain.reason import Reason, stored
+from fleet.domain.db_timeouts import met_a_limit
+from fleet.domain.reasons import Reason, stored
 from fleet.domain.states import CORRECTABLE_APPROVALS, LIVE_APPROVALS, OPEN_ORDERS, ApprovalState, OrderState
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval, Entry, Order, driver
-from fleet.operations.aside import in_parts
 from fleet.operations.events import compute
 from fleet.operations.intake.keep import AgentReport
-from fleet.operations.orders import instructions
+from fleet.operations.orders import queue
 from fleet.operations.orders.states import Move, end_open_order, move_all, tell_order
+from fleet.operations.quarantine import in_parts
 from fleet.operations.timeline.entries import entry, gathered
 
 # The paths by which an order reaches its machine, as agents and the wire call them.
@@ -57,7 +57,7 @@ def events_of(receipts: Collection[Receipt]) -> set[int]:
     if not ids:
         return set()
     asked = set(Approval.objects.filter(orders__in=ids).values_list("event_id", flat=True))
-    return asked | instructions.events_of(ids)
+    return asked | queue.events_of(ids)
 
 
 @transaction.atomic
@@ -68,7 +68,7 @@ def note_held(*, held: Sequence[Held], now: datetime) -> Noted:
     by_id = {order_id: (machine_id, via if via in PATHS else "") for machine_id, order_id, via in held}
     offered = Order.objects.filter(pk__in=by_id, state=OrderState.OFFERED.value, machine__revoked_at__isnull=True)
     waiting = [order for order in offered.select_related("approval") if by_id[order.pk][0] == order.machine_id]
-    drilled = instructions.note_held(held=held, now=now) if len(waiting) < len(held) else 0
+    drilled = queue.note_held(held=held, now=now) if len(waiting) < len(held) else 0
     if not waiting:
         return Noted(drilled)
     free = {event.pk for event in compute.lock((order.approval.event_id for order in waiting), pass_by=True)}
@@ -122,7 +122,7 @@ def take(receipts: Sequence[Receipt], *, now: datetime) -> list[Entry]:
             continue
         order = LOADED.filter(pk=order_id, machine_id=receipt.machine_id).first() if order_id else None
         if order is None and order_id is not None:
-            drilled, lines = instructions.answered(
+            drilled, lines = queue.answered(
                 machine_id=receipt.machine_id, order_id=order_id, data=receipt.data, now=now
             )
             strange += lines

@@ -18,8 +18,7 @@ from django.db.models import Q
 from drydock_agent import wire
 
 from fleet.domain.actor import COMMAND_LINE, DRYDOCK, Actor
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Reason, Refused
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
 from fleet.models import SigningKey

@@ -7,7 +7,7 @@ from typing import Any
 
 from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.approvals.guards import EventFacts
-from fleet.domain.reason import Reason, stored
+from fleet.domain.reasons import Reason, stored
 from fleet.domain.states import ApprovalState, OrderState, approval_sources, order_sources
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval, Order, driver

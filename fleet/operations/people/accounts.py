@@ -13,15 +13,14 @@ from django.db import transaction
 from fleet.domain.actor import COMMAND_LINE, Actor
 from fleet.domain.people import ADMIN, GROUPS, Rights
 from fleet.domain.pseudonyms import former
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Reason, Refused
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind, differing
 from fleet.models import Scope
-from fleet.models.service_accounts import service_of
+from fleet.models.people import service_of
 from fleet.operations.locks import Lock, take
 from fleet.operations.people import control, logins, revocation, sessions
-from fleet.operations.people.rights import named, require_administrator, require_reach
+from fleet.operations.rights import named, require_administrator, require_reach
 from fleet.operations.timeline.entries import tell
 
 SCOPE_KINDS = ("name", "service", "resource_group")

@@ -7,14 +7,13 @@ from django.utils.crypto import constant_time_compare
 
 from fleet.domain.actor import Actor
 from fleet.domain.people import Right
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused, or_refuse
+from fleet.domain.reasons import Reason, Refused, or_refuse
 from fleet.domain.secrets import hash_of, new_secret, prefix_of
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import CalendarFeed
 from fleet.operations.people import revocation
-from fleet.operations.people.rights import require, require_person
+from fleet.operations.rights import require, require_person
 from fleet.operations.timeline.entries import tell
 
 LONGEST = 200

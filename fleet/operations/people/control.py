@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.db.models import F
 
 from fleet.domain.actor import Actor
-from fleet.domain.reason import Reason
+from fleet.domain.reasons import Reason
 from fleet.models import AccountLink, ApiToken, ServiceAccount
 
 MADE, OWNER, PASSWORD, SIGN_ON = "made", "owner", "password", "sign-on"

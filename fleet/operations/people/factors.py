@@ -19,12 +19,11 @@ from django.db import transaction
 from django.utils.crypto import constant_time_compare
 
 from fleet.domain.actor import Actor
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused, or_refuse
+from fleet.domain.reasons import Reason, Refused, or_refuse
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models.cipher import Cipher
-from fleet.operations.people.rights import named, require_administrator, require_reach
+from fleet.operations.rights import named, require_administrator, require_reach
 from fleet.operations.timeline.entries import tell
 
 CIPHER = Cipher("drydock second factors")

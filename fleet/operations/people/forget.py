@@ -21,33 +21,18 @@ from django.contrib.sessions.models import Session
 from django.db import transaction
 from django.db.models import Model, Q, QuerySet
 
+from fleet.audit.archive_format import ArchiveKind
+from fleet.audit.models import ArchiveFile
 from fleet.domain.actor import COMMAND_LINE, Actor
-from fleet.domain.archive import ArchiveKind
 from fleet.domain.personal import Fate, with_fate
 from fleet.domain.pseudonyms import NAMING, former, hash_of_name, pseudonym, rename_in_reasons
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Reason, Refused
 from fleet.domain.timeline import EntryKind
-from fleet.models import (
-    Admission,
-    ApiToken,
-    Approval,
-    ArchiveFile,
-    Channel,
-    Claim,
-    Drill,
-    Entry,
-    FormerName,
-    KnownDevice,
-    Reference,
-    Route,
-    RouteVersion,
-    Stop,
-    Wave,
-)
-from fleet.models.service_accounts import service_of
+from fleet.models import Admission, ApiToken, Approval, Claim, Drill, Entry, FormerName, KnownDevice, Stop, Wave
+from fleet.models.people import service_of
 from fleet.models.sessions import keys_by
 from fleet.models.timeline import ACTING
+from fleet.notifications.models import Channel, Reference, Route, RouteVersion
 from fleet.operations.people import logins
 from fleet.operations.people.accounts import any_admin, changeable
 from fleet.operations.people.revocation import end_made_with

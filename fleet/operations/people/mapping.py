@@ -9,15 +9,14 @@ from django.db import transaction
 
 from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.people import GROUPS, Rights
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused, or_refuse
+from fleet.domain.reasons import Reason, Refused, or_refuse
 from fleet.domain.sign_on import LONGEST_VALUE, Grant, rights_by
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import SignOn, SignOnGrant
 from fleet.models.people import know_rights_of, rights_of
 from fleet.operations.people import accounts, sessions
-from fleet.operations.people.rights import require_administrator
+from fleet.operations.rights import require_administrator
 from fleet.operations.timeline.entries import tell
 
 MOST_GRANTS = 200

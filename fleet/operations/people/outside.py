@@ -11,13 +11,12 @@ from django.db import IntegrityError, transaction
 
 from fleet.domain.actor import Actor
 from fleet.domain.people import Right
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused, or_refuse
+from fleet.domain.reasons import Reason, Refused, or_refuse
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import OutsideAccount
-from fleet.models.service_accounts import service_of
-from fleet.operations.people.rights import named, require, require_administrator, require_person, require_reach
+from fleet.models.people import service_of
+from fleet.operations.rights import named, require, require_administrator, require_person, require_reach
 from fleet.operations.timeline.entries import tell
 
 KINDS = ("slack", "pagerduty")

@@ -7,12 +7,11 @@ from django.db.models import Q
 
 from fleet.domain.actor import Actor
 from fleet.domain.policy.hours import zone_of
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Reason, Refused
 from fleet.domain.timeline import EntryKind, differing
 from fleet.models import Profile
 from fleet.operations.people.accounts import note_password
-from fleet.operations.people.rights import require_change
+from fleet.operations.rights import require_change
 from fleet.operations.timeline.entries import tell
 
 # Stands for the time zone of whichever browser the page is read in.

@@ -9,7 +9,8 @@ from django.db.models import Q
 
 from fleet.domain.actor import Actor
 from fleet.domain.timeline import EntryKind
-from fleet.models import ApiToken, CalendarFeed, Channel, JoinToken
+from fleet.models import ApiToken, CalendarFeed, JoinToken
+from fleet.notifications.models import Channel
 from fleet.operations.people import sessions
 from fleet.operations.timeline.entries import tell
 

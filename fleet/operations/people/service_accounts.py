@@ -12,14 +12,13 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from fleet.domain.actor import COMMAND_LINE, Actor
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused, or_refuse
+from fleet.domain.reasons import Reason, Refused, or_refuse
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind, differing
 from fleet.models import ApiToken, ServiceAccount
-from fleet.models.service_accounts import service_of
+from fleet.models.people import service_of
 from fleet.operations.people import accounts, control, tokens
-from fleet.operations.people.rights import named, require_administrator
+from fleet.operations.rights import named, require_administrator
 from fleet.operations.timeline.entries import tell
 
 MAX_PURPOSE = 200

@@ -19,14 +19,13 @@ from django.db.models import Q, QuerySet
 
 from fleet.domain.actor import Actor
 from fleet.domain.people import Right
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import or_refuse
+from fleet.domain.reasons import Reason, or_refuse
 from fleet.domain.secrets import hash_of
 from fleet.domain.timeline import EntryKind
 from fleet.domain.user_agents import browser_of
 from fleet.models import ApiToken, PersonSession
 from fleet.models.sessions import django_sessions, going_on, keys_by
-from fleet.operations.people.rights import named, require, require_change, require_reach
+from fleet.operations.rights import named, require, require_change, require_reach
 from fleet.operations.timeline.entries import tell
 
 # A session that goes on is noted so often, and what was noted is written so often.

@@ -11,17 +11,15 @@ from django.db import transaction
 
 from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.people import Rights
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused, or_refuse
+from fleet.domain.reasons import Reason, Refused, or_refuse
 from fleet.domain.sign_on import LONGEST_SUBJECT, Identity, ToldByProxy, rights_by
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import SignOn
-from fleet.models.people import rights_of
-from fleet.models.service_accounts import service_of
+from fleet.models.people import rights_of, service_of
 from fleet.operations.people import accounts, control, mapping, sessions
 from fleet.operations.people.revocation import end_access
-from fleet.operations.people.rights import named, require_administrator, require_reach
+from fleet.operations.rights import named, require_administrator, require_reach
 from fleet.operations.timeline.entries import tell
 
 # The provider is asked again so long after it last said yes: what it takes back counts within 15 minutes.

@@ -11,19 +11,17 @@ from django.db import transaction
 from django.utils.crypto import constant_time_compare
 
 from fleet.domain.actor import COMMAND_LINE, Actor
-from fleet.domain.networks import NetworkFault, allows, beyond, read_networks
+from fleet.domain.addresses import NetworkFault, allows, beyond, read_networks
 from fleet.domain.people import Right
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused, or_refuse
+from fleet.domain.reasons import Reason, Refused, or_refuse
 from fleet.domain.secrets import hash_of, new_secret, prefix_of
 from fleet.domain.sign_on import ToldByProxy
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import ApiToken
-from fleet.models.people import rights_of
-from fleet.models.service_accounts import service_of
+from fleet.models.people import rights_of, service_of
 from fleet.operations.people import mapping, revocation, sign_on
-from fleet.operations.people.rights import require, require_change, stands, until_its_end
+from fleet.operations.rights import require, require_change, stands, until_its_end
 from fleet.operations.timeline.entries import tell
 
 # What a token may, and the right that its person needs for it.

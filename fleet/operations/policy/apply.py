@@ -16,9 +16,9 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from fleet.domain.actor import rule as by_rule
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import EventFacts
-from fleet.domain.aside import What
 from fleet.domain.policy.rules import APPROVES, Action, Does, StandingRule, Verdict, accepted, verdict, wording
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Refused
+from fleet.domain.scheduling import What
 from fleet.domain.states import ApprovalState, EventStatus
 from fleet.models import Approval, Hold, Rule, ScheduledEvent
 from fleet.models.facts.events import load_facts
@@ -26,8 +26,8 @@ from fleet.models.policy import rule_of, rules_in_force
 from fleet.operations.approvals import approve, conditions
 from fleet.operations.approvals.approve import Plan, alone_with
 from fleet.operations.approvals.claims import hold_locked
-from fleet.operations.aside import Apart
 from fleet.operations.events import compute
+from fleet.operations.quarantine import Apart
 
 logger = logging.getLogger(__name__)
 

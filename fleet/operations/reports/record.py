@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
 
-from fleet.operations.aside import is_away
-from fleet.operations.intake import bounds, keep, listings, marks, oddities, presence, spools, stage
+from fleet.operations.intake import bounds, keep, listings, oddities, presence, spools
 from fleet.operations.locks import impatient
-from fleet.operations.reports import care
-from fleet.operations.reports.take import readable, take
+from fleet.operations.quarantine import is_away
+from fleet.operations.reports import slow_path
+from fleet.operations.reports.fast_path import readable, take
 from fleet.operations.timeline.entries import gathered, write
 
 
@@ -37,18 +37,18 @@ def record(
 
 @gathered()
 def _record(deliveries: Sequence[keep.Delivery], now: datetime, *, careful: bool) -> dict[spools.Key, spools.Taken]:
-    somebody_waits, revoked = marks.ask([delivery.machine_id for delivery in deliveries])
+    somebody_waits, revoked = spools.ask([delivery.machine_id for delivery in deliveries])
     careful = careful or somebody_waits
     with impatient() if careful else nullcontext():
         deliveries = [delivery for delivery in deliveries if delivery.machine_id not in revoked]
-        numbered = marks.number_spools(deliveries, now)
+        numbered = spools.number_spools(deliveries, now)
         documents, bodies = keep.read_bodies(deliveries)
         beyond = oddities.beyond_measure(deliveries, bodies, documents, now=now)
         if beyond.reports:
             deliveries = oddities.without(deliveries, beyond, bodies, documents)
         places = [(machine_id, spool) for (machine_id, _), spool in numbered.items()]
-        rows = marks.news_among(keep.rows_of(deliveries, numbered), places)
-        news, new_hashes = stage.keep(rows, bodies, documents, now)
+        rows = spools.news_among(keep.rows_of(deliveries, numbered), places)
+        news, new_hashes = keep.keep(rows, bodies, documents, now)
         written = oddities.entries(deliveries, news, documents, new_hashes, beyond, numbered, now=now)
         found = readable(news, documents)
         ahead, quarantined = bounds.bound(listings.ahead_of_latest(found) if found else [], now=now)
@@ -58,7 +58,7 @@ def _record(deliveries: Sequence[keep.Delivery], now: datetime, *, careful: bool
         written += missing + quarantined
         versions = {delivery.machine_id: delivery.agent_version for delivery in deliveries}
         if careful:
-            care.take(news, ahead, versions, now=now)
+            slow_path.take(news, ahead, versions, now=now)
         else:
             written += take(news, ahead, versions, now=now)
         write(written)

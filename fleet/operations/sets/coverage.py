@@ -14,7 +14,7 @@ from django.db import connection, transaction
 
 from fleet.domain.blind_spots.facts import BlindSpot
 from fleet.domain.blind_spots.find import RANKS
-from fleet.domain.reason import as_json
+from fleet.domain.reasons import as_json
 from fleet.domain.states import Presence
 from fleet.models import SetBlindSpot, SetCount, StaleSet
 from fleet.models.facts.blind_spots import SetFindings, judged_by, load_findings, to_judge

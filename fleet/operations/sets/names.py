@@ -8,8 +8,7 @@ from django.db import IntegrityError, transaction
 
 from fleet.domain.actor import Actor
 from fleet.domain.people import Right
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Reason, Refused
 from fleet.domain.requirements import Home, Requirements
 from fleet.domain.sets import MAX_NAME, MAX_NEEDS, NAMED_KINDS, PROVISIONAL, SetKey
 from fleet.domain.states import OPEN_EVENTS
@@ -18,10 +17,9 @@ from fleet.domain.timeline import EntryKind, differing
 from fleet.models import AvailabilitySet, Machine, ScheduledEvent
 from fleet.operations.events import compute
 from fleet.operations.orders import advance
-from fleet.operations.people.rights import require
+from fleet.operations.rights import require
 from fleet.operations.sets import placement, requirements
-from fleet.operations.sets.join import join
-from fleet.operations.sets.twins import tell_apart
+from fleet.operations.sets.join import join, tell_apart
 from fleet.operations.timeline.entries import tell, write
 
 

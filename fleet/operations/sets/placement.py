@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db.models import Q, QuerySet
 
 from fleet.domain.actor import DRYDOCK
-from fleet.domain.reason import as_json
+from fleet.domain.reasons import as_json
 from fleet.domain.sets import (
     MAX_NAME,
     PROVISIONAL,
@@ -27,8 +27,7 @@ from fleet.domain.sets import (
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Entry, InventoryMachine, JoinToken, Machine
-from fleet.operations.sets.join import join
-from fleet.operations.sets.twins import tell_apart
+from fleet.operations.sets.join import join, tell_apart
 from fleet.operations.timeline.entries import entry
 
 SERVICE_TAG = "drydock:service"

@@ -10,8 +10,7 @@ from typing import Any
 from fleet.domain.actor import DRYDOCK, Actor, ActorKind
 from fleet.domain.approvals.guards import Need, guards
 from fleet.domain.people import Right
-from fleet.domain.reason import Reason
-from fleet.domain.refusal import Refused
+from fleet.domain.reasons import Reason, Refused
 from fleet.domain.requirements import LOWERING_WAITS, Home, Kept, Requirements
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import OPEN_EVENTS, EventStatus
@@ -20,7 +19,7 @@ from fleet.models import AvailabilitySet, Entry, Machine, ScheduledEvent
 from fleet.models.facts.events import load_facts
 from fleet.models.people import rights_of
 from fleet.operations.people.control import one_person
-from fleet.operations.people.rights import require_person
+from fleet.operations.rights import require_person
 from fleet.operations.timeline.entries import entry
 
 OF_DECISIONS = ("second_person", "step_up", "step_up_spares_services")

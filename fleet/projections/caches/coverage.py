@@ -3,15 +3,27 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from django.db.models import Q, QuerySet
+import django_filters
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
+from fleet.domain.caches.maintenances import MaintenanceStatus
 from fleet.domain.shapes import like
 from fleet.domain.states import Presence
-from fleet.models import Coverage, Machine
+from fleet.models import Cache, Coverage, Machine, Maintenance, Notification, Reporter
 from fleet.models.facts.events import contact_times, machine_presence, presence_limits
+from fleet.projections.changes import ChangeFilter
+from fleet.projections.places import (
+    MACHINE_COLUMNS,
+    CachePlaceFilter,
+    IdsFilter,
+    TextsFilter,
+    TimeFilter,
+    machines_where,
+)
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
-from fleet.projections.sight import seen
+from fleet.projections.visibility import seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +125,68 @@ def gaps_of(found: Iterable[Stretch], *, begin: datetime, end: datetime) -> tupl
     if upto < end:
         gaps.append(Span(begin=upto, end=end))
     return tuple(gaps)
+
+
+# What lists of caches, of their maintenance and of notifications may be narrowed down to.
+
+
+class CacheFilter(CachePlaceFilter):
+    """`q` looks into hosts."""
+
+    cache_path = "pk"
+
+    tier = django_filters.CharFilter(lookup_expr="iexact", label="Tier")
+    q = django_filters.CharFilter(field_name="host", lookup_expr="icontains", label="Search")
+    changed_since = ChangeFilter(label="Changed since")
+
+    class Meta:
+        model = Cache
+        fields: list[str] = []
+
+    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
+        super().__init__(data, seen(Cache) if queryset is None else queryset, **kwargs)
+
+
+class MaintenanceFilter(CachePlaceFilter):
+    """`since` and `until` go by the first notification."""
+
+    cache = IdsFilter(field_name="cache", label="Cache")
+    status = django_filters.MultipleChoiceFilter(choices=[(status.value, status.value) for status in MaintenanceStatus])
+    since = TimeFilter(field_name="first_at", lookup_expr="gte", label="Since")
+    until = TimeFilter(field_name="first_at", lookup_expr="lt", label="Until")
+    changed_since = ChangeFilter(label="Changed since")
+
+    class Meta:
+        model = Maintenance
+        fields: list[str] = []
+
+    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
+        super().__init__(data, seen(Maintenance) if queryset is None else queryset, **kwargs)
+
+
+class NotificationFilter(CachePlaceFilter):
+    """`since` and `until` go by the time at which a notification was first heard; machines are those that heard it."""
+
+    machine = IdsFilter(method="filter_machine", label="Machine")
+    machine_name = TextsFilter(method="filter_machine", label="Name of a machine")
+    cache = IdsFilter(field_name="cache", label="Cache")
+    maintenance = IdsFilter(field_name="maintenance", label="Maintenance")
+    type = django_filters.CharFilter(field_name="type", lookup_expr="iexact", label="Type")
+    since = TimeFilter(field_name="first_at", lookup_expr="gte", label="Since")
+    until = TimeFilter(field_name="first_at", lookup_expr="lt", label="Until")
+
+    class Meta:
+        model = Notification
+        fields: list[str] = []
+
+    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
+        super().__init__(data, seen(Notification) if queryset is None else queryset, **kwargs)
+
+    def asked_of(self, columns: Any) -> dict[str, list[Any]]:
+        return {} if columns is MACHINE_COLUMNS else super().asked_of(columns)
+
+    def filter_machine(self, queryset: QuerySet[Notification], name: str, value: Any) -> QuerySet[Notification]:
+        if not value:
+            return queryset
+        heard = seen(Reporter).filter(notification=OuterRef("pk"), machine__in=machines_where({name: value}))
+        return queryset.filter(Exists(heard))

@@ -9,13 +9,13 @@ from django.db.models import QuerySet
 
 from fleet.domain.caches.maintenances import ACTIVE, EARLY, NEVER_STARTED_AFTER, MaintenanceStatus
 from fleet.domain.caches.notifications import TYPES, NotificationType
-from fleet.domain.reason import Reason
+from fleet.domain.reasons import Reason
 from fleet.domain.shapes import like
 from fleet.models import Cache, Maintenance, Notification, Reporter
 from fleet.projections.caches.coverage import Span, Stretch, gaps_of, stretches
 from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
-from fleet.projections.sight import seen
+from fleet.projections.visibility import seen
 
 UNHEARD = {
     MaintenanceStatus.NEVER_STARTED: Reason("start-unheard"),

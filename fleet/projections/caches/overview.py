@@ -8,15 +8,15 @@ from datetime import datetime, timedelta
 from django.db.models import QuerySet
 
 from fleet.domain.caches.maintenances import ACTIVE
-from fleet.domain.reason import Reason
+from fleet.domain.reasons import Reason
 from fleet.domain.shapes import like
 from fleet.models import Cache, Maintenance, Notification
 from fleet.projections.caches.coverage import ListenerRow, Span, Stretch, gaps_of, listener, stretches, with_machine
 from fleet.projections.caches.maintenances import MaintenanceRow, maintenance_row, maintenance_rows
 from fleet.projections.changes import changed_at, with_changes
 from fleet.projections.pages import Page, Segment, ordered, read_page
-from fleet.projections.sight import seen, sees_set
-from fleet.projections.timeline.watch import TimeWindow
+from fleet.projections.spans import TimeWindow
+from fleet.projections.visibility import seen, sees_set
 
 HISTORY = 20
 

@@ -12,11 +12,11 @@ from django.db.models.functions import Cast
 
 from fleet.domain.people import Right, Rights
 from fleet.domain.states import EventStatus
-from fleet.models import AvailabilitySet, Cache, Machine, ScheduledEvent
+from fleet.models import AvailabilitySet, Cache, Machine, SavedView, ScheduledEvent
 from fleet.models.facts.events import place_of
-from fleet.models.lookups import words_begin, words_of
+from fleet.models.index_scan import words_begin, words_of
 from fleet.projections.refs import MachineRef, SetRef, set_ref
-from fleet.projections.sight import seen
+from fleet.projections.visibility import seen
 
 # So many of each kind are shown, and so many are read, of which those come first that belong to whoever asks.
 MOST = 8
@@ -214,3 +214,43 @@ def _event(row: ScheduledEvent, where: str, mine: bool) -> FoundEvent:
         set=set_ref(row.availability_set),
         mine=mine,
     )
+
+
+# Views of lists that people have saved: one's own first, then those that are shared.
+
+MAX_SAVED_VIEWS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class SavedViewRow:
+    """`page` is the list, as pages are called, `query` its filters as they stand in the address."""
+
+    id: int
+    name: str
+    page: str
+    query: str
+    shared: bool
+    owner: str
+    mine: bool
+
+
+def saved_views(*, user_id: int, page: str = "", named: str = "") -> tuple[SavedViewRow, ...]:
+    """One query: those of this person and those that are shared, of one list or of all, whose name contains `named`."""
+    rows = seen(SavedView).filter(Q(owner=user_id) | Q(shared=True)).select_related("owner")
+    if page:
+        rows = rows.filter(page=page)
+    if named:
+        rows = rows.filter(name__icontains=named)
+    found = [
+        SavedViewRow(
+            id=row.pk,
+            name=row.name,
+            page=row.page,
+            query=row.query,
+            shared=row.shared,
+            owner=row.owner.get_username(),
+            mine=row.owner_id == user_id,
+        )
+        for row in rows.order_by("name", "pk")[:MAX_SAVED_VIEWS]
+    ]
+    return tuple(sorted(found, key=lambda row: not row.mine))

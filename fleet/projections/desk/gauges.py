@@ -10,6 +10,7 @@ from django.db.models import Aggregate, Count, Exists, F, FloatField, Min, Outer
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan
 from django.db.models.functions import Abs
 
+from fleet.audit.models import ArchiveState
 from fleet.domain import gauges
 from fleet.domain.clock import seconds_since
 from fleet.domain.gauges import Gauge, Sample
@@ -17,7 +18,6 @@ from fleet.domain.states import LIVE_APPROVALS, OPEN_ORDERS, RELAYED_APPROVALS, 
 from fleet.domain.waves import WaveState
 from fleet.models import (
     Approval,
-    ArchiveState,
     Cache,
     Coverage,
     Entry,
@@ -33,15 +33,13 @@ from fleet.models import (
 )
 from fleet.models.facts.events import presence_limits
 from fleet.models.partitions import TABLES, ahead, late_tables
-from fleet.projections.approvals.steps import steps_of
-from fleet.projections.counts import counts, is_live, last_poll
-from fleet.projections.desk.attention import advice
-from fleet.projections.desk.clocks import wrong_clocks
-from fleet.projections.events.rows import OPEN
+from fleet.notifications import metrics as messages
+from fleet.projections.approvals import steps_of
+from fleet.projections.counts import changed_sets, counts, is_live, last_poll
+from fleet.projections.desk.readiness import wrong_clocks
+from fleet.projections.events.rows import OPEN, advice
 from fleet.projections.machines import agentless
-from fleet.projections.messages import gauges as messages
-from fleet.projections.sight import seen
-from fleet.projections.stale import changed_sets
+from fleet.projections.visibility import seen
 
 # The last steps of `steps_of`, in its order; those before tell who decided.
 STEPS = ("sent", "answered", "started", "gone")

@@ -7,17 +7,14 @@ from typing import Any
 
 from django.db.models import Case, Count, F, IntegerField, Max, Min, Q, Value, When
 
-from fleet.domain.events.consequences import FAR_AHEAD
+from fleet.domain.events import FAR_AHEAD
 from fleet.domain.people import Place, Rights
 from fleet.models import ScheduledEvent
 from fleet.models.facts.events import place_of
 from fleet.models.people import decides
-from fleet.projections.approvals.cards import DecisionCard, decision_cards
-from fleet.projections.desk.attention import needs_decision, proposed
-from fleet.projections.events.blast import BlastRadius, blast_radii
-from fleet.projections.events.rows import OPEN, EventRow, event_rows
-from fleet.projections.facts import load_facts
-from fleet.projections.sight import seen
+from fleet.projections.cards import DecisionCard, decision_cards
+from fleet.projections.events.rows import OPEN, BlastRadius, EventRow, blast_radii, event_rows, needs_decision, proposed
+from fleet.projections.visibility import load_facts, seen
 
 # So many that need a decision are shown one by one, the first of them as whole cards; of every other part so many. The
 # rest stands in groups.

@@ -1,5 +1,7 @@
-"""What keeps Drydock from working although its database answers, for `/readyz`. Each costs one small query."""
+"""Processes of Drydock whose clock differs too much from the database's."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from django.contrib.auth.models import User
@@ -7,12 +9,17 @@ from django.contrib.sessions.models import Session
 from django.db import OperationalError, connection, transaction
 
 from fleet.domain.clock import seconds_since
+from fleet.domain.db_timeouts import Connections, met_a_limit, read_names
 from fleet.domain.desk import RECONCILED_WITHIN
-from fleet.domain.messages.alarms import ROUTED_WITHIN
-from fleet.domain.patience import met_a_limit
+from fleet.domain.sets import PROVISIONAL
+from fleet.domain.states import Presence
 from fleet.models import (
+    Admission,
     Approval,
+    AvailabilitySet,
+    Drill,
     Entry,
+    JoinToken,
     LastRun,
     LatestDocument,
     Machine,
@@ -23,8 +30,122 @@ from fleet.models import (
     Sighting,
     partitions,
 )
-from fleet.projections.messages.gauges import ROUTER
-from fleet.projections.sight import seen
+from fleet.models.facts.events import presence_limits
+from fleet.models.facts.machines import EntranceFacts, entrance_facts
+from fleet.models.reconcile import OVER_AFTER, WrongClock
+from fleet.notifications.grouping import ROUTED_WITHIN
+from fleet.notifications.metrics import ROUTER
+from fleet.notifications.models import Channel
+from fleet.projections.machines import MachineRow, RefusedEnrolmentRow, machine_rows, refused_enrolments, with_presence
+from fleet.projections.refs import SetRef, set_ref
+from fleet.projections.visibility import seen
+
+
+def wrong_clocks(*, now: datetime) -> dict[str, float]:
+    """By process (`web 123@host`), the seconds by which its clock is ahead; negative where it is behind. One query."""
+    rows = seen(WrongClock).filter(seen_at__gt=now - OVER_AFTER).order_by("process")
+    return {f"{row.kind} {row.process}": row.skew_seconds for row in rows}
+
+
+# Whether Postgres has room for all connections that the processes of this installation may open.
+
+
+def connections() -> Connections:
+    """Who is connected now, and how many there may be. One query."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT coalesce(datname = current_database(), false), coalesce(application_name, ''), count(*),
+                   current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+                   - coalesce(current_setting('reserved_connections', true)::int, 0)
+            FROM pg_stat_activity
+            -- Of sessions of other roles not even that is shown to everybody.
+            WHERE datid IS NOT NULL AND coalesce(backend_type, 'client backend') = 'client backend'
+            GROUP BY 1, 2
+            """
+        )
+        rows = cursor.fetchall()
+    ours = {name: count for own, name, count, _ in rows if own}
+    return read_names(ours, others=sum(count for own, _, count, _ in rows if not own), room=rows[0][3])
+
+
+# The first steps of a new installation: how far it is, until it has seen its first event, real or rehearsed.
+
+NEWEST = 5
+MOST_REFUSED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class FirstSteps:
+    """`agents` are the newest. `unnamed` is a set that somebody has to name, beside one of its machines;
+    `told`: messages go out to somebody. `rehearsable` is a set with a live agent; `drill` the newest drill's row id.
+    `waiting` machines wait for admission; `refused` are enrolments that were refused lately.
+    """
+
+    token: bool
+    agents: tuple[MachineRow, ...]
+    unnamed: tuple[SetRef, str] | None
+    told: bool
+    rehearsable: SetRef | None
+    drill: int | None
+    entrance: EntranceFacts
+    waiting: int
+    refused: tuple[RefusedEnrolmentRow, ...]
+
+    @property
+    def live(self) -> bool:
+        return any(agent.presence is Presence.LIVE for agent in self.agents)
+
+    @property
+    def subscriptions(self) -> str:
+        return ", ".join(sorted(self.entrance.subscriptions))
+
+    @property
+    def named(self) -> bool:
+        return bool(self.agents) and self.unnamed is None
+
+    @property
+    def done(self) -> int:
+        """How many of the five steps are done."""
+        return sum([self.token or bool(self.agents), self.live, self.named, self.told, self.drill is not None])
+
+
+def is_new() -> bool:
+    """Whether no event was ever seen here, not even in a drill. One query."""
+    return not seen(ScheduledEvent).exists()
+
+
+def first_steps(*, now: datetime) -> FirstSteps:
+    """Eight queries."""
+    valid = seen(JoinToken).filter(revoked_at=None, expires_at__gt=now)
+    newest = list(with_presence().filter(revoked_at=None).order_by("-pk")[:NEWEST])
+    agents = machine_rows(newest, now=now, limits=presence_limits())
+    return FirstSteps(
+        token=valid.exists(),
+        agents=agents,
+        unnamed=_unnamed(),
+        told=seen(Channel).filter(owner=None, enabled=True, deleted_at=None).exists(),
+        rehearsable=_rehearsable(newest, agents),
+        entrance=entrance_facts(),
+        waiting=seen(Admission).filter(admitted_at=None).count(),
+        refused=refused_enrolments(most=MOST_REFUSED),
+        drill=seen(Drill).order_by("-pk").values_list("pk", flat=True).first(),
+    )
+
+
+def _unnamed() -> tuple[SetRef, str] | None:
+    rows = seen(Machine).filter(availability_set__kind=PROVISIONAL, revoked_at=None).select_related("availability_set")
+    found = rows.defer("compute").order_by("pk").first()
+    return (set_ref(found.availability_set), found.resource_name) if found else None
+
+
+def _rehearsable(newest: Sequence[Machine], agents: Sequence[MachineRow]) -> SetRef | None:
+    live = {agent.set.id for agent in agents if agent.presence is Presence.LIVE}
+    sets: list[AvailabilitySet] = [machine.availability_set for machine in newest]
+    return next((set_ref(home) for home in sets if home.pk in live), None)
+
+
+# What keeps Drydock from working although its database answers, for `/readyz`. Each costs one small query.
 
 # Without one of these no page is shown and no report is stored.
 NEEDED = (

@@ -8,18 +8,24 @@ from hashlib import sha256
 from django.db.models import F, Q, QuerySet
 
 from fleet.domain.approvals.guards import TAKE_REASONS, EventFacts, Need, hit_machines
-from fleet.domain.events.consequences import FAR_AHEAD
+from fleet.domain.events import FAR_AHEAD
 from fleet.domain.people import Rights
 from fleet.models import ScheduledEvent
 from fleet.models.people import decides
-from fleet.projections.approvals.cards import DecisionCard, decision_cards
-from fleet.projections.approvals.rows import ApprovalRow, details
-from fleet.projections.desk.attention import needs_decision, proposed
-from fleet.projections.events.blast import BlastRadius, blast_radii, blast_together
-from fleet.projections.events.rows import OPEN, EventRow, event_rows
-from fleet.projections.facts import load_facts
+from fleet.projections.approvals import ApprovalRow, details
+from fleet.projections.cards import DecisionCard, decision_cards
+from fleet.projections.events.rows import (
+    OPEN,
+    BlastRadius,
+    EventRow,
+    blast_radii,
+    blast_together,
+    event_rows,
+    needs_decision,
+    proposed,
+)
 from fleet.projections.refs import SetRef
-from fleet.projections.sight import seen
+from fleet.projections.visibility import load_facts, seen
 
 # So many are decided in one call at most.
 MOST = 200

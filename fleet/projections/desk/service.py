@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from fleet.domain.caches.meetings import Meeting, impact_of_event, impact_of_maintenance, meetings
-from fleet.domain.reason import Reason
+from fleet.domain.caches.maintenances import Meeting, impact_of_event, impact_of_maintenance, meetings
+from fleet.domain.reasons import Reason
 from fleet.projections.caches.maintenances import MaintenanceRow
-from fleet.projections.desk.cells import CacheCell, SetCell, cache_cells, set_cells
-from fleet.projections.desk.fleet_map import ServiceGroup
-from fleet.projections.timeline.spans import EventSpan, Spans, caches_of, sets_of
+from fleet.projections.desk.fleet_map import CacheCell, ServiceGroup, SetCell, cache_cells, set_cells
+from fleet.projections.spans import EventSpan, Spans, caches_of, sets_of
 
 
 @dataclass(frozen=True, slots=True)

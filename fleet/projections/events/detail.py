@@ -6,27 +6,31 @@ from datetime import datetime
 
 from fleet.domain.approvals.conditions import not_ready
 from fleet.domain.approvals.guards import EventFacts, Guard, who_is_asked
-from fleet.domain.events.consequences import advice
-from fleet.domain.intake.preparation import Prepared, prepared_of
-from fleet.domain.intake.presence import Limits
+from fleet.domain.events import advice
+from fleet.domain.intake import Limits, Prepared, prepared_of
 from fleet.domain.people import Place
-from fleet.domain.reason import Reason
+from fleet.domain.reasons import Reason
 from fleet.domain.shapes import like
 from fleet.domain.states import EventStatus, Presence
 from fleet.models import Drill, Machine, Preparation, ScheduledEvent, Sighting
 from fleet.models.facts.events import machine_presence, presence_limits
 from fleet.projections import orders
-from fleet.projections.approvals.cards import DecisionCard, decision_cards
-from fleet.projections.approvals.rows import ApprovalRow, by_event, told_by
+from fleet.projections.approvals import ApprovalRow, by_event, told_by
+from fleet.projections.cards import DecisionCard, decision_cards
 from fleet.projections.changes import with_changes
-from fleet.projections.desk import attention
-from fleet.projections.desk.attention import NOBODY
-from fleet.projections.events.blast import BlastRadius, blast_radius, taken_by_others
-from fleet.projections.events.rows import EventRow, current, event_row
-from fleet.projections.facts import facts_of
+from fleet.projections.events import rows
+from fleet.projections.events.rows import (
+    NOBODY,
+    BlastRadius,
+    EventRow,
+    blast_radius,
+    current,
+    event_row,
+    taken_by_others,
+)
 from fleet.projections.orders import ByHandRow
 from fleet.projections.refs import MachineRef, machine_ref, plain_name
-from fleet.projections.sight import seen
+from fleet.projections.visibility import facts_of, seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +201,7 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
     preparations = {row.machine_id: row for row in preparing}
     hit = tuple(_hit(name, machines, preparations, now=now, limits=limits) for name in event.resources)
     approval_rows = tuple(told_by(row, facts, now=now) for row in approval_rows)
-    seen_to = attention.of_events([event.pk]).get(event.pk, NOBODY)
+    seen_to = rows.of_events([event.pk]).get(event.pk, NOBODY)
     row = event_row(event, approval_rows, now=now, seen_to=seen_to)
     blast = blast_radius(
         event.resources,

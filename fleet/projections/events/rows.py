@@ -1,25 +1,285 @@
-"""Scheduled events, as lists show them."""
+"""Who is on an event, and who wants it to run by itself: claims and holds, and what still needs a decision."""
 
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from django.db.models import F, QuerySet
+from django.contrib.postgres.aggregates import ArrayAgg
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Coalesce
 
-from fleet.domain.events.consequences import FAR_AHEAD, if_nobody_acts
-from fleet.domain.events.types import is_advice
-from fleet.domain.reason import Reason
+from fleet.domain.events import ADVICE_TYPES, FAR_AHEAD, if_nobody_acts, is_advice
+from fleet.domain.reasons import Reason
 from fleet.domain.shapes import like
-from fleet.domain.states import LIVE_APPROVALS, ApprovalState, Certainty, EndedAs, EventStatus
-from fleet.models import ScheduledEvent
-from fleet.projections.approvals.rows import ApprovalRow, by_event
+from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, ApprovalState, Certainty, EndedAs, EventStatus, Presence
+from fleet.models import Approval, AvailabilitySet, Claim, Hold, Machine, ScheduledEvent
+from fleet.models.facts.events import decider, hold_reason, name_of
+from fleet.projections.approvals import ApprovalRow, by_event
 from fleet.projections.changes import changed_at, with_changes
-from fleet.projections.desk import attention
-from fleet.projections.desk.attention import NOBODY, Attention, ClaimRow, HoldRow
+from fleet.projections.counts import counts_by, counts_of, is_live, last_poll
 from fleet.projections.pages import Page, Segment, ordered, read_page
-from fleet.projections.refs import SetRef, set_ref
-from fleet.projections.sight import seen
+from fleet.projections.refs import PresenceCounts, SetRef, plain_name, set_ref
+from fleet.projections.visibility import seen
+
+# A proposal needs somebody still: the second person.
+DECIDED = tuple(state for state in LIVE_APPROVALS if state is not ApprovalState.PROPOSED)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRow:
+    """ "I am on it." """
+
+    by: str
+    at: datetime
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
+class HoldRow:
+    """ "Do not approve, let it run." `by_rule`: a rule said so, and people may still decide."""
+
+    by: Reason | str
+    at: datetime
+    reason: Reason | str
+    by_rule: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    claim: ClaimRow | None = None
+    hold: HoldRow | None = None
+
+
+NOBODY = Attention()
+
+
+def of_events(event_pks: Collection[int]) -> dict[int, Attention]:
+    """The open claim and hold of each event that has one, by row id. One query."""
+    text = Value("")
+    open_ones: dict[str, Any] = {"event_id__in": list(event_pks), "ended_at__isnull": True}
+    claims = (
+        seen(Claim)
+        .filter(**open_ones)
+        .values_list("event_id", "by__username", text, "at", F("comment"), Value("claim"))
+    )
+    holds = (
+        seen(Hold)
+        .filter(**open_ones)
+        .values_list("event_id", "by__username", "rule__name", "at", F("reason"), Value("hold"))
+    )
+    found: dict[int, dict[str, Any]] = defaultdict(dict)
+    for event_pk, person, rule, at, said, kind in claims.union(holds, all=True) if event_pks else ():
+        if kind == "claim":
+            found[event_pk]["claim"] = ClaimRow(by=person, at=at, comment=said)
+        else:
+            by, reason = decider(person, rule), hold_reason(said)
+            found[event_pk]["hold"] = HoldRow(by=by, at=at, reason=reason, by_rule=person is None)
+    return {event_pk: Attention(**fields) for event_pk, fields in found.items()}
+
+
+def needs_decision(*, now: datetime, until: datetime | None = None) -> Q:
+    """Scheduled events before their NotBefore that nobody has decided, or that wait for a second person. What a person
+    holds is decided: it shall run by itself. `until` leaves out those that lie behind it.
+    """
+    in_time = Q(not_before__gt=now) if until is None else Q(not_before__gt=now, not_before__lte=until)
+    decided = Exists(seen(Approval).filter(event=OuterRef("pk"), state__in=[state.value for state in DECIDED]))
+    proposed = Exists(seen(Approval).filter(event=OuterRef("event"), state=ApprovalState.PROPOSED.value))
+    # Both conditions of a hold in one: so it is one join for all events, and not a look for each.
+    held = Exists(seen(Hold).filter(~proposed, event=OuterRef("pk"), ended_at__isnull=True, by__isnull=False))
+    open_still = Q(status=EventStatus.SCHEDULED.value) & (Q(not_before=None) | in_time)
+    return open_still & ~advice() & ~decided & ~held
+
+
+def advice() -> Q:
+    """Events about which there is nothing to decide, because Azure starts nothing."""
+    return Q(*(("event_type__iexact", name) for name in ADVICE_TYPES), _connector=Q.OR)
+
+
+def proposed() -> Q:
+    """Events that wait for a second person."""
+    return Q(Exists(seen(Approval).filter(event=OuterRef("pk"), state=ApprovalState.PROPOSED.value)))
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimTold:
+    """A claim by itself; `ended_at` once it was given back."""
+
+    event_id: str
+    by: str
+    at: datetime
+    comment: str
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class HoldTold:
+    """A hold by itself; `ended_at` once it was lifted."""
+
+    event_id: str
+    by: Reason | str
+    at: datetime
+    reason: Reason | str
+    ended_at: datetime | None
+
+
+def claim_told(row: Claim) -> ClaimTold:
+    """Shape a claim."""
+    return like(ClaimTold, row, event_id=row.event.event_id, by=row.by.get_username())
+
+
+def standing_claim(*, event_id: str) -> ClaimTold | None:
+    """The open claim of an event, by its EventId. One query."""
+    rows = seen(Claim).filter(event__event_id=event_id.strip().upper(), ended_at__isnull=True)
+    row = rows.select_related("event", "by").first()
+    return claim_told(row) if row else None
+
+
+def standing_hold(*, event_id: str) -> HoldTold | None:
+    """The open hold of an event, by its EventId. One query."""
+    rows = seen(Hold).filter(event__event_id=event_id.strip().upper(), ended_at__isnull=True)
+    row = rows.select_related("event", "by", "rule").first()
+    return hold_told(row) if row else None
+
+
+def hold_told(row: Hold) -> HoldTold:
+    """Shape a hold."""
+    return like(HoldTold, row, event_id=row.event.event_id, by=name_of(row), reason=hold_reason(row.reason))
+
+
+# What an event leaves of its set.
+
+NO_MACHINES: tuple[PresenceCounts, Counter[str]] = (PresenceCounts(), Counter())
+
+
+@dataclass(frozen=True, slots=True)
+class BlastRadius:
+    """`stay_up` counts live machines of the set that neither Resources names nor an event that is Started now; `total`
+    those that are not gone. `needs` is how many live machines the set is said to need; None when nobody said.
+    """
+
+    stay_up: int
+    total: int
+    hit: int
+    not_live: int
+    needs: int | None = None
+
+    @property
+    def too_few(self) -> bool:
+        """Whether fewer stay up than the set is said to need."""
+        return self.needs is not None and self.stay_up < self.needs
+
+    @property
+    def summary(self) -> Reason:
+        """Such as `4 of 6 stay up`, or `4 of 6 stay up, it needs 5`."""
+        return Reason("blast-radius", stay_up=self.stay_up, total=self.total, needs=self.needs)
+
+
+def blast_radius(
+    resources: Iterable[str],
+    machines: Iterable[tuple[str, Presence]],
+    *,
+    down: Collection[str] = (),
+    needs: int | None = None,
+) -> BlastRadius:
+    """What is left of a set, from (resource name, presence) of its machines; `down` are the plain names of those that
+    another event has taken.
+    """
+    named = {plain_name(name) for name in resources}
+    there = [(plain_name(name), presence) for name, presence in machines if presence is not Presence.GONE]
+    return BlastRadius(
+        stay_up=sum(presence is Presence.LIVE and name not in named and name not in down for name, presence in there),
+        total=len(there),
+        hit=len(named),
+        not_live=sum(presence is not Presence.LIVE for _, presence in there),
+        needs=needs,
+    )
+
+
+def taken_by_others(events: Sequence[ScheduledEvent]) -> dict[int, frozenset[str]]:
+    """The plain names of the machines that other events of the same set hit which are Started, by primary key. One
+    query.
+    """
+    sets = {event.availability_set_id for event in events}
+    started = seen(ScheduledEvent).filter(availability_set__in=sets, status=EventStatus.STARTED.value, drill=False)
+    hit: dict[int, dict[int, set[str]]] = defaultdict(dict)
+    for pk, set_id, resources in started.values_list("pk", "availability_set", "resources"):
+        hit[set_id][pk] = {plain_name(name) for name in resources}
+    return {
+        event.pk: frozenset(
+            name for pk, names in hit[event.availability_set_id].items() if pk != event.pk for name in names
+        )
+        for event in events
+    }
+
+
+def blast_radii(events: Sequence[ScheduledEvent], *, now: datetime) -> dict[int, BlastRadius]:
+    """The blast radius of each event, loaded with its set, by primary key. Two queries, and however large the sets are,
+    of their machines only those are read that are named.
+    """
+    down = taken_by_others(events)
+    found = _live_in_sets(events, down, now=now)
+    return {
+        event.pk: _of_counts(
+            event.availability_set, event.resources, *found.get(event.availability_set_id, NO_MACHINES), down[event.pk]
+        )
+        for event in events
+    }
+
+
+def blast_together(events: Sequence[ScheduledEvent], *, now: datetime) -> dict[int, BlastRadius]:
+    """What stays up if all of these events ran at the same time, by set (row id). Two queries."""
+    down = taken_by_others(events)
+    found = _live_in_sets(events, down, now=now)
+    of_set: dict[int, list[ScheduledEvent]] = defaultdict(list)
+    for event in events:
+        of_set[event.availability_set_id].append(event)
+    return {
+        set_id: _of_counts(
+            together[0].availability_set,
+            [name for event in together for name in event.resources],
+            *found.get(set_id, NO_MACHINES),
+            frozenset().union(*(down[event.pk] for event in together)),
+        )
+        for set_id, together in of_set.items()
+    }
+
+
+def _live_in_sets(
+    events: Sequence[ScheduledEvent], down: Mapping[int, Collection[str]], *, now: datetime
+) -> dict[int, tuple[PresenceCounts, Counter[str]]]:
+    """For each set (row id) its counts, and which of its live machines are named, by plain name. One query."""
+    named = {name for event in events for name in event.resources} | {name for names in down.values() for name in names}
+    counted: Any = (
+        seen(Machine)
+        .filter(availability_set__in={event.availability_set_id for event in events})
+        .alias(polled=last_poll())
+        .values("availability_set")
+        .annotate(
+            **counts_by(now=now),
+            hit=ArrayAgg("resource_name", filter=is_live(now=now) & Q(resource_name__named=list(named)), default=[]),
+        )
+        .order_by()
+    )
+    return {row["availability_set"]: (counts_of(row), Counter(map(plain_name, row["hit"]))) for row in counted}
+
+
+def _of_counts(
+    home: AvailabilitySet, resources: Iterable[str], counts: PresenceCounts, live: Counter[str], down: Collection[str]
+) -> BlastRadius:
+    """The same as `blast_radius`; `live` are the live machines that any event names, by plain name."""
+    named = {plain_name(name) for name in resources}
+    return BlastRadius(
+        stay_up=counts.live - sum(live[name] for name in named.union(down)),
+        total=counts.total,
+        hit=len(named),
+        not_live=counts.total - counts.live,
+        needs=home.needs_live,
+    )
+
+
+# Scheduled events, as lists show them.
 
 OPEN = (EventStatus.SCHEDULED.value, EventStatus.STARTED.value)
 
@@ -135,7 +395,7 @@ def event_row(
 def event_rows(events: Sequence[ScheduledEvent], *, now: datetime) -> tuple[EventRow, ...]:
     """Shape events loaded with their sets. Three queries, for the approvals, claims and holds."""
     decided = by_event(events, now=now)
-    seen_to = attention.of_events([event.pk for event in events])
+    seen_to = of_events([event.pk for event in events])
     return tuple(
         event_row(event, decided.get(event.pk, ()), now=now, seen_to=seen_to.get(event.pk, NOBODY)) for event in events
     )
@@ -187,3 +447,14 @@ def named_events(event_ids: Sequence[str]) -> tuple[NamedEvent, ...]:
     return tuple(
         like(NamedEvent, found[one], resources=tuple(found[one].resources)) for one in event_ids if one in found
     )
+
+
+# Where something is under way: polls are needed soon there, since they let endings and lapses be told.
+
+
+def sets_under_way() -> set[int]:
+    """The sets (row ids) with an open event, or an approval on its way. Two queries in one, by partial indexes."""
+    opened = seen(ScheduledEvent).filter(status__in=[state.value for state in OPEN_EVENTS])
+    decided = seen(Approval).filter(state__in=[state.value for state in LIVE_APPROVALS])
+    rows = opened.order_by().values_list("availability_set_id", flat=True)
+    return set(rows.union(decided.order_by().values_list("event__availability_set_id", flat=True)))

@@ -13,7 +13,7 @@ from fleet.domain.policy.hours import next_edge, within
 from fleet.domain.states import EventStatus
 from fleet.models import CalendarFeed, Maintenance, NoApprovalWindow, ScheduledEvent
 from fleet.projections.events.rows import OPEN
-from fleet.projections.sight import seen
+from fleet.projections.visibility import seen
 
 # What is over stays so long, as cancelled: a calendar that no longer finds it may keep it for ever.
 KEPT = timedelta(days=2)

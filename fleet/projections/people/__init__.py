@@ -10,13 +10,12 @@ from django.db.models import Count, F, Q
 
 from fleet.domain.people import Rights
 from fleet.domain.pseudonyms import FORMER, former, pseudonym
-from fleet.domain.reason import Reason
+from fleet.domain.reasons import Reason
 from fleet.domain.shapes import like
 from fleet.models import ApiToken, OutsideAccount, Profile, Scope
-from fleet.models.people import Person, rights_of
-from fleet.models.service_accounts import service_of
+from fleet.models.people import Person, rights_of, service_of
 from fleet.projections.pages import Page, Segment, ordered, read_page
-from fleet.projections.sight import seen
+from fleet.projections.visibility import seen
 
 
 def rights(person: Person) -> Rights:

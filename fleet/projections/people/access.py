@@ -13,7 +13,7 @@ from fleet.domain.people import Rights
 from fleet.models import ApiToken
 from fleet.models.people import know_rights_of, rights_of
 from fleet.models.sessions import contents_of
-from fleet.projections.sight import seen
+from fleet.projections.visibility import seen
 
 # Columns of a token that change while it is used, and say nothing of what it may do.
 OF_USE = ("last_used_at", "told_days")

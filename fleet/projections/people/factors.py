@@ -5,7 +5,7 @@ from datetime import datetime
 
 from allauth.mfa.models import Authenticator
 
-from fleet.projections.sight import seen
+from fleet.projections.visibility import seen
 
 APP, PASSKEY = "totp", "webauthn"
 

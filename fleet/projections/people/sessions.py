@@ -8,7 +8,7 @@ from fleet.domain.shapes import like
 from fleet.models import PersonSession
 from fleet.models.sessions import going_on
 from fleet.projections.pages import Page, Segment, read_page
-from fleet.projections.sight import seen
+from fleet.projections.visibility import seen
 
 
 @dataclass(frozen=True, slots=True)

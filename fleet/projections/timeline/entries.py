@@ -1,27 +1,119 @@
-"""Timelines: entries of an event, a set, a machine, or the fleet."""
+"""Names for pseudonyms: entries of the timeline say who by the number of an account, and pages say it by name.
 
-from collections.abc import Iterable, Sequence
+Who was forgotten is a pseudonym, also in entries of before 0.2.0, which hold the name itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from django.contrib.auth.models import User
+from django.db import connection
 from django.db.models import QuerySet, Subquery
+from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThan
 
-from fleet.domain.actor import ActorKind
-from fleet.domain.caches.outages import outages_of
-from fleet.domain.machines.arrivals import arrivals_of
+from fleet.domain.actor import ACTOR_KIND, ActorKind, kind_as_told
+from fleet.domain.caches.maintenances import outages_of
+from fleet.domain.machines.enrolment import arrivals_of
 from fleet.domain.orders.series import Series, series_of
-from fleet.domain.reason import Reason, from_json
+from fleet.domain.pseudonyms import could_be_name, former, hash_of_name, number_of, pseudonym, rename
+from fleet.domain.reasons import Reason, from_json
 from fleet.domain.shapes import like
 from fleet.domain.timeline import EntryKind
-from fleet.models import AvailabilitySet, Entry, ScheduledEvent
-from fleet.models.nearest import Near, NearRows
-from fleet.models.timeline import ACTING
+from fleet.models import AvailabilitySet, Entry, FormerName, ScheduledEvent
+from fleet.models.index_scan import Near, NearRows
+from fleet.models.timeline import ACTING, HORIZON, NEWEST_ERA
 from fleet.projections.caches.maintenances import CacheRef, cache_ref
 from fleet.projections.pages import Key, Page, Segment, cut_page, ordered, read_page
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
-from fleet.projections.sight import seen, without_names
-from fleet.projections.timeline.names import named
+from fleet.projections.visibility import seen, without_names
+
+# As long as a name can be; a full stop at its end is that of a sentence.
+EMPTY: Mapping[str, str] = {}
+WORD = re.compile(r"[\w@+-]+(?:\.+[\w@+-]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class EntryNames:
+    """What an entry names, by the names of people as they are known now."""
+
+    actor: str
+    actor_kind: ActorKind | None
+    # Who answers for the service account that acted; empty where nobody does, and for everybody else.
+    actor_owner: str
+    before: Any
+    after: Any
+    data: Any
+    text: str
+
+
+def named(entries: Sequence[Entry]) -> list[EntryNames]:
+    """Of each entry what it names. One query for all names, none where nobody is named, and one more where entries of
+    before 0.2.0 are among them.
+    """
+    texts: set[str] = set()
+    for entry in entries:
+        _of(entry, lambda text: texts.add(text) or text)  # type: ignore[func-returns-value]
+        texts.update(WORD.findall(entry.text))
+    known, owners = _known(texts)
+    return [_of(entry, lambda text: known.get(text, text), owners) for entry in entries]
+
+
+def keys_of(name: str) -> list[str]:
+    """As which actor entries have somebody whom people call so: a person by pseudonym, and by the name before 0.2.0; a
+    rule by its name; who was forgotten by what is shown of them. At most two queries.
+    """
+    numbers = {number for number in [number_of(name.removeprefix("former "))] if number and name == former(number)}
+    if not could_be_name(name):
+        return [pseudonym(number) for number in numbers] or [name]
+    numbers |= set(seen(User).filter(username=name).values_list("pk", flat=True))
+    forgotten = seen(FormerName).filter(hash=hash_of_name(name)).exists()
+    return [*(pseudonym(number) for number in numbers), *([] if forgotten else [name])]
+
+
+def called(text: str, most: int = 100) -> list[str]:
+    """The pseudonyms of people in whose names this text is, so many at most. One query."""
+    rows = seen(User).filter(username__icontains=text).order_by("pk").values_list("pk", flat=True)
+    return [pseudonym(number) for number in rows[:most]]
+
+
+def _of(entry: Entry, name: Callable[[str], str], owners: Mapping[str, str] = EMPTY) -> EntryNames:
+    kind = kind_as_told(entry.actor, entry.via, entry.data.get(ACTOR_KIND, ""))
+    return EntryNames(
+        # A machine calls itself what it likes.
+        actor=name(entry.actor) if kind in (ActorKind.PERSON, ActorKind.SERVICE) else entry.actor,
+        actor_owner=owners.get(entry.actor, "") if kind is ActorKind.SERVICE else "",
+        actor_kind=kind,
+        before=rename(entry.kind, entry.before, name),
+        after=rename(entry.kind, entry.after, name),
+        data=rename(entry.kind, entry.data, name),
+        # A sentence of before 0.2.0.
+        text=WORD.sub(lambda word: name(word[0]), entry.text) if entry.text else "",
+    )
+
+
+def _known(texts: set[str]) -> tuple[dict[str, str], dict[str, str]]:
+    numbers = {number: text for text in texts if (number := number_of(text)) is not None}
+    known = {text: former(number) for number, text in numbers.items()}
+    owners: dict[str, str] = {}
+    if numbers:
+        owner = ("service_account__owner__username", "service_account__owner__is_active")
+        rows = list(seen(User).filter(pk__in=list(numbers)).values_list("pk", "username", *owner))
+        known |= {numbers[number]: name for number, name, *_ in rows}
+        owners = {numbers[number]: whose for number, _, whose, may in rows if may}
+    hashes = {hash_of_name(text): text for text in texts if could_be_name(text)}
+    if hashes:
+        found = seen(FormerName).filter(hash__in=list(hashes)).values_list("hash", "number")
+        known |= {hashes[one]: former(number) for one, number in found}
+    return known, owners
+
+
+# Timelines: entries of an event, a set, a machine, or the fleet.
+
 
 # Of one event, where some of it has left.
 MOST_WHOLE = 5_000
@@ -200,3 +292,69 @@ def fleet(
     """
     rows = without_sightings(seen(Entry)) if entries is None else entries
     return _page(rows, order=order, cursor=cursor, size=size)
+
+
+# What streams tell: entries in the order in which their transactions can no longer be overtaken.
+
+
+# (era, xid, id).
+Cursor = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class FeedEntry:
+    """One entry with its place in the order in which streams tell."""
+
+    cursor: Cursor
+    row: TimelineRow
+
+
+def newest_cursor() -> Cursor:
+    """Where a stream begins that wants only what is new: just below the horizon."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {NEWEST_ERA}, pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1")
+        era, xid = cursor.fetchone() or (0, 0)
+    # Everything of that transaction counts as told.
+    return (int(era), int(xid), 2**62)
+
+
+def entries_after(*, cursor: Cursor, limit: int = 500) -> list[FeedEntry]:
+    """Up to `limit` entries after the cursor, below the snapshot's horizon, oldest first. One query.
+
+    Transactions below the horizon have ended, so nothing can appear before an entry that was told already.
+    """
+    newest = Subquery(seen(Entry).order_by("-era").values("era")[:1])
+    behind = TupleGreaterThan(Tuple("era", "xid", "id"), cursor)
+    below = seen(Entry).filter(behind, TupleLessThan(Tuple("era", "xid"), (newest, HORIZON)))
+    entries = list(with_subjects(below).order_by("era", "xid", "id")[:limit])
+    rows = rows_of(entries)
+    return [FeedEntry((entry.era, entry.xid, entry.pk), row) for entry, row in zip(entries, rows, strict=True)]
+
+
+def entries_in_sight(ids: Collection[int]) -> list[FeedEntry]:
+    """Of these entries (row ids) the ones that the reader sees. One query, and one more for what stands beside them."""
+    entries = list(with_subjects(seen(Entry).filter(pk__in=ids)))
+    rows = rows_of(entries)
+    return [FeedEntry((entry.era, entry.xid, entry.pk), row) for entry, row in zip(entries, rows, strict=True)]
+
+
+# Timelines as people read them: what belongs to one series stands in one line.
+
+
+# A row, and, where it begins a series, all entries of that.
+Told = tuple[TimelineRow, tuple[TimelineRow, ...]]
+
+
+def by_series(rows: Iterable[TimelineRow]) -> list[Told]:
+    """The rows; a series stands once, where its first entry stood."""
+    told: list[tuple[TimelineRow, list[TimelineRow]]] = []
+    begun: dict[int, list[TimelineRow]] = {}
+    for row in rows:
+        if row.series is None:
+            told.append((row, []))
+        elif row.series.id in begun:
+            begun[row.series.id].append(row)
+        else:
+            begun[row.series.id] = [row]
+            told.append((row, begun[row.series.id]))
+    return [(row, tuple(members)) for row, members in told]

@@ -1,0 +1,344 @@
+"""Writing the archive: rows become files, each read back before it counts. Nothing is taken away here.
+
+A file is in the catalogue once the store has given back what it was given. Whoever is killed before that leaves a file
+that nobody names, and the next run makes the same one again. Only one process writes (`Lock.ARCHIVE`), and it holds no
+transaction while the store has it wait.
+"""
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO
+
+import structlog
+from django.db import connection, transaction
+from django.db.models import Q
+
+from fleet.audit import stores
+from fleet.audit.archive_format import (
+    FORM,
+    MOST_PLAIN_BYTES,
+    TABLES,
+    ArchiveKind,
+    BadArchiveError,
+    Manifest,
+    StoreError,
+    StoreFault,
+    bodies_as_lines,
+    first_line,
+    rows_as_lines,
+    time_of,
+)
+from fleet.audit.models import ArchiveFile
+from fleet.audit.stores import WRITE_SECONDS, Store
+from fleet.domain.actor import Actor
+from fleet.domain.timeline import NO_HASH, EntryKind, Place
+from fleet.models import Entry, ScheduledEvent, Seal
+from fleet.models.timeline import numbering
+from fleet.operations.locks import take_your_time
+from fleet.operations.timeline.entries import tell
+
+# Rows in one file: what an event's page reads in a moment.
+MOST_ROWS = 50_000
+# How gzip writes it is part of no hash that is compared over time; this is quick and small enough.
+LEVEL = 6
+EVENT_IDS = re.compile(rb'"EventId"\s*:\s*"([^"\\]{1,100})"')
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """Rows for one file: a condition over `row` with its values, and the seals that they are under."""
+
+    kind: ArchiveKind
+    condition: str
+    values: tuple[Any, ...]
+    seals: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What was written to a temporary file."""
+
+    rows: int
+    plain_bytes: int
+    content_sha256: str
+    bytes: int
+    file_sha256: str
+    event_ids: frozenset[str]
+
+
+def archive_next(
+    store: Store, kind: ArchiveKind, first_id: int, last_id: int, *, now: datetime, most_rows: int = MOST_ROWS
+) -> ArchiveFile | None:
+    """Write the next file of the rows from `first_id` up to and with `last_id`; None once all of them are in files, or
+    where the next have no seal yet. The caller holds the lock. Raises StoreError: then nothing has changed.
+    """
+    portion = next_portion(kind, first_id, last_id, most_rows)
+    if portion is None:
+        return None
+    newest = ArchiveFile.objects.order_by("-number").only("number", "hash").first()
+    number, previous = (newest.number + 1, newest.hash) if newest else (1, NO_HASH)
+    with TemporaryFile() as file:
+        # One view of them all, so that what is stated of the rows is what is written.
+        with transaction.atomic():
+            _see_one_state()
+            take_your_time()
+            facts = _facts(portion)
+            written = _write(file, portion, first_line(number, kind.value, previous))
+            events = _events(portion, written.event_ids)
+        manifest = _manifest(number, previous, portion, facts, written)
+        _keep(store, manifest, file)
+    row = ArchiveFile.objects.create(
+        number=number,
+        kind=kind.value,
+        form=FORM,
+        rows=manifest.rows,
+        first_id=manifest.first_id,
+        last_id=manifest.last_id,
+        first_at=time_of(manifest.first_at),
+        last_at=time_of(manifest.last_at),
+        first_seal=portion.seals[0] if portion.seals else None,
+        last_seal=portion.seals[1] if portion.seals else None,
+        manifest=json.loads(manifest.as_file()),
+        bytes=manifest.packed_bytes,
+        hash=manifest.hash,
+        events=events,
+        archived_at=now,
+    )
+    # Kept elsewhere with the logs: whoever has all of the database cannot make another chain unseen.
+    log.info("archive.written", head=f"{number}:{manifest.hash}", kind=kind.value, rows=manifest.rows)
+    return row
+
+
+def next_portion(kind: ArchiveKind, first_id: int, last_id: int, most_rows: int = MOST_ROWS) -> Portion | None:
+    """The rows of this range that come next; None where there are none, or none under a seal."""
+    files = ArchiveFile.objects.filter(kind=kind.value, first_id__gte=first_id, last_id__lte=last_id)
+    newest = files.order_by("-number").first()
+    if kind is ArchiveKind.ENTRIES:
+        return _sealed(first_id, last_id, newest.told.last_place if newest else None, most_rows)
+    begin = newest.last_id + 1 if newest else first_id
+    table = TABLES[kind].name
+    found = _one(
+        f"SELECT max(id) FROM (SELECT id FROM {table} WHERE id BETWEEN %s AND %s ORDER BY id LIMIT %s) AS row",
+        [begin, last_id, most_rows],
+    )
+    if not found or found[0] is None:
+        return None
+    return Portion(kind, "row.id BETWEEN %s AND %s", (begin, found[0]))
+
+
+def _sealed(first_id: int, last_id: int, after: Place | None, most_rows: int) -> Portion | None:
+    """Up to so many rows, and whole seals of them: at least one."""
+    table = TABLES[ArchiveKind.ENTRIES].name
+    place = "(row.era, row.xid, row.id)"
+    behind, values = ("TRUE", []) if after is None else (f"{place} > (%s, %s, %s)", list(after))
+    found = _one(
+        f"SELECT row.era, row.xid, row.id FROM {table} AS row"
+        f" WHERE row.id BETWEEN %s AND %s AND {behind} ORDER BY row.era, row.xid, row.id LIMIT 1",
+        [first_id, last_id, *values],
+    )
+    if not found:
+        return None
+    seals = list(_seals_from((int(found[0]), int(found[1]), int(found[2])))[:1000])
+    chosen: list[Seal] = []
+    for seal in seals:
+        if chosen and sum(one.rows for one in chosen) + seal.rows > most_rows:
+            break
+        chosen.append(seal)
+    if not chosen:
+        return None
+    return Portion(
+        ArchiveKind.ENTRIES,
+        f"row.id BETWEEN %s AND %s AND {behind} AND {place} <= (%s, %s, %s)",
+        (first_id, last_id, *values, *chosen[-1].place),
+        (chosen[0].number, chosen[-1].number),
+    )
+
+
+def _seals_from(place: Place) -> Any:
+    """Those that end at this place or behind it, in their order."""
+    era, xid, number = place
+    here = Q(last_era=era, last_xid=xid, last_id__gte=number)
+    return Seal.objects.filter(Q(last_era__gt=era) | Q(last_era=era, last_xid__gt=xid) | here).order_by("number")
+
+
+def _see_one_state() -> None:
+    # Within a test's own transaction there is one already.
+    if len(connection.savepoint_ids) == 0:
+        with connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+
+
+def _facts(portion: Portion) -> tuple[Any, ...]:
+    """How many, first and last id, oldest and newest as text, first and last place."""
+    table = TABLES[portion.kind]
+    places = "NULL, NULL"
+    if portion.kind is ArchiveKind.ENTRIES:
+        places = "min(ARRAY[row.era::bigint, row.xid, row.id]), max(ARRAY[row.era::bigint, row.xid, row.id])"
+    return _one(
+        f"SELECT count(*), min(row.id), max(row.id), extract(epoch from min(row.{table.age}))::text,"
+        f" extract(epoch from max(row.{table.age}))::text, {places}"
+        f" FROM {table.name} AS row WHERE {portion.condition}",
+        portion.values,
+    )
+
+
+def _write(file: BinaryIO, portion: Portion, first: bytes) -> _Written:
+    content = hashlib.sha256()
+    rows = plain = 0
+    event_ids: set[str] = set()
+    rest = b""
+    with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=LEVEL, mtime=0) as packed:
+        for is_row, block in _blocks(portion, first):
+            content.update(block)
+            plain += len(block)
+            if plain > MOST_PLAIN_BYTES:
+                # Nobody would read it. Fewer rows at once are the cure (`MOST_ROWS`).
+                raise StoreError(StoreFault.FULL)
+            packed.write(block)
+            if is_row:
+                rows += block.count(b"\n")
+            elif portion.kind is ArchiveKind.OBSERVATIONS:
+                *whole, rest = (rest + block).split(b"\n")
+                for line in whole:
+                    event_ids |= _named_in(line)
+    size = file.tell()
+    file.seek(0)
+    outside = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+    return _Written(rows, plain, content.hexdigest(), size, outside, frozenset(event_ids))
+
+
+def _blocks(portion: Portion, first: bytes) -> Iterator[tuple[bool, bytes]]:
+    yield False, first
+    if portion.kind is ArchiveKind.OBSERVATIONS:
+        for block in bodies_as_lines(portion.condition, portion.values):
+            yield False, block
+    for block in rows_as_lines(portion.kind, portion.condition, portion.values):
+        yield True, block
+
+
+def _named_in(line: bytes) -> set[str]:
+    """The EventIds in a body, as one reads them that need not be JSON."""
+    body = json.loads(line).get("body")
+    if body is None:
+        return set()
+    plain = base64.b64decode(body["body"])
+    return {found.decode(errors="replace").upper() for found in EVENT_IDS.findall(plain)}
+
+
+def _events(portion: Portion, event_ids: frozenset[str]) -> list[int]:
+    """The events (row ids) that these rows say something of."""
+    if portion.kind is ArchiveKind.OBSERVATIONS:
+        return sorted(ScheduledEvent.objects.filter(event_id__in=event_ids).values_list("pk", flat=True))
+    if portion.kind is ArchiveKind.NOTIFICATIONS:
+        return []
+    table = TABLES[portion.kind].name
+    (found,) = _one(
+        f"SELECT array_agg(DISTINCT row.event_id ORDER BY row.event_id) FILTER (WHERE row.event_id IS NOT NULL)"
+        f" FROM {table} AS row WHERE {portion.condition}",
+        portion.values,
+    )
+    return list(found or ())
+
+
+def _manifest(number: int, previous: str, portion: Portion, facts: tuple[Any, ...], written: _Written) -> Manifest:
+    rows, first_id, last_id, first_at, last_at, first_place, last_place = facts
+    if rows != written.rows:
+        raise RuntimeError("The rows of one state of the database are counted twice, and differ.")
+    return Manifest(
+        number=number,
+        kind=portion.kind.value,
+        form=FORM,
+        rows=rows,
+        first_id=first_id,
+        last_id=last_id,
+        first_at=first_at,
+        last_at=last_at,
+        seals=portion.seals,
+        first_place=tuple(first_place) if first_place else None,
+        last_place=tuple(last_place) if last_place else None,
+        plain_bytes=written.plain_bytes,
+        content_sha256=written.content_sha256,
+        packed_bytes=written.bytes,
+        file_sha256=written.file_sha256,
+        previous=previous,
+    )
+
+
+def _keep(store: Store, manifest: Manifest, file: BinaryIO) -> None:
+    """Bring it into the store and read it back: every byte of it, and the manifest. Raises StoreError."""
+    file.seek(0)
+    store.put(manifest.name, file, manifest.packed_bytes)
+    told = manifest.as_file()
+    with TemporaryFile() as beside:
+        beside.write(told)
+        beside.seek(0)
+        store.put(manifest.manifest_name, beside, len(told))
+    try:
+        for _ in stores.lines(store, manifest, seconds=WRITE_SECONDS):
+            pass
+        stores.check_manifest(store, manifest, seconds=WRITE_SECONDS)
+    except BadArchiveError as error:
+        raise StoreError(StoreFault.DIFFERS) from error
+
+
+def _one(statement: str, values: Sequence[Any]) -> tuple[Any, ...]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        found: tuple[Any, ...] | None = cursor.fetchone()
+    return found or ()
+
+
+# Beginning an era: what is written from now on comes after all that was written before, whatever number its
+# transaction has. That is due after the database was restored: a dump's rows name transactions of another server.
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The newest era, whether it began just now, the newest transaction that rows before it name, the server's next
+    one, and whether that one is behind.
+    """
+
+    era: int
+    now: bool
+    newest: int
+    next: int
+    fallen: bool
+
+
+@transaction.atomic
+def begin(*, actor: Actor, now: datetime) -> Begun:
+    """Begin the next era, with its entry; nothing where the newest has no other entry than that, so that it may be done
+    twice. Only the owner of the tables may. Waits for whoever is writing the timeline.
+    """
+    table = Entry._meta.db_table
+    take_your_time()
+    with connection.cursor() as cursor:
+        # Whoever writes a row of the era that ends has committed it by then.
+        cursor.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+        found = numbering()
+        kinds = list(Entry.objects.filter(era=found.era).order_by("xid", "id").values_list("kind", flat=True)[:2])
+        begun = Begun(found.era, now=False, newest=found.newest, next=found.next, fallen=found.missing)
+        if kinds == [EntryKind.ERA_BEGUN.value] and not found.missing:
+            return begun
+        era = found.era + 1
+        cursor.execute(f"ALTER TABLE {table} ALTER COLUMN era SET DEFAULT {era:d}")
+    tell(
+        EntryKind.ERA_BEGUN,
+        actor,
+        at=now,
+        before={"era": found.era},
+        after={"era": era},
+        newest=found.newest,
+        next=found.next,
+        fallen=found.missing,
+    )
+    return Begun(era, now=True, newest=found.newest, next=found.next, fallen=found.missing)

@@ -1,0 +1,385 @@
+"""The archive: files of what has left the database, their lines, their manifests, and the chain over these. Pure.
+
+A file is JSON lines, compressed with gzip. Its first line says what it is; each other line is one row, or, in files of
+observations, one body that rows name. Every value is the text of its column, or null: times are seconds since 1970
+UTC with six decimals, JSON is as Postgres writes it, bytes are base64. So the rows of the timeline give the very lines
+over which their seals were computed (`fleet.domain.timeline.Chain`).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from itertools import chain
+from typing import Any
+
+from django.db import connection, models
+
+from fleet.domain.timeline import FIRST_ERA, NO_HASH, Place
+from fleet.models.caches import Notification, Reporter
+from fleet.models.intake import DocumentBody, Observation
+from fleet.models.timeline import Entry
+from fleet.notifications.models import Message
+
+# Of the files and of each line; a reader refuses what it does not know.
+FORM = 1
+FORM_OF_FILE = "drydock-archive"
+# No file is larger than this when it is unpacked, so none can fill the memory of whoever reads it.
+MOST_PLAIN_BYTES = 256 * 1024**2
+PIECE = 1024 * 1024
+NAME = re.compile(r"[0-9]{8,18}-[a-z]{3,20}-[0-9]{1,18}-[0-9]{1,18}-[0-9a-f]{12}\.jsonl\.gz", re.ASCII)
+MANIFEST_NAME = re.compile(r"[0-9]{8,18}-[a-z]{3,20}-[0-9]{1,18}-[0-9]{1,18}-[0-9a-f]{12}\.manifest\.json", re.ASCII)
+
+
+class ArchiveKind(StrEnum):
+    """What leaves, each from a table of its own."""
+
+    ENTRIES = "entries"
+    OBSERVATIONS = "observations"
+    NOTIFICATIONS = "notifications"
+    MESSAGES = "messages"
+
+
+class ArchiveFault(StrEnum):
+    """What is wrong with a file, or with where it is kept."""
+
+    MISSING = "archive-missing"
+    ALTERED = "archive-altered"
+    UNREADABLE = "archive-unreadable"
+    REORDERED = "archive-reordered"
+    MANIFEST = "archive-manifest"
+
+
+class StoreFault(StrEnum):
+    """Why the store did not do what it was to do."""
+
+    AWAY = "store-away"
+    SLOW = "store-slow"
+    FULL = "store-full"
+    REFUSED = "store-refused"
+    ELSEWHERE = "store-elsewhere"
+    MISSING = "store-missing"
+    # What was read back is not what was written.
+    DIFFERS = "store-differs"
+    BAD_NAME = "store-bad-name"
+
+
+class StoreError(Exception):
+    """The store did not do it. It says nothing of addresses."""
+
+    def __init__(self, fault: StoreFault) -> None:
+        super().__init__(fault.value)
+        self.fault = fault
+
+
+class Held(StrEnum):
+    """Why rows stay although they are old enough to leave."""
+
+    OPEN_EVENT = "held-open-event"
+    OPEN_MAINTENANCE = "held-open-maintenance"
+    UNSENT = "held-unsent"
+    UNSEALED = "held-unsealed"
+    NEEDED = "held-needed"
+    # Somebody holds the table, or it is being taken out.
+    BUSY = "held-busy"
+
+
+class BadArchiveError(Exception):
+    """A file is not what its manifest says."""
+
+    def __init__(self, fault: ArchiveFault) -> None:
+        super().__init__(fault.value)
+        self.fault = fault
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a file holds. `first_at` and `last_at` are seconds since 1970, as text; `seals` are the first and the last
+    seal that its rows are under (None where rows are not sealed), and places are (era, xid, id) of its first and last
+    row. `hash` is over all the rest, `previous` the hash of the file before.
+    """
+
+    number: int
+    kind: str
+    form: int
+    rows: int
+    first_id: int
+    last_id: int
+    first_at: str
+    last_at: str
+    seals: tuple[int, int] | None
+    first_place: Place | None
+    last_place: Place | None
+    plain_bytes: int
+    content_sha256: str
+    packed_bytes: int
+    file_sha256: str
+    previous: str
+
+    @property
+    def name(self) -> str:
+        """Of the file. The content is part of it: what was written in vain is never in the way."""
+        return f"{self.stem}.jsonl.gz"
+
+    @property
+    def manifest_name(self) -> str:
+        return f"{self.stem}.manifest.json"
+
+    @property
+    def stem(self) -> str:
+        return f"{self.number:08d}-{self.kind}-{self.first_id}-{self.last_id}-{self.content_sha256[:12]}"
+
+    @property
+    def hash(self) -> str:
+        return hashlib.sha256(self._plain()).hexdigest()
+
+    def _plain(self) -> bytes:
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+
+    def as_file(self) -> bytes:
+        """As it lies beside its file, for whoever has nothing but the archive."""
+        told = {"name": self.name, **asdict(self), "hash": self.hash}
+        return json.dumps(told, sort_keys=True, indent=1).encode() + b"\n"
+
+
+def first_line(number: int, kind: str, previous: str) -> bytes:
+    """What a file begins with. It is part of the content's hash: no file can stand in for another."""
+    return json.dumps({FORM_OF_FILE: FORM, "number": number, "kind": kind, "previous": previous}).encode() + b"\n"
+
+
+def unpacked(pieces: Iterable[bytes], *, most: int) -> Iterator[bytes]:
+    """What gzip packed, in bounded pieces, and never more than `most` bytes of it. Raises BadArchiveError."""
+    if most > MOST_PLAIN_BYTES:
+        raise BadArchiveError(ArchiveFault.UNREADABLE)
+    unpack = zlib.decompressobj(wbits=31)
+    left = most
+    try:
+        # Once more at the end: what was packed well may wait inside.
+        for piece in chain(pieces, [b""]):
+            waiting = piece
+            while not unpack.eof:
+                plain = unpack.decompress(waiting, PIECE)
+                waiting = unpack.unconsumed_tail
+                left -= len(plain)
+                if left < 0:
+                    raise BadArchiveError(ArchiveFault.ALTERED)
+                if plain:
+                    yield plain
+                if not waiting and len(plain) < PIECE:
+                    break
+            if unpack.eof and (waiting or unpack.unused_data):
+                # Nothing stands behind the end.
+                raise BadArchiveError(ArchiveFault.ALTERED)
+    except zlib.error as error:
+        raise BadArchiveError(ArchiveFault.ALTERED) from error
+    if not unpack.eof:
+        raise BadArchiveError(ArchiveFault.ALTERED)
+
+
+def lines_of(manifest: Manifest, packed: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines behind the first one. What they come to is checked as they go: whoever has read to the end knows that
+    all of it is as it was written. Raises BadArchiveError.
+    """
+    outside, inside = hashlib.sha256(), hashlib.sha256()
+    sizes = [0, 0]
+
+    def counted() -> Iterator[bytes]:
+        for piece in packed:
+            outside.update(piece)
+            sizes[0] += len(piece)
+            if sizes[0] > manifest.packed_bytes:
+                raise BadArchiveError(ArchiveFault.ALTERED)
+            yield piece
+
+    first, rest = True, b""
+    for plain in unpacked(counted(), most=manifest.plain_bytes):
+        inside.update(plain)
+        sizes[1] += len(plain)
+        *lines, rest = (rest + plain).split(b"\n")
+        for line in lines:
+            if first:
+                first = False
+                if line + b"\n" != first_line(manifest.number, manifest.kind, manifest.previous):
+                    raise BadArchiveError(ArchiveFault.ALTERED)
+            else:
+                yield line
+    found = (*sizes, outside.hexdigest(), inside.hexdigest())
+    if rest or found != (manifest.packed_bytes, manifest.plain_bytes, manifest.file_sha256, manifest.content_sha256):
+        raise BadArchiveError(ArchiveFault.ALTERED)
+
+
+def row_of(line: bytes) -> dict[str, str | None]:
+    """One line's columns as text. Raises BadArchiveError."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise BadArchiveError(ArchiveFault.UNREADABLE) from error
+    if not isinstance(found, dict) or found.pop("v", None) != FORM:
+        raise BadArchiveError(ArchiveFault.UNREADABLE)
+    return found
+
+
+# As Postgres' COPY escapes them.
+ESCAPES = str.maketrans({"\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"})
+
+
+def sealed_line(row: dict[str, str | None], columns: Iterable[str], *, era: int) -> bytes:
+    """A row of the timeline as the seals of this era were computed over it."""
+    names = [name for name in columns if not (name == "era" and era == FIRST_ERA)]
+    values = (row[name] for name in names)
+    return "\t".join("\\N" if value is None else value.translate(ESCAPES) for value in values).encode() + b"\n"
+
+
+def entry_of(line: bytes, columns: Set[str]) -> tuple[Place, dict[str, str | None]]:
+    """A row of the timeline with its place (era, xid, id). Raises BadArchiveError."""
+    row = row_of(line)
+    if not columns <= row.keys() or not all(isinstance(value, str | None) for value in row.values()):
+        raise BadArchiveError(ArchiveFault.UNREADABLE)
+    try:
+        return (int(row["era"] or ""), int(row["xid"] or ""), int(row["id"] or "")), row
+    except ValueError as error:
+        raise BadArchiveError(ArchiveFault.UNREADABLE) from error
+
+
+def manifest_from(text: bytes) -> Manifest:
+    """A manifest as it lies in the store. What it says of where things lie counts for nothing: names are made out of
+    what it holds. Raises BadArchiveError.
+    """
+    try:
+        told: dict[str, Any] = json.loads(text)
+        said = {name: told.pop(name) for name in ("hash", "name")}
+        for name in ("seals", "first_place", "last_place"):
+            told[name] = tuple(told[name]) if told[name] is not None else None
+        found = Manifest(**told)
+        names = (found.name, found.hash)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise BadArchiveError(ArchiveFault.MANIFEST) from error
+    if names != (said["name"], said["hash"]) or not NAME.fullmatch(found.name):
+        raise BadArchiveError(ArchiveFault.MANIFEST)
+    return found
+
+
+def out_of_order(files: Iterable[Manifest]) -> Iterator[tuple[int, ArchiveFault]]:
+    """The numbers of files that do not follow the one before them."""
+    number, previous = 0, NO_HASH
+    for one in files:
+        if one.number != number + 1 or one.previous != previous:
+            yield one.number, ArchiveFault.REORDERED
+        number, previous = one.number, one.hash
+
+
+# Rows as lines of the archive, and back: every value is the text of its column, as the seals have it.
+
+# Who heard a notification leaves with it.
+HEARD = f"""(SELECT coalesce(json_agg(json_build_object(
+    'machine_id', heard.machine_id::text, 'first_at', extract(epoch from heard.first_at)::text,
+    'copies', heard.copies::text) ORDER BY heard.machine_id), '[]')::text
+    FROM {Reporter._meta.db_table} AS heard WHERE heard.notification_id = row.id)"""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# In what comes out of Postgres as JSON there is neither of these, so that nothing is quoted a second time.
+RAW = "(FORMAT csv, DELIMITER e'\\x02', QUOTE e'\\x01', ESCAPE e'\\x01')"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table that leaves: its model, the column that says how old a row is, and in which order files hold it."""
+
+    model: type[models.Model]
+    age: str
+    order: str = "row.id"
+
+    @property
+    def name(self) -> str:
+        return self.model._meta.db_table
+
+
+TABLES: dict[ArchiveKind, Table] = {
+    ArchiveKind.ENTRIES: Table(Entry, "recorded_at", "row.era, row.xid, row.id"),
+    ArchiveKind.OBSERVATIONS: Table(Observation, "received_at"),
+    ArchiveKind.NOTIFICATIONS: Table(Notification, "received_at"),
+    ArchiveKind.MESSAGES: Table(Message, "created_at"),
+}
+
+
+def fields_of(model: type[models.Model]) -> list[models.Field[Any, Any]]:
+    return [field for field in model._meta.concrete_fields if field.column]
+
+
+def _as_text(field: models.Field[Any, Any]) -> str:
+    column = f'row."{field.column}"'
+    if isinstance(field, models.DateTimeField):
+        return f"extract(epoch from {column})::text"
+    if isinstance(field, models.BinaryField):
+        return f"replace(encode({column}, 'base64'), e'\\n', '')"
+    return f"{column}::text"
+
+
+def _line(model: type[models.Model], *, as_body: bool) -> str:
+    """The SQL of a row's line."""
+    values = ", ".join(f"'{field.column}', {_as_text(field)}" for field in fields_of(model))
+    if model is Notification:
+        values += f", 'reporters', {HEARD}"
+    if as_body:
+        return f"json_build_object('v', {FORM}, 'body', json_build_object({values}))::text"
+    return f"json_build_object('v', {FORM}, {values})::text"
+
+
+def rows_as_lines(kind: ArchiveKind, condition: str, values: Sequence[Any]) -> Iterator[bytes]:
+    """The lines of these rows (SQL of our own over `row`), streamed in pieces."""
+    table = TABLES[kind]
+    yield from _copied(
+        f"SELECT {_line(table.model, as_body=False)} FROM {table.name} AS row WHERE {condition} ORDER BY {table.order}",
+        values,
+    )
+
+
+def bodies_as_lines(condition: str, values: Sequence[Any]) -> Iterator[bytes]:
+    """The bodies that these observations name, each once."""
+    named = f"SELECT document_id FROM {Observation._meta.db_table} AS row WHERE {condition}"
+    table = DocumentBody._meta.db_table
+    line = _line(DocumentBody, as_body=True)
+    yield from _copied(f"SELECT {line} FROM {table} AS row WHERE hash IN ({named}) ORDER BY hash", values)
+
+
+def _copied(statement: str, values: Sequence[Any]) -> Iterator[bytes]:
+    with connection.cursor() as cursor, cursor.copy(f"COPY ({statement}) TO STDOUT {RAW}", values) as copy:
+        for block in copy:
+            yield bytes(block)
+
+
+def instance_of(model: type[models.Model], row: dict[str, str | None]) -> Any:
+    """The row as it was, not to be saved. Columns that there were not yet have their defaults."""
+    given: dict[str, Any] = {}
+    for field in fields_of(model):
+        if field.column in row:
+            given[field.attname] = _value(field, row[field.column])
+    return model(**given)
+
+
+def _value(field: models.Field[Any, Any], text: str | None) -> Any:
+    if text is None:
+        return None
+    if isinstance(field, models.DateTimeField):
+        return time_of(text)
+    if isinstance(field, models.JSONField):
+        return json.loads(text)
+    if isinstance(field, models.BinaryField):
+        return base64.b64decode(text)
+    if isinstance(field, models.BooleanField):
+        return text == "true"
+    if isinstance(field, models.ForeignKey):
+        return field.target_field.to_python(text)
+    return field.to_python(text)
+
+
+def time_of(text: str) -> datetime:
+    """Seconds since 1970 with six decimals, to the microsecond."""
+    return EPOCH + timedelta(microseconds=int(Decimal(text) * 1_000_000))

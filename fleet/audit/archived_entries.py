@@ -1,0 +1,259 @@
+"""Entries that have left the database, out of the archive: what an event's page and its timeline still tell.
+
+Reading has bounds: so many files, so much time. What a store does not give is said, and the rest is shown. What was
+read once is kept in memory for a while: files never change.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as Late
+from dataclasses import dataclass, field
+from datetime import datetime
+from time import monotonic
+from typing import Any
+
+from django.db.models import QuerySet
+
+from fleet.audit import stores
+from fleet.audit.archive_format import (
+    ArchiveKind,
+    BadArchiveError,
+    Manifest,
+    StoreError,
+    StoreFault,
+    instance_of,
+    row_of,
+)
+from fleet.audit.models import ArchiveFile
+from fleet.audit.stores import Store, store
+from fleet.models import AvailabilitySet, Cache, Entry, Machine, ScheduledEvent
+from fleet.models.timeline import ACTING
+from fleet.projections.timeline.entries import TimelineRow, rows_of
+from fleet.projections.visibility import OF_TWO, limited, seen
+
+# Of one event. It lies in one file or two: files hold what was written within hours.
+MOST_FILES = 6
+MOST_ROWS = 5_000
+# What a page waits for all of them.
+SECONDS = 4.0
+KEPT = 128
+
+Lines = tuple[bytes, ...]
+Choose = Callable[[Iterator[bytes]], Iterable[bytes]]
+Key = tuple[str, int]
+_kept: OrderedDict[Key, Lines] = OrderedDict()
+_lock = threading.Lock()
+# A store that hangs holds these, and nobody else.
+_readers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="archive")
+_waits = threading.BoundedSemaphore(4)
+
+
+@dataclass(frozen=True, slots=True)
+class FromArchive:
+    """What the archive says of an event: entries as they were, when their files were written, and, as a code, why some
+    are missing (`fleet.audit.archive_format`); empty where none are.
+    """
+
+    entries: tuple[Entry, ...] = ()
+    archived_at: datetime | None = None
+    fault: str = ""
+    files: int = 0
+
+    def __bool__(self) -> bool:
+        return self.files > 0
+
+
+NOTHING = FromArchive()
+
+
+def of_event(event_id: str) -> FromArchive:
+    """The entries of an event (EventId in any case) that have left, oldest first, as far as the reader may see them."""
+    event = seen(ScheduledEvent).filter(event_id=event_id.upper()).first()
+    if event is None:
+        return NOTHING
+    files = files_of(ArchiveKind.ENTRIES, event.pk)
+    if not files:
+        return NOTHING
+    needle = f'"event_id" : "{event.pk}",'.encode()
+    found, fault = gathered(files, event.pk, lambda lines: (line for line in lines if needle in line))
+    rows = [instance_of(Entry, row_of(line)) for line in found]
+    rows.sort(key=lambda row: (row.at, row.pk))
+    told = in_sight_of_all([row for row in rows if row.event_id == event.pk][:MOST_ROWS], event)
+    return FromArchive(tuple(told), max(file.archived_at for file in files), fault, len(files))
+
+
+def left_of(event_pk: int) -> datetime | None:
+    """When what has left of an event's timeline (row id) was archived; None where nothing has. One query."""
+    files = seen(ArchiveFile).filter(
+        kind=ArchiveKind.ENTRIES.value, events__contains=[event_pk], dropped_at__isnull=False
+    )
+    return files.order_by("-number").values_list("archived_at", flat=True).first()
+
+
+@dataclass(frozen=True, slots=True)
+class LeftUntil:
+    """Up to when entries have left, and the name of the file in which the newest of them are."""
+
+    at: datetime
+    file: str
+
+
+def left_until() -> LeftUntil | None:
+    """Of whatever they are; None where none have. One query."""
+    files = seen(ArchiveFile).filter(kind=ArchiveKind.ENTRIES.value, dropped_at__isnull=False)
+    newest = files.defer("events").order_by("-number").first()
+    return LeftUntil(newest.last_at, newest.told.name) if newest else None
+
+
+def files_of(kind: ArchiveKind, event_pk: int) -> list[ArchiveFile]:
+    """Those that say something of this event, and whose rows are nowhere else. One query."""
+    files = seen(ArchiveFile).filter(kind=kind.value, events__contains=[event_pk], dropped_at__isnull=False)
+    return list(files.defer("events").order_by("-number")[:MOST_FILES])
+
+
+def gathered(files: Sequence[ArchiveFile], about: int, choose: Choose) -> tuple[list[bytes], str]:
+    """Of the lines of these files those that are chosen for this event (row id), and why some cannot be had."""
+    where = store()
+    if where is None:
+        return [], StoreFault.AWAY.value
+    found: list[bytes] = []
+    fault = ""
+    until = monotonic() + SECONDS
+    for lines in [_begin(where, file.told, about, choose) for file in files]:
+        try:
+            found += lines if isinstance(lines, tuple) else lines.result(timeout=max(0.0, until - monotonic()))
+        except (StoreError, BadArchiveError) as error:
+            fault = error.fault.value
+        except Late:
+            fault = StoreFault.SLOW.value
+            break
+    return found, fault
+
+
+def _begin(where: Store, file: Manifest, about: int, choose: Choose) -> Lines | Future[Lines]:
+    with _lock:
+        if (kept := _kept.get((file.hash, about))) is not None:
+            _kept.move_to_end((file.hash, about))
+            return kept
+    if not _waits.acquire(blocking=False):
+        # Those who came before wait already.
+        failed: Future[Lines] = Future()
+        failed.set_exception(StoreError(StoreFault.SLOW))
+        return failed
+    begun = _readers.submit(_read, where, file, about, choose)
+    begun.add_done_callback(lambda _: _waits.release())
+    return begun
+
+
+def _read(where: Store, file: Manifest, about: int, choose: Choose) -> Lines:
+    # To the end: what is not as it was written is not shown.
+    lines = tuple(choose(stores.lines(where, file, seconds=SECONDS)))
+    with _lock:
+        _kept[file.hash, about] = lines
+        while len(_kept) > KEPT:
+            _kept.popitem(last=False)
+    return lines
+
+
+def in_sight_of_all(rows: Iterable[Entry], event: ScheduledEvent) -> list[Entry]:
+    """The rows with what they are about, without those that the reader does not see: of whom they speak is looked up as
+    for any other entry. Three queries at most.
+    """
+    given = list(rows)
+    sets = seen(AvailabilitySet).in_bulk({row.availability_set_id for row in given} - {None})
+    machines = seen(Machine).defer("compute").in_bulk({row.machine_id for row in given} - {None})
+    caches = seen(Cache).in_bulk({row.cache_id for row in given} - {None})
+    told = []
+    for row in given:
+        row.event = event
+        if limited() and row.kind in OF_TWO:
+            continue
+        for name, known in (("availability_set", sets), ("machine", machines), ("cache", caches)):
+            about = getattr(row, f"{name}_id")
+            if about is not None:
+                if about not in known:
+                    break
+                setattr(row, name, known[about])
+        else:
+            told.append(row)
+    return told
+
+
+# Entries that have left the database, by what they are about and when they happened, out of the archive's files.
+
+# For one file.
+ARCHIVE_SPAN_SECONDS = 60.0
+PORTION = 500
+
+
+@dataclass(frozen=True, slots=True)
+class LeftSpan:
+    """`about` has row ids by column (`machine_id`); without any, entries are about anything. `acts`: only what people
+    and rules did. Times are those at which it happened.
+    """
+
+    about: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    acts: bool = False
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def has(self, entry: Entry) -> bool:
+        return (
+            all(getattr(entry, column) in ids for column, ids in self.about.items())
+            and (not self.acts or entry.via in ACTING)
+            and (self.since is None or entry.at >= self.since)
+            and (self.until is None or entry.at < self.until)
+        )
+
+    def may_have(self, line: bytes) -> bool:
+        """Whether it is worth while to read this line: as files hold it, all values are texts."""
+        return all(any(f'"{column}" : "{pk}",'.encode() in line for pk in ids) for column, ids in self.about.items())
+
+
+def files_left(*, since: datetime | None = None) -> QuerySet[ArchiveFile]:
+    """The files of entries that are in the database no more, the oldest first, and only those in which something may
+    have happened since then: what happened was written afterwards.
+    """
+    files = seen(ArchiveFile).filter(kind=ArchiveKind.ENTRIES.value, dropped_at__isnull=False)
+    return (files.filter(last_at__gte=since) if since else files).defer("events").order_by("number")
+
+
+def rows_left(wanted: LeftSpan) -> Iterator[TimelineRow]:
+    """These entries, in the order in which they were written. Raises StoreError or BadArchiveError: what a file holds
+    is given only once all of it is known to be as it was written.
+    """
+    files = list(files_left(since=wanted.since))
+    where = store()
+    if files and where is None:
+        raise StoreError(StoreFault.AWAY)
+    for file in files:
+        found: list[Entry] = []
+        # With `fetched` its lines are whole before the first is given.
+        for line in stores.fetched(where, file.told, seconds=ARCHIVE_SPAN_SECONDS) if where else ():
+            if not wanted.may_have(line):
+                continue
+            entry = instance_of(Entry, row_of(line))
+            if wanted.has(entry):
+                found.append(entry)
+            if len(found) >= PORTION:
+                yield from _told(found)
+                found = []
+        yield from _told(found)
+
+
+def _told(found: list[Entry]) -> tuple[TimelineRow, ...]:
+    """With what they are about, as far as that is still there. Five queries at most."""
+    known: dict[str, Mapping[Any, Any]] = {
+        "event": seen(ScheduledEvent).in_bulk({row.event_id for row in found} - {None}),
+        "availability_set": seen(AvailabilitySet).in_bulk({row.availability_set_id for row in found} - {None}),
+        "machine": seen(Machine).defer("compute").in_bulk({row.machine_id for row in found} - {None}),
+        "cache": seen(Cache).in_bulk({row.cache_id for row in found} - {None}),
+    }
+    for row in found:
+        for name, things in known.items():
+            setattr(row, name, things.get(getattr(row, f"{name}_id")))
+    return rows_of(found)

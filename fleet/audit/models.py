@@ -1,0 +1,210 @@
+"""The catalogue of the archive: one row for each file that was written and read back; and how the last try went."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
+from django.db import connection, models
+from django.db.models import Q
+
+from fleet.audit.archive_format import TABLES, ArchiveKind, Held, Manifest
+from fleet.domain.caches.maintenances import ACTIVE
+from fleet.domain.states import EventStatus
+from fleet.models.partitions import TABLES as PARTITIONED
+from fleet.models.partitions import Partition, PartitionedTable, partitions
+from fleet.notifications.models import Cursor
+from fleet.notifications.routing import DeliveryState, MessageState
+
+
+class ArchiveFile(models.Model):
+    """One file of the archive. Its columns up to `previous_hash` are those of
+    `fleet.audit.archive_format.Manifest`, `hash` is the manifest's.
+
+    `events` are the row ids of the events that it says something of. `dropped_at` is when its rows left the database;
+    until then they are in both.
+    """
+
+    number = models.BigIntegerField(primary_key=True)
+    kind = models.TextField()
+    form = models.SmallIntegerField()
+    rows = models.BigIntegerField()
+    first_id = models.BigIntegerField()
+    last_id = models.BigIntegerField()
+    first_at = models.DateTimeField()
+    last_at = models.DateTimeField()
+    first_seal = models.BigIntegerField(null=True, blank=True)
+    last_seal = models.BigIntegerField(null=True, blank=True)
+    # The whole manifest, as it was hashed.
+    manifest = models.JSONField()
+    bytes = models.BigIntegerField()
+    hash = models.TextField()
+    events = ArrayField(models.BigIntegerField(), default=list)
+    archived_at = models.DateTimeField()
+    dropped_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["kind", "first_id"], name="archive_by_id"),
+            models.Index(fields=["kind", "last_seal"], name="archive_by_seal", condition=Q(last_seal__isnull=False)),
+            GinIndex(fields=["events"], name="archive_by_event"),
+        ]
+
+    def __str__(self) -> str:
+        return f"archive file {self.number}"
+
+    @property
+    def told(self) -> Manifest:
+        """The manifest."""
+        found = {name: value for name, value in self.manifest.items() if name not in ("name", "hash")}
+        for name in ("seals", "first_place", "last_place"):
+            found[name] = tuple(found[name]) if found[name] is not None else None
+        return Manifest(**found)
+
+
+class ArchiveState(models.Model):
+    """How archiving goes. One row. `fault` is a code of
+    `fleet.audit.archive_format.StoreFault`, empty without a fault; `held` maps the name of a kind to the code of what
+    keeps its next rows from being archived.
+    """
+
+    name = models.TextField(primary_key=True)
+    tried_at = models.DateTimeField()
+    worked_at = models.DateTimeField(null=True, blank=True)
+    fault = models.TextField(blank=True, default="")
+    fault_since = models.DateTimeField(null=True, blank=True)
+    held = models.JSONField(default=dict)
+
+    def __str__(self) -> str:
+        return self.fault or "well"
+
+
+# Which rows are old enough to leave, partition by partition, and what still needs them.
+
+KEPT_BY: dict[ArchiveKind, str] = {
+    ArchiveKind.ENTRIES: "entries",
+    ArchiveKind.OBSERVATIONS: "documents",
+    ArchiveKind.NOTIFICATIONS: "notifications",
+    ArchiveKind.MESSAGES: "messages",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """A partition that leaves: at once where `at` has come."""
+
+    kind: ArchiveKind
+    partition: Partition
+    at: datetime
+
+    @property
+    def ids(self) -> tuple[int, int]:
+        """Its first and its last row."""
+        first, last = self.partition.first_id, self.partition.last_id
+        return (first or 0, last or 0)
+
+
+def keep_days(kind: ArchiveKind) -> int | None:
+    """How many days rows of a kind stay; None for ever."""
+    days: int | None = settings.KEEP_DAYS[KEPT_BY[kind]]
+    return days
+
+
+def table_of(kind: ArchiveKind) -> PartitionedTable:
+    """As it is kept in partitions."""
+    return next(one for one in PARTITIONED if one.table == TABLES[kind].name)
+
+
+def full(of: PartitionedTable) -> list[Partition]:
+    """The partitions with rows that take no more: rows stand in a later one. One with an end need not be full: it was
+    given that ahead, and what is copied forward may go there.
+    """
+    found = [one for one in partitions(of) if one.first_id is not None]
+    return found[:-1]
+
+
+def leaving() -> Iterator[Leaving]:
+    """The full partitions, of the kinds that leave at all: of each kind those that leave first, first."""
+    for kind in ArchiveKind:
+        days = keep_days(kind)
+        if days is None:
+            continue
+        for partition in full(table_of(kind)):
+            if partition.newest is None:
+                continue
+            yield Leaving(kind, partition, partition.newest + timedelta(days=days))
+
+
+def due(*, now: datetime) -> list[Leaving]:
+    """Those whose time has come. What was copied into one lately is older than the rows beside it, so all are asked."""
+    return [
+        one for one in leaving() if one.at <= now and _newest(one) + timedelta(days=keep_days(one.kind) or 0) <= now
+    ]
+
+
+def _newest(one: Leaving) -> datetime:
+    table = TABLES[one.kind]
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT max({table.age}) FROM {table.name} WHERE id BETWEEN %s AND %s", one.ids)
+        (newest,) = cursor.fetchone() or (None,)
+    return newest or one.at
+
+
+HELD: dict[ArchiveKind, tuple[Held, str, list[list[str]]]] = {
+    ArchiveKind.ENTRIES: (
+        Held.OPEN_EVENT,
+        "SELECT EXISTS (SELECT FROM fleet_scheduledevent AS event WHERE event.status = ANY(%s) AND EXISTS"
+        " (SELECT FROM fleet_entry AS row WHERE row.event_id = event.id AND row.id BETWEEN %s AND %s))",
+        [[EventStatus.SCHEDULED.value, EventStatus.STARTED.value]],
+    ),
+    ArchiveKind.MESSAGES: (
+        Held.UNSENT,
+        "SELECT EXISTS (SELECT FROM fleet_message AS row LEFT JOIN fleet_messagedelivery AS post"
+        " ON post.id = row.delivery_id WHERE (row.state = ANY(%s) OR post.state = ANY(%s))"
+        " AND row.id BETWEEN %s AND %s)",
+        [[MessageState.WAITING.value], [DeliveryState.QUEUED.value, DeliveryState.SENDING.value]],
+    ),
+    ArchiveKind.NOTIFICATIONS: (
+        Held.OPEN_MAINTENANCE,
+        "SELECT EXISTS (SELECT FROM fleet_notification AS row JOIN fleet_maintenance AS maintenance"
+        " ON maintenance.id = row.maintenance_id WHERE maintenance.status = ANY(%s) AND row.id BETWEEN %s AND %s)",
+        [[status.value for status in ACTIVE]],
+    ),
+}
+
+
+def held(one: Leaving) -> Held | None:
+    """What still needs rows of it, so that all of it stays; None where nothing does. What a kind without an entry here
+    needs is copied forward.
+    """
+    if one.kind is ArchiveKind.ENTRIES and _untold(one):
+        return Held.UNSENT
+    if one.kind not in HELD:
+        return None
+    why, statement, values = HELD[one.kind]
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [*values, *one.ids])
+        return why if cursor.fetchone() == (True,) else None
+
+
+def _untold(one: Leaving) -> bool:
+    """Whether somebody has still to be told of one of these entries."""
+    cursors = Cursor.objects.filter(entry_id__lt=one.ids[1]).exists()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT FROM fleet_message WHERE state = %s AND entry_id BETWEEN %s AND %s)",
+            [MessageState.WAITING.value, *one.ids],
+        )
+        return cursors or cursor.fetchone() == (True,)
+
+
+def covered(one: Leaving) -> bool:
+    """Whether every row of it is in files, counted just now."""
+    first, last = one.ids
+    files = ArchiveFile.objects.filter(kind=one.kind.value, first_id__gte=first, last_id__lte=last)
+    archived = sum(files.values_list("rows", flat=True))
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT count(*) FROM {TABLES[one.kind].name} WHERE id BETWEEN %s AND %s", [first, last])
+        return bool(cursor.fetchone() == (archived,))

@@ -1,0 +1,453 @@
+"""Making partitions ahead: the last one of a large table is closed while it is empty, and another begins behind it.
+
+Nothing that comes is ever without a place: the last partition is open-ended. Where nobody closes it in time it grows,
+and that is an alarm. Once a minute, by Celery's beat or by a loop of the web process, and at each migration. Whoever is
+killed in the middle leaves nothing half done that the next run does not mend.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+import structlog
+from django.conf import settings
+from django.db import DatabaseError, connection, transaction
+from psycopg import sql
+
+from fleet.domain.caches.maintenances import ACTIVE
+from fleet.domain.db_timeouts import met_a_limit
+from fleet.models import DocumentBody, LastRun, LatestDocument, Observation, Seal, WaitingReport
+from fleet.models.partitions import (
+    BODIES,
+    ENTRIES,
+    MESSAGES,
+    NOTIFICATIONS,
+    OBSERVATIONS,
+    REPORTERS,
+    TABLES,
+    Ahead,
+    Partition,
+    PartitionedTable,
+    ahead,
+    partitions,
+)
+from fleet.models.reconcile import seconds_since_run
+from fleet.operations.locks import Lock, take_if_free, take_your_time
+from fleet.operations.quarantine import in_turn
+
+RUN = "partitions"
+# Writers and readers wait behind whoever waits for the table: a moment, and again in a minute.
+LOCK_SECONDS = 0.2
+# Each partition refuses by itself what names it; what names the table is refused there.
+GUARDED = {
+    ENTRIES: (
+        "CREATE TRIGGER fleet_entry_is_append_only BEFORE UPDATE OR DELETE ON {}"
+        " FOR EACH STATEMENT EXECUTE FUNCTION fleet_entry_is_append_only()",
+        "CREATE TRIGGER fleet_entry_is_not_emptied BEFORE TRUNCATE ON {}"
+        " FOR EACH STATEMENT EXECUTE FUNCTION fleet_entry_is_append_only()",
+    ),
+}
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MadeAhead:
+    """The names of the partitions that now begin, and whether some table was held by others: it comes again."""
+
+    made: tuple[str, ...] = ()
+    held: bool = False
+
+
+def make_ahead(*, now: datetime, via: str, rows: int = 0, noted: bool = True) -> MadeAhead:
+    """See that each table has room for half a partition's rows, or for so many `rows`. Two runs make one. Only what
+    runs each minute is noted as such: whoever stands in for it waits until it has been quiet.
+    """
+    made: list[str] = []
+    held: list[str] = []
+
+    def one(of: PartitionedTable) -> None:
+        _mend_numbers(of)
+        try:
+            made.extend(_close_last(of, rows))
+        except DatabaseError as error:
+            if not met_a_limit(error):
+                raise
+            held.append(of.table)
+
+    in_turn(*(partial(one, of) for of in TABLES))
+    if noted:
+        LastRun.objects.update_or_create(name=RUN, defaults={"ran_at": now, "via": via})
+    for name in made:
+        log.info("partition.begins", name=name, via=via)
+    return MadeAhead(tuple(made), held=bool(held))
+
+
+def make_ahead_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> MadeAhead:
+    """Make them when nobody has looked for this long: the web process's part when Celery is gone."""
+    if seconds_since_run(RUN, now=now) < quiet_seconds:
+        return MadeAhead()
+    return make_ahead(now=now, via=via)
+
+
+def _next_begin(found: Ahead, rows: int) -> int | None:
+    """Where the next partition is to begin; None where there is room enough."""
+    size = settings.PARTITION_ROWS
+    wanted = max(rows, size // 2)
+    if found.room >= wanted:
+        return None
+    begin = -(-(found.last + wanted) // size) * size
+    return begin if found.begin is None else max(begin, found.begin + size)
+
+
+def _close_last(of: PartitionedTable, rows: int) -> list[str]:
+    if _next_begin(ahead(of)[0], rows) is None:
+        return []
+    last = next((each for each in partitions(of) if each.is_open and not each.is_leaving), None)
+    if last is None:
+        log.error("partition.none_is_open", table=of.table)
+        return []
+    if last.last_id is not None:
+        _bound_rows(of, last, rows)
+    with transaction.atomic():
+        take_your_time()
+        if not take_if_free(Lock.PARTITIONS, of.table):
+            return []
+        _impatient()
+        run("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", of.table)
+        # Nobody writes any more: what is read now stays so.
+        (found,) = ahead(of)
+        begin = _next_begin(found, rows)
+        if begin is None or found.begin != last.begin:
+            return []
+        name = of.named(begin)
+        _begin_behind(of, last, name, begin)
+    # Nobody does so for a parent by himself. Before 18, Postgres looks at each partition as well.
+    run("ANALYZE ONLY {}" if _version() >= 180000 else "ANALYZE {}", of.table)
+    return [name]
+
+
+def _begin_behind(of: PartitionedTable, last: Partition, name: str, begin: int) -> None:
+    """Within the transaction: the last partition ends there, and a new one takes all that comes behind."""
+    lower = sql.SQL("MINVALUE") if last.begin is None else sql.Literal(last.begin)
+    run("CREATE TABLE {} (LIKE {} INCLUDING ALL EXCLUDING IDENTITY)", name, last.name)
+    run("ALTER TABLE {} DROP CONSTRAINT IF EXISTS {}", name, _bound_name(last))
+    for guard in GUARDED.get(of, ()):
+        run(guard, name)
+    run("ALTER TABLE {} DETACH PARTITION {}", of.table, last.name)
+    run("ALTER TABLE {} ATTACH PARTITION {} FOR VALUES FROM ({}) TO ({})", of.table, last.name, lower, begin)
+    run("ALTER TABLE {} ATTACH PARTITION {} FOR VALUES FROM ({}) TO (MAXVALUE)", of.table, name, begin)
+    run("ALTER TABLE {} DROP CONSTRAINT IF EXISTS {}", last.name, _bound_name(last))
+
+
+def _bound_rows(of: PartitionedTable, last: Partition, rows: int) -> None:
+    """Let Postgres see beforehand, while everybody works, that all rows are below the end that the partition is to get:
+    so it reads none of them while it holds the table. Only the first one has rows by then, or one that nobody closed.
+    """
+    with transaction.atomic():
+        if not take_if_free(Lock.PARTITIONS, of.table):
+            return
+        _impatient()
+        begin = _next_begin(ahead(of)[0], rows)
+        run("ALTER TABLE {} DROP CONSTRAINT IF EXISTS {}", last.name, _bound_name(last))
+        if begin is None:
+            return
+        run(
+            "ALTER TABLE {} ADD CONSTRAINT {} CHECK ({} < {}) NOT VALID",
+            last.name,
+            _bound_name(last),
+            sql.Identifier(of.key),
+            begin,
+        )
+    with transaction.atomic():
+        take_your_time()
+        run("ALTER TABLE {} VALIDATE CONSTRAINT {}", last.name, _bound_name(last))
+
+
+def _bound_name(last: Partition) -> str:
+    return f"{last.name}_ends"
+
+
+def _mend_numbers(of: PartitionedTable) -> None:
+    """A database that was put together by hand may give numbers that are there already, or of a partition that left."""
+    if of.numbers != (of.table, of.key):
+        return
+    there = partitions(of)
+    least = max([each.last_id or 0 for each in there] + [(there[0].begin or 1) - 1]) if there else 0
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_get_serial_sequence(%s, %s)", [of.table, of.key])
+        (sequence,) = cursor.fetchone() or (None,)
+        if sequence is None or not least:
+            return
+        cursor.execute(
+            f"SELECT setval(%s, %s) FROM {sequence} WHERE CASE WHEN is_called THEN last_value ELSE 0 END < %s",
+            [sequence, least, least],
+        )
+        if cursor.fetchall():
+            log.warning("partition.numbers_were_behind", table=of.table, next=least + 1)
+
+
+def _version() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('server_version_num')::int")
+        (version,) = cursor.fetchone() or (0,)
+    return int(version)
+
+
+def _impatient() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{LOCK_SECONDS:g}s"])
+
+
+def run(statement: str, *values: Any) -> None:
+    """One statement; names as text, numbers as they are."""
+    parts = [
+        sql.Identifier(value) if isinstance(value, str) else sql.Literal(value) if isinstance(value, int) else value
+        for value in values
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(sql.SQL(statement).format(*parts))
+
+
+# A partition leaves as a whole: it is taken out of its table while everybody works, and dropped.
+
+
+# What is written to a table that is on its way out, before anything else.
+LEAVING = "drydock: this partition is archived and leaves"
+# So long for each of those who read it or write to its neighbours; then again at the next run.
+WAIT_SECONDS = 5
+# Bodies carried forward in one transaction.
+PORTION = 2000
+OPEN_EVENT = "event.status IN ('SCHEDULED', 'STARTED')"
+# By table: whether something in the partition (`{leaf}`) is still needed.
+# Which rows of observations outlive their partition, as `row`: documents that list an event, for as long as these stay
+# or it is open, each machine's latest document, and reports of which a part has still to be taken.
+OUTLIVES = f"""
+    ((%(days)s::int IS NULL OR received_at > %(now)s - make_interval(days => %(days)s::int)
+      OR EXISTS (SELECT FROM fleet_sighting AS sighting JOIN fleet_scheduledevent AS event
+                 ON event.id = sighting.event_id WHERE {OPEN_EVENT}
+                 AND sighting.machine_id = row.machine_id AND sighting.listed_epoch = row.epoch
+                 AND sighting.listed_seq >= row.seq))
+     AND EXISTS (SELECT FROM {DocumentBody._meta.db_table} AS body WHERE body.hash = row.document_id
+                 AND (NOT body.readable OR position(%(mark)s::bytea IN body.body) > 0)))
+    OR EXISTS (SELECT FROM {LatestDocument._meta.db_table} AS latest WHERE latest.machine_id = row.machine_id
+               AND latest.epoch = row.epoch AND latest.seq = row.seq)
+    OR EXISTS (SELECT FROM {WaitingReport._meta.db_table} AS waiting WHERE waiting.machine_id = row.machine_id
+               AND waiting.epoch = row.epoch AND waiting.seq = row.seq)
+"""
+# Those of them that are in no later partition: rows up to and with `last` are in this one or before it.
+NOT_FORWARD = f"""({OUTLIVES}) AND NOT EXISTS (
+    SELECT FROM {Observation._meta.db_table} AS again WHERE again.machine_id = row.machine_id
+    AND again.epoch = row.epoch AND again.seq = row.seq AND again.id > %(last)s)"""
+EVENT_ID = b'"EventId"'
+NEEDED = {
+    OBSERVATIONS: (
+        f"SELECT EXISTS (SELECT FROM {{leaf}} AS row JOIN {WaitingReport._meta.db_table} AS waiting"
+        " USING (machine_id, epoch, seq))"
+        " OR EXISTS (SELECT FROM fleet_scheduledevent AS event"
+        f" WHERE {OPEN_EVENT} AND event.first_seen_at <= %(newest)s)"
+    ),
+    ENTRIES: (
+        "SELECT EXISTS (SELECT FROM {leaf} AS row JOIN fleet_scheduledevent AS event ON event.id = row.event_id"
+        f" WHERE {OPEN_EVENT})"
+    ),
+    NOTIFICATIONS: (
+        "SELECT EXISTS (SELECT FROM {leaf} AS row JOIN fleet_maintenance AS maintenance"
+        f" ON maintenance.id = row.maintenance_id WHERE maintenance.status IN {tuple(each.value for each in ACTIVE)})"
+    ),
+    MESSAGES: "SELECT EXISTS (SELECT FROM {leaf} AS row WHERE row.state IN ('WAITING', 'PACKED'))",
+}
+
+log = structlog.get_logger(__name__)
+
+
+class Stays(StrEnum):
+    """Why a partition stays."""
+
+    OPEN = "open"
+    TOO_NEW = "too-new"
+    NOT_ARCHIVED = "not-archived"
+    NOT_SEALED = "not-sealed"
+    NEEDED = "needed"
+    # What outlives it has not been copied into a later one.
+    NOT_COPIED = "not-copied"
+    # By whoever reads it for long: it goes at a later run.
+    HELD = "held"
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """Whether the partition of that name is gone, else why it stays; and how many of its rows were carried forward."""
+
+    name: str
+    why: Stays | None = None
+    carried: int = 0
+
+    @property
+    def is_gone(self) -> bool:
+        return self.why is None
+
+
+def depart(
+    of: PartitionedTable, partition: Partition, *, before: datetime, archived_to: int | None, now: datetime, via: str
+) -> Departure:
+    """Take it out and drop it, when its newest row was written before that time and all its rows are archived: up to
+    and with the key `archived_to`. With notifications go those who heard them. Raises RuntimeError in a transaction.
+    """
+    if connection.in_atomic_block:
+        raise RuntimeError("A partition leaves outside any transaction.")
+    why = stays(of, partition, before=before, archived_to=archived_to) or _not_copied(of, partition, now=now)
+    if why is not None:
+        return Departure(partition.name, why)
+    carried = _carry_forward(partition.name) if of is BODIES else 0
+    companions = [each for each in partitions(REPORTERS) if of is NOTIFICATIONS and _is_beside(each, partition)]
+    for owner, each in [*((REPORTERS, companion) for companion in companions), (of, partition)]:
+        if not _take_out(owner, each.name):
+            return Departure(partition.name, Stays.HELD, carried)
+    log.info("partition.gone", name=partition.name, rows=partition.rows, carried=carried, via=via)
+    return Departure(partition.name, carried=carried)
+
+
+def stays(
+    of: PartitionedTable, partition: Partition, *, before: datetime, archived_to: int | None = None
+) -> Stays | None:
+    """Why it may not leave; None where it may."""
+    if partition.is_open:
+        return Stays.OPEN
+    if partition.newest is None:
+        return None
+    if partition.newest >= before:
+        return Stays.TOO_NEW
+    if archived_to is None or partition.last_id is None or archived_to < partition.last_id:
+        return Stays.NOT_ARCHIVED
+    if of is ENTRIES and not _is_sealed(partition):
+        return Stays.NOT_SEALED
+    if of in NEEDED and _ask(NEEDED[of], partition.name, newest=partition.newest):
+        return Stays.NEEDED
+    return None
+
+
+def forward(now: datetime) -> dict[str, Any]:
+    """What `OUTLIVES` is asked with."""
+    return {"days": settings.KEEP_DAYS["event_documents"], "now": now, "mark": EVENT_ID}
+
+
+def _not_copied(of: PartitionedTable, partition: Partition, *, now: datetime) -> Stays | None:
+    """Whoever calls should have copied forward what outlives it; nothing is dropped on anybody's word."""
+    if of is not OBSERVATIONS or partition.end is None:
+        return None
+    lacks = f"SELECT EXISTS (SELECT FROM {{leaf}} AS row WHERE {NOT_FORWARD})"
+    return Stays.NOT_COPIED if _ask(lacks, partition.name, last=partition.end - 1, **forward(now)) else None
+
+
+def finish() -> list[str]:
+    """Go on with what an earlier run has begun: the names of partitions that are gone now."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT leaf.relname, parent.relname FROM pg_class AS leaf"
+            " JOIN pg_description AS mark ON mark.objoid = leaf.oid AND mark.objsubid = 0"
+            " AND mark.classoid = 'pg_class'::regclass AND mark.description = %s"
+            " LEFT JOIN pg_inherits AS link ON link.inhrelid = leaf.oid"
+            " LEFT JOIN pg_class AS parent ON parent.oid = link.inhparent WHERE leaf.relkind = 'r' ORDER BY leaf.oid",
+            [LEAVING],
+        )
+        found = cursor.fetchall()
+    tables = {of.table: of for of in TABLES}
+    gone = [name for name, parent in found if _take_out(tables.get(parent), name)]
+    for name in gone:
+        log.info("partition.gone", name=name, via="a later run")
+    return gone
+
+
+def _take_out(of: PartitionedTable | None, name: str) -> bool:
+    """Detach and drop. False where somebody holds it for longer than a moment. `of` None: it is detached already."""
+    before = _patience(f"{WAIT_SECONDS}s", "0")
+    try:
+        if of is not None:
+            run(f"COMMENT ON TABLE {{}} IS '{LEAVING}'", name)
+            leaving = {each.name: each.is_leaving for each in partitions(of)}.get(name)
+            if leaving is not None:
+                run(
+                    f"ALTER TABLE {{}} DETACH PARTITION {{}} {'FINALIZE' if leaving else 'CONCURRENTLY'}",
+                    of.table,
+                    name,
+                )
+        if name.startswith(BODIES.first):
+            # Somebody may have come to point to one while it was taken out.
+            _carry_forward(name)
+        run("DROP TABLE {}", name)
+    except DatabaseError as error:
+        if not met_a_limit(error):
+            raise
+        log.info("partition.held", name=name)
+        return False
+    finally:
+        _patience(*before)
+    return True
+
+
+def _patience(lock: str, statement: str) -> tuple[str, str]:
+    """How long this connection waits for a lock and works at a statement, from now on; what it was before."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_setting('lock_timeout'), current_setting('statement_timeout')")
+        before = cursor.fetchone() or ("0", "0")
+        cursor.execute(
+            "SELECT set_config('lock_timeout', %s, false), set_config('statement_timeout', %s, false)",
+            [lock, statement],
+        )
+    return before
+
+
+def _is_beside(one: Partition, other: Partition) -> bool:
+    return (one.begin, one.end) == (other.begin, other.end) and not one.is_open
+
+
+def _is_sealed(partition: Partition) -> bool:
+    newest = Seal.objects.order_by("-number").first()
+    if newest is None:
+        return False
+    era, xid, pk = newest.place
+    return not _ask(
+        "SELECT EXISTS (SELECT FROM {leaf} WHERE (era, xid, id) > (%(era)s, %(xid)s, %(id)s))",
+        partition.name,
+        era=era,
+        xid=xid,
+        id=pk,
+    )
+
+
+def _ask(statement: str, leaf: str, **values: Any) -> bool:
+    with transaction.atomic(), connection.cursor() as cursor:
+        take_your_time()
+        cursor.execute(statement.replace("{leaf}", connection.ops.quote_name(leaf)), values)
+        return bool(cursor.fetchone() == (True,))
+
+
+def _carry_forward(name: str) -> int:
+    """Bodies that somebody still points to move on to the newest partition, few as they are: latest documents, and
+    those of reports that are here.
+    """
+    statement = f"""
+        WITH needed AS (
+            SELECT body.hash FROM {connection.ops.quote_name(name)} AS body
+            WHERE EXISTS (SELECT FROM {LatestDocument._meta.db_table} AS latest WHERE latest.document_hash = body.hash)
+                  OR body.hash IN (SELECT document_id FROM {Observation._meta.db_table} WHERE document_id IS NOT NULL)
+            LIMIT %s
+        ), moved AS (
+            DELETE FROM {connection.ops.quote_name(name)} AS body USING needed
+            WHERE body.hash = needed.hash RETURNING body.*
+        )
+        INSERT INTO {DocumentBody._meta.db_table} (hash, body, readable, flags, first_received_at)
+        SELECT hash, body, readable, flags, first_received_at FROM moved ON CONFLICT DO NOTHING
+    """
+    carried = 0
+    while True:
+        with transaction.atomic(), connection.cursor() as cursor:
+            take_your_time()
+            cursor.execute(statement, [PORTION])
+            moved = int(cursor.rowcount)
+        carried += moved
+        if moved < PORTION:
+            return carried

@@ -1,0 +1,416 @@
+"""The audit: the timeline's entries by people and rules, searched, paged and exported."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import django_filters
+from django.conf import settings
+from django.db import connection
+from django.db.models import Count, F, Func, Max, Q, QuerySet, Sum, TextField
+
+from fleet.audit.archive_format import ArchiveKind
+from fleet.audit.models import ArchiveFile, ArchiveState, keep_days, leaving, table_of
+from fleet.audit.retention import GIGABYTE, Growth, days_until, next_step
+from fleet.audit.stores import store
+from fleet.domain.actor import ACTOR_KIND, COMMAND_LINE, ActorKind
+from fleet.domain.timeline import EntryKind
+from fleet.domain.times import iso
+from fleet.models import Entry
+from fleet.models.index_scan import Near, NearRows, Walk
+from fleet.models.partitions import BODIES, Partition, partitions
+from fleet.models.timeline import ACTING, Numbering, numbering
+from fleet.projections.pages import MAX_PAGE_SIZE, Page
+from fleet.projections.people import PersonRow
+from fleet.projections.places import PORTION, EntryPlaceFilter, TimeFilter
+from fleet.projections.timeline.entries import TimelineRow, called, fleet, keys_of
+from fleet.projections.visibility import seen
+
+COLUMNS = (
+    "id", "at", "recorded_at", "kind", "actor", "via", "token_name", "text", "why", "before", "after", "event_id",
+    "event_type", "set_id", "set", "machine_id", "machine", "approval_id", "request_id", "address",
+    "actor_kind", "subscription", "resource_group", "cache_id", "cache",
+)  # fmt: skip
+# A cell that begins with one of these is a formula to a spreadsheet.
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+
+
+ACTING_KINDS = (ActorKind.PERSON, ActorKind.SERVICE, ActorKind.RULE, ActorKind.COMMAND)
+# Those that one key leads to.
+BY_ONE_KEY = (ActorKind.RULE.value, ActorKind.COMMAND.value)
+
+
+# The condition of the partial indexes of acts.
+IS_ACT = Q(via__in=ACTING)
+# Whoever looks for a longer text has pasted something.
+LONGEST = 200
+
+
+def acts() -> QuerySet[Entry]:
+    """What people and rules did, by index."""
+    return seen(Entry).filter(IS_ACT)
+
+
+class Told(Func):
+    """Every text in these JSON columns, without the names of their fields: what an entry's words are made of."""
+
+    template = (
+        "(SELECT string_agg(told #>> '{}', E'\\n') FROM jsonb_path_query(jsonb_build_array(%(expressions)s),"
+        " 'strict $.**') AS told WHERE jsonb_typeof(told) = 'string')"
+    )
+    output_field = TextField()
+
+
+class AuditFilter(EntryPlaceFilter):
+    """`person` is the exact name of who acted (a rule's is `rule: …`), `actor_kind` their kind; `set` includes those
+    merged into it; `event` is an EventId in any case. `q` looks into names, kinds and reasons, and into the texts
+    of entries that have one.
+
+    `kinds_named` gives the kinds that people call by a name with a text in it.
+    """
+
+    among = IS_ACT
+
+    person = django_filters.CharFilter(method="filter_person", label="Person")
+    actor_kind = django_filters.ChoiceFilter(
+        choices=[(kind.value, kind.value) for kind in ACTING_KINDS], method="filter_actor_kind", label="Kind of actor"
+    )
+    via = django_filters.MultipleChoiceFilter(
+        choices=[(via, via) for via in ACTING], method="filter_via", label="Through"
+    )
+    kind = django_filters.MultipleChoiceFilter(choices=[(kind.value, kind.value) for kind in EntryKind], label="Kind")
+    event = django_filters.CharFilter(method="filter_event", label="Event")
+    since = TimeFilter(field_name="at", lookup_expr="gte", label="Since")
+    until = TimeFilter(field_name="at", lookup_expr="lt", label="Until")
+    q = django_filters.CharFilter(method="filter_q", max_length=LONGEST, label="Search")
+
+    class Meta:
+        model = Entry
+        fields: list[str] = []
+
+    def __init__(
+        self,
+        data: Any = None,
+        queryset: Any = None,
+        *,
+        kinds_named: Callable[[str], Collection[EntryKind]] = lambda text: (),
+        **kwargs: Any,
+    ) -> None:
+        self.kinds_named = kinds_named
+        super().__init__(data, acts() if queryset is None else queryset, **kwargs)
+
+    def leads_to_its_own(self, name: str) -> bool:
+        """Indexes by other columns lead to what machines reported as well."""
+        return name in ("person", "via", "event") or self.form.cleaned_data.get("actor_kind") in BY_ONE_KEY
+
+    def filter_person(self, queryset: QuerySet[Entry], name: str, value: str) -> QuerySet[Entry]:
+        keys = keys_of(value)
+        found = queryset.filter(actor__in=keys)
+        return found.near(Near("actor", keys, IS_ACT)) if isinstance(found, NearRows) else found
+
+    def filter_actor_kind(self, queryset: QuerySet[Entry], name: str, value: str) -> QuerySet[Entry]:
+        by_service = Q(data__contains={ACTOR_KIND: ActorKind.SERVICE.value})
+        by_command = Q(via="command", actor=COMMAND_LINE.name)
+        match ActorKind(value):
+            case ActorKind.RULE:
+                return _near(queryset.filter(via="rule"), "via", ["rule"])
+            case ActorKind.COMMAND:
+                return _near(queryset.filter(by_command), "actor", [COMMAND_LINE.name])
+            case ActorKind.SERVICE:
+                return _near(queryset.filter(by_service, via="api"), "via", ["api"])
+        people = [via for via in ACTING if via != "rule"]
+        return _near(queryset.filter(via__in=people).exclude(by_command).exclude(by_service), "via", people)
+
+    def filter_via(self, queryset: QuerySet[Entry], name: str, value: list[str]) -> QuerySet[Entry]:
+        return _near(queryset.filter(via__in=value), "via", value) if value else queryset
+
+    def filter_q(self, queryset: QuerySet[Entry], name: str, value: str) -> QuerySet[Entry]:
+        found = Q(kind__in=[kind.value for kind in self.kinds_named(value)])
+        for name in ("kind", "actor", "text", "why", "token_name", "told"):
+            found |= Q(**{f"{name}__icontains": value})
+        if people := called(value):
+            found |= Q(actor__in=people) | Q(told__regex=rf"(^|\n)({'|'.join(people)})(\n|$)")
+        return queryset.alias(told=Told(F("data"), F("before"), F("after"))).filter(found)
+
+
+def _near(rows: QuerySet[Entry], column: str, keys: list[str]) -> QuerySet[Entry]:
+    """The same acts by the index that begins with this column, where no other leads to them."""
+    return rows.near(Near(column, keys, IS_ACT)) if isinstance(rows, NearRows) and not rows.nearest else rows
+
+
+def listing(
+    *, entries: QuerySet[Entry] | None = None, order: str = "", cursor: str | None = None, size: int | None = None
+) -> Page[TimelineRow]:
+    """Newest first; `entries` is a filtered queryset (see `AuditFilter`), else all acts. One query."""
+    return fleet(entries=acts() if entries is None else entries, order=order, cursor=cursor, size=size)
+
+
+def about(*, person: PersonRow, size: int = 25) -> tuple[TimelineRow, ...]:
+    """What was done to somebody: their group, scopes, tokens, password, as far as the newest acts tell it. Newest
+    first. Three queries.
+    """
+    found = acts().filter(data__person__in=[person.pseudonym, person.username])
+    found = found.looked_through(Walk(PORTION, among=IS_ACT)) if isinstance(found, NearRows) else found
+    return listing(entries=found, size=size).results
+
+
+def everything(entries: QuerySet[Entry]) -> Iterator[Sequence[TimelineRow]]:
+    """All rows of a filtered queryset, newest first, page by page: memory and each query stay small. A page may be
+    empty where rows are looked for among others.
+    """
+    cursor = None
+    while True:
+        page = listing(entries=entries, cursor=cursor, size=MAX_PAGE_SIZE)
+        yield page.results
+        cursor = page.next
+        if cursor is None:
+            return
+
+
+def csv_lines(entries: QuerySet[Entry], *, text: Callable[[TimelineRow], str]) -> Iterator[str]:
+    """A CSV file piece by piece, with a head. `text` words an entry. No cell is a formula."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer)
+    writer.writerow(COLUMNS)
+    for rows in everything(entries):
+        for some in _hundreds(rows):
+            for row in some:
+                writer.writerow([defused(_text(value)) for value in _values(row, text(row)).values()])
+            yield _taken(buffer)
+
+
+def json_lines(entries: QuerySet[Entry], *, text: Callable[[TimelineRow], str]) -> Iterator[str]:
+    """One JSON object a line, piece by piece. `text` words an entry."""
+    for rows in everything(entries):
+        for some in _hundreds(rows):
+            yield "".join(json_line(row, text(row)) for row in some)
+
+
+def json_line(row: TimelineRow, text: str) -> str:
+    """One row as JSON with the end of its line; `text` are its words."""
+    return json.dumps(_values(row, text), ensure_ascii=False) + "\n"
+
+
+def _hundreds(rows: Sequence[TimelineRow]) -> Iterator[Sequence[TimelineRow]]:
+    """A hundred at a time; of no rows an empty one, so that whoever sends may turn to somebody else."""
+    for first in range(0, max(1, len(rows)), 100):
+        yield rows[first : first + 100]
+
+
+def defused(cell: str) -> str:
+    """The cell as text to a spreadsheet, whatever it begins with."""
+    return f"'{cell}" if cell.startswith(FORMULAS) else cell
+
+
+def _values(row: TimelineRow, text: str) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "at": iso(row.at),
+        "recorded_at": iso(row.recorded_at),
+        "kind": row.kind.value,
+        "actor": row.actor,
+        "via": row.via,
+        "token_name": row.token_name,
+        "text": text,
+        "why": row.why,
+        "before": row.before,
+        "after": row.after,
+        "event_id": row.event_id,
+        "event_type": row.event_type,
+        "set_id": row.set.id if row.set else None,
+        "set": row.set.name if row.set else None,
+        "machine_id": row.machine.id if row.machine else None,
+        "machine": row.machine.resource_name if row.machine else None,
+        "approval_id": row.approval_id,
+        "request_id": row.request_id,
+        "address": row.address,
+        "actor_kind": row.actor_kind,
+        "subscription": row.set.subscription if row.set else None,
+        "resource_group": row.set.resource_group if row.set else None,
+        "cache_id": row.cache.id if row.cache else None,
+        "cache": row.cache.host if row.cache else None,
+    }
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+
+
+def _taken(buffer: io.StringIO) -> str:
+    text = buffer.getvalue()
+    buffer.seek(0)
+    buffer.truncate()
+    return text
+
+
+# Whether the database numbers its transactions anew, as after a dump was restored, and no new era has begun.
+
+
+def current() -> Numbering:
+    """How this server numbers transactions, beside what the timeline names. One query."""
+    return numbering()
+
+
+# What the database holds, how it grows, what leaves it next, and how the archive is.
+
+# Of a table whose rows span less nobody can say how it grows.
+LEAST_SPAN = timedelta(hours=1)
+NEXT = 5
+DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class StorageKind:
+    """One kind of rows. `rows` is Postgres' estimate; `daily_rows` and `daily_bytes` are as its newest rows came,
+    None where too few are there to say. `days` is how long they stay, None for ever. `held` is a code: why those that
+    are old enough have not left.
+    """
+
+    kind: str
+    rows: int
+    size: int
+    parts: int
+    oldest: datetime | None
+    daily_rows: int | None
+    daily_bytes: int | None
+    days: int | None
+    held: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeavingRow:
+    """A part of a table that leaves as a whole, at `at` or soon after."""
+
+    kind: str
+    rows: int
+    size: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveRow:
+    """The archive: where it is (empty for nowhere), what is in it, and how the last try went. `fault` is a code, empty
+    where all is well.
+    """
+
+    where: str
+    files: int
+    rows: int
+    size: int
+    last_at: datetime | None
+    tried_at: datetime | None
+    worked_at: datetime | None
+    fault: str
+    fault_since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Sizes are bytes. `most` is how much room there is, or, where nobody said, the next round size (`most_is_stated`);
+    `full_at` is when that is reached, None for not within ten years, or where nobody can say.
+    """
+
+    size: int
+    most: int
+    most_is_stated: bool
+    daily_bytes: int
+    full_at: datetime | None
+    kinds: tuple[StorageKind, ...]
+    documents: int
+    rest: int
+    leaving: tuple[LeavingRow, ...]
+    archive: ArchiveRow
+    server_time: datetime
+
+    @property
+    def full_percent(self) -> int:
+        return min(100, round(100 * self.size / self.most)) if self.most else 0
+
+
+def storage(*, now: datetime) -> Storage:
+    """Everything at once. As many statements as there are partitions, and about ten."""
+    state = seen(ArchiveState).first()
+    kinds = tuple(_kind(kind, state) for kind in ArchiveKind)
+    documents = sum(one.size for one in partitions(BODIES))
+    size = _database_size()
+    rest = max(0, size - documents - sum(kind.size for kind in kinds))
+    stated = settings.DATABASE_GIGABYTES * GIGABYTE
+    most = stated or next_step(size)
+    where = store()
+    growths = [Growth(kind.size, kind.daily_bytes or 0, kind.days if where else None) for kind in kinds]
+    days = days_until(most, growths, rest + documents) if any(one.daily for one in growths) else None
+    coming = sorted(leaving(), key=lambda one: one.at)[:NEXT] if where else []
+    return Storage(
+        size=size,
+        most=most,
+        most_is_stated=bool(stated),
+        daily_bytes=round(sum(one.daily for one in growths)),
+        full_at=now + days * DAY if days is not None else None,
+        kinds=kinds,
+        documents=documents,
+        rest=rest,
+        leaving=tuple(
+            LeavingRow(one.kind.value, one.partition.rows, one.partition.size, max(one.at, now)) for one in coming
+        ),
+        archive=_archive(where.shown() if where else "", state),
+        server_time=now,
+    )
+
+
+def archive_fault() -> str:
+    """What is wrong with the archive, as a code; empty where all is well, or where there is none. One query."""
+    state = seen(ArchiveState).first() if settings.ARCHIVE_URL else None
+    return state.fault if state else ""
+
+
+def _kind(kind: ArchiveKind, state: ArchiveState | None) -> StorageKind:
+    parts = partitions(table_of(kind))
+    rows, size = sum(one.rows for one in parts), sum(one.size for one in parts)
+    daily = _daily(parts)
+    return StorageKind(
+        kind=kind.value,
+        rows=rows,
+        size=size,
+        parts=len(parts),
+        oldest=min((one.oldest for one in parts if one.oldest is not None), default=None),
+        daily_rows=daily,
+        daily_bytes=round(daily * size / rows) if daily is not None and rows else None,
+        days=keep_days(kind),
+        held=(state.held if state else {}).get(kind.value, ""),
+    )
+
+
+def _daily(parts: Sequence[Partition]) -> int | None:
+    """Rows a day, by the newest part whose rows span long enough."""
+    for one in reversed(parts):
+        if one.oldest is not None and one.newest is not None and one.newest - one.oldest >= LEAST_SPAN:
+            return round(one.rows / ((one.newest - one.oldest) / DAY))
+    return None
+
+
+def _archive(where: str, state: ArchiveState | None) -> ArchiveRow:
+    told = seen(ArchiveFile).aggregate(files=Count("pk"), lines=Sum("rows"), size=Sum("bytes"), last=Max("archived_at"))
+    return ArchiveRow(
+        where=where,
+        files=told["files"],
+        rows=told["lines"] or 0,
+        size=told["size"] or 0,
+        last_at=told["last"],
+        tried_at=state.tried_at if state else None,
+        worked_at=state.worked_at if state else None,
+        fault=state.fault if state and where else "",
+        fault_since=state.fault_since if state and where else None,
+    )
+
+
+def _database_size() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_database_size(current_database())")
+        (size,) = cursor.fetchone() or (0,)
+    return int(size)

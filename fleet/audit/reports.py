@@ -1,0 +1,451 @@
+"""One event as a post-mortem reads it: what it came to, who decided what, and what Azure said word for word."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import (
+    Aggregate,
+    Case,
+    Count,
+    DurationField,
+    Exists,
+    ExpressionWrapper,
+    F,
+    FloatField,
+    IntegerField,
+    Max,
+    Min,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    TextField,
+    Value,
+    When,
+)
+from django.db.models.functions import Coalesce
+
+from fleet.domain import history
+from fleet.domain.history import (
+    DECISIONS,
+    LONGEST_LOOK,
+    SHIFT,
+    Decided,
+    Happened,
+    Month,
+    decided,
+    happened,
+    months_back,
+)
+from fleet.domain.reasons import Reason
+from fleet.domain.shapes import like
+from fleet.domain.states import ApprovalState, EndedAs
+from fleet.domain.timeline import EntryKind
+from fleet.models import Approval, Claim, Entry, Hold, Machine, ScheduledEvent
+from fleet.models.facts.events import decider, hold_reason, name_of
+from fleet.models.timeline import ACTING
+from fleet.projections import intake
+from fleet.projections.approvals import ApprovalRow
+from fleet.projections.events.detail import EventDetail, event_detail
+from fleet.projections.events.rows import OPEN, EventRow, event_rows
+from fleet.projections.intake import EventDocuments
+from fleet.projections.pages import MAX_PAGE_SIZE, Segment, read_page
+from fleet.projections.timeline import entries
+from fleet.projections.timeline.entries import TimelineRow, fleet
+from fleet.projections.visibility import seen
+
+# Entries in a report; the timeline has them all.
+MOST = 500
+
+
+@dataclass(frozen=True, slots=True)
+class LocalWord:
+    """Somebody was on it (a claim), or left it to Azure (a hold); `ended_at` once it was taken back, or is over."""
+
+    kind: str
+    by: Reason | str
+    at: datetime
+    said: Reason | str
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventReport:
+    """`timeline` holds all that happened, oldest first; `more` is True where that was too much for a report."""
+
+    verdict: Reason
+    detail: EventDetail
+    local: tuple[LocalWord, ...]
+    timeline: tuple[TimelineRow, ...]
+    more: bool
+    raw: EventDocuments
+    made_at: datetime
+
+    @property
+    def acts(self) -> tuple[TimelineRow, ...]:
+        """What people and rules did about it."""
+        return tuple(row for row in self.timeline if row.is_act)
+
+
+def event_report(*, event_id: str, now: datetime) -> EventReport | None:
+    """The report of one event, by its EventId in any case. Seven queries more than its page's."""
+    detail = event_detail(event_id=event_id, now=now)
+    raw = intake.for_event(event_id=event_id)
+    if detail is None or raw is None:
+        return None
+    story = entries.for_event(event_id=event_id, size=MOST)
+    local = _local(detail.event.id)
+    return EventReport(
+        verdict=_verdict(detail, local),
+        detail=detail,
+        local=local,
+        timeline=story.results,
+        more=story.next is not None,
+        raw=raw,
+        made_at=now,
+    )
+
+
+def _local(event_pk: int) -> tuple[LocalWord, ...]:
+    claims = seen(Claim).filter(event=event_pk).select_related("by")
+    holds = seen(Hold).filter(event=event_pk).select_related("by", "rule")
+    found = [like(LocalWord, row, kind="claim", by=row.by.get_username(), said=row.comment) for row in claims]
+    found += [like(LocalWord, row, kind="hold", by=name_of(row), said=hold_reason(row.reason)) for row in holds]
+    return tuple(sorted(found, key=lambda word: word.at))
+
+
+def _counts(rows: tuple[ApprovalRow, ...]) -> ApprovalRow | None:
+    """The approval by which an event is remembered: the one that Azure accepted, else the newest."""
+    return next((row for row in rows if row.accepted_at), rows[0] if rows else None)
+
+
+def _verdict(detail: EventDetail, local: tuple[LocalWord, ...]) -> Reason:
+    event, approval = detail.event, _counts(detail.approvals)
+    holds = [word for word in local if word.kind == "hold"]
+    came = decided(
+        approval.state if approval else None,
+        accepted=approval is not None and approval.accepted_at is not None,
+        held=bool(holds),
+    )
+    by: Reason | str = ""
+    if came is Decided.LEFT:
+        by = holds[-1].by
+    elif approval is not None:
+        by = approval.by
+    agreed = approval.accepted_at if approval and came is Decided.ACCEPTED else None
+    lead = (event.not_before - agreed).total_seconds() if event.not_before and agreed else None
+    then = happened(event.status, started=event.started_at is not None, ended_as=event.ended_as)
+    return Reason(
+        "event-verdict",
+        event_type=event.event_type,
+        resources=list(event.resources),
+        set=event.set.label,
+        drill=event.drill,
+        notice=event.notice_seconds,
+        decided=came.value,
+        by=by,
+        lead=lead,
+        elsewhere=event.approved_elsewhere,
+        happened=then.value,
+        took=event.started_seconds if then is Happened.RAN else None,
+        inferred=event.certainty == "inferred",
+    )
+
+
+# Handing over: what was decided, what started, ended and failed between two times, and what is open now.
+
+# Of each part so many are shown.
+MAX_HANDOVER_ROWS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Entries of a kind, newest first; `more` where there are others. `kinds` filter the timeline for all of them."""
+
+    name: str
+    rows: tuple[TimelineRow, ...]
+    more: bool
+    kinds: tuple[EntryKind, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """`still_open` is what is open now, whatever the two times are, by time left."""
+
+    since: datetime
+    until: datetime
+    decided: Part
+    failed: Part
+    started: Part
+    ended: Part
+    announced: Part
+    desk: Part
+    still_open: tuple[EventRow, ...]
+    more_open: bool
+    server_time: datetime
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """In the order in which whoever takes over reads them."""
+        return (self.decided, self.failed, self.started, self.ended, self.announced, self.desk)
+
+    @property
+    def nothing(self) -> bool:
+        return not any(part.rows for part in self.parts)
+
+
+def span(
+    *, since: datetime | None, until: datetime | None, looked_until: datetime | None, now: datetime
+) -> tuple[datetime, datetime]:
+    """Both ends of a look: what is not said begins where one has read last and reaches until now."""
+    until = min(until or now, now)
+    since = since or looked_until or until - SHIFT
+    return max(min(since, until), until - LONGEST_LOOK), until
+
+
+def handover(*, since: datetime, until: datetime, now: datetime) -> Handover:
+    """Entries from `since` on and before `until`. Ten queries, by the indexes of acts and of milestones, and one for
+    the names in each part.
+    """
+    within = seen(Entry).filter(at__gte=since, at__lt=until)
+    acts = within.filter(via__in=ACTING)
+    decisions = [kind.value for kind in DECISIONS]
+    waiting = seen(ScheduledEvent).filter(status__in=OPEN).select_related("availability_set")
+    events = list(waiting.order_by("not_before", "pk")[: MAX_HANDOVER_ROWS + 1])
+    return Handover(
+        since=since,
+        until=until,
+        decided=_part("decided", acts.filter(kind__in=decisions), DECISIONS),
+        failed=_milestones("failed", within, history.FAILED),
+        started=_milestones("started", within, history.STARTED),
+        ended=_milestones("ended", within, history.ENDED),
+        announced=_milestones("announced", within, history.ANNOUNCED),
+        desk=_part("desk", acts.exclude(kind__in=[*decisions, *(kind.value for kind in history.STARTED)])),
+        still_open=event_rows(events[:MAX_HANDOVER_ROWS], now=now),
+        more_open=len(events) > MAX_HANDOVER_ROWS,
+        server_time=now,
+    )
+
+
+def _milestones(name: str, within: QuerySet[Entry], kinds: Iterable[EntryKind]) -> Part:
+    kinds = tuple(kinds)
+    return _part(name, within.filter(kind__in=[kind.value for kind in kinds]), kinds)
+
+
+def _part(name: str, rows: QuerySet[Entry], kinds: tuple[EntryKind, ...] = ()) -> Part:
+    found = fleet(entries=rows, size=MAX_HANDOVER_ROWS)
+    return Part(name, found.results, more=found.next is not None, kinds=kinds)
+
+
+# A month read back: the notice that was given, who decided how fast, what lapsed, and what rules did.
+
+# Rows of a table on the page; its file has them all.
+MAX_MONTH_ROWS = 100
+# An agent asks once a second, and Azure states whole seconds: so much less than promised is no shorter notice.
+SLACK_SECONDS = 2
+# Months that the list reaches back.
+MONTHS = 60
+
+
+class Median(Aggregate):
+    """The middle of what is there; None where nothing is. Takes its `output_field`."""
+
+    template = "percentile_cont(0.5) WITHIN GROUP (ORDER BY %(expressions)s)"
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeRow:
+    """Notice given for one type in one region (empty where no machine states one), in seconds. `documented` is what
+    Microsoft promises, None where it names nothing; `short` counts events with less, `none` those first seen as
+    Started, and `scheduled` the ones whose notice is known.
+    """
+
+    event_type: str
+    region: str
+    events: int
+    scheduled: int
+    least: int | None
+    median: float | None
+    most: int | None
+    documented: int | None
+    short: int
+    none: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeciderRow:
+    """What one person, or one rule, decided about the month's events. Seconds run from the first sighting to the
+    decision; None without an approval.
+    """
+
+    by: Reason | str
+    rule_id: int | None
+    approvals: int = 0
+    median_seconds: float | None = None
+    slowest_seconds: float | None = None
+    confirmed: int = 0
+    lapsed: int = 0
+    refused: int = 0
+    withdrawn: int = 0
+    left: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MonthReport:
+    """Drills count only in `drills`. `lapsed` are events that nobody had decided when NotBefore came, or whose
+    approval came too late or was refused, at most 100; `ended` counts by how they ended.
+    """
+
+    month: Month
+    events: int
+    drills: int
+    still_open: int
+    ended: Mapping[str, int]
+    elsewhere: int
+    notice: tuple[NoticeRow, ...]
+    people: tuple[DeciderRow, ...]
+    rules: tuple[DeciderRow, ...]
+    lapsed: tuple[EventRow, ...]
+    lapsed_count: int
+    made_at: datetime = field(compare=False)
+
+    @property
+    def over(self) -> bool:
+        return self.month.end <= self.made_at
+
+
+def months(*, now: datetime) -> tuple[Month, ...]:
+    """The months of which there is a report, newest first. One query, by the index of the newest events."""
+    first = seen(ScheduledEvent).order_by("first_seen_at", "pk").values_list("first_seen_at", flat=True).first()
+    return months_back(first, now=now, most=MONTHS)
+
+
+def of_month(month: Month) -> QuerySet[ScheduledEvent]:
+    """Its real events: those first seen in it. By the index of the newest events."""
+    rows = seen(ScheduledEvent).filter(first_seen_at__gte=month.begin, first_seen_at__lt=month.end)
+    return rows.filter(drill=False)
+
+
+def month_report(*, month: Month, documented: Mapping[str, int | None], now: datetime) -> MonthReport:
+    """`documented` is the notice that Microsoft documents for each type, in seconds. Eight queries, ten where something
+    lapsed.
+    """
+    rows = of_month(month)
+    counted = rows.aggregate(
+        events=Count("pk"),
+        still_open=Count("pk", filter=~Q(status="ENDED")),
+        elsewhere=Count("pk", filter=Q(approved_elsewhere=True)),
+        **{how.value: Count("pk", filter=Q(status="ENDED", ended_as=how.value)) for how in EndedAs},
+    )
+    drills = seen(ScheduledEvent).filter(first_seen_at__gte=month.begin, first_seen_at__lt=month.end, drill=True)
+    late = lapsed(month, now=now)
+    deciders = _deciders(rows)
+    return MonthReport(
+        month=month,
+        events=counted["events"],
+        drills=drills.count(),
+        still_open=counted["still_open"],
+        ended={how.value: counted[how.value] for how in EndedAs if counted[how.value]},
+        elsewhere=counted["elsewhere"],
+        notice=_notice(rows, documented),
+        people=tuple(row for row in deciders if row.rule_id is None),
+        rules=tuple(row for row in deciders if row.rule_id is not None),
+        lapsed=event_rows(
+            list(late.select_related("availability_set").order_by("first_seen_at", "pk")[:MAX_MONTH_ROWS]), now=now
+        ),
+        lapsed_count=late.count(),
+        made_at=now,
+    )
+
+
+def lapsed(month: Month, *, now: datetime) -> QuerySet[ScheduledEvent]:
+    """The month's events that Azure was free to start before a decision from here had reached it."""
+    approvals = seen(Approval).filter(event=OuterRef("pk"))
+    decided = approvals.exclude(state__in=["LAPSED", "REFUSED", "WITHDRAWN"])
+    held = seen(Hold).filter(event=OuterRef("pk"), by__isnull=False)
+    # What was gone before its time asked nothing of anybody any more.
+    gone = Q(ended_at__isnull=False, ended_at__lt=F("not_before"))
+    behind = of_month(month).filter(not_before__lte=now, approved_elsewhere=False).exclude(gone)
+    late = approvals.filter(state__in=["LAPSED", "REFUSED"])
+    return behind.filter(~Exists(decided) & (Exists(late) | ~Exists(held)))
+
+
+def _notice(rows: QuerySet[ScheduledEvent], documented: Mapping[str, int | None]) -> tuple[NoticeRow, ...]:
+    located = seen(Machine).filter(availability_set=OuterRef("availability_set")).exclude(region="")
+    promised = Case(
+        *[When(event_type=name, then=Value(seconds)) for name, seconds in documented.items() if seconds is not None],
+        default=Value(None),
+        output_field=IntegerField(),
+    )
+    found = (
+        rows.annotate(
+            region=Coalesce(Subquery(located.order_by("pk").values("region")[:1]), Value(""), output_field=TextField()),
+            promised=promised,
+        )
+        .values("event_type", "region")
+        .annotate(
+            events=Count("pk"),
+            scheduled=Count("notice_seconds"),
+            least=Min("notice_seconds"),
+            median=Median("notice_seconds", output_field=FloatField()),
+            most=Max("notice_seconds"),
+            short=Count("pk", filter=Q(notice_seconds__lt=F("promised") - SLACK_SECONDS)),
+            none=Count("pk", filter=Q(notice_seconds=None)),
+        )
+        .order_by("event_type", "region")
+    )
+    return tuple(NoticeRow(**row, documented=documented.get(row["event_type"])) for row in found)
+
+
+def _deciders(rows: QuerySet[ScheduledEvent]) -> tuple[DeciderRow, ...]:
+    """Everybody who decided something, most decisions first."""
+    took = ExpressionWrapper(F("decided_at") - F("event__first_seen_at"), output_field=DurationField())
+    states = ("CONFIRMED", "LAPSED", "REFUSED", "WITHDRAWN")
+    who = ("rule", "rule__name", "decided_by__username")
+    approved = (
+        seen(Approval)
+        .filter(event__in=rows)
+        .annotate(took=took)
+        .values(*who)
+        .annotate(
+            approvals=Count("pk"),
+            median=Median("took", output_field=DurationField()),
+            slowest=Max("took"),
+            **{state.lower(): Count("pk", filter=Q(state=ApprovalState[state].value)) for state in states},
+        )
+        .order_by(*who)
+    )
+    found: dict[tuple[Any, ...], dict[str, Any]] = defaultdict(dict)
+    for row in approved:
+        key = (row.pop("rule"), row.pop("rule__name"), row.pop("decided_by__username"))
+        found[key] = row | {
+            "median_seconds": _seconds(row.pop("median")),
+            "slowest_seconds": _seconds(row.pop("slowest")),
+        }
+    held = seen(Hold).filter(event__in=rows).values_list("rule", "rule__name", "by__username")
+    for rule, name, person, left in held.annotate(left=Count("pk")).order_by("rule", "by__username"):
+        found[rule, name, person]["left"] = left
+    shaped = [
+        DeciderRow(by=name if rule is not None else decider(person, None), rule_id=rule, **row)
+        for (rule, name, person), row in found.items()
+    ]
+    return tuple(sorted(shaped, key=lambda row: (-row.approvals - row.left, str(row.by))))
+
+
+def _seconds(length: timedelta | None) -> float | None:
+    return None if length is None else max(0.0, length.total_seconds())
+
+
+def events_of(rows: QuerySet[ScheduledEvent], *, now: datetime) -> Iterator[EventRow]:
+    """All of a month's events, oldest first, page by page: memory and each query stay small."""
+    cursor = None
+    while True:
+        segment = Segment(rows.select_related("availability_set"), "first_seen_at")
+        page = read_page([segment], cursor=cursor, size=MAX_PAGE_SIZE)
+        yield from event_rows(page.results, now=now)
+        cursor = page.next
+        if cursor is None:
+            return

@@ -1,0 +1,403 @@
+"""Checking seals by the way: the newest ones, and a few more each time until all were looked at, and then again.
+
+`drydock-fleet verify_audit` looks at everything at once and says exactly what differs. This says that something does.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+from django.db import connection, transaction
+from django.db.models import Max
+
+from fleet.audit import queries as audit_queries
+from fleet.audit import stores
+from fleet.audit.archive_format import ArchiveKind, BadArchiveError, Manifest, StoreError, StoreFault, out_of_order
+from fleet.audit.models import ArchiveFile
+from fleet.audit.stores import Store, store
+from fleet.domain.reasons import Reason
+from fleet.domain.timeline import NO_HASH, Chain, ChainHead, Place
+from fleet.models import Entry, LastRun, Seal
+from fleet.models.reconcile import seconds_since_run
+from fleet.models.timeline import NEWEST_ERA, SETTLED, lines_between
+from fleet.operations.locks import Lock, take_if_free, take_your_time
+
+RUN = "audit-check"
+EVERY = timedelta(minutes=5)
+# Of the newest, and as many behind where the last check stood.
+SEALS = 3
+
+log = structlog.get_logger(__name__)
+
+
+def is_due(*, now: datetime) -> bool:
+    return seconds_since_run(RUN, now=now) >= EVERY.total_seconds()
+
+
+def check(*, now: datetime, via: str, besides: Collection[int] = ()) -> int | None:
+    """The number of the first seal that is not what its rows say; None where those that were looked at are. `besides`
+    are looked at as well.
+    """
+    with transaction.atomic():
+        take_your_time()
+        run, _ = LastRun.objects.get_or_create(name=RUN, defaults={"ran_at": now, "via": via})
+        newest = list(Seal.objects.order_by("-number").values_list("number", flat=True)[:SEALS])
+        next_ones = list(
+            Seal.objects.filter(number__gt=run.newest_id).order_by("number").values_list("number", flat=True)[:SEALS]
+        )
+        # Of what has left the files say it: `verify_audit` reads them.
+        left = ArchiveFile.objects.filter(kind=ArchiveKind.ENTRIES.value, dropped_at__isnull=False)
+        behind = left.aggregate(Max("last_seal"))["last_seal__max"] or 0
+        looked_at = sorted(number for number in {*newest, *next_ones, *besides} if number > behind)
+        wrong = next((number for number in looked_at if not _holds(number)), None)
+        # Behind the last it begins anew.
+        run.newest_id = next_ones[-1] if len(next_ones) == SEALS else 0
+        run.ran_at, run.via = now, via
+        run.save()
+    if wrong is not None:
+        log.error("audit.failed", seal=wrong)
+    return wrong
+
+
+def _holds(number: int) -> bool:
+    seal, before = (Seal.objects.filter(number=each).first() for each in (number, number - 1))
+    if seal is None or (before is None and number > 1):
+        return False
+    if seal.previous_hash != (before.hash if before else NO_HASH):
+        return False
+    chain = Chain(number=number, previous_hash=seal.previous_hash, sealed_at=seal.sealed_at, era=seal.last_era)
+    with lines_between(before.place if before else None, seal.place) as lines:
+        for block in lines:
+            chain.feed(block)
+    return chain.rows == seal.rows and chain.digest(seal.place) == seal.hash
+
+
+# Sealing the timeline: once a minute a chain of hashes grows over all rows that can no longer be preceded by others.
+
+SEAL_RUN = "seal"
+# Rows in one seal: what came together in a minute, and pieces of this size where much has waited.
+MOST_ROWS = 50_000
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """What one call did: whether it ran at all, and the seals that it added."""
+
+    ran: bool
+    heads: tuple[ChainHead, ...] = ()
+    rows: int = 0
+
+
+def horizon() -> int:
+    """The transaction below which all have ended."""
+    return int(_one("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")[0])
+
+
+def seal(*, now: datetime, via: str, most_rows: int = MOST_ROWS, most_seals: int = 20) -> Sealed:
+    """Seal what is behind the newest seal: up to `most_seals` seals of `most_rows` rows; nothing new makes no seal.
+
+    An advisory lock keeps two apart; the one that does not get it returns at once. Each head goes to the log once it is
+    committed.
+    """
+    heads: list[ChainHead] = []
+    rows = 0
+    while len(heads) < most_seals:
+        with transaction.atomic():
+            take_your_time()
+            if not take_if_free(Lock.SEAL):
+                return Sealed(ran=bool(heads), heads=tuple(heads), rows=rows)
+            made = _next_seal(now, most_rows)
+            if made is None:
+                LastRun.objects.update_or_create(name=SEAL_RUN, defaults={"ran_at": now, "via": via})
+                break
+        heads.append(ChainHead(made.number, made.hash))
+        rows += made.rows
+        log.info("audit.sealed", head=str(heads[-1]), rows=made.rows, via=via)
+        if made.rows < most_rows:
+            with transaction.atomic():
+                LastRun.objects.update_or_create(name=SEAL_RUN, defaults={"ran_at": now, "via": via})
+            break
+    return Sealed(ran=True, heads=tuple(heads), rows=rows)
+
+
+def seal_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Sealed:
+    """Seal when nobody has for this long: the gateway's part when Celery is gone."""
+    if seconds_since_run(SEAL_RUN, now=now) < quiet_seconds:
+        return Sealed(ran=False)
+    return seal(now=now, via=via)
+
+
+def _next_seal(now: datetime, most_rows: int) -> Seal | None:
+    newest = Seal.objects.order_by("-number").first()
+    after = newest.place if newest else None
+    until = _last_place(after, most_rows)
+    if until is None:
+        return None
+    number, previous_hash = (newest.number + 1, newest.hash) if newest else (1, NO_HASH)
+    chain = Chain(number=number, previous_hash=previous_hash, sealed_at=now, era=until[0])
+    with lines_between(after, until) as lines:
+        for block in lines:
+            chain.feed(block)
+    return Seal.objects.create(
+        number=number,
+        sealed_at=now,
+        last_era=until[0],
+        last_xid=until[1],
+        last_id=until[2],
+        rows=chain.rows,
+        previous_hash=previous_hash,
+        hash=chain.digest(until),
+    )
+
+
+def _last_place(after: Place | None, most_rows: int) -> Place | None:
+    """Where the next seal ends: `most_rows` behind `after`, or at the last row below the horizon; None for no row."""
+    behind, parameters = ("TRUE", []) if after is None else ("(era, xid, id) > (%s, %s, %s)", list(after))
+    rows = (
+        f"SELECT era, xid, id FROM {Entry._meta.db_table} WHERE {behind} AND {SETTLED} ORDER BY era, xid, id LIMIT %s"
+    )
+    last = f"SELECT era, xid, id FROM ({rows}) AS rows ORDER BY era DESC, xid DESC, id DESC LIMIT 1"
+    found = _one(last, [*parameters, most_rows])
+    return (int(found[0]), int(found[1]), int(found[2])) if found else None
+
+
+def _one(statement: str, parameters: list[Any] | None = None) -> tuple[Any, ...]:
+    """The first row of a query; an empty one if there is none."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        row: tuple[Any, ...] | None = cursor.fetchone()
+    return row or ()
+
+
+# Verifying the timeline against its seals: everything is computed again, and whatever differs is named.
+
+# A row that is older than this has a seal, or sealing stands still.
+SEALED_WITHIN = timedelta(minutes=5)
+SEALS_AT_ONCE = 1_000
+# How long one file of the archive may take to come.
+FILE_SECONDS = 300.0
+TABLE = Entry._meta.db_table
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is wrong. `seal` is the number of the interval; None where it concerns none."""
+
+    seal: int | None
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What was looked at. `head` is the newest link that is there."""
+
+    seals: int
+    rows: int
+    findings: int
+    head: ChainHead | None
+    files: int = 0
+
+
+Tell = Callable[[Finding], None]
+
+
+def verify(*, now: datetime, heads: Mapping[int, str] | None = None, first: int = 1, tell: Tell) -> Verified:
+    """Compute every seal from number `first` on again; each finding goes to `tell` as soon as it is made.
+
+    `heads` are numbers and hashes out of the log: they alone show that a whole tail was cut or made anew. Memory is
+    bounded: rows are streamed, seals come in pages. What has left is read out of the archive, with whatever else lies
+    there; from a later seal on only what that takes.
+    """
+    archive = store()
+    walk = _Walk(tell, archive)
+    walk.start(first)
+    for row in _seals(first):
+        walk.look_at(row)
+    walk.finish()
+    _check_files(archive, walk, whole=first == 1)
+    for number, wanted in sorted((heads or {}).items()):
+        _check_head(number, wanted, walk)
+    _check_tail(now, walk)
+    found = audit_queries.current()
+    if found.missing:
+        walk.tell(None, "era-missing", newest=found.newest, next=found.next)
+    head = ChainHead(walk.previous.number, walk.previous.hash) if walk.previous else None
+    return Verified(seals=walk.seals, rows=walk.rows, findings=walk.findings, head=head, files=walk.files)
+
+
+class _Walk:
+    """The chain, link by link. A verdict waits for the next link: that tells an edited seal from edited rows."""
+
+    def __init__(self, tell: Tell, archive: Store | None) -> None:
+        self._tell = tell
+        self._archive = stores.SealedRows(archive, fault=self.tell_of_file, seconds=FILE_SECONDS)
+        # Of seals whose rows cannot be had, nothing can be said.
+        self._without: list[tuple[int, int]] = []
+        self.other_files = 0
+        self.previous: Seal | None = None
+        self.seals = self.rows = self.findings = 0
+        self._expected = 1
+        self._doubt: tuple[Seal, str, int] | None = None
+
+    def tell(self, seal: int | None, code: str, /, **values: Any) -> None:
+        self.findings += 1
+        self._tell(Finding(seal, Reason(code, **values)))
+
+    def tell_of_file(self, file: Manifest, code: str) -> None:
+        self.tell(None, code, file=file.number, name=file.name)
+        if file.seals is not None:
+            self._without.append(file.seals)
+
+    @property
+    def files(self) -> int:
+        return self._archive.looked_at + self.other_files
+
+    def start(self, first: int) -> None:
+        self._expected = first
+        if first > 1:
+            # Where the first interval begins is believed.
+            self.previous = Seal.objects.filter(number=first - 1).first()
+            if self.previous is None:
+                self.tell(first - 1, "seal-missing", seal=first - 1)
+
+    def look_at(self, seal: Seal) -> None:
+        if self._doubt is not None:
+            self._settle(seal.previous_hash)
+        gap = seal.number != self._expected
+        if gap:
+            self.tell(self._expected, "seals-missing", first=self._expected, last=seal.number - 1)
+        elif self.previous is not None and seal.previous_hash != self.previous.hash:
+            self.tell(seal.number, "seal-follows-no-hash", seal=seal.number, before=self.previous.number)
+        elif self.previous is None and seal.number == 1 and seal.previous_hash != NO_HASH:
+            self.tell(1, "seal-begins-no-chain")
+        until = seal.place
+        begin = _place(self.previous)
+        if begin is not None and until <= begin:
+            self.tell(seal.number, "seal-ends-early", seal=seal.number)
+        elif gap or (self.previous is None and seal.number != 1):
+            begin = _behind(seal)
+        self._compute(seal, begin, until)
+        self.previous = seal
+        self._expected = seal.number + 1
+        self.seals += 1
+
+    def _compute(self, seal: Seal, begin: Place | None, until: Place) -> None:
+        chain = Chain(number=seal.number, previous_hash=seal.previous_hash, sealed_at=seal.sealed_at, era=seal.last_era)
+        if self._archive.reaches(until, begin):
+            for line in self._archive.between(begin, until):
+                chain.feed(line)
+        else:
+            with lines_between(begin, until) as lines:
+                for block in lines:
+                    chain.feed(block)
+        self.rows += chain.rows
+        if any(first <= seal.number <= last for first, last in self._without):
+            return
+        digest = chain.digest(until)
+        if chain.rows != seal.rows:
+            known = {"seal": seal.number, "at": seal.sealed_at, "rows": seal.rows}
+            self.tell(seal.number, "seal-over-other-rows", **known, found=chain.rows)
+        elif digest != seal.hash:
+            self._doubt = (seal, digest, chain.rows)
+
+    def finish(self) -> None:
+        self._archive.finish()
+        if self._doubt is not None:
+            self._settle(None)
+
+    def _settle(self, next_names: str | None) -> None:
+        """`next_names` is the hash that the next seal names as the one before it."""
+        assert self._doubt is not None  # noqa: S101
+        seal, digest, rows = self._doubt
+        self._doubt = None
+        code = "seal-hash-edited" if next_names == digest else "seal-broken"
+        self.tell(seal.number, code, seal=seal.number, at=seal.sealed_at, rows=rows)
+
+
+def _check_files(archive: Store | None, walk: _Walk, *, whole: bool) -> None:
+    """That no file is missing in between, and, of all kinds that have no seals, that each is as it was written."""
+    told = [row.told for row in ArchiveFile.objects.defer("events").order_by("number")]
+    for number, fault in out_of_order(told):
+        walk.tell(None, fault.value, file=number)
+    for one in told:
+        if whole and one.kind != ArchiveKind.ENTRIES:
+            walk.other_files += 1
+            try:
+                if archive is None:
+                    raise StoreError(StoreFault.AWAY)
+                stores.check_manifest(archive, one, seconds=FILE_SECONDS)
+                for _ in stores.lines(archive, one, seconds=FILE_SECONDS):
+                    pass
+            except (BadArchiveError, StoreError) as error:
+                walk.tell_of_file(one, error.fault.value)
+
+
+def _check_head(number: int, wanted: str, walk: _Walk) -> None:
+    found = Seal.objects.filter(number=number).values_list("hash", flat=True).first()
+    if found is None:
+        walk.tell(number, "seal-cut", seal=number)
+    elif found != wanted:
+        walk.tell(number, "seal-other", seal=number)
+
+
+def _check_tail(now: datetime, walk: _Walk) -> None:
+    """Rows behind the newest seal: none is old, and none comes from a transaction that there has not been."""
+    newest = Seal.objects.order_by("-number").first()
+    behind, parameters = "TRUE", []
+    if newest is not None:
+        behind, parameters = "(era, xid, id) > (%s, %s, %s)", list(newest.place)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            SELECT count(*) FILTER (WHERE recorded_at < %s AND {SETTLED}),
+                   min(recorded_at) FILTER (WHERE recorded_at < %s AND {SETTLED}),
+                   count(*) FILTER (
+                       WHERE era >= {NEWEST_ERA} AND xid <> %s
+                       AND xid >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint),
+                   count(*) FILTER (WHERE recorded_at > %s)
+            FROM {TABLE} WHERE {behind}
+            """,
+            [now - SEALED_WITHIN, now - SEALED_WITHIN, _own_transaction(), now + SEALED_WITHIN, *parameters],
+        )
+        old, oldest, unborn, ahead = cursor.fetchone() or (0, None, 0, 0)
+    if old:
+        walk.tell(None, "rows-unsealed", rows=old, since=oldest)
+    if unborn:
+        walk.tell(None, "rows-unborn", rows=unborn)
+    if ahead:
+        walk.tell(None, "rows-ahead", rows=ahead)
+
+
+def _own_transaction() -> int:
+    """The transaction that this runs in; -1 where it has written nothing."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT coalesce(pg_current_xact_id_if_assigned()::text::bigint, -1)")
+        row = cursor.fetchone()
+    return int(row[0]) if row else -1
+
+
+def _place(seal: Seal | None) -> Place | None:
+    return seal.place if seal else None
+
+
+def _behind(seal: Seal) -> Place | None:
+    """Where the interval of a seal begins whose predecessor is missing: as many rows before its end as it says."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT era, xid, id FROM {TABLE} WHERE (era, xid, id) <= (%s, %s, %s)"
+            " ORDER BY era DESC, xid DESC, id DESC OFFSET %s LIMIT 1",
+            [*seal.place, max(seal.rows, 0)],
+        )
+        row = cursor.fetchone()
+    return (int(row[0]), int(row[1]), int(row[2])) if row else None
+
+
+def _seals(first: int) -> Iterator[Seal]:
+    number = first - 1
+    while page := list(Seal.objects.filter(number__gt=number).order_by("number")[:SEALS_AT_ONCE]):
+        yield from page
+        number = page[-1].number

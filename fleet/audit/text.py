@@ -1,0 +1,106 @@
+"""Words of the room of history: what an event came to, what a month is called, and the columns of its tables."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.domain.history import Decided, Happened, Month
+from fleet.domain.timeline import EntryKind
+from fleet.wording import times
+from fleet.wording.events import NOTHING_LOST, named
+from fleet.wording.sentences import EntryText, Sentence
+from fleet.wording.times import Reader
+
+DECIDED: dict[Decided, str] = {
+    Decided.UNDER_WAY: "approved by {by}, and on its way to Azure",
+    Decided.LAPSED: "approved by {by}, but too late: NotBefore came before Azure had accepted it",
+    Decided.REFUSED: "approved by {by}, but Azure refused it on every machine",
+    Decided.WITHDRAWN: "approved by {by}, and taken back",
+    Decided.VOID: "approved by {by}, which changed nothing any more",
+    Decided.LEFT: "left to Azure by {by}",
+    Decided.NOBODY: "decided by nobody",
+}
+HAPPENED: dict[Happened, str] = {
+    Happened.WAITS: "it has not started yet",
+    Happened.RUNS: "it is running",
+    Happened.RAN: "it ran for {took}",
+    Happened.CANCELLED: f"Azure cancelled it before it started: {NOTHING_LOST}",
+    Happened.MAYBE: "it was cancelled, or it ran between two polls",
+    Happened.DELETED: "it ended with the machine deleted",
+    Happened.UNSEEN: "nobody saw its end",
+}
+
+
+def _decided(values: Mapping[str, Any]) -> str:
+    how = Decided(values["decided"])
+    if how is Decided.ACCEPTED:
+        text = f"approved by {values['by']}"
+        if values["lead"] is None:
+            return text
+        when = f"{times.duration(abs(values['lead']))} {'before' if values['lead'] >= 0 else 'after'} NotBefore"
+        return f"{text} and accepted by Azure {when}"
+    if how is Decided.NOBODY and values["elsewhere"]:
+        return "approved elsewhere"
+    return DECIDED[how].format(by=values["by"])
+
+
+def verdict(values: Mapping[str, Any], reader: Reader) -> str:
+    """`Freeze of vm1 in web: announced 15 min ahead, approved by otto …, and it ran for 1 min.`"""
+    head = f"{named(values['event_type'], values['resources'])} in {values['set']}"
+    notice = values["notice"]
+    given = "first seen when it had started" if notice is None else f"announced {times.duration(notice)} ahead"
+    then = HAPPENED[Happened(values["happened"])].format(took=times.duration(values["took"]))
+    inferred = " (inferred)" if values["inferred"] and values["happened"] != Happened.UNSEEN else ""
+    text = f"{head}: {given}, {_decided(values)}, and {then}{inferred}."
+    return f"A drill. {text}" if values["drill"] else text
+
+
+def month_named(month: Month) -> str:
+    """`November 2026`."""
+    return f"{month.begin:%B} {month.year}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartWords:
+    """A part of a handover: its head, what it holds, and what it says while it is empty."""
+
+    head: str
+    told: str
+    none: str
+
+
+HANDOVER: dict[str, PartWords] = {
+    "decided": PartWords("Decided", "by people and rules", "Nobody decided anything."),
+    "failed": PartWords("Came to nothing", "lapsed, refused or void", "Nothing lapsed, was refused or became void."),
+    "started": PartWords("Started", "events, caches and drills", "Nothing started."),
+    "ended": PartWords("Ended", "events, caches and drills", "Nothing ended."),
+    "announced": PartWords("Announced", "by Azure", "Azure announced nothing."),
+    "desk": PartWords("Changed at the desk", "claims, rules, people, sets and machines", "Nothing else was changed."),
+}
+
+# The columns of each table of a month, as its file carries them.
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "events": (
+        "event_id", "event_type", "set_id", "set", "resources", "source", "status", "ended_as", "first_seen_at",
+        "not_before", "notice_seconds", "documented_notice_seconds", "decided_by", "decided_at",
+        "seconds_to_decision", "approval_state", "accepted_at", "started_at", "ended_at", "approved_elsewhere",
+    ),
+    "notice": (
+        "event_type", "region", "events", "documented_notice_seconds", "least_seconds", "median_seconds",
+        "most_seconds", "shorter_than_documented", "without_notice",
+    ),
+    "people": (
+        "person", "approvals", "median_seconds_to_decision", "slowest_seconds_to_decision", "confirmed", "lapsed",
+        "refused", "withdrawn", "left_to_azure",
+    ),
+    "rules": (
+        "rule", "approvals", "median_seconds_to_decision", "slowest_seconds_to_decision", "confirmed", "lapsed",
+        "refused", "withdrawn", "left_to_azure",
+    ),
+}  # fmt: skip
+
+SENTENCES: dict[str, Sentence] = {"event-verdict": verdict}
+
+ENTRIES: dict[EntryKind, EntryText] = {
+    EntryKind.HANDOVER_READ: "{actor} has read what changed until {until:time}.",
+}

@@ -1,0 +1,368 @@
+"""Handing over: what changed since somebody looked, in one view that a link keeps."""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+from django import forms
+from django.http import Http404, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+
+from fleet.audit import reports as months
+from fleet.audit.queries import defused, storage
+from fleet.audit.reports import DeciderRow, EventReport, NoticeRow, Part, event_report, handover, span
+from fleet.audit.text import COLUMNS, HANDOVER, month_named
+from fleet.dashboard.events import UNKNOWN
+from fleet.dashboard.export import exported
+from fleet.dashboard.forms import MomentField, Sent
+from fleet.dashboard.lanes.event import draw_event
+from fleet.dashboard.pages import Asked, acts, done, known, page, shown
+from fleet.domain.history import FIRST_YEAR, Month, month_of
+from fleet.domain.people import Right
+from fleet.domain.reasons import Reason
+from fleet.notifications.log import told_of
+from fleet.operations.people import profiles
+from fleet.projections.events import rows as event_rows
+from fleet.projections.events.rows import EventRow
+from fleet.projections.filters import EventFilter
+from fleet.projections.intake import RawDocument
+from fleet.wording import times
+from fleet.wording.badges import look_of
+from fleet.wording.events import TYPES, effect_of, type_words
+from fleet.wording.say import recorded, say, who_acted, why_apart
+from fleet.wording.times import API
+
+# What may be chosen with one click, in hours.
+CHOICES = (8, 12, 24, 72)
+
+
+class SpanForm(forms.Form):
+    since = MomentField(required=False)
+    until = MomentField(required=False)
+
+
+class ReadForm(Sent):
+    wrong = "Say until when you have read."
+    until = MomentField()
+
+
+def _address(since: datetime, until: datetime | None) -> str:
+    values = {"since": times.iso(since)} | ({"until": times.iso(until)} if until else {})
+    return f"{reverse('handover')}?{urlencode(values)}"
+
+
+def answer(request: Asked, /, **context: Any) -> HttpResponse:
+    """The view of two times; also the answer to a form that was refused. Without times it leads to an address that has
+    them, so that whoever opens the link sees the same.
+    """
+    form = SpanForm(request.GET)
+    form.is_valid()
+    since, until = (form.cleaned_data.get(name) for name in ("since", "until"))
+    begin, end = span(since=since, until=until, looked_until=request.own.looked_until, now=request.now)
+    if (since is None or until is None) and not form.errors and not context:
+        return redirect(_address(begin, end))
+    found = handover(since=begin, until=end, now=request.now)
+    return page(
+        request,
+        "history/handover.html",
+        found=found,
+        told=[(part, HANDOVER[part.name], _all_of(part, begin, end)) for part in found.parts],
+        wrong=sorted(form.errors),
+        choices=[(hours, _address(request.now - timedelta(hours=hours), None)) for hours in CHOICES],
+        own_address=_address(request.own.looked_until, None) if request.own.looked_until else "",
+        newer=_address(begin, None) if request.now - end > timedelta(minutes=1) else "",
+        after=_address(end, None) if request.now - end > timedelta(minutes=1) else "",
+        **context,
+    )
+
+
+def _all_of(part: Part, since: datetime, until: datetime) -> str:
+    """Where all entries of a part stand that is too long."""
+    if not part.more:
+        return ""
+    at = [("since", times.iso(since)), ("until", times.iso(until))]
+    kinds = [("kind", kind.value) for kind in part.kinds]
+    return f"{reverse('timeline') if kinds else reverse('audit')}?{urlencode([*kinds, *at])}"
+
+
+handover_page = shown(answer)
+
+
+@acts(answer)
+def read(request: Asked) -> HttpResponse:
+    """Somebody has read what changed until then; the next look begins there."""
+    until = ReadForm(request.POST).values["until"]
+    profiles.note_read(actor=request.actor, until=until, now=request.now)
+    return done(request, "Remembered: your next look begins where this one ends.", "handover")
+
+
+# The report of an event as Markdown, for wherever a post-mortem is written.
+
+# What Markdown, or HTML within it, would read as more than text.
+MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!])")
+
+
+def plain(text: object) -> str:
+    """Any text as one line that Markdown shows as it is, whoever wrote it."""
+    return MARKUP.sub(r"\\\1", " ".join(str(text).split()))
+
+
+def fenced(text: str, kind: str = "") -> str:
+    """A block that nothing in it can end."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{kind}\n{text}\n{fence}"
+
+
+def written(report: EventReport) -> str:
+    """The whole report; times in UTC."""
+    return "\n\n".join(_parts(report)) + "\n"
+
+
+def _at(moment: datetime | None) -> str:
+    return times.at(moment, API) if moment else "none"
+
+
+def _said(reason: Reason | str) -> str:
+    return plain(say(reason, API))
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _parts(report: EventReport) -> Iterator[str]:
+    event = report.detail.event
+    yield f"# {plain(event.event_type or 'Event')} of {plain(', '.join(event.resources) or 'no named machine')}"
+    yield f"**{_said(report.verdict)}**"
+    yield _table(("what", "value"), _facts(report))
+    yield "## Decisions"
+    yield "\n".join(_decisions(report)) or "Nobody decided anything about it here."
+    yield "## Machines"
+    yield _table(
+        ("machine", "says", "first listed", "as Started", "gone"),
+        [
+            (
+                plain(row.machine.resource_name),
+                _said(row.says),
+                _at(row.first_at),
+                _at(row.started_at),
+                _at(row.gone_at),
+            )
+            for row in report.detail.sightings
+        ],
+    )
+    yield "## Timeline"
+    yield "\n".join(f"- {_at(row.at)} {plain(who_acted(row))}: {plain(recorded(row))}" for row in report.timeline)
+    if report.more:
+        yield "The timeline goes on: this report holds its first entries."
+    yield "## Raw documents"
+    for document in report.raw.documents:
+        yield from _document(document)
+    yield f"Made by Drydock at {_at(report.made_at)}."
+
+
+def _facts(report: EventReport) -> list[tuple[str, ...]]:
+    event, promised = report.detail.event, type_words(report.detail.event.event_type).documented_notice_seconds
+    notice = "none" if event.notice_seconds is None else times.duration(event.notice_seconds)
+    return [
+        ("EventId", plain(event.event_id)),
+        ("set", _said(event.set.label)),
+        ("state", plain(look_of(event.status).label)),
+        ("first seen", _at(event.first_seen_at)),
+        ("NotBefore", _at(event.not_before)),
+        ("notice given", f"{notice}, documented {times.duration(promised)}" if promised else notice),
+        ("started", _at(event.started_at)),
+        ("gone", _at(event.ended_at)),
+        ("seen", _said(report.detail.seen_summary)),
+        ("source", plain(event.source or "not stated")),
+        ("description", plain(event.description or "none")),
+    ]
+
+
+def _decisions(report: EventReport) -> Iterator[str]:
+    for row in report.acts:
+        why = why_apart(row, API)
+        yield f"- {_at(row.at)} {plain(recorded(row))}" + (f" Reason: {plain(why)}" if why else "")
+    for approval in reversed(report.detail.approvals):
+        steps = "; ".join(f"{_said(step.label)} {_at(step.at)}" for step in approval.steps if step.at)
+        end = f" {_said(approval.reason)}" if approval.reason else ""
+        yield f"- The approval by {_said(approval.by)}: {steps}.{end}"
+
+
+def _document(document: RawDocument) -> Iterator[str]:
+    readers = ", ".join(plain(reading.machine.resource_name) for reading in document.readings)
+    yield f"### {document.hash[:12]}, first read {_at(document.first_at)}"
+    yield f"Read by {readers}."
+    if document.compared_with and document.difference:
+        yield f"Against {document.compared_with[:12]}:"
+        yield fenced("\n".join(document.difference), "diff")
+    yield fenced(document.body, "json")
+
+
+# Reports: of an event for a post-mortem, and of a month; to read, to print and as files.
+
+A = TypeVar("A", HttpResponse, StreamingHttpResponse)
+DOCUMENTED = {name: words.documented_notice_seconds for name, words in TYPES.items()}
+
+
+@shown
+def report_list(request: Asked) -> HttpResponse:
+    """The months, and the events that ended last."""
+    ended = EventFilter({"status": ["ENDED"]}, now=request.now).qs
+    return page(
+        request,
+        "history/reports.html",
+        months=[(month, month_named(month)) for month in months.months(now=request.now)],
+        events=event_rows.listing(now=request.now, events=ended, size=25).results,
+    )
+
+
+def _event(request: Asked, event_id: str) -> EventReport:
+    return known(event_report(event_id=event_id, now=request.now), UNKNOWN)
+
+
+@shown
+def event_page(request: Asked, event_id: str) -> HttpResponse:
+    found = _event(request, event_id)
+    lanes = draw_event(found.detail, now=request.now)
+    told = told_of(found.detail.event.id, user_id=request.user.pk, now=request.now)
+    return page(
+        request, "history/event.html", report=found, detail=found.detail, lanes=lanes, raw=found.raw, outgoing=told
+    )
+
+
+@shown
+def event_markdown(request: Asked, event_id: str) -> HttpResponse:
+    found = _event(request, event_id)
+    answer = HttpResponse(written(found), content_type="text/markdown; charset=utf-8")
+    return _named(answer, f"{found.detail.event.event_id}.md")
+
+
+@shown
+def event_json(request: Asked, event_id: str) -> HttpResponse:
+    found = _event(request, event_id)
+    told = {
+        "verdict": found.verdict,
+        "made_at": found.made_at,
+        "event": found.detail,
+        "type": effect_of(found.detail.event),
+        "local": found.local,
+        "timeline": found.timeline,
+        "timeline_goes_on": found.more,
+        "documents": found.raw.documents,
+    }
+    answer = JsonResponse(exported(told), json_dumps_params={"indent": 2})
+    return _named(answer, f"{found.detail.event.event_id}.json")
+
+
+def _of_address(month: Month, request: Asked) -> Month:
+    if month > month_of(request.now):
+        raise Http404("This month has not begun.")
+    return month
+
+
+@shown
+def month_page(request: Asked, month: Month) -> HttpResponse:
+    found = months.month_report(month=_of_address(month, request), documented=DOCUMENTED, now=request.now)
+    later = month.next if month.next <= month_of(request.now) else None
+    earlier = month.previous if month.previous.year >= FIRST_YEAR else None
+    return page(request, "history/month.html", report=found, title=month_named(month), later=later, earlier=earlier)
+
+
+@shown
+def month_csv(request: Asked, month: Month, table: str) -> StreamingHttpResponse:
+    """One table of the month, all of it."""
+    of = _of_address(month, request)
+    if table not in TABLES:
+        raise Http404("A month has no such table.")
+    lines = _lines(COLUMNS["events" if table == "lapsed" else table], TABLES[table](request, of))
+    answer = StreamingHttpResponse(lines, content_type="text/csv; charset=utf-8")
+    return _named(answer, f"{of}-{table}.csv")
+
+
+def _named(answer: A, name: str) -> A:
+    answer["Content-Disposition"] = f'attachment; filename="{name}"'
+    return answer
+
+
+def _lines(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> Iterator[str]:
+    """Line by line with a head. No cell is a formula."""
+    yield _line(columns)
+    for row in rows:
+        yield _line(row)
+
+
+def _line(cells: Iterable[Any]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer).writerow(["" if cell is None else defused(str(cell)) for cell in cells])
+    return buffer.getvalue()
+
+
+def _events(request: Asked, month: Month) -> Iterator[Iterable[Any]]:
+    return map(_event_cells, months.events_of(months.of_month(month), now=request.now))
+
+
+def _lapsed(request: Asked, month: Month) -> Iterator[Iterable[Any]]:
+    return map(_event_cells, months.events_of(months.lapsed(month, now=request.now), now=request.now))
+
+
+def _iso(at: datetime | None) -> str | None:
+    return times.iso(at) if at else None
+
+
+def _event_cells(row: EventRow) -> Iterable[Any]:
+    decision = row.approval
+    took = (decision.decided_at - row.first_seen_at).total_seconds() if decision else None
+    return (
+        row.event_id, row.event_type, row.set.id, row.set.name, " ".join(row.resources), row.source, row.status.value,
+        row.ended_as.value if row.ended_as else None, _iso(row.first_seen_at), _iso(row.not_before), row.notice_seconds,
+        DOCUMENTED.get(row.event_type), say(decision.by, API) if decision else None,
+        _iso(decision.decided_at) if decision else None, took, decision.state.value if decision else None,
+        _iso(decision.accepted_at) if decision else None, _iso(row.started_at), _iso(row.ended_at),
+        "yes" if row.approved_elsewhere else "no",
+    )  # fmt: skip
+
+
+def _notice_cells(row: NoticeRow) -> Iterable[Any]:
+    return (
+        row.event_type, row.region, row.events, row.documented, row.least, row.median, row.most, row.short, row.none
+    )  # fmt: skip
+
+
+def _decider_cells(row: DeciderRow) -> Iterable[Any]:
+    return (
+        say(row.by, API), row.approvals, row.median_seconds, row.slowest_seconds, row.confirmed, row.lapsed,
+        row.refused, row.withdrawn, row.left,
+    )  # fmt: skip
+
+
+def _part(name: str, cells: Callable[[Any], Iterable[Any]], request: Asked, month: Month) -> Iterator[Iterable[Any]]:
+    report = months.month_report(month=month, documented=DOCUMENTED, now=request.now)
+    return map(cells, getattr(report, name))
+
+
+TABLES: dict[str, Callable[[Asked, Month], Iterator[Iterable[Any]]]] = {
+    "events": _events,
+    "lapsed": _lapsed,
+    "notice": partial(_part, "notice", _notice_cells),
+    "people": partial(_part, "people", _decider_cells),
+    "rules": partial(_part, "rules", _decider_cells),
+}
+
+
+# Storage, for admins: what the database holds, how it grows, what leaves next, and how the archive is.
+
+
+@shown
+def storage_page(request: Asked) -> HttpResponse:
+    if not request.rights.may(Right.ADMINISTER):
+        return render(request, "403.html", {"reason": "Seeing storage needs the right of an admin."}, status=403)
+    return page(request, "timeline/storage.html", storage=storage(now=request.now))

@@ -1,1 +1,0 @@
-"""Messages out: channels, routes, and the log of what was sent."""

@@ -1,0 +1,125 @@
+"""How many connections each process of Drydock opens to Postgres at most: its name there says so, and whoever reads the
+names of all knows whether they fit.
+"""
+
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+PREFIX = "drydock"
+# So many channels are told at once by one process, each in a thread with a connection of its own; beside these are the
+# threads that route and that tell the watchdog.
+CHANNELS_AT_ONCE = 16
+TELLING = CHANNELS_AT_ONCE + 2
+# Of an `application_name`.
+MOST_CHARACTERS = 63
+NAME = re.compile(rf"{PREFIX} (?P<kind>\w+) (?P<most>\d{{1,6}}) \S+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """`processes` of Drydock that are connected, by kind, and how many connections they open at `most`; `others` has
+    somebody else on the same server; `room` is how many it has for all who are no superusers.
+    """
+
+    processes: Mapping[str, int]
+    most: int
+    others: int
+    room: int
+
+    @property
+    def fit(self) -> bool:
+        return self.most + self.others <= self.room
+
+
+def name_of(kind: str, *, most: int, process: str) -> str:
+    """What a process of this kind is called at Postgres; `process` tells it from all others."""
+    return f"{PREFIX} {kind} {most} {process}"[:MOST_CHARACTERS]
+
+
+def read_names(ours: Mapping[str, int], *, others: int, room: int) -> Connections:
+    """Out of the names of sessions in our own database, with how many sessions have each. One whose name says nothing,
+    as of a command or of release 0.1.0, counts for what it has.
+    """
+    found = {name: NAME.fullmatch(name) for name in ours}
+    processes: dict[str, int] = {}
+    for match in found.values():
+        if match is not None:
+            processes[match["kind"]] = processes.get(match["kind"], 0) + 1
+    most = sum(max(int(match["most"]), ours[name]) if match else ours[name] for name, match in found.items())
+    return Connections(processes, most, others, room)
+
+
+# How long the database may make somebody wait, by what a thread is for.
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """In seconds: for one statement, for a lock, and for a transaction in which nothing is asked."""
+
+    statement: float
+    lock: float
+    idle: float
+
+
+ROLES = {
+    # Whoever looks at a page has gone, or asks again, by then.
+    "pages": Patience(statement=5, lock=2, idle=10),
+    # Everybody's reports wait behind it. In a storm writers of several processes have the same events to write, and a
+    # commit takes about a second: one after the other costs less than what each does where it did not wait.
+    "writer": Patience(statement=10, lock=1, idle=10),
+    # Everybody's orders wait behind it.
+    "dispatcher": Patience(statement=10, lock=0.2, idle=10),
+    # Reconciling comes again in two seconds.
+    "relay": Patience(statement=15, lock=0.5, idle=15),
+    # Nobody waits for it: what was not told now is told a moment later.
+    "messages": Patience(statement=15, lock=2, idle=15),
+    # What a gateway asks beside that: who calls, who is there, what is new.
+    "gateway": Patience(statement=10, lock=1, idle=10),
+}
+# Where somebody waits behind many others, and has met a lock already.
+IMPATIENT = 0.05
+
+# Facts about a row that somebody holds, or about one question; everybody else can be served.
+LOCKED, TOO_SLOW = "55P03", "57014"
+
+_thread = threading.local()
+_process = {"role": ""}
+
+
+def act_as(role: str) -> None:
+    """From now on this thread's new connections are as patient as this role."""
+    _thread.role = role
+
+
+def all_act_as(role: str) -> None:
+    """So are those of every thread of this process that says nothing itself."""
+    _process["role"] = role
+
+
+@contextmanager
+def acting_as(role: str) -> Iterator[None]:
+    """Meanwhile this thread's new connections are as patient as this role."""
+    before = getattr(_thread, "role", "")
+    _thread.role = role
+    try:
+        yield
+    finally:
+        _thread.role = before
+
+
+def sqlstate(error: BaseException) -> str:
+    """Postgres' code of an error of Django's; empty where it has none, as when nobody answered."""
+    return str(getattr(error.__cause__, "sqlstate", "") or "")
+
+
+def met_a_limit(error: BaseException) -> bool:
+    """Whether somebody held what was wanted, or the question took too long; the database is there all the same."""
+    return sqlstate(error) in (LOCKED, TOO_SLOW)
+
+
+def role() -> str:
+    """What this thread acts as; empty where nobody has said."""
+    return str(getattr(_thread, "role", "") or _process["role"])

@@ -1,0 +1,400 @@
+""""""
+
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from fleet.domain.reasons import Reason
+from fleet.domain.scheduling import NEVER, SOON, first_after
+from fleet.domain.states import Certainty, EndedAs, EventStatus, Presence
+
+# Event types that Microsoft documents. What each does to a machine stands in `fleet.wording.events`.
+
+# Advice: Azure starts nothing, and acknowledging it has no effect. Preview, since api-version 2024-07-09.
+ADVICE_TYPES = ("SpotRebalanceRecommendation",)
+TYPES = ("Freeze", "Reboot", "Redeploy", "Preempt", "Terminate")
+# Types after which a machine cannot report any more.
+DELETING_TYPES = frozenset({"Preempt", "Terminate"})
+# Types that lose something for good on an ordinary machine.
+LOSING_TYPES = DELETING_TYPES | {"Redeploy"}
+_BY_LETTERS = {name.casefold(): name for name in TYPES}
+
+
+def canonical_type(text: str) -> str:
+    """A documented type in Microsoft's letters, in whatever case it is written; any other type as it is."""
+    return _BY_LETTERS.get(text.casefold(), text)
+
+
+_ADVICE = frozenset(name.casefold() for name in ADVICE_TYPES)
+_KNOWN = frozenset(name.casefold() for name in TYPES)
+
+
+def is_advice(event_type: str) -> bool:
+    """Whether an event of this type, in any case of letters, has nothing to approve."""
+    return event_type.strip().casefold() in _ADVICE
+
+
+def is_unknown(event_type: str) -> bool:
+    """Whether Microsoft documents no effect of this type. Not stated at all is unknown as well."""
+    return event_type.strip().casefold() not in _ADVICE | _KNOWN
+
+
+# What happens if nobody acts, and what Microsoft advises for an event.
+
+# Ordinary maintenance is announced minutes ahead.
+FAR_AHEAD = timedelta(hours=24)
+
+
+def advice(
+    *, status: EventStatus, source: str, not_before: datetime | None, now: datetime, event_type: str = ""
+) -> Reason | str:
+    """What Microsoft advises for such an event; empty where there is nothing special to say.
+
+    Source: "Scheduled Events for Linux VMs in Azure", Microsoft, dated 01/25/2023.
+    """
+    if status is not EventStatus.SCHEDULED:
+        return ""
+    if is_advice(event_type):
+        return Reason("advice-spot-rebalance")
+    if source == "User":
+        return Reason("advice-own-event")
+    return Reason("advice-hardware-fails") if not_before is not None and not_before - now > FAR_AHEAD else ""
+
+
+def if_nobody_acts(
+    *,
+    status: EventStatus,
+    not_before: datetime | None,
+    watched: bool,
+    now: datetime,
+    drill: bool = False,
+    event_type: str = "",
+) -> Reason:
+    """Nobody can postpone: Azure may start the event from NotBefore on. A drill starts by itself then."""
+    if status is EventStatus.ENDED:
+        return Reason("event-over")
+    if is_advice(event_type):
+        return Reason("advice-starts-nothing")
+    if status is EventStatus.STARTED:
+        return Reason("event-runs")
+    if not_before is None:
+        return Reason("starts-any-moment")
+    if drill:
+        return Reason("drill-starts", at=not_before)
+    if not_before <= now:
+        return Reason("starts-overdue", at=not_before)
+    return Reason("starts-after", at=not_before, watched=watched)
+
+
+# What Azure states about an event: each field once, for documents, sightings and the event's state alike.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventStatement:
+    """Fields that nobody states are `""`, `None` or `()`. `not_before` is in UTC; `duration_seconds` -1 is unknown."""
+
+    event_type: str = ""
+    resource_type: str = ""
+    source: str = ""
+    description: str = ""
+    duration_seconds: int | None = None
+    not_before: datetime | None = None
+    resources: tuple[str, ...] = ()
+
+
+# Each field with what stands in it while nobody states it.
+NOT_STATED: dict[str, Any] = asdict(EventStatement())
+
+
+# An event's state, computed from what the machines of its set say of it.
+
+# What the database's integers hold: 68 years. A NotBefore in the year 9999 is odd, but no reason to keep nothing.
+MOST_SECONDS = 2**31 - 1
+# Our own clocks differ by less.
+AHEAD = timedelta(seconds=60)
+VERSIONED = ("not_before", "resources", "event_type", "source", "duration_seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class MergedListing(EventStatement):
+    """One event as one machine listed it, merged from its documents; the columns of a sighting. Times are corrected,
+    in UTC.
+    """
+
+    first_at: datetime
+    listed_at: datetime
+    started_at: datetime | None = None
+    listed_incarnation: int | None = None
+    spelled: str = ""
+    status: str = ""
+    gone_at: datetime | None = None
+    gone_incarnation: int | None = None
+    foreign: bool = False
+
+    @property
+    def is_gone_in_doubt(self) -> bool:
+        """Whether the document without the event did not advance: its incarnation ran backwards or stayed the same."""
+        listed, gone = self.listed_incarnation, self.gone_incarnation
+        return self.gone_at is not None and listed is not None and gone is not None and gone <= listed
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """One machine of the event's set: how present it is, its last good poll, and its listing, if it ever listed it.
+
+    One that is revoked (`revoked_at`) has no vote, whatever it listed before.
+    """
+
+    machine_id: int
+    name: str
+    presence: Presence
+    last_poll_at: datetime | None = None
+    listing: MergedListing | None = None
+    update_domain: int | None = None
+    revoked_at: datetime | None = None
+
+    @property
+    def live(self) -> bool:
+        return self.presence is Presence.LIVE
+
+    @property
+    def lists_it(self) -> bool:
+        return self.listing is not None and not self.listing.foreign and self.listing.gone_at is None
+
+    def last_listing(self, now: datetime) -> datetime | None:
+        """The last time at which this machine is known to have listed it: each poll says so until it is gone.
+
+        A listing written while its clock ran ahead is no later than what the machine said after it.
+        """
+        if self.listing is None or self.listing.foreign:
+            return None
+        if self.listing.gone_at is not None:
+            return min(self.listing.listed_at, self.listing.gone_at)
+        times = [time for time in (self.listing.listed_at, self.last_poll_at) if time is not None]
+        return max((time for time in times if time <= now + AHEAD), default=now)
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedState(EventStatement):
+    """The event as its witnesses have it."""
+
+    status: EventStatus
+    ended_as: EndedAs | None
+    certainty: Certainty | None
+    # A live machine lists it, or, once ended, could tell that it is gone.
+    watched: bool
+    first_seen_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+    @property
+    def notice_seconds(self) -> int | None:
+        """Seconds from the first sighting to NotBefore; None when it was never announced ahead."""
+        if self.not_before is None:
+            return None
+        seconds = round((self.not_before - self.first_seen_at).total_seconds())
+        return min(max(0, seconds), MOST_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """`watched` as for the event: a live machine could tell that it is gone."""
+
+    ended_as: EndedAs
+    certainty: Certainty
+    ended_at: datetime | None
+    watched: bool
+
+
+def versioned(event: Any) -> dict[str, Any]:
+    """What `version` counts the changes of beside the status, in a computed state or in the row that keeps it."""
+    return {name: getattr(event, name) for name in VERSIONED} | {"resources": list(event.resources)}
+
+
+Listings = list[tuple[int, MergedListing]]
+
+
+def _newest(listings: Listings, field: str, not_stated: Any) -> Any:
+    # Stated beats not stated, Started beats Scheduled, else the last by corrected time; the machine settles a tie.
+    best: tuple[bool, datetime, int] | None = None
+    value = not_stated
+    for machine_id, listing in listings:
+        stated = getattr(listing, field)
+        if stated == not_stated:
+            continue
+        rank = (listing.status == "Started", listing.listed_at, machine_id)
+        if best is None or rank > best:
+            best, value = rank, stated
+    return value
+
+
+def compute_state(witnesses: Iterable[Witness], *, now: datetime, was_ended: bool = False) -> ComputedState | None:
+    """Compute the event's state; None when nobody of its set ever listed it.
+
+    Ended needs: no live machine lists it, one that had listed it no longer does, and somebody as well as every live
+    machine of the set had a good poll since the last listing that does not list it. Silence alone ends nothing, save
+    for the machine that a Preempt or Terminate deleted: that is inferred once all who list it are silent and NotBefore
+    is past. What has ended (`was_ended`) stays so until a live machine lists it: that a machine is back whose last poll
+    is old, or that a witness has died since, is no news of the event.
+    """
+    every = without_unconfirmed(witnesses)
+    everyone = [w for w in every if w.revoked_at is None]
+    listings = _votes(everyone)
+    if not listings:
+        return _only_revoked(every)
+    started_at = min((listing.started_at for _, listing in listings if listing.started_at is not None), default=None)
+    stated = {field: _newest(listings, field, not_stated) for field, not_stated in NOT_STATED.items()}
+    not_before: datetime | None = stated["not_before"]
+    watched = any(w.live and w.lists_it for w in everyone)
+    ending = None
+    if not watched:
+        ending = _seen_gone(everyone, listings, started_at, was_ended=was_ended, now=now)
+        if ending is None and stated["event_type"] in DELETING_TYPES and (not_before is None or not_before <= now):
+            ending = _machine_deleted(everyone, not_before, was_ended=was_ended, now=now)
+    if ending is not None:
+        status, watched = EventStatus.ENDED, ending.watched
+    else:
+        status = EventStatus.STARTED if started_at is not None else EventStatus.SCHEDULED
+    return ComputedState(
+        status=status,
+        ended_as=ending.ended_as if ending else None,
+        certainty=ending.certainty if ending else None,
+        watched=watched,
+        first_seen_at=min(listing.first_at for _, listing in listings),
+        started_at=started_at,
+        ended_at=ending.ended_at if ending else None,
+        **stated,
+    )
+
+
+def without_unconfirmed(witnesses: Iterable[Witness]) -> list[Witness]:
+    """The witnesses, where a machine whose answer without the event is in doubt still lists it until that is confirmed:
+    by the next poll of the machine itself, or by another live machine that saw the event go.
+    """
+    every = list(witnesses)
+    certain = {
+        w.machine_id
+        for w in _voting(every)
+        if w.live and w.listing.gone_at is not None and not w.listing.is_gone_in_doubt  # type: ignore[union-attr]
+    }
+    return [
+        replace(w, listing=replace(w.listing, gone_at=None, gone_incarnation=None))
+        if w.listing is not None and is_unconfirmed(w) and not certain - {w.machine_id}
+        else w
+        for w in every
+    ]
+
+
+def is_unconfirmed(witness: Witness) -> bool:
+    """Whether this machine's newest document lacks the event, in doubt, and it has not polled since."""
+    listing = witness.listing
+    if listing is None or listing.gone_at is None or not listing.is_gone_in_doubt:
+        return False
+    return witness.last_poll_at is None or witness.last_poll_at <= listing.gone_at
+
+
+def _voting(witnesses: Iterable[Witness]) -> list[Witness]:
+    return [w for w in witnesses if w.revoked_at is None and w.listing is not None and not w.listing.foreign]
+
+
+def last_listing(everyone: Iterable[Witness], now: datetime) -> datetime:
+    """The last time at which any of them is known to have listed it; `now` where nobody ever did."""
+    return max((time for time in (w.last_listing(now) for w in everyone) if time is not None), default=now)
+
+
+def _votes(witnesses: Iterable[Witness]) -> Listings:
+    return [(w.machine_id, w.listing) for w in witnesses if w.listing is not None and not w.listing.foreign]
+
+
+def _only_revoked(witnesses: list[Witness]) -> ComputedState | None:
+    """Nobody who has a vote ever listed it: nothing that a revoked machine said holds it open."""
+    listings = _votes(witnesses)
+    if not listings:
+        return None
+    named = {machine_id for machine_id, _ in listings}
+    return ComputedState(
+        status=EventStatus.ENDED,
+        ended_as=EndedAs.UNKNOWN,
+        certainty=Certainty.INFERRED,
+        watched=False,
+        first_seen_at=min(listing.first_at for _, listing in listings),
+        started_at=min((one.started_at for _, one in listings if one.started_at is not None), default=None),
+        ended_at=max((w.revoked_at for w in witnesses if w.machine_id in named and w.revoked_at), default=None),
+        **{field: _newest(listings, field, not_stated) for field, not_stated in NOT_STATED.items()},
+    )
+
+
+def _seen_gone(
+    everyone: list[Witness], listings: Listings, started_at: datetime | None, *, was_ended: bool, now: datetime
+) -> _Ending | None:
+    """It is gone from a document, and nobody who lives may still list it."""
+    gone_times = [listing.gone_at for _, listing in listings if listing.gone_at is not None]
+    if not gone_times:
+        return None
+    last = last_listing(everyone, now)
+    since = [(w, w.last_poll_at is not None and w.last_poll_at >= last) for w in everyone]
+    unheard = any(w.live and not polled for w, polled in since)
+    # Whoever polled after the last listing and did not see it bears witness, also when it has died since.
+    saw_it_gone = any(polled and not w.lists_it for w, polled in since)
+    if not was_ended and (unheard or not saw_it_gone):
+        return None
+    if started_at is None and _was_evicted(everyone, listings, max(gone_times)):
+        return _Ending(EndedAs.MACHINE_DELETED, Certainty.INFERRED, max(gone_times), watched=True)
+    return _Ending(*_how_it_ended(listings, started_at), max(gone_times), watched=True)
+
+
+def _was_evicted(everyone: list[Witness], listings: Listings, gone_at: datetime) -> bool:
+    """Whether the event deletes machines and one that it names has not polled since it is gone: Azure carried it out,
+    and did not cancel it. A poll of that machine after it shows that it was cancelled.
+    """
+    if _newest(listings, "event_type", "") not in DELETING_TYPES:
+        return False
+    resources = {name.lower() for name in _newest(listings, "resources", ())}
+    return any(
+        not w.live
+        and (w.listing is None or w.listing.gone_at is None)
+        and (w.last_poll_at is None or w.last_poll_at < gone_at)
+        for w in everyone
+        if w.name.lower() in resources
+    )
+
+
+def _machine_deleted(
+    everyone: list[Witness], not_before: datetime | None, *, was_ended: bool, now: datetime
+) -> _Ending | None:
+    """All who list it are silent, as the machine that it deletes must be."""
+    listers = [w for w in everyone if w.lists_it]
+    silent = all(w.presence in (Presence.SILENT, Presence.GONE) for w in listers)
+    if not listers or not (was_ended or silent):
+        return None
+    return _Ending(
+        EndedAs.MACHINE_DELETED, Certainty.INFERRED, not_before or last_listing(everyone, now), watched=False
+    )
+
+
+def _how_it_ended(listings: Listings, started_at: datetime | None) -> tuple[EndedAs, Certainty]:
+    if started_at is not None:
+        return EndedAs.COMPLETED, Certainty.SEEN
+    # Gone from Scheduled. Incarnations count changes: without a number left out, no Started can have been missed.
+    for _, listing in listings:
+        if listing.gone_at is None or listing.listed_incarnation is None or listing.gone_incarnation is None:
+            continue
+        if listing.gone_incarnation == listing.listed_incarnation + 1:
+            before = listing.not_before is not None and listing.gone_at < listing.not_before
+            return EndedAs.CANCELLED, Certainty.SEEN if before else Certainty.INFERRED
+    return EndedAs.CANCELLED_OR_MISSED, Certainty.INFERRED
+
+
+# When time alone may change the state of an event.
+
+
+def due_at(state: ComputedState | None, witnesses: Collection[Witness], *, now: datetime) -> datetime:
+    """When to compute an event again of which there is no news. Turns of presence are news."""
+    if state is None or state.status is EventStatus.ENDED:
+        return NEVER
+    gone = any(w.listing is not None and not w.listing.foreign and w.listing.gone_at is not None for w in witnesses)
+    if gone and (not state.watched or any(is_unconfirmed(w) for w in witnesses)):
+        # It ends with the poll of a machine that has not polled since, or that confirms an answer in doubt.
+        return now + SOON
+    return first_after(now, [state.not_before]) if state.event_type in DELETING_TYPES else NEVER

@@ -1,0 +1,379 @@
+""""""
+
+import json
+import re
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+from itertools import accumulate
+from typing import Any
+
+from fleet.domain.events import EventStatement, canonical_type
+from fleet.domain.reasons import Reason
+from fleet.domain.states import Presence
+from fleet.domain.texts import tidy
+from fleet.domain.times import in_bounds
+
+# How much is made of what one machine brings: real machines stay far below, and a hostile one costs the others
+# little.
+
+# Events of one document that do not name its machine: so many, and one for each machine of its set, as when a whole
+# scale set is deleted. Azure lists a few.
+EVENTS = 100
+# So many events that a machine has not listed before are taken up at once; the rest of them by the next ticks.
+PORTION = 25
+PERIOD = timedelta(hours=1)
+# Within the period: caches that nobody has named before, and statements of another name, set or `compute`.
+NEW_CACHES = 50
+NEW_STATEMENTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One event of a document: whether it names the machine, and whether the machine lists it already."""
+
+    event_id: str
+    own: bool
+    known: bool
+
+
+@dataclass(slots=True)
+class Divided:
+    """EventIds: those that are taken up now, those that come later, and those that are quarantined."""
+
+    now: set[str] = field(default_factory=set)
+    later: set[str] = field(default_factory=set)
+    quarantined: set[str] = field(default_factory=set)
+
+
+def divide(listed: Iterable[Listed], *, machines: int, room: int) -> Divided:
+    """Divide the events of one document. `machines` are those of its set, `room` is how many new ones may be taken up.
+
+    What is known goes first and is always taken up, or it would seem gone; then what names the machine; then as listed.
+    """
+    found, others = Divided(), EVENTS + machines
+    for one in sorted(listed, key=lambda one: (not one.known, not one.own)):
+        if not one.own:
+            others -= 1
+        if one.known:
+            found.now.add(one.event_id)
+        elif not one.own and others < 0:
+            found.quarantined.add(one.event_id)
+        elif room > 0:
+            room -= 1
+            found.now.add(one.event_id)
+        else:
+            found.later.add(one.event_id)
+    return found
+
+
+def names(resources: Iterable[str], own: Collection[str]) -> bool:
+    """Whether an event hits the machine of one of these names (lower case)."""
+    return any(name.lower() in own for name in resources)
+
+
+# Reading one answer of the metadata service. Nothing here raises: what cannot be read is flagged.
+
+# What can stand in an address and a file name as it is. Azure's are GUIDs; a document that names its events otherwise
+# must not make the pages that link to them fail.
+EVENT_ID = r"[A-Za-z0-9{][A-Za-z0-9._:{}-]{0,199}"
+UNUSABLE = Reason("event-id-unusable")
+# A longer body is kept as far as that, and what is so long counts as cut.
+MOST_BYTES = 1024 * 1024
+# So many events of one document are read, which is more than all that is ever made of them
+# (`fleet.domain.intake`); of the rest those are read that are asked for.
+MOST_READ = 2000
+# Read in any case; another status is shown as it is.
+STATUSES = {"scheduled": "Scheduled", "started": "Started"}
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(EventStatement):
+    """One event as one document lists it.
+
+    `event_id` is upper case, `spelled` as received. `flags` tell what was odd.
+    """
+
+    event_id: str
+    spelled: str
+    status: str = ""
+    flags: tuple[Reason, ...] = ()
+
+    @property
+    def started(self) -> bool:
+        return self.status == "Started"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """`readable` is False when the body was no document at all; then it says nothing about any event. `rest` are
+    elements of `Events` that were not read.
+    """
+
+    readable: bool
+    incarnation: int | None = None
+    listings: tuple[Listing, ...] = ()
+    flags: tuple[Reason, ...] = ()
+    rest: tuple[Any, ...] = ()
+
+    def with_rest(self, wanted: Callable[[str, Any], bool]) -> "Document":
+        """The same with those of the rest read whose EventId and `Resources` are wanted."""
+        known = {listing.event_id for listing in self.listings}
+        more: dict[str, Listing] = {}
+        for item in self.rest:
+            if isinstance(item, dict) and wanted(str(item.get("EventId")).strip().upper(), item.get("Resources")):
+                listing = read_listing(item)
+                if listing is not None and listing.event_id not in known:
+                    more.setdefault(listing.event_id, listing)
+        return replace(self, listings=(*self.listings, *more.values())) if more else self
+
+
+def read_time(text: Any) -> datetime | None:
+    """RFC 1123 (a wrong weekday is accepted) or ISO 8601, as stated; None when empty or unreadable."""
+    if not isinstance(text, str) or not text.strip():
+        return None
+    text = text.strip()
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        # The weekday is not compared with the date: some emitters get it wrong.
+        day, comma, rest = text.partition(",")
+        try:
+            moment = parsedate_to_datetime(rest.strip() if comma else day)
+        except (ValueError, TypeError, IndexError, OverflowError):
+            return None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+
+
+def read_integer(value: Any) -> int | None:
+    """An integer, also as digits in a string; None for anything else or beyond 63 bits."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        text = value.strip()
+        if not text.isascii() or not text.lstrip("-").isdigit() or len(text) > 19:
+            return None
+        value = int(text) if text.count("-") <= 1 else None
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        value = int(value)
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return value
+    return None
+
+
+def _text(value: Any, limit: int) -> str:
+    if not isinstance(value, str):
+        return ""
+    # UTF-8 has no half of a surrogate pair.
+    whole = value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return tidy(whole)[:limit]
+
+
+def _clean_name(name: str) -> str:
+    # 2017-03-01 put an underscore before the names of machines.
+    return name.removeprefix("_")
+
+
+def _resources(named: Any, flags: list[str]) -> tuple[str, ...]:
+    """The names, each once; in `flags` goes what is wrong with the list."""
+    if not isinstance(named, list):
+        if named is not None:
+            flags.append("resources-no-list")
+        return ()
+    resources: dict[str, str] = {}
+    for item in named:
+        name = _clean_name(_text(item, 200))
+        if name:
+            resources.setdefault(name.lower(), name)
+    if len(named) > len(resources):
+        flags.append("resources-unreadable")
+    return tuple(resources.values())
+
+
+def read_listing(raw: Any) -> Listing | None:
+    """One element of `Events`; None when it has no usable EventId."""
+    if not isinstance(raw, dict):
+        return None
+    spelled = _text(raw.get("EventId"), 201)
+    if not re.fullmatch(EVENT_ID, spelled):
+        return None
+    flags: list[str] = []
+    resources = _resources(raw.get("Resources"), flags)
+    stated = read_time(raw.get("NotBefore"))
+    not_before = in_bounds(stated) if stated is not None else None
+    if not_before is None and raw.get("NotBefore"):
+        flags.append("not-before-unreadable" if stated is None else "not-before-out-of-bounds")
+    duration = read_integer(raw.get("DurationInSeconds"))
+    if duration is None and raw.get("DurationInSeconds") is not None:
+        flags.append("duration-unreadable")
+    if duration is not None and abs(duration) >= 2**31:
+        flags.append("duration-out-of-range")
+        duration = None
+    stated_status = _text(raw.get("EventStatus"), 50)
+    status = STATUSES.get(stated_status.lower(), stated_status)
+    if status not in STATUSES.values():
+        flags.append("status-unknown" if status else "status-missing")
+    resource_type = _text(raw.get("ResourceType"), 100)
+    if resource_type and resource_type != "VirtualMachine":
+        flags.append("resource-type-unknown")
+    return Listing(
+        event_id=spelled.upper(),
+        spelled=spelled,
+        status=status,
+        event_type=canonical_type(_text(raw.get("EventType"), 50)),
+        resource_type=resource_type,
+        resources=resources,
+        not_before=not_before,
+        description=_text(raw.get("Description"), 2000),
+        source=_text(raw.get("EventSource"), 50),
+        duration_seconds=duration,
+        flags=tuple(Reason(code, event=spelled, status=status, resource_type=resource_type) for code in flags),
+    )
+
+
+def read_document(body: bytes) -> Document:
+    """Understand one body. An empty one is unreadable: it says nothing, least of all that there are no events."""
+    if not body.strip():
+        return Document(readable=False, flags=(Reason("body-empty"),))
+    if len(body) >= MOST_BYTES:
+        # Also where what is left of it could be read: nobody knows what else it said.
+        return Document(readable=False, flags=(Reason("body-cut"),))
+    try:
+        raw = json.loads(body.decode("utf-8-sig", errors="replace"), strict=False)
+    except (ValueError, RecursionError):
+        return Document(readable=False, flags=(Reason("body-no-json"),))
+    if not isinstance(raw, dict) or not isinstance(raw.get("Events"), list):
+        return Document(readable=False, flags=(Reason("body-no-events"),))
+    flags: list[Reason] = []
+    incarnation = read_integer(raw.get("DocumentIncarnation"))
+    if incarnation is None:
+        flags.append(Reason("incarnation-unreadable"))
+    listings: dict[str, Listing] = {}
+    rest = tuple(raw["Events"][MOST_READ:])
+    if rest:
+        flags.append(Reason("events-not-read", count=len(rest)))
+    for item in raw["Events"][:MOST_READ]:
+        listing = read_listing(item)
+        if listing is None:
+            flags.append(UNUSABLE)
+        elif listing.event_id in listings:
+            flags.append(Reason("event-listed-twice", event=listing.spelled))
+        else:
+            listings[listing.event_id] = listing
+            flags += listing.flags
+    return Document(
+        readable=True, incarnation=incarnation, listings=tuple(listings.values()), flags=tuple(flags), rest=rest
+    )
+
+
+# How much is kept of what cannot be understood: of each machine so many bytes an hour, and of the rest only its size.
+
+BYTES = 8 * 1024 * 1024
+ODDITIE_PERIOD = timedelta(hours=1)
+# A small one costs its rows.
+LEAST = 4096
+
+
+def cost(size: int) -> int:
+    """What one body of so many bytes counts."""
+    return max(size, LEAST)
+
+
+def kept(before: int, sizes: Iterable[int]) -> list[bool]:
+    """Which of these bodies are kept, in their order, after so many bytes in the same hour."""
+    return [before + total <= BYTES for total in accumulate(cost(size) for size in sizes)]
+
+
+# Whether a machine is prepared for an event, out of what its hooks said.
+
+
+class Prepared(StrEnum):
+    """`nothing` means that the machine has no prepare hooks: being live, it counts as prepared."""
+
+    UNKNOWN = "unknown"
+    PREPARING = "preparing"
+    PREPARED = "prepared"
+    NOTHING = "nothing"
+    FAILED = "failed"
+    RECOVERING = "recovering"
+    RECOVERED = "recovered"
+    RECOVER_FAILED = "recover_failed"
+
+
+BAD_OUTCOMES = ("failed", "timed-out")
+
+
+def prepared_of(*, prepare_outcome: str, recover_outcome: str) -> Prepared:
+    """The one value for a machine and an event: the recover phase speaks once it has begun."""
+    recovered = {"running": Prepared.RECOVERING, "succeeded": Prepared.RECOVERED}
+    prepared = {"running": Prepared.PREPARING, "succeeded": Prepared.PREPARED, "nothing": Prepared.NOTHING}
+    recovered |= dict.fromkeys(BAD_OUTCOMES, Prepared.RECOVER_FAILED)
+    prepared |= dict.fromkeys(BAD_OUTCOMES, Prepared.FAILED)
+    return recovered.get(recover_outcome) or prepared.get(prepare_outcome, Prepared.UNKNOWN)
+
+
+# How present a machine is, from the two times that count.
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Ages in seconds below which a machine is live, late, silent; older is gone."""
+
+    live: float = 60
+    late: float = 600
+    gone: float = 86400
+
+
+# Of polls that are farther apart it is not known that there were others between; the trigger of `PollGap` says so, too.
+LEAP = timedelta(minutes=16)
+
+# As it is kept in a narrow row.
+NUMBERS = {state: number for number, state in enumerate(Presence)}
+
+
+def presence_of(
+    *,
+    last_heard_at: datetime | None,
+    last_poll_at: datetime | None,
+    revoked: bool,
+    now: datetime,
+    limits: Limits,
+) -> Presence:
+    """Both times must be fresh: an agent that is heard but reads nothing from Azure is not live.
+
+    A machine that was never heard is `expected`; one that was heard but never had a good poll counts from no time at
+    all, so it is silent until its first good answer.
+    """
+    if revoked:
+        return Presence.GONE
+    if last_heard_at is None:
+        return Presence.EXPECTED
+    heard = (now - last_heard_at).total_seconds()
+    if heard > limits.gone:
+        return Presence.GONE
+    if last_poll_at is None:
+        return Presence.SILENT
+    age = max(heard, (now - last_poll_at).total_seconds())
+    if age < limits.live:
+        return Presence.LIVE
+    if age < limits.late:
+        return Presence.LATE
+    if age <= limits.gone:
+        return Presence.SILENT
+    return Presence.GONE
+
+
+# How often a machine's agent may begin a new spool because it is told to.
+
+# Two agents that use one identity would otherwise make each other begin anew without end.
+SETTLES = timedelta(seconds=60)
+MOST_A_DAY = 24
+# So many within a day are odd, and shown.
+MANY_A_DAY = 5
+
+
+def may_begin_anew(*, begun: int, since: timedelta) -> bool:
+    """`begun` counts the machine's spools of the last day, `since` the newest of them began."""
+    return since >= SETTLES and begun < MOST_A_DAY

@@ -1,0 +1,335 @@
+"""Machines that enrol together, as one line."""
+
+import hmac
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from fleet.domain.caches.maintenances import ToldLine
+from fleet.domain.machines.attestation import Attested
+from fleet.domain.machines.inventory import machine_name
+from fleet.domain.machines.pkcs7 import refusal
+from fleet.domain.orders.series import Series
+from fleet.domain.reasons import Reason
+from fleet.domain.timeline import EntryKind
+from fleet.domain.times import close_together
+
+TOGETHER = timedelta(seconds=60)
+LEAST = 3
+
+
+def arrivals_of(lines: Sequence[ToldLine]) -> dict[int, Series]:
+    """By the id of each entry that tells of an enrolment: what it belongs to, where others belong to it, too."""
+    told: dict[int, Series] = {}
+    found = [line for line in lines if line.kind is EntryKind.MACHINE_ENROLLED]
+    for group in close_together(found, at=lambda line: line.at, within=TOGETHER):
+        if len(group) >= LEAST:
+            members = {line.id for line in group}
+            first = next(line.id for line in found if line.id in members)
+            names = sorted({line.actor for line in group})
+            text = Reason("machines-came", names=names, count=len(names))
+            series = Series(id=first, count=len(group), first_at=group[0].at, last_at=group[-1].at, text=text)
+            told |= dict.fromkeys(members, series)
+    return told
+
+
+# Who may enrol: an installation's policy, and what it makes of who asks.
+
+MAX_NAME = 200
+
+
+class EntrancePolicy(StrEnum):
+    """How machines that nobody knows come in."""
+
+    # By a join token, or by an attested document of an allowed subscription; else a person admits them.
+    JOIN = "join"
+    # By an attested document of an allowed subscription; where Azure gives none, a person admits them.
+    AUTO = "auto"
+    # By an attested document of an allowed subscription, and in no other way.
+    ATTESTED = "attested"
+    # A person admits each.
+    ADMIT = "admit"
+    # By a join token, as in 0.1.0; attested documents are not looked at.
+    TOKEN = "token"  # noqa: S105 - the name of a policy
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What whoever asks has proved before anything is written: that Azure vouches for it, and that it has a key, which
+    `signed_by` names.
+    """
+
+    attested: Attested | None = None
+    signed_by: str = ""
+
+
+def checked(proof: Proof, *, vm_id: str, compute: Mapping[str, Any]) -> Proof:
+    """The proof, if it is about this machine and agrees with what that says of itself. Raises Refused
+    `attestation-refused`.
+    """
+    if proof.attested is not None:
+        if proof.attested.vm_id != vm_id:
+            raise refusal("attested-other-machine")
+        stated = str(compute.get("subscriptionId") or "").strip().lower()
+        if stated and stated != proof.attested.subscription:
+            raise refusal("attested-other-subscription", subscription=proof.attested.subscription)
+    return proof
+
+
+# What an administrator may choose where no setting states it.
+CHOICES = (EntrancePolicy.JOIN, EntrancePolicy.AUTO, EntrancePolicy.ATTESTED, EntrancePolicy.ADMIT)
+
+
+def policy_of(*, stated: str, chosen: str, decided: str, subscriptions: bool) -> EntrancePolicy:
+    """The policy in force: as a setting states it, else as an administrator chose, else as it was decided when the
+    tables were made. Where nobody did, join tokens admit; where `subscriptions` are named, attested documents do.
+    """
+    if stated or chosen:
+        return EntrancePolicy(stated or chosen)
+    if decided == EntrancePolicy.TOKEN:
+        return EntrancePolicy.TOKEN
+    return EntrancePolicy.AUTO if subscriptions else EntrancePolicy.JOIN
+
+
+def comes_in(policy: EntrancePolicy, proof: Proof, *, known: bool, allowed: bool, token: bool) -> bool:
+    """Whether who has not proved to be a known machine comes in by the policy alone; else a person admits it.
+
+    `allowed`: its subscription is. `token`: it shows a valid join token, which by `token` was checked before. Raises
+    Refused `attestation-refused`.
+    """
+    if policy is EntrancePolicy.JOIN and token:
+        return not known
+    if policy is EntrancePolicy.TOKEN:
+        return not known
+    if policy is EntrancePolicy.ATTESTED:
+        if proof.attested is None:
+            raise refusal("attested-required")
+        if not allowed:
+            raise refusal("attested-subscription-strange", subscription=proof.attested.subscription)
+    return not known and policy is not EntrancePolicy.ADMIT and proof.attested is not None and allowed
+
+
+def remedy_of(code: str) -> Reason:
+    """What to do where an enrolment was refused for a reason with this code."""
+    if code in ("attested-required", "attested-subscription-strange"):
+        return Reason("remedy-policy")
+    if code.startswith("attested-"):
+        return Reason("remedy-attested")
+    if code in ("enrols-elsewhere", "names-no-set"):
+        return Reason("remedy-set")
+    if code.startswith("join-token-"):
+        return Reason("remedy-join-token")
+    if code == "admissions-full":
+        return Reason("remedy-admissions")
+    return Reason("remedy-other")
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """What whoever waits says of itself; texts, empty where it says nothing. `home` is the set that it would be in, as
+    `kind:name`.
+    """
+
+    name: str = ""
+    subscription: str = ""
+    region: str = ""
+    addresses: tuple[str, ...] = ()
+    resource_group: str = ""
+    home: str = ""
+
+
+def stated_name(resource_name: str, compute: Mapping[str, Any], otherwise: str) -> str:
+    """How a machine is called that states this name and instance metadata when it enrols."""
+    return machine_name((resource_name.strip() or str(compute.get("name") or "") or otherwise)[:MAX_NAME])
+
+
+def claimed_of(name: str, compute: Mapping[str, Any], home: str = "") -> Claimed:
+    listed = compute.get("privateIpAddresses")
+    addresses = tuple(str(each)[:64] for each in listed[:8]) if isinstance(listed, list) else ()
+    return Claimed(
+        name=name,
+        subscription=str(compute.get("subscriptionId") or "").lower()[:64],
+        region=str(compute.get("location") or "")[:64],
+        addresses=addresses,
+        resource_group=str(compute.get("resourceGroupName") or "").lower()[:MAX_NAME],
+        home=home,
+    )
+
+
+def contradictions(
+    claimed: Claimed,
+    known: Claimed | None,
+    *,
+    attested: str,
+    allowed: bool,
+    twins: int,
+    namesake: bool,
+) -> tuple[Reason, ...]:
+    """What speaks against whoever waits.
+
+    `known` is the machine that it says it is; `attested` the subscription that Azure has signed, `allowed` whether that
+    one may enrol; `twins` are others who ask as the same machine, a `namesake` is another machine of its name.
+    """
+    found = []
+    if twins:
+        found.append(Reason("admission-twins", count=twins))
+    if attested and not allowed:
+        found.append(Reason("admission-subscription", subscription=attested))
+    if known is None:
+        if namesake:
+            found.append(Reason("admission-namesake", name=claimed.name))
+        return tuple(found)
+    if claimed.name and known.name and claimed.name.lower() != known.name.lower():
+        found.append(Reason("admission-other-name", name=known.name))
+    stated = attested or claimed.subscription
+    if stated and known.subscription and stated != known.subscription:
+        found.append(Reason("admission-other-subscription", subscription=known.subscription))
+    if claimed.region and known.region and claimed.region != known.region:
+        found.append(Reason("admission-other-region", region=known.region))
+    group = claimed.resource_group
+    if group and known.resource_group and group != known.resource_group:
+        found.append(Reason("admission-other-group", name=known.resource_group))
+    if claimed.home and known.home and claimed.home.lower() != known.home.lower():
+        found.append(Reason("admission-other-set", name=known.home))
+    if claimed.addresses and known.addresses and not set(claimed.addresses) & set(known.addresses):
+        found.append(Reason("admission-other-address", addresses=list(known.addresses)))
+    return tuple(found)
+
+
+# What installs the agent on a machine: one line for each platform, ready to be copied. Pure.
+
+# The unit of docs/agent.md. systemd reads the settings as root, so that nobody else has to.
+UNIT = """\
+[Unit]
+Description=Drydock agent
+Wants=network-online.target
+After=network-online.target
+
+[Service]
+EnvironmentFile=/etc/drydock-agent.env
+ExecStart=/opt/drydock-agent/bin/drydock-agent run
+DynamicUser=yes
+StateDirectory=drydock-agent
+Restart=always
+RestartSec=5
+
+[Install]
+WantedBy=multi-user.target
+"""
+SETTINGS_FILE = "/etc/drydock-agent.env"
+UNIT_FILE = "/etc/systemd/system/drydock-agent.service"
+WINDOWS_HOME = r"C:\Program Files\Drydock Agent"
+WINDOWS_FOLDER = r"C:\ProgramData\Drydock"
+
+
+@dataclass(frozen=True, slots=True)
+class InstallLine:
+    """What is run on, or given to, machines of a `platform`: `linux`, `windows`, `cloud-init`, `azure-cli`, `other`."""
+
+    platform: str
+    text: str
+
+
+def install_lines(*, fleet_url: str, join_token: str, package: str) -> tuple[InstallLine, ...]:
+    """For each platform what makes a new machine enrol with this join token. `package` is what pip is given."""
+    steps = _linux_steps(fleet_url, join_token, package)
+    return (
+        InstallLine("linux", f"sudo sh -c {shlex.quote(steps)}"),
+        InstallLine("windows", _windows(fleet_url, join_token, package)),
+        InstallLine("cloud-init", f"#!/bin/sh\n{steps}"),
+        InstallLine(
+            "azure-cli",
+            "az vm run-command invoke --resource-group GROUP --name VM --command-id RunShellScript"
+            f" --scripts {shlex.quote(steps)}",
+        ),
+        InstallLine("other", "\n".join(_settings(fleet_url, join_token))),
+    )
+
+
+def _settings(fleet_url: str, join_token: str) -> list[str]:
+    return [f"DRYDOCK_FLEET_URL={fleet_url}", f"DRYDOCK_JOIN_TOKEN={join_token}"]
+
+
+def _linux_steps(fleet_url: str, join_token: str, package: str) -> str:
+    """As root, in any POSIX shell; a second run changes nothing but the settings."""
+    return " && ".join(
+        [
+            "python3 -m venv /opt/drydock-agent",
+            f'/opt/drydock-agent/bin/pip install --quiet "{_plain(package)}"',
+            f"(umask 077 && {_written(_settings(fleet_url, join_token), SETTINGS_FILE)})",
+            _written(UNIT.splitlines(), UNIT_FILE),
+            "systemctl daemon-reload",
+            "systemctl enable --now drydock-agent",
+        ]
+    )
+
+
+def _written(lines: list[str], path: str) -> str:
+    """Between double quotes, so that it can stand between single ones: quoted for printf, then for the shell."""
+    formats = [line.replace("\\", "\\\\").replace("%", "%%") for line in lines]
+    shown = "".join(_plain(line) + r"\n" for line in formats)
+    return f'printf "{shown}" > {path}'
+
+
+def _plain(text: str) -> str:
+    """What stands between double quotes as it is."""
+    return re.sub(r'([\\"$`])', r"\\\1", text)
+
+
+def _windows(fleet_url: str, join_token: str, package: str) -> str:
+    """For PowerShell as administrator: a task that starts with the machine, and settings that administrators alone may
+    read.
+    """
+    scripts, settings = rf"{WINDOWS_HOME}\Scripts", rf"{WINDOWS_FOLDER}\agent.toml"
+    run = rf'/c set "DRYDOCK_CONFIG={settings}" && "{scripts}\drydock-agent.exe" run'
+    lines = [f'fleet_url = "{fleet_url}"', f'join_token = "{join_token}"']
+    return "; ".join(
+        [
+            "$ErrorActionPreference = 'Stop'",
+            f"py -3 -m venv '{WINDOWS_HOME}'",
+            rf"& '{scripts}\pip.exe' install --quiet {_ps(package)}",
+            f"New-Item -ItemType Directory -Force '{WINDOWS_FOLDER}' | Out-Null",
+            # The system and administrators, by their well-known ids: names are translated.
+            f"icacls '{WINDOWS_FOLDER}' /inheritance:r"
+            " /grant '*S-1-5-18:(OI)(CI)F' '*S-1-5-32-544:(OI)(CI)F' | Out-Null",
+            f"Set-Content -Encoding ascii '{settings}' {', '.join(_ps(line) for line in lines)}",
+            "Register-ScheduledTask -Force -TaskName 'Drydock agent' -User SYSTEM"
+            " -Trigger (New-ScheduledTaskTrigger -AtStartup)"
+            f" -Action (New-ScheduledTaskAction -Execute cmd.exe -Argument {_ps(run)})"
+            " -Settings (New-ScheduledTaskSettingsSet -ExecutionTimeLimit 0 -RestartCount 999"
+            " -RestartInterval (New-TimeSpan -Minutes 1)) | Out-Null",
+            "Start-ScheduledTask 'Drydock agent'",
+        ]
+    )
+
+
+def _ps(text: str) -> str:
+    """A string of PowerShell in which nothing is special."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+# A machine's own key: made of the installation's master key, so that it is kept on the machine and nowhere else.
+
+
+def machine_key(master: bytes, vm_id: str, generation: int) -> bytes:
+    """The key of this machine since that enrolment: 32 bytes."""
+    return hmac.digest(master, f"drydock machine key 1\n{vm_id}\n{generation}".encode(), "sha256")
+
+
+def key_name(master: bytes, vm_id: str, generation: int) -> str:
+    """By what the database finds a machine with this key: it tells nothing of the key, and nobody can make it up."""
+    return hmac.digest(master, f"drydock machine name 1\n{vm_id}\n{generation}".encode(), "sha256").hex()
+
+
+def next_generation(last: int, now: datetime) -> int:
+    """Higher than every one before, also than those that a database put back to an older state has forgotten."""
+    return max(last + 1, int(now.timestamp() * 1000))
+
+
+def mark_of(key: bytes, text: bytes) -> str:
+    """The HMAC of a call, in hex."""
+    return hmac.digest(key, text, "sha256").hex()

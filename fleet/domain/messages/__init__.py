@@ -1,1 +1,0 @@
-"""Messages out: who is told what, when, and through which channel. Pure."""

@@ -1,0 +1,102 @@
+"""A reason as a code with its values. Below the edges nothing is worded; `fleet.wording` makes the sentence."""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
+
+from fleet.domain.times import iso
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Reason:
+    """Why something is so: a code of `fleet.wording`, and the values that its sentence names.
+
+    Values are JSON values, times, and reasons.
+    """
+
+    code: str
+    values: Mapping[str, Any] = field(hash=False)
+
+    def __init__(self, code: str, /, **values: Any) -> None:
+        object.__setattr__(self, "code", code)
+        object.__setattr__(self, "values", values)
+
+    @property
+    def stored(self) -> str:
+        """As a text column keeps it."""
+        return json.dumps(as_json(self))
+
+
+def as_json(value: Any) -> Any:
+    """The same in JSON values: times in RFC 3339, lists for tuples, a reason as its `code` and `values`."""
+    match value:
+        case Reason():
+            return {"code": value.code, "values": as_json(value.values)}
+        case datetime():
+            return iso(value)
+        case Mapping():
+            return {str(name): as_json(item) for name, item in value.items()}
+        case list() | tuple():
+            return [as_json(item) for item in value]
+    return value
+
+
+def from_json(value: Any) -> Any:
+    """The same with every reason in it read."""
+    match value:
+        case {"code": str(code), "values": dict(values), **others} if not others:
+            return Reason(code, **from_json(values))
+        case dict():
+            return {name: from_json(item) for name, item in value.items()}
+        case list():
+            return [from_json(item) for item in value]
+    return value
+
+
+def stored(reason: Reason | str) -> str:
+    """As a text column keeps it."""
+    return reason.stored if isinstance(reason, Reason) else reason
+
+
+def read_reason(stored: str) -> Reason | str:
+    """What a column keeps: a reason; or the sentence itself, as it was recorded before reasons had codes."""
+    if not stored.startswith('{"code": '):
+        return stored
+    try:
+        reason = from_json(json.loads(stored))
+    except (ValueError, TypeError, RecursionError):
+        return stored
+    return reason if isinstance(reason, Reason) else stored
+
+
+# How an operation refuses.
+
+T = TypeVar("T")
+
+
+class Refused(Exception):
+    """Nothing was written. `code` is a problem type, `reason` what people are told, `details` goes along as JSON."""
+
+    def __init__(self, code: str, reason: Reason | str, /, **details: Any) -> None:
+        super().__init__(f"{code}: {reason.code if isinstance(reason, Reason) else reason}")
+        self.code = code
+        self.reason = reason
+        self.details = details
+
+
+def or_refuse(found: T | None, code: str, reason: Reason) -> T:
+    """What was looked for. Raises Refused where there is none."""
+    if found is None:
+        raise Refused(code, reason)
+    return found
+
+
+def refuse_other(version: int | datetime, expected: Collection[str] | None) -> None:
+    """Raises Refused `precondition-failed` (details `version`) where something is at none of the versions that somebody
+    decided on, written as the API writes them; None: at any.
+    """
+    stands = iso(version) if isinstance(version, datetime) else str(version)
+    if expected is not None and stands not in expected:
+        raise Refused("precondition-failed", Reason("version-moved"), version=stands)

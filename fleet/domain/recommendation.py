@@ -1,0 +1,172 @@
+"""What is recommended about an event that waits for a decision, and by when to decide. Pure, and advice only: nothing
+acts on it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from fleet.domain.approvals.conditions import not_ready
+from fleet.domain.approvals.guards import EventFacts, Guard, Need, guards, hit_machines
+from fleet.domain.events import FAR_AHEAD, TYPES
+from fleet.domain.policy.rules import Action
+from fleet.domain.reasons import Reason
+from fleet.domain.sets import PROVISIONAL
+from fleet.domain.states import EventStatus, Presence
+
+# What `Source` says of an event that the own organisation has asked for.
+OWN = "User"
+
+
+class Advised(StrEnum):
+    """What to do: `look` is to look at what the reason names, then decide."""
+
+    START_NOW = "start_now"
+    WHEN_PREPARED = "when_prepared"
+    PROPOSE = "propose"
+    WAIT = "wait"
+    LOOK = "look"
+    LEAVE = "leave"
+    REDEPLOY = "redeploy"
+    BY_HAND = "by_hand"
+
+
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """What earlier events of one type in one set tell: how many were seen through, how long the middle one of them was
+    Started, how many Azure cancelled. `relay_seconds`: the slowest that an approval of the set took lately, from our
+    side to Azure's answer; None where there was none.
+    """
+
+    count: int = 0
+    median_seconds: float | None = None
+    cancelled: int = 0
+    relay_seconds: float | None = None
+
+
+NONE_YET = Experience()
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """What to do, and why: as many reasons as there are."""
+
+    advised: Advised
+    reasons: tuple[Reason, ...]
+
+    @property
+    def sentence(self) -> Reason:
+        """Both in one."""
+        return Reason(f"recommend-{self.advised.value}", reasons=list(self.reasons))
+
+
+def recommend(facts: EventFacts, experience: Experience, *, now: datetime) -> Recommendation | None:
+    """What to do about an event; None where there is nothing left to decide."""
+    past = facts.not_before is not None and facts.not_before <= now
+    if facts.status is not EventStatus.SCHEDULED or past or facts.decision is not None:
+        return None
+    found = {guard.code: guard for guard in guards(facts, now=now)}
+    against = _not_now(found) or _not_like_others(facts, found, now)
+    if against is not None:
+        return against
+    return Recommendation(Advised.START_NOW, tuple(_speaks_for(facts, found, experience)))
+
+
+def _because(advised: Advised, guard: Guard) -> Recommendation:
+    return Recommendation(advised, (guard.sentence,))
+
+
+# Guards that somebody should wait for, look at, or answer otherwise, the first of them counts.
+ANSWERS: tuple[tuple[str, Advised], ...] = (
+    ("advice-only", Advised.LEAVE),
+    ("all-stopped", Advised.WAIT),
+    ("no-live-machine", Advised.BY_HAND),
+    ("set-in-flight", Advised.WAIT),
+    ("held", Advised.LEAVE),
+    ("service-in-flight", Advised.WAIT),
+    ("no-approval-window", Advised.LOOK),
+    ("hook-failed", Advised.LOOK),
+)
+
+
+def _not_now(found: Mapping[str, Guard]) -> Recommendation | None:
+    for code, advised in ANSWERS:
+        if code in found:
+            return _because(advised, found[code])
+    second = next((guard for guard in found.values() if guard.needs is Need.SECOND), None)
+    return _because(Advised.PROPOSE, second) if second is not None else None
+
+
+def _not_like_others(facts: EventFacts, found: Mapping[str, Guard], now: datetime) -> Recommendation | None:
+    own = facts.source == OWN
+    if not own and facts.not_before is not None and facts.not_before - now > FAR_AHEAD:
+        return Recommendation(Advised.REDEPLOY, (Reason("recommend-far-ahead"),))
+    if facts.event_type not in TYPES:
+        return Recommendation(Advised.LOOK, (Reason("recommend-unknown-type"),))
+    if not own and "lost-for-good" in found:
+        return _because(Advised.LOOK, found["lost-for-good"])
+    last = found.get("last-live-machines")
+    if last is not None and facts.event_type != "Freeze":
+        return _because(Advised.LOOK, last)
+    missing = not_ready(facts)
+    if not missing:
+        return None
+    there = {machine.name.lower() for machine in hit_machines(facts) if machine.presence is Presence.LIVE}
+    prepares = [name for name in missing if name.lower() in there]
+    if prepares:
+        return Recommendation(Advised.WHEN_PREPARED, (Reason("recommend-prepares", machines=prepares),))
+    return Recommendation(Advised.LOOK, (Reason("recommend-nobody-prepares", machines=missing),))
+
+
+def _speaks_for(facts: EventFacts, found: Mapping[str, Guard], experience: Experience) -> list[Reason]:
+    told = [Reason("recommend-own")] if facts.source == OWN else []
+    last = found.get("last-live-machines")
+    if last is not None and last.values["only"]:
+        told.append(Reason("recommend-only-machine"))
+    told.append(
+        Reason(
+            "recommend-earlier",
+            event_type=facts.event_type,
+            count=experience.count,
+            seconds=experience.median_seconds,
+            cancelled=experience.cancelled,
+        )
+    )
+    open_here = len(facts.others)
+    told.append(Reason("recommend-open", count=open_here, service=facts.set_service))
+    return told
+
+
+def decide_by(not_before: datetime | None, *, relay: timedelta, undo: timedelta) -> datetime | None:
+    """Until when to decide so that Azure is asked before NotBefore: less what the way to it takes, and the seconds in
+    which an approval can be undone. None where no time is stated.
+    """
+    return None if not_before is None else not_before - relay - undo
+
+
+RULES: dict[Advised, Action] = {
+    Advised.START_NOW: Action.APPROVE_NOW,
+    Advised.WHEN_PREPARED: Action.APPROVE_WHEN_PREPARED,
+}
+
+
+def as_rule(facts: EventFacts, recommendation: Recommendation | None) -> dict[str, Any]:
+    """What a rule would state that decides such events here so by itself; empty where none could."""
+    action = RULES.get(recommendation.advised) if recommendation is not None else None
+    if action is None or facts.drill or facts.set_kind == PROVISIONAL:
+        return {}
+    if facts.set_service:
+        place = {"service": facts.set_service}
+    else:
+        place = {"set_pattern": facts.set_name, "resource_group": facts.set_resource_group}
+    if any(mark in value for value in place.values() for mark in "*?"):
+        # It would mean others, too.
+        return {}
+    stated: dict[str, Any] = {"action": action.value, "event_types": [facts.event_type], **place}
+    if facts.source:
+        stated["sources"] = [facts.source]
+    if facts.duration_seconds is not None and facts.duration_seconds > 0:
+        stated["max_duration_seconds"] = facts.duration_seconds
+    return {name: value for name, value in stated.items() if value}

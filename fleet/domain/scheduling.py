@@ -1,0 +1,68 @@
+"""What is set aside when it cannot be advanced, and when it is tried again."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+FIRST_PAUSE = timedelta(seconds=10)
+LONGEST_PAUSE = timedelta(hours=1)
+# Nothing is wrong with what somebody holds: it is tried again by the next tick.
+HELD_PAUSE = timedelta(seconds=1)
+
+
+class What(StrEnum):
+    """Whose row it is: an event (its state and its way to Azure), its rules, an approval that waits, …"""
+
+    EVENT = "event"
+    RULES = "rules"
+    APPROVAL = "approval"
+    WAVE = "wave"
+    DRILL = "drill"
+    CACHE = "cache"
+    # Only reports wait for one.
+    MACHINE = "machine"
+    # Nobody holds these, and only reports wait: the rest of a document with many events, and what was beyond the
+    # bounds of its machine (`fleet.domain.intake`).
+    DOCUMENT = "document"
+    BEYOND = "beyond"
+
+
+# What a report waits for because somebody holds it.
+HELD = (What.EVENT, What.CACHE, What.MACHINE)
+
+
+def pause(tries: int) -> timedelta:
+    """How long to wait after so many tries: twice as long each time, up to an hour."""
+    return min(FIRST_PAUSE * (1 << min(tries - 1, 20)), LONGEST_PAUSE)
+
+
+# When reconciling looks at something again. Too early is harmless, too late is not.
+
+# What has news is looked at by the next tick, whatever its clock says.
+AT_ONCE = datetime(1970, 1, 1, tzinfo=UTC)
+# Time alone changes nothing any more.
+NEVER = datetime(9999, 1, 1, tzinfo=UTC)
+# Waiting for something that announces itself by no turn and no entry, as the next poll of a machine that is live.
+SOON = timedelta(seconds=2)
+# Nothing open goes unseen for longer, whatever was forgotten: between three and five quarters of an hour, so that not
+# all come at once.
+LONGEST = timedelta(minutes=45)
+SPREAD = timedelta(minutes=30)
+
+
+def first_after(now: datetime, moments: Iterable[datetime | None]) -> datetime:
+    """The first of these moments that is still to come."""
+    return min((moment for moment in moments if moment is not None and moment > now), default=NEVER)
+
+
+def before(moment: datetime | None, lead: timedelta) -> datetime | None:
+    """So long before a moment that somebody may have stated anyhow; None where the calendar has no such time."""
+    try:
+        return None if moment is None else moment - lead
+    except OverflowError:
+        return None
+
+
+def at_the_latest(row_id: int, *, now: datetime) -> datetime:
+    """When to look again at something that is open, whatever else is known of it."""
+    return now + LONGEST + row_id % 64 * SPREAD / 64

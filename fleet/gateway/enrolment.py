@@ -1,0 +1,171 @@
+"""Refused enrolments of this process: counted in memory, written every other second, whoever floods it."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+
+import msgspec
+from drydock_agent import wire
+
+from fleet.domain.machines.enrolment import stated_name
+from fleet.domain.reasons import Reason, Refused, as_json
+from fleet.gateway import metrics
+from fleet.gateway.http import Problem, Request, Send, answer
+from fleet.gateway.limits import Buckets, GatewayLimits, throttle
+from fleet.gateway.readers import clean
+from fleet.gateway.signed_calls import Repeated, SignedCall, SignedCalls
+from fleet.gateway.threads import Loop, Threads
+from fleet.operations import clock
+from fleet.operations.machines import enrolment, entrance
+from fleet.operations.machines.enrolment import RefusedCalls
+from fleet.wording.problems import status_of
+from fleet.wording.say import say
+from fleet.wording.times import API
+
+PAUSE_SECONDS = 2.0
+# Machines and reasons between two writes; what is beyond them is counted by its reason alone.
+MOST = 500
+MAX_ID = 200
+
+
+class Refusals:
+    """What was refused since it was written last."""
+
+    def __init__(self) -> None:
+        self.loop = Loop("refusals", self.write, pause=PAUSE_SECONDS)
+        self._lock = threading.Lock()
+        self._waiting: dict[tuple[str, str], RefusedCalls] = {}
+
+    def note(self, request: wire.EnrolRequest, refused: Refused, address: str) -> None:
+        """Count one refused enrolment. Nothing is asked of the database."""
+        metrics.ENROLMENTS_REFUSED.labels(refused.code).inc()
+        now = clock.now()
+        reason = refused.reason if isinstance(refused.reason, Reason) else Reason("enrolment-refused")
+        vm_id = request.machine_id.strip().lower()[:MAX_ID]
+        with self._lock:
+            key = (reason.code, vm_id)
+            if key not in self._waiting and len(self._waiting) >= MOST:
+                key = (reason.code, "")
+            call = self._waiting.get(key)
+            if call is None:
+                name = stated_name(request.resource_name, request.instance or {}, vm_id) if key[1] else ""
+                text = json.dumps(as_json(reason))
+                call = RefusedCalls(name, address[:100] if key[1] else "", text, first_at=now, last_at=now)
+                self._waiting[key] = call
+            call.count += 1
+            call.last_at = now
+
+    def write(self) -> None:
+        """Write what waits. While the database is away it waits on."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, {}
+        if not waiting:
+            return
+        try:
+            enrolment.keep(waiting, now=clock.now())
+        except Exception:
+            with self._lock:
+                self._waiting = {**waiting, **self._waiting}
+            raise
+
+
+# The calls of agents that come in: challenges and enrol. Each parses, makes its call, and answers.
+
+ENROL_BYTES = 256 * 1024
+CHALLENGE_BYTES = 1024
+TOO_MANY = "Too many machines are enrolling at once: try again in a moment."
+
+
+class Entrance:
+    """The way in on this process."""
+
+    def __init__(self, limits: GatewayLimits, threads: Threads, signed_calls: SignedCalls) -> None:
+        self.threads = threads
+        self.signed_calls = signed_calls
+        self.enrolments = Buckets(limits.enrolments)
+        self.refusals = Refusals()
+
+    async def challenges(self, request: Request, send: Send) -> None:
+        """A nonce for an attested document: 200 with Challenge. Problems 413, 429."""
+        throttle(self.enrolments, request.client, TOO_MANY)
+        await request.body(CHALLENGE_BYTES)
+        await answer(send, 200, msgspec.json.encode(entrance.challenge(now=clock.now())))
+
+    async def enrol(self, request: Request, send: Send) -> None:
+        """A key or a credential: 200 with EnrolAnswer, 202 with EnrolPending. Problems 401, 403, 413, 422, 429, 503."""
+        signed, wanted = await self._read(request)
+        try:
+            granted = await self.threads.run(self._enrol, wanted, signed, request.client)
+        except Refused as refused:
+            if refused.code != "intermediate-wanted":
+                # That one is a step on the way: the agent fetches the certificate and asks again.
+                self.refusals.note(wanted, refused, request.client)
+            raise _problem(refused) from None
+        if isinstance(granted, wire.EnrolPending):
+            if not wanted.ask:
+                # 0.1.0 knows no 202, and tries again after an error.
+                sentence = "A person has to admit this machine first."
+                raise Problem(503, "admission-pending", sentence, retry_after=math.ceil(granted.retry_after))
+            await answer(send, 202, msgspec.json.encode(granted))
+            return
+        await answer(send, 200, msgspec.json.encode(granted))
+
+    async def check(self, request: Request, send: Send) -> None:
+        """What `enrol` would answer, and nothing is kept: 200 with EnrolCheck, 202 with EnrolPending. Its problems."""
+        signed, wanted = await self._read(request)
+        try:
+            found = await self.threads.run(self._check, wanted, signed, request.client)
+        except Refused as refused:
+            raise _problem(refused) from None
+        if isinstance(found, wire.EnrolPending):
+            await answer(send, 202, msgspec.json.encode(found))
+            return
+        await answer(send, 200, msgspec.json.encode(wire.EnrolCheck(server_time=found.server_time)))
+
+    async def _read(self, request: Request) -> tuple[SignedCall | None, wire.EnrolRequest]:
+        """By whom an enrolment is signed, and what it says. Raises Problem 401, 413, 422, 429."""
+        throttle(self.enrolments, request.client, TOO_MANY)
+        signed = self._signed(request)
+        raw = await request.body(ENROL_BYTES)
+        try:
+            return signed, msgspec.convert(clean(msgspec.json.decode(raw)), wire.EnrolRequest)
+        except (ValueError, RecursionError) as error:
+            raise Problem(422, "validation", f"The request cannot be read: {error}.") from None
+
+    @staticmethod
+    def _check(
+        wanted: wire.EnrolRequest, signed: SignedCall | None, address: str
+    ) -> wire.EnrolAnswer | wire.EnrolPending:
+        """In a thread. Raises Refused."""
+        signed_by = signed.found_by if signed is not None else ""
+        return enrolment.would_enrol(request=wanted, now=clock.now(), address=address, signed_by=signed_by)
+
+    def _signed(self, request: Request) -> SignedCall | None:
+        """By whom an enrolment is signed; None where that proves nothing, as of a key that nobody can make any more.
+        Raises Problem 401 where it is signed at another time, or was made before.
+        """
+        try:
+            return self.signed_calls.read(request, clock.now())
+        except Problem as problem:
+            if problem.code == "clock-skewed" or isinstance(problem, Repeated):
+                raise
+            return None
+
+    @staticmethod
+    def _enrol(
+        wanted: wire.EnrolRequest, signed: SignedCall | None, address: str
+    ) -> wire.EnrolAnswer | wire.EnrolPending:
+        """Enrol; what was signed counts once in all processes. In a thread. Raises Problem 401, Refused."""
+        now = clock.now()
+        if signed is not None and not entrance.spend(signed.mark, now=now):
+            raise Repeated
+        signed_by = signed.found_by if signed is not None else ""
+        return enrolment.enrol(request=wanted, now=now, address=address, signed_by=signed_by)
+
+
+def _problem(refused: Refused) -> Problem:
+    url = refused.details.get("url")
+    errors = [{"field": "attested.intermediates", "message": str(url)}] if url else ()
+    return Problem(status_of(refused.code), refused.code, say(refused.reason, API), errors=errors)

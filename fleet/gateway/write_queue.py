@@ -1,0 +1,361 @@
+"""What a delivery costs the writer, told before it is read: about a millisecond each unit, beside what every one costs.
+
+It is counted, not timed: a machine is not judged by how busy the database was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from itertools import chain, islice
+
+from drydock_agent import wire
+from drydock_agent.wire import Order
+
+from fleet.gateway.limits import GatewayLimits
+from fleet.operations.intake.keep import Delivery, ParsedReport
+from fleet.operations.intake.spools import Taken
+
+# What costs more is written apart, behind the others and in parts of this size. An agent that starts says less.
+COSTLY = 30
+# A machine that brings so much a second is judged by that, whatever each of its deliveries costs.
+UNITS_A_SECOND, AT_ONCE = 20.0, 90.0
+REMEMBERED = 10_000
+# A statement about itself may move a machine; a reminder may point to a body of a mebibyte; each event is computed.
+STATEMENT, REMINDER, OF_CACHE, OTHER = 10, 5, 2, 1
+EVENT = '"EventId"'
+
+
+def cost_of(report: ParsedReport) -> int:
+    """The units of one report; none for a document that lists nothing, as nearly all do."""
+    match report.data:
+        case wire.DocumentData(body=body, encoding=encoding):
+            # Base64 is what was no text: it is read all the same, and nothing of it is known yet.
+            return body.count(EVENT) if encoding != "base64" else len(body) // 100
+        case wire.InstanceData():
+            return STATEMENT
+        case wire.ReminderData():
+            return REMINDER
+        case wire.RedisData() | wire.CoverageData() | wire.RedisHookData():
+            return OF_CACHE
+        case _:
+            return OTHER
+
+
+def parts_of(delivery: Delivery) -> Iterator[Delivery]:
+    """The delivery in parts that cost about as much as one may, in the order of their numbers."""
+    refused = dict(delivery.refused)
+    numbered: list[tuple[int, ParsedReport | None]] = [(report.seq, report) for report in delivery.reports]
+    numbered += [(seq, None) for seq in refused]
+    numbered.sort(key=lambda one: one[0])
+    first, spent = 0, 0
+    for place, (_, report) in enumerate(numbered):
+        cost = cost_of(report) if report is not None else OTHER
+        if place > first and spent + cost > COSTLY:
+            yield _part(delivery, numbered[first:place], refused)
+            first, spent = place, 0
+        spent += cost
+    yield _part(delivery, numbered[first:], refused)
+
+
+def _part(delivery: Delivery, numbered: Sequence[tuple[int, ParsedReport | None]], refused: dict[int, str]) -> Delivery:
+    reports = [report for _, report in numbered if report is not None]
+    return replace(delivery, reports=reports, refused=[(seq, refused[seq]) for seq, one in numbered if one is None])
+
+
+class Spending:
+    """What each machine (row id) has cost lately; a bucket of units each."""
+
+    def __init__(self) -> None:
+        self._spent: dict[int, tuple[float, float]] = {}
+
+    def is_costly(self, delivery: Delivery) -> bool:
+        """Whether it is to be written apart; counts what it costs."""
+        # A reminder of one body is read once.
+        reminders = {report.data.hash for report in delivery.reports if isinstance(report.data, wire.ReminderData)}
+        known = [report for report in delivery.reports if not isinstance(report.data, wire.ReminderData)]
+        cost = sum(map(cost_of, known)) + REMINDER * len(reminders)
+        if not cost:
+            return False
+        now = time.monotonic()
+        spent, since = self._spent.get(delivery.machine_id, (0.0, now))
+        spent = min(max(0.0, spent - (now - since) * UNITS_A_SECOND) + cost, 2 * AT_ONCE)
+        if len(self._spent) >= REMEMBERED:
+            self._forget(now)
+        self._spent[delivery.machine_id] = (spent, now)
+        return cost > COSTLY or spent > AT_ONCE
+
+    def _forget(self, now: float) -> None:
+        self._spent = {
+            machine_id: (spent, since)
+            for machine_id, (spent, since) in self._spent.items()
+            if spent > (now - since) * UNITS_A_SECOND
+        }
+
+
+# Where deliveries queue until they are written: in which order, and which are refused first under pressure.
+
+
+class Lane(StrEnum):
+    """In which order deliveries are written; under pressure the last ones are refused first."""
+
+    RECEIPTS = "receipts"
+    STARTED = "started"
+    NEWS = "news"
+    DOCUMENTS = "documents"
+    CATCHING_UP = "catching-up"
+    COSTLY = "costly"
+    TROUBLED = "troubled"
+
+
+# The part of the queue up to which a lane is let in.
+SHARES = {
+    Lane.RECEIPTS: 1.0,
+    Lane.STARTED: 0.9,
+    Lane.NEWS: 0.85,
+    Lane.DOCUMENTS: 0.8,
+    Lane.CATCHING_UP: 0.5,
+    Lane.COSTLY: 0.4,
+    Lane.TROUBLED: 0.25,
+}
+# What is written apart: behind the others, and not in their commits.
+APART = (Lane.COSTLY, Lane.TROUBLED)
+# What is older than that when it comes is history.
+HISTORY = timedelta(seconds=60)
+# As documents spell it. So many EventIds are remembered, those that were told last; one delivery adds so many, out of
+# the first so many characters of each document: this is the event loop, and a document may be as long as 4 MiB.
+EVENT_ID = re.compile(r'"EventId"\s*:\s*"([^"\\]{1,64})"')
+LANE_REMEMBERED = 20_000
+MOST_NAMED = 20
+LOOKED_AT = 65_536
+
+
+def lane_of(delivery: Delivery, now: datetime) -> Lane:
+    """Where a delivery queues, by the most urgent thing that it brings."""
+    data = [report.data for report in delivery.reports]
+    if any(isinstance(one, wire.ReceiptData) for one in data):
+        return Lane.RECEIPTS
+    if delivery.reports and delivery.reports[-1].at < now - HISTORY:
+        return Lane.CATCHING_UP
+    if any(isinstance(one, wire.DocumentData) and "started" in one.body.lower() for one in data):
+        return Lane.STARTED
+    return Lane.DOCUMENTS
+
+
+def events_in(delivery: Delivery) -> list[str]:
+    """The first EventIds in the documents of a delivery, found without reading these."""
+    bodies = [report.data.body for report in delivery.reports if isinstance(report.data, wire.DocumentData)]
+    found = chain.from_iterable(EVENT_ID.finditer(body, 0, LOOKED_AT) for body in bodies)
+    return [one[1] for one in islice(found, MOST_NAMED)]
+
+
+@dataclass(slots=True)
+class Written:
+    """What became of one delivery: acknowledged up to, now and before; refused by the writer; orders waiting for the
+    machine; documents that it is to send.
+    """
+
+    acknowledged: int
+    refused: list[tuple[int, str]] = field(default_factory=list)
+    orders: list[Order] = field(default_factory=list)
+    before: int | None = None
+    wanted: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, taken: Taken, earlier: Written | None) -> Written:
+        """By what was committed, after an earlier part of the same delivery."""
+        acknowledged = wire.BEGIN_ANEW if taken.begin_anew else taken.acknowledged
+        if earlier is None or earlier.before is None:
+            return cls(acknowledged, before=taken.before, wanted=taken.wanted)
+        wanted = [*earlier.wanted, *taken.wanted]
+        return cls(max(acknowledged, earlier.acknowledged), earlier.refused, before=earlier.before, wanted=wanted)
+
+
+@dataclass(slots=True)
+class Pending:
+    """A delivery, and the call that waits for it. `set_id` is the set of its machine (row id) as its process knows it;
+    None where it does not.
+    """
+
+    delivery: Delivery
+    size: int
+    weight: int
+    since: float
+    answer: asyncio.Future[Written]
+    set_id: int | None = None
+
+
+class LaneQueue:
+    """One lane: what the machines of a set brought stands together."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        # By set; a machine of which none is known stands alone. The first to be taken up is the one whose turn it is.
+        self._sets: OrderedDict[tuple[int | None, int], deque[Pending]] = OrderedDict()
+
+    def append(self, pending: Pending) -> None:
+        key = (pending.set_id, 0 if pending.set_id is not None else pending.delivery.machine_id)
+        self._sets.setdefault(key, deque()).append(pending)
+        self.count += 1
+
+    def turns(self, *, until: Callable[[], bool]) -> Iterator[deque[Pending]]:
+        """Each set's part once, for whoever takes from its left, until that is enough. What is left of it goes behind
+        the others: a large set is not in the way of small ones.
+        """
+        for key, part in list(self._sets.items()):
+            if until():
+                return
+            before = len(part)
+            yield part
+            self.count -= before - len(part)
+            if not part:
+                del self._sets[key]
+            elif len(part) < before:
+                self._sets.move_to_end(key)
+
+    def __iter__(self) -> Iterator[Pending]:
+        return chain.from_iterable(self._sets.values())
+
+
+class Lanes:
+    """The queue. May be used from any thread."""
+
+    def __init__(self, limits: GatewayLimits) -> None:
+        self.limits = limits
+        self._lock = threading.Lock()
+        self._lanes = {lane: LaneQueue() for lane in Lane}
+        # Machines (row ids) whose reports failed.
+        self._troubled: set[int] = set()
+        # EventIds that somebody has told of: who tells of another is heard before those who say the same.
+        self._told: OrderedDict[str, None] = OrderedDict()
+        self._spending = Spending()
+        self._running: list[Pending] = []
+        self._reports = 0
+        self._bytes = 0
+
+    def put(self, pending: Pending, now: datetime) -> bool:
+        """Queue a delivery; False where its lane is full."""
+        lane, named = lane_of(pending.delivery, now), events_in(pending.delivery)
+        with self._lock:
+            if self._spending.is_costly(pending.delivery):
+                lane = Lane.COSTLY
+            if lane is Lane.DOCUMENTS and not all(event_id in self._told for event_id in named):
+                lane = Lane.NEWS
+            lane = Lane.TROUBLED if pending.delivery.machine_id in self._troubled else lane
+            part = SHARES[lane]
+            if self._reports >= self.limits.queue_reports * part or self._bytes >= self.limits.queue_bytes * part:
+                return False
+            self._lanes[lane].append(pending)
+            self._reports += pending.weight
+            self._bytes += pending.size
+            if lane not in (Lane.CATCHING_UP, *APART):
+                self._remember(named)
+        return True
+
+    def waiting(self) -> int:
+        """How many deliveries wait, save those that are written apart."""
+        return sum(queue.count for lane, queue in self._lanes.items() if lane not in APART)
+
+    def waits_apart(self, lane: Lane) -> bool:
+        """Whether anything waits in this lane."""
+        return self._lanes[lane].count > 0
+
+    def take(self, most: int) -> list[Pending]:
+        """The oldest deliveries, up to so many reports and a commit's bytes, one of each machine; nobody waits for
+        those without a call.
+        """
+        batch: list[Pending] = []
+        machines: set[int] = set()
+        reports = size = 0
+
+        def is_full() -> bool:
+            return reports >= most or size >= self.limits.commit_bytes
+
+        with self._lock:
+            for lane, queue in self._lanes.items():
+                if lane in APART:
+                    break
+                for part in queue.turns(until=is_full):
+                    later: list[Pending] = []
+                    while part and not is_full():
+                        pending = part.popleft()
+                        if pending.answer.done():
+                            self._forget(pending)
+                        elif pending.delivery.machine_id in machines:
+                            later.append(pending)
+                        else:
+                            machines.add(pending.delivery.machine_id)
+                            batch.append(pending)
+                            reports += pending.weight
+                            size += pending.size
+                    part.extendleft(reversed(later))
+            batch.sort(key=lambda pending: pending.delivery.machine_id)
+            self._running = batch
+        return batch
+
+    def take_troubled(self) -> list[Pending]:
+        """The oldest delivery of a machine whose reports failed."""
+        return self._take_one(Lane.TROUBLED)
+
+    def take_costly(self) -> list[Pending]:
+        """The oldest delivery that costs much."""
+        return self._take_one(Lane.COSTLY)
+
+    def _take_one(self, lane: Lane) -> list[Pending]:
+        found: list[Pending] = []
+        with self._lock:
+            for part in self._lanes[lane].turns(until=lambda: bool(found)):
+                while part and not found:
+                    pending = part.popleft()
+                    if pending.answer.done():
+                        self._forget(pending)
+                    else:
+                        found.append(pending)
+            self._running = found
+        return found
+
+    def trouble(self, machine_id: int) -> None:
+        """From now on what this machine (row id) brings waits behind the others."""
+        with self._lock:
+            self._troubled.add(machine_id)
+
+    def trust(self, machine_ids: list[int]) -> None:
+        """These machines (row ids) have brought something good."""
+        with self._lock:
+            self._troubled.difference_update(machine_ids)
+
+    def done(self, batch: list[Pending], *, behind: set[int]) -> list[Pending]:
+        """This batch is through, save what these machines (row ids) brought, which goes behind the others; the rest."""
+        with self._lock:
+            self._running = []
+            for one in batch:
+                if one.delivery.machine_id in behind:
+                    self._lanes[Lane.TROUBLED].append(one)
+            through = [pending for pending in batch if pending.delivery.machine_id not in behind]
+            for pending in through:
+                self._forget(pending)
+        return through
+
+    def since(self, moment: float) -> list[Pending]:
+        """What has waited since before this moment of the steady clock, being written or not."""
+        with self._lock:
+            every = (*self._running, *chain(*self._lanes.values()))
+            return [pending for pending in every if pending.since < moment]
+
+    def _remember(self, event_ids: list[str]) -> None:
+        for event_id in event_ids:
+            self._told[event_id] = None
+            self._told.move_to_end(event_id)
+        while len(self._told) > LANE_REMEMBERED:
+            self._told.popitem(last=False)
+
+    def _forget(self, pending: Pending) -> None:
+        self._reports -= pending.weight
+        self._bytes -= pending.size

@@ -1,0 +1,229 @@
+"""When a row was last changed, as the database keeps it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from django.contrib.postgres.search import SearchQuery, SearchVectorField
+from django.core.exceptions import EmptyResultSet
+from django.db import connection, models
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import Field, ForeignObject, Func, Lookup, Model, Q, QuerySet
+from django.db.models.expressions import Combinable, RawSQL
+from django.db.models.functions import Now
+from django.db.models.sql.compiler import SQLCompiler
+
+from fleet.models import driver
+
+
+class ChangeColumn(models.Model):
+    """`changed_at` is when the row was written last, by the database's clock: a trigger sets it whoever writes, and
+    leaves it where nothing changed that people are told (`fleet.migrations.0046`). A transaction may commit it later.
+    """
+
+    changed_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        abstract = True
+
+
+# Lookups: for many keys at once, and for names by the words in them.
+
+
+# Django's own class takes no type argument at run time. Relations keep a list of lookups of their own.
+@Field.register_lookup
+@ForeignObject.register_lookup
+class EqualsAny(Lookup):
+    """`column__any=[...]`: like `__in`, as one array parameter. With hundreds of keys `__in` prepares each of them."""
+
+    lookup_name = "any"
+    prepare_rhs = False
+
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> tuple[str, list[Any]]:  # type: ignore[override]
+        column, parameters = self.process_lhs(compiler, connection)
+        field = self.lhs.output_field
+        kind = field.target_field.db_type(connection) if field.is_relation else field.db_type(connection)
+        return f"{column} = ANY(%s::{kind}[])", [*parameters, driver.array(self.rhs)]
+
+
+@Field.register_lookup
+class NamedAny(Lookup):
+    """`column__named=[...]`: is one of these texts in any case, whatever may stand in an index on `Upper(column)`."""
+
+    lookup_name = "named"
+    prepare_rhs = False
+
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> tuple[str, list[Any]]:  # type: ignore[override]
+        column, parameters = self.process_lhs(compiler, connection)
+        # Postgres itself says what is the upper case of both.
+        names = "ARRAY(SELECT UPPER(name) FROM unnest(%s::text[]) AS name)"
+        return f"UPPER({column}) = ANY({names})", [*parameters, list(self.rhs)]
+
+
+# What stands between the words of a name, in Azure's names as in JSON.
+BETWEEN = '-_./:;,@()<>&|!*"[]{}'
+_BETWEEN = re.compile(rf"[\s'\\{re.escape(BETWEEN)}]+")
+
+
+def words_of(*columns: str | Combinable) -> Func:
+    """The words in one or more columns of text, for an index and for what is found by it: `web-vm1` is `web`, `vm1`."""
+    blanks = " " * len(BETWEEN)
+    # In the order of their names, by which migrations compare them.
+    return Func(
+        *columns,
+        arg_joiner=" || ' ' || ",
+        output_field=SearchVectorField(),
+        template=f"to_tsvector('simple'::regconfig, translate(lower(%(expressions)s), '{BETWEEN}', '{blanks}'))",
+    )
+
+
+def words_begin(text: str) -> SearchQuery | None:
+    """What `words_of` is compared with: each word of the text begins one there. None where the text has no word."""
+    found = [word for word in _BETWEEN.split(text.lower()) if word]
+    query = " & ".join(f"'{word}':*" for word in found)
+    return SearchQuery(query, search_type="raw", config="simple") if query else None
+
+
+# Rows that lie nearest to a place in an order, found by indexes: of each key the first ones, then the first of all.
+
+M = TypeVar("M", bound=Model)
+# With more keys than these, what they have in common is no longer rare, and walking finds it soon.
+FEW = 1000
+
+
+ALL = Q()
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """Rows whose `column` has one of these values, and of which `where` holds: an index begins with that column, is as
+    narrow as `where` says, and goes on in the order that is asked for.
+    """
+
+    column: str
+    values: Sequence[Any]
+    where: Q = ALL
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Rows are looked for among others, `portion` of them at once: those of which `within` holds, and where no key
+    leads to them, `among`, too. Both are what an index answers while it is walked.
+    """
+
+    portion: int
+    within: Q = ALL
+    among: Q = ALL
+
+
+class NearRows(QuerySet[M]):
+    """Rows of which it is known by which keys they are found: one of the ways in `nearest` leads to each of them; and
+    whether that leads to others as well, which have to be looked through (`walk`).
+    """
+
+    nearest: tuple[Near, ...] = ()
+    walk: Walk | None = None
+
+    def near(self, *ways: Near) -> NearRows[M]:
+        """The same rows. No row that the filters leave may lie outside these ways."""
+        clone: NearRows[M] = self.all()
+        clone.nearest = ways
+        return clone
+
+    def looked_through(self, walk: Walk) -> NearRows[M]:
+        """The same rows, found portion by portion: a page may hold none, and others may follow."""
+        clone: NearRows[M] = self.all()
+        clone.walk = walk
+        return clone
+
+    def _clone(self) -> NearRows[M]:
+        clone: NearRows[M] = super()._clone()  # type: ignore[misc]
+        clone.nearest, clone.walk = self.nearest, self.walk
+        return clone
+
+
+def first_rows(rows: QuerySet[M], order: Sequence[str], count: int) -> QuerySet[M]:
+    """The first so many rows in this order."""
+    ways = _ways(rows)
+    if not ways:
+        return rows.order_by(*order)[:count]
+    parts, parameters = [], list[Any]()
+    for way in ways:
+        asked = rows.filter(way.where, **{way.column: _key(rows, way)}).order_by(*order).values("pk")[:count]
+        if (told := _of_each(rows, way, asked, "found.id", "id")) is not None:
+            parts.append(told[0])
+            parameters += told[1]
+    if not parts:
+        return rows.none()
+    # All of it was made by Django, with the values as parameters.
+    found = RawSQL(" UNION ALL ".join(parts), tuple(parameters))  # noqa: S611
+    return rows.filter(pk__in=found).order_by(*order)[:count]
+
+
+def first_of_each(rows: QuerySet[M], way: Near, order: Sequence[str], count: int) -> QuerySet[M]:
+    """The first so many rows of each key, in this order; what they share with others is not read."""
+    asked = rows.filter(way.where, **{way.column: _key(rows, way)}).order_by(*order).values("pk")[:count]
+    told = _of_each(rows, way, asked, "found.id", "id")
+    if told is None:
+        return rows.none()
+    return rows.filter(pk__in=RawSQL(told[0], tuple(told[1]))).order_by(*order)  # noqa: S611
+
+
+def last_looked_at(rows: NearRows[M], order: Sequence[str], beyond: Q) -> tuple[Any, int] | None:
+    """Where a portion of the walk ends that begins `beyond` a place: the value of the column that rows go by, and the
+    id. None where it comes to the end of all. `order` is (column, id), both in one direction. One query, of an index.
+
+    Of several keys each has its share of the portion; the walk ends where the first of them has used up its own.
+    """
+    walk = rows.walk or Walk(0)
+    column = order[0].lstrip("-")
+    ways, plain = _ways(rows), rows.model._default_manager.order_by(*order).filter(walk.within, beyond)
+    last = walk.portion // max(1, sum(len(way.values) for way in ways)) or 1
+    if not ways:
+        found: tuple[Any, int] | None = plain.filter(walk.among).values_list(column, "pk")[last - 1 : last].first()
+        return found
+    parts, parameters = [], list[Any]()
+    for way in ways:
+        asked = plain.filter(way.where, **{way.column: _key(rows, way)}).values(column, "pk")[last - 1 : last]
+        if (told := _of_each(rows, way, asked, "found.place, found.id", "place, id")) is not None:
+            parts.append(told[0])
+            parameters += told[1]
+    if not parts:
+        return None
+    way_back = " DESC" if order[0].startswith("-") else ""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT place, id FROM ({' UNION ALL '.join(parts)}) AS ends (place, id)"
+            f" ORDER BY place{way_back}, id{way_back} LIMIT 1",
+            parameters,
+        )
+        end: tuple[Any, int] | None = cursor.fetchone()
+    return end
+
+
+def _ways(rows: QuerySet[M]) -> tuple[Near, ...]:
+    ways: tuple[Near, ...] = getattr(rows, "nearest", ())
+    return () if sum(len(way.values) for way in ways) > FEW else ways
+
+
+def _key(rows: QuerySet[M], way: Near) -> RawSQL:
+    """The key that is looked up, one of the way's values."""
+    field: Any = rows.model._meta.get_field(way.column)
+    return RawSQL("near.key", (), output_field=field)
+
+
+def _of_each(
+    rows: QuerySet[M], way: Near, asked: QuerySet[Any, Any], wanted: str, columns: str
+) -> tuple[str, list[Any]] | None:
+    """The statement that asks this for each key of a way; None where Django sees itself that nothing can be found."""
+    field: Any = rows.model._meta.get_field(way.column)
+    key = field.target_field if field.is_relation else field
+    try:
+        sql, values = asked.query.sql_with_params()
+    except EmptyResultSet:
+        return None
+    each = f"unnest(%s::{key.db_type(connection)}[]) AS near (key)"
+    return f"SELECT {wanted} FROM {each}, LATERAL ({sql}) AS found ({columns})", [list(way.values), *values]

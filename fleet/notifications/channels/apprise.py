@@ -1,0 +1,35 @@
+"""Apprise: the same words for every service that it knows, by one URL."""
+
+from datetime import datetime
+from typing import Literal
+
+from fleet.notifications.channels.base import ChannelInUse, Outcome, Post, outcome_of
+from fleet.notifications.payloads import is_command
+from fleet.notifications.routing import Moment
+from fleet.notifications.sender.jobs import AppriseJob
+from fleet.notifications.sender.pool import send as send_job
+from fleet.notifications.severity import Severity
+
+Tone = Literal["info", "success", "warning", "failure"]
+OVER = frozenset({Moment.ENDED, Moment.MAINTENANCE_ENDED, Moment.COVERAGE_CLOSED, Moment.CHANNEL_WORKS})
+TONES: dict[str, Tone] = {Severity.CRITICAL: "failure", Severity.WARNING: "warning", Severity.INFO: "info"}
+
+
+def send(post: Post, channel: ChannelInUse, *, now: datetime) -> Outcome:
+    """One message; whether it was taken is what Apprise says of the service's answer."""
+    job = AppriseJob(
+        url=str(channel.values["url"]),
+        title=post.words.title,
+        # The first line says the same as the title.
+        body="\n".join(line for line in post.words.lines[1:] if not is_command(line)),
+        verbatim="\n".join([*filter(is_command, post.words.lines[1:]), post.url]),
+        tone=tone_of(post),
+    )
+    return outcome_of(send_job(job, now=now))
+
+
+def tone_of(post: Post) -> Tone:
+    """The worst of what is told; what is over is good news."""
+    tones = ["success" if item.news.moment in OVER else TONES[item.news.severity] for item in post.items]
+    order: tuple[Tone, ...] = ("failure", "warning", "info", "success")
+    return next((tone for tone in order if tone in tones), "info")

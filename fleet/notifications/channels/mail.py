@@ -1,0 +1,126 @@
+"""Mail through the installation's own server: one mail to each recipient, one thread for each subject."""
+
+import time
+from collections.abc import Iterable
+from datetime import datetime
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.policy import SMTP, SMTPUTF8
+from email.utils import format_datetime
+from typing import Literal
+from urllib.parse import urlsplit
+
+from django.conf import settings
+
+from fleet.notifications.channels.base import ChannelInUse, Outcome, Post, error_of
+from fleet.notifications.formats import for_html, without_links
+from fleet.notifications.payloads import is_command
+from fleet.notifications.routing import GROUP
+from fleet.notifications.sender.jobs import EVERYWHERE, Answer, SendError, SmtpJob
+from fleet.notifications.sender.pool import send as send_job
+from fleet.wording.times import one_line
+
+# For all recipients of one attempt together; the others get theirs with the next one.
+BUDGET_SECONDS = 25.0
+# The server takes nothing from us until something is changed: who logs in, or from whom it is.
+ABOUT_US = frozenset({530, 534, 535, 538})
+NO_SERVER = "no_mail_server"
+SOME_REFUSED = "some_refused"
+LONGEST_SUBJECT = 250
+
+
+def send(post: Post, channel: ChannelInUse, *, now: datetime) -> Outcome:
+    """A mail to each recipient. Who has got it does not get it again when others have to be tried again."""
+    if not settings.EMAIL_HOST:
+        return Outcome(ok=False, again=True, error=NO_SERVER)
+    kept = post.references.get(GROUP, {})
+    settled: dict[str, str] = dict(kept.get("told", {})) if kept.get("delivery") == post.id else {}
+    began = time.monotonic()
+    last = Answer(ok=True)
+    for recipient in channel.values["recipients"]:
+        if recipient in settled:
+            continue
+        if time.monotonic() - began > BUDGET_SECONDS:
+            last = Answer(ok=False, error=SendError.BUSY)
+            break
+        last = send_job(job_of(post, recipient, now=now), now=now)
+        if not (last.ok or for_good(last)):
+            break
+        settled[recipient] = "" if last.ok else f"{recipient}: {last.status or ''} {last.answer}".strip()
+    return outcome(post, channel.values["recipients"], settled, last)
+
+
+def for_good(answer: Answer) -> bool:
+    """Whether this recipient will not get it, however often it is tried; others may."""
+    status = answer.status or 0
+    return answer.error is SendError.BAD_JOB or (500 <= status < 600 and status not in ABOUT_US)
+
+
+def outcome(post: Post, recipients: Iterable[str], settled: dict[str, str], last: Answer) -> Outcome:
+    if not all(recipient in settled for recipient in recipients):
+        return Outcome(
+            ok=False,
+            again=True,
+            status=last.status,
+            error=error_of(last),
+            answer=last.answer,
+            references={GROUP: {"delivery": post.id, "told": settled}},
+        )
+    refused = [words for words in settled.values() if words]
+    told = len(settled) > len(refused)
+    return Outcome(
+        ok=told,
+        status=last.status,
+        error="" if not refused else SOME_REFUSED if told else SendError.STATUS.value,
+        answer="\n".join(refused) or last.answer,
+        references={GROUP: None},
+    )
+
+
+def job_of(post: Post, recipient: str, *, now: datetime) -> SmtpJob:
+    tls: Literal["none", "starttls", "tls"] = "starttls" if settings.EMAIL_USE_TLS else "none"
+    return SmtpJob(
+        host=settings.EMAIL_HOST,
+        port=settings.EMAIL_PORT,
+        tls="tls" if settings.EMAIL_USE_SSL else tls,
+        user=settings.EMAIL_HOST_USER,
+        password=settings.EMAIL_HOST_PASSWORD,
+        sender=sender(),
+        recipient=recipient,
+        message=written(post, recipient, now=now),
+        # Whoever runs Drydock has named it; it is trusted wherever it is.
+        allow=EVERYWHERE,
+        limit_seconds=float(settings.EMAIL_TIMEOUT or 15),
+    )
+
+
+def host() -> str:
+    return urlsplit(settings.BASE_URL).hostname or "localhost"
+
+
+def sender() -> str:
+    return settings.DEFAULT_FROM_EMAIL or f"drydock@{host()}"
+
+
+def written(post: Post, recipient: str, *, now: datetime) -> bytes:
+    """The mail as it goes over the line: as text, and as HTML of paragraphs and one link."""
+    mail = EmailMessage(policy=SMTP if recipient.isascii() else SMTPUTF8)
+    mail["From"] = Address("Drydock", addr_spec=sender())
+    mail["To"] = recipient
+    mail["Subject"] = one_line(post.words.subject if post.items else post.words.title, LONGEST_SUBJECT)
+    mail["Date"] = format_datetime(now)
+    mail["Message-ID"] = f"<{post.id}@{host()}>"
+    # Mail programs draw one thread of what refers to the same message, also where nobody has ever got that.
+    if len({item.news.subject for item in post.items}) == 1:
+        first = f"<{post.items[0].news.subject.replace(':', '.')}@{host()}>"
+        mail["In-Reply-To"] = mail["References"] = first
+    # No "I am on holiday" comes back.
+    mail["Auto-Submitted"] = "auto-generated"
+    mail["X-Auto-Response-Suppress"] = "All"
+    # Mail programs make links of addresses; ours is the only one.
+    lines = [line if is_command(line) else without_links(line) for line in post.words.lines]
+    mail.set_content("\n".join([*lines, "", post.url, ""]))
+    paragraphs = "\n".join(f"<p>{for_html(line)}</p>" for line in lines)
+    link = f'<p><a href="{for_html(post.url)}">{for_html(post.url)}</a></p>'
+    mail.add_alternative(f"<!doctype html><html><body>{paragraphs}{link}</body></html>\n", subtype="html")
+    return mail.as_bytes()

@@ -1,0 +1,108 @@
+"""Web push: encrypted for one browser (RFC 8291), signed with the installation's key (RFC 8292).
+
+The makers of browsers carry it and read nothing of it. A click on it opens the page; nothing acts by itself.
+"""
+
+import base64
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import http_ece
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_der_private_key
+from django.conf import settings
+from py_vapid import Vapid02
+
+from fleet.notifications.channels.base import ChannelInUse, Outcome, Post
+from fleet.notifications.route_services import keys
+from fleet.notifications.sender.jobs import HttpJob, SendError
+from fleet.notifications.sender.pool import send as send_job
+
+# What the makers take is 4,096 bytes with 103 of encryption around it.
+MOST_BYTES = 3993
+# The makers hold it so long for a phone that is off; later it would tell of what is over.
+KEPT_SECONDS = 900
+SIGNED_FOR = timedelta(hours=12)
+# The subscription has ended: the browser, or its person, took it back.
+GONE = frozenset({404, 410})
+REFUSED = frozenset({400, 413})
+
+
+def send(post: Post, channel: ChannelInUse, *, now: datetime) -> Outcome:
+    """One notification, which takes the place of an earlier one of the same thing."""
+    values = channel.values
+    try:
+        body = encrypted(payload(post), values)
+    except ValueError:
+        # No point on the curve, or no base64: it was never a subscription.
+        return Outcome(ok=False, error=SendError.BAD_JOB.value, gone=True)
+    headers = {
+        "Content-Type": "application/octet-stream",
+        "Content-Encoding": "aes128gcm",
+        "TTL": str(KEPT_SECONDS),
+        "Urgency": "high",
+        **signed(str(values["endpoint"]), now=now),
+    }
+    answer = send_job(HttpJob("POST", str(values["endpoint"]), headers, body), now=now)
+    gone = answer.status in GONE
+    return Outcome(
+        ok=answer.ok,
+        again=not (answer.ok or gone or answer.status in REFUSED),
+        status=answer.status,
+        error=answer.error.value,
+        answer=answer.answer or answer.reason,
+        wait_seconds=answer.retry_after_seconds,
+        gone=gone,
+    )
+
+
+def payload(post: Post) -> bytes:
+    """What the worker shows: title, lines, where a click leads, and what it takes the place of; within the limit."""
+    words = post.words
+    tag = post.alone.news.subject if post.alone else post.moment
+    lines = list(words.lines)
+    while True:
+        said = {"title": words.title[:200], "body": "\n".join(lines), "url": words.path, "tag": f"drydock-{tag}"[:100]}
+        written = json.dumps(said, ensure_ascii=False).encode()
+        if len(written) <= MOST_BYTES:
+            return written
+        # The last line goes, or the half of the only one.
+        lines = lines[:-1] if len(lines) > 1 else [lines[0][: len(lines[0]) // 2]]
+
+
+def encrypted(content: bytes, values: Mapping[str, Any]) -> bytes:
+    """For this subscription alone. Raises ValueError."""
+    try:
+        found: bytes = http_ece.encrypt(
+            content,
+            private_key=ec.generate_private_key(ec.SECP256R1()),
+            dh=_bytes(values["p256dh"]),
+            auth_secret=_bytes(values["auth"]),
+            version="aes128gcm",
+        )
+    except http_ece.ECEException as error:
+        raise ValueError(str(error)) from None
+    return found
+
+
+def signed(endpoint: str, *, now: datetime) -> dict[str, str]:
+    """Who sends: for the origin of this endpoint, and for half a day."""
+    parts = urlsplit(endpoint)
+    private = load_der_private_key(keys(now=now).private, password=None)
+    contact = settings.BASE_URL if settings.BASE_URL.startswith("https://") else "mailto:drydock@localhost.localdomain"
+    # Made anew each time: signing writes into it.
+    claims = {
+        "aud": f"{parts.scheme}://{parts.netloc}",
+        "exp": int((now + SIGNED_FOR).timestamp()),
+        "sub": contact,
+    }
+    headers: dict[str, str] = Vapid02(private_key=private).sign(claims)
+    return headers
+
+
+def _bytes(text: object) -> bytes:
+    whole = str(text)
+    return base64.urlsafe_b64decode(whole + "=" * (-len(whole) % 4))

@@ -1,0 +1,273 @@
+"""Trying a route on what happened: how many messages it would have made of the last thirty days.
+
+It goes by the newest events and cache maintenances of that time, so many at most, each read by index with its own
+entries: it costs the same whatever else the timeline holds, and says where there was more than it looked at.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, time, timedelta
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+
+from fleet.domain.approvals.guards import EventFacts
+from fleet.domain.history import MILESTONES
+from fleet.domain.people import Place
+from fleet.domain.policy.hours import within, zone_of
+from fleet.domain.reasons import Reason
+from fleet.domain.recommendation import decide_by
+from fleet.domain.shapes import like
+from fleet.domain.states import EventStatus
+from fleet.domain.timeline import EntryKind
+from fleet.models import Entry, ScheduledEvent
+from fleet.models.facts.events import order_timeouts, set_facts
+from fleet.models.people import names_in_entries, rights_of
+from fleet.notifications.models import Channel
+from fleet.notifications.routing import (
+    OF_ENTRY,
+    MessageFacts,
+    Moment,
+    OnlyIf,
+    StandingRoute,
+    matches,
+    may_be_told,
+    route_wording,
+    told_at,
+)
+from fleet.notifications.severity import cache_severity, severity
+from fleet.projections.caches.maintenances import CacheRef, cache_ref
+from fleet.projections.refs import SetRef, set_ref
+from fleet.projections.visibility import seen
+
+LOOKS_BACK = timedelta(days=30)
+MOST = 2000
+NEWEST = 10
+NIGHT = {"weekdays": (), "from_time": time(22), "until_time": time(7)}
+# What the answer does not know of the past; reasons of these codes say so.
+UNKNOWABLE = ("past-severity", "past-told-as-now", "past-of-no-event")
+
+OF_EVENTS = {kind: moment for kind, moment in OF_ENTRY.items() if kind.value.startswith(("event_", "approval_"))}
+OF_CACHES = {kind: moment for kind, moment in OF_ENTRY.items() if kind.value in MILESTONES and kind not in OF_EVENTS}
+# After these a step of escalation is told no more.
+ENDS_STEP: Mapping[OnlyIf, frozenset[Moment]] = {
+    OnlyIf.UNDECIDED: frozenset({Moment.DECIDED, Moment.STARTED, Moment.ENDED}),
+    OnlyIf.UNCLAIMED: frozenset({Moment.CLAIMED, Moment.PROPOSED, Moment.DECIDED, Moment.STARTED, Moment.ENDED}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MomentCount:
+    moment: str
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class WeekCount:
+    """`begins` is the Monday, in the route's time zone."""
+
+    begins: str
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class PastMessage:
+    """One message that the route would have made, and what it would have told of."""
+
+    moment: str
+    at: datetime
+    event: str | None
+    event_type: str
+    set: SetRef | None
+    cache: CacheRef | None
+    severity: str
+    drill: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RouteDryRun:
+    """The answer. `considered` moments were looked at. `posts`: so many once those of the same minute stand together.
+    `at_night` are those between 22:00 and 07:00 of the route's time zone. `more`: there was more than it looked at.
+    """
+
+    wording: Reason
+    sentence: Reason
+    since: datetime
+    until: datetime
+    considered: int
+    messages: int
+    posts: int
+    at_night: int
+    by_moment: tuple[MomentCount, ...]
+    by_week: tuple[WeekCount, ...]
+    newest: tuple[PastMessage, ...]
+    more: bool
+    unknown: tuple[Reason, ...]
+    server_time: datetime
+
+
+def dry_run(*, route: StandingRoute, now: datetime, person: User | None = None) -> RouteDryRun:
+    """Try a route, saved or not, as if it were switched on. With a `person` it is theirs alone: what they may not hear
+    is left out. Six queries at most.
+    """
+    tried, since = replace(route, enabled=True, deleted=False), now - LOOKS_BACK
+    past, more = _past(since)
+    found = sorted(_told(tried, past, person), key=lambda one: one.at)
+    zone = zone_of(tried.time_zone)
+    night = sum(within(one.at, **NIGHT, time_zone=tried.time_zone) for one in found)  # type: ignore[arg-type]
+    weeks = Counter(_monday(one.at.astimezone(zone).date()) for one in found)
+    moments = Counter(one.moment for one in found)
+    considered = sum(len(story) for story in past)
+    counts = {"messages": len(found), "at_night": night, "considered": considered}
+    return RouteDryRun(
+        wording=route_wording(tried, _name_of(tried)),
+        sentence=Reason("route-dry-run", days=LOOKS_BACK.days, **counts),
+        since=since,
+        until=now,
+        **counts,
+        posts=len({one.at.replace(second=0, microsecond=0) for one in found}),
+        by_moment=tuple(MomentCount(moment, count) for moment, count in moments.most_common()),
+        by_week=tuple(WeekCount(week.isoformat(), weeks[week]) for week in sorted(weeks)),
+        newest=tuple(found[: -NEWEST - 1 : -1]),
+        more=more,
+        unknown=tuple(map(Reason, UNKNOWABLE)),
+        server_time=now,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Fact:
+    """One moment of the past with what it is about."""
+
+    facts: MessageFacts
+    event: ScheduledEvent | None = None
+    cache: CacheRef | None = None
+
+
+# The moments of one event or cache, oldest first.
+_Story = Sequence[_Fact]
+
+
+def events_since(since: datetime) -> QuerySet[ScheduledEvent]:
+    """The newest events, one more than are looked at."""
+    rows = seen(ScheduledEvent).filter(first_seen_at__gte=since).select_related("availability_set")
+    return rows.order_by("-first_seen_at", "-pk")[: MOST + 1]
+
+
+def upkeep_since(since: datetime) -> QuerySet[Entry]:
+    """What happened to caches, newest first, one more than is looked at."""
+    kinds = [kind.value for kind in OF_CACHES]
+    rows = seen(Entry).filter(kind__in=kinds, at__gte=since, cache__isnull=False).select_related("cache")
+    return rows.order_by("-at", "-pk")[: MOST + 1]
+
+
+def entries_of(event_ids: Sequence[int]) -> QuerySet[Entry]:
+    """What happened to these events (row ids), each oldest first."""
+    kinds = [kind.value for kind in OF_EVENTS]
+    return seen(Entry).filter(event__in=event_ids, kind__in=kinds).order_by("event", "at", "pk")
+
+
+def _past(since: datetime) -> tuple[list[_Story], bool]:
+    events, upkeep = list(events_since(since)), list(upkeep_since(since))
+    more = len(events) > MOST or len(upkeep) > MOST
+    return [*_stories(events[:MOST]), *([_of_cache(entry)] for entry in reversed(upkeep[:MOST]))], more
+
+
+def _stories(events: Sequence[ScheduledEvent]) -> Iterator[_Story]:
+    told: dict[int, list[tuple[str, datetime, str]]] = defaultdict(list)
+    rows = entries_of([event.pk for event in events]).values_list("event_id", "kind", "at", "actor")
+    for event_id, kind, at, actor in rows:
+        told[event_id].append((kind, at, actor))
+    for event in events:
+        base = _of_event(event)
+        yield [
+            _Fact(replace(base, moment=OF_EVENTS[EntryKind(kind)], at=at, by=actor), event)
+            for kind, at, actor in told[event.pk]
+        ]
+
+
+def _of_event(event: ScheduledEvent) -> MessageFacts:
+    home = event.availability_set
+    facts = like(
+        EventFacts,
+        event,
+        **(set_facts(home) | {"needs_live": None}),
+        status=EventStatus(event.status),
+        machines=(),
+    )
+    return MessageFacts(
+        moment=Moment.FIRST_SEEN,
+        at=event.first_seen_at,
+        severity=severity(facts).value,
+        event_type=event.event_type,
+        source=event.source,
+        place=facts.place,
+        drill=event.drill,
+        decide_by=decide_by(
+            event.not_before, relay=order_timeouts().answer, undo=timedelta(seconds=settings.UNDO_SECONDS)
+        ),
+    )
+
+
+def _of_cache(entry: Entry) -> _Fact:
+    # The query asked for those that have one.
+    cache = entry.cache
+    facts = MessageFacts(
+        moment=OF_CACHES[EntryKind(entry.kind)],
+        at=entry.at,
+        severity=cache_severity(cache.tier if cache else "").value,
+        place=Place("cache", "", cache.service if cache else ""),
+    )
+    return _Fact(facts, cache=cache_ref(cache) if cache else None)
+
+
+def _told(route: StandingRoute, past: Iterable[_Story], person: User | None) -> Iterator[PastMessage]:
+    rights = rights_of(person) if person else None
+    step = route.only_if
+    for story in past:
+        for one in story:
+            facts = one.facts
+            if not matches(route, facts, now=facts.at):
+                continue
+            if (
+                rights
+                and person
+                and not may_be_told(rights, names_in_entries(person), facts, scoped=bool(settings.SCOPED_READING))
+            ):
+                continue
+            at = told_at(route, facts, now=facts.at) or facts.at
+            # Of a step it is known how NotBefore stood in the end: it is told once.
+            if step and (facts.moment is not Moment.FIRST_SEEN or _settled(story, step, at)):
+                continue
+            yield _message(one, at)
+
+
+def _settled(story: _Story, step: OnlyIf, at: datetime) -> bool:
+    return any(one.facts.moment in ENDS_STEP[step] and one.facts.at <= at for one in story)
+
+
+def _message(one: _Fact, at: datetime) -> PastMessage:
+    event = one.event
+    return PastMessage(
+        moment=one.facts.moment.value,
+        at=at,
+        event=event.event_id if event else None,
+        event_type=one.facts.event_type,
+        set=set_ref(event.availability_set) if event else None,
+        cache=one.cache,
+        severity=one.facts.severity,
+        drill=one.facts.drill,
+    )
+
+
+def _name_of(route: StandingRoute) -> str:
+    if route.channel_id is None:
+        return ""
+    row = seen(Channel).filter(pk=route.channel_id, owner=route.owner_id).first()
+    return row.name if row else ""
+
+
+def _monday(day: date) -> date:
+    return day - timedelta(days=day.weekday())

@@ -1,0 +1,408 @@
+"""Words of kinds of channels: what each is good for, and what its fields want."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fleet.domain.timeline import EntryKind
+from fleet.notifications.routing import Moment
+from fleet.projections.timeline.entries import TimelineRow
+from fleet.wording import times
+from fleet.wording.policy import conditions, one_of
+from fleet.wording.sentences import EntryText, Sentence, counted, listed
+from fleet.wording.times import Reader
+
+
+@dataclass(frozen=True, slots=True)
+class FieldWords:
+    """A field's label, what to write there, and an example of it."""
+
+    label: str
+    help: str = ""
+    example: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KindWords:
+    """`good_for` is one sentence for who chooses; `icon` a lucide icon's name."""
+
+    label: str
+    good_for: str
+    icon: str
+    fields: Mapping[str, FieldWords] = field(default_factory=dict)
+
+
+TIME_ZONE = FieldWords("Time zone", "Times are written in it and in UTC. Empty: in UTC alone.", "Europe/Berlin")
+
+# In the order in which they are useful to somebody who has none yet.
+KIND_WORDS: Mapping[str, KindWords] = {
+    "slack": KindWords(
+        "Slack",
+        "A team sees the card, claims the event from there, and the message changes with it.",
+        "hash",
+        {
+            "token": FieldWords("Bot token", "Of a Slack app with chat:write, invited to the channel.", "xoxb-…"),
+            "channel": FieldWords("Slack channel", "Its name or its id.", "#shop-ops"),
+            "signing_secret": FieldWords("Signing secret", "Of the same app; with it “Claim” in Slack works."),
+            "time_zone": TIME_ZONE,
+        },
+    ),
+    "pagerduty": KindWords(
+        "PagerDuty",
+        "Wakes whoever is on call; claiming acknowledges, and the end resolves.",
+        "siren",
+        {
+            "routing_key": FieldWords("Integration key", "Of an Events API v2 integration of the service.", ""),
+            "earlier_routing_key": FieldWords("Earlier integration key", "What was opened with it is ended with it."),
+            "eu": FieldWords("The account is in PagerDuty's region EU"),
+            "signing_secret": FieldWords("Webhook secret", "Of a v3 webhook; with it an acknowledgement claims."),
+            "time_zone": TIME_ZONE,
+        },
+    ),
+    "mail": KindWords(
+        "Mail",
+        "Needs nothing but the mail server of this installation; slow to be read.",
+        "mail",
+        {
+            "recipients": FieldWords("Recipients", "One address a line.", "oncall@example.com"),
+            "time_zone": TIME_ZONE,
+        },
+    ),
+    "apprise": KindWords(
+        "Teams, ntfy, Telegram and others",
+        "Any of some hundred services, by an address in the form of Apprise.",
+        "message-circle",
+        {
+            "url": FieldWords(
+                "Apprise address", "It says the service and its credentials.", "ntfys://ntfy.sh/my-topic"
+            ),
+            "time_zone": TIME_ZONE,
+        },
+    ),
+    "webhook": KindWords(
+        "Webhook",
+        "Your own program gets JSON, signed as Standard Webhooks says.",
+        "webhook",
+        {
+            "url": FieldWords("Address", "It gets a POST for each message.", "https://hooks.example.com/drydock"),
+            "secret": FieldWords("Secret", "By it a receiver knows that a call is ours."),
+            "earlier_secret": FieldWords("Earlier secret", "Signs as well, until receivers know the new one."),
+            "time_zone": TIME_ZONE,
+        },
+    ),
+    "alertmanager": KindWords(
+        "Alertmanager",
+        "Open events are alerts there; on request the alerts of exactly the machines that Azure works on are silenced.",
+        "bell",
+        {
+            "url": FieldWords("Address", "Where its API answers.", "http://alertmanager:9093"),
+            "user": FieldWords("User", "Where it asks for one."),
+            "password": FieldWords("Password", "Where it asks for one."),
+            "silences": FieldWords("Silences for services", "One service a line; empty: no silences."),
+        },
+    ),
+    "webpush": KindWords(
+        "Phone or browser",
+        "A notification on a device of your own, made by a button on that device.",
+        "smartphone",
+        {
+            "endpoint": FieldWords("Endpoint"),
+            "p256dh": FieldWords("Public key"),
+            "auth": FieldWords("Authentication secret"),
+        },
+    ),
+}
+
+
+def field_words(kind: str, name: str) -> FieldWords:
+    """What a field of a kind is called; one that has no words yet goes by its name."""
+    return KIND_WORDS[kind].fields.get(name) or FieldWords(name.replace("_", " ").capitalize())
+
+
+# Words of channels and routes: what a route says, what is wrong with one, and what the timeline tells of them.
+
+Values = Mapping[str, Any]
+
+# What a moment is called where routes name it.
+MOMENT_LABELS: dict[Moment, str] = {
+    Moment.FIRST_SEEN: "first seen",
+    Moment.CHANGED: "changed",
+    Moment.CLAIMED: "claimed",
+    Moment.UNCLAIMED: "nobody is on it",
+    Moment.UNDECIDED: "nobody has decided",
+    Moment.PROPOSED: "proposed",
+    Moment.DECIDED: "decided",
+    Moment.WITHDRAWN: "withdrawn",
+    Moment.OVERDUE: "overdue",
+    Moment.REFUSED: "refused or lapsed",
+    Moment.CORRECTED: "corrected by a late answer of Azure",
+    Moment.STARTED: "started",
+    Moment.ENDED: "ended",
+    Moment.SOURCE_QUIET: "a source went quiet",
+    Moment.SET_UNWATCHED: "a set lost its watchers",
+    Moment.COVERAGE_OPENED: "a blind spot opened",
+    Moment.COVERAGE_CLOSED: "a blind spot closed",
+    Moment.MAINTENANCE_ANNOUNCED: "cache maintenance announced",
+    Moment.MAINTENANCE_ENDED: "cache maintenance over",
+    Moment.AUDIT_FAILED: "audit verification failed",
+    Moment.STORAGE_TROUBLE: "disk or retention trouble",
+    Moment.SET_LOWERED: "a requirement of a set was lowered",
+    Moment.BREAK_GLASS: "the break-glass account was used",
+    Moment.ACCOUNT: "your account",
+    Moment.CHANNEL_FAILING: "a channel fails",
+    Moment.CHANNEL_WORKS: "a channel works again",
+}
+ALL_CHANNELS = "every channel of the installation"
+
+
+def moment_label(moment: str) -> str:
+    """What a moment is called; one that another release made up is its code."""
+    try:
+        return MOMENT_LABELS[Moment(moment)]
+    except ValueError:
+        return moment
+
+
+def route(values: Values, reader: Reader) -> str:
+    """The whole route in one sentence."""
+    return f"To {values.get('channel') or ALL_CHANNELS}: {'; '.join([_when(values), *_of_what(values)])}."
+
+
+def _when(values: Values) -> str:
+    if "unclaimed_after_seconds" in values:
+        after = times.duration(values["unclaimed_after_seconds"])
+        return f"{after} after the first sighting, while nobody is on it"
+    if "before_decide_by_seconds" in values:
+        before = times.duration(values["before_decide_by_seconds"])
+        return f"{before} before the time to decide by, while nobody has decided"
+    moments = values.get("moments")
+    return listed(map(moment_label, _in_order(moments))) if moments else "everything"
+
+
+def _in_order(moments: list[str]) -> list[str]:
+    """As things happen, and not by their letters."""
+    order = [moment.value for moment in Moment]
+    return sorted(moments, key=lambda moment: order.index(moment) if moment in order else len(order))
+
+
+def _of_what(values: Values) -> Iterator[str]:
+    types, severities = values.get("event_types"), values.get("severities")
+    found = [f"{one_of(types)} events"] if types else []
+    found += conditions(values)
+    if severities:
+        found.append(f"where it is {one_of(severities)}")
+    if found:
+        yield ", ".join(found)
+
+
+VALUE_SHAPES: dict[tuple[str, str], str] = {
+    ("pagerduty", "routing_key"): "A routing key of PagerDuty's Events v2 has 32 letters and digits.",
+    ("slack", "token"): "A bot token of Slack begins with “xoxb-”.",
+    ("slack", "channel"): "Give the name or the id of a Slack channel.",
+    ("apprise", "url"): "Give an address as Apprise has it, such as `ntfys://ntfy.sh/topic`.",
+}
+
+
+def _kind(kind: str) -> str:
+    return KIND_WORDS[kind].label if kind in KIND_WORDS else kind
+
+
+def _field(kind: str, name: str) -> str:
+    return field_words(kind, name).label if kind in KIND_WORDS else name
+
+
+def field_missing(values: Values, reader: Reader) -> str:
+    return f"{_kind(values['kind'])} needs this: {_field(values['kind'], values['field'])}."
+
+
+def dry_run(values: Values, reader: Reader) -> str:
+    """Such as `In the last 30 days: 31 messages, 4 at night.`"""
+    messages = counted(values["messages"], "message") if values["messages"] else "no message"
+    night = f", {values['at_night']} at night" if values["messages"] else ""
+    return f"In the last {values['days']} days: {messages}{night}."
+
+
+SENTENCES: dict[str, Sentence] = {
+    "browser-endpoint": "The browser names an address without TLS, which no browser has.",
+    "route": route,
+    "route-dry-run": dry_run,
+    "past-severity": ("How bad each event was goes by its type: how many machines were live at that time is not kept."),
+    "past-told-as-now": (
+        "Services, names and NotBefore are the last that are known; and what another route tells the same channel as"
+        " well is told once, but counted here."
+    ),
+    "past-of-no-event": (
+        "Counted are events first seen in this time and cache maintenances; what is due by the clock alone (an order"
+        " that is overdue, a source that is quiet, a channel that fails) is not."
+    ),
+    "channel-unknown": "There is no channel with this id.",
+    "own-channel-unknown": "You have no channel with this id; what comes to you alone goes through one of your own.",
+    "own-route-without-channel": "Say through which of your channels.",
+    "route-unknown": "There is no route with this id.",
+    "message-unknown": "There is no message with this id.",
+    "message-never-sent": "It was never sent: no channel was told of it.",
+    "message-under-way": "It is still on its way, or nobody needs to be told of it any more.",
+    "channel-is-off": "The channel is switched off: switch it on first.",
+    "channel-takes-no-posts": "It mirrors what is open and is told nothing: look there.",
+    "channel-without-secret": "Only webhooks have a secret that can be rotated.",
+    "test-under-way": "A test of this channel is under way already.",
+    "channels-too-many": "There are {most} channels already: delete one that is no longer needed.",
+    "routes-too-many": "There are {most} routes already: delete one that is no longer needed.",
+    "channel-name-taken": "There is already a channel with this name.",
+    "route-name-taken": "There is already a route with this name.",
+    "route-name-missing": "Give it a name.",
+    "channel-of-routes": "Routes lead to it: {routes:some}. Change or delete them first.",
+    "channel-kind-unknown": lambda values, reader: (
+        f"There is no kind of channel “{values['kind']}”: choose from {', '.join(values['known'])}."
+    ),
+    "channel-kind-not-personal": "One alone may have a channel of these kinds: {known:list}.",
+    "channel-field-missing": field_missing,
+    "channel-value-no-text": "Give a text.",
+    "channel-value-unprintable": "It holds a character that cannot be printed.",
+    "channel-value-shape": lambda values, reader: VALUE_SHAPES[values["kind"], values["field"]],
+    "too-many-lines": "Give at most {most}.",
+    "no-mail-address": "“{text}” is no mail address.",
+    "url-unreadable": "This is no address that can be read.",
+    "url-scheme": "The address begins with https:// or http://.",
+    "url-without-host": "The address names no host.",
+    "url-with-password": "Put no name and no password into the address.",
+    "url-with-fragment": "Leave out the # and what stands behind it.",
+    "url-port": "Ports are numbers from 1 to 65535.",
+    "url-is-ours": "This is Drydock's own address: it would tell itself for ever.",
+    "step-out-of-range": "Give a number of seconds from 0 to {most:,}.",
+    "two-steps": "A step of escalation goes by one clock: make two routes.",
+    "step-with-moments": "A step of escalation goes by the clock: it takes no moments.",
+    "own-without-person": "Only a person may have something alone.",
+    "token-only-reads": "The token only reads: use one with the scope `approve` or `admin`, or the pages.",
+}
+
+
+def _whose(row: TimelineRow, what: str) -> str:
+    return f"{'their own' if row.data['own'] else 'the'} {what}"
+
+
+def _channel(row: TimelineRow) -> str:
+    return f"{_whose(row, 'channel')} “{row.data['channel']}” ({_kind(row.data['channel_kind'])})"
+
+
+def _setting(kind: str, name: str) -> str:
+    if name == "secret_made_at":
+        return "secret"
+    return "name" if name == "name" else _field(kind, name).lower()
+
+
+def channel_created(row: TimelineRow, reader: Reader) -> str:
+    return f"{row.actor} made {_channel(row)}."
+
+
+def channel_changed(row: TimelineRow, reader: Reader) -> str:
+    after, parts = dict(row.after or {}), []
+    if "enabled" in after:
+        parts.append(f"switched {_channel(row)} {'on' if after.pop('enabled') else 'off'}")
+    if after:
+        named = [_setting(row.data["channel_kind"], name) for name in after]
+        parts.append(f"changed {_channel(row)}: {listed(named)}")
+    return f"{row.actor} {' and '.join(parts)}."
+
+
+def channel_deleted(row: TimelineRow, reader: Reader) -> str:
+    return f"{row.actor} deleted {_channel(row)}."
+
+
+def channel_tried(row: TimelineRow, reader: Reader) -> str:
+    return f"{row.actor} tried {_channel(row)}."
+
+
+def route_created(row: TimelineRow, reader: Reader) -> str:
+    return f"{row.actor} made {_route(row)}"
+
+
+def route_changed(row: TimelineRow, reader: Reader) -> str:
+    after = row.after or {}
+    if set(after) == {"enabled"}:
+        return f"{row.actor} switched {_route(row, 'on' if after['enabled'] else 'off')}"
+    return f"{row.actor} changed {_route(row)}"
+
+
+def route_deleted(row: TimelineRow, reader: Reader) -> str:
+    return f"{row.actor} deleted {_route(row)}"
+
+
+def _route(row: TimelineRow, then: str = "") -> str:
+    return f"{_whose(row, 'route')} “{row.data['name']}”{f' {then}' if then else ''}: {row.data['wording']}"
+
+
+def message_sent_again(row: TimelineRow, reader: Reader) -> str:
+    return f"{row.actor} had “{moment_label(row.data['moment'])}” sent again through “{row.data['channel']}”."
+
+
+# Why a channel did not take something, by our own codes; a receiver's own answer stands beside it.
+ERRORS: dict[str, str] = {
+    "status": "it answered with an error",
+    "redirect": "it sent us elsewhere, and redirects are not followed",
+    "refused": "it refused the message",
+    "refused_address": "its address is one that messages may not reach",
+    "bad_url": "its URL cannot be used",
+    "bad_job": "something in the message cannot be sent",
+    "too_large": "the message is too large",
+    "dns": "its name could not be resolved",
+    "connect": "it could not be reached",
+    "tls": "no safe connection: its certificate could not be verified, or it offers no TLS",
+    "no_answer": "it ended the connection without an answer",
+    "timeout": "it did not answer in time",
+    "died": "the sender was ended while it waited",
+    "busy": "too much was being sent at once",
+    "no_mail_server": "no mail server is set (`EMAIL_HOST`)",
+    "some_refused": "not every recipient was taken",
+    "unknown": "nobody knows: whoever sent it did not live to say",
+    "own-failure": "something went wrong in Drydock: its log says what",
+}
+# What it was about an address or a URL, after a colon.
+ABOUT: dict[str, str] = {
+    "azure": "Azure's own",
+    "unspecified": "no address",
+    "loopback": "this machine",
+    "link_local": "link-local",
+    "private": "a private network",
+    "shared": "a shared network",
+    "unique_local": "a private network",
+    "multicast": "multicast",
+    "broadcast": "broadcast",
+    "documentation": "reserved for documentation",
+    "reserved": "reserved",
+    "tunnel": "a tunnel",
+    "port": "a port that is none of the web or of mail",
+    "not_literal": "no address",
+    "beside_proxy": "not by the proxy",
+    "schema": "a service that is not allowed",
+    "parameter": "a parameter that is not allowed",
+    "unknown_service": "no service is known by it",
+    "incomplete": "something is missing in it",
+}
+
+
+def error_words(code: str) -> str:
+    """What went wrong, in a few words; a code of another release stays one."""
+    error, _, about = code.partition(":")
+    words = ERRORS.get(error, error)
+    return f"{words} ({ABOUT.get(about, about)})" if about else words
+
+
+def _failing(row: TimelineRow, reader: Reader) -> str:
+    if row.data.get("gone"):
+        return f"The channel {row.data['name']} says that it is gone, and is switched off."
+    return f"The channel {row.data['name']} takes nothing: {error_words(row.data['error'])}."
+
+
+ENTRIES: dict[EntryKind, EntryText] = {
+    EntryKind.CHANNEL_FAILING: _failing,
+    EntryKind.CHANNEL_WORKS: lambda row, reader: f"The channel {row.data['name']} works again.",
+    EntryKind.CHANNEL_CREATED: channel_created,
+    EntryKind.CHANNEL_CHANGED: channel_changed,
+    EntryKind.CHANNEL_DELETED: channel_deleted,
+    EntryKind.CHANNEL_TRIED: channel_tried,
+    EntryKind.ROUTE_CREATED: route_created,
+    EntryKind.ROUTE_CHANGED: route_changed,
+    EntryKind.ROUTE_DELETED: route_deleted,
+    EntryKind.MESSAGE_SENT_AGAIN: message_sent_again,
+}

@@ -1,0 +1,358 @@
+"""Messages out: channels, routes, and what was sent through them."""
+
+import uuid
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import models
+from django.db.models import Q
+
+from fleet.domain.shapes import like
+from fleet.models.events import ScheduledEvent
+from fleet.models.people import ServiceAccount, know_rights_of, names_in_entries, rights_of
+from fleet.notifications.kinds import KINDS
+from fleet.notifications.routing import DeliveryState, MessageFacts, MessageState, StandingRoute, may_be_told
+
+
+class Channel(models.Model):
+    """A way to tell people or programs. `kind` is a key of `fleet.notifications.kinds.KINDS`.
+
+    `settings` holds what may be shown; `secrets` the rest, encrypted (`fleet.notifications.channel_services`). `owner`
+    has it alone; without one it is the installation's. The columns from `last_ok_at` on are its health: since when and
+    how often in a row it failed, what it answered, and until when nothing is sent to it. Whoever sends holds the lease.
+    """
+
+    kind = models.TextField()
+    name = models.TextField()
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.CASCADE, related_name="channels"
+    )
+    settings = models.JSONField(default=dict)
+    secrets = models.TextField(blank=True, default="")
+    enabled = models.BooleanField(default=True)
+    created_at = models.DateTimeField()
+    changed_at = models.DateTimeField()
+    deleted_at = models.DateTimeField(null=True, blank=True)
+    # Of a channel that a person has alone: the API token by which it was made, and with which it ends.
+    made_with = models.ForeignKey(
+        "fleet.ApiToken", null=True, blank=True, on_delete=models.SET_NULL, related_name="channels"
+    )
+
+    last_ok_at = models.DateTimeField(null=True, blank=True)
+    failing_since = models.DateTimeField(null=True, blank=True)
+    failures = models.IntegerField(default=0)
+    last_error = models.TextField(blank=True, default="")
+    last_answer = models.TextField(blank=True, default="")
+    held_until = models.DateTimeField(null=True, blank=True)
+    leased_until = models.DateTimeField(null=True, blank=True)
+    # Of a kind that mirrors what is open: when it last did; NULL is due.
+    mirrored_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Route(models.Model):
+    """Who is told what. Empty lists and texts match everything; `channel` NULL is every channel of the installation.
+
+    `moments` are those of `fleet.notifications.routing`. With `unclaimed_after_seconds` or
+    `before_decide_by_seconds` it is a step of escalation: told so long after the first sighting while nobody is on it,
+    or so long before *decide by* while nobody has decided. Hours are as in rules. `version` moves with each change.
+    """
+
+    name = models.TextField()
+    position = models.IntegerField(default=0)
+    enabled = models.BooleanField(default=True)
+    channel = models.ForeignKey(Channel, null=True, blank=True, on_delete=models.PROTECT, related_name="routes")
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.CASCADE, related_name="routes"
+    )
+    moments = models.JSONField(default=list)
+    event_types = models.JSONField(default=list)
+    sources = models.JSONField(default=list)
+    severities = models.JSONField(default=list)
+    set_pattern = models.TextField(blank=True, default="")
+    service = models.TextField(blank=True, default="")
+    resource_group = models.TextField(blank=True, default="")
+    weekdays = models.JSONField(default=list)
+    from_time = models.TimeField(null=True, blank=True)
+    until_time = models.TimeField(null=True, blank=True)
+    time_zone = models.TextField(default="UTC")
+    unclaimed_after_seconds = models.IntegerField(null=True, blank=True)
+    before_decide_by_seconds = models.IntegerField(null=True, blank=True)
+    version = models.IntegerField(default=1)
+    created_at = models.DateTimeField()
+    changed_at = models.DateTimeField()
+    deleted_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class RouteVersion(models.Model):
+    """What a route said from `at` on, until its next version: messages keep the route and the version that sent them.
+
+    `wording` is the reason that its entry of the timeline has, too.
+    """
+
+    route = models.ForeignKey(Route, on_delete=models.CASCADE, related_name="versions")
+    version = models.IntegerField()
+    at = models.DateTimeField()
+    name = models.TextField()
+    wording = models.TextField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["route", "version"], name="route_version_once")]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+
+class MessageDelivery(models.Model):
+    """One post to one channel: its id is the same at every attempt. It carries one message, or several as a group.
+
+    `group` is the service whose messages it carries, `*` for those of all; empty for one subject.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4)
+    channel = models.ForeignKey(Channel, on_delete=models.PROTECT, related_name="deliveries")
+    moment = models.TextField()
+    group = models.TextField(blank=True, default="")
+    state = models.TextField(default=DeliveryState.QUEUED.value)
+    created_at = models.DateTimeField()
+    due_at = models.DateTimeField()
+    attempts = models.IntegerField(default=0)
+    settled_at = models.DateTimeField(null=True, blank=True)
+    # Why it was dropped or given up: a code.
+    why = models.TextField(blank=True, default="")
+
+    class Meta:
+        verbose_name_plural = "deliveries"
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(state__in=[state.value for state in DeliveryState]), name="delivery_state_known"
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["channel", "created_at", "id"],
+                name="delivery_open",
+                condition=Q(state__in=["QUEUED", "SENDING"]),
+            ),
+            models.Index(fields=["channel", "-created_at", "-id"], name="delivery_newest"),
+            # The log, whole and by what it is narrowed down to.
+            models.Index(fields=["-created_at", "-id"], name="delivery_log"),
+            models.Index(fields=["state", "-created_at", "-id"], name="delivery_by_state"),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+
+class Message(models.Model):
+    """One moment for one channel. `entry_id` is the row of the timeline that it tells of.
+
+    `subject` is what belongs together: `event:7`, `maintenance:3`, `set:2`, `channel:1`, … (row ids). `due_at`: not
+    told before then; `only_if` what must still hold then. `data` is what cannot be read again later. A message without
+    a channel is UNROUTED: no route wanted it. However often an entry is routed, a channel hears of it once, and
+    once more for each step of escalation: each partition has (entry_id, channel, moment, only_if, route) once.
+    """
+
+    moment = models.TextField()
+    subject = models.TextField()
+    entry_id = models.BigIntegerField(null=True, blank=True)
+    event = models.ForeignKey(
+        ScheduledEvent, null=True, blank=True, on_delete=models.PROTECT, related_name="messages", db_constraint=False
+    )
+    at = models.DateTimeField()
+    created_at = models.DateTimeField()
+    due_at = models.DateTimeField()
+    only_if = models.TextField(blank=True, default="")
+    severity = models.TextField()
+    service = models.TextField(blank=True, default="")
+    drill = models.BooleanField(default=False)
+    # By when something has to be decided about it; what is nearer is told sooner.
+    deadline = models.DateTimeField(null=True, blank=True)
+    data = models.JSONField(default=dict)
+    channel = models.ForeignKey(
+        Channel, null=True, blank=True, on_delete=models.PROTECT, related_name="messages", db_constraint=False
+    )
+    route = models.ForeignKey(
+        Route, null=True, blank=True, on_delete=models.PROTECT, related_name="messages", db_constraint=False
+    )
+    route_version = models.IntegerField(null=True, blank=True)
+    state = models.TextField(default=MessageState.WAITING.value)
+    delivery = models.ForeignKey(
+        MessageDelivery, null=True, blank=True, on_delete=models.PROTECT, related_name="messages", db_constraint=False
+    )
+    why = models.TextField(blank=True, default="")
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(state__in=[state.value for state in MessageState]), name="message_state_known"
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["channel", "due_at", "id"], name="message_waiting", condition=Q(state="WAITING")),
+            models.Index(fields=["event", "id"], name="message_by_event", condition=Q(event__isnull=False)),
+            models.Index(fields=["-id"], name="message_unrouted", condition=Q(state="UNROUTED")),
+            models.Index(fields=["-id"], name="message_unsent", condition=Q(delivery=None)),
+            # The log, whole and by what people look for in it.
+            models.Index(fields=["-created_at", "-id"], name="message_newest"),
+            models.Index(fields=["channel", "-created_at", "-id"], name="message_by_channel"),
+            models.Index(fields=["state", "-created_at", "-id"], name="message_by_state"),
+            models.Index(fields=["moment", "-created_at", "-id"], name="message_by_moment"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.moment} of {self.subject}"
+
+
+class DeliveryAttempt(models.Model):
+    """One try to send a delivery, written before it is made: while `ended_at` is NULL nobody knows how it went.
+
+    `status` is the receiver's HTTP or SMTP status, `error` a code of ours, `answer` what the receiver said.
+    """
+
+    delivery = models.ForeignKey(MessageDelivery, on_delete=models.CASCADE, related_name="tries")
+    number = models.IntegerField()
+    at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True, blank=True)
+    ok = models.BooleanField(null=True, blank=True)
+    status = models.IntegerField(null=True, blank=True)
+    error = models.TextField(blank=True, default="")
+    answer = models.TextField(blank=True, default="")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["delivery", "number"], name="attempt_once")]
+        indexes = [models.Index(fields=["-at"], name="attempt_newest")]
+
+    def __str__(self) -> str:
+        return f"{self.delivery_id} {self.number}"
+
+
+class Reference(models.Model):
+    """What a channel calls the thing that it keeps for a subject: Slack's message, PagerDuty's keys, a silence's id."""
+
+    channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="references")
+    subject = models.TextField()
+    value = models.JSONField(default=dict)
+    changed_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["channel", "subject"], name="reference_once")]
+
+    def __str__(self) -> str:
+        return self.subject
+
+
+class HookCall(models.Model):
+    """A call of a receiver that was taken: whoever sends it again is not taken twice. `key` is its id, or a hash."""
+
+    channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="+")
+    key = models.TextField()
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["channel", "key"], name="hook_call_once")]
+        indexes = [models.Index(fields=["at"], name="hook_call_by_age")]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class Cursor(models.Model):
+    """Up to where the timeline has been routed: (era, xid, id) of the last entry. One row."""
+
+    name = models.TextField(primary_key=True)
+    era = models.SmallIntegerField()
+    xid = models.BigIntegerField()
+    entry_id = models.BigIntegerField()
+    moved_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.era}, {self.xid}, {self.entry_id}"
+
+
+class PushKey(models.Model):
+    """The key by which makers of browsers know this installation (VAPID). Its private half is encrypted. One row.
+
+    `public_key` is the point on the curve, as browsers take it: base64url without padding.
+    """
+
+    name = models.TextField(primary_key=True)
+    public_key = models.TextField()
+    private_key = models.TextField()
+    created_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return self.public_key
+
+
+# Loading what the router judges: which routes are in force, where each leads, and who may hear of what.
+
+POSTED = [kind.name for kind in KINDS.values() if kind.messages]
+
+
+@dataclass(frozen=True, slots=True)
+class RouteInForce:
+    """A route with the channels to which it leads (not those that mirror what is open), and whose it is."""
+
+    route: StandingRoute
+    channels: tuple[Channel, ...]
+    owner: User | None
+
+
+def route_of(row: Route) -> StandingRoute:
+    """One route as it stands."""
+    return like(StandingRoute, row, deleted=row.deleted_at is not None, route_id=row.pk)
+
+
+def routes_in_force() -> tuple[RouteInForce, ...]:
+    """The routes that are switched on, in their order, each with the channels that are. Those of people who may not log
+    in any more, and those that lead nowhere, are left out. Three queries, however many there are.
+    """
+    usable = {row.pk: row for row in Channel.objects.filter(enabled=True, deleted_at__isnull=True, kind__in=POSTED)}
+    of_all = tuple(row for row in usable.values() if row.owner_id is None)
+    rows = list(
+        Route.objects.filter(Q(owner=None) | Q(owner__is_active=True), enabled=True, deleted_at__isnull=True)
+        .select_related("owner")
+        .order_by("position", "pk")
+    )
+    know_rights_of(row.owner for row in rows if row.owner is not None)
+    found = []
+    for row in rows:
+        channels = of_all if row.channel_id is None else tuple(filter(None, [usable.get(row.channel_id)]))
+        # Nobody is told through what belongs to somebody else.
+        channels = tuple(one for one in channels if one.owner_id == row.owner_id)
+        if channels:
+            found.append(RouteInForce(route_of(row), channels, row.owner))
+    return tuple(found)
+
+
+def owners_of(numbers: Collection[int]) -> Mapping[int, int]:
+    """Of service accounts the people who answer for them (row ids). One query."""
+    rows = ServiceAccount.objects.filter(user__in=list(numbers), owner__isnull=False)
+    return {service: owner for service, owner in rows.values_list("user", "owner") if owner is not None}
+
+
+def own_channels(numbers: Collection[int]) -> Mapping[int, list[int]]:
+    """By person (row ids), the channels they have alone and that are on; of nobody who may not log in. One query."""
+    found: dict[int, list[int]] = defaultdict(list)
+    rows = Channel.objects.filter(
+        owner__in=list(numbers), owner__is_active=True, enabled=True, deleted_at__isnull=True, kind__in=POSTED
+    )
+    for owner, channel in rows.order_by("pk").values_list("owner", "pk"):
+        found[owner].append(channel)
+    return found
+
+
+def may_hear(owner: User | None, facts: MessageFacts) -> bool:
+    """Whether a moment may be told through a route of this owner; the installation's hear of everything."""
+    return owner is None or may_be_told(
+        rights_of(owner), names_in_entries(owner), facts, scoped=bool(settings.SCOPED_READING)
+    )

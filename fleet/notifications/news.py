@@ -1,0 +1,438 @@
+"""What a message tells: the state of its subject as it is now, read again just before it is sent."""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Prefetch
+
+from fleet.domain.approvals.guards import EventFacts
+from fleet.domain.caches.maintenances import ACTIVE, MaintenanceStatus
+from fleet.domain.recommendation import OWN
+from fleet.domain.shapes import like
+from fleet.domain.states import EventStatus
+from fleet.domain.timeline import EntryKind
+from fleet.domain.times import iso
+from fleet.models import AvailabilitySet, Cache, Entry, Machine, Maintenance, OpenTrouble, ScheduledEvent
+from fleet.models.facts.events import presence_limits
+from fleet.notifications.incidents import Muted
+from fleet.notifications.models import Channel, Message, Reference
+from fleet.notifications.routing import SUPERSEDED_BY, MessageState, Moment, OnlyIf, SubjectNow, why_stale
+from fleet.notifications.severity import OF_TYPE, Severity, cache_severity
+from fleet.projections import approvals, orders
+from fleet.projections.approvals import ApprovalRow
+from fleet.projections.caches.maintenances import MaintenanceRow, maintenance_row
+from fleet.projections.cards import DecisionCard, decision_cards
+from fleet.projections.changes import with_changes
+from fleet.projections.events import rows as attention
+from fleet.projections.events.rows import NOBODY, OPEN, EventRow, blast_radii, event_row
+from fleet.projections.orders import ByHandRow
+from fleet.projections.refs import SetRef, plain_name, set_ref
+from fleet.projections.timeline.entries import TimelineRow, rows_of, with_subjects
+from fleet.projections.visibility import load_facts, seen
+
+# Those that are told, or will be.
+TOLD = [state.value for state in (MessageState.WAITING, MessageState.PACKED, MessageState.TOLD)]
+# Of these an operator may have to do it by hand.
+FOR_HANDS = (Moment.OVERDUE, Moment.REFUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class MessageNews:
+    """One message with what it tells of. `stale`: a code, why nobody needs to be told any more; empty while it counts.
+
+    `event` and `card` are None where it is about something else, `entry` where no line of the timeline tells of it.
+    `approval` is the one that the moment is about, else the event's; `by_hand` what an operator can do where no agent
+    passes it on. `deadline`: by when something has to be decided about it. `only_if`: a step of escalation.
+    """
+
+    message_id: int
+    moment: str
+    subject: str
+    at: datetime
+    severity: str
+    drill: bool
+    service: str = ""
+    event: EventRow | None = None
+    card: DecisionCard | None = None
+    stale: str = ""
+    only_if: str = ""
+    entry: TimelineRow | None = None
+    approval: ApprovalRow | None = None
+    by_hand: ByHandRow | None = None
+    maintenance: MaintenanceRow | None = None
+    # What Azure announced first, whatever it said later: the type and the machines.
+    first: tuple[str, tuple[str, ...]] | None = None
+    deadline: datetime | None = None
+    server_time: datetime | None = None
+
+
+def news_of(message_ids: Collection[int], *, now: datetime) -> dict[int, MessageNews]:
+    """What these messages (row ids) tell, by row id; a fixed number of queries."""
+    # With when they changed last, as the API tells of them.
+    events = Prefetch("event", queryset=with_changes(seen(ScheduledEvent).select_related("availability_set")))
+    messages = list(seen(Message).filter(pk__in=list(message_ids)).prefetch_related(events).order_by("pk"))
+    lines = _lines(messages)
+    of_events = _Events([message.event for message in messages if message.event is not None], now=now)
+    maintenances = _maintenances(lines)
+    newer, open_now = _newer(messages), _failing(messages) | _troubles(lines)
+    found = {}
+    for message in messages:
+        line = lines.get(message.entry_id or 0)
+        news = MessageNews(
+            message_id=message.pk,
+            moment=message.moment,
+            subject=message.subject,
+            at=message.at,
+            severity=message.severity,
+            drill=message.drill,
+            service=message.service,
+            only_if=message.only_if,
+            entry=line,
+            maintenance=maintenances.get(line.maintenance_id or 0) if line else None,
+            deadline=message.deadline,
+            server_time=now,
+        )
+        if message.event_id is not None:
+            news = of_events.told(news, message.event_id)
+        found[message.pk] = replace(news, stale=_stale(news, newer[message.pk], open_now))
+    return found
+
+
+class _Events:
+    """The events of some messages, once each. Eighteen queries."""
+
+    def __init__(self, events: Collection[ScheduledEvent], *, now: datetime) -> None:
+        chosen = list({event.pk: event for event in events}.values())
+        ids = [event.pk for event in chosen]
+        self.now = now
+        self.approvals = approvals.by_event(chosen, now=now)
+        seen_to = attention.of_events(ids)
+        self.rows = {
+            event.pk: event_row(event, self.approvals.get(event.pk, ()), now=now, seen_to=seen_to.get(event.pk, NOBODY))
+            for event in chosen
+        }
+        self.facts: Mapping[int, EventFacts] = load_facts(ids, now=now)
+        blasts = blast_radii(chosen, now=now)
+        self.cards = decision_cards(list(self.rows.values()), blasts, self.facts, now=now)
+        self.first = {
+            event_id: (str(data.get("event_type", "")), tuple(data.get("resources", ())))
+            for event_id, data in seen(Entry)
+            .filter(event__in=ids, kind=EntryKind.EVENT_SEEN.value)
+            .values_list("event_id", "data")
+        }
+        self.machines: dict[int, list[Machine]] = defaultdict(list)
+        sets = {event.availability_set_id for event in chosen}
+        for machine in seen(Machine).filter(availability_set__in=sets).only("availability_set", "os_type"):
+            self.machines[machine.availability_set_id].append(machine)
+
+    def told(self, news: MessageNews, event_pk: int) -> MessageNews:
+        """The same with the event that it tells of."""
+        row, facts = self.rows[event_pk], self.facts[event_pk]
+        wanted = news.entry.approval_id if news.entry else None
+        decided = self.approvals.get(event_pk, ())
+        approval = next((one for one in decided if one.id == wanted), None) if wanted else row.approval
+        hands = news.moment in FOR_HANDS
+        return replace(
+            news,
+            event=row,
+            card=self.cards[event_pk],
+            approval=approval,
+            first=self.first.get(event_pk),
+            by_hand=orders.by_hand(facts, approval, self.machines[facts.set_id], now=self.now) if hands else None,
+            deadline=self.cards[event_pk].decide_by if row.needs_decision else row.not_before if row.open else None,
+        )
+
+
+def _lines(messages: Collection[Message]) -> dict[int, TimelineRow]:
+    ids = [message.entry_id for message in messages if message.entry_id is not None]
+    return {row.id: row for row in rows_of(with_subjects(seen(Entry).filter(pk__in=ids)))}
+
+
+def _maintenances(lines: Mapping[int, TimelineRow]) -> dict[int, MaintenanceRow]:
+    ids = [line.maintenance_id for line in lines.values() if line.maintenance_id is not None]
+    rows = seen(Maintenance).filter(pk__in=ids).select_related("cache")
+    return {row.pk: maintenance_row(row) for row in rows}
+
+
+def _newer(messages: Collection[Message]) -> dict[int, frozenset[Moment]]:
+    """The moments of newer messages of the same event for the same channel, by row id."""
+    moments = {moment.value for later in SUPERSEDED_BY.values() for moment in later}
+    rows = seen(Message).filter(
+        event__in={message.event_id for message in messages if message.event_id is not None},
+        channel__in={message.channel_id for message in messages if message.channel_id is not None},
+        moment__in=moments,
+        state__in=TOLD,
+    )
+    known: dict[tuple[Any, Any], list[tuple[int, str]]] = defaultdict(list)
+    for pk, event_id, channel_id, moment in rows.values_list("pk", "event_id", "channel_id", "moment"):
+        known[event_id, channel_id].append((pk, moment))
+    return {
+        message.pk: frozenset(
+            Moment(moment) for pk, moment in known[message.event_id, message.channel_id] if pk > message.pk
+        )
+        for message in messages
+    }
+
+
+def _failing(messages: Collection[Message]) -> frozenset[str]:
+    """The subjects of channels that fail now."""
+    ids = [message.subject.partition(":")[2] for message in messages if message.subject.startswith("channel:")]
+    rows = seen(Channel).filter(pk__in=ids, failing_since__isnull=False, enabled=True, deleted_at=None)
+    return frozenset(f"channel:{pk}" for pk in rows.values_list("pk", flat=True))
+
+
+def _troubles(lines: Mapping[int, TimelineRow]) -> frozenset[str]:
+    """The keys of troubles that last, and of those that were told together when."""
+    if not any("trouble" in line.data for line in lines.values()):
+        return frozenset()
+    rows = list(seen(OpenTrouble).filter(told_at__isnull=False).values_list("key", "code", "told_at"))
+    return frozenset(key for key, _, _ in rows) | {
+        f"{code}: {iso(told_at)}" for _, code, told_at in rows if told_at is not None
+    }
+
+
+def _lasts(line: TimelineRow | None, open_now: frozenset[str]) -> bool:
+    """Whether what this line tells of is so now; of many at once, whether one of them is."""
+    if line is None or "trouble" not in line.data:
+        return False
+    told_together = f"{line.data['code']}: {line.data['told_at']}"
+    return (told_together if "places" in line.data["values"] else line.data["trouble"]) in open_now
+
+
+def _stale(news: MessageNews, newer: frozenset[Moment], open_now: frozenset[str]) -> str:
+    moment, event, approval = Moment(news.moment), news.event, news.approval
+    if event is None:
+        return why_stale(SubjectNow(moment, over=_over(news, open_now)))
+    own = approval if news.entry and news.entry.approval_id else None
+    newest = event.approval
+    return why_stale(
+        SubjectNow(
+            moment=moment,
+            only_if=OnlyIf(news.only_if),
+            status=event.status,
+            approval=own.state if own else None,
+            decided_anew=newest is not None and newest.live and newest != own,
+            undecided=event.needs_decision,
+            claimed_by=event.claim.by if event.claim else "",
+            actor=news.entry.actor if news.entry else "",
+            held=event.hold is not None,
+            watched=event.watched,
+            newer=newer,
+        )
+    )
+
+
+def _over(news: MessageNews, open_now: frozenset[str]) -> bool:
+    """Whether what is no event has passed since, or has come back after it had passed."""
+    match Moment(news.moment):
+        case Moment.CHANNEL_FAILING:
+            return news.subject not in open_now
+        case Moment.CHANNEL_WORKS:
+            return news.subject in open_now
+        case Moment.SOURCE_QUIET | Moment.SET_UNWATCHED | Moment.COVERAGE_OPENED | Moment.STORAGE_TROUBLE:
+            return not _lasts(news.entry, open_now)
+        case Moment.COVERAGE_CLOSED:
+            return _lasts(news.entry, open_now)
+        case Moment.MAINTENANCE_ANNOUNCED:
+            return news.maintenance is None or not news.maintenance.active
+    return False
+
+
+# What is open, for channels that mirror it: events, operations on caches, and the machines under a maintenance.
+
+# What Azure says first counts most where there is more.
+MOST = 10_000
+# An operation is on its way from here on; before, the cache works as ever.
+UNDER_WAY = (MaintenanceStatus.UNDER_WAY.value, MaintenanceStatus.FAILED_OVER.value)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenThing:
+    """An open event, or an operation on a cache (`event_id` is empty then). `started`: it is under way since then.
+
+    `severity` goes by the type alone, so that it stays the same as long as the thing is open.
+    """
+
+    subject: str
+    event_id: str
+    event_type: str
+    service: str
+    severity: Severity
+    first_at: datetime
+    started_at: datetime | None
+    due_at: datetime | None
+    drill: bool = False
+    set_id: int | None = None
+    set_name: str = ""
+    resource_group: str = ""
+    resources: tuple[str, ...] = ()
+    maintenance_id: int | None = None
+    cache_host: str = ""
+    shard: int | None = None
+
+
+def open_things() -> tuple[OpenThing, ...]:
+    """All that is open, the nearest NotBefore first, in two queries."""
+    events = seen(ScheduledEvent).filter(status__in=OPEN).select_related("availability_set")
+    active = [status.value for status in ACTIVE]
+    maintenances = seen(Maintenance).filter(status__in=active).select_related("cache").order_by("-first_at", "-id")
+    return (
+        *map(_event, events.order_by("not_before", "id")[:MOST]),
+        *map(_maintenance, maintenances[:MOST]),
+    )
+
+
+def _event(row: ScheduledEvent) -> OpenThing:
+    home = row.availability_set
+    return OpenThing(
+        subject=f"event:{row.pk}",
+        event_id=row.event_id,
+        event_type=row.event_type,
+        service=home.service,
+        severity=_severity(row),
+        first_at=row.first_seen_at,
+        started_at=row.started_at if row.status == EventStatus.STARTED.value else None,
+        due_at=row.not_before,
+        drill=row.drill,
+        set_id=home.pk,
+        set_name=f"{home.name} ({home.apart})" if home.apart else home.name,
+        resource_group=home.resource_group,
+        resources=tuple(row.resources),
+    )
+
+
+def _severity(row: ScheduledEvent) -> Severity:
+    found = OF_TYPE.get(row.event_type, Severity.WARNING)
+    own = row.source == OWN and row.event_type in OF_TYPE and found is not Severity.CRITICAL
+    return Severity.INFO if own else found
+
+
+def _maintenance(row: Maintenance) -> OpenThing:
+    return OpenThing(
+        subject=f"maintenance:{row.pk}",
+        event_id="",
+        event_type="",
+        service=row.cache.service,
+        severity=cache_severity(row.cache.tier),
+        first_at=row.first_at,
+        started_at=row.began_at or row.last_at if row.status in UNDER_WAY else None,
+        due_at=row.expected_at,
+        maintenance_id=row.pk,
+        cache_host=row.cache.host,
+        shard=row.shard,
+    )
+
+
+def muted_machines(things: Iterable[OpenThing]) -> dict[str, tuple[Muted, ...]]:
+    """Of events the machines that they name, by subject. One query. Of a machine without an agent only the name is
+    known.
+    """
+    named = [thing for thing in things if thing.set_id is not None]
+    known: dict[tuple[int, str], Machine] = {}
+    for row in seen(Machine).filter(availability_set__in={thing.set_id for thing in named}):
+        known[row.availability_set_id, plain_name(row.resource_name)] = row
+    found: dict[str, tuple[Muted, ...]] = {}
+    for thing in named:
+        rows = [(name, known.get((thing.set_id or 0, plain_name(name)))) for name in thing.resources]
+        found[thing.subject] = tuple(muted(row) if row else Muted(name=(name,)) for name, row in rows)
+    return found
+
+
+def muted(machine: Machine) -> Muted:
+    """By what alerts about a machine may be known."""
+    said: dict[str, Any] = machine.compute
+    profile = said.get("osProfile")
+    host = str(profile.get("computerName") or "") if isinstance(profile, dict) else ""
+    return Muted(name=(machine.resource_name,), host=(host,) if host else (), address=addresses(said))
+
+
+def addresses(said: Mapping[str, Any]) -> tuple[str, ...]:
+    """The private addresses that a machine's agent stated beside its instance metadata."""
+    found = said.get("privateIpAddresses")
+    return tuple(str(address) for address in found) if isinstance(found, list) else ()
+
+
+def live_machines(holds_for: Callable[[str], bool], *, now: datetime, most: int) -> tuple[Muted, ...]:
+    """Up to so many machines, heard lately, whose service is one of these. Two queries."""
+    stated = seen(AvailabilitySet).filter(merged_into=None).order_by().values_list("service", flat=True).distinct()
+    wanted = [service for service in stated if holds_for(service)]
+    since = now - timedelta(seconds=presence_limits().late)
+    rows = seen(Machine).filter(availability_set__service__in=wanted, presence__last_heard_at__gte=since)
+    return tuple(map(muted, rows.order_by("id")[:most]))
+
+
+def live_caches(holds_for: Callable[[str], bool], *, most: int) -> tuple[Muted, ...]:
+    """Up to so many caches whose service is one of these. Two queries."""
+    stated = seen(Cache).order_by().values_list("service", flat=True).distinct()
+    rows = seen(Cache).filter(service__in=[service for service in stated if holds_for(service)])
+    return tuple(Muted(cache=(row.host,)) for row in rows.order_by("id")[:most])
+
+
+def kept(channel_id: int) -> dict[str, Mapping[str, Any]]:
+    """What a channel keeps, by subject. One query."""
+    rows = seen(Reference).filter(channel=channel_id).order_by()
+    return dict(rows.values_list("subject", "value"))
+
+
+# What messages out are about, by name.
+
+
+@dataclass(frozen=True, slots=True)
+class EventNamed:
+    """Enough of an event to name it and lead to it."""
+
+    event_id: str
+    event_type: str
+    resources: tuple[str, ...]
+    set: SetRef
+    drill: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a message is about. `kind` is `event`, `maintenance`, `cache`, `machine`, `set`, `channel`, or `fleet`;
+    `name` is empty for what is not there any more, or out of sight.
+    """
+
+    kind: str
+    id: int | None = None
+    name: str = ""
+    event: EventNamed | None = None
+
+
+def subject(row: Message, names: Mapping[str, str]) -> Subject:
+    """What this message (with its event loaded) is about, by the `names` of all that are shown with it."""
+    kind, _, number = row.subject.partition(":")
+    row_id = int(number) if number.isdecimal() else None
+    if row.event is None:
+        return Subject(kind, row_id, names.get(row.subject, ""))
+    event = like(EventNamed, row.event, set=set_ref(row.event.availability_set))
+    return Subject("event", row.event_id, event=event)
+
+
+# What each kind of subject is called by, and the table that knows.
+CALLED: Mapping[str, tuple[Any, str]] = {
+    "maintenance": (Maintenance, "cache__host"),
+    "cache": (Cache, "host"),
+    "machine": (Machine, "resource_name"),
+    "set": (AvailabilitySet, "name"),
+    "channel": (Channel, "name"),
+}
+
+
+def names(subjects: Iterable[str]) -> dict[str, str]:
+    """What each of these is called, as far as it is there and in sight. One query for each kind."""
+    wanted: dict[str, set[int]] = defaultdict(set)
+    for subject in subjects:
+        kind, _, number = subject.partition(":")
+        if kind in CALLED and number.isdecimal():
+            wanted[kind].add(int(number))
+    found = {}
+    for kind, ids in wanted.items():
+        model, column = CALLED[kind]
+        for pk, name in seen(model).filter(pk__in=ids).values_list("pk", column):
+            found[f"{kind}:{pk}"] = name
+    return found

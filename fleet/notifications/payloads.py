@@ -1,0 +1,401 @@
+"""What Alertmanager is told of what is open; comments of silences, and what is wrong with a line that asks for some."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+
+from fleet.domain.intake import EVENT_ID
+from fleet.domain.orders.by_hand import linux_command, windows_command
+from fleet.domain.reasons import Reason
+from fleet.domain.states import OPEN_ORDERS
+from fleet.domain.timeline import EntryKind
+from fleet.domain.times import iso
+from fleet.notifications.deliveries import ChannelNamed
+from fleet.notifications.grouping import Digest
+from fleet.notifications.kinds import KINDS
+from fleet.notifications.labels import KIND_WORDS, error_words, moment_label
+from fleet.notifications.log import NotTaken, WhoWasTold
+from fleet.notifications.news import EventNamed, MessageNews, OpenThing, Subject
+from fleet.notifications.routing import GROUP, TEST, Moment
+from fleet.projections.approvals import ApprovalRow, NextAsked, OrderRow
+from fleet.projections.caches.maintenances import MaintenanceRow
+from fleet.projections.events.rows import BlastRadius, EventRow
+from fleet.wording import times
+from fleet.wording.events import named, type_words
+from fleet.wording.say import say, text_of
+from fleet.wording.sentences import EntryText, Sentence, counted, listed, some
+from fleet.wording.times import API, Reader, at, one_line
+
+LONGEST = 4000
+
+ENTRIES: dict[EntryKind, EntryText] = {}
+
+SENTENCES: dict[str, Sentence] = {
+    "silence-too-many": "A channel takes at most {most} lines of silences.",
+    "silence-unreadable": (
+        'The line “{line}” cannot be read. It is: services, a colon, then matchers, such as shop-*: instance="{{name}}"'
+    ),
+    "silence-no-place": (
+        "The line “{line}” names no machine and no cache: it would silence everybody's. One matcher has to hold "
+        "{{name}}, {{host}}, {{address}} or {{cache}}."
+    ),
+    "silence-two-places": "The line “{line}” names a machine or a cache twice; write a line for each.",
+    "silence-negative": "The line “{line}” would silence all but the machine.",
+    "silence-own-label": "The line “{line}” would silence what Drydock itself tells: “{label}” is a label of its own.",
+    "silence-no-expression": "The line “{line}” is no regular expression.",
+    "silence-hits-others": (
+        "The line “{line}” also hits machines whose names begin or end alike, such as web-10 for web-1. Say what "
+        "stands beside the name, such as (:[0-9]+)? for a port."
+    ),
+}
+
+
+def annotations(thing: OpenThing) -> Mapping[str, str]:
+    """What stands beside an alert; times in UTC, whatever happens in between."""
+    return {"summary": summary(thing), "description": one_line(" ".join(_description(thing)), LONGEST)}
+
+
+def summary(thing: OpenThing) -> str:
+    """One line."""
+    return one_line(_what(thing), LONGEST)
+
+
+def _what(thing: OpenThing) -> str:
+    if thing.cache_host:
+        shard = "" if thing.shard is None else f", shard {thing.shard}"
+        return f"Maintenance of the cache {thing.cache_host}{shard}"
+    drill = "DRILL: " if thing.drill else ""
+    return f"{drill}{named(thing.event_type, thing.resources)} in {thing.set_name}"
+
+
+def _description(thing: OpenThing) -> list[str]:
+    if thing.cache_host:
+        if thing.started_at:
+            return [f"Under way since {_at(thing.started_at)}."]
+        return [f"Expected at {_at(thing.due_at)}." if thing.due_at else "Azure has stated no time."]
+    effect = type_words(thing.event_type).effect
+    machines = f"Machines: {some(thing.resources, 20)}." if thing.resources else "Azure names no machine."
+    if thing.started_at:
+        return [f"Under way since {_at(thing.started_at)}.", effect, machines]
+    when = f"Azure starts it any time after {_at(thing.due_at)}." if thing.due_at else "It may start at any moment."
+    return [when, effect, machines]
+
+
+def silence_comment(thing: OpenThing, mark: str) -> str:
+    """What people read who find the silence; the mark is how Drydock finds it again."""
+    which = f" ({thing.event_id})" if thing.event_id else ""
+    return (
+        f"{summary(thing)} is under way{which}. Drydock ends this silence when it sees the end; expire it, and Drydock "
+        f"leaves it at that. {mark}"
+    )
+
+
+def _at(at: datetime | None) -> str:
+    return iso(at) if at else ""
+
+
+# What a message says: its parts, how long each may be, and the page that it leads to.
+
+SHORT = 160
+TITLE = 200
+LINE = 600
+# Of a name inside a line, and of what somebody wrote.
+NAME = 64
+SAID = 300
+# So long a command may be that is to be copied.
+COMMAND = 1000
+# With any EventId, of which the alphabet is stated where documents are read.
+COMMANDS = tuple(
+    re.compile(re.escape(make("ID")).replace('"ID"', f'"{EVENT_ID}"')) for make in (linux_command, windows_command)
+)
+DRILL = "DRILL: "
+
+
+@dataclass(frozen=True, slots=True)
+class MessageWords:
+    """`title` is one line; `subject` a line without state or countdown, the same for all of one thing (mail threads
+    hang on it); `lines` the whole, line by line, the title first; `short` at most 160 characters; `path` of the page
+    that it leads to: opening it does nothing.
+    """
+
+    title: str
+    subject: str
+    lines: tuple[str, ...]
+    short: str
+    path: str
+
+
+def path_of(news: MessageNews) -> str:
+    """The page on which one sees more and, of an event, decides."""
+    if news.event is not None:
+        return f"/events/{news.event.event_id}/"
+    if news.maintenance is not None:
+        return f"/maintenances/{news.maintenance.id}/"
+    if (fixed := PATHS.get(Moment(news.moment))) is not None:
+        return fixed
+    entry = news.entry
+    for place, row in (("caches", entry and entry.cache), ("machines", entry and entry.machine)):
+        if row:
+            return f"/{place}/{row.id}/"
+    return f"/sets/{entry.set.id}/" if entry and entry.set else "/"
+
+
+PATHS = {
+    Moment.COVERAGE_OPENED: "/blind-spots/",
+    Moment.COVERAGE_CLOSED: "/blind-spots/",
+    Moment.AUDIT_FAILED: "/audit/",
+    Moment.STORAGE_TROUBLE: "/timeline/",
+    Moment.BREAK_GLASS: "/audit/",
+    Moment.ACCOUNT: "/you/sessions/",
+}
+
+
+def is_command(line: str) -> bool:
+    """Whether a line is a command of ours to be copied, and nothing else."""
+    return any(command.fullmatch(line) for command in COMMANDS)
+
+
+def in_lines(lines: Iterable[str]) -> tuple[str, ...]:
+    """Each in one line of a bounded length, without those that are empty."""
+    limits = ((line, COMMAND if is_command(line) else LINE) for line in lines)
+    return tuple(bounded for line, most in limits if (bounded := one_line(line, most)))
+
+
+# Words of a digest: how a storm of events stands as a whole.
+
+# Buttons of a message.
+OPEN, CLAIM = "Open in Drydock", "Claim"
+# Of types, so many are named.
+MOST_TYPES = 8
+
+
+def digest_words(digest: Digest, reader: Reader) -> MessageWords:
+    """How it stands now."""
+    where = f" of {digest.of}" if digest.of else ""
+    drill = "DRILL: " if digest.drill else ""
+    events = "1 event" if digest.total == 1 else f"{digest.total:,} events"
+    if not digest.events:
+        title = f"{drill}{events}{where}: all over"
+        return MessageWords(title, title, (title,), title[:160], "/")
+    title = f"{drill}{events}{where}: {_stand(digest)}"
+    lines = (title, *_lines(digest, reader))
+    return MessageWords(title, title, lines, title[:160], "/")
+
+
+def _stand(digest: Digest) -> str:
+    counts = (
+        (digest.count("waits"), "to decide"),
+        (digest.count("started"), "under way"),
+        (digest.over, "over"),
+    )
+    return ", ".join(f"{count:,} {what}" for count, what in counts if count) or "nothing to decide"
+
+
+def _lines(digest: Digest, reader: Reader) -> Iterator[str]:
+    types = digest.types
+    named = ", ".join(f"{count:,} {name or 'of no type'}" for name, count in types[:MOST_TYPES])
+    rest = sum(count for _, count in types[MOST_TYPES:])
+    yield f"Open: {named}{f', {rest:,} others' if rest else ''}."
+    nobody = sum(event.waits and not event.on_it for event in digest.events.values())
+    if nobody:
+        yield f"Nobody is on {nobody:,} of them."
+    if digest.nearest:
+        yield "Next deadlines:"
+        for deadline, event in digest.nearest:
+            yield f"{event.what}: decide by {at(deadline, reader)}" + (", taken." if event.on_it else ".")
+
+
+def more_events(count: int, title: str) -> str:
+    """What a thread says when so many have come in addition."""
+    return f"{count:,} more. {title}"
+
+
+# What programs get: rows as the API answers, with reasons in sentences and times in UTC.
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the API's shape of a row leaves out, and what it has besides; a test compares the two."""
+
+    without: tuple[str, ...] = ()
+    properties: tuple[str, ...] = ()
+
+
+TOLD: Mapping[type, Told] = {
+    EventRow: Told(("id",), ("started_seconds", "approval_to_start_seconds")),
+    ApprovalRow: Told(("decision",), ("may_be_withdrawn",)),
+    NextAsked: Told(properties=("sentence",)),
+    MaintenanceRow: Told(properties=("effect",)),
+    BlastRadius: Told(properties=("summary",)),
+}
+PLAIN = Told()
+
+
+def event_data(news: MessageNews) -> dict[str, Any]:
+    """What programs get: the event, or the operation on a cache, as the API shows it, with `url`, `decide_by`,
+    `stay_up`, `severity` and `drill`; of everything else what the timeline tells.
+    """
+    now = news.server_time or news.at
+    known: dict[str, Any] = {}
+    if news.event is not None:
+        known = data_of(news.event, now)
+    elif news.maintenance is not None:
+        known = data_of(news.maintenance, now) | {"server_time": data_of(now, now)}
+    elif news.entry is not None:
+        known = {name: data_of(getattr(news.entry, name), now) for name in ("kind", "set", "machine", "cache")}
+        known["text"] = text_of(news.entry, API)
+    card = news.card
+    return known | {
+        "url": settings.BASE_URL.rstrip("/") + path_of(news),
+        "decide_by": data_of(card.decide_by, now) if card else None,
+        "stay_up": card.blast.stay_up if card else None,
+        "blast": data_of(card.blast, now) if card else None,
+        "severity": news.severity,
+        "drill": news.drill,
+    }
+
+
+def data_of(value: Any, now: datetime) -> Any:
+    """The same in JSON values, at this time."""
+    match value:
+        case Reason():
+            return say(value, API)
+        case datetime():
+            return iso(value)
+        case Enum() | UUID():
+            return str(value)
+        case list() | tuple():
+            return [data_of(item, now) for item in value]
+        case Mapping():
+            return {str(name): data_of(item, now) for name, item in value.items()}
+    if not is_dataclass(value):
+        return value
+    told = TOLD.get(type(value), PLAIN)
+    names = [field.name for field in fields(value) if field.name not in told.without]
+    found = {name: data_of(getattr(value, name), now) for name in (*names, *told.properties)}
+    if "server_time" in found:
+        found["server_time"] = iso(now)
+    return found | {"seconds_left": _seconds_left(value, now)} if isinstance(value, OrderRow) else found
+
+
+def _seconds_left(order: OrderRow, now: datetime) -> float | None:
+    if order.expires_at is None or order.state not in OPEN_ORDERS:
+        return None
+    return round(max(0.0, (order.expires_at - now).total_seconds()), 3)
+
+
+# Words of what was sent and what was not: why something was dropped, what went wrong, and who was told when.
+
+# Why nobody needed to be told any more, and why nobody tries any longer.
+WHY: Mapping[str, str] = {
+    "event-over": "the event was over",
+    "event-open-again": "the event was open again",
+    "over": "it was over",
+    "decided": "it was decided",
+    "claimed": "somebody was on it",
+    "answered": "Azure had answered",
+    "started": "the event had started",
+    "superseded": "a newer message says the same and more",
+    "claim-ended": "whoever had claimed it gave it back",
+    "came-to-nothing": "the decision came to nothing",
+    "hold-ended": "it was no longer left to Azure",
+    "watched": "the set was watched again",
+    "moved": "NotBefore had moved, and the time was reckoned anew",
+    "channel-deleted": "the channel was deleted",
+}
+NOBODY = "Nobody was told"
+
+
+def why(code: str) -> str:
+    """Why a message or a post came to nothing; a code of another release stays one."""
+    return WHY.get(code) or error_words(code)
+
+
+def went_wrong(code: str) -> str:
+    """What went wrong with an attempt, as far as we know."""
+    return error_words(code)
+
+
+def post_label(moment: str, count: int) -> str:
+    """What a post tells, in a few words."""
+    match moment:
+        case _ if moment == GROUP:
+            return f"{counted(count, 'message')} at once"
+        case _ if moment == TEST:
+            return "test"
+    return moment_label(moment)
+
+
+def kind_label(kind: str) -> str:
+    """What a kind of channel is called."""
+    return KIND_WORDS[kind].label if kind in KINDS else kind
+
+
+def channel_named(channel: ChannelNamed) -> str:
+    """A channel in a sentence; what somebody has alone is called by whose it is, and by its name for its owner."""
+    if not channel.owner:
+        return channel.name
+    return f"{channel.owner} ({channel.name})" if channel.name else channel.owner
+
+
+def event_named(event: EventNamed) -> str:
+    """Such as `Reboot of vm1`, or `Drill: Reboot of vm1`."""
+    return f"{'Drill: ' if event.drill else ''}{named(event.event_type, event.resources)}"
+
+
+def subject_named(subject: Subject) -> str:
+    """What a message is about."""
+    name = subject.name or (f"number {subject.id}" if subject.id is not None else "")
+    match subject.kind:
+        case "event" if subject.event is not None:
+            return event_named(subject.event)
+        case "maintenance":
+            return f"maintenance of cache {name}"
+        case "cache" | "machine" | "set" | "channel" | "event":
+            return f"{subject.kind} {name}"
+    return "the installation"
+
+
+def told_sentence(told: WhoWasTold, reader: Reader, *, over: bool) -> str:
+    """Who was told of an event when, and through what. `over`: it has ended, so that nobody will be any more.
+
+    Such as `Told 14:02:07 #shop-ops, 14:02:08 pager; 2 waiting; mail failed, next try 14:03.`
+    """
+    parts = [_reached(told, reader, over=over)]
+    if told.waiting and not over:
+        parts.append(f"{told.waiting} waiting")
+    parts += [_failed(one, reader) for one in told.failing]
+    return f"{'; '.join(part for part in parts if part)}."
+
+
+def _reached(told: WhoWasTold, reader: Reader, *, over: bool) -> str:
+    if told.told:
+        return f"Told {', '.join(f'{times.at(one.at, reader)} {channel_named(one.channel)}' for one in told.told)}"
+    if told.unrouted and not told.waiting:
+        return f"{NOBODY}: no route wants it"
+    if not told.channels and not told.rows:
+        return f"{NOBODY}: no channel is set up"
+    if not told.rows:
+        return f"{NOBODY}: no route that leads to a channel wants it"
+    return NOBODY if over else f"{NOBODY} yet"
+
+
+def _failed(one: NotTaken, reader: Reader) -> str:
+    name = channel_named(one.channel)
+    if one.given_up:
+        return f"{name} failed and was given up"
+    return (
+        f"{name} failed, next try {times.at(one.next_at, reader)}" if one.next_at else f"{name} failed, tried again now"
+    )
+
+
+def first_names(subjects: list[str], count: int) -> str:
+    """The subjects that are named, and how many more there are."""
+    more = count - len(subjects)
+    return listed([*subjects, f"{more} more"]) if more > 0 else listed(subjects)

@@ -1,0 +1,265 @@
+"""Whether somebody could be told, for the head of every page and for the watchdog."""
+
+from dataclasses import dataclass
+from datetime import datetime, time
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db.models import Count, Q
+
+from fleet.domain.people import Right
+from fleet.domain.reasons import Reason
+from fleet.domain.shapes import like
+from fleet.models import LastRun
+from fleet.models.people import rights_of
+from fleet.notifications.grouping import LATELY, ChannelHealth, TellHealth, Telling, health_of, tell_health
+from fleet.notifications.kinds import KINDS, fields_of
+from fleet.notifications.metrics import ROUTER
+from fleet.notifications.models import Channel, Message, MessageDelivery, Route, route_of
+from fleet.notifications.routing import FAILING_AFTER, DeliveryState, MessageState, StandingRoute, route_wording
+from fleet.projections.pages import Page, Segment, read_page
+from fleet.projections.visibility import seen
+
+# More are not counted: one is an alarm.
+MOST = 100
+
+
+@dataclass(frozen=True, slots=True)
+class TellAlarm:
+    """How telling stands, with the numbers behind it."""
+
+    health: TellHealth
+    channels: int
+    failing: int
+    untold: int
+
+    @property
+    def quiet(self) -> bool:
+        return self.health is TellHealth.WORKS
+
+
+def tell_alarm(*, now: datetime) -> TellAlarm:
+    """Four queries, each by index or over the few channels."""
+    counted = (
+        seen(Channel)
+        .filter(enabled=True, deleted_at=None)
+        .aggregate(channels=Count("pk"), failing=Count("pk", filter=Q(failures__gte=FAILING_AFTER)))
+    )
+    unrouted = seen(Message).filter(state=MessageState.UNROUTED.value, event__isnull=False).order_by("-id")
+    found = sum(at > now - LATELY for at in unrouted.values_list("created_at", flat=True)[:MOST])
+    newest = seen(MessageDelivery).filter(created_at__gt=now - LATELY, state=DeliveryState.GIVEN_UP.value)
+    found += newest.exclude(moment="test").order_by()[:MOST].count()
+    routed_at = seen(LastRun).filter(name=ROUTER).values_list("ran_at", flat=True).first()
+    telling = Telling(**counted, untold=found, routed_at=routed_at)
+    return TellAlarm(tell_health(telling, now=now), telling.channels, telling.failing, telling.untold)
+
+
+# The phones and browsers that a person has told.
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserRow:
+    """One of them. Not `enabled`: its maker said that it does not want to be told any more."""
+
+    id: int
+    name: str
+    enabled: bool
+    created_at: datetime
+    last_ok_at: datetime | None
+
+
+def own_browsers(*, user_id: int) -> tuple[BrowserRow, ...]:
+    """The newest first. One query."""
+    rows = seen(Channel).filter(owner=user_id, kind="webpush", deleted_at=None).order_by("-id")
+    return tuple(like(BrowserRow, row) for row in rows)
+
+
+# Channels and routes, as people see them: those of the installation, and one's own. Others' are nobody else's.
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelRef:
+    """The short form in which others name a channel."""
+
+    id: int
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelRow:
+    """One channel. `settings` to `last_answer` are for admins and owners, None for everybody else; what is secret is
+    among `secrets_set` by its name alone. `posts`: it takes messages, and does not mirror what is open.
+    """
+
+    id: int
+    name: str
+    kind: str
+    own: bool
+    enabled: bool
+    posts: bool
+    health: ChannelHealth
+    settings: dict[str, Any] | None
+    secrets_set: tuple[str, ...] | None
+    secret_made_at: datetime | None
+    earlier_secret_until: datetime | None
+    last_error: str | None
+    last_answer: str | None
+    created_at: datetime
+    changed_at: datetime
+    last_ok_at: datetime | None
+    failing_since: datetime | None
+    failures: int
+    held_until: datetime | None
+    may_change: bool
+    server_time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RouteHours:
+    """Local hours of a time zone; no weekdays are all of them."""
+
+    weekdays: tuple[int, ...]
+    from_time: time | None
+    until_time: time | None
+    time_zone: str
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRow:
+    """One route. `channel` is None where it leads to every channel of the installation; `leads_nowhere`: that one is
+    switched off.
+    """
+
+    id: int
+    name: str
+    own: bool
+    enabled: bool
+    position: int
+    version: int
+    wording: Reason
+    channel: ChannelRef | None
+    leads_nowhere: bool
+    moments: tuple[str, ...]
+    types: tuple[str, ...]
+    sources: tuple[str, ...]
+    severity: tuple[str, ...]
+    set: str
+    service: str
+    resource_group: str
+    hours: RouteHours
+    unclaimed_after_seconds: int | None
+    before_decide_by_seconds: int | None
+    created_at: datetime
+    changed_at: datetime
+    may_change: bool
+
+
+def channel_ref(row: Channel) -> ChannelRef:
+    return ChannelRef(row.pk, row.name, row.kind)
+
+
+def for_reader(person: User | int | None, *, path: str = "") -> Q:
+    """What is the installation's or this person's own (a row or its id), by the owner behind `path`."""
+    return Q(**{f"{path}owner": None}) | Q(**{f"{path}owner": person})
+
+
+def may_change(row: Channel | Route, person: User) -> bool:
+    """Whether this person may change it, of those `for_reader` shows."""
+    return row.owner_id is not None or rights_of(person).may(Right.ADMINISTER)
+
+
+def listing(*, person: User, now: datetime) -> tuple[ChannelRow, ...]:
+    """The installation's channels by name, then one's own. One query, and one for the person's rights."""
+    rows = seen(Channel).filter(for_reader(person), deleted_at=None).order_by("name", "pk")
+    return tuple(sorted((_channel(row, person, now) for row in rows), key=lambda row: row.own))
+
+
+def page(*, person: User, now: datetime, cursor: str | None = None, size: int | None = None) -> Page[ChannelRow]:
+    """The installation's channels by name, then one's own. Up to two queries, and one for the person's rights."""
+    rows = seen(Channel).filter(deleted_at=None)
+    parts = [Segment(rows.filter(owner=None), "name"), Segment(rows.filter(owner=person), "name")]
+    return read_page(parts, cursor=cursor, size=size).map(lambda found: [_channel(row, person, now) for row in found])
+
+
+def detail(*, channel_id: int, person: User, now: datetime) -> ChannelRow | None:
+    """One channel; None where there is none for this person. One query."""
+    row = seen(Channel).filter(for_reader(person), pk=channel_id, deleted_at=None).first()
+    return _channel(row, person, now) if row else None
+
+
+def _channel(row: Channel, person: User, now: datetime) -> ChannelRow:
+    open_to = may_change(row, person)
+    known = fields_of(row.kind) if row.kind in KINDS else {}
+    return like(
+        ChannelRow,
+        row,
+        id=row.pk,
+        own=row.owner_id is not None,
+        posts=row.kind in KINDS and KINDS[row.kind].messages,
+        health=health_of(
+            enabled=row.enabled,
+            last_ok_at=row.last_ok_at,
+            failing_since=row.failing_since,
+            held_until=row.held_until,
+            now=now,
+        ),
+        settings={name: value for name, value in row.settings.items() if name in known} if open_to else None,
+        secrets_set=tuple(row.settings.get("secrets_set", ())) if open_to else None,
+        secret_made_at=_time(row, "secret_made_at") if open_to else None,
+        earlier_secret_until=_time(row, "earlier_secret_until", after=now) if open_to else None,
+        last_error=row.last_error if open_to else None,
+        last_answer=row.last_answer if open_to else None,
+        may_change=open_to,
+        server_time=now,
+    )
+
+
+def _time(row: Channel, name: str, *, after: datetime | None = None) -> datetime | None:
+    text = row.settings.get(name)
+    found = datetime.fromisoformat(text) if text else None
+    return found if found is not None and (after is None or found > after) else None
+
+
+def routes(*, person: User) -> tuple[RouteRow, ...]:
+    """The installation's routes in their order, then one's own. One query, and one for the person's rights."""
+    rows = seen(Route).filter(for_reader(person), deleted_at=None).select_related("channel").order_by("position", "pk")
+    return tuple(sorted((_route(row, person) for row in rows), key=lambda row: row.own))
+
+
+def page_of_routes(*, person: User, cursor: str | None = None, size: int | None = None) -> Page[RouteRow]:
+    """The installation's routes in their order, then one's own. Up to two queries, and one for the person's rights."""
+    rows = seen(Route).filter(deleted_at=None).select_related("channel")
+    parts = [Segment(rows.filter(owner=None), "position"), Segment(rows.filter(owner=person), "position")]
+    return read_page(parts, cursor=cursor, size=size).map(lambda found: [_route(row, person) for row in found])
+
+
+def route(*, route_id: int, person: User) -> RouteRow | None:
+    """One route; None where there is none for this person. One query."""
+    rows = seen(Route).filter(for_reader(person), pk=route_id, deleted_at=None).select_related("channel")
+    row = rows.first()
+    return _route(row, person) if row else None
+
+
+def standing(*, route_id: int, person: User) -> StandingRoute | None:
+    """One route as the domain judges it. One query."""
+    row = seen(Route).filter(for_reader(person), pk=route_id, deleted_at=None).first()
+    return route_of(row) if row else None
+
+
+def _route(row: Route, person: User) -> RouteRow:
+    stands = route_of(row)
+    return like(
+        RouteRow,
+        row,
+        id=row.pk,
+        own=row.owner_id is not None,
+        wording=route_wording(stands, row.channel.name if row.channel else ""),
+        channel=channel_ref(row.channel) if row.channel else None,
+        leads_nowhere=row.channel is not None and not row.channel.enabled,
+        types=stands.event_types,
+        severity=stands.severities,
+        set=stands.set_pattern,
+        hours=like(RouteHours, stands),
+        may_change=may_change(row, person),
+    )

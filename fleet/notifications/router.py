@@ -1,0 +1,483 @@
+"""The router: entries behind its cursor become messages, each for the channels whose routes want it.
+
+It reads below the horizon of running transactions, as the streams do, and writes messages and cursor in one
+transaction: nothing is left out and nothing is told twice, wherever it dies. Nobody who reports, decides or relays
+waits for it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+
+import structlog
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThan
+
+from fleet.audit import seals
+from fleet.domain.actor import DRYDOCK
+from fleet.domain.approvals.conditions import undo_until
+from fleet.domain.approvals.guards import EventFacts
+from fleet.domain.blind_spots.facts import AT_ONCE, OPENING, SETTLES, Trouble, together, without_lesser
+from fleet.domain.clock import seconds_since
+from fleet.domain.events import is_advice
+from fleet.domain.people import Place
+from fleet.domain.reasons import as_json
+from fleet.domain.recommendation import decide_by
+from fleet.domain.shapes import like
+from fleet.domain.states import EventStatus
+from fleet.domain.timeline import EntryKind
+from fleet.models import Entry, LastRun, OpenTrouble, WrongClock
+from fleet.models.facts.blind_spots import anybody_is_heard, troubles
+from fleet.models.facts.decisions import Experiences, experiences
+from fleet.models.facts.events import load_facts, order_timeouts
+from fleet.models.reconcile import LATELY, seconds_since_run
+from fleet.models.timeline import NEWEST_ERA
+from fleet.notifications import queue, route_services
+from fleet.notifications.kinds import FOLLOWING
+from fleet.notifications.models import Cursor, Message, Reference, RouteInForce, may_hear, routes_in_force
+from fleet.notifications.routing import (
+    FOLLOWED,
+    MUST_BE_TOLD,
+    OF_ENTRY,
+    SENT,
+    MessageFacts,
+    MessageState,
+    Moment,
+    OnlyIf,
+    matches,
+    told_at,
+)
+from fleet.notifications.severity import cache_severity, moment_severity, severity
+from fleet.operations.locks import Lock, take_if_free
+from fleet.operations.quarantine import in_parts
+from fleet.operations.timeline.entries import entry as new_entry
+from fleet.operations.timeline.entries import write
+
+NAME = "router"
+# Of one transaction.
+MOST = 1000
+# While more than that is new: the first events of sets that are not in it are told at once, so many of each set, and so
+# many in all, out of so many entries behind it.
+FIRST_OF_EACH, FIRST, LOOKED_AT = 3, 100, 50_000
+# Everything of a transaction.
+LAST_ID = 2**62
+KINDS = [kind.value for kind in {*OF_ENTRY, *SENT}]
+# A step of escalation is told as a moment of its own.
+STEPS = {OnlyIf.UNCLAIMED: Moment.UNCLAIMED, OnlyIf.UNDECIDED: Moment.UNDECIDED}
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """What one run did. `behind`: something is there that it could not read yet, or had no room for."""
+
+    ran: bool = False
+    messages: int = 0
+    behind: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """One moment that routes judge, with the entry that it comes from. `deadline` is kept for grouping."""
+
+    entry: Entry
+    facts: MessageFacts
+    subject: str
+    only_if: OnlyIf = OnlyIf.ALWAYS
+    due_at: datetime | None = None
+    deadline: datetime | None = None
+
+
+@transaction.atomic
+def route(*, now: datetime, via: str) -> Routed:
+    """Make messages of what is new on the timeline, at most so much at once. Another run does so meanwhile: nothing."""
+    if not take_if_free(Lock.ROUTER):
+        return Routed()
+    LastRun.objects.update_or_create(name=NAME, defaults={"ran_at": now, "via": via})
+    horizon = _horizon()
+    cursor = Cursor.objects.filter(name=NAME).first()
+    if cursor is None:
+        # Of what was before the first of all runs, nobody is told.
+        _move(*horizon, LAST_ID, now=now)
+        return Routed(ran=True)
+    entries = _entries(cursor, horizon)
+    full = len(entries) == MOST
+    # These are met again in their place; no channel hears of an entry twice.
+    ahead = _first_of_others(entries, horizon) if full else []
+    rows = _each_alone([*entries, *ahead], now=now)
+    Message.objects.bulk_create(rows, ignore_conflicts=True)
+    place = (entries[-1].era, entries[-1].xid, entries[-1].pk) if full else (*horizon, LAST_ID)
+    if entries or place[:2] > (cursor.era, cursor.xid):
+        _move(*place, now=now)
+    if entries:
+        queue.mirror_soon()
+    return Routed(ran=True, messages=len(rows), behind=full or _more_above(horizon))
+
+
+def quiet_for(*, now: datetime) -> float:
+    """For how many seconds nobody has routed; endless where nobody ever has."""
+    return seconds_since_run(NAME, now=now)
+
+
+def _horizon() -> tuple[int, int]:
+    """The newest era, and the newest transaction that no other can come before any more."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {NEWEST_ERA}, pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1")
+        era, xid = cursor.fetchone() or (0, 0)
+    return int(era), int(xid)
+
+
+def _move(era: int, xid: int, entry_id: int, *, now: datetime) -> None:
+    place = {"era": era, "xid": xid, "entry_id": entry_id, "moved_at": now}
+    Cursor.objects.update_or_create(name=NAME, defaults=place)
+
+
+def _entries(cursor: Cursor, horizon: tuple[int, int]) -> list[Entry]:
+    behind = TupleGreaterThan(Tuple("era", "xid", "id"), (cursor.era, cursor.xid, cursor.entry_id))
+    below = TupleLessThan(Tuple("era", "xid"), (horizon[0], horizon[1] + 1))
+    found = Entry.objects.filter(behind, below, kind__in=KINDS).select_related("availability_set", "cache")
+    return list(found.order_by("era", "xid", "id")[:MOST])
+
+
+def _first_of_others(entries: Sequence[Entry], horizon: tuple[int, int]) -> list[Entry]:
+    """Behind these entries: the first events that sets are told of which are not among them. What one set brings does
+    not keep others waiting.
+    """
+    last = entries[-1]
+    table, messages = Entry._meta.db_table, Message._meta.db_table
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            SELECT id FROM (
+                SELECT id, row_number() OVER (PARTITION BY availability_set_id ORDER BY era, xid, id) AS place
+                FROM (SELECT id, era, xid, kind, availability_set_id FROM {table}
+                      WHERE (era, xid, id) > (%s, %s, %s) AND (era, xid) < (%s, %s)
+                      ORDER BY era, xid, id LIMIT {LOOKED_AT}) AS behind
+                WHERE kind = %s AND availability_set_id <> ALL (%s)
+                      AND NOT EXISTS (SELECT FROM {messages} AS message WHERE message.entry_id = behind.id)
+            ) AS counted WHERE place <= {FIRST_OF_EACH} ORDER BY place, id LIMIT {FIRST}
+            """,
+            [
+                *(last.era, last.xid, last.pk, horizon[0], horizon[1] + 1),
+                EntryKind.EVENT_SEEN.value,
+                sorted({entry.availability_set_id for entry in entries if entry.availability_set_id is not None}),
+            ],
+        )
+        found = [pk for (pk,) in cursor.fetchall()]
+    rows = Entry.objects.filter(pk__in=found).select_related("availability_set", "cache")
+    return list(rows.order_by("era", "xid", "id")) if found else []
+
+
+def _more_above(horizon: tuple[int, int]) -> bool:
+    """Whether something is committed that a transaction which still runs might come before."""
+    return Entry.objects.filter(era=horizon[0], xid__gt=horizon[1], kind__in=KINDS).exists()
+
+
+def _each_alone(entries: Sequence[Entry], *, now: datetime) -> list[Message]:
+    """The messages of these entries. One of which something goes wrong is told to nobody, and that is an alarm; all the
+    others are routed.
+    """
+    odd: list[Message] = []
+
+    def fail(entry: Entry, error: Exception) -> None:
+        log.error("router.entry", entry=entry.pk, error=f"{type(error).__name__}: {error}")
+        odd.append(_unreadable(entry, now=now))
+
+    return in_parts(entries, partial(_messages, now=now), fail) + odd
+
+
+def _unreadable(entry: Entry, *, now: datetime) -> Message:
+    moment = OF_ENTRY.get(EntryKind(entry.kind), Moment.OVERDUE)
+    told = _Told(entry, MessageFacts(moment=moment, at=entry.at, severity=moment_severity(moment)), _subject(entry))
+    return _message(told, now=now, state=MessageState.UNROUTED, why="own-failure")
+
+
+def _messages(entries: Sequence[Entry], *, now: datetime) -> list[Message]:
+    rows = route_services.messages(entries, now=now)
+    entries = [entry for entry in entries if not route_services.may_be_personal(entry)]
+    routes = routes_in_force() if entries else ()
+    if not routes:
+        return rows
+    facts = load_facts({entry.event_id for entry in entries if entry.event_id is not None}, now=now)
+    known = experiences([one.set_id for one in facts.values()])
+    _forget_moved(entries)
+    keeping = _keeping(facts)
+    for entry in entries:
+        for told in _moments(entry, facts.get(entry.event_id or 0), known, now=now):
+            found = list(_through(told, routes, now=now))
+            if told.facts.moment in FOLLOWED:
+                known_by = {row.channel_id for row in found if not row.only_if}
+                others = sorted(keeping[told.subject] - known_by)
+                found += [_message(told, now=now, channel_id=channel_id) for channel_id in others]
+            if not found and told.facts.moment in MUST_BE_TOLD and not told.facts.drill:
+                found = [_message(told, now=now, state=MessageState.UNROUTED)]
+            rows += found
+    return rows
+
+
+def _keeping(event_pks: Iterable[int]) -> Mapping[str, set[int]]:
+    """By subject, the channels (row ids) that keep a thing for one of these events."""
+    found: dict[str, set[int]] = defaultdict(set)
+    rows = Reference.objects.filter(
+        subject__in=[f"event:{pk}" for pk in event_pks],
+        channel__kind__in=FOLLOWING,
+        channel__enabled=True,
+        channel__deleted_at=None,
+    )
+    for subject, channel_id in rows.values_list("subject", "channel"):
+        found[subject].add(channel_id)
+    return found
+
+
+def _forget_moved(entries: Iterable[Entry]) -> None:
+    """Steps before *decide by* are told by the clock: where NotBefore has moved, they are reckoned anew."""
+    moved = {entry.event_id for entry in entries if OF_ENTRY.get(EntryKind(entry.kind)) is Moment.CHANGED}
+    steps = Message.objects.filter(event__in=moved, state=MessageState.WAITING.value, only_if=OnlyIf.UNDECIDED.value)
+    steps.update(state=MessageState.DROPPED.value, why="moved")
+
+
+def _moments(entry: Entry, event: EventFacts | None, known: Experiences, *, now: datetime) -> Iterator[_Told]:
+    """What an entry is to whoever may be told: nothing more of an event that nobody knows any longer."""
+    moment = OF_ENTRY.get(EntryKind(entry.kind))
+    if entry.event_id is not None:
+        if event is None:
+            return
+        by = _decide_by(event, known, now=now)
+        base = MessageFacts(
+            moment=moment or Moment.OVERDUE,
+            at=entry.at,
+            severity=severity(event).value,
+            event_type=event.event_type,
+            source=event.source,
+            place=event.place,
+            drill=event.drill,
+            decide_by=by,
+            by=entry.actor,
+        )
+        subject = f"event:{entry.event_id}"
+        if moment is not None:
+            yield _Told(entry, base, subject, deadline=by)
+        if EntryKind(entry.kind) in SENT:
+            overdue = entry.at + order_timeouts().by_hand
+            yield _Told(
+                entry,
+                replace(base, moment=Moment.OVERDUE),
+                subject,
+                only_if=OnlyIf.UNANSWERED,
+                due_at=overdue,
+                deadline=event.not_before,
+            )
+    elif moment is not None:
+        yield _Told(entry, _of_no_event(entry, moment), _subject(entry))
+
+
+def _of_no_event(entry: Entry, moment: Moment) -> MessageFacts:
+    place, how_bad = None, moment_severity(moment)
+    if entry.cache is not None:
+        place, how_bad = Place("cache", "", entry.cache.service), cache_severity(entry.cache.tier)
+    elif entry.availability_set is not None:
+        row = entry.availability_set
+        place = Place(row.kind, row.name, row.service, row.resource_group)
+    return MessageFacts(moment=moment, at=entry.at, severity=how_bad.value, place=place, by=entry.actor)
+
+
+def _subject(entry: Entry) -> str:
+    named = (
+        ("event", entry.event_id),
+        ("maintenance", entry.maintenance_id),
+        ("cache", entry.cache_id),
+        ("machine", entry.machine_id),
+        ("set", entry.availability_set_id),
+        ("channel", entry.data.get("channel_id")),
+    )
+    # What begins and is over has one name for both.
+    of_all = f"fleet:{entry.data.get('code') or entry.kind}"
+    return next((f"{what}:{row_id}" for what, row_id in named if row_id is not None), of_all)
+
+
+def _decide_by(event: EventFacts, known: Experiences, *, now: datetime) -> datetime | None:
+    """As the card says it. None once there is nothing left to decide."""
+    if event.status is not EventStatus.SCHEDULED or event.not_before is None or event.not_before <= now:
+        return None
+    if is_advice(event.event_type):
+        return None
+    took = known.of(event.set_id, event.event_type).relay_seconds
+    relay = order_timeouts().answer if took is None else timedelta(seconds=took)
+    until = undo_until(event, now=now, seconds=settings.UNDO_SECONDS)
+    return decide_by(event.not_before, relay=relay, undo=until - now if until else timedelta())
+
+
+def _through(told: _Told, routes: Sequence[RouteInForce], *, now: datetime) -> Iterator[Message]:
+    """A message for each channel to which a route leads that wants it: once, however many routes do."""
+    reached: set[tuple[int, str]] = set()
+    for one in routes:
+        if not matches(one.route, told.facts, now=now) or not may_hear(one.owner, told.facts):
+            continue
+        step = one.route.only_if
+        for channel in one.channels:
+            if told.subject == f"channel:{channel.pk}" or (not step and (channel.pk, "") in reached):
+                continue
+            if not step:
+                reached.add((channel.pk, ""))
+            due = told_at(one.route, told.facts, now=now) if step else told.due_at
+            yield _message(told, now=now, through=one, channel_id=channel.pk, step=step, due=due)
+
+
+def _message(
+    told: _Told,
+    *,
+    now: datetime,
+    through: RouteInForce | None = None,
+    channel_id: int | None = None,
+    step: OnlyIf = OnlyIf.ALWAYS,
+    due: datetime | None = None,
+    state: MessageState = MessageState.WAITING,
+    why: str = "",
+) -> Message:
+    soonest = now + timedelta(seconds=settings.MESSAGE_GROUP_WAIT_SECONDS)
+    return Message(
+        moment=STEPS.get(step, told.facts.moment).value,
+        subject=told.subject,
+        entry_id=told.entry.pk,
+        event_id=told.entry.event_id,
+        at=told.entry.at,
+        created_at=now,
+        # What is due by the clock has waited long enough.
+        due_at=soonest if due is None else max(due, now),
+        only_if=(step or told.only_if).value,
+        severity=told.facts.severity,
+        service=told.facts.place.service if told.facts.place else "",
+        drill=told.facts.drill,
+        deadline=told.deadline,
+        channel_id=channel_id,
+        route_id=through.route.route_id if through else None,
+        route_version=through.route.version if through else None,
+        state=state.value,
+        why=why,
+    )
+
+
+# What hides news is compared with what was there before: what begins and what is over has its entry.
+
+RUN = "troubles"
+# Two that look at one time are one too many.
+LEAST_PAUSE = timedelta(seconds=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What one look did: how many began or ended, and how many entries tell of that."""
+
+    ran: bool
+    changed: int = 0
+    entries: int = 0
+
+
+def compare(*, now: datetime, via: str) -> Compared:
+    """Look once. The first look of all takes everything as known: nobody is told of what was so all along."""
+    of_the_audit = _audit(now, via)
+    with transaction.atomic():
+        if not take_if_free(Lock.TROUBLES):
+            return Compared(ran=False)
+        run = LastRun.objects.filter(name=RUN).first()
+        if run is not None and seconds_since(run.ran_at, now=now) < LEAST_PAUSE.total_seconds():
+            return Compared(ran=False)
+        LastRun.objects.update_or_create(name=RUN, defaults={"ran_at": now, "via": via})
+        WrongClock.objects.filter(seen_at__lte=now - LATELY).delete()
+        known = {row.key: row for row in OpenTrouble.objects.all()}
+        found = {one.key: one for one in [*_found(known, now=now), *of_the_audit]}
+        lines = _begun(known, found, first=run is None, now=now) + _over(known, found, now=now)
+        write(lines)
+    return Compared(ran=True, changed=len(known.keys() ^ found.keys()), entries=len(lines))
+
+
+def compare_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Compared:
+    """Look when nobody has for this long: the web process's part when Celery is gone."""
+    if seconds_since_run(RUN, now=now) < quiet_seconds:
+        return Compared(ran=False)
+    return compare(now=now, via=via)
+
+
+def _audit(now: datetime, via: str) -> list[Trouble]:
+    """What checking some seals says, and once more the one that was wrong; between two checks what the last one said.
+
+    In a transaction of its own: it reads much, and nobody waits for it.
+    """
+    known = [_as_known(row) for row in OpenTrouble.objects.filter(code="audit-failed")]
+    if not seals.is_due(now=now):
+        return known
+    wrong = seals.check(now=now, via=via, besides=[one.values["seal"] for one in known])
+    return [Trouble("audit-failed", values={"seal": wrong})] if wrong is not None else []
+
+
+def _found(known: dict[str, OpenTrouble], *, now: datetime) -> Iterable[Trouble]:
+    """What there is now. While nobody at all is heard, all machines are as they were."""
+    found = list(troubles(now=now))
+    if not anybody_is_heard(now=now):
+        found = [one for one in found if one.set_id is None and one.cache_id is None]
+        found += [_as_known(row) for row in known.values() if row.availability_set_id or row.cache_id]
+    return without_lesser(found)
+
+
+def _as_known(row: OpenTrouble) -> Trouble:
+    return like(Trouble, row, set_id=row.availability_set_id, names=tuple(row.names))
+
+
+def _begun(known: dict[str, OpenTrouble], found: dict[str, Trouble], *, first: bool, now: datetime) -> list[Entry]:
+    OpenTrouble.objects.bulk_create(
+        [
+            OpenTrouble(
+                key=key,
+                code=one.code,
+                availability_set_id=one.set_id,
+                cache_id=one.cache_id,
+                of=one.of,
+                names=list(one.names),
+                count=one.count,
+                values=as_json(dict(one.values)),
+                since=now,
+                told_at=now if first else None,
+            )
+            for key, one in found.items()
+            if key not in known
+        ]
+    )
+    if first:
+        return []
+    settled = [
+        key
+        for key, one in found.items()
+        if (key in known and known[key].told_at is None and now - known[key].since >= SETTLES)
+        or (key not in known and one.code in AT_ONCE)
+    ]
+    OpenTrouble.objects.filter(key__in=settled).update(told_at=now)
+    return [_entry(OPENING[one.code], one, now=now) for one in together(found[key] for key in settled)]
+
+
+def _over(known: dict[str, OpenTrouble], found: dict[str, Trouble], *, now: datetime) -> list[Entry]:
+    over = [row for key, row in known.items() if key not in found]
+    OpenTrouble.objects.filter(key__in=[row.key for row in over]).delete()
+    told = together(_as_known(row) for row in over if row.told_at is not None)
+    return [_entry(EntryKind.COVERAGE_CLOSED, one, now=now) for one in told]
+
+
+def _entry(kind: EntryKind, one: Trouble, *, now: datetime) -> Entry:
+    return new_entry(
+        kind,
+        DRYDOCK,
+        at=now,
+        set_id=one.set_id,
+        cache_id=one.cache_id,
+        code=one.code,
+        trouble=one.key,
+        of=one.of,
+        names=list(one.names),
+        count=one.count,
+        values=dict(one.values),
+        # Those that were told together are over together.
+        told_at=now,
+    )

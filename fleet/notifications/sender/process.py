@@ -1,0 +1,114 @@
+"""The sender's process: reads one job a line, does it below the guard, and writes one answer a line.
+
+It ends with its input, at once, also in the middle of a job: whoever wanted to know is gone. It ends by itself when
+there was nothing to do for a while. Started by `pool`, with nothing of its environment and no open file but two pipes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import ssl
+import sys
+import threading
+from dataclasses import replace
+from importlib import import_module
+from typing import BinaryIO
+
+import certifi
+import msgspec
+
+from fleet.notifications.sender import transports
+from fleet.notifications.sender.guard import Guard, Late, NotAllowed, bind_process, time_limit
+from fleet.notifications.sender.jobs import ENCODER, Answer, HttpJob, Job, Order, SendError, SmtpJob, presentable, read
+
+# Longer than `pool` lets one wait for a job.
+IDLE_SECONDS = 300.0
+SERVICES = "fleet.notifications.sender.services"
+
+
+def main(authorities: str = "") -> None:
+    """`authorities` is a file with certificate authorities beside those that are known everywhere, or empty."""
+    answers = answers_only()
+    lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=listen, args=(sys.stdin.buffer, lines), daemon=True).start()
+    logging.getLogger().addHandler(logging.NullHandler())
+    tls = trust(authorities)
+    bind_process()
+    guard = Guard()
+    sys.addaudithook(guard.hear)
+    while True:
+        try:
+            line = lines.get(timeout=IDLE_SECONDS)
+        except queue.Empty:
+            return
+        answers.write(ENCODER.encode(answer_to(line, guard=guard, tls=tls)) + b"\n")
+        answers.flush()
+
+
+def answers_only() -> BinaryIO:
+    """The way to the parent, for answers only: what any library prints goes nowhere."""
+    answers = os.fdopen(os.dup(1), "wb")
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+    return answers
+
+
+def listen(source: BinaryIO, lines: queue.SimpleQueue[bytes]) -> None:
+    for line in source:
+        lines.put(line)
+    # Nobody is left to hear the answer. The main thread may be waiting for a receiver.
+    os._exit(0)
+
+
+def trust(authorities: str) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.load_verify_locations(certifi.where())
+    if authorities:
+        context.load_verify_locations(authorities)
+    return context
+
+
+def answer_to(line: bytes, *, guard: Guard, tls: ssl.SSLContext) -> Answer:
+    """The answer, whatever the job or its receiver is like."""
+    try:
+        order, job = read(line)
+    except (msgspec.DecodeError, KeyError):
+        return Answer(ok=False, error=SendError.BAD_JOB)
+    try:
+        with time_limit(job.limit_seconds):
+            answer = perform(order, job, guard=guard, tls=tls)
+    except Late:
+        answer = Answer(ok=False, error=SendError.TIMEOUT)
+    except Exception as error:  # noqa: BLE001 - one job, and whatever it leads to, ends no other
+        refused = isinstance(error, NotAllowed) or bool(guard.refused)
+        code = SendError.REFUSED_ADDRESS if refused else SendError.BAD_JOB
+        answer = Answer(ok=False, error=code, body=type(error).__name__)
+    if answer.error is SendError.REFUSED_ADDRESS:
+        answer = replace(answer, reason=guard.refused[0])
+    return presentable(answer, job)
+
+
+def perform(order: Order, job: Job, *, guard: Guard, tls: ssl.SSLContext) -> Answer:
+    # A mail server is no affair of a proxy for HTTP.
+    proxy = "" if isinstance(job, SmtpJob) else order.proxy
+    try:
+        guard.begin(order.allow, proxy)
+    except OSError:
+        return Answer(ok=False, error=SendError.DNS)
+    if isinstance(job, HttpJob):
+        return transports.send_http(job, guard=guard, proxy=proxy, tls=tls)
+    if isinstance(job, SmtpJob):
+        return transports.send_mail(job, guard=guard, tls=tls)
+    services = import_module(SERVICES)
+    # What was refused while it was imported is no fault of the job.
+    guard.refused.clear()
+    answer: Answer = services.perform(job, guard=guard, proxy=proxy, tls=tls)
+    return answer
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

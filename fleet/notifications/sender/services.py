@@ -1,0 +1,191 @@
+"""Does Apprise jobs: every service that Apprise speaks to over the network, below the same guard.
+
+Its module is imported with the first such job, because Apprise is more than half of what the process then needs.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from ssl import SSLContext
+from typing import Any
+
+import requests
+from apprise import Apprise, AppriseAsset, NotifyBase, NotifyFormat, NotifyType
+from apprise.plugins import url_to_dict
+from requests.adapters import HTTPAdapter
+from urllib3.exceptions import HTTPError
+
+from fleet.notifications.formats import for_chat
+from fleet.notifications.sender.guard import Guard
+from fleet.notifications.sender.jobs import Answer, AppriseJob, SendError
+from fleet.notifications.sender.transports import KEPT_HEADERS, what_failed
+
+# What speaks HTTP or SMTP to somebody. Not: what writes files or logs, draws on this machine's screen, sends packets,
+# holds connections open, or publishes to the world.
+SPOKEN_TO = """
+46elks apprise apprises atalk bark barks betterstack brevo bulksms bulkvs burstsms clickatell clicksend cliq d7sms
+dapnet dingtalk discord exotel feishu firehydrant flock form forms freemobile gchat goalert goalerts gotify gotifys
+guilded gupshup hassio hassios httpsms humhub humhubs ifttt ilert incidentio infobip jira join json jsons kavenegar
+klr kudosity lark line mailersend mailgun mailto mailtos matrix matrixs mmost mmosts msg91 msgbird ncloud nclouds
+nctalk nctalks nexmo notica noticas notifiarr ntfy ntfys o365 octopush onesignal opsgenie pagerduty pagertree pbul
+plivo postmark pover prowl psafer psafers push pushdeer pushdeers pushed pushy resend ringc rocket rockets ryver schan
+sendgrid sendpulse serwersms ses seven signal signals signl4 simplepush sinch slack smseagle smseagles smsmanager
+smsmgr smtp2go sns sparkpost spike splunk spush squadcast stackfield synology synologys telesign telnyx tgram threema
+twilio twist victorops voipms vonage webex wecombot whatsapp workflow workflows wxteams xmatters xml xmls zcliq
+zohocliq zoom zulip
+"""
+SCHEMAS = frozenset(SPOKEN_TO.split())
+# What hands the message to programs, which mark up nothing.
+PROGRAMS = frozenset({"form", "forms", "json", "jsons", "splunk", "xml", "xmls"})
+# Whom it goes to, from whom, who asks, and how it looks. Not: what skips the check of certificates, follows redirects,
+# waits, tries again, or names files.
+SAID = """
+access action alerting_scenario alias api-version apikey app app_id app_token auth avatar avatar_url bcc blocks
+botname call category cc channel channels click color company content dedup email emojis entity entity_id env expire
+external_id fields filtering flags footer format from group href icon icon_url id image key level location method mode
+name nid optional overflow pa ping policy powerautomate prefix preview priority profile region reply retain_tags route
+routeid routing_key schema secret service sid sig signature silent smtp sound source status subtitle tag tags team
+team_wait thread timestamp title to token topic ttl type unicode url url_title user ver version visibility volume
+webhook workspace wrap
+"""
+PARAMETERS = frozenset(SAID.split())
+FORMATS = {"text": NotifyFormat.TEXT, "markdown": NotifyFormat.MARKDOWN, "html": NotifyFormat.HTML}
+MOST_BYTES = 65536
+
+
+class NotTaken(ValueError):
+    """The URL has a schema or a parameter that is on no list, or Apprise makes nothing of it."""
+
+
+class Said(logging.Handler):
+    """Keeps Apprise's warnings for the answer: for what is no HTTP they are all that is known."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+class Watch:
+    """Stands between Apprise and requests: no redirect, no unchecked certificate, no endless answer, and notes what
+    was answered, of which Apprise itself tells only whether it was a yes.
+    """
+
+    def __init__(self, tls: SSLContext, proxy: str) -> None:
+        self.tls = tls
+        self.proxies = dict.fromkeys(("http", "https"), f"http://{proxy}") if proxy else {}
+        self.answers: list[Answer] = []
+        self.errors: list[BaseException] = []
+
+    def send(self, session: requests.Session, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        session.mount("https://", Adapter(self.tls))
+        session.trust_env = False
+        options |= {"allow_redirects": False, "stream": True, "verify": True, "proxies": self.proxies}
+        try:
+            response = SEND(session, request, **options)
+            body = response.raw.read(MOST_BYTES + 1, decode_content=True) or b""
+            response.close()
+        except HTTPError as error:
+            self.errors.append(error)
+            raise requests.ConnectionError(error, request=request) from error
+        except requests.RequestException as error:
+            self.errors.append(error)
+            raise
+        response._content = body[:MOST_BYTES]
+        self.answers.append(
+            Answer(
+                ok=response.ok,
+                status=response.status_code,
+                headers={k.lower(): v for k, v in response.headers.items() if k.lower() in KEPT_HEADERS},
+                body=body[:MOST_BYTES].decode("utf-8", "replace"),
+                cut=len(body) > MOST_BYTES,
+            )
+        )
+        return response
+
+
+class Adapter(HTTPAdapter):
+    """Checks certificates against the same authorities as every other job."""
+
+    def __init__(self, tls: SSLContext) -> None:
+        self.tls = tls
+        super().__init__()
+
+    def init_poolmanager(self, *args: Any, **options: Any) -> None:
+        super().init_poolmanager(*args, **options, ssl_context=self.tls)
+
+    def proxy_manager_for(self, *args: Any, **options: Any) -> Any:
+        return super().proxy_manager_for(*args, **options, ssl_context=self.tls)
+
+
+SEND = requests.Session.send
+
+
+def perform(job: AppriseJob, *, guard: Guard, proxy: str, tls: SSLContext) -> Answer:
+    """Sends the message; what goes wrong is in the answer."""
+    said, watch = Said(), Watch(tls, proxy)
+    logger = logging.getLogger("apprise")
+    logger.addHandler(said)
+
+    def send(session: requests.Session, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        return watch.send(session, request, **options)
+
+    requests.Session.send = send  # type: ignore[method-assign,assignment]
+    try:
+        service = service_of(job.url)
+        ok = job.check or sent(service, job, schema=url_to_dict(job.url)["schema"])  # type: ignore[no-untyped-call]
+    except NotTaken as problem:
+        return Answer(ok=False, error=SendError.BAD_URL, reason=str(problem))
+    finally:
+        requests.Session.send = SEND  # type: ignore[method-assign]
+        logger.removeHandler(said)
+    return answer_of(ok, said, watch, guard)
+
+
+def service_of(url: str) -> NotifyBase:
+    """The service of the URL, read by Apprise itself, so that there is no second way to read it. Raises NotTaken."""
+    parts = url_to_dict(url)  # type: ignore[no-untyped-call]
+    if not parts:
+        raise NotTaken("unknown_service")
+    if parts["schema"] not in SCHEMAS:
+        raise NotTaken("schema")
+    if set(parts.get("qsd", {})) - PARAMETERS:
+        raise NotTaken("parameter")
+    asset = AppriseAsset(
+        app_id="Drydock", app_desc="Drydock", async_mode=False, http_redirects=False, service_timeout=0,
+        storage_mode="memory", pgp_autogen=False, pem_autogen=False, allow_templates=False,
+    )  # fmt: skip
+    service = Apprise.instantiate(parts, asset=asset)
+    if service is None:
+        raise NotTaken("incomplete")
+    service.verify_certificate = True
+    service.redirects = False
+    return service
+
+
+def sent(service: NotifyBase, job: AppriseJob, *, schema: str) -> bool:
+    """Whether the service says that it has taken the message."""
+    shown = str if schema in PROGRAMS else for_chat
+    body = "\n".join(part for part in (shown(job.body), job.verbatim) if part)
+    apprise = Apprise(service, asset=service.asset)
+    return bool(apprise.notify(body, shown(job.title), NotifyType(job.tone), body_format=FORMATS[job.format]))
+
+
+def answer_of(ok: bool, said: Said, watch: Watch, guard: Guard) -> Answer:
+    """The last answer that the service gave over HTTP; else what Apprise has to say."""
+    words = "\n".join(said.lines)
+    if not watch.answers:
+        error = SendError.NONE
+        if not ok:
+            error = what_failed(watch.errors[-1]) if watch.errors else SendError.NO_ANSWER
+        return Answer(ok=ok, body=words, error=SendError.REFUSED_ADDRESS if guard.refused and not ok else error)
+    last = watch.answers[-1]
+    if ok or guard.refused:
+        return replace(last, ok=ok, error=SendError.NONE if ok else SendError.REFUSED_ADDRESS)
+    redirect = last.status is not None and 300 <= last.status < 400
+    return replace(
+        last, ok=False, error=SendError.REDIRECT if redirect else SendError.STATUS, answer=last.body or words
+    )

@@ -1,0 +1,198 @@
+"""Does HTTP jobs: one request, no redirects, an answer with bounds."""
+
+from __future__ import annotations
+
+import re
+import smtplib
+import socket
+from contextlib import closing, suppress
+from ipaddress import IPv4Address
+from ssl import SSLContext
+from ssl import SSLError as PlainSSLError
+from typing import Any
+
+from urllib3 import BaseHTTPResponse, PoolManager, ProxyManager, Timeout
+from urllib3.exceptions import (
+    HTTPError,
+    LocationParseError,
+    NameResolutionError,
+    NewConnectionError,
+    ProxyError,
+    SSLError,
+    TimeoutError,  # noqa: A004
+)
+from urllib3.util import Url, parse_url
+
+from fleet.notifications.sender.guard import Guard, Late
+from fleet.notifications.sender.jobs import Answer, HttpJob, SendError, SmtpJob
+
+METHODS = frozenset({"DELETE", "GET", "HEAD", "PATCH", "POST", "PUT"})
+KEPT_HEADERS = frozenset({"content-type", "date", "location", "retry-after"})
+# Nowhere in it, and no escapes in the host, which some would take for dots.
+NOT_IN_A_URL = re.compile(r"[\x00-\x20\x7f\\]|^[^/?#]*//[^/?#]*%")
+PIECE = 8192
+
+
+class BadUrl(ValueError):
+    """It is no http or https URL, or says who logs in, or can be read in two ways."""
+
+
+def send_http(job: HttpJob, *, guard: Guard, proxy: str, tls: SSLContext) -> Answer:
+    """Sends the request; what goes wrong is in the answer. Raises Late before there is a status, ValueError for
+    headers that are none.
+    """
+    try:
+        url = checked(job.url)
+    except (BadUrl, LocationParseError):
+        return Answer(ok=False, error=SendError.BAD_URL)
+    if job.method not in METHODS:
+        return Answer(ok=False, error=SendError.BAD_JOB)
+    options: dict[str, Any] = {
+        "timeout": Timeout(connect=job.limit_seconds, read=job.limit_seconds),
+        "ssl_context": tls,
+    }
+    try:
+        # Also where a proxy connects for us, and where the machine has no IPv6.
+        guard.check(plain(url.host or ""), url.port or (443 if url.scheme == "https" else 80))
+        with ProxyManager(f"http://{proxy}", **options) if proxy else PoolManager(**options) as pool:
+            response = pool.urlopen(
+                job.method,
+                url._replace(fragment=None).url,
+                body=job.body or None,
+                headers={"User-Agent": "Drydock", "Accept-Encoding": "identity"} | job.headers,
+                redirect=False,
+                retries=False,
+                preload_content=False,
+                decode_content=False,
+            )
+            with closing(response):
+                return received(response, job.most_bytes)
+    except (HTTPError, OSError) as error:
+        return Answer(ok=False, error=SendError.REFUSED_ADDRESS if guard.refused else what_failed(error))
+
+
+def checked(text: str) -> Url:
+    """The parts of the URL: what is checked is what is used. Raises BadUrl or LocationParseError."""
+    if NOT_IN_A_URL.search(text):
+        raise BadUrl
+    url = parse_url(text)
+    host = (url.host or "").strip("[]")
+    if url.scheme not in ("http", "https") or url.auth is not None or not host or url.port == 0:
+        raise BadUrl
+    return url
+
+
+def plain(host: str) -> str:
+    """The host; a number in one of the forms that connect (2852039166, 0xa9fea9fe, 169.254.43518) as an address."""
+    with suppress(OSError, ValueError):
+        return str(IPv4Address(socket.inet_aton(host)))
+    return host.strip("[]")
+
+
+def received(response: BaseHTTPResponse, most: int) -> Answer:
+    """What the receiver says. Its status counts, however slow, endless or broken the rest is."""
+    body = bytearray()
+    cut = False
+    # No part of the rest undoes that it answered.
+    with suppress(Late, HTTPError, OSError):
+        cut = True
+        while len(body) <= most and (piece := response.read1(PIECE)):
+            body += piece
+        cut = len(body) > most
+    ok = 200 <= response.status < 300
+    redirect = 300 <= response.status < 400 and "location" in response.headers
+    return Answer(
+        ok=ok,
+        status=response.status,
+        error=SendError.NONE if ok else SendError.REDIRECT if redirect else SendError.STATUS,
+        headers={name.lower(): value for name, value in response.headers.items() if name.lower() in KEPT_HEADERS},
+        body=bytes(body[:most]).decode("utf-8", "replace"),
+        cut=cut,
+    )
+
+
+def what_failed(error: BaseException) -> SendError:
+    """The code for an exception of urllib3, requests or the standard library; the cause counts, not its wrapping."""
+    seen: BaseException | None = error
+    while seen is not None:
+        for kind, code in (
+            ((NameResolutionError, socket.gaierror), SendError.DNS),
+            ((LocationParseError,), SendError.BAD_URL),
+            ((SSLError, PlainSSLError), SendError.TLS),
+            ((NewConnectionError, ConnectionRefusedError), SendError.CONNECT),
+            ((TimeoutError,), SendError.TIMEOUT),
+        ):
+            if isinstance(seen, kind):
+                return code
+        reasons = [seen.__cause__, seen.__context__, *(arg for arg in seen.args if isinstance(arg, BaseException))]
+        seen = next((reason for reason in reasons if reason is not None), None)
+    return SendError.CONNECT if isinstance(error, ProxyError) else SendError.NO_ANSWER
+
+
+# Does SMTP jobs: one mail to one recipient, each step of the conversation with its own answer.
+
+
+# One address and nothing that ends a line or a command.
+MAILBOX = re.compile(r"[^\s<>()\[\],;:\\\"\x00-\x20\x7f]+@[^\s<>()\[\],;:\\\"@\x00-\x20\x7f]+")
+
+
+class ServerSaysNo(Exception):
+    """The server answered a step with something else than yes: its code and its words."""
+
+
+def send_mail(job: SmtpJob, *, guard: Guard, tls: SSLContext) -> Answer:
+    """Sends the mail; what goes wrong is in the answer. Raises Late before the server has taken it."""
+    if not (MAILBOX.fullmatch(job.recipient) and MAILBOX.fullmatch(job.sender)):
+        return Answer(ok=False, error=SendError.BAD_JOB)
+    try:
+        guard.check(plain(job.host), job.port)
+        code, words = delivered(job, tls)
+    except ServerSaysNo as no:
+        return Answer(ok=False, status=no.args[0], body=readable(no.args[1]), error=SendError.STATUS)
+    except smtplib.SMTPResponseException as no:
+        return Answer(ok=False, status=no.smtp_code, body=readable(no.smtp_error), error=SendError.STATUS)
+    # The server does not speak what was asked for; what it does speak must not be less safe than that.
+    except smtplib.SMTPNotSupportedError as error:
+        starttls = job.tls == "starttls" and "STARTTLS" in str(error)
+        return Answer(ok=False, body=str(error), error=SendError.TLS if starttls else SendError.STATUS)
+    except (OSError, smtplib.SMTPException) as error:
+        return Answer(ok=False, error=SendError.REFUSED_ADDRESS if guard.refused else what_failed(error))
+    return Answer(ok=True, status=code, body=readable(words))
+
+
+def delivered(job: SmtpJob, tls: SSLContext) -> tuple[int, bytes]:
+    """The server's last word, a yes. Raises ServerSaysNo, SMTPException or OSError."""
+    if job.tls == "tls":
+        server: smtplib.SMTP = smtplib.SMTP_SSL(timeout=job.limit_seconds, context=tls)
+    else:
+        server = smtplib.SMTP(timeout=job.limit_seconds)
+    # Certificates are checked against it; smtplib knows it only when it connects by itself.
+    server._host = job.host  # type: ignore[attr-defined]
+    try:
+        expect(server.connect(job.host, job.port), 220)
+        if job.tls == "starttls":
+            expect(server.starttls(context=tls), 220)
+        if job.user:
+            server.login(job.user, job.password)
+        server.ehlo_or_helo_if_needed()
+        wide = [] if (job.sender + job.recipient).isascii() else ["SMTPUTF8"]
+        if wide and not server.has_extn("smtputf8"):
+            raise smtplib.SMTPNotSupportedError("The server takes no addresses beyond ASCII.")
+        expect(server.mail(job.sender, wide), 250)
+        expect(server.rcpt(job.recipient), 250, 251)
+        return expect(server.data(job.message), 250)
+    finally:
+        # It has said what counts; whether it also says goodbye does not matter.
+        with suppress(OSError, smtplib.SMTPException, Late):
+            server.quit()
+        server.close()
+
+
+def expect(answer: tuple[int, bytes], *codes: int) -> tuple[int, bytes]:
+    if answer[0] not in codes:
+        raise ServerSaysNo(*answer)
+    return answer
+
+
+def readable(words: bytes | str) -> str:
+    return words.decode("utf-8", "replace") if isinstance(words, bytes) else words

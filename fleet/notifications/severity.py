@@ -1,0 +1,73 @@
+"""How bad it is: one table for routes, pagers and pages."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from fleet.domain.approvals.guards import EventFacts
+from fleet.domain.events import DELETING_TYPES
+from fleet.domain.recommendation import OWN
+from fleet.notifications.routing import Moment
+
+
+class Severity(StrEnum):
+    """`CRITICAL`: a machine is lost, or fewer live ones stay up than a set says it needs. `WARNING`: a restart, memory
+    lost, or something is not watched. `INFO`: a pause of seconds, somebody's own restart.
+    """
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+    INFO = "info"
+
+
+# Of types that Azure documents; what nobody has described is treated as impactful.
+OF_TYPE: Mapping[str, Severity] = {
+    "Freeze": Severity.INFO,
+    "Reboot": Severity.WARNING,
+    "Redeploy": Severity.WARNING,
+    "Preempt": Severity.CRITICAL,
+    "Terminate": Severity.CRITICAL,
+}
+# Of a cache's maintenance, by its tier. Basic is down meanwhile, and so may be one of which nobody has said the tier.
+OF_TIER: Mapping[str, Severity] = {"standard": Severity.INFO, "premium": Severity.INFO}
+
+# Of what is about no event and no cache.
+OF_MOMENT: Mapping[Moment, Severity] = {
+    Moment.SOURCE_QUIET: Severity.WARNING,
+    Moment.SET_UNWATCHED: Severity.WARNING,
+    Moment.SET_LOWERED: Severity.WARNING,
+    Moment.COVERAGE_OPENED: Severity.WARNING,
+    Moment.COVERAGE_CLOSED: Severity.INFO,
+    Moment.AUDIT_FAILED: Severity.CRITICAL,
+    Moment.STORAGE_TROUBLE: Severity.CRITICAL,
+    Moment.BREAK_GLASS: Severity.CRITICAL,
+    Moment.ACCOUNT: Severity.WARNING,
+    Moment.CHANNEL_FAILING: Severity.WARNING,
+    Moment.CHANNEL_WORKS: Severity.INFO,
+}
+
+
+def stay_up(facts: EventFacts) -> int:
+    """Live machines of the set that neither this event names nor another that has started."""
+    down = {name.casefold() for name in facts.resources}
+    down |= {name.casefold() for other in facts.others if other.set_id == facts.set_id for name in other.taken}
+    return sum(machine.live and machine.name.casefold() not in down for machine in facts.machines)
+
+
+def severity(facts: EventFacts) -> Severity:
+    """How bad an event is, also after it has ended: who heard that it came hears under the same that it is over."""
+    if facts.event_type in DELETING_TYPES:
+        return Severity.CRITICAL
+    if facts.needs_live is not None and stay_up(facts) < facts.needs_live:
+        return Severity.CRITICAL
+    found = OF_TYPE.get(facts.event_type, Severity.WARNING)
+    return Severity.INFO if facts.source == OWN and facts.event_type in OF_TYPE else found
+
+
+def cache_severity(tier: str) -> Severity:
+    """How bad the maintenance of a cache is."""
+    return OF_TIER.get(tier, Severity.WARNING)
+
+
+def moment_severity(moment: Moment) -> Severity:
+    """How bad it is what is about no event and no cache."""
+    return OF_MOMENT.get(moment, Severity.WARNING)

@@ -1,0 +1,213 @@
+"""Who tells when Drydock is dead? A service outside, which hears from us once a minute as long as all of it works.
+
+The address is in the form of healthchecks: a ping to it says that all is well; with WATCHDOG_FAIL, one to `/fail` below
+it says at once what is not.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from datetime import datetime
+
+import structlog
+from celery import shared_task
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, OperationalError, connection, connections
+
+from fleet.domain.db_timeouts import CHANNELS_AT_ONCE, act_as
+from fleet.domain.desk import RelayHealth
+from fleet.notifications import queue, router
+from fleet.notifications.delivery import work_off
+from fleet.notifications.grouping import ROUTED_WITHIN, TellHealth
+from fleet.notifications.metrics import router_lag
+from fleet.notifications.queries import tell_alarm
+from fleet.notifications.sender.jobs import EVERYWHERE, HttpJob
+from fleet.notifications.sender.pool import send
+from fleet.operations import clock
+from fleet.projections.desk.status_bar import overview
+
+LIMIT_SECONDS = 10.0
+
+log = structlog.get_logger(__name__)
+
+
+def troubles(*, now: datetime) -> tuple[str, ...]:
+    """What does not work, as codes; nothing where all does. An installation without agents or channels is well."""
+    found = []
+    seen = overview(now=now)
+    if seen.presence.all and not seen.presence.live:
+        found.append("no-live-agents")
+    if seen.relay is RelayHealth.STANDS_STILL:
+        found.append("nobody-reconciles")
+    health = tell_alarm(now=now).health
+    if health is TellHealth.STANDS_STILL or router_lag(now) > ROUTED_WITHIN.total_seconds():
+        found.append("nobody-routes")
+    if health is TellHealth.ALL_FAIL:
+        found.append("all-channels-fail")
+    if seen.wrong_clocks or not clock.is_right():
+        found.append("clocks-wrong")
+    return tuple(found)
+
+
+def ping(*, via: str) -> bool:
+    """One ping, unless somebody else made one within the minute or not all is well; whether one went out."""
+    now = clock.now()
+    if not settings.WATCHDOG_URL or not queue.mine(now=now, via=via):
+        return False
+    return _tell(now)
+
+
+def ping_apart() -> None:
+    """The same for a loop that must not wait for whoever listens."""
+    now = clock.now()
+    if settings.WATCHDOG_URL and queue.mine(now=now, via="web"):
+        threading.Thread(target=_tell_apart, args=(now,), name="watchdog", daemon=True).start()
+
+
+def _tell_apart(now: datetime) -> None:
+    with closing(connection), suppress(OperationalError, InterfaceError):
+        _tell(now)
+
+
+def _tell(now: datetime) -> bool:
+    wrong = troubles(now=now)
+    if wrong and not settings.WATCHDOG_FAIL:
+        return False
+    url = f"{settings.WATCHDOG_URL}/fail" if wrong else settings.WATCHDOG_URL
+    # The installation itself names it: it may stand inside.
+    job = HttpJob("POST", url, body=", ".join(wrong).encode(), allow=EVERYWHERE, limit_seconds=LIMIT_SECONDS)
+    answer = send(job, now=now)
+    if not answer.ok:
+        log.warning("watchdog.unheard", status=answer.status, error=answer.error.value)
+    return True
+
+
+# Telling, in one process: routes what is new, and sends to each channel in a thread of its own.
+
+# It stays for what is due so soon, and looks again so often while it does.
+LINGER_SECONDS = 3.0
+LOOK_SECONDS = 0.5
+# Celery tells every two seconds; after so long the web process does.
+QUIET_SECONDS = 5.0
+# While what is new cannot be read yet, since an earlier transaction still runs.
+BEHIND_SECONDS = 0.05
+
+log = structlog.get_logger(__name__)
+
+
+def _clock() -> datetime:
+    return clock.now()
+
+
+class Teller:
+    """One for each process. Any thread may call `start`; it returns at once."""
+
+    def __init__(self, *, send: Callable[[int], None] | None = None) -> None:
+        self._send = send or (lambda channel_id: work_off(channel_id, clock=_clock))
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._woken = threading.Event()
+        self._sending: set[int] = set()
+        self._renewed = 0.0
+
+    def start(self, *, via: str) -> None:
+        """See to it that what is new is told."""
+        with self._lock:
+            self._woken.set()
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, args=(via,), name="teller", daemon=True)
+                self._thread.start()
+
+    def _run(self, via: str) -> None:
+        act_as("messages")
+        quiet_since = time.monotonic()
+        try:
+            while not self._ends(quiet_since):
+                self._woken.clear()
+                pause, busy = self._round(via)
+                if busy:
+                    quiet_since = time.monotonic()
+                self._woken.wait(pause)
+        except DatabaseError as error:
+            log.warning("teller.failing", error=f"{type(error).__name__}: {error}")
+        finally:
+            connections.close_all()
+
+    def _ends(self, quiet_since: float) -> bool:
+        """Whether nothing was to do for long enough: decided under the lock, so that nobody starts one who ends."""
+        with self._lock:
+            if self._woken.is_set() or time.monotonic() - quiet_since < LINGER_SECONDS:
+                return False
+            self._thread = None
+            return True
+
+    def _round(self, via: str) -> tuple[float, bool]:
+        """How long to wait for the next, and whether anything is under way."""
+        if not clock.may_decide():
+            # Another process routes and sends, once this one has been quiet for a while.
+            return LOOK_SECONDS, bool(self._sending)
+        now = _clock()
+        self._renew(now)
+        routed = router.route(now=now, via=via)
+        for channel_id in queue.due_channels(now=now):
+            self._begin(channel_id)
+        if routed.behind:
+            return BEHIND_SECONDS, True
+        due = queue.next_due(now=now)
+        if due is None:
+            return LOOK_SECONDS, bool(self._sending)
+        seconds = (due - _clock()).total_seconds()
+        return min(max(seconds, 0.02), LOOK_SECONDS), seconds <= LINGER_SECONDS or bool(self._sending)
+
+    def _renew(self, now: datetime) -> None:
+        with self._lock:
+            sending = sorted(self._sending)
+        if sending and time.monotonic() - self._renewed >= queue.RENEW_SECONDS:
+            queue.renew(sending, now=now)
+            self._renewed = time.monotonic()
+
+    def _begin(self, channel_id: int) -> None:
+        with self._lock:
+            if channel_id in self._sending or len(self._sending) >= CHANNELS_AT_ONCE:
+                return
+            self._sending.add(channel_id)
+        threading.Thread(target=self._work_off, args=(channel_id,), name=f"channel {channel_id}", daemon=True).start()
+
+    def _work_off(self, channel_id: int) -> None:
+        act_as("messages")
+        try:
+            self._send(channel_id)
+        except DatabaseError as error:
+            log.warning("channel.failing", channel=channel_id, error=f"{type(error).__name__}: {error}")
+        finally:
+            connections.close_all()
+            with self._lock:
+                self._sending.discard(channel_id)
+            self._woken.set()
+
+
+teller = Teller()
+
+
+def tell_if_quiet() -> None:
+    """Start it here where nobody has routed for a while: the web process's part when Celery is gone."""
+    if clock.may_decide() and router.quiet_for(now=_clock()) >= QUIET_SECONDS:
+        teller.start(via="web")
+    # Whoever has told it within the minute, Celery or another process, keeps this from doing so again.
+    ping_apart()
+
+
+# Celery's task of messages: it starts telling in this process, and returns at once, so that no order waits for it.
+
+
+@shared_task(name="fleet.notifications.tasks.tell", ignore_result=True)
+def tell() -> None:
+    """Tell what is new: sent when an entry was committed that somebody may be told of, and by beat."""
+    teller.start(via="celery")
+
+
+@shared_task(name="fleet.notifications.tasks.watch", ignore_result=True)
+def watch() -> None:
+    """Tell the watchdog outside that all works: sent by beat."""
+    ping(via="celery")

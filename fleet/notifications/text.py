@@ -1,0 +1,387 @@
+"""An event in a message: what has happened to it, the decision card as text, and short for pagers."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from fleet.domain.history import Happened
+from fleet.domain.states import ApprovalState, Certainty, EndedAs, EventStatus
+from fleet.domain.timeline import EntryKind
+from fleet.notifications.labels import moment_label
+from fleet.notifications.news import MessageNews
+from fleet.notifications.payloads import (
+    DRILL,
+    LINE,
+    NAME,
+    SAID,
+    SHORT,
+    TITLE,
+    MessageWords,
+    event_data,
+    in_lines,
+    is_command,
+    path_of,
+)
+from fleet.notifications.routing import PERSONAL, Moment
+from fleet.notifications.severity import Severity
+from fleet.projections.caches.maintenances import MaintenanceRow
+from fleet.projections.cards import DecisionCard
+from fleet.projections.events.rows import EventRow
+from fleet.projections.orders import ByHandRow
+from fleet.wording import times
+from fleet.wording.badges import ENDED_AS_LOOKS
+from fleet.wording.card import card_words
+from fleet.wording.events import effect_of, fate_of, named
+from fleet.wording.say import say, text_of
+from fleet.wording.sentences import counted, some
+from fleet.wording.times import Form, Reader, beside, clipped, one_line
+
+
+def of_event(news: MessageNews, event: EventRow, card: DecisionCard, reader: Reader) -> MessageWords:
+    """What a message of this event says, in whatever way it has gone on."""
+    event = _bounded(event)
+    news, card = replace(news, event=event, service=one_line(news.service, NAME)), replace(card, event=event)
+    head, when = _head(news, event, reader), _by_when(Moment(news.moment), event, card, reader)
+    what, where = named(event.event_type, event.resources), say(event.set.label, reader)
+    title = one_line(f"{head}{what} in {where}{when}", TITLE)
+    first_type, first_names = news.first or (event.event_type, event.resources)
+    first = named(one_line(first_type, NAME), _names(first_names))
+    return MessageWords(
+        title=title,
+        subject=one_line(f"{DRILL if event.drill else ''}{first} in {where} ({event.event_id[:8]})", TITLE),
+        lines=in_lines([title, *_details(news, event, card, reader)]),
+        short=_short(head, what, where, when, say(card.blast.summary, reader) if event.open else ""),
+        path=path_of(news),
+    )
+
+
+def _names(names: Sequence[str]) -> tuple[str, ...]:
+    # More than these are only counted.
+    return (*(one_line(name, NAME) for name in names[:4]), *names[4:])
+
+
+def _bounded(event: EventRow) -> EventRow:
+    """The same with names that leave room for the rest of a line, whatever a machine calls itself."""
+    home, claim = event.set, event.claim
+    return replace(
+        event,
+        event_type=one_line(event.event_type, NAME),
+        resources=_names(event.resources),
+        set=replace(home, name=one_line(home.name, NAME), apart=one_line(home.apart, NAME)),
+        claim=replace(claim, by=one_line(claim.by, NAME), comment=one_line(claim.comment, SAID)) if claim else None,
+    )
+
+
+def _short(head: str, what: str, where: str, when: str, stays: str) -> str:
+    """What, where and by when come first, and are never cut away by a long name."""
+    head = f"{one_line(head, 60)} " if head else ""
+    what, where = beside((one_line(what, SHORT), one_line(where, SHORT)), SHORT - len(f"{head} in {when}."))
+    said = f"{head}{what} in {where}{when}."
+    whole = f"{said} {stays[:1].upper()}{stays[1:]}." if stays else said
+    return whole if len(whole) <= SHORT else said
+
+
+def _head(news: MessageNews, event: EventRow, reader: Reader) -> str:
+    """What has happened, before the name of the event."""
+    said = HEADS[Moment(news.moment)](news, event, reader) if Moment(news.moment) in HEADS else ""
+    return f"{DRILL if event.drill else ''}{said}{': ' if said else ''}"
+
+
+def _decided(news: MessageNews, event: EventRow, reader: Reader) -> str:
+    if news.entry is not None and news.entry.kind is EntryKind.EVENT_HELD:
+        return "Left to Azure"
+    by = one_line(say(news.approval.by, reader), 40) if news.approval else ""
+    waits = news.approval is not None and news.approval.state is ApprovalState.WAITING
+    return f"Approved{f' by {by}' if by else ''}{', waits' if waits else ''}"
+
+
+def _came_to_nothing(news: MessageNews, event: EventRow, reader: Reader) -> str:
+    lapsed = news.approval is not None and news.approval.state is ApprovalState.LAPSED
+    return "Approval lapsed" if lapsed else "Azure refused the approval"
+
+
+def _ended(news: MessageNews, event: EventRow, reader: Reader) -> str:
+    inferred = "" if event.certainty is Certainty.SEEN else " (inferred)"
+    lasted = f", Started for {times.duration(event.started_seconds)}" if event.started_seconds is not None else ""
+    return f"Ended, {ENDED_AS_LOOKS[event.ended_as or EndedAs.UNKNOWN].label}{inferred}{lasted}"
+
+
+Head = Callable[[MessageNews, EventRow, Reader], str]
+HEADS: Mapping[Moment, Head] = {
+    Moment.CHANGED: lambda news, event, reader: "Changed",
+    Moment.CLAIMED: lambda news, event, reader: (
+        f"{one_line(event.claim.by, 40)} is on it" if event.claim else "Claimed"
+    ),
+    Moment.PROPOSED: lambda news, event, reader: "A second person has to agree",
+    Moment.DECIDED: _decided,
+    Moment.WITHDRAWN: lambda news, event, reader: (
+        "Approval returned" if news.approval and news.approval.returned else "Approval withdrawn"
+    ),
+    Moment.OVERDUE: lambda news, event, reader: "No agent answers, start it by hand",
+    Moment.REFUSED: _came_to_nothing,
+    Moment.CORRECTED: lambda news, event, reader: "Correction: Azure had accepted the approval",
+    Moment.STARTED: lambda news, event, reader: "Started",
+    Moment.ENDED: _ended,
+    Moment.SET_UNWATCHED: lambda news, event, reader: "Nobody is watching",
+}
+
+
+def _by_when(moment: Moment, event: EventRow, card: DecisionCard, reader: Reader) -> str:
+    """Until when to do something about it, or since when there is nothing to do."""
+    by, now = card.decide_by, event.server_time
+    if event.status is EventStatus.ENDED:
+        return f", at {times.at(event.ended_at, reader)}" if event.ended_at else ""
+    if event.status is EventStatus.STARTED:
+        since = "at" if moment is Moment.STARTED else "started"
+        return f", {since} {times.at(event.started_at, reader)}" if event.started_at else ", started"
+    if event.not_before is None:
+        return ", it may start at any moment"
+    if not event.needs_decision:
+        return f", NotBefore {times.at(event.not_before, reader)}"
+    if by is not None and by > now:
+        return f", decide by {times.at(by, reader)}"
+    return f", decide at once: NotBefore {times.at(event.not_before, reader)}"
+
+
+def _details(news: MessageNews, event: EventRow, card: DecisionCard, reader: Reader) -> Iterator[str]:
+    """Everything behind the title."""
+    moment = Moment(news.moment)
+    if news.entry is not None and moment not in (Moment.FIRST_SEEN, Moment.ENDED, Moment.OVERDUE):
+        yield text_of(news.entry, reader)
+    if event.drill:
+        yield "This is a drill: a rehearsal with real agents. Azure knows nothing of it."
+    if moment is Moment.ENDED:
+        yield from _how_it_was(event, reader)
+    else:
+        if not event.needs_decision:
+            # What speaks against deciding is for who may still decide.
+            card = replace(card, guards=(), recommendation=None, decide_by=None)
+        words = card_words(card, reader)
+        if moment in (Moment.REFUSED, Moment.WITHDRAWN, Moment.CORRECTED):
+            # Told already.
+            words = replace(words, before="")
+        yield from words.lines[1:]
+    if news.service:
+        yield f"Service: {news.service}."
+    yield f"Severity: {news.severity}."
+    yield from _by_hand(news.by_hand, reader)
+
+
+def _how_it_was(event: EventRow, reader: Reader) -> Iterator[str]:
+    """What came of it."""
+    if fate_of(event) is Happened.CANCELLED:
+        yield effect_of(event).effect
+    if event.notice_seconds is not None:
+        yield f"Azure gave {times.duration(event.notice_seconds)} of notice."
+    if event.approval is not None and event.approval.granted_at is not None:
+        yield f"{say(event.approval.by, reader)} approved it at {times.at(event.approval.granted_at, reader)}."
+    elif event.started_at is not None:
+        yield "Nobody approved it here."
+    if event.started_at is not None:
+        yield f"Started {times.at(event.started_at, reader)}, for {times.duration(event.started_seconds)}."
+
+
+def _by_hand(hand: ByHandRow | None, reader: Reader) -> Iterator[str]:
+    """What an operator does without agents: a command to be copied, and where."""
+    if hand is None:
+        return
+    yield f"By hand: {say(hand.reason, reader)}"
+    yield f"Run this on any one of {some([one_line(one.machine.resource_name, NAME) for one in hand.machines], 5)}:"
+    if not all(one.windows for one in hand.machines):
+        yield hand.linux
+    if any(one.windows for one in hand.machines):
+        yield hand.windows
+
+
+# One message in words, whatever it tells of; and a try.
+
+
+def message_words(news: MessageNews, reader: Reader) -> MessageWords:
+    """What one message says to this reader."""
+    reader = replace(reader, form=Form.MESSAGE, now=news.server_time or reader.now)
+    if news.event is not None and news.card is not None:
+        return of_event(news, news.event, news.card, reader)
+    if news.maintenance is not None:
+        return _of_maintenance(news, news.maintenance, reader)
+    return _of_rest(news, reader)
+
+
+def test_words(reader: Reader) -> MessageWords:
+    """What a try says."""
+    reader = replace(reader, form=Form.MESSAGE)
+    title = "A test by Drydock: nothing has happened"
+    lines = [title, "Somebody tries this channel. What it is told comes like this."]
+    if reader.now is not None:
+        lines.append(f"It was sent at {times.at(reader.now, replace(reader, now=None))}.")
+    return MessageWords(title, title, tuple(lines), f"{title}.", "/")
+
+
+def _of_maintenance(news: MessageNews, row: MaintenanceRow, reader: Reader) -> MessageWords:
+    """Nobody can approve it: who is told may see to the programs that use the cache."""
+    what = f"Maintenance of {one_line(row.cache.name, NAME)}"
+    effect = say(row.effect, reader) if row.active else ""
+    when = _when(news, row, reader)
+    if news.service:
+        what = f"{what} ({one_line(news.service, NAME)})"
+    said = text_of(news.entry, reader) if news.entry else ""
+    shortest, then = beside((one_line(what, SHORT), f"{when}."), SHORT)
+    return MessageWords(
+        title=one_line(f"{what}{when}", TITLE),
+        subject=one_line(f"Maintenance {row.id} of {row.cache.host}", TITLE),
+        lines=in_lines([f"{what}{when}", said, effect, f"Severity: {news.severity}."]),
+        short=f"{shortest}{then}",
+        path=path_of(news),
+    )
+
+
+def _when(news: MessageNews, row: MaintenanceRow, reader: Reader) -> str:
+    if news.entry is not None and news.entry.kind is EntryKind.MAINTENANCE_NEVER_STARTED:
+        return " was announced and did not begin"
+    if news.entry is not None and news.entry.kind is EntryKind.MAINTENANCE_END_NOT_SEEN:
+        return " began, and nobody heard that it ended"
+    if not row.active:
+        lasted = f" after {times.duration(row.seconds)}" if row.seconds is not None else ""
+        return f" is over{lasted}"
+    soonest = row.earliest_at or row.expected_at
+    return f" is announced, the node may go from {times.at(soonest, reader)}" if soonest else " is announced"
+
+
+def _of_rest(news: MessageNews, reader: Reader) -> MessageWords:
+    """What is about no event and no operation: what its line of the timeline tells."""
+    label = moment_label(news.moment)
+    label = f"{label[:1].upper()}{label[1:]}"
+    said = text_of(news.entry, reader) if news.entry else f"{label}."
+    where = one_line(_where(news, reader), NAME)
+    return MessageWords(
+        title=one_line(said, TITLE),
+        subject=one_line(f"{label}{': ' if where else ''}{where}", TITLE),
+        lines=in_lines([said, *_more(news), f"Severity: {news.severity}."]),
+        short=one_line(said, SHORT),
+        path=path_of(news),
+    )
+
+
+def _where(news: MessageNews, reader: Reader) -> str:
+    entry = news.entry
+    if entry is None:
+        return ""
+    if entry.cache is not None:
+        return entry.cache.name
+    if entry.set is not None:
+        return say(entry.set.label, reader)
+    return entry.machine.resource_name if entry.machine else ""
+
+
+def _more(news: MessageNews) -> Iterator[str]:
+    if news.moment in PERSONAL:
+        yield "Was that not you? End the sessions that you do not know, and change your password."
+    if news.service:
+        yield f"Service: {one_line(news.service, NAME)}."
+
+
+# Several messages as one: counts, and what is nearest; as long for a thousand as for ten.
+
+# So many are told in a line of their own.
+MOST = 10
+SERVICES = 10
+WORST = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
+
+
+def group_words(several: Sequence[MessageNews], reader: Reader) -> MessageWords:
+    """What these messages say together, oldest first: of each thing as it is now, the nearest deadline first.
+
+    Where all tell of one thing it is the newest of them, with what else has happened.
+    """
+    reader = replace(reader, form=Form.MESSAGE, now=several[-1].server_time or reader.now)
+    newest = list({news.subject: news for news in several}.values())
+    if len(newest) == 1:
+        words = message_words(newest[0], reader)
+        happened = [moment_label(news.moment) for news in several]
+        return replace(words, lines=in_lines([*words.lines, f"What has happened: {', '.join(happened)}."]))
+    newest.sort(key=_urgency)
+    head = DRILL if all(news.drill for news in newest) else ""
+    what = _counts(newest)
+    first = next((news.deadline for news in newest if _ahead(news)), None)
+    by = f", decide the first by {times.at(first, reader)}" if first is not None else ""
+    worst = _severities(newest)
+    return MessageWords(
+        title=one_line(f"{head}{what}{by}", TITLE),
+        subject="Several at once",
+        lines=in_lines([f"{head}{what}{by}", f"Severity: {worst}.", *_happened(newest), *_listed(newest, reader)]),
+        short=_short_digest(head, what, newest, by, worst),
+        path="/",
+    )
+
+
+def _ahead(news: MessageNews) -> bool:
+    waits = news.event is not None and news.event.needs_decision and not news.drill
+    return waits and news.deadline is not None and (news.server_time is None or news.deadline > news.server_time)
+
+
+def _urgency(news: MessageNews) -> tuple[bool, int, datetime]:
+    """What has to be decided comes first, and of the rest the worst."""
+    waits = _ahead(news)
+    return (not waits, 0 if waits else _rank(news.severity), (waits and news.deadline) or news.at)
+
+
+def _rank(severity: str) -> int:
+    return WORST.index(Severity(severity)) if severity in set(WORST) else len(WORST)
+
+
+def _counts(newest: Iterable[MessageNews]) -> str:
+    """`12 events and 1 maintenance of a cache`."""
+    of_events = [news for news in newest if news.event is not None]
+    drills = sum(news.drill for news in of_events)
+    maintenances = sum(news.maintenance is not None for news in newest)
+    rest = sum(news.event is None and news.maintenance is None for news in newest)
+    real = len(of_events) - drills
+    parts = [counted(real, "event")] if real else []
+    parts += [counted(drills, "drill")] if drills else []
+    parts += [counted(maintenances, "maintenance of a cache", "maintenances of caches")] if maintenances else []
+    parts += [counted(rest, "other matter")] if rest else []
+    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "".join(parts)
+
+
+def _severities(newest: Iterable[MessageNews]) -> str:
+    """`3 critical, 9 warning`."""
+    found = Counter(news.severity for news in newest)
+    return ", ".join(f"{found[each]} {each}" for each in WORST if found[each])
+
+
+def _happened(newest: Sequence[MessageNews]) -> Iterator[str]:
+    """What, how often; and where, by service and type."""
+    moments = Counter(news.moment for news in newest)
+    order = [moment.value for moment in Moment]
+    told = sorted(moments, key=lambda moment: order.index(moment) if moment in order else len(order))
+    yield f"{', '.join(f'{moments[moment]} {moment_label(moment)}' for moment in told)}."
+    types: dict[str, Counter[str]] = {}
+    for news in newest:
+        if news.event is not None:
+            kind = one_line(news.event.event_type, NAME) or "of unknown type"
+            types.setdefault(news.service, Counter())[kind] += 1
+    services = sorted(types, key=lambda service: (-types[service].total(), service))
+    for service in services[:SERVICES]:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in types[service].most_common(5))
+        yield f"{one_line(service, NAME) or 'No service'}: {kinds}."
+    if len(services) > SERVICES:
+        yield f"And {counted(len(services) - SERVICES, 'more service')}."
+
+
+def _listed(newest: Sequence[MessageNews], reader: Reader) -> Iterator[str]:
+    for news in newest[:MOST]:
+        yield clipped(f"- {message_words(news, reader).title}", LINE)
+    if len(newest) > MOST:
+        yield f"And {len(newest) - MOST} more, on the page."
+
+
+def _short_digest(head: str, what: str, newest: Sequence[MessageNews], by: str, worst: str) -> str:
+    services = list(dict.fromkeys(news.service for news in newest if news.service))
+    where = f" in {some([one_line(service, 24) for service in services], 2)}" if services else ""
+    tries = (f"{head}{what}{where}{by}. {worst}.", f"{head}{what}{by}. {worst}.", f"{head}{what}{by}.")
+    return one_line(next((text for text in tries if len(text) <= SHORT), tries[-1]), SHORT)
+
+
+# Words of messages out: the decision card as text, in a channel's zone and in UTC, and short for pagers.
+
+__all__ = ["MessageWords", "event_data", "group_words", "is_command", "message_words", "path_of", "test_words"]

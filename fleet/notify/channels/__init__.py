@@ -1,1 +1,0 @@
-"""Channels: one module for each kind, named like it."""

@@ -1,0 +1,127 @@
+"""When events are looked at: who has news is due at once, and each tick takes what is due, portion by portion."""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+
+from django.db import connection, transaction
+from django.db.models import Exists, OuterRef, Q
+
+from fleet.domain.clock import AHEAD
+from fleet.domain.intake import NUMBERS
+from fleet.domain.scheduling import AT_ONCE, LONGEST, NEVER, SPREAD
+from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, ApprovalState, EndedAs, EventStatus, Presence
+from fleet.models import Approval, AvailabilitySet, Claim, Hold, Machine, Order, ScheduledEvent, Sighting
+from fleet.operations.locks import take_due
+from fleet.operations.timeline.news import News
+
+PORTION = 100
+NOT_ANSWERED = [state.value for state in LIVE_APPROVALS if state is not ApprovalState.ACCEPTED]
+# Of one query, however many names it brings.
+IS_OPEN = Q(status__in=[status.value for status in OPEN_EVENTS])
+
+
+def make_due(which: Q) -> None:
+    """These events are looked at by the next tick."""
+    rows = ScheduledEvent.objects.filter(which, look_at__gt=AT_ONCE).order_by("pk")
+    pks = list(rows.select_for_update(skip_locked=True, no_key=True, of=("self",)).values_list("pk", flat=True))
+    if pks:
+        ScheduledEvent.objects.filter(pk__any=pks).update(look_at=AT_ONCE)
+
+
+@transaction.atomic
+def repair(*, now: datetime) -> None:
+    """Nothing open waits for longer than the longest pause, whatever a wrong clock has written."""
+    make_due(IS_OPEN & Q(look_at__gt=now + LONGEST + SPREAD + AHEAD, look_at__lt=NEVER))
+
+
+def make_sets_due(sets: Collection[int]) -> None:
+    """What is open in these sets (row ids), and what is over there save for an approval that waits for its receipt."""
+    # Two statements, each with its index.
+    make_due(IS_OPEN & Q(availability_set__any=sets))
+    make_due(Q(status=EventStatus.ENDED.value, look_at__lt=NEVER, availability_set__any=sets))
+
+
+def make_all_due() -> None:
+    """Everything that is not over for good is looked at again."""
+    make_due(Q(look_at__lt=NEVER))
+
+
+def make_turned_due(turned: Mapping[int, int]) -> None:
+    """The events that machines (row ids) may bear on which have turned, each with the number of what it is now."""
+    if not turned:
+        return
+    sets = list(Machine.objects.filter(pk__any=turned).values_list("availability_set_id", flat=True).distinct())
+    make_sets_due(sets)
+    # Over, as it seemed while a machine was silent that is back and still lists it.
+    back = [machine_id for machine_id, seen in turned.items() if seen == NUMBERS[Presence.LIVE]]
+    listed = Sighting.objects.filter(machine_id__any=back, gone_at__isnull=True, foreign=False)
+    make_due(Q(status=EventStatus.ENDED.value, pk__in=listed.values("event_id")))
+    # Or as if it had deleted a machine that is back.
+    names = Machine.objects.filter(pk__any=back).values_list("resource_name", flat=True)
+    spelled = sorted({spelling for name in names for spelling in (name, name.lower(), name.upper())})
+    deleted = Q(status=EventStatus.ENDED.value, ended_as=EndedAs.MACHINE_DELETED.value, availability_set__any=sets)
+    if spelled:
+        make_due(deleted & Q(resources__has_any_keys=spelled))
+
+
+def make_news_due(news: News) -> None:
+    """The events that new entries of the timeline bear on."""
+    if news.everywhere:
+        return make_all_due()
+    if news.people:
+        # Whether who decided still may is checked again.
+        unanswered = Approval.objects.filter(event=OuterRef("pk"), state__in=NOT_ANSWERED)
+        make_due(IS_OPEN & Q(Exists(unanswered)))
+    if news.events:
+        make_due(Q(pk__in=list(news.events)))
+    if news.sets:
+        make_sets_due(_near(news.sets))
+    if news.moved:
+        # What is decided and what began beside them: for those who wait for it, for rules, and for drills.
+        waits = Approval.objects.filter(event=OuterRef("pk"), state=ApprovalState.WAITING.value)
+        undecided = Q(status=EventStatus.SCHEDULED.value) & ~Exists(Approval.objects.filter(event=OuterRef("pk")))
+        make_due(IS_OPEN & Q(availability_set__any=_near(news.moved)) & (undecided | Exists(waits)))
+    return None
+
+
+def _near(set_ids: Collection[int]) -> list[int]:
+    """These sets and the others of their services (row ids)."""
+    services = AvailabilitySet.objects.filter(pk__in=set_ids).exclude(service="").values_list("service", flat=True)
+    others = AvailabilitySet.objects.filter(service__in=list(services)).values_list("pk", flat=True)
+    return sorted({*set_ids, *others})
+
+
+def take(*, now: datetime, decided: bool, besides: Collection[int] = ()) -> list[int]:
+    """Up to a portion of the events that are due, save these (row ids), taken for a while; with `decided` only those
+    that somebody has decided about and that are on their way.
+    """
+    decisions = f"SELECT event_id FROM {Approval._meta.db_table} WHERE state = ANY(%(live)s)" if decided else ""
+    live = [state.value for state in LIVE_APPROVALS]
+    return take_due(ScheduledEvent, now=now, most=PORTION, besides=besides, ids_from=decisions, live=live)
+
+
+# What Postgres knows of the tables that a storm fills.
+
+TABLES = tuple(model._meta.db_table for model in (ScheduledEvent, Sighting, Approval, Order, Claim, Hold))
+# A table is looked at again once so many rows have changed, and this part of all that it has; and not more often.
+ROWS = 50
+PART = 0.2
+PAUSE_SECONDS = 5
+
+_CHANGED = """SELECT stat.relname FROM pg_stat_user_tables stat JOIN pg_class class ON class.oid = stat.relid
+    WHERE class.oid = ANY (ARRAY(SELECT to_regclass(name) FROM unnest(%(tables)s::text[]) AS name))
+        AND stat.n_mod_since_analyze > %(rows)s + %(part)s * greatest(class.reltuples, 0)
+        AND greatest(stat.last_analyze, stat.last_autoanalyze, '-infinity')
+            < clock_timestamp() - make_interval(secs => %(pause)s)"""
+
+
+def renew() -> list[str]:
+    """Let Postgres look at those of the tables that have changed much since; which ones. Nobody waits: what somebody
+    else looks at is left out, and so is what is not ours.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(_CHANGED, {"tables": list(TABLES), "rows": ROWS, "part": PART, "pause": PAUSE_SECONDS})
+        changed = [name for (name,) in cursor.fetchall()]
+        if changed:
+            cursor.execute(f"ANALYZE (SKIP_LOCKED) {', '.join(changed)}")
+    return changed

@@ -1,0 +1,160 @@
+"""What cannot be advanced is set aside with its reason, so that everything beside it goes on; it is tried again later.
+
+Rows are looked at all at once. Where that fails, in halves, until what fails stands alone. Nothing but trouble costs
+more than one query.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Self, TypeVar
+
+from django.db import InterfaceError, OperationalError, transaction
+
+from fleet.domain.db_timeouts import met_a_limit
+from fleet.domain.scheduling import HELD_PAUSE, What, pause
+from fleet.domain.texts import readable
+from fleet.models import SetAside
+from fleet.operations.locks import impatient
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+K = TypeVar("K")
+
+LONGEST = 500
+# Whoever still exists is tried again within seconds of its time; what is older is nobody's any more.
+FORGOTTEN = timedelta(minutes=5)
+# SQLSTATE classes that say nothing about what was to be written: connection, resources, locks, shutdown, disk. Save
+# where somebody holds exactly that, or it took too long: that harms nobody else.
+AWAY = frozenset({"08", "40", "53", "55", "57", "58"})
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether the database could not do it just now, whatever it was; else what it was to do is at fault."""
+    if not isinstance(error, OperationalError | InterfaceError) or met_a_limit(error):
+        return False
+    state = getattr(error.__cause__, "sqlstate", None)
+    return state is None or state[:2] in AWAY
+
+
+def said_of(error: BaseException) -> str:
+    """The error in one line that can be kept."""
+    text = str(error).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    first = (readable(text).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}"[:LONGEST]
+
+
+def in_parts(
+    keys: Sequence[K],
+    call: Callable[[Sequence[K]], Sequence[T]],
+    fail: Callable[[K, Exception], None],
+    *,
+    splits: Callable[[Exception], bool] = lambda error: not is_away(error),
+    hurried: bool = False,
+) -> list[T]:
+    """What the call gives for these keys, all at once or else in halves, each in a transaction of its own; `fail` gets
+    the one that fails alone. Who has met a lock waits for no further one for long. Raises what splits nothing.
+    """
+    try:
+        with transaction.atomic():
+            if not hurried:
+                return list(call(keys))
+            with impatient():
+                return list(call(keys))
+    except Exception as error:
+        if not splits(error):
+            raise
+        if len(keys) == 1:
+            fail(keys[0], error)
+            return []
+        hurried = hurried or met_a_limit(error)
+    middle = len(keys) // 2
+    halves = (keys[:middle], keys[middle:])
+    return [one for half in halves for one in in_parts(half, call, fail, splits=splits, hurried=hurried)]
+
+
+class Apart:
+    """One round over the rows of one kind: `with Apart(What.WAVE, now=now) as apart`.
+
+    `look` and `run` leave out what was set aside until its time has come, and set aside what fails. What was tried and
+    did not fail is forgotten at the end.
+    """
+
+    def __init__(self, what: What, *, now: datetime) -> None:
+        self.what = what
+        self.now = now
+        self._known: dict[int, SetAside] | None = None
+        self._tried: set[int] = set()
+        # When each is tried again.
+        self._failed: dict[int, datetime] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        over = self._tried & set(self._known or ()) - set(self._failed)
+        if kind is None and over:
+            SetAside.objects.filter(what=self.what.value, row_id__in=over).delete()
+
+    def look(self, row_ids: Collection[int], call: Callable[[Sequence[int]], Sequence[T]]) -> list[T]:
+        """What the call gives for these rows, without those that fail."""
+        free = [row_id for row_id in row_ids if self.waits_until(row_id) is None]
+        if not free:
+            return []
+        found = in_parts(free, call, self.set_aside)
+        self._tried.update(free)
+        return found
+
+    def run(self, row_id: int, call: Callable[[], T]) -> T | None:
+        """What the call gives, in a transaction of its own; None when it failed or is not due yet."""
+        found = self.look([row_id], lambda _: [call()])
+        return found[0] if found else None
+
+    def waits_until(self, row_id: int) -> datetime | None:
+        """When a row that is set aside is tried again; None for one that is not, or whose time has come."""
+        if self._known is None:
+            self._known = {row.row_id: row for row in SetAside.objects.filter(what=self.what.value)}
+        known = self._known.get(row_id)
+        later = known.next_try_at if known is not None and known.next_try_at > self.now else None
+        return self._failed.get(row_id, later)
+
+    def set_aside(self, row_id: int, error: Exception) -> None:
+        """It has failed: say why, and when it is tried again."""
+        known = (self._known or {}).get(row_id)
+        tries = known.tries + 1 if known else 1
+        wait = pause(tries)
+        if met_a_limit(error):
+            tries, wait = known.tries if known else 1, HELD_PAUSE
+            logger.warning("%s %s is set aside: %s", self.what.value, row_id, said_of(error))
+        else:
+            logger.error("%s %s is set aside", self.what.value, row_id, exc_info=error)
+        self._failed[row_id] = self.now + wait
+        SetAside.objects.update_or_create(
+            what=self.what.value,
+            row_id=row_id,
+            defaults={"reason": said_of(error), "tries": tries, "next_try_at": self.now + wait},
+            create_defaults={
+                "since": self.now,
+                "reason": said_of(error),
+                "tries": tries,
+                "next_try_at": self.now + wait,
+            },
+        )
+
+
+def forget(*, now: datetime) -> None:
+    """Forget what is nobody's any more: its time came, and nobody tried it."""
+    SetAside.objects.filter(next_try_at__lt=now - FORGOTTEN).delete()
+
+
+def in_turn(*calls: Callable[[], object]) -> None:
+    """Make each call, whatever becomes of the others; then raise what the first one raised that failed."""
+    first: Exception | None = None
+    for call in calls:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - raised below
+            first = first or error
+    if first is not None:
+        raise first

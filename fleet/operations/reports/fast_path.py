@@ -1,0 +1,189 @@
+"""What reports say, taken by what it is about: events, machines, caches.
+
+All at once, which nearly always can be done; where it cannot, `care` does it one by one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from drydock_agent import wire
+
+from fleet.domain.intake import Document
+from fleet.domain.scheduling import What
+from fleet.models import Entry, ScheduledEvent
+from fleet.operations import wake_up
+from fleet.operations.caches import notifications
+from fleet.operations.drills import advance as sightings
+from fleet.operations.events import compute
+from fleet.operations.intake import bounds, listings, oddities, preparations
+from fleet.operations.intake.keep import AgentReport, KeptReport, of_kind
+from fleet.operations.intake.listings import MachineDocument
+from fleet.operations.machines import instance
+from fleet.operations.orders import advance, receipts
+from fleet.operations.sets import join
+
+
+@dataclass(slots=True)
+class OfEvents:
+    """What reports say of events."""
+
+    documents: list[MachineDocument] = field(default_factory=list)
+    receipts: list[AgentReport[wire.ReceiptData]] = field(default_factory=list)
+    hooks: list[AgentReport[wire.HookData]] = field(default_factory=list)
+    rehearsals: list[AgentReport[wire.RehearsalData]] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.documents or self.receipts or self.hooks or self.rehearsals)
+
+    @classmethod
+    def together(cls, parts: Iterable[OfEvents]) -> OfEvents:
+        """Several in one; a document that is in several of them once."""
+        parts = list(parts)
+        documents = {(one.machine_id, one.position): one for part in parts for one in part.documents}
+        return cls(
+            [documents[key] for key in sorted(documents)],
+            [one for part in parts for one in part.receipts],
+            [one for part in parts for one in part.hooks],
+            [one for part in parts for one in part.rehearsals],
+        )
+
+    def positions(self) -> set[tuple[int, int, int]]:
+        """Where its reports stand: machine (row id), epoch, seq."""
+        said: Iterable[AgentReport[Any]] = (*self.receipts, *self.hooks, *self.rehearsals)
+        listed = {(one.machine_id, *one.position) for one in self.documents}
+        return listed | {(one.machine_id, *one.position) for one in said}
+
+
+@dataclass(slots=True)
+class OfCaches:
+    """What reports say of caches."""
+
+    lines: list[AgentReport[wire.RedisData]]
+    changes: list[AgentReport[wire.CoverageData]]
+    hooks: list[AgentReport[wire.RedisHookData]]
+
+    @classmethod
+    def among(cls, rows: Sequence[KeptReport]) -> OfCaches:
+        return cls(of_kind(rows, wire.RedisData), of_kind(rows, wire.CoverageData), of_kind(rows, wire.RedisHookData))
+
+    def of(self, hosts: Collection[str]) -> OfCaches:
+        """Those about these hosts."""
+        return OfCaches(*([one for one in part if one.data.cache in hosts] for part in self._parts))
+
+    @property
+    def _parts(self) -> tuple[list[AgentReport[Any]], ...]:
+        return self.lines, self.changes, self.hooks
+
+    def positions(self) -> dict[str, set[tuple[int, int, int]]]:
+        """Where its reports stand, by host."""
+        found: dict[str, set[tuple[int, int, int]]] = defaultdict(set)
+        for part in self._parts:
+            for one in part:
+                found[one.data.cache].add((one.machine_id, *one.position))
+        return found
+
+    def take(self, now: datetime, *, careful: bool) -> list[Entry]:
+        return notifications.take_notifications(self.lines, self.changes, self.hooks, now=now, careful=careful)
+
+
+@dataclass(slots=True)
+class TakenEvents:
+    """What was taken: the row ids of the events, their new sightings and who listed them, and the entries to write;
+    `locked` are the events themselves.
+    """
+
+    events: set[int] = field(default_factory=set)
+    reporters: dict[int, set[int]] = field(default_factory=dict)
+    new_sightings: dict[int, list[int]] = field(default_factory=dict)
+    entries: list[Entry] = field(default_factory=list)
+    locked: list[ScheduledEvent] = field(default_factory=list)
+
+
+def readable(rows: Sequence[KeptReport], documents: Mapping[str, Document]) -> list[MachineDocument]:
+    """The documents that these reports bring or point to, as far as they can be read."""
+    return [
+        MachineDocument(
+            machine_id=row.machine_id,
+            position=(row.epoch, row.report.seq),
+            at=row.report.at,
+            document_hash=row.document_hash,
+            incarnation=document.incarnation,
+            document=document,
+        )
+        for row in rows
+        if row.document_hash is not None
+        and (document := documents.get(row.document_hash)) is not None
+        and document.readable
+    ]
+
+
+def of_events(rows: Sequence[KeptReport], documents: list[MachineDocument]) -> OfEvents:
+    """What these reports say of events, and these documents."""
+    return OfEvents(
+        documents, of_kind(rows, wire.ReceiptData), of_kind(rows, wire.HookData), of_kind(rows, wire.RehearsalData)
+    )
+
+
+def take(
+    rows: Sequence[KeptReport], ahead: list[MachineDocument], versions: Mapping[int, str], *, now: datetime
+) -> list[Entry]:
+    """Take reports that are new; `ahead` are the documents newer than their machines' latest, `versions` those of the
+    agents by machine (row id). Events are locked before approvals, caches last. The entries to write.
+    """
+    written = [entry for one in of_kind(rows, wire.InstanceData) for entry in place(one, versions, now)]
+    if said := of_events(rows, ahead):
+        taken = take_of_events(said, now=now)
+        written += taken.entries
+        if taken.locked:
+            touched = follow(taken, now, taken.locked)
+            # Commit, answer, then decide: nothing that is slow or goes wrong in deciding holds up a report.
+            transaction.on_commit(lambda: wake_up.hint_events(touched))
+    return written + OfCaches.among(rows).take(now, careful=False)
+
+
+def place(one: AgentReport[wire.InstanceData], versions: Mapping[int, str], now: datetime) -> list[Entry]:
+    """Take what a machine says of itself; the entries to write. Too many statements within an hour are quarantined, and
+    the newest of them tried again after it.
+    """
+    if instance.is_new(one.machine_id, one.data):
+        allowed, told = bounds.may_state(one.machine_id, now=now)
+        if not allowed:
+            oddities.add(What.BEYOND, str(one.machine_id), [(one.machine_id, *one.position)], now=now)
+            return told
+    return instance.take_instance(one.machine_id, one.data, now=now, agent_version=versions.get(one.machine_id, ""))
+
+
+def take_of_events(said: OfEvents, *, now: datetime, only: Collection[str] | None = None) -> TakenEvents:
+    """Merge what is said, of all events or of these (EventIds)."""
+    merged = listings.merge(said.documents, now=now, only=only) if said.documents else None
+    found = TakenEvents(merged.touched if merged else set())
+    found.events |= receipts.events_of(said.receipts)
+    found.events |= preparations.events_of(said.hooks) | sightings.events_of(said.rehearsals)
+    found.locked = compute.lock(found.events) if found.events else []
+    if merged is not None:
+        listings.store(merged)
+        found.reporters, found.new_sightings = dict(merged.reporters), dict(merged.new_sightings)
+    if said.receipts:
+        found.entries += receipts.take(said.receipts, now=now)
+    if said.hooks:
+        found.entries += preparations.take(said.hooks)
+    if said.rehearsals:
+        pretended, odd = sightings.take(said.rehearsals, now=now)
+        found.new_sightings |= pretended
+        found.entries += odd
+    return found
+
+
+def follow(taken: TakenEvents, now: datetime, events: list[ScheduledEvent]) -> list[int]:
+    """Settle the sets of these locked events, compute them and go on with their approvals; their row ids."""
+    locked = {event.pk for event in events}
+    events = join.settle_sets(events, {pk: who for pk, who in taken.reporters.items() if pk in locked}, now=now)
+    compute.compute_state(events, now=now, new_sightings=taken.new_sightings)
+    advance.advance_events(events, now=now, via="report")
+    return [event.pk for event in events]

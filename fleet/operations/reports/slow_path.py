@@ -1,0 +1,299 @@
+"""Taking what reports say one by one, where not all can be taken at once.
+
+What somebody else holds has to wait, with all that is said of it after that, and everything beside it goes on. Whoever
+gets hold of it first takes what waits, in its order: the next report about it, or reconciling. Nothing that is said of
+an event is judged before what was said of it earlier.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from uuid import UUID
+
+from django.db import transaction
+from drydock_agent import wire
+
+from fleet.domain.db_timeouts import met_a_limit
+from fleet.domain.intake import PERIOD
+from fleet.domain.scheduling import HELD, What
+from fleet.models import Approval, Instruction, ScheduledEvent, Sighting, WaitingReport
+from fleet.operations import wake_up
+from fleet.operations.events import compute
+from fleet.operations.intake import bounds, keep, oddities
+from fleet.operations.intake.keep import AgentReport, KeptReport, of_kind
+from fleet.operations.intake.listings import MachineDocument
+from fleet.operations.orders import receipts
+from fleet.operations.quarantine import Apart, in_parts, is_away
+from fleet.operations.reports.fast_path import (
+    OfCaches,
+    OfEvents,
+    TakenEvents,
+    follow,
+    of_events,
+    place,
+    readable,
+    take_of_events,
+)
+from fleet.operations.timeline.entries import gathered, write
+
+logger = logging.getLogger(__name__)
+# So many documents with many events are taken further by one tick, each of another machine.
+DOCUMENTS = 5
+
+
+def take(
+    rows: Sequence[KeptReport], ahead: list[MachineDocument], versions: Mapping[int, str], *, now: datetime
+) -> None:
+    """As the quick way does: what cannot be computed is set aside, and what somebody holds waits."""
+
+    def fail(one: AgentReport[wire.InstanceData], _: Exception) -> None:
+        oddities.add(What.MACHINE, str(one.machine_id), [(one.machine_id, *one.position)], now=now)
+
+    def place_one(some: Sequence[AgentReport[wire.InstanceData]]) -> list[None]:
+        write(place(some[0], versions, now))
+        return []
+
+    for report in of_kind(rows, wire.InstanceData):
+        in_parts([report], place_one, fail, splits=met_a_limit, hurried=True)
+    if said := of_events(rows, ahead):
+        _take_events(said, now)
+    _take_caches(OfCaches.among(rows), now)
+
+
+def _take_events(said: OfEvents, now: datetime, *, also: Collection[str] = ()) -> None:
+    """What is said of events, and what waits for these and `also` for others (EventIds)."""
+    machines = {one.machine_id for one in said.documents}
+    by_event = _by_event(said, oddities.waiting(What.EVENT, also, machines))
+    by_event |= {event_id: OfEvents() for event_id in also if event_id not in by_event}
+    pks = dict(ScheduledEvent.objects.filter(event_id__any=list(by_event)).values_list("event_id", "pk"))
+    free = {event.event_id for event in compute.lock(pks.values(), pass_by=True)}
+    held = [event_id for event_id in pks if event_id not in free]
+    older: set[str] = set()
+
+    @gathered(savepoint=False)
+    def take_these(event_ids: Sequence[str]) -> list[TakenEvents]:
+        rows = oddities.claim(What.EVENT, event_ids)
+        older.update(row.about for row in rows)
+        found = []
+        for part in (_load(rows), OfEvents.together(by_event[event_id] for event_id in event_ids)):
+            if part:
+                taken = take_of_events(part, now=now, only=event_ids)
+                write(taken.entries)
+                found.append(taken)
+        oddities.taken(rows)
+        return found
+
+    def fail(event_id: str, error: Exception) -> None:
+        if not met_a_limit(error):
+            # What fails for what waited is not to be laid at the door of who comes now.
+            if event_id not in older:
+                raise error
+            if event_id in pks:
+                Apart(What.EVENT, now=now).set_aside(pks[event_id], error)
+        held.append(event_id)
+
+    chosen = sorted(by_event.keys() - set(held))
+
+    def splits(error: Exception) -> bool:
+        return met_a_limit(error) or (bool(older) and not is_away(error))
+
+    found = in_parts(chosen, take_these, fail, splits=splits, hurried=True) if chosen else []
+    taken = _all(found)
+    for event_id in held:
+        oddities.add(What.EVENT, event_id, by_event[event_id].positions(), now=now)
+    with Apart(What.EVENT, now=now) as apart:
+        touched = apart.look(sorted(taken.events), partial(_follow, taken, now))
+    transaction.on_commit(lambda: wake_up.hint_events(touched))
+
+
+@gathered(savepoint=False)
+def _follow(taken: TakenEvents, now: datetime, event_pks: Sequence[int]) -> list[int]:
+    return follow(taken, now, compute.lock(event_pks))
+
+
+def _all(found: Sequence[TakenEvents]) -> TakenEvents:
+    every = TakenEvents()
+    for one in found:
+        every.events |= one.events
+        for pk, machine_ids in one.reporters.items():
+            every.reporters[pk] = every.reporters.get(pk, set()) | machine_ids
+        for pk, seen in one.new_sightings.items():
+            every.new_sightings[pk] = [*every.new_sightings.get(pk, ()), *seen]
+    return every
+
+
+def _by_event(said: OfEvents, waits: Mapping[str, Sequence[WaitingReport]]) -> dict[str, OfEvents]:
+    """What is said by the EventId that it is about; empty where it leads nowhere. A document is about what it lists,
+    and what its machine has listed, or would have if that did not wait.
+    """
+    found: dict[str, OfEvents] = defaultdict(OfEvents)
+    about: dict[int, set[str]] = defaultdict(set)
+    for one in said.documents:
+        about[one.machine_id] |= {listing.event_id for listing in one.listings}
+    listed = Sighting.objects.filter(machine_id__any=list(about), gone_at__isnull=True, event__drill=False)
+    for machine_id, event_id in listed.values_list("machine_id", "event__event_id") if about else ():
+        about[machine_id].add(event_id)
+    for event_id, rows in waits.items():
+        for row in rows:
+            if row.machine_id in about:
+                about[row.machine_id].add(event_id)
+    for one in said.documents:
+        for event_id in about[one.machine_id]:
+            found[event_id].documents.append(one)
+    orders = {order_id for one in said.receipts if (order_id := receipts.order_id_of(one.data.order_id))}
+    instructions = orders | {UUID(one.data.rehearsal) for one in said.rehearsals}
+    asked: dict[str, str] = {}
+    for order_id, event_id in Approval.objects.filter(orders__in=orders).values_list("orders", "event__event_id"):
+        asked[str(order_id)] = event_id
+    drilled = Instruction.objects.filter(pk__in=instructions).values_list("pk", "rehearsal__drill__event__event_id")
+    for order_id, event_id in drilled:
+        asked[str(order_id)] = event_id
+    for receipt in said.receipts:
+        found[asked.get(receipt.data.order_id, "")].receipts.append(receipt)
+    for rehearsal in said.rehearsals:
+        found[asked.get(rehearsal.data.rehearsal, "")].rehearsals.append(rehearsal)
+    for hook in said.hooks:
+        found[hook.data.event_id.strip().upper()].hooks.append(hook)
+    return dict(found)
+
+
+def _take_caches(said: OfCaches, now: datetime, *, also: Collection[str] = ()) -> None:
+    positions = said.positions()
+    hosts = {*positions, *also}
+    if not hosts:
+        return
+    older: set[str] = set()
+
+    def take_these(some: Sequence[str]) -> list[None]:
+        rows = oddities.claim(What.CACHE, some)
+        older.update(row.about for row in rows)
+        if rows:
+            write(OfCaches.among(oddities.load(rows)).of(some).take(now, careful=True))
+        write(said.of(some).take(now, careful=True))
+        oddities.taken(rows)
+        return []
+
+    def fail(host: str, error: Exception) -> None:
+        if not met_a_limit(error):
+            if host not in older:
+                raise error
+            logger.error("what waits of %s cannot be taken", host, exc_info=error)
+        oddities.add(What.CACHE, host, positions.get(host, ()), now=now)
+
+    def splits(error: Exception) -> bool:
+        return met_a_limit(error) or (bool(older) and not is_away(error))
+
+    in_parts(sorted(hosts), take_these, fail, splits=splits, hurried=True)
+
+
+def _load(rows: Sequence[WaitingReport]) -> OfEvents:
+    kept = oddities.load(rows)
+    hashes = {row.document_hash for row in kept if row.document_hash is not None}
+    documents = keep.read_again(hashes) if hashes else {}
+    return of_events(kept, readable(kept, documents))
+
+
+# Of what waits
+
+
+def catch_up(*, now: datetime) -> None:
+    """Take what waits: of whatever nobody holds any more, and of machines that brought much. One query while nothing
+    waits. What is taken of one machine is a transaction of its own, or its next report would wait for that of others.
+    """
+    kinds = oddities.kinds()
+    if kinds & set(HELD):
+        _catch_up_held(now)
+    if What.DOCUMENT in kinds:
+        for row in oddities.documents(DOCUMENTS):
+            in_parts([row], partial(_take_portion, now=now), _give_up_rest, splits=lambda _: True, hurried=True)
+    if What.BEYOND in kinds:
+        _try_again(now)
+
+
+@transaction.atomic
+def _catch_up_held(now: datetime) -> None:
+    waits = oddities.oldest(now=now)
+    for machine_id in sorted(waits[What.MACHINE]):
+        in_parts([machine_id], partial(_place_again, now=now), _give_up)
+    if events := waits[What.EVENT]:
+        _take_events(OfEvents(), now, also=events)
+    if hosts := waits[What.CACHE]:
+        _take_caches(OfCaches([], [], []), now, also=hosts)
+    if waits:
+        oddities.show(now=now)
+
+
+@transaction.atomic
+def _try_again(now: datetime) -> None:
+    """What was beyond the bounds of a machine counts in another hour; of what it said of itself the newest."""
+    rows = oddities.beyond(before=now - PERIOD)
+    if not rows:
+        return
+    # They may be beyond the bounds once more, and wait again then.
+    oddities.taken(rows)
+    kept = oddities.load(rows)
+    newest = {one.machine_id: one for one in of_kind(kept, wire.InstanceData)}
+    for stated in newest.values():
+        in_parts([stated], partial(_state_again, now=now), _give_up_beyond, hurried=True)
+    in_parts([OfCaches.among(kept)], partial(_take_caches_again, now=now), _give_up_beyond, hurried=True)
+
+
+@gathered(savepoint=False)
+def _take_portion(rows: Sequence[WaitingReport], now: datetime) -> list[None]:
+    for row in rows:
+        kept = oddities.load([row])
+        found = readable(kept, keep.read_again({one.document_hash for one in kept if one.document_hash}))
+        documents, portion, is_all = bounds.rest_of(found[0]) if found else ([], frozenset(), True)
+        if portion:
+            taken = take_of_events(OfEvents(documents=documents), now=now, only=portion)
+            write(taken.entries)
+            touched = follow(taken, now, taken.locked)
+            transaction.on_commit(partial(wake_up.hint_events, touched))
+        if is_all:
+            oddities.taken([row])
+        else:
+            waiting = WaitingReport.objects.filter(what=What.DOCUMENT.value, machine_id=row.machine_id)
+            waiting.update(since=now)
+    return []
+
+
+def _give_up_rest(row: WaitingReport, error: Exception) -> None:
+    if not met_a_limit(error) and not is_away(error):
+        logger.error("the rest of a document of machine %s cannot be taken", row.machine_id, exc_info=error)
+        oddities.taken([row])
+
+
+@gathered(savepoint=False)
+def _state_again(stated: Sequence[AgentReport[wire.InstanceData]], now: datetime) -> list[None]:
+    for one in stated:
+        write(place(one, {}, now))
+    return []
+
+
+@gathered(savepoint=False)
+def _take_caches_again(said: Sequence[OfCaches], now: datetime) -> list[None]:
+    for one in said:
+        write(one.take(now, careful=True))
+    return []
+
+
+def _give_up_beyond(said: object, error: Exception) -> None:
+    logger.error("what was beyond the bounds of a machine cannot be taken", exc_info=error)
+
+
+def _place_again(machine_ids: Sequence[str], *, now: datetime) -> list[None]:
+    rows = oddities.claim(What.MACHINE, machine_ids)
+    for one in of_kind(oddities.load(rows), wire.InstanceData):
+        write(place(one, {}, now))
+    oddities.taken(rows)
+    return []
+
+
+def _give_up(machine_id: str, error: Exception) -> None:
+    if not met_a_limit(error):
+        logger.error("what machine %s said of itself cannot be taken", machine_id, exc_info=error)
+        oddities.taken(oddities.claim(What.MACHINE, [machine_id]))

@@ -1,0 +1,116 @@
+"""Refusing what a person has no right to. The table of roles is `fleet.domain.people`."""
+
+from datetime import datetime
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+
+from fleet.domain.actor import Actor, ActorKind
+from fleet.domain.people import Place, Right
+from fleet.domain.reasons import Reason, Refused, or_refuse
+from fleet.domain.texts import cleaned
+from fleet.models import ApiToken
+from fleet.models.people import Person, rights_of
+
+
+def require(who: Actor | Person, right: Right, place: Place | None = None, *, doing: str = "this") -> None:
+    """`doing` is a code of `wording.people.DOING`. Raises Refused `not-permitted`, naming what is missing.
+
+    Whoever runs commands on the server may do everything.
+    """
+    if isinstance(who, Actor) and who.kind is ActorKind.COMMAND:
+        return
+    missing = rights_of(who.person if isinstance(who, Actor) else who).missing(right, place, doing=doing)
+    if missing is not None and settings.SCOPED_READING and missing.code != "right-missing":
+        # To somebody who reads by scope, what lies beyond is not there.
+        if doing == "drill":
+            raise Refused("unknown-set", Reason("drill-of-no-set"))
+        raise Refused("unknown-event", Reason("event-unknown"))
+    if missing is not None:
+        raise Refused("not-permitted", missing)
+
+
+def sees(actor: Actor, place: Place) -> bool:
+    """Whether what lies there is for the actor to know of: with SCOPED_READING nothing outside of their scopes is."""
+    if not settings.SCOPED_READING or actor.kind is ActorKind.COMMAND:
+        return True
+    missing = rights_of(actor.person).missing(Right.READ, place)
+    return missing is None or missing.code == "right-missing"
+
+
+def acting(actor: Actor, right: Right, *, doing: str) -> Actor:
+    """Somebody who may do this anywhere at all, with a reason fit to be kept. Raises Refused: `not-permitted`,
+    `validation`.
+    """
+    require(actor, right, doing=doing)
+    return actor.because(cleaned(actor.why))
+
+
+def require_person(actor: Actor) -> None:
+    """Raises Refused `not-permitted` where a token or a service account acts: only a person with a session, or who runs
+    commands on the server, decides who may sign in, and as what.
+    """
+    if actor.token is not None or actor.kind is ActorKind.SERVICE:
+        raise Refused("not-permitted", Reason("token-is-no-person"))
+
+
+def require_administrator(actor: Actor, *, doing: str = "this") -> None:
+    """An administrator in person, for everything about accounts and sign-in. Raises Refused `not-permitted`."""
+    require(actor, Right.ADMINISTER, doing=doing)
+    require_person(actor)
+
+
+def require_change(actor: Actor, *, own: bool, carried: ApiToken | None) -> None:
+    """Raises Refused `not-permitted` where the actor, or the token that the request came with, may not change what is
+    their own, or else what only admins change. A token that only reads changes nothing: what it made would outlive it.
+    """
+    if own:
+        require(actor, Right.READ)
+        if only_reads(carried):
+            raise Refused("not-permitted", Reason("token-only-reads"))
+        return
+    require(actor, Right.ADMINISTER)
+    if carried is not None and "admin" not in carried.scopes:
+        raise Refused("not-permitted", Reason("token-without-scope", scope="admin"))
+
+
+def only_reads(carried: ApiToken | None) -> bool:
+    """Whether a request came with a token that may nothing else."""
+    return carried is not None and set(carried.scopes) <= {"read"}
+
+
+def until_its_end(wanted: datetime, *, carried: ApiToken | None) -> datetime:
+    """The end of what a token makes that asks for this one, inside the transaction that makes it: not after its own.
+
+    Its row is locked, so that it does not end at the same time without what it makes. Raises Refused `not-permitted`
+    where it has ended.
+    """
+    if carried is None:
+        return wanted
+    row = ApiToken.objects.select_for_update(of=("self",)).filter(pk=carried.pk).first()
+    if row is None or row.revoked_at is not None:
+        raise Refused("not-permitted", Reason("token-ended"))
+    return min(wanted, row.expires_at) if row.expires_at is not None else wanted
+
+
+def stands(token: ApiToken, *, now: datetime) -> bool:
+    """Whether a token counts still: neither it has ended nor any by which it was made. One query for each of those."""
+    each: ApiToken | None = token
+    while each is not None:
+        if each.revoked_at is not None or (each.expires_at is not None and each.expires_at <= now):
+            return False
+        each = each.made_with
+    return True
+
+
+def named(username: str, people: QuerySet[User] | None = None) -> User:
+    """Who is called so, of these people or of all. Raises Refused `unknown-person`."""
+    found = (User.objects.all() if people is None else people).filter(username=username).first()
+    return or_refuse(found, "unknown-person", Reason("person-unknown", name=username))
+
+
+def require_reach(actor: Actor, person: User) -> None:
+    """Raises Refused `not-permitted` where a superuser is to be changed by somebody who is none."""
+    if actor.person is not None and person.is_superuser and not actor.person.is_superuser:
+        raise Refused("not-permitted", Reason("superusers-only", name=person.get_username()))

@@ -1,0 +1,321 @@
+""""""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+
+from django.db import transaction
+from django.db.models import Q
+
+from fleet.domain.actor import DRYDOCK, Actor
+from fleet.domain.approvals.conditions import When
+from fleet.domain.approvals.guards import EventFacts, Need, guards
+from fleet.domain.events import is_advice
+from fleet.domain.people import Right
+from fleet.domain.reasons import Reason, Refused, or_refuse, read_reason
+from fleet.domain.scheduling import AT_ONCE, What
+from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus
+from fleet.domain.texts import cleaned_reasons
+from fleet.domain.timeline import EntryKind
+from fleet.domain.waves import Member, Signal, WaveState, judge
+from fleet.models import Approval, ScheduledEvent, Wave
+from fleet.models.facts.decisions import events_in_turn, load_due_waves, load_members, return_timeout
+from fleet.models.facts.events import load_facts, place_of
+from fleet.operations.approvals import conditions
+from fleet.operations.approvals.approve import Plan, alone_with, decide, home_name, judged, take_over, told
+from fleet.operations.events import compute
+from fleet.operations.locks import settle_due, take_due
+from fleet.operations.orders.states import close
+from fleet.operations.quarantine import Apart
+from fleet.operations.rights import acting, require, sees
+from fleet.operations.timeline.entries import tell
+
+# Beginning a wave: all of its events are decided at once, or none.
+
+MOST = 100
+
+
+def begin(
+    *,
+    actor: Actor,
+    now: datetime,
+    events: Sequence[str] = (),
+    service: str = "",
+    overrides: Mapping[str, str] | None = None,
+    shown: Mapping[str, str] | None = None,
+    versions: Mapping[str, int] | None = None,
+) -> Wave:
+    """Approve these events (EventIds, in this order), or all open undecided ones of a service (soonest first), in turn.
+
+    `overrides` are reasons by guard code, for every event that needs one, `shown` the digests of the guards that were
+    looked at. `versions` are those of the events that were
+    looked at, by EventId; with them, an event of the service that is not among them was not seen and stands in the way.
+    All or nothing. Raises Refused:
+    `not-permitted`, `validation`, `unknown-event`, `wave-running` (details `wave`), `guarded` and the other codes of
+    `approve.grant`, with details `events`: `event_id`, `code`, `sentence` of each one that stands in the way.
+    """
+    actor = acting(actor, Right.APPROVE, doing="begin-wave")
+    reasons = cleaned_reasons(overrides)
+    rows = _of_service(service, actor, now) if service else _named(events, actor)
+    for row in rows:
+        require(actor, Right.APPROVE, place_of(row.availability_set), doing="approve")
+    if len(rows) < 2:
+        raise Refused("validation", Reason("wave-of-one"))
+    if len(rows) > MOST:
+        raise Refused("validation", Reason("wave-of-many", most=MOST))
+    home = {home_name(row.availability_set.service, row.availability_set_id) for row in rows}
+    if len(home) > 1:
+        raise Refused("validation", Reason("wave-of-services"))
+    with alone_with(*[row.pk for row in rows], meanwhile=Reason("wave-already-decided")):
+        wave = _begun(
+            rows, actor, Plan(overrides=reasons, shown=shown or {}), _seen(rows, versions, every=bool(service)), now=now
+        )
+    # The first one goes at once, not when time comes round to it.
+    conditions.advance(now=now, event_pks=[row.pk for row in rows])
+    wave.refresh_from_db()
+    return wave
+
+
+def _seen(rows: Sequence[ScheduledEvent], versions: Mapping[str, int] | None, *, every: bool) -> dict[int, int]:
+    """The versions that were looked at, by row id; with `every`, one that no event has for what was not looked at."""
+    wanted = {event_id.strip().upper(): version for event_id, version in (versions or {}).items()}
+    if wanted and every:
+        return {row.pk: wanted.get(row.event_id, -1) for row in rows}
+    return {row.pk: wanted[row.event_id] for row in rows if row.event_id in wanted}
+
+
+def _named(event_ids: Sequence[str], actor: Actor) -> list[ScheduledEvent]:
+    wanted = list(dict.fromkeys(event_id.strip().upper() for event_id in event_ids))
+    found = {
+        row.event_id: row
+        for row in ScheduledEvent.objects.filter(event_id__in=wanted).select_related("availability_set")
+    }
+    for event_id in wanted:
+        # One that the actor may not see is answered as one that is not there, before anything else is said of any.
+        if event_id not in found or not sees(actor, place_of(found[event_id].availability_set)):
+            raise Refused("unknown-event", Reason("wave-unknown-event", event_id=event_id[:200]))
+    for event_id in wanted:
+        if found[event_id].drill:
+            raise Refused("validation", Reason("wave-takes-no-drill"))
+    return [found[event_id] for event_id in wanted]
+
+
+def _of_service(service: str, actor: Actor, now: datetime) -> list[ScheduledEvent]:
+    decided = Approval.objects.filter(
+        state__in=[state.value for state in LIVE_APPROVALS], decided_by__isnull=False
+    ).values("event_id")
+    rows = ScheduledEvent.objects.filter(
+        availability_set__service=service, status=EventStatus.SCHEDULED.value, drill=False
+    ).exclude(pk__in=decided)
+    # In this order as many as possible get their turn before NotBefore.
+    known = [row for row in rows.select_related("availability_set") if sees(actor, place_of(row.availability_set))]
+    # About advice there is nothing to decide.
+    in_time = [
+        row for row in known if not is_advice(row.event_type) and (row.not_before is None or row.not_before > now)
+    ]
+    return sorted(in_time, key=lambda row: (row.not_before is None, row.not_before or now, row.pk))
+
+
+def _begun(
+    rows: Sequence[ScheduledEvent],
+    actor: Actor,
+    said: Plan,
+    versions: Mapping[int, int],
+    *,
+    now: datetime,
+) -> Wave:
+    home = rows[0].availability_set
+    near = Wave.objects.filter(state=WaveState.RUNNING.value)
+    near = near.filter(service=home.service) if home.service else near.filter(approvals__event__availability_set=home)
+    running = near.values_list("pk", flat=True).first()
+    if running is not None:
+        members = ScheduledEvent.objects.filter(approvals__wave=running).select_related("availability_set")
+        if all(sees(actor, place_of(member.availability_set)) for member in members):
+            raise Refused("wave-running", Reason("wave-running", wave=running), wave=running)
+        raise Refused("wave-running", Reason("wave-running-elsewhere"))
+    wave = Wave.objects.create(
+        service=home.service,
+        state=WaveState.RUNNING.value,
+        created_by=actor.person,
+        via=actor.via,
+        token_name=actor.token_name,
+        comment=actor.why,
+        created_at=now,
+    )
+    against: list[dict[str, object]] = []
+    # Locked in the order of their row ids, then decided in turn.
+    facts = {pk: judged(pk, now=now) for pk in sorted(row.pk for row in rows)}
+    for turn, row in enumerate(rows, 1):
+        require(actor, Right.APPROVE, facts[row.pk].place, doing="approve")
+        try:
+            # A savepoint: a refusal leaves nothing of this event, and the next one is still judged.
+            with transaction.atomic():
+                current = take_over(row.pk, facts[row.pk], actor, now=now)
+                _needs_no_second_person(current, now)
+                plan = replace(said, when=When.TURN, expected_version=versions.get(row.pk), wave=wave, turn=turn)
+                decide(row.pk, actor, plan, now=now)
+        except Refused as refusal:
+            if refusal.code == "not-permitted":
+                raise
+            against.append(
+                {"event_id": row.event_id, "code": refusal.code, "sentence": refusal.reason, **refusal.details}
+            )
+    if against:
+        first = against[0]
+        code = str(first["code"]) if len({one["code"] for one in against}) == 1 else "guarded"
+        reason = Reason(
+            "wave-stands-in-the-way", event_id=first["event_id"], reason=first["sentence"], count=len(against)
+        )
+        raise Refused(code, reason, events=against)
+    _tell(wave, rows, actor, now=now)
+    return wave
+
+
+def _tell(wave: Wave, rows: Sequence[ScheduledEvent], actor: Actor, *, now: datetime) -> None:
+    sets = {row.availability_set_id for row in rows}
+    tell(
+        EntryKind.WAVE_BEGAN,
+        actor,
+        at=now,
+        set_id=min(sets) if len(sets) == 1 else None,
+        before={"wave": None},
+        after={"wave": WaveState.RUNNING.value},
+        wave=wave.pk,
+        events=[row.event_id for row in rows],
+        named=[{"type": row.event_type, "resources": row.resources} for row in rows],
+    )
+
+
+def _needs_no_second_person(facts: EventFacts, now: datetime) -> None:
+    second = [guard for guard in guards(facts, now=now) if guard.needs is Need.SECOND]
+    if second:
+        raise Refused(
+            "guarded",
+            Reason("wave-waits-for-no-second", guard=second[0].sentence),
+            guards=told(second),
+        )
+
+
+# Waves end: by themselves, when all is through or something does not come back, or because a person stops one.
+
+# Of one tick.
+PORTION = 100
+RUNNING = f"state = '{WaveState.RUNNING.value}'"
+WAITING = (ApprovalState.PROPOSED.value, ApprovalState.WAITING.value)
+
+
+def advance(*, now: datetime, event_pks: Collection[int] = ()) -> list[int]:
+    """Of the waves that are due and those of these events (row ids): stop the ones in which something has not come
+    back, end those that are through. Returns the events (row ids) whose turn it is in the others.
+
+    Looks without locks first; each wave is a transaction of its own.
+    """
+    if event_pks:
+        make_due(Q(approvals__event__any=list(event_pks)))
+    taken = take_due(Wave, now=now, most=PORTION, open_only=RUNNING)
+    if not taken:
+        return []
+    with Apart(What.WAVE, now=now) as apart:
+        for wave_id in apart.look(taken, partial(_over, now=now)):
+            apart.run(wave_id, partial(_settle, wave_id, now=now))
+        in_turns = apart.look(taken, partial(events_in_turn, now=now))
+        found = dict(apart.look(taken, lambda pks: list(load_due_waves(pks, now=now).items())))
+        later = {wave_id: until for wave_id in taken if (until := apart.waits_until(wave_id)) is not None}
+        settle_due(Wave, found | later, now=now)
+    return in_turns
+
+
+def make_due(which: Q) -> None:
+    """These waves are judged by the next tick."""
+    # Unlike those of events, these rows are waited for: who holds one need not make it due.
+    running = Wave.objects.filter(which, state=WaveState.RUNNING.value, look_at__gt=AT_ONCE).order_by("pk")
+    with transaction.atomic():
+        pks = list(running.select_for_update(no_key=True, of=("self",)).values_list("pk", flat=True))
+        Wave.objects.filter(pk__any=pks).update(look_at=AT_ONCE)
+
+
+def _over(wave_ids: Sequence[int], *, now: datetime) -> list[int]:
+    members = load_members(wave_ids, now=now)
+    return [
+        wave_id
+        for wave_id in wave_ids
+        if judge(members[wave_id], now=now, return_timeout=return_timeout()).do in (Signal.STOP, Signal.FINISH)
+    ]
+
+
+@transaction.atomic
+def _settle(wave_id: int, *, now: datetime) -> bool:
+    wave, members = _locked(wave_id, now=now)
+    if wave.state != WaveState.RUNNING.value:
+        return False
+    found = judge(members, now=now, return_timeout=return_timeout())
+    if found.do is Signal.STOP:
+        return _stop(wave, members, DRYDOCK, found.reason, now=now)
+    return found.do is Signal.FINISH and _close(wave, WaveState.DONE, members, DRYDOCK, found.reason, now=now)
+
+
+def stop(*, wave_id: int, actor: Actor, now: datetime) -> Wave:
+    """A person stops a wave and says why: what waits is withdrawn, what is on its way goes on.
+
+    Raises Refused: `not-permitted`, `validation`, `unknown-wave`, `too-late`.
+    """
+    actor = acting(actor, Right.APPROVE, doing="stop-wave")
+    with transaction.atomic():
+        wave, members = _locked(wave_id, now=now)
+        events = Approval.objects.filter(wave=wave).select_related("event__availability_set")
+        for place in {place_of(approval.event.availability_set) for approval in events}:
+            require(actor, Right.APPROVE, place, doing="stop-wave")
+        if wave.state != WaveState.RUNNING.value:
+            raise Refused("too-late", Reason("wave-over", state=wave.state, why=read_reason(wave.reason)))
+        reason = Reason("wave-stopped-by", by=actor.name, comment=actor.why)
+        _stop(wave, members, actor, reason, now=now)
+    wave.refresh_from_db()
+    return wave
+
+
+def _locked(wave_id: int, *, now: datetime) -> tuple[Wave, list[Member]]:
+    # Events come first among locks; the row of the wave is changed under those of its events only.
+    event_pks = Approval.objects.filter(wave_id=wave_id).values_list("event_id", flat=True)
+    compute.lock(list(event_pks))
+    found = Wave.objects.select_for_update().filter(pk=wave_id).first()
+    wave = or_refuse(found, "unknown-wave", Reason("unknown-wave"))
+    return wave, load_members([wave_id], now=now)[wave_id]
+
+
+def _stop(wave: Wave, members: Collection[Member], actor: Actor, reason: Reason, *, now: datetime) -> bool:
+    waiting = list(Approval.objects.filter(wave=wave, state__in=WAITING).order_by("event_id"))
+    facts = load_facts([approval.event_id for approval in waiting], now=now)
+    for approval in waiting:
+        why = Reason("wave-stopped", wave=wave.pk, reason=reason)
+        close(approval, ApprovalState.WITHDRAWN, actor, facts=facts[approval.event_id], now=now, reason=why)
+    return _close(wave, WaveState.STOPPED, members, actor, reason, now=now)
+
+
+def _close(
+    wave: Wave,
+    state: WaveState,
+    members: Collection[Member],
+    actor: Actor,
+    reason: Reason,
+    *,
+    now: datetime,
+) -> bool:
+    moved = Wave.objects.filter(pk=wave.pk, state=WaveState.RUNNING.value).update(
+        state=state.value, closed_at=now, reason=reason.stored
+    )
+    if not moved:
+        return False
+    stopped = state is WaveState.STOPPED
+    sets = {member.set_id for member in members}
+    tell(
+        EntryKind.WAVE_STOPPED if stopped else EntryKind.WAVE_ENDED,
+        actor,
+        at=now,
+        set_id=min(sets) if len(sets) == 1 else None,
+        before={"wave": WaveState.RUNNING.value},
+        after={"wave": state.value},
+        wave=wave.pk,
+        reason=reason,
+    )
+    return True

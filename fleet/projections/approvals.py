@@ -1,0 +1,402 @@
+""""""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from django.db.models import Prefetch, QuerySet
+
+from fleet.domain.approvals.conditions import When, next_wait, waits_for
+from fleet.domain.approvals.guards import EventFacts
+from fleet.domain.approvals.recheck import Decision
+from fleet.domain.reasons import Reason, from_json, read_reason
+from fleet.domain.shapes import like
+from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EndedAs, EventStatus, OrderState
+from fleet.models import Approval, Order, ScheduledEvent
+from fleet.models.facts.decisions import decision_of
+from fleet.models.facts.events import name_of, order_timeouts
+from fleet.projections.changes import changed_at
+from fleet.projections.pages import Page, Segment, ordered, read_page
+from fleet.projections.refs import MachineRef, RuleRef, SetRef, machine_ref, rule_ref, set_ref
+from fleet.projections.visibility import load_facts, seen, without_names
+
+# The way of an approval to Azure, step by step.
+
+Progress = Literal["done", "now", "overdue", "failed", "ahead"]
+# What an approval waits for that does not go at once.
+CONDITIONS = {
+    When.UNDO: Reason("step-undo"),
+    When.PREPARED: Reason("step-prepared"),
+    When.TIME: Reason("step-time"),
+    When.TURN: Reason("step-turn"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the way to Azure. `now` is in progress; `at` is when it was reached."""
+
+    label: Reason | str
+    state: Progress
+    at: datetime | None = None
+    detail: Reason | str = ""
+
+
+def reason_of(order: Order) -> Reason | str:
+    """Why an order ended."""
+    # Beside an outcome it is what the agent said, word for word.
+    return order.reason if order.outcome else read_reason(order.reason)
+
+
+def steps_of(approval: Approval, event: ScheduledEvent, orders: list[Order], *, now: datetime) -> tuple[Step, ...]:
+    """Decided, sent, answered, started, gone. Waiting for other tenants after Azure's 200 is not overdue."""
+    state = ApprovalState(approval.state)
+    closed = state not in LIVE_APPROVALS
+    if state is ApprovalState.WITHDRAWN and not orders:
+        # Nothing failed: nothing was on its way.
+        before = [step for step in _decided(approval, state=state, closed=closed) if step.state == "done"]
+        label = Reason("step-returned") if approval.returned else Reason("step-taken-back")
+        return (*before, Step(label, "done", approval.closed_at))
+    accepted = next((o for o in orders if o.azure_status is not None and 200 <= o.azure_status < 300), None)
+    ended = event.status == EventStatus.ENDED.value
+    steps = [
+        *_decided(approval, state=state, closed=closed),
+        _sent(orders, accepted=accepted, closed=closed, now=now),
+        _answered(orders, accepted=accepted, state=state, closed=closed, now=now),
+    ]
+    if event.started_at is not None:
+        steps.append(Step(Reason("step-started"), "done", event.started_at))
+    elif ended and event.ended_as == EndedAs.CANCELLED.value:
+        steps.append(Step(Reason("step-cancelled"), "failed", event.ended_at))
+    elif ended and event.ended_as == EndedAs.MACHINE_DELETED.value:
+        steps.append(Step(Reason("step-started"), "done", None, Reason("step-machine-deleted")))
+    elif ended:
+        how: tuple[str, Progress] = ("step-started", "done") if accepted else ("step-starts", "failed")
+        steps.append(Step(Reason(how[0]), how[1], None, Reason("step-not-seen")))
+    elif state is ApprovalState.ACCEPTED:
+        steps.append(Step(Reason("step-starts"), "now", None, Reason("step-others-agree")))
+    else:
+        steps.append(Step(Reason("step-starts"), "ahead"))
+    gone: Progress = "done" if ended else "now" if event.started_at is not None else "ahead"
+    steps.append(Step(Reason("step-gone"), gone, event.ended_at if ended else None))
+    if event.drill:
+        # A rehearsal answers for Azure.
+        return tuple(replace(step, label=rehearsed(step.label), detail=rehearsed(step.detail)) for step in steps)
+    return tuple(steps)
+
+
+def _decided(approval: Approval, *, state: ApprovalState, closed: bool) -> list[Step]:
+    """Who decided, the second person where there has to be one, and the condition where it waits for one."""
+    when = When(approval.when)
+    never_went = closed and approval.granted_at is None
+    # What was to go at once and did not can only have waited for a second person.
+    two = state is ApprovalState.PROPOSED or approval.consented_at is not None or (never_went and when is When.NOW)
+    label = Reason("step-proposed") if two else Reason("step-decided")
+    steps = [Step(label, "done", approval.decided_at, Reason("step-by", by=name_of(approval)))]
+    if two and approval.consented_by is not None:
+        by = Reason("step-by", by=approval.consented_by.get_username())
+        steps.append(Step(Reason("step-agreed"), "done", approval.consented_at, by))
+    elif two:
+        steps.append(Step(Reason("step-agrees"), "failed" if closed else "now"))
+    if when is not When.NOW:
+        reached: Progress = "ahead"
+        if approval.granted_at is not None or closed:
+            reached = "failed" if never_went else "done"
+        elif state is ApprovalState.WAITING:
+            reached = "now"
+        steps.append(Step(CONDITIONS[when], reached, approval.granted_at))
+    return steps
+
+
+def _sent(orders: list[Order], *, accepted: Order | None, closed: bool, now: datetime) -> Step:
+    delivered = accepted or next((order for order in reversed(orders) if order.delivered_at), None)
+    if delivered is not None:
+        by = Reason("step-by", by=delivered.delivered_by) if delivered.delivered_by else ""
+        at = delivered.delivered_at or delivered.answered_at
+        return Step(Reason("step-sent", machine=delivered.machine.resource_name), "done", at, by)
+    if not orders:
+        return Step(Reason("step-send", machine=""), "ahead" if not closed else "failed")
+    newest = orders[-1]
+    label = Reason("step-send", machine=newest.machine.resource_name)
+    if closed:
+        return Step(label, "failed", None, reason_of(newest))
+    overdue = now - orders[0].offered_at > order_timeouts().sent_overdue
+    return Step(label, "overdue" if overdue else "now", None, Reason("step-waits-for-agent"))
+
+
+def _answered(
+    orders: list[Order], *, accepted: Order | None, state: ApprovalState, closed: bool, now: datetime
+) -> Step:
+    if accepted is not None:
+        return Step(_answer(accepted), "done", accepted.answered_at)
+    answered = next((order for order in reversed(orders) if order.azure_status), None)
+    if state is ApprovalState.CONFIRMED:
+        return Step(Reason("step-answered", status=None), "done", None, Reason("step-answer-inferred"))
+    if answered is not None and (closed or answered.outcome):
+        return Step(_answer(answered), "failed", answered.answered_at, answered.reason)
+    delivered = [order.delivered_at for order in orders if order.delivered_at]
+    if closed or not delivered:
+        return Step(Reason("step-answers"), "failed" if closed else "ahead")
+    overdue = now - min(delivered) > order_timeouts().answered_overdue
+    return Step(Reason("step-answers"), "overdue" if overdue else "now")
+
+
+def _answer(order: Order) -> Reason:
+    return Reason("step-answered", status=order.azure_status)
+
+
+def rehearsed(said: Reason | str) -> Reason | str:
+    """What is said of Azure, as it is said in a drill."""
+    return Reason("rehearsed", said=said) if said else ""
+
+
+# Approvals: how far a decision got.
+
+# It still waits for something of ours.
+NOT_GONE = (ApprovalState.PROPOSED, ApprovalState.WAITING)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderRow:
+    """One order; `delivered_by` names the path that brought it to its machine."""
+
+    id: UUID
+    machine: MachineRef
+    state: OrderState
+    offered_at: datetime
+    expires_at: datetime | None
+    delivered_at: datetime | None
+    delivered_by: str
+    answered_at: datetime | None
+    outcome: str
+    azure_status: int | None
+    azure_body: str
+    reason: Reason | str
+    # Those of its approval.
+    request_id: str = ""
+    trace_id: str = ""
+
+    @property
+    def said(self) -> Reason | str:
+        """How it ended: what an agent says of it, or why it was left."""
+        if self.outcome in ("refused", "failed") and self.reason:
+            return Reason(f"order-{self.outcome}", reason=self.reason)
+        return self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class NextAsked:
+    """Who is asked next, and when, if nothing happens until then. `silent` is the machine that is waited for."""
+
+    machine: MachineRef
+    at: datetime
+    silent: MachineRef | None
+
+    @property
+    def sentence(self) -> Reason:
+        silent = self.silent.resource_name if self.silent else ""
+        return Reason("next-asked", machine=self.machine.resource_name, at=self.at, silent=silent)
+
+
+@dataclass(frozen=True, slots=True)
+class Overridden:
+    """A guard that stood against it, what it said, and the reason for which it was overridden."""
+
+    code: str
+    sentence: Reason | str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRow:
+    """An approval with its orders, oldest first."""
+
+    id: int
+    event_id: str
+    event_type: str
+    event_status: EventStatus
+    set: SetRef
+    state: ApprovalState
+    by: Reason | str
+    via: str
+    token_name: str
+    comment: str
+    # The rule that decided, and how it was worded then.
+    rule: RuleRef | None
+    rule_wording: Reason | str
+    event_version: int
+    when: When
+    due_at: datetime | None
+    overrides: tuple[Overridden, ...]
+    decided_at: datetime
+    # The second person.
+    consented_by: str
+    consented_at: datetime | None
+    consent_comment: str
+    # What it waits for now; empty when it waits for nothing of ours.
+    waits_for: Reason | str
+    granted_at: datetime | None
+    accepted_at: datetime | None
+    accepted_by: MachineRef | None
+    closed_at: datetime | None
+    inferred: bool
+    # Drydock ended it since the decision no longer held: the event needs a decision again.
+    returned: bool
+    reason: Reason | str
+    orders: tuple[OrderRow, ...]
+    steps: tuple[Step, ...]
+    # By the database's clock; of the approval, its orders and its event.
+    changed_at: datetime
+    server_time: datetime
+    # What was decided, as it is checked again before anything is sent; names all sets, whoever reads.
+    decision: Decision | None = field(default=None, metadata={"internal": True})
+    # The wave that it belongs to, and its place in it.
+    request_id: str = ""
+    trace_id: str = ""
+    wave: int | None = None
+    turn: int | None = None
+    next_asked: NextAsked | None = None
+
+    @property
+    def live(self) -> bool:
+        return self.state in LIVE_APPROVALS
+
+    @property
+    def may_be_withdrawn(self) -> bool:
+        """By a person, before an order was offered."""
+        return self.state in (ApprovalState.PROPOSED, ApprovalState.WAITING, ApprovalState.GRANTED) and not self.orders
+
+    @property
+    def may_be_undone(self) -> bool:
+        """It goes at `due_at`, unless somebody undoes it; later than that something else keeps it back."""
+        waits = self.state == ApprovalState.WAITING and self.when == When.UNDO
+        return waits and self.due_at is not None and self.due_at > self.server_time
+
+    @property
+    def overdue(self) -> bool:
+        return any(step.state == "overdue" for step in self.steps)
+
+
+def _order_row(order: Order) -> OrderRow:
+    trace = {"request_id": order.approval.request_id, "trace_id": order.approval.trace_id}
+    return like(OrderRow, order, machine=machine_ref(order.machine), reason=reason_of(order), **trace)
+
+
+def _waits_for(approval: Approval) -> Reason | str:
+    if approval.state == ApprovalState.PROPOSED.value:
+        return Reason("waits-for-second")
+    if approval.state != ApprovalState.WAITING.value:
+        return ""
+    return waits_for(When(approval.when), approval.due_at)
+
+
+def _overridden(kept: Mapping[str, Any]) -> Overridden:
+    # Rows written before guards had values keep their sentence.
+    said = kept["sentence"] if "sentence" in kept else Reason(kept["code"], **from_json(without_names(kept["values"])))
+    return Overridden(kept["code"], said, kept["reason"])
+
+
+def told_by(row: ApprovalRow, facts: EventFacts, *, now: datetime) -> ApprovalRow:
+    """The same with what exactly it waits for, by the facts of its event."""
+    if row.state not in NOT_GONE or row.decision is None:
+        return row
+    step = next_wait(
+        state=row.state,
+        when=row.when,
+        facts=facts,
+        decision=row.decision,
+        due_at=row.due_at,
+        may_go=False,
+        now=now,
+    )
+    return replace(row, waits_for=step.reason)
+
+
+def approval_row(approval: Approval, event: ScheduledEvent, *, now: datetime) -> ApprovalRow:
+    """Shape an approval loaded with its decider, machine and orders (`with_orders`). No query."""
+    orders = list(approval.orders.all())
+    reason = read_reason(approval.reason)
+    return like(
+        ApprovalRow,
+        approval,
+        event_id=event.event_id,
+        event_type=event.event_type,
+        event_status=EventStatus(event.status),
+        set=set_ref(event.availability_set),
+        by=name_of(approval),
+        rule=rule_ref(approval.rule) if approval.rule else None,
+        overrides=tuple(map(_overridden, approval.overrides)),
+        consented_by=approval.consented_by.get_username() if approval.consented_by else "",
+        waits_for=_waits_for(approval),
+        accepted_by=machine_ref(approval.accepted_by) if approval.accepted_by else None,
+        # A late answer of Azure may have corrected it.
+        returned=approval.returned and approval.state == ApprovalState.WITHDRAWN.value,
+        reason=rehearsed(reason) if event.drill else reason,
+        orders=tuple(_order_row(order) for order in orders),
+        steps=steps_of(approval, event, orders, now=now),
+        changed_at=changed_at(approval, event, *orders),
+        server_time=now,
+        decision=decision_of(approval),
+        wave=approval.wave_id,
+    )
+
+
+def with_orders(approvals: QuerySet[Approval]) -> QuerySet[Approval]:
+    """Approvals with all that `approval_row` needs, save for their events."""
+    ordered_ones = seen(Order).select_related("machine").order_by("offered_at", "pk")
+    beside = approvals.select_related("decided_by", "consented_by", "accepted_by", "rule")
+    return beside.prefetch_related(Prefetch("orders", ordered_ones))
+
+
+def listing(
+    *,
+    now: datetime,
+    approvals: QuerySet[Approval] | None = None,
+    order: str = "",
+    cursor: str | None = None,
+    size: int | None = None,
+) -> Page[ApprovalRow]:
+    """The newest decision first; `approvals` is a filtered queryset (see `filters.ApprovalFilter`). Two queries; eleven
+    where one waits.
+    """
+    rows = with_orders(seen(Approval) if approvals is None else approvals).select_related("event__availability_set")
+    page = read_page(ordered(rows, order, [Segment(rows, "decided_at", descending=True)]), cursor=cursor, size=size)
+    return page.map(lambda found: _told(found, now=now))
+
+
+def _told(approvals: Sequence[Approval], *, now: datetime) -> list[ApprovalRow]:
+    return [row for _, row in _told_with_events(approvals, now=now)]
+
+
+def _told_with_events(approvals: Sequence[Approval], *, now: datetime) -> list[tuple[int, ApprovalRow]]:
+    found = [(approval.event_id, approval_row(approval, approval.event, now=now)) for approval in approvals]
+    waiting = {event_id for event_id, row in found if row.state in NOT_GONE}
+    facts = load_facts(waiting, now=now) if waiting else {}
+    return [(event_id, told_by(row, facts[event_id], now=now) if event_id in facts else row) for event_id, row in found]
+
+
+def by_event(events: Iterable[ScheduledEvent], *, now: datetime) -> dict[int, tuple[ApprovalRow, ...]]:
+    """The approvals of each event, newest first, by the event's primary key. Two queries."""
+    known = {event.pk: event for event in events}
+    approvals = with_orders(seen(Approval).filter(event_id__in=list(known))).order_by("-pk")
+    found: dict[int, list[ApprovalRow]] = defaultdict(list)
+    for approval in approvals:
+        found[approval.event_id].append(approval_row(approval, known[approval.event_id], now=now))
+    return {pk: tuple(rows) for pk, rows in found.items()}
+
+
+def event_of(approval_id: int) -> str | None:
+    """The EventId of an approval's event. One query."""
+    found: str | None = seen(Approval).filter(pk=approval_id).values_list("event__event_id", flat=True).first()
+    return found
+
+
+def details(approval_ids: Collection[int], *, now: datetime) -> list[tuple[int, ApprovalRow]]:
+    """Some approvals, each behind its event's row id. Two queries; eleven where one waits. Who is asked next stands in
+    `orders.approvals`.
+    """
+    found = with_orders(seen(Approval).filter(pk__in=approval_ids)).select_related("event__availability_set")
+    return _told_with_events(list(found), now=now)

@@ -1,0 +1,75 @@
+"""The decision card: what one needs to know to decide about an event, as one value for every place that shows it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+
+from fleet.domain.approvals.conditions import UndoOffer, undo_offer, undo_until
+from fleet.domain.approvals.guards import EventFacts, Guard, guards
+from fleet.domain.events import is_advice
+from fleet.domain.reasons import Reason
+from fleet.domain.recommendation import Experience, Recommendation, as_rule, decide_by, recommend
+from fleet.models.facts.decisions import experiences
+from fleet.models.facts.events import order_timeouts
+from fleet.projections.events.rows import BlastRadius, EventRow
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionCard:
+    """`decide_by`: decided later than that, Azure may be asked too late; `took_seconds` is what the way to Azure took
+    here lately, None where nothing was sent yet. `as_rule`: the fields of a rule that would decide so by itself; empty
+    where none could.
+    """
+
+    event: EventRow
+    blast: BlastRadius
+    guards: tuple[Guard, ...]
+    recommendation: Recommendation | None
+    decide_by: datetime | None
+    took_seconds: float | None
+    undo: UndoOffer
+    as_rule: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def advised(self) -> Reason | None:
+        """What is recommended and why, in one sentence."""
+        return None if self.recommendation is None else self.recommendation.sentence
+
+
+def decision_card(
+    event: EventRow, blast: BlastRadius, facts: EventFacts, experience: Experience, *, now: datetime
+) -> DecisionCard:
+    """Put one together. No query."""
+    until = undo_until(facts, now=now, seconds=settings.UNDO_SECONDS)
+    took = experience.relay_seconds
+    # Where nothing was sent yet: one machine that does not answer, and then the next.
+    relay = order_timeouts().answer if took is None else timedelta(seconds=took)
+    recommendation = recommend(facts, experience, now=now)
+    return DecisionCard(
+        event=event,
+        blast=blast,
+        guards=tuple(guards(facts, now=now)),
+        recommendation=recommendation,
+        decide_by=decide_by(event.not_before, relay=relay, undo=until - now if until else timedelta())
+        if recommendation and not is_advice(event.event_type)
+        else None,
+        took_seconds=took,
+        undo=undo_offer(facts, now=now, seconds=settings.UNDO_SECONDS),
+        as_rule=as_rule(facts, recommendation),
+    )
+
+
+def decision_cards(
+    rows: Sequence[EventRow], blasts: Mapping[int, BlastRadius], facts: Mapping[int, EventFacts], *, now: datetime
+) -> dict[int, DecisionCard]:
+    """The cards of these events, by row id; `blasts` and `facts` are by row id, too. One query."""
+    known = experiences([facts[row.id].set_id for row in rows])
+    return {
+        row.id: decision_card(
+            row, blasts[row.id], facts[row.id], known.of(facts[row.id].set_id, row.event_type), now=now
+        )
+        for row in rows
+    }

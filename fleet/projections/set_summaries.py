@@ -1,0 +1,118 @@
+"""The machines of sets: of each the first by name, and of sets of hundreds what is told instead of each one."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Count, Q, QuerySet
+from django.db.models.functions import Upper
+
+from fleet.domain.states import Presence
+from fleet.models import Machine
+from fleet.models.facts.events import presence_limits
+from fleet.models.index_scan import Near, first_of_each
+from fleet.projections.counts import counts_by, counts_of, last_poll
+from fleet.projections.machines import MachineRow, machine_rows, with_presence
+from fleet.projections.pages import Page, Segment, read_page
+from fleet.projections.places import with_presences
+from fleet.projections.refs import PresenceCounts
+from fleet.projections.visibility import seen
+
+# With a set come so many of its machines; the others are counted.
+MOST = 500
+# So many of one kind are named.
+NAMED = 10
+# (fault domain, update domain)
+Domains = tuple[int | None, int | None]
+WARNED = ~Q(warnings=[]) | ~Q(set_warnings=[]) | ~Q(called="")
+
+
+@dataclass(slots=True)
+class Crowd:
+    """What is known of the machines of a large set: by domain how many are how present, who is silent and who was never
+    heard (the first ones by name), those that have warnings, and whether two have one name.
+    """
+
+    domains: dict[Domains, PresenceCounts] = field(default_factory=dict)
+    names: dict[Presence, list[str]] = field(default_factory=dict)
+    warned: list[Machine] = field(default_factory=list)
+    name_twice: bool = False
+
+    @property
+    def presence(self) -> PresenceCounts:
+        found = {one.value: sum(getattr(each, one.value) for each in self.domains.values()) for one in Presence}
+        return PresenceCounts(**found)
+
+    def named(self, presence: Presence) -> list[str]:
+        """As many names as there are such machines; those of the others are empty."""
+        known = self.names.get(presence, [])
+        return [*known, *[""] * (getattr(self.presence, presence.value) - len(known))]
+
+
+def firsts(set_ids: Collection[int], *, most: int) -> dict[int, list[Machine]]:
+    """Of each set (row id) the first machines by name, and one more where there are more. One query."""
+    rows = first_of_each(with_presence(), _of(set_ids), ("resource_name", "pk"), most + 1)
+    found: dict[int, list[Machine]] = defaultdict(list)
+    for machine in rows:
+        found[machine.availability_set_id].append(machine)
+    return found
+
+
+def crowds(set_ids: Collection[int], *, now: datetime) -> Mapping[int, Crowd]:
+    """Of each of these sets (row ids). Five queries, none where there is no such set."""
+    found: dict[int, Crowd] = defaultdict(Crowd)
+    if not set_ids:
+        return found
+    inside = seen(Machine).filter(availability_set__any=list(set_ids))
+    counted = inside.alias(polled=last_poll()).values("availability_set", "fault_domain", "update_domain")
+    rows: Iterable[Mapping[str, Any]] = counted.annotate(**counts_by(now=now)).order_by()
+    for row in rows:
+        found[row["availability_set"]].domains[row["fault_domain"], row["update_domain"]] = counts_of(row)
+    order = ("resource_name", "pk")
+    for presence in (Presence.SILENT, Presence.EXPECTED):
+        so = with_presences(seen(Machine), asked=[presence], now=now, limits=presence_limits())
+        for machine in first_of_each(so.only("availability_set", "resource_name"), _of(set_ids), order, NAMED):
+            found[machine.availability_set_id].names.setdefault(presence, []).append(machine.resource_name)
+    for machine in first_of_each(with_presence().filter(WARNED), _of(set_ids), order, NAMED):
+        found[machine.availability_set_id].warned.append(machine)
+    names = inside.filter(revoked_at=None).values("availability_set", plain=Upper("resource_name")).order_by()
+    for twice in names.annotate(many=Count("pk")).filter(many__gt=1):
+        found[twice["availability_set"]].name_twice = True
+    return found
+
+
+def page(
+    *, set_id: int, hit: Iterable[str], now: datetime, cursor: str | None = None, size: int | None = None
+) -> Page[MachineRow]:
+    """The machines of a set (row id): first those that need somebody (not live, with a warning, or named in
+    `hit`), then those that are live, then those that are gone, each by name. One query for each of these three that a
+    page touches.
+
+    Raises `BadCursorError`.
+    """
+    limits = presence_limits()
+    inside = with_presence().filter(availability_set=set_id)
+    named = Q(resource_name__named=list(hit))
+
+    def so(*asked: Presence) -> QuerySet[Machine]:
+        return with_presences(inside, asked=[one.value for one in asked], now=now, limits=limits)
+
+    lacking = so(Presence.LATE, Presence.SILENT, Presence.EXPECTED)
+    live = so(Presence.LIVE)
+    segments: Sequence[Segment[Machine]] = [
+        Segment(inside.filter(Q(pk__in=_ids(lacking)) | (Q(pk__in=_ids(live)) & (named | WARNED))), "resource_name"),
+        Segment(live.exclude(named | WARNED), "resource_name"),
+        Segment(so(Presence.GONE), "resource_name"),
+    ]
+    found = read_page(segments, cursor=cursor, size=size)
+    return found.map(lambda rows: machine_rows(rows, now=now, limits=limits))
+
+
+def _of(set_ids: Collection[int]) -> Near:
+    return Near("availability_set", list(set_ids))
+
+
+def _ids(machines: QuerySet[Machine]) -> QuerySet[Any, Any]:
+    return machines.order_by().values("pk")

@@ -1,0 +1,353 @@
+"""When nobody is known to have watched a set: between what its agents said, and since they say nothing more."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection
+from django.db.models import Exists, Min, OuterRef, Q, QuerySet
+
+from fleet.domain.caches.maintenances import ACTIVE
+from fleet.domain.intake import LEAP
+from fleet.domain.shapes import like
+from fleet.domain.states import Certainty, EndedAs, EventStatus
+from fleet.models import AvailabilitySet, Cache, Coverage, Machine, Maintenance, ScheduledEvent
+from fleet.projections.caches.coverage import Span, Stretch, gaps_of, shaped, with_machine
+from fleet.projections.caches.maintenances import MaintenanceRow, maintenance_rows
+from fleet.projections.events.rows import OPEN
+from fleet.projections.refs import SetRef, set_ref
+from fleet.projections.visibility import listening, seen
+
+# While the backend does not hear of its polls, an agent reminds of its document every five minutes: two may be missing.
+SILENCE = LEAP
+# So many of each machine's newest reports and gaps are read. What lies before is not judged.
+NEWEST = 600
+# Of how many machines at most; more of one set are not looked at, since one that watches is enough.
+MOST_MACHINES = 30
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindow:
+    """From when to when is looked at."""
+
+    begin: datetime
+    end: datetime
+
+    @property
+    def length(self) -> timedelta:
+        return self.end - self.begin
+
+
+def unwatched(
+    machines: Collection[tuple[int, datetime | None]], window: TimeWindow, *, now: datetime
+) -> tuple[Span, ...]:
+    """Times in which none of these machines (row id, last good poll) is known to have read what Azure announces: by its
+    reports, and since leaps of its polls are written down wherever there is none. Before its first report a machine
+    could not watch. One query.
+    """
+    ids = [pk for pk, _ in machines][:MOST_MACHINES]
+    polls = dict(machines)
+    told: dict[int, list[datetime]] = {pk: [] for pk in ids}
+    gaps: dict[int, list[Span]] = {pk: [] for pk in ids}
+    since: dict[int, datetime] = {}
+    for pk, what, begins, ends in _known(ids):
+        if what == "report":
+            told[pk].append(begins)
+        elif what == "gap":
+            gaps[pk].append(Span(begins, ends))
+        else:
+            since[pk] = begins
+    if not any(told.values()):
+        return ()
+    stretches = []
+    for pk, times in told.items():
+        times.sort()
+        known, poll = [Span(at, at) for at in times], polls[pk]
+        if known and poll is not None:
+            full = [gaps[pk][-1].begin] if len(gaps[pk]) >= NEWEST else []
+            known += _polled(max([since[pk], *full]), poll, gaps[pk]) if pk in since else [Span(poll, poll)]
+        stretches += _stretches(known)
+    # Where a machine has more reports than were read, nothing is claimed of the time before them.
+    full = [times[0] for times in told.values() if len(times) >= NEWEST]
+    first = max([min(times[0] for times in told.values() if times), *full])
+    return _between(stretches, max(window.begin, first), min(window.end, now))
+
+
+def _known(ids: Collection[int]) -> list[tuple[int, str, datetime, datetime]]:
+    """Of these machines: each `report` of a document and each `gap`, newest first, and `since` when gaps are known."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT machine.id, newest.* FROM unnest(%(ids)s::bigint[]) AS machine (id)
+            CROSS JOIN LATERAL (
+                (SELECT 'report', at, at FROM fleet_observation_all
+                 WHERE machine_id = machine.id AND document_id IS NOT NULL ORDER BY epoch DESC, seq DESC LIMIT %(most)s)
+                UNION ALL
+                (SELECT 'gap', begins_at, ends_at FROM fleet_pollgap
+                 WHERE machine_id = machine.id ORDER BY ends_at DESC LIMIT %(most)s)
+                UNION ALL
+                (SELECT 'since', watched_from, watched_from FROM fleet_presencerow
+                 WHERE machine_id = machine.id AND watched_from IS NOT NULL)
+            ) AS newest
+            """,
+            {"ids": list(ids), "most": NEWEST},
+        )
+        return [(int(pk), str(what), begins, ends) for pk, what, begins, ends in cursor.fetchall()]
+
+
+def _polled(begin: datetime, end: datetime, gaps: list[Span]) -> list[Span]:
+    """From `begin` to the last poll, without the gaps."""
+    found = []
+    for gap in sorted(gaps, key=lambda gap: gap.begin):
+        if gap.begin > begin:
+            found.append(Span(begin, min(gap.begin, end)))
+        begin = max(begin, gap.end)
+    return [*found, Span(begin, end)] if begin <= end else found
+
+
+def _stretches(known: list[Span]) -> list[Span]:
+    """One after the other; silence longer than `SILENCE` parts two."""
+    found: list[Span] = []
+    for one in sorted(known, key=lambda one: one.begin):
+        if found and one.begin - found[-1].end <= SILENCE:
+            found[-1] = Span(found[-1].begin, max(found[-1].end, one.end))
+        else:
+            found.append(one)
+    return found
+
+
+def _between(stretches: list[Span], begin: datetime, end: datetime) -> tuple[Span, ...]:
+    gaps = []
+    upto = begin
+    for one in sorted(stretches, key=lambda one: one.begin):
+        if one.begin > upto:
+            gaps.append(Span(upto, min(one.begin, end)))
+        upto = max(upto, one.end)
+        if upto >= end:
+            break
+    if upto < end:
+        gaps.append(Span(upto, end))
+    # Between two reports silence is no gap; nor is the second since the last poll.
+    return tuple(gap for gap in gaps if gap.seconds > 60)
+
+
+# What lasts: events and maintenances of caches between two times, of a fleet, a service, a set or a machine.
+
+
+# More of each are not drawn; the picture says so, and a shorter time shows them.
+LIMIT = 500
+MOST_CACHES = 20
+# Of the whole fleet, which is read most often: the newest events, and caches that are hit.
+LIMIT_OF_FLEET, CACHES_OF_FLEET = 80, 6
+# What is not open any more was announced at most so long before it ended.
+LONGEST_EVENT = timedelta(days=35)
+LONGEST_MAINTENANCE = timedelta(days=2)
+
+
+@dataclass(frozen=True, slots=True)
+class EventSpan:
+    """One event with all its times. `service` is that of its set."""
+
+    event_id: str
+    event_type: str
+    status: EventStatus
+    resources: tuple[str, ...]
+    set: SetRef
+    service: str
+    drill: bool
+    first_seen_at: datetime
+    not_before: datetime | None
+    notice_seconds: int | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    ended_as: EndedAs | None
+    certainty: Certainty | None
+    duration_seconds: int | None
+    watched: bool
+
+    @property
+    def open(self) -> bool:
+        return self.status is not EventStatus.ENDED
+
+    @property
+    def began_before(self) -> bool:
+        """It was running when it was first seen: when it began is not known."""
+        return self.started_at is not None and self.notice_seconds is None and self.started_at <= self.first_seen_at
+
+    @property
+    def end_unseen(self) -> bool:
+        """Nobody saw how it ended: that is inferred."""
+        return self.certainty is Certainty.INFERRED or (self.open and not self.watched)
+
+
+# What of an event and its set a span tells.
+SPAN = (
+    *(one.name for one in fields(EventSpan) if one.name not in ("set", "service")),
+    *(f"availability_set__{one}" for one in ("kind", "name", "apart", "subscription", "resource_group", "service")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSpan:
+    """A cache with its maintenances; `gaps` are times in which nobody listened to it, after somebody first did."""
+
+    id: int
+    host: str
+    maintenances: tuple[MaintenanceRow, ...]
+    gaps: tuple[Span, ...]
+
+    @property
+    def name(self) -> str:
+        return self.host.partition(".")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Events by when they were first seen, caches by host; `more`: not all of the events are here. `unwatched` are
+    times in which nobody is known to have watched, of a set or a machine.
+    """
+
+    events: tuple[EventSpan, ...]
+    caches: tuple[CacheSpan, ...]
+    more: bool
+    unwatched: tuple[Span, ...] = ()
+
+
+def events_within(
+    window: TimeWindow,
+    events: QuerySet[ScheduledEvent] | None = None,
+    *,
+    types: Collection[str] = (),
+    limit: int = LIMIT,
+) -> tuple[tuple[EventSpan, ...], bool]:
+    """Events that were announced, lasted or are open in this time, at most `limit`, by when they were first seen, and
+    whether there are more. Two queries: what is open, and what has ended.
+    """
+    rows = seen(ScheduledEvent) if events is None else events
+    if types:
+        rows = rows.filter(event_type__in=types)
+    rows = rows.select_related("availability_set").only(*SPAN).order_by("-first_seen_at", "-pk")
+    still_open = rows.filter(status__in=OPEN, first_seen_at__lt=window.end)
+    ended = rows.filter(
+        status=EventStatus.ENDED.value,
+        first_seen_at__lt=window.end,
+        first_seen_at__gte=window.begin - LONGEST_EVENT,
+        ended_at__gt=window.begin,
+    )
+    found = list(still_open[: limit + 1])
+    found += ended[: limit + 1 - len(found) or 1]
+    shown = [
+        like(
+            EventSpan,
+            row,
+            set=set_ref(row.availability_set),
+            service=row.availability_set.service,
+        )
+        for row in found[:limit]
+    ]
+    return tuple(sorted(shown, key=lambda span: span.first_seen_at)), len(found) > limit
+
+
+def caches_within(
+    window: TimeWindow, caches: QuerySet[Cache], *, now: datetime, limit: int = MOST_CACHES
+) -> tuple[CacheSpan, ...]:
+    """Caches by host with what lasted in this time; of more than `limit` those that had a maintenance. Four queries."""
+    still = Q(status__in=[status.value for status in ACTIVE])
+    lasted = seen(Maintenance).filter(
+        still | Q(last_at__gt=window.begin) | Q(ended_at__gt=window.begin),
+        first_at__lt=window.end,
+        first_at__gte=window.begin - LONGEST_MAINTENANCE,
+    )
+    hit = Exists(lasted.filter(cache=OuterRef("pk")))
+    chosen = caches.alias(hit=hit).order_by("-hit", "host", "pk").values_list("pk", "host")
+    rows = sorted(chosen[:limit], key=lambda row: row[1])
+    ids = [pk for pk, _ in rows]
+    operations: dict[int, list[Maintenance]] = {pk: [] for pk in ids}
+    for row in lasted.filter(cache__in=ids).select_related("cache").order_by("first_at", "pk")[:LIMIT]:
+        operations[row.cache_id].append(row)
+    heard: dict[int, list[Stretch]] = {pk: [] for pk in ids}
+    first = dict(seen(Coverage).filter(cache__in=ids).values_list("cache").annotate(Min("since")).order_by())
+    end = min(window.end, now)
+    covered = with_machine().filter(Q(until=None) | Q(until__gt=window.begin), cache__in=ids, since__lt=end)
+    for one in covered:
+        heard[one.cache_id] += shaped([one], begin=window.begin, end=end, now=now)
+    return tuple(
+        CacheSpan(
+            id=pk,
+            host=host,
+            maintenances=maintenance_rows(operations[pk]),
+            gaps=_gaps(heard[pk], first.get(pk), window, end),
+        )
+        for pk, host in rows
+    )
+
+
+def _gaps(heard: list[Stretch], first: datetime | None, window: TimeWindow, end: datetime) -> tuple[Span, ...]:
+    # Before somebody first could have listened there is no gap.
+    begin = max(window.begin, first) if first is not None else end
+    return gaps_of(heard, begin=begin, end=end) if begin < end else ()
+
+
+def sets_of(service: str) -> QuerySet[AvailabilitySet]:
+    return seen(AvailabilitySet).filter(service__iexact=service, merged_into=None)
+
+
+def caches_of(service: str) -> QuerySet[Cache]:
+    """The caches of a service: those that state it, and those that state none and its machines listen to."""
+    heard = listening().filter(machine__availability_set__service__iexact=service, until=None)
+    return seen(Cache).filter(Q(service__iexact=service) | Q(service="", pk__in=heard.values("cache")))
+
+
+def enrolled_since(**of: Any) -> datetime | None:
+    """When somebody could first have listened: the first of these machines enrolled. One query."""
+    found: datetime | None = seen(Machine).filter(**of).aggregate(first=Min("enrolled_at"))["first"]
+    return found
+
+
+def of_fleet(window: TimeWindow, *, types: Collection[str] = (), now: datetime, whole: bool = False) -> Spans:
+    """Everything, or as much of it as of anything else where it is wanted `whole`. Six queries."""
+    limit, most_caches = (LIMIT, MOST_CACHES) if whole else (LIMIT_OF_FLEET, CACHES_OF_FLEET)
+    events, more = events_within(window, types=types, limit=limit)
+    return Spans(events, caches_within(window, seen(Cache), now=now, limit=most_caches), more)
+
+
+def of_service(service: str, window: TimeWindow, *, types: Collection[str] = (), now: datetime) -> Spans:
+    """Its sets and caches. Six queries."""
+    rows = seen(ScheduledEvent).filter(availability_set__in=sets_of(service))
+    events, more = events_within(window, rows, types=types)
+    return Spans(events, caches_within(window, caches_of(service), now=now), more)
+
+
+def of_set(set_id: int, window: TimeWindow, *, types: Collection[str] = (), now: datetime) -> Spans:
+    """A set and the caches that its machines listen to; when nobody watched it. Eight queries."""
+    events, more = events_within(window, seen(ScheduledEvent).filter(availability_set=set_id), types=types)
+    heard = seen(Coverage).filter(machine__availability_set=set_id, until=None)
+    caches = caches_within(window, seen(Cache).filter(pk__in=heard.values("cache")), now=now)
+    return Spans(events, caches, more, _unwatched(window, now=now, availability_set=set_id))
+
+
+def of_machine(
+    machine_id: int, set_id: int, window: TimeWindow, *, types: Collection[str] = (), now: datetime
+) -> Spans:
+    """Its set's events and the caches that it listens to; when it did not watch. Eight queries."""
+    events, more = events_within(window, seen(ScheduledEvent).filter(availability_set=set_id), types=types)
+    heard = seen(Coverage).filter(machine=machine_id, until=None)
+    caches = caches_within(window, seen(Cache).filter(pk__in=heard.values("cache")), now=now)
+    return Spans(events, caches, more, _unwatched(window, now=now, pk=machine_id))
+
+
+def of_cache(cache_id: int, window: TimeWindow, *, now: datetime) -> Spans:
+    """One cache. Four queries."""
+    return Spans((), caches_within(window, seen(Cache).filter(pk=cache_id), now=now), more=False)
+
+
+def listened_since(cache_id: int) -> datetime | None:
+    """When somebody could first have listened to a cache. One query."""
+    found: datetime | None = seen(Cache).filter(pk=cache_id).values_list("created_at", flat=True).first()
+    return found
+
+
+def _unwatched(window: TimeWindow, *, now: datetime, **of: Any) -> tuple[Span, ...]:
+    polls = seen(Machine).filter(**of, revoked_at=None).order_by("pk").values_list("pk", "presence__last_poll_at")
+    return unwatched(list(polls[:MOST_MACHINES]), window, now=now)

@@ -1,0 +1,418 @@
+"""How far the reader sees: every projection takes its rows from `seen`, the one place that leaves out what is not for
+whoever asks.
+
+Where SCOPED_READING is set, people with scopes see what lies in them, as they decide there, and nothing else: not in
+lists, not in counts, not by its address. Admins see everything, and so does whoever runs without a reader: the relay,
+the gateway, commands.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from allauth.mfa.models import Authenticator
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db.models import Exists, Model, OuterRef, Q, QuerySet
+
+from fleet import models
+from fleet.domain.approvals.guards import EventFacts
+from fleet.domain.people import ADMIN, Place, Rights, lies_in
+from fleet.domain.pseudonyms import pseudonym
+from fleet.domain.scheduling import What
+from fleet.domain.sets import KINDS, PROVISIONAL
+from fleet.domain.timeline import EntryKind
+from fleet.models import AvailabilitySet, Cache, ScheduledEvent
+from fleet.models.facts import events
+from fleet.models.index_scan import FEW, Near, NearRows
+from fleet.models.people import lying_in
+from fleet.models.timeline import ACTING
+
+M = TypeVar("M", bound=Model)
+T = TypeVar("T")
+# What stands for the name of something out of sight where it has to be mentioned, such as one listener of a cache.
+HIDDEN = "…"
+NAMED = [kind for kind in KINDS if kind != PROVISIONAL]
+# Entries that are about no set, machine or cache: of these kinds they are for everybody, of the others for their actor.
+FOR_ALL = (EntryKind.APPROVALS_STOPPED, EntryKind.STOP_LIFTED, EntryKind.ERA_BEGUN, EntryKind.BREAK_GLASS_USED)
+# Entries that name another set than that which they are about.
+OF_TWO = (
+    EntryKind.FOREIGN_SIGHTING,
+    EntryKind.NAME_HELD,
+    EntryKind.NAME_GIVEN,
+    EntryKind.MACHINE_MOVED,
+    EntryKind.SET_MERGED,
+    EntryKind.SET_DISPUTED,
+    EntryKind.SET_AGREED,
+)
+
+
+@dataclass(slots=True)
+class Sight:
+    """A reader whose sight is limited: their name and scopes. What is asked for often is kept for one request."""
+
+    name: str
+    scopes: tuple[tuple[str, str], ...]
+    # The row id of their account.
+    number: int = 0
+    _sets: dict[int, Place] | None = None
+    _rules: dict[type[Model], list[int]] = field(default_factory=dict)
+    _ways: tuple[Near, ...] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """By which entries mean this reader: the pseudonym, and the name, as before 0.2.0."""
+        return [pseudonym(self.number), self.name]
+
+    @property
+    def sets(self) -> QuerySet[Any]:
+        """The row ids of the sets in sight, also of those that were merged into one."""
+        own = Q(merged_into=None, kind__in=NAMED) & lying_in(self.scopes)
+        merged = Q(merged_into__kind__in=NAMED) & lying_in(self.scopes, of="merged_into__")
+        return AvailabilitySet.objects.filter(own | merged).order_by().values("pk")
+
+    @property
+    def caches(self) -> QuerySet[Any]:
+        """The row ids of the caches that belong to a service in sight, or to which a machine in sight listens."""
+        listens = models.Coverage.objects.filter(cache=OuterRef("pk"), until=None)
+        heard = listens.filter(machine__availability_set__in=self.sets)
+        of_service = lying_in(scope for scope in self.scopes if scope[0] == "service")
+        return Cache.objects.filter(Exists(heard) | of_service).order_by().values("pk")
+
+    @property
+    def places(self) -> dict[int, Place]:
+        """The sets in sight by row id. One query for a request."""
+        if self._sets is None:
+            rows = AvailabilitySet.objects.filter(pk__in=self.sets)
+            self._sets = {row.pk: Place(row.kind, row.name, row.service, row.resource_group) for row in rows}
+        return self._sets
+
+    @property
+    def ways_to_entries(self) -> tuple[Near, ...]:
+        """What leads to all entries in sight: whoever sees three sets of five thousand does not look through the rest.
+        Three queries for a request.
+        """
+        if self._ways is None:
+            sets = list(self.places)
+            machines = models.Machine.objects.filter(availability_set__in=sets).values_list("pk", flat=True)
+            self._ways = (
+                Near("availability_set", sets),
+                # Of entries that name no set.
+                Near("machine", list(machines[: FEW + 1]), Q(availability_set=None)),
+                Near("cache", list(self.caches.values_list("pk", flat=True)[: FEW + 1])),
+                Near("actor", self.names, Q(via__in=ACTING)),
+                Near("kind", [kind.value for kind in FOR_ALL]),
+            )
+        return self._ways
+
+    def concerning(self, model: type[Any]) -> list[int]:
+        """The row ids of rules or windows that hold in a set in sight. Two queries for a request."""
+        if model not in self._rules:
+            self._rules[model] = [
+                row.pk
+                for row in model.objects.all()
+                if any(
+                    lies_in(place, set_pattern=row.set_pattern, service=row.service, resource_group=row.resource_group)
+                    for place in self.places.values()
+                )
+            ]
+        return self._rules[model]
+
+
+def rows_of(path: str) -> Callable[[Sight], Q]:
+    return lambda sight: Q(**{f"{path}__in": sight.sets})
+
+
+def _of_cache(path: str) -> Callable[[Sight], Q]:
+    return lambda sight: Q(**{f"{path}__in": sight.caches})
+
+
+def _all_of(*rules: Callable[[Sight], Q]) -> Callable[[Sight], Q]:
+    def rule(sight: Sight) -> Q:
+        found = Q()
+        for each in rules:
+            found &= each(sight)
+        return found
+
+    return rule
+
+
+def _waves(sight: Sight) -> Q:
+    """Those in which nothing is out of sight: whoever saw a part of one would be told wrong whose turn it is."""
+    members = models.Approval.objects.filter(wave=OuterRef("pk"))
+    inside = members.filter(event__availability_set__in=sight.sets)
+    outside = members.exclude(event__availability_set__in=sight.sets)
+    return Q(Exists(inside)) & ~Q(Exists(outside))
+
+
+def _entries(sight: Sight) -> Q:
+    nothing = Q(event=None, availability_set=None, machine=None, cache=None)
+    inside = (
+        (Q(event=None) | Q(event__availability_set__in=sight.sets))
+        & (Q(availability_set=None) | Q(availability_set__in=sight.sets))
+        & (Q(machine=None) | Q(machine__availability_set__in=sight.sets))
+        & (Q(cache=None) | Q(cache__in=sight.caches))
+        & ~Q(kind__in=[kind.value for kind in OF_TWO])
+    )
+    own = Q(actor__in=sight.names, via__in=ACTING) | Q(kind__in=[kind.value for kind in FOR_ALL])
+    return (~nothing & inside) | (nothing & own)
+
+
+def _aside(sight: Sight) -> Q:
+    events = ScheduledEvent.objects.filter(availability_set__in=sight.sets).values("pk")
+    of_events = Q(what__in=[What.EVENT.value, What.RULES.value], row_id__in=events)
+    return of_events | Q(what=What.CACHE.value, row_id__in=sight.caches)
+
+
+def everything(sight: Sight) -> Q:
+    return Q()
+
+
+def nothing(sight: Sight) -> Q:
+    return Q(pk__in=[])
+
+
+# Which rows of each table are in sight. A table that does not stand here cannot be read by a projection.
+IN_SIGHT: dict[type[Model], Callable[[Sight], Q]] = {
+    AvailabilitySet: rows_of("pk"),
+    models.Machine: rows_of("availability_set"),
+    models.InventoryMachine: rows_of("availability_set"),
+    models.Admission: rows_of("machine__availability_set"),
+    models.JoinToken: nothing,
+    models.RefusedEnrolment: nothing,
+    models.Spool: rows_of("machine__availability_set"),
+    models.Observation: rows_of("machine__availability_set"),
+    models.PollGap: rows_of("machine__availability_set"),
+    models.PresenceRow: rows_of("machine__availability_set"),
+    models.Preparation: _all_of(rows_of("event__availability_set"), rows_of("machine__availability_set")),
+    ScheduledEvent: rows_of("availability_set"),
+    models.Sighting: _all_of(rows_of("event__availability_set"), rows_of("machine__availability_set")),
+    models.Approval: rows_of("event__availability_set"),
+    models.Claim: rows_of("event__availability_set"),
+    models.Hold: rows_of("event__availability_set"),
+    models.Order: rows_of("approval__event__availability_set"),
+    models.Wave: _waves,
+    models.Drill: rows_of("event__availability_set"),
+    models.Rehearsal: rows_of("drill__event__availability_set"),
+    models.Instruction: rows_of("rehearsal__drill__event__availability_set"),
+    Cache: _of_cache("pk"),
+    models.Maintenance: _of_cache("cache"),
+    models.Notification: _of_cache("cache"),
+    # Of a cache in sight all who listen count, or the page would say that nobody did; they are not named.
+    models.Coverage: _of_cache("cache"),
+    models.Reporter: _of_cache("notification__cache"),
+    models.OpenTrouble: lambda sight: Q(availability_set__in=sight.sets) | Q(cache__in=sight.caches),
+    models.StaleSet: rows_of("availability_set"),
+    models.SetCount: rows_of("availability_set"),
+    # Of one that names another set, that one has to be in sight, too.
+    models.SetBlindSpot: lambda sight: (
+        Q(availability_set__in=sight.sets) & (Q(other_set=None) | Q(other_set__in=sight.sets))
+    ),
+    models.Rule: lambda sight: Q(pk__in=sight.concerning(models.Rule)),
+    models.NoApprovalWindow: lambda sight: Q(pk__in=sight.concerning(models.NoApprovalWindow)),
+    models.Entry: _entries,
+    models.SetAside: _aside,
+    # What others share may be called by what they see.
+    models.SavedView: lambda sight: Q(owner__username=sight.name),
+    # Found by the hash that an observation in sight names.
+    models.DocumentBody: everything,
+    # These name nothing of the fleet.
+    models.Stop: everything,
+    models.LastRun: everything,
+    models.WrongClock: everything,
+    models.Seal: everything,
+    # Admins look at people, and everybody at themselves.
+    User: everything,
+    models.Profile: everything,
+    models.Scope: everything,
+    models.ApiToken: everything,
+    models.PersonSession: everything,
+    models.ServiceAccount: everything,
+    Authenticator: everything,
+    models.CalendarFeed: everything,
+    models.OutsideAccount: everything,
+    models.SignOn: everything,
+    models.SignOnGrant: everything,
+    models.FormerName: everything,
+}
+
+
+def register(rules: Mapping[type[Model], Callable[[Sight], Q]]) -> None:
+    """Add the rules of tables whose models are outside this package."""
+    IN_SIGHT.update(rules)
+
+
+_sight: ContextVar[Sight | None] = ContextVar("sight", default=None)
+
+
+def narrowed(rights: Rights) -> bool:
+    """Whether somebody with these rights sees less than everything."""
+    return bool(settings.SCOPED_READING and rights.scopes and ADMIN not in rights.groups)
+
+
+def sight_of(rights: Rights, *, name: str, number: int = 0) -> Sight | None:
+    """How far somebody sees, by the name and the row id of their account; None where they see everything."""
+    return Sight(name, rights.scopes, number) if narrowed(rights) else None
+
+
+@contextmanager
+def seeing(sight: Sight | None) -> Iterator[None]:
+    """Whatever is read inside is read with this sight, until `read_as` says whose it is."""
+    token = _sight.set(sight)
+    try:
+        yield
+    finally:
+        _sight.reset(token)
+
+
+def read_as(rights: Rights, *, name: str, number: int = 0) -> None:
+    """From here to the end of `seeing` this person reads: edges say so once they know who asks."""
+    _sight.set(sight_of(rights, name=name, number=number))
+
+
+def sent_later(parts: Iterable[T]) -> Iterator[T]:
+    """The parts of an answer that is made while it is sent, read as whoever asked for it."""
+    sight, walk = _sight.get(), iter(parts)
+    if sight is None:
+        return walk
+    return _sent(sight, walk)
+
+
+def _sent(sight: Sight, walk: Iterator[T]) -> Iterator[T]:
+    while True:
+        with seeing(sight):
+            try:
+                part = next(walk)
+            except StopIteration:
+                return
+        yield part
+
+
+def seen(model: type[M]) -> QuerySet[M]:
+    """The rows of a table that the reader may see."""
+    rule, sight = IN_SIGHT[model], _sight.get()
+    rows = model._default_manager.all()
+    if sight is None:
+        return rows
+    found = rows.filter(rule(sight))
+    return found.near(*sight.ways_to_entries) if isinstance(found, NearRows) else found
+
+
+def listening() -> QuerySet[models.Coverage]:
+    """Who listens to which cache, without machines out of sight: for what follows from their sets and services."""
+    sight, rows = _sight.get(), seen(models.Coverage)
+    return rows if sight is None else rows.filter(machine__availability_set__in=sight.sets)
+
+
+def reader_key() -> tuple[Any, ...]:
+    """What tells how far readers see: an answer may be begun before it is known who asks."""
+    sight = _sight.get()
+    return () if sight is None else (sight.name, sight.scopes)
+
+
+def limited() -> bool:
+    """Whether the reader sees less than everything: nothing that was read for others is for them."""
+    return _sight.get() is not None
+
+
+def sees_set(set_id: int | None) -> bool:
+    """Whether a set (row id) is in sight. One query for a request at most, none where everything is."""
+    sight = _sight.get()
+    return sight is None or set_id in sight.places
+
+
+def name_in_sight(name: str, *, of: int | None) -> str:
+    """The name of something that lies in the set of this row id, or what stands for it."""
+    return name if sees_set(of) else HIDDEN
+
+
+def sets_named(names: Collection[str]) -> list[str]:
+    """These names of sets, without those that no set in sight has."""
+    sight = _sight.get()
+    if sight is None:
+        return list(names)
+    known = {place.name for place in sight.places.values()}
+    found = [name for name in names if name in known]
+    return found if len(found) == len(names) else [*found, HIDDEN]
+
+
+def _events_named(event_ids: Collection[str]) -> list[str]:
+    known = set(seen(ScheduledEvent).filter(event_id__in=event_ids).values_list("event_id", flat=True))
+    return [event_id for event_id in event_ids if event_id in known]
+
+
+def without_names(kept: Any) -> Any:
+    """What a row keeps as JSON, without the sets and events out of sight that it names. A query for each list of
+    events.
+    """
+    match kept:
+        case dict() if limited():
+            return {name: _in_sight(name, value) for name, value in kept.items()}
+        case list() if limited():
+            return [without_names(one) for one in kept]
+    return kept
+
+
+def _in_sight(name: str, value: Any) -> Any:
+    match name, value:
+        case "sets", list():
+            return sets_named(value)
+        case "events", list():
+            return _events_named(value)
+    return without_names(value)
+
+
+# The names under which addresses carry ids.
+ADDRESSED: Mapping[str, tuple[type[Model], str]] = {
+    "set_id": (AvailabilitySet, "pk"),
+    "machine_id": (models.Machine, "pk"),
+    "event_id": (ScheduledEvent, "event_id"),
+    "approval_id": (models.Approval, "pk"),
+    "wave_id": (models.Wave, "pk"),
+    "drill_id": (models.Drill, "pk"),
+    "cache_id": (Cache, "pk"),
+    "maintenance_id": (models.Maintenance, "pk"),
+    "rule_id": (models.Rule, "pk"),
+    "window_id": (models.NoApprovalWindow, "pk"),
+}
+
+
+def out_of_sight(ids: Mapping[str, Any]) -> str:
+    """The first of these ids of an address that the reader does not see; empty where there is none."""
+    if _sight.get() is None:
+        return ""
+    for name, value in ids.items():
+        if name in ADDRESSED:
+            model, column = ADDRESSED[name]
+            wanted = value.upper() if isinstance(value, str) else value
+            if not seen(model).filter(**{column: wanted}).exists():
+                return name
+    return ""
+
+
+# The facts that guards judge, without the names of sets that the reader does not see: that something is under way
+# there counts for everybody.
+
+
+P = ParamSpec("P")
+
+
+def _unnamed(facts: EventFacts) -> EventFacts:
+    others = (replace(other, set_name=name_in_sight(other.set_name, of=other.set_id)) for other in facts.others)
+    return replace(facts, others=tuple(others))
+
+
+def _fact_in_sight(load: Callable[P, dict[int, EventFacts]]) -> Callable[P, Mapping[int, EventFacts]]:
+    @wraps(load)
+    def loaded(*args: P.args, **kwargs: P.kwargs) -> Mapping[int, EventFacts]:
+        found = load(*args, **kwargs)
+        return {pk: _unnamed(facts) for pk, facts in found.items()} if limited() else found
+
+    return loaded
+
+
+load_facts = _fact_in_sight(events.load_facts)
+facts_of = _fact_in_sight(events.facts_of)
