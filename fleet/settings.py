@@ -308,16 +308,22 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Drydock",
-    "DESCRIPTION": "Everything that a page can do, through the same operations and the same guards.",
     "VERSION": "1",
     "OAS_VERSION": "3.1.0",
+    "DESCRIPTION": (
+        "Scheduled events of Azure, decided once. Everything that a page can do, through the same operations and the"
+        " same guards. Times are RFC 3339 in UTC with `Z`; `seconds_left` counts from `server_time`. Errors are problem"
+        " documents (RFC 9457)."
+    ),
     "SCHEMA_PATH_PREFIX": "/api/v1/",
-    "SERVE_INCLUDE_SCHEMA": False,
-    "SWAGGER_UI_DIST": "SIDECAR",
-    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
-    "REDOC_DIST": "SIDECAR",
-    # As `fleet.api.documentation` has it: `manage.py check --deploy` reads the description, too.
+    # Enums are listed where they are used, not as components of their own.
     "POSTPROCESSING_HOOKS": [],
+    "COMPONENT_SPLIT_PATCH": False,
+    # Docstrings are written for readers of the code, not for callers.
+    "DISABLE_DOCSTRING_DESCRIPTIONS": True,
+    "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_SETTINGS": {"deepLinking": True, "filter": True},
 }
 
 # Celery: hints only, no results. With its default options a worker stands still for minutes after a network drops

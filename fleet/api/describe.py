@@ -130,7 +130,7 @@ def describe(
         return extend_schema(
             operation_id=operation_id,
             summary=summary,
-            description=description,
+            description=f"{description} Requires the scope `{needs or 'read'}`.",
             parameters=[*taken, *(PLACES[name] for name in places), *_headers(kinds), *way.told_headers()],
             request=body,
             responses=_answers((status, kind) if kind else status, shown, kinds),

@@ -1,15 +1,15 @@
-"""The API describes itself: an OpenAPI 3.1 document, and a page that shows it out of local files."""
+"""The OpenAPI 3.1 document of the API."""
 
 from __future__ import annotations
 
 import json
 from functools import cache
+from threading import Lock
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import include, path
 from drf_spectacular.generators import SchemaGenerator
-from drf_spectacular.settings import patched_settings
 
 from fleet.api.examples import show_examples
 from fleet.api.problems import CONTENT_TYPE
@@ -18,24 +18,8 @@ from fleet.api.routes import CALLS
 from fleet.api.shapes.problems import answer_of, by_status, name_of, shape_of, told
 from fleet.wording.problems import PROBLEMS
 
-SETTINGS: dict[str, Any] = {
-    "TITLE": "Drydock",
-    "VERSION": "1",
-    "OAS_VERSION": "3.1.0",
-    "DESCRIPTION": (
-        "Scheduled events of Azure, decided once. Everything that a page can do, through the same operations and the"
-        " same guards. Times are RFC 3339 in UTC with `Z`; `seconds_left` counts from `server_time`. Errors are problem"
-        " documents (RFC 9457)."
-    ),
-    "SCHEMA_PATH_PREFIX": "/api/v1/",
-    # Words of a state stand where they are used; a name for each list of them would only be one more name.
-    "POSTPROCESSING_HOOKS": [],
-    "COMPONENT_SPLIT_PATCH": False,
-    # What a class is for those who read the code says nothing to those who call.
-    "DISABLE_DOCSTRING_DESCRIPTIONS": True,
-    "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
-}
-
+# The generator keeps its state on the views, which all threads share.
+GENERATOR_LOCK = Lock()
 STREAM_PROBLEMS = ("not-authenticated", "not-permitted", "validation", "busy")
 STREAM: dict[str, Any] = {
     "operationId": "stream",
@@ -47,7 +31,7 @@ STREAM: dict[str, Any] = {
         " `ahead`), and goes on with what is new: read anew whatever you keep."
         " A comment keeps the line open every 15 seconds. The stream ends itself after about 200 seconds; with the"
         " last `id` in `Last-Event-ID` the next one goes on without a gap. It says what changed: read the thing"
-        " itself where it lives."
+        " itself where it lives. Requires the scope `read`."
     ),
     "tags": ["stream"],
     "security": [{"token": []}, {"cookieAuth": []}],
@@ -89,12 +73,17 @@ WITHDRAWAL: dict[str, Any] = {
 }
 
 
-@cache
 def schema() -> dict[str, Any]:
-    """The OpenAPI document. It depends on the code alone, so each process makes it once."""
-    with patched_settings(SETTINGS):
-        generator: Any = SchemaGenerator(patterns=[path("api/", include(CALLS))])  # type: ignore[no-untyped-call]
-        found: dict[str, Any] = generator.get_schema(request=None, public=True)
+    """Return the OpenAPI document. It depends on the code alone, so each process generates it once."""
+    with GENERATOR_LOCK:
+        return generated()
+
+
+@cache
+def generated() -> dict[str, Any]:
+    """Generate the OpenAPI document, in one thread at a time."""
+    generator: Any = SchemaGenerator(patterns=[path("api/", include(CALLS))])  # type: ignore[no-untyped-call]
+    found: dict[str, Any] = generator.get_schema(request=None, public=True)
     found["paths"]["/api/v1/stream"] = {"get": STREAM}
     found["paths"]["/api/v1/approvals/{approval_id}/"]["delete"]["requestBody"] = WITHDRAWAL
     shapes = found["components"]["schemas"]
@@ -123,5 +112,5 @@ def _strip(node: Any) -> None:
 
 @read_only
 def schema_document(request: HttpRequest) -> HttpResponse:
-    """The document as JSON. It holds no secret, so nobody has to log in for it."""
+    """Return the document as JSON. It is public: it holds no data of the fleet."""
     return JsonResponse(schema(), content_type="application/vnd.oai.openapi+json; version=3.1; charset=utf-8")

@@ -1,15 +1,22 @@
 """Addresses below `/api/`. `v1/stream` is not among them: the gateway answers it beside Django."""
 
 from django.urls import path, re_path
+from drf_spectacular.views import SpectacularSwaggerSplitView
 
-from fleet.api import documentation, manual
+from fleet.api import documentation
+from fleet.api.read_only import read_only
 from fleet.api.routes import CALLS
 from fleet.api.views import calendar, elsewhere
+
+# Public, and without a query to the database: the page holds no data of the fleet.
+docs_page = SpectacularSwaggerSplitView.as_view(
+    url_name="api-schema", template_name="api/docs.html", authentication_classes=[], permission_classes=[]
+)
 
 urlpatterns = [
     *CALLS,
     path("schema/", documentation.schema_document, name="api-schema"),
-    path("docs/", manual.docs_page, name="api-docs"),
+    path("docs/", read_only(docs_page), name="api-docs"),
     path("v1/calendar/<str:token>.ics", calendar.feed, name="api-calendar"),
     # People may leave out the slash of the page and of the document.
     re_path(r"^(?!(docs|schema)$)", elsewhere.Elsewhere.as_view()),

@@ -16,7 +16,6 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from fleet import configuration
 from fleet.api.documentation import schema
-from fleet.api.reference import calls_table, fields_tables
 from fleet.api.shapes.problems import MORE
 from fleet.domain.gauges import GAUGES
 from fleet.domain.machines.enrolment import UNIT, install_lines
@@ -191,8 +190,6 @@ PARTS: tuple[Part, ...] = (
     Part("problems", "problems.md", problems),
     Part("metrics", "operating.md", metrics),
     Part("alerts", "operating.md", alerts),
-    Part("calls", "api.md", calls_table),
-    Part("fields", "api.md", fields_tables),
     Part("settings", "settings.md", configuration.markdown),
     Part("timeouts", "settings.md", timeouts_table),
     Part("install", "agent.md", install),

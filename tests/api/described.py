@@ -1,16 +1,34 @@
-"""Holds an answer against the OpenAPI document: its status, its media type, and what it holds."""
+"""Comparison of an answer with the OpenAPI document, and the scope that each call requires."""
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
 import jsonschema
 
+from fleet.api.authentication import scope_of
 from fleet.api.documentation import schema
-from fleet.api.reference import plain_route
+from fleet.api.routes import CALLS
 
 Validator = jsonschema.Draft202012Validator
+
+
+def required_scopes() -> dict[tuple[str, str], str]:
+    """Return the scope of each call by (method, route)."""
+    return {
+        (method, f"/api/{route.pattern}"): scope_of(view, method)
+        for route in CALLS
+        for view in [route.callback.view_class]  # type: ignore[attr-defined]
+        for method in ("get", "post", "patch", "delete")
+        if hasattr(view, method)
+    }
+
+
+def plain_route(route: str) -> str:
+    """Return a Django route as the schema writes it: `events/<str:event_id>/` as `events/{event_id}/`."""
+    return re.sub(r"<\w+:(\w+)>", r"{\1}", route)
 
 
 def as_described(response: Any, method: str) -> None:

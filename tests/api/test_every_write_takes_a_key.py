@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from fleet.api.reference import needs
 from fleet.api.routes import CALLS
 from fleet.models import Entry, Rule
 from fleet.models.timeline import ACTING
 from tests import factories
 from tests.api.conftest import Caller, caller, in_person, problem
+from tests.api.described import required_scopes
 from tests.every_write import IN_PERSON, api_steps, busy_fleet
 from tests.factories import Fleet
 
@@ -74,7 +74,7 @@ def test_each_call_that_writes_happens_once_or_takes_no_key(fleet: Fleet) -> Non
     looks = {("post", "/api/v1/rules/dry-run/"), ("post", "/api/v1/routes/dry-run/")}
     looks.add(("post", "/api/v1/sign-on/dry-run/"))
     waves = {("post", "/api/v1/waves/"), ("delete", "/api/v1/waves/<int:wave_id>/")}
-    assert {call for call in needs() if call[0] != "get"} - walked == looks | waves
+    assert {call for call in required_scopes() if call[0] != "get"} - walked == looks | waves
 
 
 def writes() -> list[tuple[str, str]]:

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from fleet.api.reference import needs
 from fleet.api.routes import CALLS
 from fleet.models import NoApprovalWindow, Rule
 from tests import factories
 from tests.api.conftest import Caller, problem
+from tests.api.described import required_scopes
 from tests.dashboard.conftest import logged_in
 from tests.every_write import RULE
 from tests.factories import Fleet
@@ -111,7 +111,7 @@ def test_a_body_with_no_time_of_a_fleet_is_refused(fleet: Fleet, admin: Caller, 
         if text is not None:
             problem(answer, 422, "validation")
         assert answer.status_code < 500, (address, text)
-    assert ("post", "/api/v1/rules/") in needs()
+    assert ("post", "/api/v1/rules/") in required_scopes()
 
 
 @pytest.mark.parametrize("offset", OFFSETS)

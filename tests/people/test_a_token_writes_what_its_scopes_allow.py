@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from fleet.api.reference import needs
 from fleet.api.routes import CALLS
 from fleet.models import ApiToken, Entry
 from fleet.models.timeline import ACTING
 from tests import factories
 from tests.api.conftest import Caller, caller, in_person, problem
+from tests.api.described import required_scopes
 from tests.every_write import IN_PERSON, api_steps, busy_fleet
 from tests.factories import Fleet
 
@@ -46,7 +46,7 @@ def test_nothing_is_done_for_who_may_not(fleet: Fleet) -> None:
         "only admins": caller(ada, "admin"),
         "views": caller(factories.viewer()),
     }
-    scopes = {(method.upper(), route): scope for (method, route), scope in needs().items()}
+    scopes = {(method.upper(), route): scope for (method, route), scope in required_scopes().items()}
     asked, made = 0, ""
     for how, route, (address, body) in api_steps(fleet):
         method, _, who = how.partition(" as ")
@@ -91,7 +91,7 @@ def test_a_token_that_only_reads_makes_none(fleet: Fleet) -> None:
 @pytest.mark.parametrize("scope", ["read", "approve", "admin"])
 def test_no_call_reads_for_a_token_without_its_scope(fleet: Fleet, scope: str) -> None:
     who = caller(factories.admin(), scope)
-    scopes = {(method, route): needed for (method, route), needed in needs().items()}
+    scopes = {(method, route): needed for (method, route), needed in required_scopes().items()}
     for route in CALLS:
         view: Any = route.callback.view_class  # type: ignore[attr-defined]
         if not hasattr(view, "get") or scopes["get", f"/api/{route.pattern}"] == scope:

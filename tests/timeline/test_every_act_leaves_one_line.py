@@ -9,13 +9,13 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import URLPattern
 
-from fleet.api.reference import needs
 from fleet.dashboard.urls import urlpatterns
 from fleet.models import Entry, OutsideAccount, SavedView, SignOn, SignOnGrant
 from fleet.models.timeline import ACTING
 from fleet.operations.people import outside
 from tests import factories
 from tests.api.conftest import Caller, caller, in_person, problem
+from tests.api.described import required_scopes
 from tests.dashboard.conftest import logged_in
 from tests.every_write import IN_PERSON, OTHER, api_steps, busy_fleet
 from tests.factories import EVENT, Fleet
@@ -66,7 +66,7 @@ def test_every_call_of_the_api_leaves_one_line(fleet: Fleet) -> None:
         walked.add((method.lower(), f"/api/v1/{route}"))
         said = answer.json() if answer.content else {}
         made = str(said.get("prefix") or said.get("id") or "") if isinstance(said, dict) else ""
-    writing = {call for call in needs() if call[0] != "get"}
+    writing = {call for call in required_scopes() if call[0] != "get"}
     assert writing - walked - set(OTHERWISE) == set(), "a writing call that this walk does not make yet"
 
 
@@ -202,7 +202,7 @@ def test_every_form_of_the_pages_leaves_one_line(fleet: Fleet, settings: Any) ->
 )
 def test_every_refusal_of_a_call_names_the_missing_right(group: str, scope: str, right: str) -> None:
     who = caller(factories.person("pia", group))
-    calls = [(method, route) for (method, route), needed in needs().items() if needed == scope]
+    calls = [(method, route) for (method, route), needed in required_scopes().items() if needed == scope]
     assert len(calls) > 5
     for method, route in calls:
         address = (

@@ -47,6 +47,7 @@ class EndSessions(Call):
         "End all of one's own sessions but this one; or all of somebody's, for admins",
         "By a token, which is no session, all of one's own end.",
         needs="read",
+        problems=("unknown-person",),
         answer=EndedSessionsShape,
         body=EndSessionsSerializer,
     )
