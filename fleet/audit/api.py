@@ -1,4 +1,4 @@
-"""Who did what, through what, why: searched, paged, and as files."""
+"""REST API of the audit and of storage."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Writing the archive: rows become files, each read back before it counts. Nothing is taken away here.
+"""Archiving of rows: each file is read back before its rows may be deleted; and marking a restored database.
 
 A file is in the catalogue once the store has given back what it was given. Whoever is killed before that leaves a file
 that nobody names, and the next run makes the same one again. Only one process writes (`Lock.ARCHIVE`), and it holds no

@@ -1,4 +1,4 @@
-"""The archive: files of what has left the database, their lines, their manifests, and the chain over these. Pure.
+"""Files of the archive: the lines of rows, their manifests, and the hash chain over the manifests.
 
 A file is JSON lines, compressed with gzip. Its first line says what it is; each other line is one row, or, in files of
 observations, one body that rows name. Every value is the text of its column, or null: times are seconds since 1970

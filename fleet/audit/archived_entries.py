@@ -1,4 +1,4 @@
-"""Entries that have left the database, out of the archive: what an event's page and its timeline still tell.
+"""Queries of timeline entries that are in the archive only.
 
 Reading has bounds: so many files, so much time. What a store does not give is said, and the rest is shown. What was
 read once is kept in memory for a while: files never change.

@@ -1,4 +1,4 @@
-"""The catalogue of the archive: one row for each file that was written and read back; and how the last try went."""
+"""Tables of the archive: its files, its state, and which partitions are old enough to be archived."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

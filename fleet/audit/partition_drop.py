@@ -1,4 +1,4 @@
-"""Making partitions ahead: the last one of a large table is closed while it is empty, and another begins behind it.
+"""Partitions of large tables: creation ahead of time, detaching and dropping.
 
 Nothing that comes is ever without a place: the last partition is open-ended. Where nobody closes it in time it grows,
 and that is an alarm. Once a minute, by Celery's beat or by a loop of the web process, and at each migration. Whoever is

@@ -1,4 +1,4 @@
-"""The audit: the timeline's entries by people and rules, searched, paged and exported."""
+"""Queries of the audit (search, pages, export), of storage, and of a restored database."""
 
 import csv
 import io

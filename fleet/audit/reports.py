@@ -1,4 +1,4 @@
-"""One event as a post-mortem reads it: what it came to, who decided what, and what Azure said word for word."""
+"""Reports: of one event, of a month, and the handover of a shift."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""How large the database will be: kinds of rows that grow, and those among them that leave after a time. Pure."""
+"""Retention: rows that are old enough are deleted by partition, once the archive holds all of them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Checking seals by the way: the newest ones, and a few more each time until all were looked at, and then again.
+"""Seals over the timeline: sealing once a minute, continuous checks, and full verification.
 
 `drydock-fleet verify_audit` looks at everything at once and says exactly what differs. This says that something does.
 """

@@ -1,4 +1,4 @@
-"""Where the files of the archive lie: a folder, or a container of Azure Blob Storage. Nothing is ever overwritten.
+"""Storage of archive files (a folder or Azure Blob Storage), and reading of archived rows.
 
 No message of these says more of the address than where it leads: what stands behind its question mark is a key.
 """

@@ -1,4 +1,4 @@
-"""Words of the room of history: what an event came to, what a month is called, and the columns of its tables."""
+"""Texts of reports: outcomes of events, names of months, columns of tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

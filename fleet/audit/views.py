@@ -1,4 +1,4 @@
-"""Handing over: what changed since somebody looked, in one view that a link keeps."""
+"""Pages of reports and storage; reports as Markdown and as files."""
 
 import csv
 import io
@@ -23,6 +23,7 @@ from fleet.dashboard.export import exported
 from fleet.dashboard.forms import MomentField, Sent
 from fleet.dashboard.lanes.event import draw_event
 from fleet.dashboard.pages import Asked, acts, done, known, page, shown
+from fleet.domain.event_types import EVENT_TYPES, event_type_of
 from fleet.domain.history import FIRST_YEAR, Month, month_of
 from fleet.domain.people import Right
 from fleet.domain.reasons import Reason
@@ -34,7 +35,7 @@ from fleet.projections.filters import EventFilter
 from fleet.projections.intake import RawDocument
 from fleet.wording import times
 from fleet.wording.badges import look_of
-from fleet.wording.events import TYPES, effect_of, type_words
+from fleet.wording.events import effect_of
 from fleet.wording.say import recorded, say, who_acted, why_apart
 from fleet.wording.times import API
 
@@ -170,7 +171,7 @@ def _parts(report: EventReport) -> Iterator[str]:
 
 
 def _facts(report: EventReport) -> list[tuple[str, ...]]:
-    event, promised = report.detail.event, type_words(report.detail.event.event_type).documented_notice_seconds
+    event, promised = report.detail.event, event_type_of(report.detail.event.event_type).documented_notice_seconds
     notice = "none" if event.notice_seconds is None else times.duration(event.notice_seconds)
     return [
         ("EventId", plain(event.event_id)),
@@ -210,7 +211,7 @@ def _document(document: RawDocument) -> Iterator[str]:
 # Reports: of an event for a post-mortem, and of a month; to read, to print and as files.
 
 A = TypeVar("A", HttpResponse, StreamingHttpResponse)
-DOCUMENTED = {name: words.documented_notice_seconds for name, words in TYPES.items()}
+DOCUMENTED = {each.name: each.documented_notice_seconds for each in EVENT_TYPES if not each.is_advice}
 
 
 @shown

@@ -19,13 +19,13 @@ from fleet.dashboard.lanes.timeline import MOST_LANES, Drawn, Line, cache_row, d
 from fleet.dashboard.lanes.window import Choice, Way, chosen_window, within
 from fleet.dashboard.pages import Asked
 from fleet.dashboard.tags.words import service_url
+from fleet.domain.event_types import TYPES
 from fleet.projections import spans
 from fleet.projections.caches.overview import CacheDetail
 from fleet.projections.machines import MachineDetail
 from fleet.projections.refs import SetRef, plain_name
 from fleet.projections.sets import SetRow
 from fleet.projections.spans import EventSpan, Spans
-from fleet.wording.events import TYPES
 from fleet.wording.say import say
 from fleet.wording.times import iso, page_reader
 

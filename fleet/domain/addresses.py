@@ -1,4 +1,4 @@
-"""Addresses of whoever calls, as far as proxies that are trusted say them."""
+"""Client addresses behind trusted proxies, and the networks to which a token is limited."""
 
 from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network

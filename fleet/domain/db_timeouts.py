@@ -1,6 +1,4 @@
-"""How many connections each process of Drydock opens to Postgres at most: its name there says so, and whoever reads the
-names of all knows whether they fit.
-"""
+"""Database timeouts by the role of a thread, and the number of connections of each process."""
 
 import re
 import threading

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from fleet.domain.events import TYPES
+from fleet.domain.event_types import TYPES
 from fleet.domain.reasons import Reason
 from fleet.domain.scheduling import first_after
 from fleet.domain.states import EventStatus

@@ -1,4 +1,4 @@
-""""""
+"""Reading of metadata documents, limits of what one machine may report, presence, and preparation by hooks."""
 
 import json
 import re
@@ -10,7 +10,8 @@ from enum import StrEnum
 from itertools import accumulate
 from typing import Any
 
-from fleet.domain.events import EventStatement, canonical_type
+from fleet.domain.event_types import canonical_type
+from fleet.domain.events import EventStatement
 from fleet.domain.reasons import Reason
 from fleet.domain.states import Presence
 from fleet.domain.texts import tidy

@@ -1,4 +1,4 @@
-"""A reason as a code with its values. Below the edges nothing is worded; `fleet.wording` makes the sentence."""
+"""Reasons as codes with values, and refusal of an operation. `fleet.wording` turns them into text."""
 
 import json
 from collections.abc import Collection, Mapping

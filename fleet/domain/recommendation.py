@@ -10,7 +10,8 @@ from typing import Any
 
 from fleet.domain.approvals.conditions import not_ready
 from fleet.domain.approvals.guards import EventFacts, Guard, Need, guards, hit_machines
-from fleet.domain.events import FAR_AHEAD, TYPES
+from fleet.domain.event_types import TYPES
+from fleet.domain.events import FAR_AHEAD
 from fleet.domain.policy.rules import Action
 from fleet.domain.reasons import Reason
 from fleet.domain.sets import PROVISIONAL

@@ -1,4 +1,4 @@
-"""What is set aside when it cannot be advanced, and when it is tried again."""
+"""Next check of a row by reconciliation, and the retry of quarantined rows."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""How waiting orders find the calls that are held for them; and reconciling and sealing when Celery is gone.
+"""Matching of waiting orders with agents' long polls; dispatch of approvals whose undo period ends.
 
 One thread asks Postgres: at once for machines that just called or that were woken, and once a second for all machines
 held here, in one query. So a wake-up (`wake_machines`) makes it fast and the question makes it true. First it asks for

@@ -1,4 +1,4 @@
-"""Refused enrolments of this process: counted in memory, written every other second, whoever floods it."""
+"""Enrolment calls of agents (challenge and enrol), and counters of refused enrolments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Celery in numbers: what its processes left on Redis, and how many tasks wait there."""
+"""Metrics of the gateway process, of the fleet, and of Celery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts from outside, without what Postgres cannot keep."""
+"""Parsing of reports by kind, with clock correction and removal of characters that Postgres rejects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What agents hear of the keys that sign orders. Known per process for half a minute: rotations are rare."""
+"""Verification of calls signed with a machine's key, and the keys that sign orders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads that do one thing again and again and survive whatever happens to Postgres and Redis."""
+"""Threads of the gateway: bounded query threads and loops that survive failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls for orders that are held open. Everything here runs in the event loop's thread.
+"""Long polls of agents for orders, and the Redis wake-ups that answer them.
 
 A call is held for as long as the backend chooses: so long that a quiet fleet costs little, and shorter where something
 is under way, since there the polls that calls carry are needed soon.

@@ -1,4 +1,4 @@
-"""What a delivery costs the writer, told before it is read: about a millisecond each unit, beside what every one costs.
+"""Queue of reports until they are written: order, limits and cost.
 
 It is counted, not timed: a machine is not judged by how busy the database was.
 """

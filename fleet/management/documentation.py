@@ -17,6 +17,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from fleet import configuration
 from fleet.api.documentation import schema
 from fleet.api.shapes.problems import MORE
+from fleet.domain.event_types import EVENT_TYPES, Severity
 from fleet.domain.gauges import GAUGES
 from fleet.domain.machines.enrolment import UNIT, install_lines
 from fleet.domain.orders.next_step import MULTIPLES
@@ -34,7 +35,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.gateway import metrics as gateway_metrics
 from fleet.notifications.labels import moment_label
 from fleet.notifications.routing import OF_ENTRY, Moment
-from fleet.notifications.severity import OF_MOMENT, OF_TYPE, Severity, cache_severity
+from fleet.notifications.severity import OF_MOMENT, cache_severity
 from fleet.wording.badges import look_of
 from fleet.wording.caches import TIERS
 from fleet.wording.orders import TIMEOUTS
@@ -113,7 +114,7 @@ def moments() -> str:
 
 
 def severities() -> str:
-    rows = [(f"event: {name}", level.value) for name, level in OF_TYPE.items()]
+    rows = [(f"event: {each.name}", each.severity.value) for each in EVENT_TYPES if not each.is_advice]
     rows.append(("event: a type that nobody has described", Severity.WARNING.value))
     rows += [(f"maintenance of a cache: {tier}", cache_severity(tier).value) for tier in (*TIERS, "unknown tier")]
     rows += [(f"`{moment.value}`", level.value) for moment, level in OF_MOMENT.items()]

@@ -1,4 +1,4 @@
-"""Spans of time as people type them on a command line."""
+"""Helpers of management commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes that Drydock consists of, as commands: web, worker and beat. Whoever starts one takes it from here."""
+"""Processes of Drydock as commands, and their supervision."""
 
 from __future__ import annotations
 

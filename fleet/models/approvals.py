@@ -1,4 +1,4 @@
-"""Waves: several events of one service, approved in turn."""
+"""Approvals, claims, holds, orders, waves and signing keys."""
 
 from django.conf import settings
 from django.db import models

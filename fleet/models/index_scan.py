@@ -1,4 +1,4 @@
-"""When a row was last changed, as the database keeps it."""
+"""Index scans: first rows of several keys, lookups of many keys and words, and the time of the last change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For migrations that are not atomic: an index for all partitions of a table, built while everybody works."""
+"""Partitioned tables by ranges of ids, and migrations of their indexes."""
 
 import hashlib
 import re

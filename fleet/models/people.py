@@ -1,4 +1,4 @@
-"""What people keep of the desk: views of its lists."""
+"""Users: settings, scopes, tokens, saved views, service accounts, and answers of repeated requests."""
 
 from collections import defaultdict
 from collections.abc import Iterable

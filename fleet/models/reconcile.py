@@ -1,4 +1,4 @@
-"""Processes whose clock differs from the database's."""
+"""Last runs, quarantined rows, and processes with a wrong clock."""
 
 from datetime import datetime, timedelta
 

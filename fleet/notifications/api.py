@@ -1,4 +1,4 @@
-"""What calls about one's own have in common: channels, routes and the log of messages."""
+"""REST API of channels, routes and deliveries."""
 
 import threading
 import time

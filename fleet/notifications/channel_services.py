@@ -1,4 +1,4 @@
-"""Secrets of channels: encrypted at rest with SECRET_KEY, and opened only to send.
+"""Changes of channels and their secrets, each with its timeline entry.
 
 They stand in no log, no entry, no answer and no page; whoever wants another one writes it anew.
 """

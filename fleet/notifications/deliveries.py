@@ -1,4 +1,4 @@
-"""The log of messages out: what was sent, with every attempt; and what was not, with the reason."""
+"""Queries and filters of deliveries: sent with each attempt, or not sent with the reason."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

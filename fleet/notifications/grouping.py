@@ -1,4 +1,4 @@
-"""Whether somebody could be told: out of channels, what reached nobody lately, and when the router last looked."""
+"""Grouping of notifications into deliveries, digests of storms, and health of channels."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from fleet.domain.clock import seconds_since
-from fleet.notifications.severity import Severity
+from fleet.domain.event_types import Severity
 
 # The router looks every two seconds, the web process after five.
 ROUTED_WITHIN = timedelta(seconds=60)

@@ -1,4 +1,4 @@
-"""What comes back from channels: calls that are signed with a channel's secret, each taken once.
+"""Signed calls from receivers: Slack buttons and PagerDuty webhooks.
 
 They claim events, through the same operation as the pages, and nothing else.
 """

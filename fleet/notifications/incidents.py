@@ -1,4 +1,4 @@
-"""Incidents of a pager: which keys it holds for what is open, and what it is told next.
+"""State mirrored at receivers: incidents of a pager and maintenance silences.
 
 A pager wakes once a key: while somebody has acknowledged it, nothing more is heard of it, and what comes after its
 resolution begins a new one. So whatever has to wake again needs another key, which ends with the first.
@@ -12,9 +12,8 @@ from enum import StrEnum
 from functools import reduce
 from typing import Any
 
-from fleet.domain.events import TYPES
+from fleet.domain.event_types import TYPES, Severity
 from fleet.domain.reasons import Reason, Refused
-from fleet.notifications.severity import Severity
 
 # So many that have to wake at once have a key each; more are one storm.
 FEW = 5

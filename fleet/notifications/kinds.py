@@ -1,4 +1,4 @@
-"""Kinds of channels: what each needs to be told, and what of that is a secret. `fleet.notifications.channels` sends."""
+"""Kinds of channels with their settings and secrets; validation of channels and routes."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from fleet.domain.event_types import Severity
 from fleet.domain.policy.hours import zone_of
 from fleet.domain.policy.rules import EVENT_CHOICES, MAX_NAME, Fault, choice_faults, hour_faults, place_faults
 from fleet.domain.reasons import Reason, Refused
 from fleet.domain.texts import tidy
 from fleet.notifications.incidents import read_lines
 from fleet.notifications.routing import PERSONAL, Moment, StandingRoute
-from fleet.notifications.severity import Severity
 
 Input = Literal["text", "url", "email", "number", "switch", "lines", "zone"]
 

@@ -1,4 +1,4 @@
-"""Words of kinds of channels: what each is good for, and what its fields want."""
+"""Texts of channels and routes, and of the kinds of channels."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

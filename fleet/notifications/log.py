@@ -1,4 +1,4 @@
-"""The log of messages: what was told to whom, each attempt, and what the route said that sent it."""
+"""Queries of the delivery log, and of who was notified about an event."""
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence

@@ -1,4 +1,4 @@
-"""What waits to be sent, by channel."""
+"""Metrics of notifications for Prometheus, and the backlog of each channel."""
 
 from collections import Counter
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Messages out: channels, routes, and what was sent through them."""
+"""Tables of notifications: channels, routes, messages and deliveries; facts for the router."""
 
 import uuid
 from collections import defaultdict

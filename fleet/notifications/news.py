@@ -1,4 +1,4 @@
-"""What a message tells: the state of its subject as it is now, read again just before it is sent."""
+"""Content of a notification, read immediately before it is sent; open items for channels that mirror them."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -10,6 +10,7 @@ from django.db.models import Prefetch
 
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.caches.maintenances import ACTIVE, MaintenanceStatus
+from fleet.domain.event_types import TYPES, Severity, event_type_of
 from fleet.domain.recommendation import OWN
 from fleet.domain.shapes import like
 from fleet.domain.states import EventStatus
@@ -20,7 +21,7 @@ from fleet.models.facts.events import presence_limits
 from fleet.notifications.incidents import Muted
 from fleet.notifications.models import Channel, Message, Reference
 from fleet.notifications.routing import SUPERSEDED_BY, MessageState, Moment, OnlyIf, SubjectNow, why_stale
-from fleet.notifications.severity import OF_TYPE, Severity, cache_severity
+from fleet.notifications.severity import cache_severity
 from fleet.projections import approvals, orders
 from fleet.projections.approvals import ApprovalRow
 from fleet.projections.caches.maintenances import MaintenanceRow, maintenance_row
@@ -305,9 +306,9 @@ def _event(row: ScheduledEvent) -> OpenThing:
 
 
 def _severity(row: ScheduledEvent) -> Severity:
-    found = OF_TYPE.get(row.event_type, Severity.WARNING)
-    own = row.source == OWN and row.event_type in OF_TYPE and found is not Severity.CRITICAL
-    return Severity.INFO if own else found
+    severity = event_type_of(row.event_type).severity
+    own = row.source == OWN and row.event_type in TYPES and severity is not Severity.CRITICAL
+    return Severity.INFO if own else severity
 
 
 def _maintenance(row: Maintenance) -> OpenThing:

@@ -1,4 +1,4 @@
-"""What Alertmanager is told of what is open; comments of silences, and what is wrong with a line that asks for some."""
+"""Data of notifications for programs, and texts of alerts, digests and deliveries."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,6 +10,7 @@ from uuid import UUID
 
 from django.conf import settings
 
+from fleet.domain.event_types import event_type_of
 from fleet.domain.intake import EVENT_ID
 from fleet.domain.orders.by_hand import linux_command, windows_command
 from fleet.domain.reasons import Reason
@@ -27,7 +28,7 @@ from fleet.projections.approvals import ApprovalRow, NextAsked, OrderRow
 from fleet.projections.caches.maintenances import MaintenanceRow
 from fleet.projections.events.rows import BlastRadius, EventRow
 from fleet.wording import times
-from fleet.wording.events import named, type_words
+from fleet.wording.events import named
 from fleet.wording.say import say, text_of
 from fleet.wording.sentences import EntryText, Sentence, counted, listed, some
 from fleet.wording.times import API, Reader, at, one_line
@@ -79,7 +80,7 @@ def _description(thing: OpenThing) -> list[str]:
         if thing.started_at:
             return [f"Under way since {_at(thing.started_at)}."]
         return [f"Expected at {_at(thing.due_at)}." if thing.due_at else "Azure has stated no time."]
-    effect = type_words(thing.event_type).effect
+    effect = event_type_of(thing.event_type).effect
     machines = f"Machines: {some(thing.resources, 20)}." if thing.resources else "Azure names no machine."
     if thing.started_at:
         return [f"Under way since {_at(thing.started_at)}.", effect, machines]

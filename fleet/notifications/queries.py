@@ -1,4 +1,4 @@
-"""Whether somebody could be told, for the head of every page and for the watchdog."""
+"""Queries of channels, routes, registered browsers, and of failing notifications."""
 
 from dataclasses import dataclass
 from datetime import datetime, time

@@ -1,4 +1,4 @@
-"""What is to be sent: one sender at a time for each channel, and every attempt written before it is made.
+"""Delivery queue: one sender for each channel, attempts recorded before sending, channel health.
 
 The lease on the channel is the queue's order: what one channel is told, it is told in the order in which it happened. A
 sender that dies leaves its delivery SENDING; once the lease is over it is tried again under the same id.

@@ -1,4 +1,4 @@
-"""Making and changing routes, and sending again what they sent: each change with its entry, and each version kept."""
+"""Changes of routes, personal notifications, registered browsers, and the Web Push key."""
 
 import base64
 from collections.abc import Collection, Mapping, Sequence

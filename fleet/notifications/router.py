@@ -1,4 +1,4 @@
-"""The router: entries behind its cursor become messages, each for the channels whose routes want it.
+"""Router: timeline entries become messages to channels; notifications of blind spots.
 
 It reads below the horizon of running transactions, as the streams do, and writes messages and cursor in one
 transaction: nothing is left out and nothing is told twice, wherever it dies. Nobody who reports, decides or relays
@@ -22,7 +22,7 @@ from fleet.domain.approvals.conditions import undo_until
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.blind_spots.facts import AT_ONCE, OPENING, SETTLES, Trouble, together, without_lesser
 from fleet.domain.clock import seconds_since
-from fleet.domain.events import is_advice
+from fleet.domain.event_types import is_advice
 from fleet.domain.people import Place
 from fleet.domain.reasons import as_json
 from fleet.domain.recommendation import decide_by

@@ -1,4 +1,4 @@
-"""Moments: what of all that happens somebody may be told. Most are entries, some are due by the clock."""
+"""Notification types, route conditions, staleness, retries, and states of deliveries."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace

@@ -21,14 +21,13 @@ from fleet.api.shapes.rules import (
     words,
 )
 from fleet.api.shapes.strict import RequestSerializer, ToldText
-from fleet.domain.events import ADVICE_TYPES, TYPES
+from fleet.domain.event_types import ADVICE_TYPES, TYPES, Severity
 from fleet.domain.policy.rules import MAX_NAME, MAX_PATTERN, SOURCES
 from fleet.notifications.dry_run import MomentCount, PastMessage, RouteDryRun, WeekCount
 from fleet.notifications.kinds import KINDS, ChannelField
 from fleet.notifications.log import AttemptRow, ChannelTrial, MessageRow, SentBy
 from fleet.notifications.queries import ChannelRow, RouteHours, RouteRow
 from fleet.notifications.routing import PERSONAL, Moment
-from fleet.notifications.severity import Severity
 
 LEVEL = {"type": "string", "enum": [level.value for level in Severity]}
 OWN = "For oneself alone, and not the installation's."

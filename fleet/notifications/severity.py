@@ -1,32 +1,12 @@
-"""How bad it is: one table for routes, pagers and pages."""
+"""Severity of events, of cache maintenance and of the other notification types."""
 
 from collections.abc import Mapping
-from enum import StrEnum
 
 from fleet.domain.approvals.guards import EventFacts
-from fleet.domain.events import DELETING_TYPES
+from fleet.domain.event_types import DELETING_TYPES, TYPES, Severity, event_type_of
 from fleet.domain.recommendation import OWN
 from fleet.notifications.routing import Moment
 
-
-class Severity(StrEnum):
-    """`CRITICAL`: a machine is lost, or fewer live ones stay up than a set says it needs. `WARNING`: a restart, memory
-    lost, or something is not watched. `INFO`: a pause of seconds, somebody's own restart.
-    """
-
-    CRITICAL = "critical"
-    WARNING = "warning"
-    INFO = "info"
-
-
-# Of types that Azure documents; what nobody has described is treated as impactful.
-OF_TYPE: Mapping[str, Severity] = {
-    "Freeze": Severity.INFO,
-    "Reboot": Severity.WARNING,
-    "Redeploy": Severity.WARNING,
-    "Preempt": Severity.CRITICAL,
-    "Terminate": Severity.CRITICAL,
-}
 # Of a cache's maintenance, by its tier. Basic is down meanwhile, and so may be one of which nobody has said the tier.
 OF_TIER: Mapping[str, Severity] = {"standard": Severity.INFO, "premium": Severity.INFO}
 
@@ -59,8 +39,8 @@ def severity(facts: EventFacts) -> Severity:
         return Severity.CRITICAL
     if facts.needs_live is not None and stay_up(facts) < facts.needs_live:
         return Severity.CRITICAL
-    found = OF_TYPE.get(facts.event_type, Severity.WARNING)
-    return Severity.INFO if facts.source == OWN and facts.event_type in OF_TYPE else found
+    own = facts.source == OWN and facts.event_type in TYPES
+    return Severity.INFO if own else event_type_of(facts.event_type).severity
 
 
 def cache_severity(tier: str) -> Severity:

@@ -1,4 +1,4 @@
-"""Who tells when Drydock is dead? A service outside, which hears from us once a minute as long as all of it works.
+"""Celery task and worker of notifications, and the watchdog signal to an outside service.
 
 The address is in the form of healthchecks: a ping to it says that all is well; with WATCHDOG_FAIL, one to `/fail` below
 it says at once what is not.

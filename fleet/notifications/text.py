@@ -1,10 +1,11 @@
-"""An event in a message: what has happened to it, the decision card as text, and short for pagers."""
+"""Texts of notifications: events, single messages, and groups."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from fleet.domain.event_types import Severity
 from fleet.domain.history import Happened
 from fleet.domain.states import ApprovalState, Certainty, EndedAs, EventStatus
 from fleet.domain.timeline import EntryKind
@@ -24,7 +25,6 @@ from fleet.notifications.payloads import (
     path_of,
 )
 from fleet.notifications.routing import PERSONAL, Moment
-from fleet.notifications.severity import Severity
 from fleet.projections.caches.maintenances import MaintenanceRow
 from fleet.projections.cards import DecisionCard
 from fleet.projections.events.rows import EventRow

@@ -1,4 +1,4 @@
-"""What people send about channels and routes: fields of a channel come from its kind."""
+"""Pages of channels, routes and the delivery log."""
 
 from collections.abc import Collection, Mapping
 from functools import partial
@@ -16,7 +16,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from fleet.dashboard.pages import Asked, acts, done, known, listed, page, reader, refused, shown
 from fleet.dashboard.policy.forms import HoursForm, boxes, seconds, text
-from fleet.domain.events import ADVICE_TYPES, TYPES
+from fleet.domain.event_types import ADVICE_TYPES, TYPES, Severity
 from fleet.domain.people import Right
 from fleet.domain.policy.rules import SOURCES, refuse
 from fleet.domain.reasons import Refused
@@ -30,7 +30,6 @@ from fleet.notifications.kinds import KINDS, ChannelField, trying_faults_of
 from fleet.notifications.labels import ALL_CHANNELS, KIND_WORDS, field_words, moment_label
 from fleet.notifications.queries import ChannelRow, RouteRow
 from fleet.notifications.routing import GROUP, PERSONAL, TEST, DeliveryState, Moment, StandingRoute, changed_route
-from fleet.notifications.severity import Severity
 from fleet.wording.badges import SEVERITY_LOOKS
 
 BOX = {"class": "form-control", "autocomplete": "off"}

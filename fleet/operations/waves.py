@@ -1,4 +1,4 @@
-""""""
+"""Waves: start (all events are decided or none), progress and end."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from django.db.models import Q
 from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import EventFacts, Need, guards
-from fleet.domain.events import is_advice
+from fleet.domain.event_types import is_advice
 from fleet.domain.people import Right
 from fleet.domain.reasons import Reason, Refused, or_refuse, read_reason
 from fleet.domain.scheduling import AT_ONCE, What

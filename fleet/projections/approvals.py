@@ -1,4 +1,4 @@
-""""""
+"""Approvals and their progress towards Azure, step by step."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence

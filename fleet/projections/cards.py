@@ -9,7 +9,7 @@ from django.conf import settings
 
 from fleet.domain.approvals.conditions import UndoOffer, undo_offer, undo_until
 from fleet.domain.approvals.guards import EventFacts, Guard, guards
-from fleet.domain.events import is_advice
+from fleet.domain.event_types import is_advice
 from fleet.domain.reasons import Reason
 from fleet.domain.recommendation import Experience, Recommendation, as_rule, decide_by, recommend
 from fleet.models.facts.decisions import experiences

@@ -1,4 +1,4 @@
-"""Of which sets what is kept holds no longer: whoever reads looks at those himself."""
+"""Machine counts of the fleet and of sets: stored, or counted where a set has just changed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Kinds of filters that many lists have: times, several ids, several names.
+"""Filters by place (service, subscription, resource group, set, machine) and shared filter kinds.
 
 The library ships no types, hence the ignores at its base classes.
 """

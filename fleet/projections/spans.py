@@ -1,4 +1,4 @@
-"""When nobody is known to have watched a set: between what its agents said, and since they say nothing more."""
+"""Events and cache maintenance between two times, and periods in which a set was not watched."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, fields

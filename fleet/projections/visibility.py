@@ -1,5 +1,4 @@
-"""How far the reader sees: every projection takes its rows from `seen`, the one place that leaves out what is not for
-whoever asks.
+"""Visibility: which rows of each table the reader may see. Every projection reads through `seen`.
 
 Where SCOPED_READING is set, people with scopes see what lies in them, as they decide there, and nothing else: not in
 lists, not in counts, not by its address. Admins see everything, and so does whoever runs without a reader: the relay,

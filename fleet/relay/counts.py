@@ -1,6 +1,4 @@
-"""Beat keeps time by the database's clock: with its own, one that was set forward and back would send nothing until the
-earlier time had come again, or tasks that had expired before they were sent.
-"""
+"""Celery signals: task counters, trace of the decision behind a task, and beat's database clock."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import Need
+from fleet.domain.event_types import event_type_of
 from fleet.domain.states import ApprovalState, EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.projections.events.rows import EventRow
@@ -14,7 +15,7 @@ from fleet.projections.timeline.entries import TimelineRow
 from fleet.projections.visibility import sets_named
 from fleet.wording.advice import ADVICE
 from fleet.wording.badges import APPROVAL_LOOKS, NEED_LOOKS
-from fleet.wording.events import changed_values, named, type_words
+from fleet.wording.events import changed_values, named
 from fleet.wording.sentences import EntryText, Sentence, are, listed, quoted, spoken
 from fleet.wording.times import Reader, at
 
@@ -108,7 +109,7 @@ GUARDS: dict[str, Sentence] = {
     ),
     "no-approval-window": "These are hours without approvals ({name}): {reason}",
     "lost-for-good": lambda values, reader: (
-        f"What is lost does not come back: {type_words(values['event_type']).lost}."
+        f"What is lost does not come back: {event_type_of(values['event_type']).lost}."
     ),
     "hook-failed": hook_failed,
     "not-prepared": lambda values, reader: f"{are(values['machines'])} still preparing.",

@@ -9,6 +9,7 @@ from fleet.domain.blind_spots.facts import Confidence
 from fleet.domain.caches.maintenances import MaintenanceStatus
 from fleet.domain.desk import Glance, RelayHealth
 from fleet.domain.drills import Outcome
+from fleet.domain.event_types import Severity
 from fleet.domain.intake import Prepared
 from fleet.domain.orders.series import Series
 from fleet.domain.states import ApprovalState, EndedAs, EventStatus, OrderState, Presence
@@ -16,7 +17,6 @@ from fleet.domain.timeline import EntryKind
 from fleet.domain.waves import Phase, WaveState
 from fleet.notifications.grouping import ChannelHealth, TellHealth
 from fleet.notifications.routing import DeliveryState, MessageState
-from fleet.notifications.severity import Severity
 from fleet.projections.caches.coverage import ListenerRow, Stretch
 from fleet.projections.caches.maintenances import MaintenanceRow
 from fleet.projections.drills import DrillRow

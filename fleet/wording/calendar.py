@@ -5,8 +5,9 @@ from datetime import UTC, timedelta
 
 from icalendar import Calendar, Event
 
+from fleet.domain.event_types import event_type_of
 from fleet.projections.messages.calendar import CalendarDate, DateKind
-from fleet.wording.events import named, type_words
+from fleet.wording.events import named
 from fleet.wording.sentences import some
 from fleet.wording.times import one_line
 
@@ -66,5 +67,5 @@ def _lines(date: CalendarDate) -> list[str]:
     when = "" if state else "Azure starts it any time after this begins; the end is a guess."
     service = f"Service: {date.service}" if date.service else ""
     machines = f"Machines: {some(date.resources, 50)}" if date.resources else ""
-    effect = "" if date.over else type_words(date.event_type).effect
+    effect = "" if date.over else event_type_of(date.event_type).effect
     return [line for line in (state or when, effect, machines, service) if line]

@@ -1,10 +1,10 @@
 """Words of the room of events: what is known of their types, what is odd about them, what the timeline tells."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from fleet.domain.events import is_advice
+from fleet.domain.event_types import EventType, event_type_of
 from fleet.domain.history import Happened, happened
 from fleet.domain.states import Certainty, EndedAs
 from fleet.domain.timeline import EntryKind
@@ -14,43 +14,6 @@ from fleet.wording import times
 from fleet.wording.badges import ENDED_AS_LOOKS
 from fleet.wording.sentences import EntryText, Sentence, listed, machine_named, some
 from fleet.wording.times import Reader
-
-
-@dataclass(frozen=True, slots=True)
-class TypeWords:
-    """`effect` is what it does to a machine, `lost` what does not come back (may be empty), `icon` a name of lucide's.
-
-    `documented_notice_seconds` is the least notice that Microsoft documents, None where it names none.
-    """
-
-    effect: str
-    lost: str
-    documented_notice_seconds: int | None
-    icon: str
-
-
-# "Scheduled Events for Linux VMs in Azure", Microsoft, dated 01/25/2023.
-TYPES: dict[str, TypeWords] = {
-    "Freeze": TypeWords(
-        "Pauses for seconds; CPU and network may stand still. Memory and open files stay.", "", 15 * 60, "snowflake"
-    ),
-    "Reboot": TypeWords("Restarts. Memory is lost; disks stay.", "memory", 15 * 60, "rotate-cw"),
-    "Redeploy": TypeWords(
-        "Moves to another host. Memory and ephemeral disks are lost.", "ephemeral disks", 10 * 60, "truck"
-    ),
-    "Preempt": TypeWords("The spot machine is deleted, with its ephemeral disks.", "the machine", 30, "zap"),
-    "Terminate": TypeWords("The machine is deleted.", "the machine", 5 * 60, "trash-2"),
-}
-UNKNOWN_TYPE = TypeWords("Azure has not said what this type does. Treat it as impactful.", "", None, "circle-alert")
-
-
-ADVICE = TypeWords("Advice: the spot machine may be evicted soon. Azure starts nothing now.", "", None, "circle-alert")
-
-
-def type_words(event_type: str) -> TypeWords:
-    """What is known of a type; an unknown one is treated as impactful."""
-    return ADVICE if is_advice(event_type) else TYPES.get(event_type, UNKNOWN_TYPE)
-
 
 NOTHING_LOST = "no machine was hit and nothing was lost"
 # Not seen to start: what it does is no fact then.
@@ -62,9 +25,9 @@ def fate_of(event: EventRow) -> Happened:
     return happened(event.status, started=event.started_at is not None, ended_as=event.ended_as)
 
 
-def effect_of(event: EventRow) -> TypeWords:
+def effect_of(event: EventRow) -> EventType:
     """What is known of an event's type, as far as it is true of this event: one that was cancelled did nothing."""
-    known, fate = type_words(event.event_type), fate_of(event)
+    known, fate = event_type_of(event.event_type), fate_of(event)
     inferred = " (inferred)" if event.certainty is Certainty.INFERRED else ""
     if event.drill and not event.open:
         return replace(known, effect=f"A rehearsal: {NOTHING_LOST}.", lost="")

@@ -1,4 +1,4 @@
-"""Lines for messages: whatever somebody calls a machine or writes as a reason, it is one line, of a bounded length."""
+"""Times, durations and single lines for a reader."""
 
 import unicodedata
 from dataclasses import dataclass

@@ -11,7 +11,7 @@ import pytest
 
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import TAKE_REASONS, Need, guards
-from fleet.domain.events import TYPES, is_advice, is_unknown
+from fleet.domain.event_types import TYPES, is_advice, is_unknown
 from fleet.domain.policy.rules import faults
 from fleet.models import Approval, Order, ScheduledEvent
 from fleet.models.facts.events import load_facts

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from fleet.domain.events import TYPES
+from fleet.domain.event_types import TYPES, event_type_of
 from fleet.domain.timeline import EntryKind
 from fleet.wording.badges import BY_KIND, COVERAGE_LOOKS, RUNNING_LOOK, STEP_LOOKS, Look
-from fleet.wording.events import type_words
 
 # Kinds of entries have their word beside each of them, and are too many for as many shapes.
 TABLES: dict[str, dict[Any, Look]] = {
@@ -32,5 +31,5 @@ def test_what_is_under_way_looks_like_no_outcome() -> None:
 
 
 def test_types_of_events_differ_in_shape() -> None:
-    icons = [type_words(kind).icon for kind in TYPES]
+    icons = [event_type_of(kind).icon for kind in TYPES]
     assert len(set(icons)) == len(icons)

@@ -5,10 +5,11 @@ from datetime import timedelta
 import pytest
 
 from fleet.domain.approvals.guards import EventFacts, MachineFacts, OtherEvent
+from fleet.domain.event_types import Severity
 from fleet.domain.states import EventStatus, Presence
 from fleet.models.facts.events import load_facts
 from fleet.notifications.routing import Moment
-from fleet.notifications.severity import Severity, cache_severity, moment_severity, severity, stay_up
+from fleet.notifications.severity import cache_severity, moment_severity, severity, stay_up
 from fleet.operations.sets import names
 from fleet.projections.events import detail
 from tests.factories import NOW, Fleet, acting, admin, announced, listing, the_event, the_set

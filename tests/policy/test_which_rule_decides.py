@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.domain.approvals.guards import ACCEPTABLE, EventFacts, Guard, HoldFacts, MachineFacts, WindowFacts
-from fleet.domain.events import TYPES
+from fleet.domain.event_types import TYPES
 from fleet.domain.intake import Prepared
 from fleet.domain.policy.rules import (
     SAID,

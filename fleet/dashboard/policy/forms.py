@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from fleet.dashboard.forms import MomentField
 from fleet.domain.approvals.guards import ACCEPTABLE
-from fleet.domain.events import TYPES
+from fleet.domain.event_types import TYPES
 from fleet.domain.policy.rules import SOURCES, Action
 from fleet.wording.policy import ACCEPT_WORDS, ACTION_WORDS, WEEKDAYS
 

@@ -12,10 +12,11 @@ from django.utils.safestring import SafeString, mark_safe
 
 from fleet.dashboard.places import ADMIN, PLACES, area_of
 from fleet.dashboard.tags.library import DASH, register
+from fleet.domain.event_types import event_type_of
 from fleet.domain.people import Rights
 from fleet.domain.states import Presence
 from fleet.operations import clock
-from fleet.wording import events, times
+from fleet.wording import times
 from fleet.wording.badges import look_of
 
 # What `.icon` says of every icon in `drydock.css`, and the lines between paths: a long page has hundreds of icons.
@@ -60,7 +61,7 @@ def live(context: Any, part: str, address: str, every: int = 0, css: str = "", *
 
 @register.simple_tag
 def type_icon(event_type: str, size: int = 18) -> SafeString:
-    return icon(events.type_words(event_type).icon, size)
+    return icon(event_type_of(event_type).icon, size)
 
 
 @register.simple_tag(takes_context=True)

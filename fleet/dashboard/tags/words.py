@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, urlencode
 from django.urls import reverse
 
 from fleet.dashboard.tags.library import DASH, register
+from fleet.domain.event_types import EventType, event_type_of
 from fleet.domain.reasons import Reason
 from fleet.domain.sets import SetSource
 from fleet.domain.states import EndedAs, EventStatus
@@ -45,14 +46,11 @@ def filters_said(query: str) -> str:
     return ", ".join(f"{name}: {value}" for name, value in parse_qsl(query))
 
 
-@register.filter
-def type_words(event_type: str) -> events.TypeWords:
-    """What is known of an event's type."""
-    return events.type_words(event_type)
+register.filter("type_words", event_type_of)
 
 
 @register.filter
-def effect(event: EventRow) -> events.TypeWords:
+def effect(event: EventRow) -> EventType:
     """The same, as far as it is true of this event."""
     return events.effect_of(event)
 

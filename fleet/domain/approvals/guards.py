@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from fleet.domain.events import LOSING_TYPES, is_advice, is_unknown
+from fleet.domain.event_types import LOSING_TYPES, is_advice, is_unknown
 from fleet.domain.intake import Prepared
 from fleet.domain.people import Place
 from fleet.domain.reasons import Reason, as_json

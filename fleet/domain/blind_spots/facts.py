@@ -1,4 +1,4 @@
-"""What is judged for blind spots, and a blind spot."""
+"""Facts for blind spots, and which blind spots send a notification when they begin and end."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

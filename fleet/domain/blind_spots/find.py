@@ -1,4 +1,4 @@
-"""Blind spots of the agents of one set: who is away, too old, off in time, or says what cannot be."""
+"""All blind spots of a fleet, most dangerous first: those of agents and those of whole sets."""
 
 import re
 from collections.abc import Iterable

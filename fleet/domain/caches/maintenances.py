@@ -1,4 +1,5 @@
-"""Operations on a cache, out of the notifications of one (cache, shard). Pure: any order and repeats give the same.
+"""State of a cache maintenance, computed from the notifications of one cache and shard; meetings with events and
+listener outages.
 
 Notifications get lost (the subscriber's own connection is cut between Start and FailoverComplete), so an operation
 makes sense from any subset of them. Times come from the notifications; what time alone brings is judged by `status_of`.

@@ -1,4 +1,4 @@
-"""Who a machine is, by a document that Azure has signed: checked here, in one order, and nothing of it believed before.
+"""Verification of a machine's identity by a document signed by Azure, with nonces.
 
 Source: "Attested data" on Microsoft's page "Azure Instance Metadata Service for virtual machines" (04/11/2023) and the
 sample there: PKCS #7 with one signer, no signed attributes, and sha256WithRSAEncryption where the name of a digest

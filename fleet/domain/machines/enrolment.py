@@ -1,4 +1,4 @@
-"""Machines that enrol together, as one line."""
+"""Enrolment policy, install commands, machine keys, and grouping of enrolments for display."""
 
 import hmac
 import re

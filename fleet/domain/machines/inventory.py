@@ -1,4 +1,4 @@
-"""What a machine's instance metadata states, across answers that may be partial.
+"""Parsing of `az` output about machines and sets, instance metadata, and machine names.
 
 `/metadata/instance` is reported to leave keys out, or values empty, unless `extended=true` is given (and agents before
 0.2.0 did not give it). So a missing key says nothing, and an empty value says something only in a complete answer.

@@ -1,4 +1,4 @@
-"""A strict reader of DER: one way to write each value, and nothing behind it.
+"""Strict parser of DER and of the one PKCS #7 form that Azure uses.
 
 Libraries that also read BER let two programs see two things in the same bytes. This one refuses whatever has a second
 form: lengths that are indefinite or longer than they need be, strings in pieces, tags of several bytes.

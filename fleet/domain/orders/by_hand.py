@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fleet.domain.approvals.guards import EventFacts, MachineFacts, hit_machines, who_is_asked
-from fleet.domain.events import is_advice
+from fleet.domain.event_types import is_advice
 from fleet.domain.orders.next_step import OrderFacts, Timeouts
 from fleet.domain.reasons import Reason
 from fleet.domain.states import ApprovalState, EventStatus

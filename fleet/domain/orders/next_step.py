@@ -1,4 +1,4 @@
-"""One order as the relay judges it."""
+"""Next step of the relay for one approval, with its timeouts. Pure: the caller carries the step out."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""What was asked again and again, as one line: each order that Azure answered by being busy leaves three entries."""
+"""Display of repeated requests as one line, and whether an agent verifies signatures of orders."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Hours of a week in a time zone: rules and no-approval windows name them. Pure: the moment is an argument."""
+"""Hours of a week in a time zone, and the values of rules and no-approval windows."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""Rules: standing decisions. Pure: which rule decides an event, and what it does about it."""
+"""Rules (standing decisions): which rule decides an event, and validation of a rule."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 
 from fleet.domain.approvals.conditions import LATER, When
 from fleet.domain.approvals.guards import ACCEPTABLE, EventFacts, Guard, guards, without
-from fleet.domain.events import ADVICE_TYPES, TYPES, is_advice, is_unknown
+from fleet.domain.event_types import ADVICE_TYPES, TYPES, is_advice, is_unknown
 from fleet.domain.people import speaks_of
 from fleet.domain.policy.hours import LABELS, among, in_hours, stated, tidied, zone_of
 from fleet.domain.reasons import Reason, Refused

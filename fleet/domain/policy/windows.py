@@ -1,4 +1,4 @@
-"""No-approval windows: hours in which nothing is approved without a reason. Pure: what one says, and its faults."""
+"""No-approval windows: validation, and the next time at which rules and windows change."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Loading what is judged for the blind spots of sets, in a fixed number of queries, however many sets."""
+"""Facts for blind spots of sets and for notifications about them, in a fixed number of queries."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping

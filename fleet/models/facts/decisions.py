@@ -1,4 +1,4 @@
-"""Loading decisions as they are checked again before anything is sent."""
+"""Facts for rechecks of approvals, for waves, for due times, and experience from earlier events."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -12,7 +12,8 @@ from fleet.domain import events
 from fleet.domain.approvals.conditions import TIMED, When
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.approvals.recheck import Decision
-from fleet.domain.events import DELETING_TYPES, compute_state
+from fleet.domain.event_types import DELETING_TYPES
+from fleet.domain.events import compute_state
 from fleet.domain.orders import next_step as orders
 from fleet.domain.orders.next_step import OrderFacts
 from fleet.domain.people import Right

@@ -1,4 +1,4 @@
-"""How machines may enrol here, as settings and the row of the entrance state it."""
+"""Facts about machines of sets: rows, presence in SQL, and the enrolment policy."""
 
 from collections import defaultdict
 from collections.abc import Collection

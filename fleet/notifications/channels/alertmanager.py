@@ -1,4 +1,4 @@
-"""An alert for each open event and each operation on a cache, under a lease that each round renews.
+"""Alertmanager: one alert for each open event and each cache maintenance.
 
 Alertmanager keeps nothing over a restart, so all are told each time. An alert is its labels: whatever was told under
 others than now, or is over, is told once more with its end.

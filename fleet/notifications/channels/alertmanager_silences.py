@@ -1,4 +1,4 @@
-"""Calls of Alertmanager's API, version 2."""
+"""Alertmanager silences for machines and caches under maintenance, and the API client."""
 
 import base64
 import json

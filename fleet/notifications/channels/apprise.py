@@ -3,12 +3,12 @@
 from datetime import datetime
 from typing import Literal
 
+from fleet.domain.event_types import Severity
 from fleet.notifications.channels.base import ChannelInUse, Outcome, Post, outcome_of
 from fleet.notifications.payloads import is_command
 from fleet.notifications.routing import Moment
 from fleet.notifications.sender.jobs import AppriseJob
 from fleet.notifications.sender.pool import send as send_job
-from fleet.notifications.severity import Severity
 
 Tone = Literal["info", "success", "warning", "failure"]
 OVER = frozenset({Moment.ENDED, Moment.MAINTENANCE_ENDED, Moment.COVERAGE_CLOSED, Moment.CHANNEL_WORKS})

@@ -13,6 +13,7 @@ from functools import reduce
 from typing import Any
 from urllib.parse import urlsplit
 
+from fleet.domain.event_types import Severity
 from fleet.domain.states import ApprovalState
 from fleet.domain.times import iso
 from fleet.notifications import queue
@@ -31,7 +32,6 @@ from fleet.notifications.payloads import OPEN
 from fleet.notifications.routing import GROUP, Moment
 from fleet.notifications.sender.jobs import Answer, HttpJob
 from fleet.notifications.sender.pool import send as send_job
-from fleet.notifications.severity import Severity
 from fleet.projections.events.rows import EventRow
 from fleet.wording.times import one_line
 

@@ -1,4 +1,4 @@
-"""Slack's blocks: a card within Slack's limits, in plain text, so that no name of a machine is a link or a mention."""
+"""Slack: one card for each event, edited in place, with a thread of what happened."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""The guard in the sender's process: an audit hook, which Python asks before it connects, writes or starts anything.
+"""Guard of the sender process: an audit hook on connections and files, and resource limits.
 
 Once set, it cannot be taken away. It lies below every library, so it does not matter who connects, in which thread, or
 after how many redirects and names.

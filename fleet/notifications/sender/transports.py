@@ -1,4 +1,4 @@
-"""Does HTTP jobs: one request, no redirects, an answer with bounds."""
+"""HTTP and SMTP transports of the sender process."""
 
 from __future__ import annotations
 

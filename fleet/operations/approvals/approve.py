@@ -1,4 +1,4 @@
-"""What stands against a decision and how it is overridden: by a reason, or by the right to go past what blocks."""
+"""Approval of events by users, rules and waves: one transaction checks guards and writes approval and order."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext

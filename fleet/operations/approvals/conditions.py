@@ -1,4 +1,4 @@
-"""Approvals that wait, for a second person or their condition: what becomes of them, again and again until it is known.
+"""Approvals that wait for a condition or a second person, and their withdrawal.
 
 Asked for by reconciling every two seconds, and at once when a report has changed something about their event.
 """

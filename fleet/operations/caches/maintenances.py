@@ -1,4 +1,4 @@
-"""The timeline's lines about caches."""
+"""Cache maintenance rows and their timeline entries."""
 
 from collections import defaultdict
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Taking how machines' hooks for caches ended. Nothing is computed from it: each report is one entry."""
+"""Cache notifications from machines: merging of lines and of hook results."""
 
 import base64
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""A drill moves on and ends by itself. Everything about it is written under the lock of its event."""
+"""Progress and end of drills, and sightings of their events."""
 
 import uuid
 from collections.abc import Collection, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""When events are looked at: who has news is due at once, and each tick takes what is due, portion by portion."""
+"""Scheduling of event checks: what is due, in portions."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Reports as they are kept, before anything is understood: what a delivery holds, and how it is read again."""
+"""Storage of reports as received, in bulk statements."""
 
 import base64
 import binascii

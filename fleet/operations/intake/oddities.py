@@ -1,4 +1,4 @@
-"""Reports of which one part has still to be taken, because somebody held what it is about when they came."""
+"""Reports that cannot be understood or are refused, within limits; reports that are taken later."""
 
 import json
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""When machines were heard, and who has turned since reconciling last looked."""
+"""Times at which machines were heard, and the heartbeat of agents."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace

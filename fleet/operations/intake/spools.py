@@ -1,4 +1,4 @@
-"""Marks of spools: up to where the reports of each are acknowledged, and so what is new of a delivery."""
+"""Spool offsets: acknowledged reports, lost reports and new spools."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Waiting for a person: who enrols as a known machine without its credential, as a revoked one, or as a stranger."""
+"""Admission of machines by a user or by the standing rule of a set."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Enrolments that were refused: counted by reason and machine, in a table that no caller can fill."""
+"""Enrolment of machines and counters of refused enrolments."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace

@@ -1,4 +1,4 @@
-"""Attested documents: nonces given, documents checked, nonces spent. Nothing is fetched from here."""
+"""Enrolment policy, join tokens and attested documents."""
 
 import re
 from collections.abc import Mapping, Sequence

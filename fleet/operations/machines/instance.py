@@ -1,4 +1,4 @@
-"""Machines that enrolled with a made-up id while Azure gave them no `vmId`, and have one now.
+"""Instance metadata of enrolled machines: names, former ids.
 
 The key or credential of the made-up id proves that both are one machine; a join token or an id proves nothing. The row
 of the made-up id becomes that of the `vmId`. Where that has a row of its own, it takes over what is open, and the other

@@ -1,4 +1,4 @@
-"""Keys of machines: new with each enrolment, handed over once, and made again of the master key to check calls."""
+"""Machine keys and credentials: issued, unused and revoked."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Instructions: orders of a drill to its machines. As with all orders the rows are the queue; wake-ups make it fast."""
+"""Open orders and drill instructions of machines."""
 
 import uuid
 from collections import defaultdict

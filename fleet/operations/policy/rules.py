@@ -1,4 +1,4 @@
-"""What changing rules and changing no-approval windows have in common."""
+"""Changes of rules and no-approval windows, and the stop of all approvals."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, replace

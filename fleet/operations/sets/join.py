@@ -1,4 +1,4 @@
-"""Sets of one name: what is written beside each, so that people tell them apart wherever they are named."""
+"""Joining of sets that are one, and display suffixes of sets with the same name."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping

@@ -1,4 +1,4 @@
-"""Decisions, and what becomes of them, as lines in the log: each found by the id of the request that decided."""
+"""Timeline entries, written in the transaction of their change, and decisions as log lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who listened to a cache, when; and when nobody did."""
+"""Coverage of caches: which machine listened when; filters of cache lists."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

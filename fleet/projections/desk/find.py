@@ -1,4 +1,4 @@
-"""Finding things by the words in their names, by index, and a few of each kind."""
+"""Search by name over all kinds of objects, and saved views."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Sets and caches as cells of a map: each in numbers, with the worst that is known of it."""
+"""Fleet map: every set and cache with its worst state."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Processes of Drydock whose clock differs too much from the database's."""
+"""Readiness checks for `/readyz`, database connections, and the first steps of an installation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The fleet in a few numbers."""
+"""Status bar of every page, and the fleet in numbers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Who is on an event, and who wants it to run by itself: claims and holds, and what still needs a decision."""
+"""Rows of scheduled events with claims, holds and remaining live machines."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -10,7 +10,8 @@ from django.contrib.postgres.aggregates import ArrayAgg
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Coalesce
 
-from fleet.domain.events import ADVICE_TYPES, FAR_AHEAD, if_nobody_acts, is_advice
+from fleet.domain.event_types import ADVICE_TYPES, is_advice
+from fleet.domain.events import FAR_AHEAD, if_nobody_acts
 from fleet.domain.reasons import Reason
 from fleet.domain.shapes import like
 from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, ApprovalState, Certainty, EndedAs, EventStatus, Presence

@@ -1,4 +1,4 @@
-"""What is kept of the time at which events were first seen: the facts that rules and guards would have judged then."""
+"""Dry run of a rule on past events."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Rules and no-approval windows, as people see them."""
+"""Queries of rules, no-approval windows and the stop of all approvals."""
 
 from dataclasses import dataclass
 from datetime import datetime, time

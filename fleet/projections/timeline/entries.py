@@ -1,4 +1,4 @@
-"""Names for pseudonyms: entries of the timeline say who by the number of an account, and pages say it by name.
+"""Timelines of an event, a set, a machine or the fleet; the feed of new entries; names of pseudonyms.
 
 Who was forgotten is a pseudonym, also in entries of before 0.2.0, which hold the name itself.
 """

@@ -1,0 +1,128 @@
+"""Registry of the event types that Azure documents. Each is one declaration; pages, guards and notifications read it.
+
+Source: "Scheduled Events for Linux VMs in Azure", Microsoft, dated 01/25/2023.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    """Severity of an event or a notification.
+
+    `CRITICAL`: a machine is lost, or fewer live machines remain than the set requires. `WARNING`: a restart, lost
+    memory, or something that is not watched. `INFO`: a pause of seconds, or a restart that the customer started.
+    """
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class EventType:
+    """One type of scheduled event.
+
+    `effect` is a sentence on what it does to a machine. `lost` names what is lost for good, empty where nothing is.
+    `documented_notice_seconds` is the shortest notice that Microsoft documents, None where it documents none.
+    `icon` is a name of the Lucide icon set. `deletes`: the machine cannot report afterwards. `is_advice`: Azure starts
+    nothing, and approving it has no effect.
+    """
+
+    name: str
+    effect: str
+    lost: str = ""
+    documented_notice_seconds: int | None = None
+    severity: Severity = Severity.WARNING
+    icon: str = "circle-alert"
+    deletes: bool = False
+    is_advice: bool = False
+
+    @property
+    def loses(self) -> bool:
+        """Whether an ordinary machine loses data for good: more than its memory."""
+        return self.lost not in ("", "memory")
+
+
+# In the order of their impact.
+EVENT_TYPES = (
+    EventType(
+        "Freeze",
+        effect="Pauses for seconds; CPU and network may stand still. Memory and open files stay.",
+        documented_notice_seconds=15 * 60,
+        severity=Severity.INFO,
+        icon="snowflake",
+    ),
+    EventType(
+        "Reboot",
+        effect="Restarts. Memory is lost; disks stay.",
+        lost="memory",
+        documented_notice_seconds=15 * 60,
+        icon="rotate-cw",
+    ),
+    EventType(
+        "Redeploy",
+        effect="Moves to another host. Memory and ephemeral disks are lost.",
+        lost="ephemeral disks",
+        documented_notice_seconds=10 * 60,
+        icon="truck",
+    ),
+    EventType(
+        "Preempt",
+        effect="The spot machine is deleted, with its ephemeral disks.",
+        lost="the machine",
+        documented_notice_seconds=30,
+        severity=Severity.CRITICAL,
+        icon="zap",
+        deletes=True,
+    ),
+    EventType(
+        "Terminate",
+        effect="The machine is deleted.",
+        lost="the machine",
+        documented_notice_seconds=5 * 60,
+        severity=Severity.CRITICAL,
+        icon="trash-2",
+        deletes=True,
+    ),
+    # Preview, since api-version 2024-07-09.
+    EventType(
+        "SpotRebalanceRecommendation",
+        effect="Advice: the spot machine may be evicted soon. Azure starts nothing now.",
+        is_advice=True,
+    ),
+)
+UNKNOWN_TYPE = EventType("", effect="Azure has not said what this type does. Treat it as impactful.")
+
+
+def _names(types: Iterable[EventType]) -> tuple[str, ...]:
+    return tuple(each.name for each in types)
+
+
+TYPES = _names(each for each in EVENT_TYPES if not each.is_advice)
+ADVICE_TYPES = _names(each for each in EVENT_TYPES if each.is_advice)
+DELETING_TYPES = frozenset(_names(each for each in EVENT_TYPES if each.deletes))
+LOSING_TYPES = frozenset(_names(each for each in EVENT_TYPES if each.loses))
+_BY_NAME = {each.name.casefold(): each for each in EVENT_TYPES}
+
+
+def event_type_of(name: str) -> EventType:
+    """Return the declaration of a type, in any letter case. An undocumented type counts as impactful."""
+    return _BY_NAME.get(name.strip().casefold(), UNKNOWN_TYPE)
+
+
+def canonical_type(name: str) -> str:
+    """Return a documented type in Microsoft's spelling, whatever its letter case; any other name unchanged."""
+    known = _BY_NAME.get(name.casefold())
+    return known.name if known and not known.is_advice else name
+
+
+def is_advice(name: str) -> bool:
+    """Return whether there is nothing to approve for events of this type, in any letter case."""
+    return event_type_of(name).is_advice
+
+
+def is_unknown(name: str) -> bool:
+    """Return whether Microsoft documents no effect of this type. A type that is not stated is unknown as well."""
+    return event_type_of(name) is UNKNOWN_TYPE
