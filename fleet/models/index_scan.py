@@ -21,7 +21,8 @@ from fleet.models import driver
 
 class ChangeColumn(models.Model):
     """`changed_at` is when the row was written last, by the database's clock: a trigger sets it whoever writes, and
-    leaves it where nothing changed that people are told (`fleet.migrations.0046`). A transaction may commit it later.
+    leaves it where nothing changed that people are told (`fleet/migrations/0013_data_0_2.py`). A transaction may commit
+    it later.
     """
 
     changed_at = models.DateTimeField(db_default=Now(), editable=False)

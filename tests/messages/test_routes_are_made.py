@@ -19,7 +19,7 @@ from tests.messages.test_channels_are_made import errors, newest, said
 from tests.words import refused, sentence
 
 pytestmark = pytest.mark.django_db
-migration = importlib.import_module("fleet.migrations.0037_default_route")
+migration = importlib.import_module("fleet.migrations.0013_data_0_2")
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tests.factories import NOW
 from tests.messages.messages import channel, route
 
 pytestmark = pytest.mark.django_db
-migration = importlib.import_module("fleet.migrations.0037_default_route")
+migration = importlib.import_module("fleet.migrations.0013_data_0_2")
 
 
 def led() -> dict[str, set[str]]:

@@ -259,7 +259,7 @@ def test_the_migration_lists_the_sessions_that_go_on(otto: User) -> None:
     client.force_login(otto)
     # A stranger's, who only asked for a challenge.
     Client().get("/accounts/passkey/")
-    import_module("fleet.migrations.0060_sessions").list_sessions(apps, None)
+    import_module("fleet.migrations.0013_data_0_2").list_sessions(apps, None)
     row = PersonSession.objects.get()
     assert (row.user_id, row.key_hash, row.way) == (otto.pk, hash_of(client.session.session_key or ""), "")
     assert row.last_seen_at <= datetime.now(UTC)
