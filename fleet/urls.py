@@ -9,11 +9,19 @@ from django.http.response import HttpResponseBase
 from django.urls import include, path
 from django.views.generic import RedirectView
 
-from fleet.api import problems
+from fleet.api import problems, routes
 from fleet.api.views.calendar import feed
+from fleet.audit import urls as audit
 from fleet.dashboard import failures
+from fleet.dashboard import urls as dashboard
+
+# Those of the core, then those of each annex.
+CALLS = [*routes.CALLS, *audit.CALLS]
+PAGES = [*dashboard.PAGES, *audit.PAGES]
 
 urlpatterns = [
+    path("api/", include(CALLS)),
+    # Answers every other address below it.
     path("api/", include("fleet.api.urls")),
     path("calendar/<str:token>.ics", feed, name="calendar"),
     path("hooks/", include("fleet.notifications.hooks")),
@@ -23,7 +31,7 @@ urlpatterns = [
     path("admin/password_change/", RedirectView.as_view(pattern_name="you-password")),
     path("admin/password_change/done/", RedirectView.as_view(pattern_name="you-password")),
     path("admin/", admin.site.urls),
-    path("", include("fleet.dashboard.urls")),
+    path("", include(PAGES)),
 ]
 
 Handler = Callable[..., HttpResponseBase]

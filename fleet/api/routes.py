@@ -1,4 +1,4 @@
-"""The calls and their addresses below `/api/`."""
+"""The calls and their addresses below `/api/`. `fleet.urls` adds those of the annexes."""
 
 from django.urls import path
 
@@ -20,7 +20,6 @@ from fleet.api.views import (
     stop,
     waves,
 )
-from fleet.audit import api as audit_api
 from fleet.notifications import api as notification_api
 
 CALLS = [
@@ -81,10 +80,6 @@ CALLS = [
         notification_api.RedeliverMessage.as_view(),
         name="api-message-redeliver",
     ),
-    path("v1/storage/", audit_api.Storage.as_view(), name="api-storage"),
-    path("v1/audit/", audit_api.Audit.as_view(), name="api-audit"),
-    path("v1/audit/export.csv", audit_api.AuditCsv.as_view(), name="api-audit-csv"),
-    path("v1/audit/export.jsonl", audit_api.AuditJsonLines.as_view(), name="api-audit-jsonl"),
     path("v1/sign-on/mapping/", sign_on.Mapping.as_view(), name="api-mapping"),
     path("v1/sign-on/mapping/<int:grant_id>/", sign_on.MappingLine.as_view(), name="api-mapping-line"),
     path("v1/sign-on/dry-run/", sign_on.MappingDryRun.as_view(), name="api-mapping-dry-run"),

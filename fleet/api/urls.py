@@ -1,11 +1,10 @@
-"""Addresses below `/api/`. `v1/stream` is not among them: the gateway answers it beside Django."""
+"""Addresses below `/api/` that are no calls. `v1/stream` is not among them: the gateway answers it beside Django."""
 
 from django.urls import path, re_path
 from drf_spectacular.views import SpectacularSwaggerSplitView
 
 from fleet.api import documentation
 from fleet.api.read_only import read_only
-from fleet.api.routes import CALLS
 from fleet.api.views import calendar, elsewhere
 
 # Public, and without a query to the database: the page holds no data of the fleet.
@@ -14,7 +13,6 @@ docs_page = SpectacularSwaggerSplitView.as_view(
 )
 
 urlpatterns = [
-    *CALLS,
     path("schema/", documentation.schema_document, name="api-schema"),
     path("docs/", read_only(docs_page), name="api-docs"),
     path("v1/calendar/<str:token>.ics", calendar.feed, name="api-calendar"),

@@ -17,6 +17,7 @@ from fleet.audit.archive_format import ArchiveKind
 from fleet.audit.models import ArchiveFile, ArchiveState, keep_days, leaving, table_of
 from fleet.audit.retention import GIGABYTE, Growth, days_until, next_step
 from fleet.audit.stores import store
+from fleet.dashboard.export import defused
 from fleet.domain.actor import ACTOR_KIND, COMMAND_LINE, ActorKind
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
@@ -35,8 +36,6 @@ COLUMNS = (
     "event_type", "set_id", "set", "machine_id", "machine", "approval_id", "request_id", "address",
     "actor_kind", "subscription", "resource_group", "cache_id", "cache",
 )  # fmt: skip
-# A cell that begins with one of these is a formula to a spreadsheet.
-FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 ACTING_KINDS = (ActorKind.PERSON, ActorKind.SERVICE, ActorKind.RULE, ActorKind.COMMAND)
@@ -199,11 +198,6 @@ def _hundreds(rows: Sequence[TimelineRow]) -> Iterator[Sequence[TimelineRow]]:
     """A hundred at a time; of no rows an empty one, so that whoever sends may turn to somebody else."""
     for first in range(0, max(1, len(rows)), 100):
         yield rows[first : first + 100]
-
-
-def defused(cell: str) -> str:
-    """The cell as text to a spreadsheet, whatever it begins with."""
-    return f"'{cell}" if cell.startswith(FORMULAS) else cell
 
 
 def _values(row: TimelineRow, text: str) -> dict[str, Any]:

@@ -14,15 +14,16 @@ from django.http import Http404, HttpResponse, JsonResponse, StreamingHttpRespon
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
+from fleet.audit import queries
 from fleet.audit import reports as months
-from fleet.audit.queries import defused, storage
+from fleet.audit.queries import storage
 from fleet.audit.reports import DeciderRow, EventReport, NoticeRow, Part, event_report, handover, span
 from fleet.audit.text import COLUMNS, HANDOVER, month_named
 from fleet.dashboard.events import UNKNOWN
-from fleet.dashboard.export import exported
+from fleet.dashboard.export import defused, exported
 from fleet.dashboard.forms import MomentField, Sent
 from fleet.dashboard.lanes.event import draw_event
-from fleet.dashboard.pages import Asked, acts, done, known, page, shown
+from fleet.dashboard.pages import Asked, acts, done, known, listed, page, shown
 from fleet.domain.event_types import EVENT_TYPES, event_type_of
 from fleet.domain.history import FIRST_YEAR, Month, month_of
 from fleet.domain.people import Right
@@ -34,9 +35,10 @@ from fleet.projections.events.rows import EventRow
 from fleet.projections.filters import EventFilter
 from fleet.projections.intake import RawDocument
 from fleet.wording import times
-from fleet.wording.badges import look_of
+from fleet.wording.badges import ENTRY_LOOKS, look_of
 from fleet.wording.events import effect_of
 from fleet.wording.say import recorded, say, who_acted, why_apart
+from fleet.wording.timeline import VIAS, kinds_named
 from fleet.wording.times import API
 
 # What may be chosen with one click, in hours.
@@ -367,3 +369,43 @@ def storage_page(request: Asked) -> HttpResponse:
     if not request.rights.may(Right.ADMINISTER):
         return render(request, "403.html", {"reason": "Seeing storage needs the right of an admin."}, status=403)
     return page(request, "timeline/storage.html", storage=storage(now=request.now))
+
+
+# The audit of what people and rules did, on a page and as files.
+
+
+@shown
+def audit_page(request: Asked) -> HttpResponse:
+    """Who did what, through what and why. The filters stand in the address."""
+    filters = queries.AuditFilter(request.GET, kinds_named=kinds_named)
+    query = request.GET.copy()
+    query.pop("cursor", None)
+    return listed(
+        request,
+        "timeline/audit.html",
+        "timeline/audit_rows.html",
+        partial(queries.listing, entries=filters.qs),
+        wrong=[str(filters.filters[name].label) for name in (filters.errors or {})],
+        kinds=sorted(((kind.value, look.label) for kind, look in ENTRY_LOOKS.items()), key=lambda pair: pair[1]),
+        vias=VIAS,
+        export=query.urlencode(),
+        filtered=any(request.GET.get(name) for name in filters.filters),
+    )
+
+
+@shown
+def audit_csv(request: Asked) -> StreamingHttpResponse:
+    return _audit_file(request, partial(queries.csv_lines, text=recorded), "text/csv; charset=utf-8", "audit.csv")
+
+
+@shown
+def audit_jsonl(request: Asked) -> StreamingHttpResponse:
+    return _audit_file(request, partial(queries.json_lines, text=recorded), "application/jsonl", "audit.jsonl")
+
+
+def _audit_file(request: Asked, lines: Callable[[Any], Iterator[str]], kind: str, name: str) -> StreamingHttpResponse:
+    """All rows of the page's own filter, made while they are sent."""
+    found = queries.AuditFilter(request.GET, kinds_named=kinds_named).qs
+    return StreamingHttpResponse(
+        lines(found), content_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'}
+    )

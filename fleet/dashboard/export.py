@@ -1,4 +1,4 @@
-"""What projections show, as plain JSON values."""
+"""What projections show, as plain JSON values; and cells of CSV files."""
 
 from dataclasses import fields, is_dataclass, replace
 from datetime import datetime
@@ -12,6 +12,9 @@ from fleet.projections.visibility import without_names
 from fleet.wording import times
 from fleet.wording.say import recorded, say
 from fleet.wording.times import API
+
+# A cell that begins with one of these is a formula to a spreadsheet.
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def exported(value: Any) -> Any:
@@ -36,3 +39,8 @@ def exported(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [exported(item) for item in value]
     return value
+
+
+def defused(cell: str) -> str:
+    """Return the cell so that a spreadsheet reads it as text, whatever it begins with."""
+    return f"'{cell}" if cell.startswith(FORMULAS) else cell

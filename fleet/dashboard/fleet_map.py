@@ -12,7 +12,7 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.gzip import gzip_page
 
-from fleet.audit.queries import defused
+from fleet.dashboard.export import defused
 from fleet.dashboard.pages import Asked, page, shown
 from fleet.domain.desk import Glance
 from fleet.domain.states import Presence

@@ -12,7 +12,7 @@ from django.http import StreamingHttpResponse
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from fleet.audit.queries import defused
+from fleet.dashboard.export import defused
 from fleet.dashboard.lanes.cache import listener_rows, shard_rows
 from fleet.dashboard.lanes.shapes import Band, Row
 from fleet.dashboard.lanes.timeline import MOST_LANES, Drawn, Line, cache_row, draw_rows, rows_by

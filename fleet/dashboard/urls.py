@@ -1,10 +1,9 @@
-"""The pages."""
+"""The pages. `fleet.urls` adds those of the annexes."""
 
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 from django.views.generic import RedirectView
 
-from fleet.audit import views as audit_views
 from fleet.dashboard import (
     again,
     agent_package,
@@ -28,7 +27,6 @@ from fleet.dashboard import (
 from fleet.dashboard.approvals import views as approvals
 from fleet.dashboard.people import mapping, members, outside, second_factor, sessions, sign_on, signing_in, you
 from fleet.dashboard.policy import rules, stop, windows
-from fleet.domain.history import Month
 from fleet.domain.intake import EVENT_ID
 from fleet.notifications import views as message_channels
 from fleet.notifications import views as message_routes
@@ -41,22 +39,9 @@ class EventId(StringConverter):
     regex = EVENT_ID
 
 
-class MonthConverter:
-    """A month, such as `2026-11`."""
-
-    regex = r"2[01][0-9]{2}-(?:0[1-9]|1[0-2])"
-
-    def to_python(self, value: str) -> Month:
-        return Month(*map(int, value.split("-")))
-
-    def to_url(self, value: Month) -> str:
-        return str(value)
-
-
 register_converter(EventId, "event")
-register_converter(MonthConverter, "month")
 
-urlpatterns = [
+PAGES = [
     path("", desk.decision_queue, name="queue"),
     path("pulse/", desk.pulse, name="pulse"),
     path("find/", find.find_page, name="find"),
@@ -149,18 +134,6 @@ urlpatterns = [
     path("routes/<int:route_id>/switch/", message_routes.route_switch, name="route-switch"),
     path("routes/<int:route_id>/delete/", message_routes.route_delete, name="route-delete"),
     path("timeline/", timeline.fleet_timeline, name="timeline"),
-    path("storage/", audit_views.storage_page, name="storage"),
-    path("audit/", timeline.audit_page, name="audit"),
-    path("audit/export.csv", timeline.audit_csv, name="audit-csv"),
-    path("audit/export.jsonl", timeline.audit_jsonl, name="audit-jsonl"),
-    path("handover/", audit_views.handover_page, name="handover"),
-    path("handover/read/", audit_views.read, name="handover-read"),
-    path("reports/", audit_views.report_list, name="reports"),
-    path("reports/<month:month>/", audit_views.month_page, name="report-month"),
-    path("reports/<month:month>/<slug:table>.csv", audit_views.month_csv, name="report-month-csv"),
-    path("reports/events/<event:event_id>/", audit_views.event_page, name="report-event"),
-    path("reports/events/<event:event_id>/report.md", audit_views.event_markdown, name="report-event-markdown"),
-    path("reports/events/<event:event_id>/report.json", audit_views.event_json, name="report-event-json"),
     path("you/", you.you, name="you"),
     path("you/messages/", notification_views.own, name="you-messages"),
     path("you/settings/", you.choose, name="you-settings"),

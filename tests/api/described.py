@@ -10,7 +10,7 @@ import jsonschema
 
 from fleet.api.authentication import scope_of
 from fleet.api.documentation import schema
-from fleet.api.routes import CALLS
+from fleet.urls import CALLS
 
 Validator = jsonschema.Draft202012Validator
 

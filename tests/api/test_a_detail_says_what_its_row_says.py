@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from fleet.api.routes import CALLS
 from fleet.models import ScheduledEvent
 from fleet.operations import waves
 from fleet.operations.drills import begin as drilling
+from fleet.urls import CALLS
 from tests import factories
 from tests.api.conftest import Caller, caller, in_person
 from tests.caches.walking import HOST, Listeners

@@ -15,7 +15,7 @@ from django.test import Client
 from drf_spectacular.validation import validate_schema
 
 from fleet.api.documentation import generated, schema
-from fleet.api.routes import CALLS
+from fleet.urls import CALLS
 from fleet.wording.problems import PROBLEMS
 from tests import factories
 from tests.api.conftest import Caller

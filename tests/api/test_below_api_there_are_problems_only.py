@@ -8,7 +8,7 @@ import pytest
 from django.db import OperationalError
 from django.test import Client
 
-from fleet.api.routes import CALLS
+from fleet.urls import CALLS
 from tests import factories
 from tests.api.conftest import Caller, problem
 from tests.factories import Fleet

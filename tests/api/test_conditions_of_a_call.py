@@ -9,8 +9,8 @@ import pytest
 from django.db import connection
 
 from fleet.api.documentation import schema
-from fleet.api.routes import CALLS
 from fleet.models import Approval, Claim, Rule
+from fleet.urls import CALLS
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
 

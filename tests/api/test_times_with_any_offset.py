@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from fleet.api.routes import CALLS
 from fleet.models import NoApprovalWindow, Rule
+from fleet.urls import CALLS
 from tests import factories
 from tests.api.conftest import Caller, problem
 from tests.api.described import required_scopes

@@ -14,7 +14,6 @@ from uuid import UUID
 from django.test import Client
 from django.urls import URLPattern
 
-from fleet.dashboard.urls import urlpatterns
 from fleet.domain.machines.inventory import read_inventory
 from fleet.models import AvailabilitySet, Maintenance, NoApprovalWindow, Rule, ScheduledEvent, SignOnGrant
 from fleet.notifications.kinds import KINDS
@@ -27,6 +26,7 @@ from fleet.operations.people import service_accounts
 from fleet.operations.people.outside import invitation
 from fleet.operations.policy import rules
 from fleet.operations.saved_views import save_view
+from fleet.urls import PAGES
 from tests import factories
 from tests.browser.story import tell
 from tests.caches.walking import HOST, Listeners, line, the_cache
@@ -51,7 +51,7 @@ class Whole:
 
     def addresses(self) -> Iterator[tuple[str, str]]:
         """The name and the addresses of every route of the pages, by their examples."""
-        for pattern in urlpatterns:
+        for pattern in PAGES:
             if isinstance(pattern, URLPattern):
                 for address in self._filled(str(pattern.pattern)):
                     yield str(pattern.name), f"/{address}{QUERIES.get(f'/{address}', '')}"

@@ -12,10 +12,10 @@ from django.test import Client
 from playwright.sync_api import Page, expect
 
 from fleet.dashboard.tags.markup import icon
-from fleet.dashboard.urls import urlpatterns
 from fleet.models import PresenceRow
 from fleet.operations.people.tokens import issue_token
 from fleet.operations.policy import rules as stop
+from fleet.urls import PAGES
 from tests import factories
 from tests.browser.conftest import PHONE, WIDE, OpenPage, Watched
 from tests.browser.every_page import pages, whole_fleet
@@ -146,7 +146,7 @@ def test_every_page_of_the_routing_table_can_be_used_by_everybody(
 
 
 # What an empty installation has: pages whose address names nothing.
-BARE = [f"/{pattern.pattern}" for pattern in urlpatterns if "<" not in str(pattern.pattern)]
+BARE = [f"/{pattern.pattern}" for pattern in PAGES if "<" not in str(pattern.pattern)]
 
 
 @pytest.mark.long

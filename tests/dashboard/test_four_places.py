@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 
 from fleet.dashboard.places import ADMIN, PLACES
-from fleet.dashboard.urls import urlpatterns
+from fleet.urls import PAGES
 from tests import factories
 
 # A person's own pages, parts of every page, and the door.
@@ -35,7 +35,7 @@ def test_every_page_has_one_place_or_is_ones_own() -> None:
         str(pattern.name): [
             tab.address for area in (*PLACES, ADMIN) for tab in area.tabs if tab.holds(str(pattern.name))
         ]
-        for pattern in urlpatterns
+        for pattern in PAGES
         if pattern.name
     }
     assert {name: tabs for name, tabs in found.items() if len(tabs) != (name not in WITHOUT_A_PLACE)} == {}

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from fleet.api.routes import CALLS
 from fleet.models import ApiToken, Entry
 from fleet.models.timeline import ACTING
+from fleet.urls import CALLS
 from tests import factories
 from tests.api.conftest import Caller, caller, in_person, problem
 from tests.api.described import required_scopes

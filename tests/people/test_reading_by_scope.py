@@ -14,8 +14,6 @@ from django.test import Client
 from django.urls import URLPattern
 from drydock_agent import wire
 
-from fleet.api.routes import CALLS
-from fleet.dashboard.urls import urlpatterns
 from fleet.domain.people import Place, Rights, in_scopes
 from fleet.gateway.streams import ear_of, told_to
 from fleet.models import (
@@ -41,6 +39,7 @@ from fleet.operations.machines import enrolment
 from fleet.operations.orders import advance
 from fleet.operations.policy import rules
 from fleet.projections import visibility
+from fleet.urls import CALLS, PAGES
 from tests import factories
 from tests.api.conftest import Caller, caller
 from tests.caches.walking import Listeners
@@ -212,7 +211,7 @@ def ids(hidden: bool) -> dict[str, list[Any]]:
 
 def routes() -> Iterator[str]:
     """Every address that there is, out of the tables by which Django finds them."""
-    for begin, table in (("/", urlpatterns), ("/api/", CALLS)):
+    for begin, table in (("/", PAGES), ("/api/", CALLS)):
         for pattern in table:
             if isinstance(pattern, URLPattern) and "accounts/" not in str(pattern.pattern):
                 yield f"{begin}{pattern.pattern}"

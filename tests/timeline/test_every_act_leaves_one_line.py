@@ -9,10 +9,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import URLPattern
 
-from fleet.dashboard.urls import urlpatterns
 from fleet.models import Entry, OutsideAccount, SavedView, SignOn, SignOnGrant
 from fleet.models.timeline import ACTING
 from fleet.operations.people import outside
+from fleet.urls import PAGES
 from tests import factories
 from tests.api.conftest import Caller, caller, in_person, problem
 from tests.api.described import required_scopes
@@ -72,7 +72,7 @@ def test_every_call_of_the_api_leaves_one_line(fleet: Fleet) -> None:
 
 def addresses() -> Iterator[tuple[str, str]]:
     """Name and an address of every page."""
-    for pattern in urlpatterns:
+    for pattern in PAGES:
         if isinstance(pattern, URLPattern):
             values = {"int": "1", "event": EVENT, "str": "ada"}
             text = str(pattern.pattern)
@@ -118,7 +118,7 @@ def test_pages_that_only_take_forms_refuse_who_has_not_logged_in_and_who_may_not
 
 NEW = "a whole new harbour"
 INVENTORY = "[]"
-PAGES: list[tuple[str, dict[str, str]]] = [
+FORMS: list[tuple[str, dict[str, str]]] = [
     (f"/events/{EVENT}/claim/", {"comment": "mine"}),
     (f"/events/{EVENT}/give-back/", {}),
     (f"/events/{EVENT}/hold/", {"reason": "let it run"}),
@@ -166,7 +166,7 @@ def test_every_form_of_the_pages_leaves_one_line(fleet: Fleet, settings: Any) ->
     session = in_person(factories.admin()).client
     named = {"web": str(factories.the_set().pk), "stray": str(fleet.agents["stray"].machine.availability_set_id)}
     named["invitation"] = outside.invitation(kind="slack", team="T1", account="U1", name="ada.l")
-    for number, (address, fields) in enumerate(PAGES):
+    for number, (address, fields) in enumerate(FORMS):
         sent = {name: value.format(**named) for name, value in fields.items()}
         answer = session.post(address.format(**named), sent, headers={"X-Request-ID": f"form-{number}"})
         assert answer.status_code in (200, 302), (address, answer.content[-2000:])

@@ -1,0 +1,44 @@
+"""The pages of the audit, and its calls below `/api/`."""
+
+from django.urls import path, register_converter
+
+import fleet.dashboard.urls  # noqa: F401 - registers the converter of EventIds
+from fleet.audit import api, views
+from fleet.domain.history import Month
+
+
+class MonthConverter:
+    """A month, such as `2026-11`."""
+
+    regex = r"2[01][0-9]{2}-(?:0[1-9]|1[0-2])"
+
+    def to_python(self, value: str) -> Month:
+        return Month(*map(int, value.split("-")))
+
+    def to_url(self, value: Month) -> str:
+        return str(value)
+
+
+register_converter(MonthConverter, "month")
+
+PAGES = [
+    path("storage/", views.storage_page, name="storage"),
+    path("audit/", views.audit_page, name="audit"),
+    path("audit/export.csv", views.audit_csv, name="audit-csv"),
+    path("audit/export.jsonl", views.audit_jsonl, name="audit-jsonl"),
+    path("handover/", views.handover_page, name="handover"),
+    path("handover/read/", views.read, name="handover-read"),
+    path("reports/", views.report_list, name="reports"),
+    path("reports/<month:month>/", views.month_page, name="report-month"),
+    path("reports/<month:month>/<slug:table>.csv", views.month_csv, name="report-month-csv"),
+    path("reports/events/<event:event_id>/", views.event_page, name="report-event"),
+    path("reports/events/<event:event_id>/report.md", views.event_markdown, name="report-event-markdown"),
+    path("reports/events/<event:event_id>/report.json", views.event_json, name="report-event-json"),
+]
+
+CALLS = [
+    path("v1/storage/", api.Storage.as_view(), name="api-storage"),
+    path("v1/audit/", api.Audit.as_view(), name="api-audit"),
+    path("v1/audit/export.csv", api.AuditCsv.as_view(), name="api-audit-csv"),
+    path("v1/audit/export.jsonl", api.AuditJsonLines.as_view(), name="api-audit-jsonl"),
+]
