@@ -1,4 +1,4 @@
-"""Large fleets to measure with, made by `manage.py seed` the first time and kept: `with base(SMALL) as stage`.
+"""Large fleets to measure with, made by `python -m bench.seed` the first time and kept: `with base(SMALL) as stage`.
 
 They are data folders of the servers that come along, in `.bench/` or where BENCH_BASES says.
 """
@@ -52,7 +52,7 @@ def base(wanted: Base) -> Iterator[Stage]:
         if not whole.exists():
             print(f"Seeding {wanted.machines:,} machines and {wanted.entries:,} entries into {folder}.", flush=True)
             numbers = {"machines": wanted.machines, "entries": wanted.entries, "open-events": wanted.open_events}
-            made.manage("seed", "--set-size=20", *(f"--{name}={count}" for name, count in numbers.items()))
+            made.seed("--set-size=20", *(f"--{name}={count}" for name, count in numbers.items()))
             whole.touch()
         with psycopg.connect(made.database_url, autocommit=True) as connection:
             connection.execute(HEARD)

@@ -97,7 +97,14 @@ class Stage:
 
     def manage(self, *arguments: str) -> str:
         """A management command's output."""
-        command = bound([sys.executable, str(ROOT / "manage.py"), *arguments])
+        return self._output(str(ROOT / "manage.py"), *arguments)
+
+    def seed(self, *arguments: str) -> str:
+        """Fill the database with a large fleet."""
+        return self._output("-m", "bench.seed", *arguments)
+
+    def _output(self, *arguments: str) -> str:
+        command = bound([sys.executable, *arguments])
         return subprocess.run(
             command, env=self.environment, cwd=ROOT, check=True, text=True, stdout=subprocess.PIPE
         ).stdout

@@ -1,4 +1,4 @@
-"""`manage.py seed`: copies of stories that were really played stand in the tables as if they had happened."""
+"""`python -m bench.seed`: copies of stories that were really played stand in the tables as if they had happened."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from django.db.models import Count, Max
 from django.test import Client
 from django.utils import timezone
 
+from bench.seed.command import Command
 from fleet.models import (
     Approval,
     AvailabilitySet,
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def seeded(**numbers: int) -> str:
     out = StringIO()
     asked = {"machines": 25, "set_size": 6, "entries": 900, "open_events": 5, **numbers}
-    call_command("seed", stdout=out, **asked)
+    call_command(Command(), stdout=out, **asked)
     return out.getvalue()
 
 

@@ -19,10 +19,10 @@ import django
 from django.contrib.auth.models import Group, User
 from django.db import connection, models, transaction
 
+from bench.seed import stories
+from bench.seed.pattern import Copy, Pattern, Table, largest_ids
 from fleet.audit.seals import seal
 from fleet.embedded.parent_death import end_with_parent
-from fleet.management.seed import stories
-from fleet.management.seed.pattern import Copy, Pattern, Table, largest_ids
 from fleet.models import AvailabilitySet, Cache, DocumentBody, Entry, Machine, Spool
 from fleet.operations import clock
 
@@ -87,7 +87,7 @@ class Filler:
     seals: Callable[[], None]
     writer: ThreadPoolExecutor
     # The same fleet each time.
-    random: random.Random = field(default_factory=lambda: random.Random(14))  # noqa: S311
+    random: random.Random = field(default_factory=lambda: random.Random(14))
     ids: Counter[type[models.Model]] = field(default_factory=Counter)
     written: Counter[type[models.Model]] = field(default_factory=Counter)
     waiting: dict[int, tuple[Table, list[str]]] = field(default_factory=dict)

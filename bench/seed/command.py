@@ -1,4 +1,4 @@
-"""`manage.py seed`: a large fleet with a year of history, for measurements and for looking at pages."""
+"""`python -m bench.seed`: a large fleet with a year of history, for measurements and for looking at pages."""
 
 import time
 from argparse import ArgumentParser
@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from fleet.management.seed.fill import Size, fill
+from bench.seed.fill import Size, fill
 from fleet.models import Machine
 from fleet.operations import clock
 

@@ -12,9 +12,9 @@ from django.contrib.auth.models import User
 from django.db import models, transaction
 from drydock_agent import wire
 
+from bench.seed.pattern import Marks, Pattern, marks, since
+from bench.seed.player import GROUP, SET, SUBSCRIPTION, Player
 from fleet.domain import actor
-from fleet.management.seed.pattern import Marks, Pattern, marks, since
-from fleet.management.seed.player import GROUP, SET, SUBSCRIPTION, Player
 from fleet.models import (
     Approval,
     AvailabilitySet,
