@@ -1,7 +1,8 @@
 """A pytest plugin: how many seconds each file of tests took, recorded and compared.
 
-`RENEW_DURATIONS=1 make test` writes `durations.json` beside this file; every whole run names the files that became much
-slower since. Both are relative to how long this machine takes for a loop, since machines differ and are busy.
+`RENEW_DURATIONS=1 make test` writes `durations.json` beside this file, and `make test-long` writes
+`durations-long.json`; every whole run names the files that became much slower since. Both are relative to how long this
+machine takes for a loop, since machines differ and are busy.
 """
 
 from __future__ import annotations
@@ -15,18 +16,27 @@ from pathlib import Path
 
 import pytest
 
-PLACE = Path(__file__).with_suffix(".json")
 RENEW = "RENEW_DURATIONS"
 # A file is named when it took so many times as long, and so many seconds more.
 TIMES, SECONDS = 1.6, 5.0
-# So few files are not a whole run: then nothing is compared.
-WHOLE = 300
+# A run of fewer files is not a whole run: nothing is compared or recorded. `make test-long` has fewer files.
+WHOLE, WHOLE_LONG = 300, 70
+
+
+def is_long(config: pytest.Config) -> bool:
+    """Return whether this is a run of `make test-long`."""
+    return str(config.getoption("markexpr")).startswith("long")
+
+
+def record_path(config: pytest.Config) -> Path:
+    """Return the file that holds the recorded seconds of this command."""
+    return Path(__file__).with_name("durations-long.json" if is_long(config) else "durations.json")
 
 
 @cache
-def recorded() -> dict[str, float]:
-    """Seconds by file, each at the speed at which the loop takes a second; empty before the first record."""
-    known: dict[str, float] = json.loads(PLACE.read_text(encoding="utf-8")) if PLACE.exists() else {}
+def recorded(path: Path) -> dict[str, float]:
+    """Return seconds by file, at the speed at which the loop takes a second; empty before the first record."""
+    known: dict[str, float] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return known
 
 
@@ -41,21 +51,23 @@ def loop_seconds() -> float:
 class Durations:
     """Of the process that the workers report to."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: pytest.Config) -> None:
+        self.path = record_path(config)
+        self.whole = WHOLE_LONG if is_long(config) else WHOLE
         self.seconds: dict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.seconds[report.nodeid.partition("::")[0]] += report.duration
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if len(self.seconds) < WHOLE:
+        if len(self.seconds) < self.whole:
             return
         loop = loop_seconds()
         found = {name: seconds / loop for name, seconds in self.seconds.items()}
         if os.environ.get(RENEW):
             text = json.dumps({name: round(found[name], 1) for name in sorted(found)}, indent=1)
-            PLACE.write_text(text + "\n", encoding="utf-8")
-        known = recorded()
+            self.path.write_text(text + "\n", encoding="utf-8")
+        known = recorded(self.path)
         slower = sorted(
             name
             for name, seconds in found.items()
@@ -69,4 +81,4 @@ class Durations:
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Durations(), "durations of files")
+        config.pluginmanager.register(Durations(config), "durations of files")

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-from tests.durations import recorded
+from tests.durations import record_path, recorded
 
 MOST_WORKERS = 4
 # Each line is one unit of work, whatever number of files: they find their servers running.
@@ -34,10 +35,10 @@ def unit_of(name: str) -> str:
 
 
 @cache
-def recorded_units() -> dict[str, float]:
-    """Seconds by unit, of whole runs."""
+def recorded_units(path: Path) -> dict[str, float]:
+    """Return the seconds of each unit in whole runs."""
     found: dict[str, float] = defaultdict(float)
-    for name, seconds in recorded().items():
+    for name, seconds in recorded(path).items():
         found[unit_of(name)] += seconds
     return found
 
@@ -69,4 +70,5 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LongestFirst
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):
         # What nobody has recorded yet may take long.
-        items.sort(key=lambda item: -recorded_units().get(unit_of(item.nodeid), float("inf")))
+        units = recorded_units(record_path(config))
+        items.sort(key=lambda item: -units.get(unit_of(item.nodeid), float("inf")))
