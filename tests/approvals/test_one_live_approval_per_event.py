@@ -151,7 +151,7 @@ def at_once(*calls: Callable[[], object]) -> list[object]:
 
 
 @pytest.mark.django_db(transaction=True)
-@searched("rounds", share=5, whole=25, variable="RACE_ROUNDS")
+@searched("rounds", share=3, whole=12, variable="RACE_ROUNDS")
 def test_two_operators_at_once_make_one_approval(rounds: int) -> None:
     fleet = Fleet(now=timezone.now())
     people = [operator(f"operator{number}") for number in range(4)]

@@ -22,7 +22,7 @@ from tests.words import sentence
 
 pytestmark = pytest.mark.django_db(transaction=True)
 # A round takes some 80 ms; `RACE_ROUNDS=2000` plays more.
-raced = searched("count", share=8, whole=40, variable="RACE_ROUNDS")
+raced = searched("count", share=4, whole=20, variable="RACE_ROUNDS")
 
 
 @raced
@@ -171,7 +171,7 @@ def test_a_withdrawal_and_the_offer_are_one_or_the_other(count: int) -> None:
                 check(event_id, orders=0)
 
 
-@searched("swept", share=5, whole=25, variable="RACE_ROUNDS")
+@searched("swept", share=3, whole=12, variable="RACE_ROUNDS")
 def test_two_workers_two_beats_and_a_ticker_leave_one_open_order_and_a_superseded_one_says_so(swept: int) -> None:
     fleet = a_fleet()
     announce(fleet, "s0a", [EVENT])

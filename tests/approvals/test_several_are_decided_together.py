@@ -23,7 +23,7 @@ from tests.holding import as_patient_as, held
 from tests.searches import searched
 
 pytestmark = pytest.mark.django_db(transaction=True)
-raced = searched("count", share=4, whole=40, variable="RACE_ROUNDS")
+raced = searched("count", share=3, whole=20, variable="RACE_ROUNDS")
 
 SETS = 5
 

@@ -192,7 +192,7 @@ def test_an_unknown_pair_in_front_changes_nothing_but_the_flags(key: str, value:
     )
 
 
-@searched("count", share=1000, whole=20_000, variable="LINES")
+@searched("count", share=500, whole=10_000, variable="LINES")
 def test_generated_lines_by_the_thousand_are_read_without_an_exception(count: int) -> None:
     """`make soak` reads a million."""
     chooser = random.Random(int(os.environ.get("LINES_SEED", "20211020")))

@@ -20,7 +20,7 @@ STORY = 250
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("part", range(4))
-@searched("steps", share=1000, whole=6_000, variable="MODEL_STEPS")
+@searched("steps", share=400, whole=4_000, variable="MODEL_STEPS")
 def test_every_story_ends_as_the_model_says(part: int, steps: int) -> None:
     first = int(os.environ.get("MODEL_SEED", "1"))
     for number in range(steps // 4 // STORY):

@@ -195,7 +195,7 @@ class Story(World):
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("part", range(2))
-@searched("steps", share=400, whole=1_500, variable="DUE_STEPS")
+@searched("steps", share=150, whole=1_000, variable="DUE_STEPS")
 def test_after_a_tick_nothing_is_left_to_do(part: int, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Without the net below it: what is forgotten is to be seen here.
     monkeypatch.setattr("fleet.domain.scheduling.LONGEST", timedelta(days=3650))
