@@ -44,7 +44,7 @@ class Painter:
         self.stack.callback(browser.close)
         self.page = browser.new_page(reduced_motion="reduce")
         self.page.goto(self.url)
-        self.page.fill("input[name=username]", self.username)
+        self.page.fill("input[name=login]", self.username)
         self.page.fill("input[name=password]", self.password)
         self.page.click("button[type=submit]")
         self.page.wait_for_selector("#live[data-state=live]", timeout=30_000)

@@ -36,7 +36,7 @@ class Clicker:
         address = f"{demo.url}/accounts/login/"
         self.session.get(address, timeout=10)
         person = demo.credentials["operator"]
-        form = {"username": person["username"], "password": person["password"], "csrfmiddlewaretoken": self._csrf()}
+        form = {"login": person["username"], "password": person["password"], "csrfmiddlewaretoken": self._csrf()}
         self.session.post(address, data=form, headers={"Referer": address}, timeout=10).raise_for_status()
 
     def _known_places(self) -> list[tuple[str, str, int]]:

@@ -216,7 +216,7 @@ def in_a_browser(demo: Demo) -> list[Line]:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=arguments)
         page = browser.new_page()
         page.goto(demo.url)
-        page.fill("input[name=username]", demo.credentials["operator"]["username"])
+        page.fill("input[name=login]", demo.credentials["operator"]["username"])
         page.fill("input[name=password]", demo.credentials["operator"]["password"])
         page.click("button[type=submit]")
         painted = [to_browser(demo, page) for _ in range(ROUNDS)]

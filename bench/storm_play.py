@@ -181,7 +181,7 @@ class Play:
         self.person = requests.Session()
         address = f"{self.url}/accounts/login/"
         self.person.get(address, timeout=30)
-        form = {"username": "storm", "password": self.password, "csrfmiddlewaretoken": self._csrf()}
+        form = {"login": "storm", "password": self.password, "csrfmiddlewaretoken": self._csrf()}
         self.person.post(address, data=form, headers={"Referer": address}, timeout=30).raise_for_status()
 
     def _csrf(self) -> str:

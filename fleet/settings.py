@@ -214,9 +214,9 @@ USE_TZ = True
 
 # People
 
-LOGIN_URL = "login"
+LOGIN_URL = "account_login"
 LOGIN_REDIRECT_URL = "/"
-LOGOUT_REDIRECT_URL = "login"
+LOGOUT_REDIRECT_URL = "account_login"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
@@ -235,6 +235,9 @@ DEVICE_COOKIE_NAME = ("__Host-" if SESSION_COOKIE_SECURE else "") + "drydock_dev
 STEP_UP_SECONDS = read.seconds("STEP_UP_SECONDS")
 ACCOUNT_ADAPTER = "fleet.dashboard.people.door.AccountDoor"
 ACCOUNT_RATE_LIMITS = False
+ACCOUNT_SESSION_REMEMBER = True
+# A login may be in the middle of something: the view says where it leads.
+ACCOUNT_AUTHENTICATED_LOGIN_REDIRECTS = False
 ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*"]
 ACCOUNT_EMAIL_VERIFICATION = "none"

@@ -26,7 +26,7 @@ urlpatterns = [
     path("calendar/<str:token>.ics", feed, name="calendar"),
     path("hooks/", include("fleet.notifications.hooks")),
     # One door: the admin's own form would let people guess passwords without end.
-    path("admin/login/", RedirectView.as_view(pattern_name="login", query_string=True)),
+    path("admin/login/", RedirectView.as_view(pattern_name="account_login", query_string=True)),
     # One page for one's password, which counts guesses and leaves a line: the admin's does neither.
     path("admin/password_change/", RedirectView.as_view(pattern_name="you-password")),
     path("admin/password_change/done/", RedirectView.as_view(pattern_name="you-password")),

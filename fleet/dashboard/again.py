@@ -1,114 +1,35 @@
-"""Logging in again in the middle of something: by the same person, and with what was typed still there."""
+"""Who somebody is, asked in the middle of something: where a session has ended, and where a decision wants a fresh
+proof. What was typed is kept, and nothing is sent by proving it.
+"""
 
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
+from urllib.parse import urlencode
 
-from allauth.account.internal.stagekit import clear_login
-from django.contrib.auth.forms import AuthenticationForm
+from allauth.account.forms import ReauthenticateForm
+from allauth.account.utils import get_next_redirect_url
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.middleware.csrf import get_token
-from django.shortcuts import render
-from django.template.response import TemplateResponse
-from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_POST
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_safe
 from django_htmx.middleware import HtmxDetails
 
-from fleet.dashboard.login import Login
+from fleet.dashboard.pages import Asked, came_from, page, reader
 from fleet.dashboard.people import proof
-from fleet.dashboard.people.second_factor import challenge_of, stage_of, throttled
-from fleet.dashboard.saved_form import SavedForm, load_form, page_user
-from fleet.projections.people.factors import factors_of
+from fleet.dashboard.people.sign_on import step_up_address
+from fleet.dashboard.saved_form import SavedForm, load_form, page_user, save_form
+from fleet.domain.approvals.guards import Need
+from fleet.domain.reasons import Refused
+from fleet.operations.people import step_up
+from fleet.projections.people.factors import Factors, factors_of
 
-
-class Again(Login):
-    """The box on a page (htmx), and the page that a form leads to when the session has ended (plain).
-
-    Nobody else goes on with what somebody typed: another person's password is refused, and nobody is logged in by it.
-    Nothing is sent by logging in: whoever is back presses the button once more, and sees what it would send.
-    """
-
-    redirect_authenticated_user = False
-    http_method_names = ["post", "options"]
-
-    @property
-    def kept(self) -> SavedForm | None:
-        return load_form(self.request.POST.get("kept", ""))
-
-    @property
-    def whose(self) -> str:
-        """Who opened the page: it says so itself, or what it sent does."""
-        if in_a_box(self.request):
-            return page_user(self.request)
-        return self.kept.username if self.kept else ""
-
-    def get_template_names(self) -> list[str]:
-        return ["again/box.html" if in_a_box(self.request) else "again/page.html"]
-
-    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        return super().get_context_data(**kwargs, whose=self.whose, kept=self.kept)
-
-    def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
-        answer = super().form_invalid(form)
-        if answer.status_code == 200:
-            answer.status_code = 401
-        return answer
-
-    def form_valid(self, form: AuthenticationForm) -> HttpResponse:
-        if form.get_user().get_username() != self.whose:
-            context = self.get_context_data(form=form, other=True)
-            return TemplateResponse(self.request, self.get_template_names(), context, status=403)
-        kept, done = self.kept, super().form_valid(form)
-        if stage_of(self.request) is not None:
-            return _asks_factor(self.request, self.whose, kept)
-        return _goes_on(self.request, kept, done)
-
-
-again = never_cache(Again.as_view())
-
-
-@never_cache
-@require_POST
-def again_factor(request: HttpRequest) -> HttpResponse:
-    """The second factor of somebody who logs in again; where its login is over, the password is asked for anew."""
-    kept = load_form(request.POST.get("kept", ""))
-    whose = page_user(request) if in_a_box(request) else kept.username if kept else ""
-    stage = stage_of(request)
-    # Nobody else goes on with what somebody typed.
-    if stage is None or stage.login.user.get_username() != whose:
-        return _asks_password(request, whose, kept)
-    found = proof.factor(request, stage.login.user, challenge=challenge_of(stage))
-    if found.right:
-        return _goes_on(request, kept, stage.exit())
-    if found.over:
-        clear_login(request)
-        return _asks_password(request, whose, kept, said=found.said)
-    return throttled(_asks_factor(request, whose, kept, said=found.said), found)
-
-
-def _goes_on(request: HttpRequest, kept: SavedForm | None, done: HttpResponse) -> HttpResponse:
-    """All the way in: what was typed is shown, and nothing is sent yet."""
-    if in_a_box(request):
-        answer = render(request, "again/done.html", {"token": get_token(request)})
-    elif kept is not None:
-        answer = render(request, "again/send.html", {"kept": kept})
-    else:
-        return done
-    answer.cookies.update(done.cookies)
-    return answer
-
-
-def _asks_password(request: HttpRequest, whose: str, kept: SavedForm | None, said: str = "") -> HttpResponse:
-    template = "again/box.html" if in_a_box(request) else "again/page.html"
-    return render(request, template, {"whose": whose, "kept": kept, "said": said}, status=401)
-
-
-def _asks_factor(request: HttpRequest, whose: str, kept: SavedForm | None, said: str = "") -> HttpResponse:
-    user = stage_of(request).login.user
-    context = {
-        "factors": factors_of(user_id=user.pk),
-        "options": proof.passkey_options(request, proof.Purpose.FACTOR, user),
-    }
-    template = "again/box.html" if in_a_box(request) else "again/page.html"
-    return render(request, template, {"whose": whose, "kept": kept, "said": said, **context}, status=401)
+P = ParamSpec("P")
+# In the session: what somebody was about to send when they were asked who they are.
+KEPT = "kept"
 
 
 def in_a_box(request: HttpRequest) -> bool:
@@ -116,19 +37,134 @@ def in_a_box(request: HttpRequest) -> bool:
     return bool(htmx)
 
 
+def keep(request: HttpRequest, kept: SavedForm | None) -> None:
+    """What was typed waits in the session for its person to be back."""
+    if kept is not None:
+        request.session[KEPT] = kept.sealed
+
+
 def stale(request: HttpRequest) -> HttpResponse | None:
     """The answer to a part of a page that was opened before its person logged in again elsewhere: it gets the new key,
-    so that nothing typed is lost. None where it is somebody else's, or a plain form.
+    so that nothing typed is lost. None for a plain form.
     """
     # No other site can send this header: a browser would ask us first, and we would not agree.
-    if not in_a_box(request):
-        return None
+    return _box(request, status=403) if in_a_box(request) else None
+
+
+def _box(request: HttpRequest, *, status: int) -> HttpResponse:
+    """Beside a page: the new key for whoever opened it; nobody else goes on with it."""
     whose = page_user(request)
-    if not request.user.is_authenticated:
-        answer = render(request, "again/box.html", {"whose": whose}, status=403)
-    elif request.user.get_username() == whose:
-        answer = render(request, "again/done.html", {"token": get_token(request)}, status=403)
-    else:
-        answer = render(request, "again/other.html", {"whose": whose}, status=403)
+    context = {"whose": whose, "token": get_token(request)}
+    same = request.user.is_authenticated and request.user.get_username() == whose
+    other = "again/other.html" if request.user.is_authenticated else "again/box.html"
+    answer = render(request, "again/done.html" if same else other, context, status=status)
     answer["HX-Retarget"], answer["HX-Reswap"] = "#again", "innerHTML"
+    return answer
+
+
+def asked_again(
+    view: Callable[Concatenate[Asked, P], HttpResponseBase],
+) -> Callable[Concatenate[Asked, P], HttpResponseBase]:
+    """Only for who has proved lately that they are still there; everybody else is asked, and comes back."""
+
+    @wraps(view)
+    def guarded(request: Asked, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+        if step_up.recent(step_up.last(request.session), now=request.now):
+            return view(request, *args, **kwargs)
+        there = request.get_full_path() if request.method == "GET" else came_from(request)
+        return redirect(f"{reverse('step-up')}?{urlencode({'next': there})}")
+
+    return guarded
+
+
+def proved(view: Callable[Concatenate[Asked, P], HttpResponse]) -> Callable[Concatenate[Asked, P], HttpResponse]:
+    """A decision: where nothing stands in its way but that somebody proves once more who they are, they are asked in
+    its place, and what they typed is kept.
+    """
+
+    @wraps(view)
+    def guarded(request: Asked, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        try:
+            return view(request, *args, **kwargs)
+        except Refused as error:
+            standing: Any = error.details.get("guards", ())
+            if not standing or any(guard["needs"] != Need.STEP_UP.value for guard in standing):
+                raise
+        return _ask(request, save_form(request, request.user.get_username()))
+
+    return guarded
+
+
+@require_safe
+@reader
+@asked_again
+def back(request: Asked) -> HttpResponse:
+    """Somebody has proved who they are, in the middle of something: they press the button once more, and see before
+    what it sends.
+    """
+    if request.htmx:
+        return _box(request, status=200)
+    kept = load_form(request.session.pop(KEPT, ""))
+    # Nobody else goes on with what somebody typed.
+    if kept is None or kept.username != request.user.get_username():
+        return redirect("queue")
+    return render(request, "again/send.html", {"kept": kept})
+
+
+@sensitive_post_parameters()
+@reader
+def step_up_page(request: Asked) -> HttpResponse:
+    """Asked again: by a second factor, by the password where there is none, or at the provider."""
+    if request.method != "POST":
+        return _ask(request, status=200)
+    kept = load_form(request.POST.get("kept", ""))
+    if kept is not None and kept.username != request.user.get_username():
+        kept = None
+    way = _way(request, factors_of(user_id=request.user.pk))
+    if way == "provider":
+        return _ask(request, kept)
+    factor = proof.AgainForm if "credential" in request.POST else proof.CodeForm
+    form = (ReauthenticateForm if way == "password" else factor)(data=request.POST, user=request.user)
+    if not form.is_valid():
+        return proof.refused(_ask(request, kept, form), form)
+    if way == "factor":
+        form.save()
+    step_up.note(request.session, at=request.now)
+    keep(request, kept)
+    in_the_middle = request.htmx or kept is not None
+    return redirect("login-again" if in_the_middle else get_next_redirect_url(request) or came_from(request))
+
+
+def _way(request: Asked, known: Factors) -> str:
+    """How somebody proves that they are still there: `factor`, `password`, or `provider`, where their account is."""
+    if known.usable:
+        return "factor"
+    return "password" if request.user.has_usable_password() else "provider"
+
+
+def _ask(request: Asked, kept: SavedForm | None = None, form: Any = None, *, status: int = 401) -> HttpResponse:
+    """The question, in a box beside the page (htmx) or as a page, with what was typed."""
+    known, there = factors_of(user_id=request.user.pk), get_next_redirect_url(request) or came_from(request)
+    way = _way(request, known)
+    if way == "provider" and kept is not None:
+        # Going there leaves the page behind, and what stands in it.
+        keep(request, kept)
+        back_to = reverse("login-again")
+    else:
+        back_to = there
+    answer = page(
+        request,
+        "people/step_up_box.html" if request.htmx else "people/step_up.html",
+        status=status,
+        way=way,
+        factors=known,
+        kept=None if request.htmx else kept,
+        form=form,
+        next=there,
+        provider=step_up_address(request, back_to) if way == "provider" else "",
+        options=proof.passkey_options(request, proof.Purpose.AGAIN, request.user) if known.passkeys else "",
+        in_box=bool(request.htmx),
+    )
+    if request.htmx:
+        answer["HX-Retarget"], answer["HX-Reswap"] = "#again", "innerHTML"
     return answer

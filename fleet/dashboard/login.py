@@ -1,57 +1,119 @@
-"""Logging in, one door for pages and for Django's admin: who guesses passwords waits, and nobody goes round it."""
+"""Logging in, one door for pages and for Django's admin, by django-allauth's views: by name and password, by a second
+factor behind them, by a passkey alone.
+"""
 
-from typing import Any, cast
+from typing import Any
 
-from allauth.account.adapter import get_adapter
-from allauth.account.internal.flows.login import perform_password_login
-from allauth.account.models import Login as Entering
+from allauth.account.utils import get_login_redirect_url, passthrough_next_redirect_url, perform_login
+from allauth.account.views import LoginView
+from allauth.mfa.base.views import AuthenticateView
 from django.conf import settings
-from django.contrib.auth.forms import AuthenticationForm
-from django.contrib.auth.views import LoginView, LogoutView
+from django.contrib import messages
+from django.contrib.auth.views import LogoutView
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, resolve_url
+from django.urls import reverse
+from django.utils.decorators import method_decorator
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods
 
-from fleet.dashboard import saved_form
-from fleet.dashboard.people import sign_on
-from fleet.operations.people import sessions
+from fleet.dashboard.again import in_a_box, keep
+from fleet.dashboard.people import proof, sign_on
+from fleet.dashboard.people.proof import Purpose
+from fleet.dashboard.saved_form import forget_user, load_form, page_user
+from fleet.operations import clock
+from fleet.operations.people import logins, sessions
+from fleet.projections.people.factors import factors_of
+from fleet.wording.people import CHALLENGE_OVER, PASSKEY_WRONG
 
-
-class LoginForm(AuthenticationForm):
-    """A name and a password, looked at by the adapter, which counts attempts."""
-
-    def clean(self) -> dict[str, Any]:
-        # The view always gives one.
-        request = cast(HttpRequest, self.request)
-        username, password = self.cleaned_data.get("username"), self.cleaned_data.get("password")
-        self.user_cache = get_adapter(request).authenticate(
-            request, username=str(username or ""), password=str(password or "")
-        )
-        if self.user_cache is None:
-            raise self.get_invalid_login_error()
-        return self.cleaned_data
+CHALLENGE_SECONDS = 300
 
 
-class Login(LoginView):
-    """429 where somebody has to wait. The right password is one step: what else is needed, allauth's stages say."""
+class Login(LoginView):  # type: ignore[misc]
+    """Name and password: on the page of the login, and where a session has ended, in a box beside a page (htmx) or on
+    the page that a form leads to, with what was typed (`kept`). What else is needed, allauth's stages say.
 
-    authentication_form = LoginForm
-    redirect_authenticated_user = True
+    Nobody else goes on with what somebody typed: another person's password is refused, and nobody is logged in by it.
+    """
 
-    def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
-        throttled = [error for error in form.non_field_errors().as_data() if error.code == "throttled"]
-        answer = self.render_to_response(
-            self.get_context_data(form=form, throttled=throttled[0].message if throttled else "")
-        )
-        if throttled:
-            answer.status_code = 429
-            answer.headers["Retry-After"] = str((throttled[0].params or {})["retry_after"])
+    def setup(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
+        super().setup(request, *args, **kwargs)
+        self.kept = load_form(request.POST.get("kept", ""))
+        # Who opened the page: it says so itself, or what it sent does.
+        self.whose = page_user(request) if in_a_box(request) else self.kept.username if self.kept else ""
+        self.goes_on = in_a_box(request) or "kept" in request.POST
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if request.user.is_authenticated:
+            return redirect(get_login_redirect_url(request))
+        answer: HttpResponse = super().get(request, *args, **kwargs)
         return answer
 
-    def form_valid(self, form: AuthenticationForm) -> HttpResponse:
-        user = form.get_user()
-        entering = Entering(user=user, redirect_url=self.get_success_url())
-        answer: HttpResponse = perform_password_login(self.request, {"username": user.get_username()}, entering)
+    def get_template_names(self) -> list[str]:
+        if self.goes_on:
+            return ["again/box.html" if in_a_box(self.request) else "again/page.html"]
+        return [self.template_name]
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return {**super().get_context_data(**kwargs), "whose": self.whose, "kept": self.kept}
+
+    def get_success_url(self) -> str | None:
+        url: str | None = reverse("login-again") if self.goes_on else super().get_success_url()
+        return url
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        return proof.refused(super().form_invalid(form), form, status=401 if self.goes_on else 200)
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        if self.goes_on and form.user.get_username() != self.whose:
+            other: HttpResponse = self.render_to_response(self.get_context_data(form=form, other=True), status=403)
+            return other
+        answer: HttpResponse = super().form_valid(form)
+        keep(self.request, self.kept)
         return answer
+
+
+@method_decorator(sensitive_post_parameters(), name="dispatch")
+class SecondFactor(AuthenticateView):  # type: ignore[misc]
+    """Behind the right password: a code, a recovery code, or a passkey of this very person."""
+
+    form_class, webauthn_form_class = proof.CodeForm, proof.PasskeyForm
+
+    def get_template_names(self) -> list[str]:
+        return ["again/box.html" if in_a_box(self.request) else self.template_name]
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        user = self.stage.login.user
+        options = proof.passkey_options(self.request, Purpose.FACTOR, user)
+        known = factors_of(user_id=user.pk)
+        return {"form": self.form, "whose": user.get_username(), "factors": known, "options": options}
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        if form.has_error("code", "over"):
+            self.request.session.flush()
+            messages.error(self.request, CHALLENGE_OVER)
+            return redirect("account_login")
+        return proof.refused(super().form_invalid(form), form)
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def passkey_login(request: HttpRequest) -> HttpResponse:
+    """What a passkey has to sign; and the login by it, which needs neither a name nor a password."""
+    if request.method == "GET":
+        if request.session.is_empty():
+            # Of a stranger, who may ask a million times: it lasts as long as it takes to touch a key.
+            request.session.set_expiry(CHALLENGE_SECONDS)
+            logins.forget_sessions(now=clock.now())
+        return HttpResponse(proof.passkey_options(request, Purpose.SIGN_IN), content_type="application/json")
+    form = proof.SignInForm(data=request.POST)
+    if not form.is_valid():
+        messages.error(request, PASSKEY_WRONG)
+        return redirect(passthrough_next_redirect_url(request, reverse("account_login"), "next"))
+    form.save()
+    answer: HttpResponse = perform_login(request, form.cleaned_data["credential"].user)
+    return answer
 
 
 class Logout(LogoutView):
@@ -65,5 +127,5 @@ class Logout(LogoutView):
         if by_provider:
             # A form may lead nowhere else: the login page has a link to where one logs out at the provider.
             answer = redirect(f"{resolve_url(settings.LOGIN_URL)}?out=provider")
-        saved_form.forget_user(answer)
+        forget_user(answer)
         return answer

@@ -10,9 +10,9 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 
 from fleet.dashboard import timelines
+from fleet.dashboard.again import proved
 from fleet.dashboard.forms import CommentForm, Sent, line
 from fleet.dashboard.pages import HISTORY_SIZE, Asked, acts, done, history, known, listed, page, pager, shown
-from fleet.dashboard.people.second_factor import proved
 from fleet.domain import drills
 from fleet.domain.people import Right
 from fleet.domain.sets import MAX_NEEDS, NAMED_KINDS

@@ -25,7 +25,7 @@ from fleet.dashboard import (
     waves,
 )
 from fleet.dashboard.approvals import views as approvals
-from fleet.dashboard.people import mapping, members, outside, second_factor, sessions, sign_on, signing_in, you
+from fleet.dashboard.people import mapping, members, outside, sessions, sign_on, signing_in, you
 from fleet.dashboard.policy import rules, stop, windows
 from fleet.domain.intake import EVENT_ID
 from fleet.notifications import views as message_channels
@@ -146,7 +146,7 @@ PAGES = [
     path("you/signing-in/<int:factor_id>/remove/", signing_in.remove_factor, name="factor-remove"),
     path("you/sessions/", sessions.sessions_page, name="you-sessions"),
     path("you/sessions/end/", sessions.end_others, name="sessions-end-others"),
-    path("you/again/", second_factor.step_up_page, name="step-up"),
+    path("you/again/", again.step_up_page, name="step-up"),
     path("you/password/", you.password, name="you-password"),
     path("you/accounts/<str:invitation>/", outside.account, name="you-account"),
     path("you/accounts/<str:invitation>/link/", outside.link_account, name="you-account-link"),
@@ -176,10 +176,11 @@ PAGES = [
     path("rules/", RedirectView.as_view(pattern_name="rules", query_string=True)),
     path("sw.js", notification_views.service_worker, name="service-worker"),
     path("manifest.webmanifest", notification_views.manifest, name="manifest"),
-    path("accounts/login/", login.Login.as_view(), name="login"),
-    path("accounts/passkey/", second_factor.passkey_login, name="login-passkey"),
-    path("accounts/second-factor/", second_factor.at_login, name="mfa_authenticate"),
-    path("accounts/again/", again.again, name="login-again"),
+    # Views of django-allauth by the names that it knows; no other page of it is here.
+    path("accounts/login/", login.Login.as_view(), name="account_login"),
+    path("accounts/passkey/", login.passkey_login, name="login-passkey"),
+    path("accounts/second-factor/", login.SecondFactor.as_view(), name="mfa_authenticate"),
+    path("accounts/again/", again.back, name="login-again"),
     path("accounts/sign-on/", sign_on.begin, name="sign-on"),
     path("accounts/sign-on/back/", sign_on.back, name="sign-on-back"),
     path("accounts/sign-on/end/", sign_on.end, name="sign-on-end"),
@@ -190,9 +191,5 @@ PAGES = [
     path("sign-on/lines/<int:grant_id>/delete/", mapping.delete_line, name="mapping-delete"),
     path("sign-on/links/", mapping.link_account, name="mapping-link"),
     path("sign-on/links/<int:sign_on_id>/end/", mapping.unlink_account, name="mapping-unlink"),
-    path("accounts/again/factor/", again.again_factor, name="login-again-factor"),
     path("accounts/logout/", login.Logout.as_view(), name="logout"),
-    # The same by the names that django-allauth knows; none of its own pages is here.
-    path("accounts/login/", login.Login.as_view(), name="account_login"),
-    path("accounts/logout/", login.Logout.as_view(), name="account_logout"),
 ]

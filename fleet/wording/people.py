@@ -291,6 +291,7 @@ FACTOR_UNREADABLE = (
 PASSKEY_WRONG = "The passkey was not accepted. Try again, or use another way."
 CHALLENGE_OVER = "Too many wrong codes. Log in with your password again."
 PASSWORD_WRONG = "The password is wrong."  # noqa: S105
+LOGIN_WRONG = "The name or the password is wrong."
 LOGIN_WAITS = "Too many attempts failed. Wait {wait}, then try again."
 LOGIN_REFUSED = (
     "Too many attempts to log in with this name failed. Log in on a device that you have used before, or ask an admin"

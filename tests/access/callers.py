@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_network
 from typing import Any
 
-from allauth.mfa.totp.internal.auth import format_hotp_value, generate_totp_secret, hotp_value
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client, override_settings
@@ -96,12 +95,12 @@ def half_in() -> Caller:
     user = factories.operator("hal")
     user.set_password(PASSWORD)
     user.save()
-    secret = generate_totp_secret()
-    code = format_hotp_value(hotp_value(secret, 0))
+    secret = factors.new_secret()
+    code = factors.code_at(secret, 0)
     long_ago = datetime.fromtimestamp(0, UTC)
     factors.add_app(actor=factories.acting(user), secret=secret, code=code, now=long_ago)
     client = Client()
-    answer = client.post("/accounts/login/", {"username": "hal", "password": PASSWORD})
+    answer = client.post("/accounts/login/", {"login": "hal", "password": PASSWORD})
     assert answer["Location"] == "/accounts/second-factor/"
     return Caller(client.cookies[settings.SESSION_COOKIE_NAME].value)
 

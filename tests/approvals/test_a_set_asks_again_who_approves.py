@@ -48,7 +48,7 @@ def test_a_plain_form_is_kept_while_its_person_is_asked_again(otto: Client) -> N
     assert wrong.status_code == 401
     assert "drained &lt;vm1&gt;" in wrong.content.decode()
     assert not Approval.objects.exists()
-    right = otto.post("/you/again/", {"kept": kept, "password": PASSWORD})
+    right = otto.post("/you/again/", {"kept": kept, "password": PASSWORD}, follow=True)
     assert "This was not sent yet" in text_of(right)
     assert "drained &lt;vm1&gt;" in right.content.decode()
     # Remembered for some minutes.
@@ -61,7 +61,7 @@ def test_a_form_of_a_page_is_asked_in_a_box_beside_it(otto: Client) -> None:
     asked = approve(otto, **headers)
     assert (asked.status_code, asked["HX-Retarget"]) == (401, "#again")
     assert otto.post("/you/again/", {"password": "wrong"}, headers=headers).status_code == 401
-    done = otto.post("/you/again/", {"password": PASSWORD}, headers=headers)
+    done = otto.post("/you/again/", {"password": PASSWORD}, headers=headers, follow=True)
     assert "press the button once more" in text_of(done)
     assert approve(otto, **headers).status_code == 200
     assert Approval.objects.count() == 1
@@ -74,7 +74,7 @@ def test_nobody_elses_form_is_gone_on_with(otto: Client) -> None:
     vera.set_password(PASSWORD)
     vera.save()
     other.force_login(vera)
-    assert "drained" not in text_of(other.post("/you/again/", {"kept": kept, "password": PASSWORD}))
+    assert "drained" not in text_of(other.post("/you/again/", {"kept": kept, "password": PASSWORD}, follow=True))
 
 
 def test_a_proof_grows_old(otto: Client, settings: Any) -> None:

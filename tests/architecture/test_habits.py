@@ -39,6 +39,16 @@ def test_nothing_is_imported_inside_a_function() -> None:
     assert wrong == []
 
 
+def test_allauth_is_used_by_its_public_modules() -> None:
+    wrong = [
+        f"{shown(path)}:{item.line} imports {item.module}"
+        for path in [*files(FLEET, ".py"), *files(ROOT / "tests", ".py"), *files(ROOT / "bench", ".py")]
+        for item in imports(path, ROOT)
+        if item.module.startswith("allauth.") and "internal" in item.module.split(".")
+    ]
+    assert wrong == []
+
+
 def catchers(node: ast.AST, inside: str = "") -> Iterator[tuple[str, int]]:
     """Functions with an `except` that catches everything, and its line."""
     for child in ast.iter_child_nodes(node):

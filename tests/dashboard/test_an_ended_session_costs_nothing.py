@@ -50,10 +50,10 @@ def again(client: Client, answer: Any, username: str = "otto", password: str = P
     data = {
         "csrfmiddlewaretoken": field(answer, "csrfmiddlewaretoken"),
         "kept": field(answer, "kept"),
-        "username": username,
+        "login": username,
         "password": password,
     }
-    return client.post("/accounts/again/", data)
+    return client.post("/accounts/login/", data, follow=True)
 
 
 def test_a_form_leads_to_the_password_then_to_what_it_would_send_and_only_then_to_azure(otto: Client) -> None:
@@ -77,7 +77,7 @@ def test_a_wrong_password_keeps_it_all_the_same(otto: Client) -> None:
     asked = approve(otto)
     refused = again(otto, asked, password="wrong")
     assert refused.status_code == 401
-    assert "The password is wrong." in text_of(refused)
+    assert "password is wrong." in text_of(refused)
     assert "This was not sent yet" in text_of(again(otto, refused))
 
 
@@ -95,11 +95,11 @@ def test_nobody_else_goes_on_with_it(otto: Client) -> None:
 def test_what_was_kept_cannot_be_made_up(otto: Client) -> None:
     asked = approve(otto)
     answer = otto.post(
-        "/accounts/again/",
+        "/accounts/login/",
         {
             "csrfmiddlewaretoken": token(otto),
             "kept": field(asked, "kept")[:-2] + "xx",
-            "username": "otto",
+            "login": "otto",
             "password": PASSWORD,
         },
     )
@@ -124,8 +124,8 @@ def test_a_part_of_a_page_brings_the_box_and_the_page_stays(otto: Client) -> Non
     asked = approve(otto, headers=HTMX)
     assert (asked.status_code, asked["HX-Retarget"]) == (401, "#again")
     assert "<html" not in asked.content.decode()
-    data = {"csrfmiddlewaretoken": field(asked, "csrfmiddlewaretoken"), "username": "otto", "password": PASSWORD}
-    back = otto.post("/accounts/again/", data, headers=HTMX)
+    data = {"csrfmiddlewaretoken": field(asked, "csrfmiddlewaretoken"), "login": "otto", "password": PASSWORD}
+    back = otto.post("/accounts/login/", data, headers=HTMX, follow=True)
     assert back.status_code == 200
     new = re.search(r'data-token="(\w+)"', back.content.decode())
     assert new
@@ -138,8 +138,8 @@ def test_the_box_of_one_page_takes_its_own_person_only(otto: Client) -> None:
     mallory.set_password(PASSWORD)
     mallory.save()
     asked = approve(otto, headers=HTMX)
-    data = {"csrfmiddlewaretoken": field(asked, "csrfmiddlewaretoken"), "username": "mallory", "password": PASSWORD}
-    refused = otto.post("/accounts/again/", data, headers=HTMX)
+    data = {"csrfmiddlewaretoken": field(asked, "csrfmiddlewaretoken"), "login": "mallory", "password": PASSWORD}
+    refused = otto.post("/accounts/login/", data, headers=HTMX, follow=True)
     assert refused.status_code == 403
     assert not Session.objects.exists()
 

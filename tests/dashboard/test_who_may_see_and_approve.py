@@ -38,7 +38,7 @@ def test_somebody_without_a_group_may_not_read() -> None:
 
 def test_a_login_leads_to_the_queue_and_a_logout_ends_it(fleet: factories.Fleet, client: Client) -> None:
     factories.operator()
-    answer = client.post("/accounts/login/", {"username": "otto", "password": "harbour-otto"}, follow=True)
+    answer = client.post("/accounts/login/", {"login": "otto", "password": "harbour-otto"}, follow=True)
     assert answer.redirect_chain == [("/", 302)]
     assert "Nothing needs a decision" in text_of(answer)
     assert client.post("/accounts/logout/").status_code == 302
@@ -48,7 +48,7 @@ def test_a_login_leads_to_the_queue_and_a_logout_ends_it(fleet: factories.Fleet,
 @pytest.mark.django_db
 def test_a_wrong_password_is_refused_in_one_sentence(client: Client) -> None:
     factories.operator()
-    answer = client.post("/accounts/login/", {"username": "otto", "password": "guess"})
+    answer = client.post("/accounts/login/", {"login": "otto", "password": "guess"})
     assert "password is wrong" in text_of(answer)
 
 

@@ -170,7 +170,7 @@ def test_people_log_in_and_cookies_are_for_https_only(outside: Gateway, product_
     page = requests.get(f"{outside.url}/accounts/login/", timeout=10)
     assert page.status_code == 200
     assert all(cookie.secure for cookie in page.cookies)
-    form = {"username": "nobody", "password": "guess", "csrfmiddlewaretoken": page.cookies["drydock_csrf"]}
+    form = {"login": "nobody", "password": "guess", "csrfmiddlewaretoken": page.cookies["drydock_csrf"]}
     said = requests.post(page.url, data=form, cookies=page.cookies, headers={"Referer": page.url}, timeout=20)
     # Refused for what was typed, not as a request from elsewhere.
     assert said.status_code == 200

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.flow]
 
 
 def test_no_client_adds_to_what_a_trusted_proxy_says(servers: Urls, folder: Path) -> None:
-    guesses = {"username": "nobody", "password": "guess"}
+    guesses = {"login": "nobody", "password": "guess"}
     with running_gateway(servers, folder, environment={"TRUSTED_PROXIES": "127.0.0.1"}) as gateway:
 
         def guess(forged: str) -> int:

@@ -134,7 +134,7 @@ def test_a_locked_machine_or_presence_waits_alone(gateway: Gateway, servers: Url
 
 def test_a_page_says_try_again_instead_of_failing(gateway: Gateway, servers: Urls) -> None:
     page = requests.get(f"{gateway.url}/accounts/login/", timeout=10)
-    fields = {"username": "nobody", "password": "guess", "csrfmiddlewaretoken": page.cookies["drydock_csrf"]}
+    fields = {"login": "nobody", "password": "guess", "csrfmiddlewaretoken": page.cookies["drydock_csrf"]}
 
     def log_in() -> requests.Response:
         return requests.post(f"{gateway.url}/accounts/login/", data=fields, cookies=page.cookies, timeout=30)

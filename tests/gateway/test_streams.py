@@ -90,7 +90,7 @@ def test_a_login_opens_the_stream_of_pages(gateway: Gateway, product_passwords: 
     accounts.ensure_person(username="vera", group="viewer", password=PASSWORD, now=timezone.now())
     browser = requests.Session()
     form = browser.get(gateway.url + "/", timeout=10)
-    fields = {"username": "vera", "password": PASSWORD, "csrfmiddlewaretoken": browser.cookies["drydock_csrf"]}
+    fields = {"login": "vera", "password": PASSWORD, "csrfmiddlewaretoken": browser.cookies["drydock_csrf"]}
     browser.post(form.url, data=fields, headers={"Referer": form.url}, timeout=10)
     with closing(browser.get(gateway.url + "/stream", stream=True, timeout=10)) as answer:
         assert answer.status_code == 200

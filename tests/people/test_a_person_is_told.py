@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from allauth.mfa.totp.internal.auth import format_hotp_value, generate_totp_secret, hotp_value
 from django.contrib.auth.models import User
 from django.test import Client
 
@@ -65,7 +64,7 @@ def words(news: Any) -> tuple[str, ...]:
 
 def logged_in(device: Client | None = None) -> Client:
     client = device or Client(headers={"user-agent": "Firefox/133.0 (X11; Linux)"}, REMOTE_ADDR="198.51.100.9")
-    client.post("/accounts/login/", {"username": "otto", "password": PASSWORD})
+    client.post("/accounts/login/", {"login": "otto", "password": PASSWORD})
     return client
 
 
@@ -92,13 +91,13 @@ def test_a_login_on_a_known_device_is_no_news(otto: User) -> None:
 
 
 def test_a_wrong_password_is_no_login(otto: User) -> None:
-    Client().post("/accounts/login/", {"username": "otto", "password": "wrong"})
+    Client().post("/accounts/login/", {"login": "otto", "password": "wrong"})
     assert not Entry.objects.filter(kind="new_device").exists()
 
 
 def test_whatever_opens_another_way_in_is_told_and_no_secret_with_it(otto: User, others: None) -> None:
-    actor, secret = factories.acting(otto), generate_totp_secret()
-    code = format_hotp_value(hotp_value(secret, int(NOW.timestamp()) // factors.STEP))
+    actor, secret = factories.acting(otto), factors.new_secret()
+    code = factors.code_at(secret, int(NOW.timestamp()) // factors.STEP)
     codes = factors.add_app(actor=actor, secret=secret, code=code, now=NOW)
     more = factors.new_codes(actor=actor, now=NOW)
     factors.check_code(actor=actor, code=more[0], now=NOW)
@@ -126,8 +125,8 @@ def test_whatever_opens_another_way_in_is_told_and_no_secret_with_it(otto: User,
 
 
 def test_the_first_recovery_codes_stand_in_the_audit(otto: User) -> None:
-    actor, secret = factories.acting(otto), generate_totp_secret()
-    code = format_hotp_value(hotp_value(secret, int(NOW.timestamp()) // factors.STEP))
+    actor, secret = factories.acting(otto), factors.new_secret()
+    code = factors.code_at(secret, int(NOW.timestamp()) // factors.STEP)
     factors.add_app(actor=actor, secret=secret, code=code, now=NOW)
     row = Entry.objects.get(data__did="codes-first")
     assert (row.before, row.after) == ({"codes": None}, {"codes": 10})

@@ -59,7 +59,7 @@ def test_what_was_typed_comes_back_from_the_provider_and_the_approval_goes_throu
     at_provider = asked_for(otto, **query)
     assert (at_provider["prompt"], at_provider["max_age"]) == ("login", "0")
     # Before the provider has said anything nothing of it is shown or sent.
-    assert "Are you still there?" in text_of(otto.get(query["next"]))
+    assert "Are you still there?" in text_of(otto.get(query["next"], follow=True))
     assert approve(otto, **headers).status_code == 401
     back = otto.get(BACK, there(at_provider, "otto"))
     assert back["Location"] == query["next"]

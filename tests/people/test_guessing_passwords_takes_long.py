@@ -153,26 +153,26 @@ def test_guesses_side_by_side_do_not_slip_through() -> None:
 def test_the_form_says_how_long_to_wait_and_does_not_look_at_the_password(client: Client, door: str) -> None:
     factories.operator()
     for _ in range(5):
-        answer = client.post("/accounts/login/", {"username": "otto", "password": "guess"})
+        answer = client.post("/accounts/login/", {"login": "otto", "password": "guess"})
         assert "password is wrong" in text_of(answer)
-    answer = client.post("/accounts/login/", {"username": "otto", "password": "harbour-otto"})
+    answer = client.post("/accounts/login/", {"login": "otto", "password": "harbour-otto"})
     assert answer.status_code == 429
     assert answer.headers["Retry-After"] == "1"
     assert "Too many attempts failed. Wait 1 s, then try again." in text_of(answer)
-    assert client.get(door, follow=True).resolver_match.url_name == "login"
+    assert client.get(door, follow=True).resolver_match.url_name == "account_login"
 
 
 def test_a_browser_in_which_somebody_has_logged_in_is_known(client: Client) -> None:
     factories.operator()
-    right = {"username": "otto", "password": "harbour-otto"}
+    right = {"login": "otto", "password": "harbour-otto"}
     answer = client.post("/accounts/login/", right)
     cookie = answer.cookies["drydock_device"]
     assert (cookie["httponly"], cookie["samesite"], cookie["max-age"]) == (True, "Lax", 90 * 86400)
     client.logout()
     client.cookies["drydock_device"] = cookie.value
     for number in range(60):
-        Client(REMOTE_ADDR=f"198.51.100.{number}").post("/accounts/login/", {"username": "otto", "password": "guess"})
-        Client().post("/accounts/login/", {"username": f"made-up-{number}", "password": "guess"})
+        Client(REMOTE_ADDR=f"198.51.100.{number}").post("/accounts/login/", {"login": "otto", "password": "guess"})
+        Client().post("/accounts/login/", {"login": f"made-up-{number}", "password": "guess"})
     answer = client.post("/accounts/login/", right)
     assert answer.status_code == 302
     assert "drydock_device" not in answer.cookies

@@ -49,7 +49,7 @@ def asked(client: Client) -> dict[str, Any]:
 
 def behind_the_password(client: Client) -> dict[str, Any]:
     """What the page of the second factor asks a passkey to sign."""
-    answer = client.post("/accounts/login/", {"username": "otto", "password": PASSWORD})
+    answer = client.post("/accounts/login/", {"login": "otto", "password": PASSWORD})
     assert answer["Location"] == FACTOR
     return options_of(client.get(FACTOR))
 

@@ -36,7 +36,7 @@ def test_an_admin_makes_somebody_who_then_may_come_in(client: Client) -> None:
     assert answer.status_code == 201, answer.content
     made = answer.json()
     assert (made["group"], made["scopes"], made["active"]) == ("operator", body["scopes"], True)
-    assert client.post("/accounts/login/", {"username": "nina", "password": made["password"]}).status_code == 302
+    assert client.post("/accounts/login/", {"login": "nina", "password": made["password"]}).status_code == 302
     [line] = lines()
     assert (factories.who(line), line.via, line.token_name) == ("ada", "api", "")
     assert text(line) == "ada made the person nina: operator, in name: web*, has access."
@@ -103,7 +103,7 @@ def test_a_new_password_ends_the_sessions_of_the_old_one(client: Client) -> None
     answer = in_person(factories.admin()).post("people/otto/password/")
     plain = answer.json()["password"]
     assert session.get("/").status_code == 302
-    assert client.post("/accounts/login/", {"username": "otto", "password": plain}).status_code == 302
+    assert client.post("/accounts/login/", {"login": "otto", "password": plain}).status_code == 302
     [line] = lines()
     assert text(line) == "ada changed the password of otto."
     assert (line.before, line.after) == ({"password": "old"}, {"password": "new"})

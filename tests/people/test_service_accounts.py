@@ -43,8 +43,8 @@ def acting(bot: User, **more: Any) -> Actor:
 
 def test_no_door_lets_one_in(bot: User, settings: Any) -> None:
     page = Client()
-    page.post("/accounts/login/", {"username": "bot", "password": ""})
-    page.post("/accounts/login/", {"username": "bot", "password": bot.password})
+    page.post("/accounts/login/", {"login": "bot", "password": ""})
+    page.post("/accounts/login/", {"login": "bot", "password": bot.password})
     page.post("/admin/login/", {"username": "bot", "password": bot.password})
     assert "_auth_user_id" not in page.session
     with pytest.raises(Refused, match="sign-on-blocked"):

@@ -41,7 +41,7 @@ def otto() -> User:
 
 def logged_in(person: User, agent: str = FIREFOX, address: str = "192.0.2.1") -> Client:
     client = Client(headers={"user-agent": agent}, REMOTE_ADDR=address)
-    answer = client.post("/accounts/login/", {"username": person.get_username(), "password": PASSWORD})
+    answer = client.post("/accounts/login/", {"login": person.get_username(), "password": PASSWORD})
     assert answer.status_code == 302
     return client
 
@@ -185,7 +185,7 @@ def test_what_a_proxy_says_of_addresses_counts_only_from_proxies_that_are_truste
 
     def come() -> str:
         client = Client(REMOTE_ADDR="192.0.2.1")
-        client.post("/accounts/login/", {"username": "otto", "password": PASSWORD}, **told)
+        client.post("/accounts/login/", {"login": "otto", "password": PASSWORD}, **told)
         return own(client).address
 
     assert come() == "192.0.2.1"

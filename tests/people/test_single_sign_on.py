@@ -415,7 +415,7 @@ def test_what_is_left_running_is_little() -> None:
 
 
 def by_password(client: Client, name: str) -> Any:
-    return client.post("/accounts/login/", {"username": name, "password": f"harbour-{name}"})
+    return client.post("/accounts/login/", {"login": name, "password": f"harbour-{name}"})
 
 
 def test_passwords_switched_off_let_in_the_break_glass_account_alone_and_everybody_is_told(

@@ -64,7 +64,7 @@ def test_a_device_is_known_once_somebody_is_in(client: Client) -> None:
     otto.set_password(PASSWORD)
     otto.save()
     for _ in range(2):
-        answer = client.post("/accounts/login/?next=/sets/", {"username": "otto", "password": PASSWORD})
+        answer = client.post("/accounts/login/?next=/sets/", {"login": "otto", "password": PASSWORD})
         assert (answer.status_code, answer["Location"]) == (302, "/sets/")
         client.post("/accounts/logout/")
     assert KnownDevice.objects.filter(user=otto).count() == 1
@@ -75,7 +75,7 @@ def test_who_may_not_come_in_any_more_does_not(client: Client) -> None:
     otto.set_password(PASSWORD)
     otto.is_active = False
     otto.save()
-    answer = client.post("/accounts/login/", {"username": "otto", "password": PASSWORD})
+    answer = client.post("/accounts/login/", {"login": "otto", "password": PASSWORD})
     assert answer.status_code == 200
     assert "_auth_user_id" not in client.session
 

@@ -179,7 +179,7 @@ class Ring:
         answer = session.post(
             address,
             data={
-                "username": self.people[who]["username"],
+                "login": self.people[who]["username"],
                 "password": self.people[who]["password"],
                 "csrfmiddlewaretoken": session.cookies[settings.CSRF_COOKIE_NAME],
             },

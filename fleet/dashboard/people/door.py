@@ -4,11 +4,9 @@ all the way in; and secrets of second factors that no dump gives away.
 Whatever lets people in calls these: a password, a passkey, a second factor, single sign-on.
 """
 
-import math
 from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
-from allauth.account.internal.flows.login import get_authentication_records
 from allauth.mfa.adapter import DefaultMFAAdapter
 from django.conf import settings
 from django.contrib.auth.base_user import AbstractBaseUser
@@ -18,17 +16,19 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, resolve_url
 
 from fleet.dashboard.people.arrival import A_DAY, arrived, local_way, remembered
+from fleet.dashboard.people.proof import waits
 from fleet.operations import clock
 from fleet.operations.people import factors, logins, sign_on, step_up
-from fleet.wording import people, times
-
-# Whoever comes from a provider may have been asked there hours ago.
-PROVED_HERE = ("password", "mfa")
+from fleet.wording import people
 
 
 class AccountDoor(DefaultAccountAdapter):  # type: ignore[misc]
     """People of this installation: made by admins, never by signing up."""
 
+    error_messages = DefaultAccountAdapter.error_messages | {
+        "incorrect_password": people.PASSWORD_WRONG,
+        "username_password_mismatch": people.LOGIN_WRONG,
+    }
     attempt: logins.Attempt | None = None
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:
@@ -48,9 +48,7 @@ class AccountDoor(DefaultAccountAdapter):  # type: ignore[misc]
         if wait is None:
             raise ValidationError(people.LOGIN_REFUSED, code="throttled", params={"retry_after": A_DAY})
         if wait > 0:
-            seconds = math.ceil(wait)
-            said = people.LOGIN_WAITS.format(wait=times.duration(seconds))
-            raise ValidationError(said, code="throttled", params={"retry_after": seconds})
+            raise waits(wait)
 
     def authenticate(self, request: HttpRequest, **credentials: Any) -> AbstractBaseUser | None:
         user: AbstractBaseUser | None = super().authenticate(request, **credentials)
@@ -68,7 +66,7 @@ class AccountDoor(DefaultAccountAdapter):  # type: ignore[misc]
         return redirect(f"{resolve_url(settings.LOGIN_URL)}?out=passwords")
 
     def respond_user_inactive(self, request: HttpRequest, user: AbstractBaseUser) -> HttpResponse:
-        return redirect("login")
+        return redirect("account_login")
 
     def post_login(self, request: HttpRequest, user: Any, **hints: Any) -> HttpResponse:
         """All the way in, second factor and all: from now on this browser is known."""
@@ -78,8 +76,7 @@ class AccountDoor(DefaultAccountAdapter):  # type: ignore[misc]
         way = local_way(request, user)
         arrived(request, user, way)
         sign_on.note_break_glass(user, address=str(request.META.get("REMOTE_ADDR", "")), now=clock.now())
-        if any(record["method"] in PROVED_HERE for record in get_authentication_records(request, user)):
-            step_up.note(request.session, at=clock.now())
+        step_up.note(request.session, at=clock.now())
         remembered(request, answer, user, way)
         return answer
 

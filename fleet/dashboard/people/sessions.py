@@ -30,7 +30,7 @@ def end_session(request: Asked, session_id: int) -> HttpResponseBase:
     row = ending.end(actor=request.actor, session_id=session_id, now=request.now)
     if this:
         logout(request)
-        return redirect("login")
+        return redirect("account_login")
     if row.user_id != request.user.pk:
         return done(request, "The session has ended.", "person", username=row.user.get_username())
     return done(request, "The session has ended.", "you-sessions")

@@ -245,7 +245,7 @@ def end(request: HttpRequest) -> HttpResponse:
     """To where one logs out at the provider. A link of the page after logging out here leads to it."""
     if not settings.OIDC_ISSUER:
         raise Http404("Nobody comes in here by single sign-on.")
-    there = provider.end_address(f"{settings.BASE_URL}{reverse('login')}")
+    there = provider.end_address(f"{settings.BASE_URL}{reverse('account_login')}")
     return redirect(there or settings.LOGIN_URL)
 
 

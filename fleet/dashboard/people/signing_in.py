@@ -4,17 +4,19 @@ import base64
 from typing import Any
 
 from allauth.mfa.adapter import get_adapter
-from allauth.mfa.totp.internal import auth as app
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.views.decorators.debug import sensitive_post_parameters
 
+from fleet.dashboard.again import asked_again
 from fleet.dashboard.pages import Asked, acts, done, page, shown
 from fleet.dashboard.people import proof
-from fleet.dashboard.people.second_factor import asked_again
 from fleet.domain.reasons import Reason, Refused
 from fleet.operations.people import factors
 from fleet.projections.people.factors import factors_of
+
+# In the session: the secret of an app that is not added yet.
+SECRET = "app_secret"  # noqa: S105
 
 
 def signing_in_answer(request: Asked, /, **context: Any) -> HttpResponse:
@@ -28,7 +30,9 @@ signing_in = shown(signing_in_answer)
 @asked_again
 def app_answer(request: Asked, /, **context: Any) -> HttpResponse:
     """The secret of a new app, as a picture and as text; it counts once its first code was right."""
-    secret = app.get_totp_secret(regenerate=request.method == "GET")
+    if request.method == "GET":
+        request.session[SECRET] = factors.new_secret()
+    secret = request.session.get(SECRET, "")
     adapter = get_adapter()
     svg = adapter.build_totp_svg(adapter.build_totp_url(request.user, secret))
     picture = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
@@ -42,9 +46,9 @@ app_page = shown(app_answer)
 @acts(app_answer)
 @asked_again
 def add_app(request: Asked) -> HttpResponseBase:
-    secret, code = app.get_totp_secret(), request.POST.get("code", "")[:100]
+    secret, code = request.session.get(SECRET, ""), request.POST.get("code", "")[:100]
     codes = factors.add_app(actor=request.actor, secret=secret, code=code, now=request.now)
-    app.clear_totp_secret(request)
+    del request.session[SECRET]
     return _added(request, "Your app is asked for its code from now on.", codes)
 
 

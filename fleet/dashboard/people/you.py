@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any
 from zoneinfo import available_timezones
 
+from allauth.account.adapter import get_adapter
 from django import forms
 from django.conf import settings
 from django.contrib.auth import update_session_auth_hash
@@ -17,12 +18,12 @@ from fleet.dashboard.forms import Sent, line
 from fleet.dashboard.pages import Asked, acts, done, page, reader, shown
 from fleet.dashboard.people import proof
 from fleet.dashboard.people.arrival import session_key
-from fleet.dashboard.people.second_factor import throttled
 from fleet.notifications import route_services
 from fleet.notifications.queries import own_browsers
 from fleet.operations.people import calendars, profiles, sessions, tokens
 from fleet.projections import people
 from fleet.projections.messages.calendar import feeds
+from fleet.wording.people import PASSWORD_WRONG
 
 # How many days a token may live, as the form offers it.
 DAYS = (1, 7, 30, 90, 365)
@@ -60,19 +61,17 @@ class BrowserForm(Sent):
 
 
 class PasswordForm(PasswordChangeForm):
-    """Django's own, but for who looks at the old password: the door, which counts guesses. `old` is what it said."""
-
-    old = proof.RIGHT
+    """Django's own, but for who looks at the old password: the door, which counts guesses."""
 
     def __init__(self, request: Asked) -> None:
         super().__init__(request.user, request.POST or None)
         self.request = request
 
     def clean_old_password(self) -> str:
-        self.old = proof.password(self.request, self.request.user, field="old_password")
-        if not self.old.right:
-            raise forms.ValidationError(self.old.said)
-        return str(self.cleaned_data["old_password"])
+        old = str(self.cleaned_data["old_password"])
+        if not get_adapter(self.request).reauthenticate(self.request.user, old):
+            raise forms.ValidationError(PASSWORD_WRONG)
+        return old
 
 
 @cache
@@ -179,4 +178,5 @@ def password(request: Asked) -> HttpResponse:
         update_session_auth_hash(request, who)
         sessions.moved(old_key=key, new_key=session_key(request))
         return done(request, "Your password has been changed. Your other sessions have ended.", "you")
-    return throttled(page(request, "people/password.html", status=422 if sent else 200, form=form), form.old)
+    answer = page(request, "people/password.html", form=form)
+    return proof.refused(answer, form, status=422) if sent else answer
