@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export UV_SYSTEM_CERTS ?= true
 
 .DEFAULT_GOAL := install
-.PHONY: install demo test test-long check lint types docs lock browser access bench soak faults dist clean
+.PHONY: install demo test test-long check lint types docs sentences lock browser access bench soak faults dist clean
 
 install: $(DEV_READY)
 .venv: $(DEV_READY)
@@ -62,6 +62,10 @@ types: $(DEV_READY)
 
 docs: $(DEV_READY)
 	@$(BIN)/python manage.py print_docs --check
+
+# Every label and sentence as it is now, in tests/wording/sentences.txt. Read the diff before you commit it.
+sentences: $(DEV_READY)
+	@RENEW_SENTENCES=1 $(BIN)/python -m pytest -q tests/wording $(ARGS)
 
 lock: $(DEV_READY)
 	@$(BIN)/python requirements/lock.py $(ARGS)

@@ -363,6 +363,18 @@ BY_KIND: dict[type, Mapping[Any, Look]] = {
 }
 
 
+def state_of(shown: Any) -> str:
+    """The state itself, as programs name it."""
+    match shown:
+        case DrillRow():
+            return shown.outcome.value if shown.outcome else "running"
+        case ListenerRow() | Stretch():
+            return str(shown.state)
+        case MaintenanceRow():
+            return str(shown.status)
+    return str(shown)
+
+
 def look_of(shown: Any) -> Look:
     """How a state, a kind, or a row that has one, is shown."""
     match shown:

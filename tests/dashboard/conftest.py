@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from html import unescape
 from typing import Any
 
 import pytest
@@ -37,6 +38,26 @@ def operator(db: None) -> Client:
 @pytest.fixture
 def admin(db: None) -> Client:
     return logged_in(factories.admin())
+
+
+def marks(response: Any, name: str) -> list[str]:
+    """The values of an attribute of an answer, in their order: `data-code`, `data-state`, `action`, `name`."""
+    return [unescape(value) for value in re.findall(rf'[\s"]{name}="([^"]*)"', response.content.decode())]
+
+
+def codes(response: Any) -> list[str]:
+    """Which reasons an answer shows."""
+    return [code for code in marks(response, "data-code") + marks(response, "data-guard") if code]
+
+
+def states(response: Any) -> list[str]:
+    """Which states an answer shows, without that of its own connection."""
+    return [state for state in marks(response, "data-state") if state != "starting"]
+
+
+def acts(response: Any) -> set[str]:
+    """Where the forms of an answer go: the last part of each address."""
+    return {address.rstrip("/").rpartition("/")[2] for address in marks(response, "action")}
 
 
 def text_of(response: Any) -> str:

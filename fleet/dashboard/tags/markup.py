@@ -17,7 +17,7 @@ from fleet.domain.people import Rights
 from fleet.domain.states import Presence
 from fleet.operations import clock
 from fleet.wording import times
-from fleet.wording.badges import look_of
+from fleet.wording.badges import look_of, state_of
 
 # What `.icon` says of every icon in `drydock.css`, and the lines between paths: a long page has hundreds of icons.
 SAID_BY_CSS = re.compile(
@@ -91,7 +91,12 @@ def chip(state: Any, css: str = "") -> SafeString:
     """A state, or a row that has one, as icon and word in its tone."""
     shown = look_of(state)
     return format_html(
-        '<span class="chip tone-{} {}">{}<span>{}</span></span>', shown.tone, css, icon(shown.icon, 14), shown.label
+        '<span class="chip tone-{} {}" data-state="{}">{}<span>{}</span></span>',
+        shown.tone,
+        css,
+        state_of(state),
+        icon(shown.icon, 14),
+        shown.label,
     )
 
 
