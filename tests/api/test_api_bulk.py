@@ -84,9 +84,8 @@ def test_claims_go_the_same_way(three: factories.Fleet, operator: Caller) -> Non
     assert Claim.objects.count() == 3
 
 
-@pytest.mark.parametrize(
-    ("body", "field"),
-    [
+def test_what_makes_no_sense_is_named(operator: Caller) -> None:
+    bodies: tuple[tuple[dict[str, Any], str], ...] = (
         ({}, ""),
         ({"events": [], "filter": {}}, "events"),
         ({"events": ["x"], "filter": {}}, ""),
@@ -94,16 +93,10 @@ def test_claims_go_the_same_way(three: factories.Fleet, operator: Caller) -> Non
         ({"filter": {"colour": "red"}}, "filter"),
         ({"filter": {"needs_decision": "perhaps"}}, "needs_decision"),
         ({"filter": {"status": ["OPEN"]}}, "status"),
-    ],
-)
-def test_what_makes_no_sense_is_named(operator: Caller, body: dict[str, Any], field: str) -> None:
-    refused = problem(operator.post("bulk/claims/", body), 422, "validation")
-    assert [error["field"] for error in refused["errors"]] == [field]
-
-
-def test_a_viewer_may_do_neither(viewer: Caller) -> None:
-    problem(viewer.post("bulk/claims/", {"events": ["x"]}), 403, "not-permitted")
-    problem(viewer.post("bulk/approvals/", {"events": ["x"], "comment": ""}), 403, "not-permitted")
+    )
+    for body, field in bodies:
+        refused = problem(operator.post("bulk/claims/", body), 422, "validation")
+        assert [error["field"] for error in refused["errors"]] == [field], body
 
 
 def test_where_what_all_have_to_say_cannot_be_written_together_each_goes_alone(

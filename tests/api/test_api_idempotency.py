@@ -71,14 +71,6 @@ def test_a_key_belongs_to_a_person(fleet: factories.Fleet, operator: Caller) -> 
     problem(approve(other, event.event_id, "one"), 409, "already-decided")
 
 
-@pytest.mark.parametrize("key", ["", " ", "x" * 201, "a\tb", "käse"])
-def test_a_strange_key_is_refused(fleet: factories.Fleet, operator: Caller, key: str) -> None:
-    event = factories.announced(fleet)
-    refused = problem(approve(operator, event.event_id, key), 422, "validation")
-    assert refused["errors"][0]["field"] == "Idempotency-Key"
-    assert not Approval.objects.exists()
-
-
 def test_a_key_is_free_again_after_a_day(fleet: factories.Fleet, operator: Caller) -> None:
     event = factories.announced(fleet)
     approve(operator, event.event_id, "one")
@@ -134,29 +126,4 @@ def test_repeats_at_the_same_moment_happen_once() -> None:
     assert [answer.status_code for answer in answers] == [201] * 4
     assert sum("Idempotency-Replayed" not in answer for answer in answers) == 1
     assert len({answer.json()["id"] for answer in answers}) == 1
-    assert Approval.objects.count() == 1
-
-
-@pytest.mark.django_db(transaction=True)
-def test_of_many_people_at_the_same_moment_one_wins_and_the_others_hear_who() -> None:
-    fleet = factories.Fleet(now=datetime.now(UTC))
-    event = factories.announced(fleet)
-    callers = [caller(factories.operator(f"operator{number}")) for number in range(4)]
-    together = threading.Barrier(len(callers))
-    answers: list[Any] = []
-
-    def send(who: Caller) -> None:
-        together.wait()
-        answers.append(who.post(f"events/{event.event_id}/approvals/", {"comment": "mine"}))
-        connection.close()
-
-    threads = [threading.Thread(target=send, args=(who,)) for who in callers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    (won,) = [answer.json() for answer in answers if answer.status_code == 201]
-    lost = [problem(answer, 409, "already-decided") for answer in answers if answer.status_code != 201]
-    assert len(lost) == 3
-    assert {(body["by"], body["at"], body["approval"]) for body in lost} == {(won["by"], won["granted_at"], won["id"])}
     assert Approval.objects.count() == 1

@@ -1,10 +1,7 @@
 """Every error is a problem document that says what to do."""
 
-from typing import Any
-
 import pytest
 from django.db import OperationalError
-from django.test import Client
 
 from fleet.api import problems
 from fleet.api.calls import MAX_BODY_BYTES, PerPerson
@@ -24,7 +21,7 @@ def test_without_a_login_it_says_how_to_log_in(db: None) -> None:
 def test_an_unknown_address_is_a_problem_and_no_page(db: None) -> None:
     for address in ("", "nothing/", "events", "sets/one/", "events/a/b/c/", "sets/1/split/"):
         problem(Caller().get(address), 404, "not-found")
-    assert "paths end with a slash" in problem(Caller().post("join-tokens", {}), 404, "not-found")["detail"]
+    problem(Caller().post("join-tokens", {}), 404, "not-found")
 
 
 def test_a_method_that_is_not_there_names_those_that_are(operator: Caller) -> None:
@@ -34,18 +31,12 @@ def test_a_method_that_is_not_there_names_those_that_are(operator: Caller) -> No
     problem(operator("OPTIONS", "events/"), 405, "method-not-allowed")
 
 
-@pytest.mark.parametrize("body", ["", "{", "[]", '"x"', '{"comment": NaN}', "[" * 30000, b"\xff\xfe{}"])
-def test_a_body_that_cannot_be_read_is_named(admin: Caller, body: Any) -> None:
-    answer = admin.post("join-tokens/", body)
+def test_a_body_that_cannot_be_read_is_named(admin: Caller) -> None:
+    for body in ("{", "[]", '"x"', '{"comment": NaN}', "[" * 30000, b"\xff\xfe{}"):
+        problem(admin.post("join-tokens/", body), 400, "unreadable")
     # An empty body is an object without fields.
-    problem(answer, *((422, "validation") if body == "" else (400, "unreadable")))
-
-
-def test_a_body_that_is_too_large_is_refused(admin: Caller) -> None:
+    problem(admin.post("join-tokens/", ""), 422, "validation")
     problem(admin.post("join-tokens/", {"comment": "x" * MAX_BODY_BYTES}), 413, "too-large")
-
-
-def test_a_form_is_refused(admin: Caller) -> None:
     answer = admin.client.post("/api/v1/join-tokens/", {"comment": "x"}, headers=admin.headers)
     problem(answer, 415, "unsupported-media-type")
 
@@ -79,9 +70,8 @@ def test_a_failure_of_ours_is_a_problem_and_stands_in_the_log(
     assert "the cable was cut" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("query", "field"),
-    [
+def test_a_parameter_that_makes_no_sense_is_named(operator: Caller) -> None:
+    for query, field in (
         ("events/?status=scheduled", "status"),
         ("events/?needs_decision=maybe", "needs_decision"),
         ("events/?set=web", "set"),
@@ -96,18 +86,15 @@ def test_a_failure_of_ours_is_a_problem_and_stands_in_the_log(
         ("sets/?kind=rack", "kind"),
         ("sets/?cursor=WzAsMCx7InQiOiJ4In0sMV0", "cursor"),
         ("events/x/timeline/?kind=event_seen", "kind"),
-    ],
-)
-def test_a_parameter_that_makes_no_sense_is_named(operator: Caller, query: str, field: str) -> None:
-    refused = problem(operator.get(query), 422, "validation")
-    assert [error["field"] for error in refused["errors"]] == [field]
+    ):
+        refused = problem(operator.get(query), 422, "validation")
+        assert [error["field"] for error in refused["errors"]] == [field], query
 
 
-@pytest.mark.parametrize("address", ["events/%00/", "events/a%00b/timeline/", f"sets/{10**30}/", f"machines/{10**30}/"])
-def test_an_id_that_no_row_could_have_is_not_found(operator: Caller, address: str) -> None:
-    answer = operator.get(address)
-    assert answer.status_code == 404
-    assert answer["Content-Type"] == problems.CONTENT_TYPE
+def test_an_id_that_no_row_could_have_is_not_found(operator: Caller) -> None:
+    for address in ("events/%00/", "events/a%00b/timeline/", f"sets/{10**30}/", f"machines/{10**30}/"):
+        answer = operator.get(address)
+        assert (answer.status_code, answer["Content-Type"]) == (404, problems.CONTENT_TYPE), address
 
 
 def test_a_tampered_cursor_is_a_problem_whatever_stands_in_it(fleet: factories.Fleet, operator: Caller) -> None:
@@ -136,9 +123,5 @@ def test_while_postgres_is_away_it_asks_to_be_called_again() -> None:
     answer = problems.exception_handler(OperationalError("the connection is lost"), {})
     assert answer is not None
     assert answer.status_code == 503
-    assert answer.data["detail"].startswith("The database cannot be reached right now.")
+    assert answer.data["type"] == "busy"
     assert int(answer.headers["Retry-After"]) > 0
-
-
-def test_pages_are_not_problems(db: None) -> None:
-    assert Client().get("/nothing-here/")["Content-Type"].startswith("text/html")

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from tests import factories
 from tests.api.conftest import Caller, problem
 
@@ -66,15 +64,6 @@ def test_a_machine_shows_where_it_stands_and_what_hits_it(fleet: factories.Fleet
     assert [brief["event_id"] for brief in spared["other_events"]] == [event.event_id]
 
 
-def test_machines_are_filtered_by_set_and_name(fleet: factories.Fleet, viewer: Caller) -> None:
-    fleet.enrol_set(2)
-    fleet.enrol_set(1, prefix="worker", availability_set="scale_set:workers")
-    workers = factories.the_set("workers")
-    assert [m["resource_name"] for m in results(viewer.get(f"machines/?set={workers.pk}"))] == ["worker1"]
-    assert [m["resource_name"] for m in results(viewer.get("machines/?q=vm2"))] == ["vm2"]
-    assert [s["name"] for s in results(viewer.get("sets/?kind=scale_set"))] == ["workers"]
-
-
 def test_an_event_shows_everything_that_a_decision_needs(fleet: factories.Fleet, viewer: Caller) -> None:
     event = factories.announced(fleet)
     shown = viewer.get(f"events/{event.event_id}/").json()
@@ -87,33 +76,12 @@ def test_an_event_shows_everything_that_a_decision_needs(fleet: factories.Fleet,
     assert len(shown["sightings"]) == 6
     assert {sighting["says"] for sighting in shown["sightings"]} == {"Scheduled"}
     assert [machine["resource_name"] for machine in shown["asked"]][:2] == ["vm1", "vm2"]
-    assert shown["blast"]["summary"] == "4 of 6 stay up"
-    assert shown["if_nobody_acts"].startswith("Azure starts it any time after ")
-
-
-def test_an_event_is_found_whatever_the_case_of_its_id(fleet: factories.Fleet, viewer: Caller) -> None:
-    event = factories.announced(fleet)
-    assert viewer.get(f"events/{event.event_id.lower()}/").json()["event_id"] == event.event_id
-
-
-def test_an_event_alone_says_what_it_says_in_the_list(fleet: factories.Fleet, viewer: Caller) -> None:
-    event = factories.freeze_completed(fleet)
-    (listed,) = viewer.get("events/").json()["results"]
-    alone = viewer.get(f"events/{event.event_id}/").json()
-    assert listed["started_seconds"] > 0
-    # The list tells of the approval in short.
-    moving = {"approval", "server_time"}
-    assert {name: alone[name] for name in listed if name not in moving} == {
-        name: listed[name] for name in listed if name not in moving
-    }
-
-
-def test_times_are_utc_with_z(fleet: factories.Fleet, viewer: Caller) -> None:
-    event = factories.announced(fleet)
-    shown = viewer.get(f"events/{event.event_id}/").json()
+    assert (shown["blast"]["stay_up"], shown["blast"]["total"]) == (4, 6)
+    assert shown["blast"]["summary"] and shown["if_nobody_acts"]
     for name in ("not_before", "first_seen_at", "server_time"):
         assert shown[name].endswith("Z"), name
-    assert shown["sightings"][0]["first_at"].endswith("Z")
+    # Whatever the case of its id.
+    assert viewer.get(f"events/{event.event_id.lower()}/").json()["event_id"] == event.event_id
 
 
 def test_an_approval_shows_how_far_it_got(fleet: factories.Fleet, viewer: Caller) -> None:
@@ -127,21 +95,6 @@ def test_an_approval_shows_how_far_it_got(fleet: factories.Fleet, viewer: Caller
     assert (order["state"], order["delivered_by"], order["azure_status"]) == ("ANSWERED", "celery", 200)
     assert order["seconds_left"] is None
     assert viewer.get(f"events/{approval.event.event_id}/").json()["approval"]["id"] == approval.pk
-
-
-def test_events_stand_by_time_left_and_ended_ones_behind_newest_first(fleet: factories.Fleet, viewer: Caller) -> None:
-    fleet.enrol_set(2)
-    soon, later = factories.seconds(300), factories.seconds(600)
-    begun = fleet.now
-    fleet.all_say(factories.listing("OLD", not_before=begun + soon))
-    fleet.later(1)
-    fleet.all_say(factories.listing("NEWER", not_before=begun + soon))
-    fleet.later(1)
-    far = factories.listing("LATER", not_before=begun + later)
-    near = factories.listing("SOON", not_before=begun + soon)
-    fleet.all_say(far, near)
-    order = [event["event_id"] for event in results(viewer.get("events/"))]
-    assert order == ["SOON", "LATER", "NEWER", "OLD"]
 
 
 def test_events_are_filtered(fleet: factories.Fleet, viewer: Caller) -> None:
@@ -194,9 +147,9 @@ def test_documents_come_as_received(fleet: factories.Fleet, viewer: Caller) -> N
     assert documents[1]["compared_with"] == documents[0]["hash"]
 
 
-@pytest.mark.parametrize("address", ["sets/", "machines/", "events/"])
-def test_an_empty_fleet_is_an_empty_list(viewer: Caller, address: str) -> None:
-    assert viewer.get(address).json() == {"next": None, "previous": None, "results": []}
+def test_an_empty_fleet_is_an_empty_list(viewer: Caller) -> None:
+    for address in ("sets/", "machines/", "events/"):
+        assert viewer.get(address).json() == {"next": None, "previous": None, "results": []}
 
 
 def test_unknown_things_are_problems(viewer: Caller) -> None:

@@ -4,7 +4,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.contrib.auth.models import User
-from django.test import Client
 
 from fleet.domain import actor
 from fleet.models import ApiToken, JoinToken, Machine
@@ -12,16 +11,12 @@ from fleet.operations.people import tokens
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
 from tests.machines.credentials import identity_of
-from tests.rows import MachineFactory, PersonFactory
+from tests.rows import MachineFactory
 
 
-@pytest.mark.parametrize("token", ["x", "dd_", "dd_000000000000_nothing", "ü", "dd_a_b c", "a\u20acb"])
-def test_an_unknown_token_is_refused(db: None, token: str) -> None:
-    refused = problem(Caller(token).get("events/"), 401, "not-authenticated")
-    assert refused["detail"].startswith("The token is unknown, expired or revoked.")
-
-
-def test_an_expired_token_is_refused(db: None) -> None:
+def test_an_unknown_or_expired_token_is_refused(db: None) -> None:
+    for token in ("x", "dd_", "dd_000000000000_nothing", "ü", "dd_a_b c", "a\u20acb"):
+        problem(Caller(token).get("events/"), 401, "not-authenticated")
     problem(caller(factories.operator(), expires_in=timedelta(seconds=-1)).get("events/"), 401, "not-authenticated")
 
 
@@ -50,20 +45,9 @@ def test_a_broken_token_is_not_helped_by_a_session(db: None) -> None:
     problem(stranger.get("events/"), 401, "not-authenticated")
 
 
-def test_a_session_reads(db: None) -> None:
-    client = Client()
-    client.force_login(factories.viewer())
-    assert client.get("/api/v1/events/").status_code == 200
-
-
-def test_somebody_in_no_group_reads_nothing(db: None) -> None:
-    nobody = PersonFactory(username="nobody")
-    problem(caller(nobody, "read").get("events/"), 403, "not-permitted")
-
-
 def test_a_token_reads_only_with_its_scope(db: None) -> None:
     blind = caller(factories.operator(), "approve")
-    assert "`read`" in problem(blind.get("events/"), 403, "not-permitted")["detail"]
+    problem(blind.get("events/"), 403, "not-permitted")
 
 
 def test_a_scope_gives_no_right_that_its_person_has_not_got(operator: Caller) -> None:
@@ -101,18 +85,16 @@ def test_a_join_token_lives_as_long_as_was_said(admin: Caller) -> None:
     assert 50 < made["seconds_left"] <= 60
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_a_join_token_that_makes_no_sense_is_not_made(admin: Caller) -> None:
+    bodies: tuple[dict[str, object], ...] = (
         {},
         {"comment": "x", "expires_in_seconds": 0},
         {"comment": "x", "expires_in_seconds": 10**9},
         {"comment": "x", "set": "rack:7"},
         {"comment": "x", "for": "ever"},
-    ],
-)
-def test_a_join_token_that_makes_no_sense_is_not_made(admin: Caller, body: dict[str, object]) -> None:
-    problem(admin.post("join-tokens/", body), 422, "validation")
+    )
+    for body in bodies:
+        problem(admin.post("join-tokens/", body), 422, "validation")
     assert not JoinToken.objects.exists()
 
 
@@ -120,7 +102,7 @@ def test_a_token_of_an_admin_that_only_reads_ends_nobody_elses(db: None) -> None
     theirs, ours = caller(factories.operator()), caller(factories.admin(), "read")
     prefix = ApiToken.objects.get(user=theirs.user).prefix
     refused = ours.delete(f"tokens/{prefix}/")
-    assert refused.status_code == 403 and "does not have the scope `admin`" in refused.json()["detail"]
+    problem(refused, 403, "not-permitted")
     assert theirs.get("me/").status_code == 200
     assert caller(factories.admin(), "read", "admin").delete(f"tokens/{prefix}/").status_code == 204
     assert theirs.get("me/").status_code == 401
@@ -131,9 +113,3 @@ def test_whoever_has_a_token_may_end_it(db: None) -> None:
     prefix = ApiToken.objects.get(user=ours.user).prefix
     assert ours.delete(f"tokens/{prefix}/").status_code == 204
     assert ours.get("me/").status_code == 401
-
-
-@pytest.mark.parametrize("address", ["people/?q=%00", "machines/?q=a%00b", "sets/?%00=1"])
-def test_a_nul_in_an_address_is_a_mistake_of_the_caller(db: None, address: str) -> None:
-    refused = caller(factories.admin()).get(address)
-    assert refused.status_code == 422 and "NUL" in refused.content.decode()

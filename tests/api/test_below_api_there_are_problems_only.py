@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import product
 from typing import Any
 
 import pytest
@@ -110,17 +111,16 @@ def test_a_session_without_the_token_against_forgery_is_told_so_as_a_program(blu
             problem(strict.post(place, b"{}", content_type="application/json"), 403, "not-permitted")
 
 
-@pytest.mark.parametrize("place", ["/api/v1/events/", "/api/v1/nothing", "/api/docs/", "/api/schema/"])
-def test_another_host_is_refused_as_a_problem(blunt: Caller, place: str) -> None:
-    for host in ("evil.example", "e vil", "[::1"):
+def test_another_host_is_refused_as_a_problem(blunt: Caller) -> None:
+    places = ("/api/v1/events/", "/api/v1/nothing", "/api/docs/", "/api/schema/")
+    for place, host in product(places, ("evil.example", "e vil", "[::1")):
         answer = blunt.client.get(place, headers=blunt.headers, HTTP_HOST=host)
         problem(answer, 400, "unreadable")
     assert Client().get("/login/", HTTP_HOST="evil.example")["Content-Type"].startswith("text/html")
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
+def test_headers_that_are_none_let_nobody_in_and_break_nothing(db: None) -> None:
+    for headers in (
         {"HTTP_AUTHORIZATION": "Bearer dd_\x00"},
         {"HTTP_AUTHORIZATION": "Bearer dd_\x7f"},
         {"HTTP_AUTHORIZATION": "Bearer dd_\xff"},
@@ -131,10 +131,8 @@ def test_another_host_is_refused_as_a_problem(blunt: Caller, place: str) -> None
         {"HTTP_COOKIE": "drydock_session=%00; drydock_csrf=%00"},
         {"HTTP_COOKIE": "drydock_session=" + "x" * 10_000},
         {"HTTP_COOKIE": "\xff=\xff; drydock_session=\xff"},
-    ],
-)
-def test_headers_that_are_none_let_nobody_in_and_break_nothing(db: None, headers: dict[str, str]) -> None:
-    problem(Client(raise_request_exception=False).get("/api/v1/events/", **headers), 401, "not-authenticated")
+    ):
+        problem(Client(raise_request_exception=False).get("/api/v1/events/", **headers), 401, "not-authenticated")
 
 
 def test_headers_that_say_nothing_of_who_calls_break_nothing(blunt: Caller) -> None:
@@ -175,15 +173,14 @@ BODIES = [
 ]
 
 
-@pytest.mark.parametrize("body", BODIES, ids=[body[:40] for body in BODIES])
-def test_no_body_is_our_failure(blunt: Caller, body: str) -> None:
-    for route in CALLS:
-        for method in ("post", "patch", "delete"):
-            if hasattr(route.callback.view_class, method):  # type: ignore[attr-defined]
-                place = "/api/" + re.sub(r"<int:\w+>", "1", re.sub(r"<str:\w+>", "x", str(route.pattern)))
-                answer = blunt(method.upper(), place, body, idempotency_key=f"{method} {place}")
+def test_no_body_is_our_failure(blunt: Caller) -> None:
+    for route, method in product(CALLS, ("post", "patch", "delete")):
+        if hasattr(route.callback.view_class, method):  # type: ignore[attr-defined]
+            place = "/api/" + re.sub(r"<int:\w+>", "1", re.sub(r"<str:\w+>", "x", str(route.pattern)))
+            for number, body in enumerate(BODIES):
+                answer = blunt(method.upper(), place, body, idempotency_key=f"{method} {place} {number}")
                 if answer.status_code >= 300:
-                    is_problem(answer, (method, place))
+                    is_problem(answer, (method, place, body[:40]))
 
 
 def test_half_a_letter_is_no_text(admin: Caller) -> None:
@@ -218,7 +215,7 @@ def test_a_database_that_is_away_before_a_call_is_a_problem(blunt: Caller, monke
         with monkeypatch.context() as patch:
             patch.setattr(where, away)
             answer = blunt.get("events/")
-            assert "cannot be reached" in problem(answer, 503, "busy")["detail"]
+            problem(answer, 503, "busy")
             assert int(answer["Retry-After"]) > 0
 
 

@@ -24,11 +24,15 @@ def gaps(fleet: factories.Fleet) -> list[tuple[str, str]]:
     return [(row.code, row.part) for row in blind_spots.page(now=fleet.now, size=500).results]
 
 
-@pytest.mark.parametrize("size", [1, 3, 5])
-def test_all_pages_are_the_whole_there_and_back(fleet: factories.Fleet, gaps: list[tuple[str, str]], size: int) -> None:
+def test_all_pages_are_the_whole_there_and_back(fleet: factories.Fleet, gaps: list[tuple[str, str]]) -> None:
     hosts = [part for code, part in gaps if code == "cache-unheard"]
     assert hosts == sorted(hosts)
     assert len(hosts) == 12
+    for size in (1, 3, 5):
+        there_and_back(fleet, gaps, size)
+
+
+def there_and_back(fleet: factories.Fleet, gaps: list[tuple[str, str]], size: int) -> None:
     page = blind_spots.page(now=fleet.now, size=size)
     found = [page]
     while page.next:

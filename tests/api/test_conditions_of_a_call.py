@@ -95,11 +95,11 @@ def test_what_is_repeated_gets_its_answer_and_no_failed_condition(admin: Caller)
     problem(other, 422, "key-reused")
 
 
-@pytest.mark.parametrize("text", ["", "3", '"3', '"a" "b"', '"ä"', '"a",,"b"', ",".join(['"x"'] * 21)])
-def test_a_tag_that_is_none_is_refused(admin: Caller, text: str) -> None:
+def test_a_tag_that_is_none_is_refused(admin: Caller) -> None:
     place = admin.post("rules/", RULE)["Location"]
-    told = problem(patch(admin, place, {"enabled": True}, if_match=text), 422, "validation")
-    assert told["errors"][0]["field"] == "If-Match"
+    for text in ("", "3", '"3', '"a" "b"', '"ä"', '"a",,"b"', ",".join(['"x"'] * 21)):
+        told = problem(patch(admin, place, {"enabled": True}, if_match=text), 422, "validation")
+        assert told["errors"][0]["field"] == "If-Match", text
 
 
 def test_a_call_that_compares_no_versions_refuses_to_be_asked(admin: Caller) -> None:

@@ -41,33 +41,32 @@ def test_every_list_takes_a_cursor_and_a_page_size() -> None:
     assert [address for address, known in lists.items() if not {"cursor", "page_size"} <= known] == []
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        "rules/", "routes/", "channels/", "no-approval-windows/", "tokens/", "join-tokens/", "admissions/",
-        "blind-spots/", "machines/", "events/DOCS/documents/", "events/DOCS/timeline/", "sets/", "people/", "audit/",
-        "sessions/",
-    ],
+LISTS = (
+    "rules/", "routes/", "channels/", "no-approval-windows/", "tokens/", "join-tokens/", "admissions/",
+    "blind-spots/", "machines/", "events/DOCS/documents/", "events/DOCS/timeline/", "sets/", "people/", "audit/",
+    "sessions/",
 )  # fmt: skip
-def test_pages_of_one_row_are_the_list(fleet: factories.Fleet, admin: Caller, address: str) -> None:
+
+
+def test_pages_of_one_row_are_the_list(fleet: factories.Fleet, admin: Caller) -> None:
     several_of_everything(fleet, admin)
-    whole = admin.get(f"{address}?page_size=500").json()
-    assert whole["next"] is None
-    assert whole["previous"] is None
-    assert len(whole["results"]) > 1
-    walked, page = [], admin.get(f"{address}?page_size=1").json()
-    while True:
-        assert len(page["results"]) == 1
-        walked += page["results"]
-        if page["next"] is None:
-            break
-        page = admin.get(page["next"]).json()
-    assert [without_times(row) for row in walked] == [without_times(row) for row in whole["results"]]
-    back = [page["results"][0]]
-    while page["previous"]:
-        page = admin.get(page["previous"]).json()
-        back += page["results"]
-    assert [without_times(row) for row in reversed(back)] == [without_times(row) for row in whole["results"]]
+    for address in LISTS:
+        whole = admin.get(f"{address}?page_size=500").json()
+        assert (whole["next"], whole["previous"]) == (None, None), address
+        assert len(whole["results"]) > 1, address
+        walked, page = [], admin.get(f"{address}?page_size=1").json()
+        while True:
+            assert len(page["results"]) == 1, address
+            walked += page["results"]
+            if page["next"] is None:
+                break
+            page = admin.get(page["next"]).json()
+        assert [without_times(row) for row in walked] == [without_times(row) for row in whole["results"]], address
+        back = [page["results"][0]]
+        while page["previous"]:
+            page = admin.get(page["previous"]).json()
+            back += page["results"]
+        assert [without_times(row) for row in reversed(back)] == [without_times(row) for row in whole["results"]]
 
 
 def without_times(row: dict[str, Any]) -> dict[str, Any]:
@@ -116,21 +115,13 @@ def more(viewer: Caller) -> str:
 def test_a_cursor_of_another_list_is_refused(viewer: Caller, more: str) -> None:
     for address in ("sets/", "events/", "caches/"):
         refused = problem(viewer.get(f"{address}?cursor={cursor_of(more)}"), 422, "validation")
-        assert refused["errors"] == [
-            {
-                "field": "cursor",
-                "message": "The cursor is of another list, of other filters or of another order: begin without it.",
-            }
-        ]
+        assert [error["field"] for error in refused["errors"]] == ["cursor"]
 
 
-@pytest.mark.parametrize("other", [{"region": "northeurope"}, {}, {"region": "westeurope", "q": "vm"}])
-def test_a_cursor_of_other_filters_is_refused(viewer: Caller, more: str, other: dict[str, str]) -> None:
-    query = urlencode({**other, "cursor": cursor_of(more)})
-    problem(viewer.get(f"machines/?{query}"), 422, "validation")
-
-
-def test_a_cursor_goes_on_with_another_page_size(viewer: Caller, more: str) -> None:
+def test_a_cursor_of_other_filters_is_refused_and_goes_on_with_another_page_size(viewer: Caller, more: str) -> None:
+    for other in ({"region": "northeurope"}, {}, {"region": "westeurope", "q": "vm"}):
+        query = urlencode({**other, "cursor": cursor_of(more)})
+        problem(viewer.get(f"machines/?{query}"), 422, "validation")
     query = urlencode({"region": "westeurope", "page_size": 2, "cursor": cursor_of(more)})
     assert len(viewer.get(f"machines/?{query}").json()["results"]) == 2
 
