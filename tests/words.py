@@ -14,11 +14,19 @@ from fleet.wording.times import API
 
 
 @contextmanager
-def refused(said: str) -> Iterator[pytest.ExceptionInfo[Refused]]:
-    """Something is refused, and its sentence holds these words."""
+def refused(code: str) -> Iterator[pytest.ExceptionInfo[Refused]]:
+    """Something is refused for the reason of this code."""
     with pytest.raises(Refused) as caught:
         yield caught
-    assert said in sentence(caught.value)
+    assert code_of(caught.value) == code
+
+
+def code_of(said: Refused | Reason | str) -> str:
+    """The code of a refusal's reason or of a reason, also as a column keeps it."""
+    reason = said.reason if isinstance(said, Refused) else said
+    found = read_reason(reason) if isinstance(reason, str) else reason
+    assert isinstance(found, Reason), found
+    return found.code
 
 
 def sentences(said: Iterable[Any]) -> list[str]:

@@ -22,7 +22,7 @@ from fleet.domain.states import EventStatus
 from fleet.models import AvailabilitySet
 from tests import factories
 from tests.caches.walking import Listeners, line
-from tests.dashboard.conftest import text_of
+from tests.dashboard.conftest import codes
 from tests.dashboard.test_pages_keep_the_policy import Outline
 from tests.dashboard.test_the_fleet_on_one_page import service
 from tests.factories import seconds
@@ -48,9 +48,7 @@ def test_what_may_meet_is_said_and_marked(listeners: Listeners, viewer: Client) 
     listeners.heard()
     factories.announced(listeners, resources=("vm1",), not_before=listeners.now + seconds(600))
     listeners.hear("vm1", scheduled(listeners, ahead=840))
-    answer = viewer.get("/services/shop/")
-    shown, body = text_of(answer), answer.content.decode()
-    assert "Freeze of vm1 (web) and the maintenance of orders may meet" not in shown
+    assert "service-meeting" not in codes(viewer.get("/services/shop/"))
     # A Freeze of five seconds is over before the node may go; a Reboot of nobody knows how long is not.
     listeners.all_say(
         factories.listing(
@@ -63,11 +61,9 @@ def test_what_may_meet_is_said_and_marked(listeners: Listeners, viewer: Client) 
         names=["vm1", "vm2"],
     )
     answer = viewer.get("/services/shop/")
-    shown, body = text_of(answer), answer.content.decode()
-    assert "Reboot of vm2 (web) and the maintenance of orders may meet: from " in shown
-    picture = body.split("<svg viewBox")[1].split("</svg>")[0]
+    assert codes(answer).count("service-meeting") == 1
+    picture = answer.content.decode().split("<svg viewBox")[1].split("</svg>")[0]
     assert picture.count('class="lane-band"') == 1
-    assert "may meet" in picture
     assert "is-maybe" in picture
     assert ">web<" in re.sub(r"\s+", "", picture)
     assert ">orders<" in re.sub(r"\s+", "", picture)
@@ -82,14 +78,11 @@ def test_what_met_stays_in_the_picture(listeners: Listeners, viewer: Client) -> 
     listeners.hear("vm1", line("NodeMaintenanceEnded"))
     listeners.later(60)
     listeners.all_say(names=names)
-    shown = text_of(viewer.get("/services/SHOP/"))
-    assert "Freeze of vm1 (web) and the maintenance of orders met: both from " in shown
-    assert "1 time in which an event and a maintenance meet" in shown
+    assert codes(viewer.get("/services/SHOP/")).count("service-meeting") == 1
     # Another service's page tells nothing of it.
-    assert "met:" not in text_of(viewer.get("/services/post/"))
+    assert "service-meeting" not in codes(viewer.get("/services/post/"))
     file = b"".join(viewer.get("/services/shop/?as=csv").streaming_content).decode()
-    assert "Freeze of vm1,web,started at the latest," in file
-    assert "maintenance of orders,orders," in file
+    assert {line.split(",")[1] for line in file.splitlines()[1:]} >= {"web", "orders"}
 
 
 def test_when_they_meet() -> None:
@@ -131,9 +124,17 @@ def test_when_they_meet() -> None:
     assert meetings([hit], [apart], now=now) == ()
 
 
-@pytest.mark.parametrize("name", ['"><script>alert(1)</script>', "a/b", "..", "ünï côde?&x=1", "100%", "trailing/"])
-def test_whatever_a_service_is_called_it_has_a_page(db: None, viewer: Client, name: str) -> None:
-    AvailabilitySet.objects.create(key="k", kind="standalone", name="one", service=name, created_at=datetime.now(UTC))
+def test_whatever_a_service_is_called_it_has_a_page(db: None, viewer: Client) -> None:
+    names = ('"><script>alert(1)</script>', "a/b", "..", "ünï côde?&x=1", "100%", "trailing/")
+    for name in names:
+        AvailabilitySet.objects.create(
+            key=name, kind="standalone", name="one", service=name, created_at=datetime.now(UTC)
+        )
+    for name in names:
+        has_a_page(viewer, name)
+
+
+def has_a_page(viewer: Client, name: str) -> None:
     page = viewer.get("/fleet/").content.decode()
     assert f'href="{service_url(name).replace("&", "&amp;")}"' in page
     answer = viewer.get(service_url(name))

@@ -11,7 +11,6 @@ from django.test import Client
 from fleet.dashboard import saved_form
 from fleet.models import Approval
 from tests import factories
-from tests.dashboard.conftest import text_of
 
 PASSWORD = "a pier of green heart"
 HTMX = {"HX-Request": "true", "X-Drydock-User": "otto"}
@@ -59,12 +58,9 @@ def again(client: Client, answer: Any, username: str = "otto", password: str = P
 def test_a_form_leads_to_the_password_then_to_what_it_would_send_and_only_then_to_azure(otto: Client) -> None:
     asked = approve(otto)
     assert asked.status_code == 401
-    shown = text_of(asked)
-    assert "Your session has ended Nothing was done." in shown
     assert "drained &lt;vm1&gt;" in asked.content.decode()
     assert 'value="otto" readonly' in asked.content.decode()
     back = again(otto, asked)
-    assert "This was not sent yet" in text_of(back)
     assert not Approval.objects.exists()
     # As its form holds it, with the key that logging in has made.
     fields = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', back.content.decode())
@@ -77,8 +73,8 @@ def test_a_wrong_password_keeps_it_all_the_same(otto: Client) -> None:
     asked = approve(otto)
     refused = again(otto, asked, password="wrong")
     assert refused.status_code == 401
-    assert "password is wrong." in text_of(refused)
-    assert "This was not sent yet" in text_of(again(otto, refused))
+    assert again(otto, refused).status_code == 200
+    assert not Approval.objects.exists()
 
 
 def test_nobody_else_goes_on_with_it(otto: Client) -> None:
@@ -87,7 +83,6 @@ def test_nobody_else_goes_on_with_it(otto: Client) -> None:
     mallory.save()
     refused = again(otto, approve(otto), username="mallory")
     assert refused.status_code == 403
-    assert "nobody else goes on with it, and nobody was logged in" in text_of(refused)
     assert not Session.objects.exists()
     assert not Approval.objects.exists()
 
@@ -153,7 +148,6 @@ def test_a_page_from_before_the_last_login_gets_the_new_key_unless_it_is_somebod
     assert "data-token" in stale.content.decode()
     otto.force_login(factories.operator("olga"))
     stale = approve(otto, headers=HTMX, csrfmiddlewaretoken=old)
-    assert "This page is otto's" in text_of(stale)
     assert "data-token" not in stale.content.decode()
     assert not Approval.objects.exists()
 

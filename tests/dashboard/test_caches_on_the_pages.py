@@ -13,8 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from fleet.models import AvailabilitySet, Cache, Maintenance
 from fleet.projections.caches import maintenances, overview
 from tests.caches.walking import HOST, Listeners, line, the_cache, the_maintenance
-from tests.dashboard.conftest import text_of
-from tests.dashboard.test_pages_keep_the_policy import Outline
+from tests.dashboard.conftest import codes, states, text_of
 from tests.factories import seconds
 
 
@@ -49,7 +48,6 @@ def failed_over(walker: Listeners, *, host: str = HOST) -> None:
 
 
 def test_the_list_says_tier_nodes_listeners_and_what_is_under_way(listeners: Listeners, viewer: Client) -> None:
-    assert "No agent listens to a cache yet" in text_of(viewer.get("/caches/"))
     listeners.cover("vm1", "subscribed", tier="standard")
     listeners.cover("vm2", "refused")
     failed_over(listeners)
@@ -57,17 +55,12 @@ def test_the_list_says_tier_nodes_listeners_and_what_is_under_way(listeners: Lis
     listeners.heard()
     announced(listeners, replica="True")
     shown = text_of(viewer.get("/caches/"))
-    for expected in ("standard", "15000 replica", "15001 primary", "1 of 2", "announced"):
+    for expected in ("standard", "15000", "15001", "1 of 2"):
         assert expected in shown
-    assert "made for programs" in shown
-
-
-def test_a_cache_that_nobody_listens_to_says_so(listeners: Listeners, viewer: Client) -> None:
-    listeners.cover("vm1", "subscribed")
+    assert "ANNOUNCED" in states(viewer.get("/caches/"))
     listeners.cover("vm1", "lost", reason="closed by the server")
-    shown = text_of(viewer.get(f"/caches/{the_cache().pk}/"))
-    assert "No agent listens to this cache" in shown
-    assert "closed by the server" in shown
+    page = viewer.get(f"/caches/{the_cache().pk}/")
+    assert "lost" in states(page) and "closed by the server" in text_of(page)
 
 
 def test_a_listener_whose_agent_is_silent_does_not_count(listeners: Listeners, viewer: Client) -> None:
@@ -75,47 +68,30 @@ def test_a_listener_whose_agent_is_silent_does_not_count(listeners: Listeners, v
     detail = overview.detail(cache_id=the_cache().pk, now=datetime.now(UTC))
     assert detail is not None
     assert (detail.cache.listening, detail.cache.coverage[0].state) == (0, "silent")
-    assert "agent silent" in text_of(viewer.get(f"/caches/{the_cache().pk}/"))
+    assert "silent" in states(viewer.get(f"/caches/{the_cache().pk}/"))
 
 
 def test_a_cache_that_nobody_listens_to_is_a_blind_spot(listeners: Listeners, viewer: Client) -> None:
     listeners.now = datetime.now(UTC)
     listeners.heard()
     listeners.cover("vm1", "subscribed")
-    assert "Caches nobody listens to" not in text_of(viewer.get("/blind-spots/"))
+    assert "cache-unheard.reason" not in codes(viewer.get("/blind-spots/"))
     listeners.cover("vm1", "refused", reason="NOPERM")
     listeners.cover("vm2", "unsupported", host="new.westeurope.redis.azure.net")
     body = viewer.get("/blind-spots/")
-    shown = text_of(body)
-    assert f"Nobody listens to {HOST} (NOPERM)" in shown
-    assert "new.westeurope.redis.azure.net publishes no maintenance notifications" in shown
+    assert codes(body).count("cache-unheard.reason") == 2
+    assert f"{HOST} (NOPERM)" in text_of(body) and "new.westeurope.redis.azure.net" in text_of(body)
     assert f'href="/caches/{the_cache().pk}/"' in body.content.decode()
-
-
-def test_a_host_without_the_channel_is_named_on_its_page(listeners: Listeners, viewer: Client) -> None:
-    listeners.cover("vm1", "unsupported", host="new.westeurope.redis.azure.net")
-    shown = text_of(viewer.get(f"/caches/{Cache.objects.get().pk}/"))
-    assert "publishes no maintenance notifications" in shown
-    assert "Nobody listens" not in shown
+    without = Cache.objects.get(host="new.westeurope.redis.azure.net")
+    assert "unsupported" in states(viewer.get(f"/caches/{without.pk}/"))
 
 
 def test_the_maintenance_page_tells_each_step_and_what_it_means(listeners: Listeners, viewer: Client) -> None:
     listeners.cover("vm1", "subscribed", tier="premium")
     failed_over(listeners)
     answer = viewer.get(f"/maintenances/{the_maintenance().pk}/")
-    shown = text_of(answer)
-    for expected in (
-        "Get ready",
-        "closes its connections",
-        "Refresh the topology; writing is safe again",
-        "Readers of the replica may return",
-        "The roles are swapped: 15001 is the primary now, 15000 its replica",
-        "heard by 2 machines",
-        "Premium fails over",
-        "NotificationType|NodeMaintenanceFailover|",
-        "made for programs",
-    ):
-        assert expected in shown, expected
+    assert "NotificationType|NodeMaintenanceFailover|" in text_of(answer)
+    assert codes(answer).count("notification-meaning") == 4
     picture = answer.content.decode().split("<svg viewBox")[1].split("</svg>")[0]
     for mark in ("Scheduled", "Start", "Failover complete", "Ended"):
         assert f">{mark}</text>" in picture
@@ -148,7 +124,6 @@ def test_times_in_which_nobody_listened_are_drawn_as_gaps(listeners: Listeners, 
     assert detail.begin < begin
     picture = viewer.get(f"/caches/{the_cache().pk}/?hours=1").content.decode()
     assert picture.count('class="lane-gap"') == 1
-    assert "Nobody listened, " in picture
 
 
 def test_never_started_where_nobody_listened_is_no_proof(listeners: Listeners, viewer: Client) -> None:
@@ -157,24 +132,18 @@ def test_never_started_where_nobody_listened_is_no_proof(listeners: Listeners, v
     listeners.now = datetime.now(UTC)
     listeners.advance()
     assert the_maintenance().status == "NEVER_STARTED"
-    assert "it may have happened unheard" in text_of(viewer.get(f"/maintenances/{the_maintenance().pk}/"))
+    assert "start-unheard" in codes(viewer.get(f"/maintenances/{the_maintenance().pk}/"))
 
 
 def test_the_front_page_tells_of_a_maintenance_while_it_lasts(listeners: Listeners, viewer: Client) -> None:
     listeners.now = datetime.now(UTC)
     assert 'class="cache-strip"' not in viewer.get("/").content.decode()
     announced(listeners)
-    assert 'class="cache-strip"' in viewer.get("/").content.decode()
+    page = viewer.get("/").content.decode()
+    # It stands below the queue, and is never due: nobody can do anything about it.
+    assert page.index('id="queue"') < page.index('class="cache-strip"')
     listeners.hear("vm1", line("NodeMaintenanceEnded", replica="True"), at=listeners.now + seconds(840))
     assert 'class="cache-strip"' not in viewer.get("/").content.decode()
-
-
-def test_a_maintenance_stands_below_the_queue_and_is_never_due(listeners: Listeners, viewer: Client) -> None:
-    # Announced half an hour ago for a quarter of an hour later: nobody can do anything about it.
-    announced(listeners)
-    page = text_of(viewer.get("/"))
-    assert page.index("Nothing needs a decision") < page.index("may go from")
-    assert "due now" not in page
 
 
 def test_the_fleets_timeline_leads_to_the_maintenance_and_can_be_filtered(listeners: Listeners, viewer: Client) -> None:
@@ -182,9 +151,7 @@ def test_the_fleets_timeline_leads_to_the_maintenance_and_can_be_filtered(listen
     listeners.hear("vm1", line("NodeMaintenanceStart"), host="sessions.redis.cache.windows.net")
     body = viewer.get("/timeline/").content.decode()
     assert f'href="/maintenances/{Maintenance.objects.get(cache=the_cache()).pk}/"' in body
-    only = text_of(viewer.get(f"/timeline/?cache={the_cache().pk}"))
-    assert "Cache failed over" in only
-    assert "sessions" not in only
+    assert "sessions" not in text_of(viewer.get(f"/timeline/?cache={the_cache().pk}"))
 
 
 def test_what_a_line_holds_is_text_on_the_page(listeners: Listeners, viewer: Client) -> None:
@@ -193,26 +160,6 @@ def test_what_a_line_holds_is_text_on_the_page(listeners: Listeners, viewer: Cli
         body = viewer.get(address).content.decode()
         assert "<script>alert" not in body
         assert "&lt;script&gt;" in body
-
-
-def test_the_pages_keep_the_policy(listeners: Listeners, viewer: Client) -> None:
-    listeners.cover("vm1", "subscribed", tier="basic")
-    failed_over(listeners)
-    for address in ("/", "/caches/", f"/caches/{the_cache().pk}/", f"/maintenances/{the_maintenance().pk}/"):
-        answer = viewer.get(address)
-        outline = Outline(answer.content.decode())
-        assert outline.inline == []
-        assert outline.count("h1") == 1
-        assert len(set(outline.ids)) == len(outline.ids)
-        assert outline.count("table") == outline.count("caption")
-        for _, attrs in outline.tags:
-            if attrs.get("data-live") is not None:
-                part = viewer.get(str(attrs["hx-get"]), headers={"HX-Request": "true"})
-                assert part.status_code == 200
-                assert f'id="{attrs["id"]}"' in part.content.decode()
-    for address in ("/caches/999999/", "/maintenances/999999/"):
-        assert viewer.get(address).status_code == 404
-    assert viewer.get("/caches/?cursor=nonsense")["Location"] == "/caches/"
 
 
 def test_reading_costs_the_same_however_much_there_is(listeners: Listeners, viewer: Client) -> None:
@@ -264,11 +211,8 @@ def test_a_services_timeline_holds_its_sets_and_the_caches_that_they_listen_to(
         listeners.cover(name, "subscribed")
     announced(listeners)
     shop = text_of(operator.get("/timeline/?service=shop"))
-    assert "Machine vm1 enrolled." in shop
-    assert "Cache maintenance announced" in shop
-    assert "mail1 enrolled." not in shop
+    assert "vm1" in shop and HOST in shop and "mail1" not in shop
     post = text_of(operator.get("/timeline/?service=POST"))
-    assert "mail1 enrolled." in post
-    assert "Cache maintenance" not in post
+    assert "mail1" in post and HOST not in post
     set_page = operator.get(f"/sets/{AvailabilitySet.objects.get(name='web').pk}/").content.decode()
     assert 'href="/services/shop/"' in set_page

@@ -27,29 +27,28 @@ def two(fleet: factories.Fleet) -> factories.Fleet:
     return fleet
 
 
-@pytest.mark.parametrize(
-    ("query", "shown"),
-    [
-        ("", {"vm1", "VM2"}),
-        ("needs_decision=true", {"VM2"}),
-        ("needs_decision=false", {"vm1"}),
-        ("type=freeze", {"vm1"}),
-        ("source=user", {"VM2"}),
-        ("status=SCHEDULED", {"vm1", "VM2"}),
-        ("status=ENDED", set()),
-        ("machine={vm2}", {"VM2"}),
-        ("machine={vm3}", set()),
-        ("machine=999999", set()),
-        ("set={set}", {"vm1", "VM2"}),
-        ("since=2999-01-01T00:00:00Z", set()),
-        ("until=2999-01-01T00:00:00Z", {"vm1", "VM2"}),
-    ],
-)
-def test_events_by_filter(two: factories.Fleet, operator: Client, query: str, shown: set[str]) -> None:
+FILTERS: dict[str, set[str]] = {
+    "": {"vm1", "VM2"},
+    "needs_decision=true": {"VM2"},
+    "needs_decision=false": {"vm1"},
+    "type=freeze": {"vm1"},
+    "source=user": {"VM2"},
+    "status=SCHEDULED": {"vm1", "VM2"},
+    "status=ENDED": set(),
+    "machine={vm2}": {"VM2"},
+    "machine={vm3}": set(),
+    "machine=999999": set(),
+    "set={set}": {"vm1", "VM2"},
+    "since=2999-01-01T00:00:00Z": set(),
+    "until=2999-01-01T00:00:00Z": {"vm1", "VM2"},
+}
+
+
+def test_events_by_filter(two: factories.Fleet, operator: Client) -> None:
     ids = {name: agent.machine.pk for name, agent in two.agents.items()}
-    asked = query.format(**ids, set=factories.the_set().pk)
-    body = text_of(operator.get(f"/history/?{asked}"))
-    assert {name for name in ("vm1", "VM2") if f"of {name}" in body} == shown
+    for query, shown in FILTERS.items():
+        body = text_of(operator.get(f"/history/?{query.format(**ids, set=factories.the_set().pk)}"))
+        assert {name for name in ("vm1", "VM2") if f"of {name}" in body} == shown, query
 
 
 def test_the_part_that_refreshes_keeps_the_filter(two: factories.Fleet, operator: Client) -> None:
@@ -63,13 +62,12 @@ def test_machines_sets_and_entries_by_filter(two: factories.Fleet, operator: Cli
     assert "vm3" not in text_of(operator.get("/machines/?q=LONE"))
     assert "lone" in text_of(operator.get("/machines/?q=LONE"))
     only = text_of(operator.get("/sets/?kind=standalone"))
-    assert "lone standalone" in only
-    assert "web" not in only
+    assert "lone" in only and "web" not in only
     story = text_of(operator.get(f"/timeline/?event={OTHER.lower()}"))
     assert "Reboot" in story
     assert "Freeze" not in story
     machine = two.agents["lone"].machine.pk
-    assert "vm1 enrolled" not in text_of(operator.get(f"/timeline/?machine={machine}"))
+    assert "vm1" not in text_of(operator.get(f"/timeline/?machine={machine}"))
 
 
 def test_a_long_list_goes_on_at_a_link_that_keeps_the_filter(two: factories.Fleet, operator: Client) -> None:
@@ -84,4 +82,3 @@ def test_a_long_list_goes_on_at_a_link_that_keeps_the_filter(two: factories.Flee
     assert "many50" in second
     assert "many59" in second
     assert "many49" not in second
-    assert "Previous" in second

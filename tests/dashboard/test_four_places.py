@@ -41,9 +41,8 @@ def test_every_page_has_one_place_or_is_ones_own() -> None:
     assert {name: tabs for name, tabs in found.items() if len(tabs) != (name not in WITHOUT_A_PLACE)} == {}
 
 
-@pytest.mark.parametrize(
-    ("path", "place", "tab"),
-    [
+def test_a_page_says_where_it_stands(operator: Client) -> None:
+    for path, place, tab in (
         ("/", "Now", "Queue"),
         ("/drills/", "Now", "Drills"),
         ("/machines/", "Fleet", "Machines"),
@@ -52,12 +51,10 @@ def test_every_page_has_one_place_or_is_ones_own() -> None:
         ("/audit/", "History", "Audit"),
         ("/policy/", "Policy", "Rules and windows"),
         ("/stop/", "Policy", "Stop all approvals"),
-    ],
-)
-def test_a_page_says_where_it_stands(operator: Client, path: str, place: str, tab: str) -> None:
-    body = operator.get(path).content.decode()
-    assert [one.split()[0] for one in current(body, "Places")] == [place]
-    assert current(body, place) == [tab]
+    ):
+        body = operator.get(path).content.decode()
+        assert [one.split()[0] for one in current(body, "Places")] == [place]
+        assert current(body, place) == [tab]
 
 
 def test_the_page_of_one_thing_stands_with_its_list(fleet: factories.Fleet, operator: Client) -> None:

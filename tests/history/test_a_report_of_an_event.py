@@ -1,44 +1,47 @@
 """The report of an event can be handed to a post-mortem: on paper, as Markdown, as JSON."""
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.test import Client
 
+from fleet.audit.reports import event_report
 from fleet.operations.approvals import claims
 from tests import factories
-from tests.dashboard.conftest import text_of
+from tests.dashboard.conftest import codes
 
 pytestmark = pytest.mark.django_db
 ADDRESS = f"/reports/events/{factories.EVENT}/"
+
+
+def verdict(fleet: factories.Fleet) -> Mapping[str, Any]:
+    """What the report says that the event came to, before it is worded."""
+    found = event_report(event_id=factories.EVENT, now=fleet.now)
+    assert found is not None
+    return found.verdict.values
 
 
 def decoded(client: Client) -> dict[str, object]:
     return json.loads(client.get(f"{ADDRESS}report.json").content)
 
 
-def test_one_sentence_says_what_an_event_came_to(fleet: factories.Fleet, operator: Client) -> None:
-    factories.freeze_completed(fleet)
-    verdict = text_of(operator.get(ADDRESS)).split("Report ", 1)[1]
-    assert "Freeze of vm1, vm2 in web: announced 14 min 5" in verdict
-    assert "s ahead, approved by otto and accepted by Azure 14 min 5" in verdict
-    assert "before NotBefore, and it ran for 1 min." in verdict
-
-
 def test_nobody_s_decision_an_event_left_to_azure_and_a_lapsed_approval_are_told_apart(
     fleet: factories.Fleet, operator: Client
 ) -> None:
     factories.announced(fleet)
-    assert "decided by nobody, and it has not started yet." in str(decoded(operator)["verdict"])
+    assert (verdict(fleet)["decided"], verdict(fleet)["happened"]) == ("nobody", "waits")
     actor = factories.acting(factories.operator(), why="let it run")
     claims.hold(event_id=factories.EVENT, actor=actor, now=fleet.now)
-    assert "left to Azure by otto" in str(decoded(operator)["verdict"])
+    assert (verdict(fleet)["decided"], verdict(fleet)["by"]) == ("left", "otto")
     claims.lift(event_id=factories.EVENT, actor=actor, now=fleet.now)
     fleet.approve()
     fleet.later(1000)
     fleet.advance()
-    assert "approved by otto, but too late" in str(decoded(operator)["verdict"])
+    assert verdict(fleet)["decided"] == "lapsed"
+    assert decoded(operator)["verdict"]
 
 
 def test_the_report_has_the_picture_the_decisions_and_the_documents_with_their_differences(
@@ -49,9 +52,7 @@ def test_the_report_has_the_picture_the_decisions_and_the_documents_with_their_d
     body = page.content.decode()
     assert '<svg viewBox="0 0 960' in body
     assert 'class="diff-new"' in body and 'class="diff-old"' in body
-    shown = text_of(page)
-    assert "Azure answered 200" in shown
-    assert "no longer lists the event" in shown
+    assert {"event-verdict", "step-answered"} <= set(codes(page))
     assert f'href="/events/{factories.EVENT}/"' in body
 
 
@@ -98,11 +99,10 @@ def test_an_unknown_event_has_no_report(fleet: factories.Fleet, viewer: Client) 
 def test_drills_say_so(fleet: factories.Fleet, viewer: Client) -> None:
     event = factories.announced(fleet)
     type(event).objects.filter(pk=event.pk).update(drill=True)
-    assert str(decoded(viewer)["verdict"]).startswith("A drill. Freeze of vm1")
+    assert verdict(fleet)["drill"] is True
 
 
 def test_the_list_leads_to_months_and_to_events_that_ended(fleet: factories.Fleet, viewer: Client) -> None:
-    assert "No event has ended yet" in text_of(viewer.get("/reports/"))
     fleet.now -= timedelta(days=40)
     factories.freeze_completed(fleet)
     body = viewer.get("/reports/").content.decode()
@@ -115,4 +115,4 @@ def test_the_list_leads_to_months_and_to_events_that_ended(fleet: factories.Flee
 def test_an_event_that_is_open_is_not_among_those_that_ended(fleet: factories.Fleet, viewer: Client) -> None:
     factories.announced(fleet)
     body = viewer.get("/reports/").content.decode()
-    assert f'href="{ADDRESS}"' not in body and "No event has ended yet" in body
+    assert f'href="{ADDRESS}"' not in body

@@ -95,10 +95,16 @@ def test_each_post_is_signed_for_its_own_maker_again_and_again(db: None, maker: 
     assert len({got.body for got in maker.got}) == 3
 
 
-@pytest.mark.parametrize("letter", ["x", "ü", "\U0001f600", '"', "\n"])
-def test_what_is_long_is_cut_by_us_before_a_maker_refuses_it(db: None, letter: str) -> None:
-    lines = tuple(letter * 300 for _ in range(100))
-    for words in (replace(WORDS, lines=lines), replace(WORDS, lines=(letter * 100_000,), title=letter * 5000)):
+def test_what_is_long_is_cut_by_us_before_a_maker_refuses_it(db: None) -> None:
+    cut = [
+        words
+        for letter in ("x", "ü", "\U0001f600", '"', "\n")
+        for words in (
+            replace(WORDS, lines=tuple(letter * 300 for _ in range(100))),
+            replace(WORDS, lines=(letter * 100_000,), title=letter * 5000),
+        )
+    ]
+    for words in cut:
         written = webpush.payload(post(words))
         assert len(written) <= 3993
         assert len(webpush.encrypted(written, BrowserDouble("https://x").in_use().values)) <= 4096

@@ -116,9 +116,10 @@ def test_what_no_person_did_claims_nothing(caller: PagerDutyCaller, agent: Any) 
     assert not Claim.objects.exists()
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_what_is_not_ours_is_taken_and_does_nothing(caller: PagerDutyCaller, row: Channel) -> None:
+    """Whatever else it answered would end the subscription in time."""
+    mapped(factories.operator())
+    for body in (
         b"",
         b"{",
         b"[]",
@@ -136,14 +137,9 @@ def test_what_no_person_did_claims_nothing(caller: PagerDutyCaller, agent: Any) 
         acknowledged("a\x00b"),
         acknowledged("\ud800"),
         acknowledged(KEY, id="\ud800\x00", agent={"id": "\ud800\x00", "type": "user"}, event_type="incident.annotated"),
-    ],
-    ids=lambda body: repr(body[:9]),
-)
-def test_what_is_not_ours_is_taken_and_does_nothing(caller: PagerDutyCaller, row: Channel, body: bytes) -> None:
-    """Whatever else it answered would end the subscription in time."""
-    mapped(factories.operator())
-    assert caller.send(body) == 200
-    assert (Claim.objects.count(), state(row)) == (0, "")
+    ):
+        assert caller.send(body) == 200
+        assert (Claim.objects.count(), state(row)) == (0, "")
 
 
 def test_a_storm_that_is_acknowledged_claims_nothing(fleet: Fleet, caller: PagerDutyCaller, row: Channel) -> None:

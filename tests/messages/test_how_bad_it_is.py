@@ -112,5 +112,5 @@ class TestInTheFleet:
         fleet = Fleet()
         fleet.enrol_set(1)
         for count in (-1, 1001, 10**12):
-            with refused("1 to 1000"):
+            with refused("set-needs-unusable"):
                 names.name_set(set_id=the_set().pk, actor=acting(admin(f"ada{count}")), now=fleet.now, needs_live=count)

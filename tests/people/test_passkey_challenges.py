@@ -135,9 +135,9 @@ def test_a_challenge_is_for_its_person(otto: User) -> None:
     assert not step_up.recent(step_up.last(client.session), now=timezone.now())
 
 
-@pytest.mark.parametrize(
-    "client_data",
-    [
+def test_only_a_page_of_this_very_address_may_have_asked(otto: User) -> None:
+    key, client = SoftKey(otto).registered(), browser()
+    for client_data in (
         {"origin": "http://localhost"},
         {"origin": "http://localhost:8001"},
         {"origin": "https://localhost:8000"},
@@ -153,12 +153,9 @@ def test_a_challenge_is_for_its_person(otto: User) -> None:
         {"crossOrigin": None},
         {"type": "webauthn.create"},
         {"challenge": "bm90IHdoYXQgd2FzIGFza2Vk"},
-    ],
-)
-def test_only_a_page_of_this_very_address_may_have_asked(otto: User, client_data: dict[str, Any]) -> None:
-    key, client = SoftKey(otto).registered(), browser()
-    assert client.post(LOGIN, {"credential": key.assertion(asked(client), **client_data)}).status_code == 302
-    assert not is_in(client)
+    ):
+        assert client.post(LOGIN, {"credential": key.assertion(asked(client), **client_data)}).status_code == 302
+        assert not is_in(client)
 
 
 @pytest.mark.parametrize(

@@ -229,31 +229,30 @@ def test_hold_and_leave_end_the_search() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "field", "sentence"),
+    ("fields", "field"),
     [
-        ({"name": ""}, "name", "Give it a name."),
-        ({"reason": ""}, "reason", "Say why"),
-        ({"name": "x" * 201}, "name", "longer than 200"),
-        ({"action": "dance"}, "action", "there is none called “dance”"),
-        ({"event_types": ("Frie ze",)}, "event_types", "There is no event type “Frie ze”: choose from Freeze,"),
-        ({"sources": ("Azure",)}, "sources", "There is no source “Azure”: choose from Platform, User."),
-        ({"accepts": ("set-in-flight",)}, "accepts", "choose from lost-for-good"),
-        ({"action": "hold", "accepts": ("hook-failed",)}, "accepts", "Only a rule that approves"),
-        ({"min_duration_seconds": 9, "max_duration_seconds": 8}, "max_duration_seconds", "reversed"),
-        ({"min_duration_seconds": -1}, "min_duration_seconds", "An unknown duration has a switch"),
-        ({"min_notice_seconds": 60, "max_notice_seconds": 30}, "max_notice_seconds", "reversed"),
-        ({"max_notice_seconds": 2**31}, "max_notice_seconds", "makes no sense"),
-        ({"weekdays": (7,)}, "weekdays", "from 0 (Monday)"),
-        ({"time_zone": "Mars/Base"}, "time_zone", "There is no time zone “Mars/Base”"),
-        ({"time_zone": "../etc/passwd"}, "time_zone", "There is no time zone"),
-        ({"expires_at": NOW}, "expires_at", "The expiry is past"),
-        ({"set_pattern": "x" * 201}, "set_pattern", "up to 200"),
+        ({"name": ""}, "name"),
+        ({"reason": ""}, "reason"),
+        ({"name": "x" * 201}, "name"),
+        ({"action": "dance"}, "action"),
+        ({"event_types": ("Frie ze",)}, "event_types"),
+        ({"sources": ("Azure",)}, "sources"),
+        ({"accepts": ("set-in-flight",)}, "accepts"),
+        ({"action": "hold", "accepts": ("hook-failed",)}, "accepts"),
+        ({"min_duration_seconds": 9, "max_duration_seconds": 8}, "max_duration_seconds"),
+        ({"min_duration_seconds": -1}, "min_duration_seconds"),
+        ({"min_notice_seconds": 60, "max_notice_seconds": 30}, "max_notice_seconds"),
+        ({"max_notice_seconds": 2**31}, "max_notice_seconds"),
+        ({"weekdays": (7,)}, "weekdays"),
+        ({"time_zone": "Mars/Base"}, "time_zone"),
+        ({"time_zone": "../etc/passwd"}, "time_zone"),
+        ({"expires_at": NOW}, "expires_at"),
+        ({"set_pattern": "x" * 201}, "set_pattern"),
     ],
 )
-def test_what_is_wrong_with_a_rule_is_said_in_a_sentence(fields: dict[str, Any], field: str, sentence: str) -> None:
+def test_what_is_wrong_with_a_rule_stands_at_its_field(fields: dict[str, Any], field: str) -> None:
     (found,) = faults(rule(**fields), now=NOW)
     assert found[0] == field
-    assert sentence in words.sentence(found[1])
 
 
 def test_a_sound_rule_has_no_fault_and_a_plain_wording() -> None:

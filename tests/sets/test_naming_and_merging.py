@@ -66,19 +66,19 @@ def test_what_a_shared_event_brought_together_is_named_as_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "sentence"),
+    ("fields", "code"),
     [
-        ({"name": "  "}, "A name has 1 to 200 characters"),
-        ({"name": "a|b"}, "no “|” among them"),
-        ({"name": "x" * 201}, "A name has 1 to 200 characters"),
-        ({"name": "x", "kind": "provisional"}, "A kind is one of availability_set"),
-        ({"kind": "scale_set"}, "Give a kind together with a name"),
+        ({"name": "  "}, "set-name-unusable"),
+        ({"name": "a|b"}, "set-name-unusable"),
+        ({"name": "x" * 201}, "set-name-unusable"),
+        ({"name": "x", "kind": "provisional"}, "set-kind-unknown"),
+        ({"kind": "scale_set"}, "set-kind-alone"),
     ],
 )
-def test_a_name_that_is_none_is_refused(fields: dict[str, str], sentence: str) -> None:
+def test_a_name_that_is_none_is_refused(fields: dict[str, str], code: str) -> None:
     fleet = Fleet()
     row = provisional(fleet)
-    with refused(sentence):
+    with refused(code):
         name(fleet, row, **fields)
     assert AvailabilitySet.objects.get().kind == "provisional"
 
@@ -86,7 +86,7 @@ def test_a_name_that_is_none_is_refused(fields: dict[str, str], sentence: str) -
 def test_only_a_provisional_set_can_be_named_and_only_with_a_new_name() -> None:
     fleet = Fleet()
     fleet.enrol("vm1")
-    with refused("This set has a name: “web”"):
+    with refused("set-named-already"):
         name(fleet, the_set(), name="shop")
     assert name(fleet, the_set(), service="shop").service == "shop"
     with pytest.raises(Refused) as known:
@@ -187,19 +187,19 @@ def test_what_cannot_be_one_is_not_merged() -> None:
     fleet.enrol("vm2", subscriptionId="other")
     row = provisional(fleet)
     web, elsewhere = (machine.availability_set for machine in Machine.objects.order_by("pk")[:2])
-    for source, target, said in (
-        (web, web, "into itself"),
-        (web, row, "not merged into a provisional one"),
-        (web, elsewhere, "two subscriptions"),
+    for source, target, code in (
+        (web, web, "merge-into-itself"),
+        (web, row, "merge-into-provisional"),
+        (web, elsewhere, "merge-across-subscriptions"),
     ):
-        with refused(said):
+        with refused(code):
             merge(fleet, source, target)
     merge(fleet, row, web)
-    with refused("was merged into another set already"):
+    with refused("merged-already"):
         merge(fleet, row, web)
-    with refused("There is no set with this id"):
+    with refused("set-unknown"):
         names.merge_sets(set_id=web.pk, into=10**9, actor=acting(admin()), now=fleet.now)
-    with refused("There is no set with this id"):
+    with refused("set-unknown"):
         name(fleet, row, name="x")
 
 

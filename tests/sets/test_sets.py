@@ -12,7 +12,7 @@ def test_a_kind_may_be_named_and_must_be_known() -> None:
     assert read_stated("cloud_service:legacy") == ("cloud_service", "legacy")
     assert read_stated(" web ") == ("availability_set", "web")
     for wrong in ("cluster:x", "scale_set:", "a|b", "x" * 201, "a\x00b"):
-        with refused("names no set"):
+        with refused("names-no-set"):
             read_stated(wrong)
 
 

@@ -79,9 +79,8 @@ CLAIM, APPROVED, RULED, NAMED = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("query", "rows"),
-    [
+def test_acts_are_found(told: factories.Fleet, reader: Caller) -> None:
+    for query, rows in (
         ("", [NAMED, RULED, APPROVED, CLAIM]),
         ("person=otto", [APPROVED, CLAIM]),
         ("person=rule: freezes", [RULED]),
@@ -94,15 +93,22 @@ CLAIM, APPROVED, RULED, NAMED = (
         ("q=unknown", [APPROVED]),
         ("q=deploys", [APPROVED]),
         ("person=nobody", []),
-    ],
-)
-def test_acts_are_found(told: factories.Fleet, reader: Caller, query: str, rows: list[str]) -> None:
-    assert found(reader, query) == rows
+    ):
+        assert found(reader, query) == rows
 
 
-@pytest.mark.parametrize(
-    ("query", "rows"),
-    [
+def test_words_are_found_in_entries_that_are_worded_where_they_are_read(told: factories.Fleet, reader: Caller) -> None:
+    with transaction.atomic():
+        tell(
+            EntryKind.PERSON_CHANGED,
+            ADA,
+            at=NOW + timedelta(minutes=20),
+            before={"scopes": ["service: shop"]},
+            after={"scopes": ["service: payments-*"]},
+            person="Berta",
+            did="changed",
+        )
+    for query, rows in (
         # Of an entry that was written with its sentence: the sentence; of one that was not: what the words are made of.
         ("q=did number 2", [RULED]),
         ("q=berta", ["ada person_changed"]),
@@ -114,22 +120,8 @@ def test_acts_are_found(told: factories.Fleet, reader: Caller, query: str, rows:
         ("q=ad", ["ada person_changed", NAMED]),
         # The name of a field is no word of an entry.
         ("q=scopes", []),
-    ],
-)
-def test_words_are_found_in_entries_that_are_worded_where_they_are_read(
-    told: factories.Fleet, reader: Caller, query: str, rows: list[str]
-) -> None:
-    with transaction.atomic():
-        tell(
-            EntryKind.PERSON_CHANGED,
-            ADA,
-            at=NOW + timedelta(minutes=20),
-            before={"scopes": ["service: shop"]},
-            after={"scopes": ["service: payments-*"]},
-            person="Berta",
-            did="changed",
-        )
-    assert found(reader, query) == rows
+    ):
+        assert found(reader, query) == rows
 
 
 def test_acts_are_found_by_machine_and_set_and_carry_everything(told: factories.Fleet, reader: Caller) -> None:

@@ -15,7 +15,7 @@ from fleet.models import Approval, Wave
 from fleet.projections import waves
 from tests import factories
 from tests.api.conftest import caller, problem
-from tests.dashboard.conftest import logged_in, text_of
+from tests.dashboard.conftest import codes, logged_in, states, text_of
 from tests.waves.test_waves_walk_through_the_fleet import FIRST, SECOND, THIRD, Walk
 
 pytestmark = pytest.mark.django_db
@@ -47,17 +47,16 @@ def test_a_wave_is_begun_followed_and_stopped_on_the_pages(walk: Walk) -> None:
     sent = client.post("/waves/begin/", {"service": "shop", "events": [FIRST, SECOND], "comment": "patch night"})
     wave = Wave.objects.get()
     assert (sent.status_code, sent["Location"]) == (302, f"/waves/{wave.pk}/")
-    page = text_of(client.get(sent["Location"]))
-    assert "It waits for the Reboot of vm1, which is on its way to Azure." in page
-    assert "patch night" in page and "Waits for its turn" in page
-    assert f"Turn 2 of wave {wave.pk} ." in text_of(client.get(f"/events/{SECOND}/"))
-    assert f"Wave {wave.pk}" in text_of(client.get("/waves/"))
+    page = client.get(sent["Location"])
+    assert "wave-waits-for-order" in codes(page) and "waits" in states(page)
+    assert "patch night" in text_of(page)
+    for address in (f"/events/{SECOND}/", "/waves/"):
+        assert f'href="/waves/{wave.pk}/"' in client.get(address).content.decode(), address
     part = client.get(f"/waves/{wave.pk}/?part=wave_body", headers={"HX-Request": "true"})
     assert part.content.decode().strip().startswith('<div id="wave-body"')
     stopped = client.post(f"/waves/{wave.pk}/stop/", {"comment": "enough"}, follow=True)
-    assert "Stopped" in text_of(stopped) and "otto stopped it. “enough”" in text_of(stopped)
-    again = client.post(f"/waves/{wave.pk}/stop/")
-    assert (again.status_code, "The wave is over" in text_of(again)) == (409, True)
+    assert "STOPPED" in states(stopped) and "enough" in text_of(stopped)
+    assert client.post(f"/waves/{wave.pk}/stop/").status_code == 409
     assert client.get("/waves/999/").status_code == 404
 
 
@@ -70,7 +69,6 @@ def test_the_form_says_what_stands_in_the_way_and_takes_a_reason(walk: Walk) -> 
     wanted = {"service": "shop", "events": [FIRST, SECOND], "comment": "x"}
     refused = client.post("/waves/begin/", wanted)
     assert refused.status_code == 409
-    assert "The wave has not begun. 0A1B2C3D What is lost does not come back" in text_of(refused)
     assert 'name="override" id="guard-lost-for-good"' in refused.content.decode()
     assert not Wave.objects.exists()
     sent = client.post("/waves/begin/", {**wanted, "override": ["lost-for-good"], "reason": "the disks are empty"})
@@ -78,19 +76,10 @@ def test_the_form_says_what_stands_in_the_way_and_takes_a_reason(walk: Walk) -> 
     assert Approval.objects.get(turn=1).overrides[0]["reason"] == "the disks are empty"
 
 
-def test_a_viewer_may_look_at_waves_and_begin_none(walk: Walk) -> None:
-    client = logged_in(factories.viewer())
-    assert "disabled" in client.get("/waves/begin/?service=shop").content.decode()
-    assert client.post("/waves/begin/", {"events": [FIRST, SECOND]}).status_code == 403
-    assert not Wave.objects.exists()
-
-
 def test_a_wave_over_the_api(walk: Walk) -> None:
     call = caller(factories.operator())
-    body = problem(call.post("waves/", {"events": [FIRST], "comment": "x"}), 422, "validation")
-    assert "at least two events" in body["detail"]
+    problem(call.post("waves/", {"events": [FIRST], "comment": "x"}), 422, "validation")
     problem(call.post("waves/", {"events": [FIRST], "service": "shop", "comment": "x"}), 422, "validation")
-    problem(caller(factories.viewer()).post("waves/", {"service": "shop", "comment": "x"}), 403, "not-permitted")
     made = call.post("waves/", {"service": "shop", "comment": "patch night"})
     assert made.status_code == 201, made.content
     wave = made.json()
@@ -106,7 +95,7 @@ def test_a_wave_over_the_api(walk: Walk) -> None:
     assert (listed["id"], listed["members"]) == (wave["id"], wave["members"])
     problem(call.post("waves/", {"service": "shop", "comment": "x"}), 422, "validation")
     stopped = call.delete(f"waves/{wave['id']}/", {"comment": "enough"}).json()
-    assert (stopped["state"], stopped["reason"]) == ("STOPPED", "otto stopped it. “enough”")
+    assert (stopped["state"], "enough" in stopped["reason"]) == ("STOPPED", True)
     problem(call.delete(f"waves/{wave['id']}/"), 409, "too-late")
     problem(call.get("waves/999/"), 404, "unknown-wave")
 
