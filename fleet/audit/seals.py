@@ -92,11 +92,6 @@ class Sealed:
     rows: int = 0
 
 
-def horizon() -> int:
-    """The transaction below which all have ended."""
-    return int(_one("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")[0])
-
-
 def seal(*, now: datetime, via: str, most_rows: int = MOST_ROWS, most_seals: int = 20) -> Sealed:
     """Seal what is behind the newest seal: up to `most_seals` seals of `most_rows` rows; nothing new makes no seal.
 

@@ -34,8 +34,6 @@ from fleet.wording.problems import database_waits
 from fleet.wording.times import page_reader
 
 WAYS = ("approve", "claim", "leave", "wave")
-# What an address of the list of events may hold beside its filters.
-NO_FILTERS = ("event", "all", "count", "of", "do", "digest", "part", "cursor", "size")
 
 
 class BulkForm(CommentForm):

@@ -13,7 +13,6 @@ import msgspec
 from fleet.domain.people import Access, Right
 from fleet.domain.pseudonyms import pseudonym
 from fleet.domain.reasons import Refused
-from fleet.domain.sign_on import ToldByProxy
 from fleet.domain.timeline import FIRST_ERA, LAST_ERA
 from fleet.gateway import metrics
 from fleet.gateway.feed import PAGE, Feed, Subscription, Told, cursor_text, told
@@ -51,15 +50,6 @@ class Ear:
     person: str
     token: str
     access: Access
-
-
-def ear_of(
-    *, token: str, session_key: str, now: datetime, address: str = "", told: ToldByProxy | None = None
-) -> Ear | None:
-    """Who has this token, or else this session; None where nobody does. Raises Problem 403 when they may not read,
-    or the token does not count from this address. `told` is what the login proxy said with the call.
-    """
-    return listener_of(CallCredentials(token, session_key, address, told), now=now)
 
 
 def listener_of(by: CallCredentials, *, now: datetime) -> Ear | None:

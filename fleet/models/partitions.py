@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -253,11 +252,6 @@ def tables_without_room() -> list[str]:
 
 def _holds(key: int, begin: int | None, end: int | None) -> bool:
     return (begin is None or begin <= key) and (end is None or key < end)
-
-
-def all_partitions(tables: Sequence[PartitionedTable] = TABLES) -> list[Partition]:
-    """Of all these tables, table by table."""
-    return [each for table in tables for each in partitions(table)]
 
 
 def _bounds(text: str | None) -> tuple[int | None, int | None]:

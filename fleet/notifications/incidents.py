@@ -284,7 +284,6 @@ OWN_LABELS = frozenset(
     }
 )  # fmt: skip
 
-_MACHINE = ("name", "host", "address")
 _PLACE = re.compile(r"\{(name|host|address|cache)\}")
 _MATCHER = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*(=~|!~|!=|=)\s*"((?:[^"\\]|\\.)*)"\s*(,|$)')
 # As Alertmanager reads it: a backslash before anything else stands for itself.

@@ -7,7 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.db.models import Min, Q, QuerySet
+from django.db.models import Q, QuerySet
 
 from fleet.domain.reasons import Reason, read_reason
 from fleet.domain.shapes import like
@@ -277,9 +277,3 @@ def _not_taken(channel: ChannelNamed, post: PostRow) -> NotTaken | None:
     if last is None or last.ok is not False or not (post.open or post.state is DeliveryState.GIVEN_UP):
         return None
     return NotTaken(channel, post.next_at, given_up=not post.open)
-
-
-def first_told(event_pks: Collection[int]) -> dict[int, datetime]:
-    """When each of these events (row ids) was told to anybody first, by row id. One query."""
-    told = seen(Message).filter(event__in=event_pks, state=MessageState.TOLD.value).order_by()
-    return dict(told.values_list("event").annotate(at=Min("delivery__settled_at")).filter(at__isnull=False))

@@ -30,7 +30,7 @@ from fleet.projections.events.rows import BlastRadius, EventRow
 from fleet.wording import times
 from fleet.wording.events import named
 from fleet.wording.say import say, text_of
-from fleet.wording.sentences import EntryText, Sentence, counted, listed, some
+from fleet.wording.sentences import EntryText, Sentence, counted, some
 from fleet.wording.times import API, Reader, at, one_line
 
 LONGEST = 4000
@@ -394,9 +394,3 @@ def _failed(one: NotTaken, reader: Reader) -> str:
     return (
         f"{name} failed, next try {times.at(one.next_at, reader)}" if one.next_at else f"{name} failed, tried again now"
     )
-
-
-def first_names(subjects: list[str], count: int) -> str:
-    """The subjects that are named, and how many more there are."""
-    more = count - len(subjects)
-    return listed([*subjects, f"{more} more"]) if more > 0 else listed(subjects)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from fleet.notifications.log import first_told, told_of
+from fleet.notifications.log import told_of
 from fleet.notifications.models import Channel
 from fleet.notifications.payloads import told_sentence
 from fleet.wording.times import API
@@ -44,7 +44,6 @@ def test_each_channel_with_the_time_at_which_it_was_told_first_and_who_failed() 
     assert said(event.pk, fleet=fleet) == (
         f"Told {first} #shop-ops, {then} pager; 2 waiting; mail failed, next try {retry}."
     )
-    assert first_told([event.pk]) == {event.pk: at + seconds(1)}
 
 
 def test_what_is_delivered_at_last_is_no_failure_and_what_is_given_up_stays_one() -> None:

@@ -15,7 +15,8 @@ from django.urls import URLPattern
 from drydock_agent import wire
 
 from fleet.domain.people import Place, Rights, in_scopes
-from fleet.gateway.streams import ear_of, told_to
+from fleet.gateway.open_calls import CallCredentials
+from fleet.gateway.streams import listener_of, told_to
 from fleet.models import (
     AvailabilitySet,
     Cache,
@@ -353,9 +354,10 @@ def test_a_stream_tells_a_reader_what_lies_in_their_scopes(world: World) -> None
     assert not any(one in text for one in HIDDEN_EVENTS)
     assert factories.EVENT in text
     token = caller(world.reader).headers["authorization"].removeprefix("Bearer ")
-    ear = ear_of(token=token, session_key="", now=datetime.now(UTC))
+    ear = listener_of(CallCredentials(token, "", "", None), now=datetime.now(UTC))
     assert ear is not None and ear.sight is not None
-    ear = ear_of(token=caller(factories.viewer()).headers["authorization"][7:], session_key="", now=datetime.now(UTC))
+    token = caller(factories.viewer()).headers["authorization"].removeprefix("Bearer ")
+    ear = listener_of(CallCredentials(token, "", "", None), now=datetime.now(UTC))
     assert ear is not None and ear.sight is None
 
 

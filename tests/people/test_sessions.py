@@ -15,7 +15,8 @@ from fleet.domain.reasons import Refused
 from fleet.domain.secrets import hash_of
 from fleet.domain.timeline import EntryKind
 from fleet.domain.user_agents import browser_of
-from fleet.gateway.streams import ear_of
+from fleet.gateway.open_calls import CallCredentials
+from fleet.gateway.streams import listener_of
 from fleet.models import Entry, PersonSession
 from fleet.operations.people import accounts, logins, sessions
 from fleet.operations.people.sessions import LastSeen, SeenSession
@@ -84,7 +85,7 @@ def test_a_session_that_was_ended_is_refused_from_its_next_request_on_and_the_ac
     assert is_in(here)
     assert not is_in(stolen)
     # A stream looks again at each entry of this kind.
-    assert ear_of(token="", session_key=key, now=datetime.now(UTC)) is None
+    assert listener_of(CallCredentials("", key, "", None), now=datetime.now(UTC)) is None
     entry = Entry.objects.get(kind=EntryKind.PERSON_CHANGED.value, data__did="session-ended")
     assert (entry.actor, entry.via, entry.after) == (f"person {otto.pk}", "page", {"sessions": 0})
     assert "ended a session of their own" in text_of(here.get("/audit/"))

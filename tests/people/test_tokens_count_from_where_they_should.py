@@ -14,7 +14,8 @@ from django.test import Client
 from fleet.domain.addresses import NetworkFault, allows, beyond, read_networks
 from fleet.domain.timeline import EntryKind
 from fleet.gateway.http import Problem
-from fleet.gateway.streams import ear_of
+from fleet.gateway.open_calls import CallCredentials
+from fleet.gateway.streams import listener_of
 from fleet.models import ApiToken, Entry
 from fleet.notifications.routing import is_personal
 from fleet.operations.people import accounts, due, tokens
@@ -111,8 +112,8 @@ def test_a_stolen_token_is_refused_elsewhere_and_that_is_no_use_of_it() -> None:
 def test_a_stream_is_refused_alike() -> None:
     token = made(caller(factories.operator()), "192.0.2.0/24")
     with pytest.raises(Problem, match="does not count from"):
-        ear_of(token=token, session_key="", now=datetime.now(UTC), address="198.51.100.9")
-    assert ear_of(token=token, session_key="", now=datetime.now(UTC), address="192.0.2.8") is not None
+        listener_of(CallCredentials(token, "", "198.51.100.9", None), now=datetime.now(UTC))
+    assert listener_of(CallCredentials(token, "", "192.0.2.8", None), now=datetime.now(UTC)) is not None
 
 
 def test_a_header_says_from_where_only_behind_a_proxy_that_is_trusted(settings: Any) -> None:

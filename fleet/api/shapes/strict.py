@@ -12,7 +12,6 @@ from rest_framework import serializers
 
 # Something in it can be seen.
 SAYS_SOMETHING = r"\S"
-AnyField = serializers.Field[Any, Any, Any, Any]
 
 
 class RequestSerializer(serializers.Serializer[Any]):

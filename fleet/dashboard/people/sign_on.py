@@ -254,11 +254,6 @@ def by_sign_on(request: HttpRequest) -> bool:
     return bool(request.session.get(BACKEND_SESSION_KEY) == sign_on.BACKEND)
 
 
-def proved_at(request: HttpRequest) -> float:
-    """When the person of this session last proved at the provider who they are, in seconds since 1970; 0.0: never."""
-    return float(request.session.get(PROVED_AT, 0.0))
-
-
 def step_up_address(request: HttpRequest, there: str) -> str:
     """Where the provider asks somebody again and sends them back to `there`; empty where it began elsewhere."""
     return f"{reverse('sign-on')}?{urlencode({'again': '1', 'next': there})}" if by_sign_on(request) else ""

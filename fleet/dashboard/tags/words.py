@@ -1,6 +1,6 @@
 """Filters that word what templates show: each asks `fleet.wording`."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -30,8 +30,7 @@ from fleet.wording.badges import STEP_LOOKS, Look, look_of
 from fleet.wording.card import CardWords, card_words
 from fleet.wording.desk import LISTS
 from fleet.wording.people import OUTSIDE
-from fleet.wording.sentences import some
-from fleet.wording.times import API, page_reader
+from fleet.wording.times import page_reader
 
 
 @register.filter
@@ -97,18 +96,6 @@ def iso(at: datetime | None) -> str:
 def ended_as_named(how: str) -> str:
     """How an event ended, as a word."""
     return look_of(EndedAs(how)).label
-
-
-@register.filter
-def utc(at: datetime) -> str:
-    """A whole time in UTC, where nobody knows the reader."""
-    return times.at(at, API)
-
-
-@register.filter
-def named_some(resources: Sequence[str]) -> str:
-    """Machines that an event hits: `vm1, vm2 and 3 more`."""
-    return some(resources, 3) or "no named machine"
 
 
 @register.filter

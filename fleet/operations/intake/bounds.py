@@ -23,7 +23,6 @@ from fleet.operations.intake.listings import MachineDocument
 from fleet.operations.timeline.entries import entry
 
 COUNTED = ("new_caches", "new_statements", "quarantined")
-MOST = {"new_caches": NEW_CACHES, "new_statements": NEW_STATEMENTS, "quarantined": 0}
 
 
 def bound(ahead: list[MachineDocument], *, now: datetime) -> tuple[list[MachineDocument], list[Entry]]:

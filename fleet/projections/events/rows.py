@@ -167,11 +167,6 @@ class BlastRadius:
     needs: int | None = None
 
     @property
-    def too_few(self) -> bool:
-        """Whether fewer stay up than the set is said to need."""
-        return self.needs is not None and self.stay_up < self.needs
-
-    @property
     def summary(self) -> Reason:
         """Such as `4 of 6 stay up`, or `4 of 6 stay up, it needs 5`."""
         return Reason("blast-radius", stay_up=self.stay_up, total=self.total, needs=self.needs)
