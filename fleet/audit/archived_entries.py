@@ -6,6 +6,7 @@ read once is kept in memory for a while: files never change.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,8 +31,10 @@ from fleet.audit.archive_format import (
 )
 from fleet.audit.models import ArchiveFile
 from fleet.audit.stores import Store, store
-from fleet.models import AvailabilitySet, Cache, Entry, Machine, ScheduledEvent
+from fleet.models import AvailabilitySet, Cache, DocumentBody, Entry, Machine, Observation, ScheduledEvent, Sighting
 from fleet.models.timeline import ACTING
+from fleet.projections.archived import ArchivedDocuments, ArchivedEntries, ArchivedUntil
+from fleet.projections.intake import last_place
 from fleet.projections.timeline.entries import TimelineRow, rows_of
 from fleet.projections.visibility import OF_TWO, limited, seen
 
@@ -41,6 +44,8 @@ MOST_ROWS = 5_000
 # What a page waits for all of them.
 SECONDS = 4.0
 KEPT = 128
+# How a line begins that holds the body of a document.
+BODY = b'{"v" : 1, "body" :'
 
 Lines = tuple[bytes, ...]
 Choose = Callable[[Iterator[bytes]], Iterable[bytes]]
@@ -52,38 +57,20 @@ _readers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="archive")
 _waits = threading.BoundedSemaphore(4)
 
 
-@dataclass(frozen=True, slots=True)
-class FromArchive:
-    """What the archive says of an event: entries as they were, when their files were written, and, as a code, why some
-    are missing (`fleet.audit.archive_format`); empty where none are.
-    """
-
-    entries: tuple[Entry, ...] = ()
-    archived_at: datetime | None = None
-    fault: str = ""
-    files: int = 0
-
-    def __bool__(self) -> bool:
-        return self.files > 0
-
-
-NOTHING = FromArchive()
-
-
-def of_event(event_id: str) -> FromArchive:
+def of_event(event_id: str) -> ArchivedEntries:
     """The entries of an event (EventId in any case) that have left, oldest first, as far as the reader may see them."""
     event = seen(ScheduledEvent).filter(event_id=event_id.upper()).first()
     if event is None:
-        return NOTHING
+        return ArchivedEntries()
     files = files_of(ArchiveKind.ENTRIES, event.pk)
     if not files:
-        return NOTHING
+        return ArchivedEntries()
     needle = f'"event_id" : "{event.pk}",'.encode()
     found, fault = gathered(files, event.pk, lambda lines: (line for line in lines if needle in line))
     rows = [instance_of(Entry, row_of(line)) for line in found]
     rows.sort(key=lambda row: (row.at, row.pk))
     told = in_sight_of_all([row for row in rows if row.event_id == event.pk][:MOST_ROWS], event)
-    return FromArchive(tuple(told), max(file.archived_at for file in files), fault, len(files))
+    return ArchivedEntries(tuple(told), max(file.archived_at for file in files), fault, len(files))
 
 
 def left_of(event_pk: int) -> datetime | None:
@@ -94,19 +81,11 @@ def left_of(event_pk: int) -> datetime | None:
     return files.order_by("-number").values_list("archived_at", flat=True).first()
 
 
-@dataclass(frozen=True, slots=True)
-class LeftUntil:
-    """Up to when entries have left, and the name of the file in which the newest of them are."""
-
-    at: datetime
-    file: str
-
-
-def left_until() -> LeftUntil | None:
+def left_until() -> ArchivedUntil | None:
     """Of whatever they are; None where none have. One query."""
     files = seen(ArchiveFile).filter(kind=ArchiveKind.ENTRIES.value, dropped_at__isnull=False)
     newest = files.defer("events").order_by("-number").first()
-    return LeftUntil(newest.last_at, newest.told.name) if newest else None
+    return ArchivedUntil(newest.last_at, newest.told.name) if newest else None
 
 
 def files_of(kind: ArchiveKind, event_pk: int) -> list[ArchiveFile]:
@@ -181,6 +160,36 @@ def in_sight_of_all(rows: Iterable[Entry], event: ScheduledEvent) -> list[Entry]
         else:
             told.append(row)
     return told
+
+
+def documents_of(event: ScheduledEvent, sightings: Sequence[Sighting]) -> ArchivedDocuments:
+    """What has left of the reports up to each machine's last listing, with the bodies that they name. One query."""
+    files = files_of(ArchiveKind.OBSERVATIONS, event.pk)
+    if not files:
+        return ArchivedDocuments()
+    wanted = {f'"machine_id" : "{sighting.machine_id}",'.encode() for sighting in sightings}
+
+    def choose(lines: Iterator[bytes]) -> list[bytes]:
+        bodies: dict[str, bytes] = {}
+        chosen: list[bytes] = []
+        for line in lines:
+            if line.startswith(BODY):
+                bodies[json.loads(line)["body"]["hash"]] = line
+            elif b'"kind" : "document",' in line and any(name in line for name in wanted):
+                chosen.append(line)
+        named = {json.loads(line)["document_id"] for line in chosen}
+        return [*(bodies[each] for each in sorted(named & bodies.keys())), *chosen]
+
+    found, fault = gathered(files, event.pk, choose)
+    last = {s.machine_id: last_place(s) for s in sightings}
+    reports = [instance_of(Observation, row_of(line)) for line in found if not line.startswith(BODY)]
+    bodies = [instance_of(DocumentBody, json.loads(line)["body"]) for line in found if line.startswith(BODY)]
+    return ArchivedDocuments(
+        tuple(r for r in reports if r.machine_id in last and (r.epoch, r.seq) <= last[r.machine_id]),
+        tuple(bodies),
+        max(file.archived_at for file in files),
+        fault,
+    )
 
 
 # Entries that have left the database, by what they are about and when they happened, out of the archive's files.

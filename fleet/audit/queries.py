@@ -24,7 +24,7 @@ from fleet.domain.times import iso
 from fleet.models import Entry
 from fleet.models.index_scan import Near, NearRows, Walk
 from fleet.models.partitions import BODIES, Partition, partitions
-from fleet.models.timeline import ACTING, Numbering, numbering
+from fleet.models.timeline import ACTING
 from fleet.projections.pages import MAX_PAGE_SIZE, Page
 from fleet.projections.people import PersonRow
 from fleet.projections.places import PORTION, EntryPlaceFilter, TimeFilter
@@ -241,14 +241,6 @@ def _taken(buffer: io.StringIO) -> str:
     buffer.seek(0)
     buffer.truncate()
     return text
-
-
-# Whether the database numbers its transactions anew, as after a dump was restored, and no new era has begun.
-
-
-def current() -> Numbering:
-    """How this server numbers transactions, beside what the timeline names. One query."""
-    return numbering()
 
 
 # What the database holds, how it grows, what leaves it next, and how the archive is.

@@ -1,10 +1,24 @@
 """What the core shows of the audit, registered when the app is loaded."""
 
-from fleet.audit import models, text
+from fleet.audit import archived_entries, models, partition_drop, queries, seals, text
+from fleet.audit.archive_format import ArchiveKind
+from fleet.operations import reconcile
+from fleet.operations.people import forget
 from fleet.projections import visibility
+from fleet.projections.archived import ARCHIVE
+from fleet.projections.desk import readiness
 from fleet.projections.visibility import everything
 from fleet.wording import say
 
 say.register(text)
 # Lines of the archive are filtered by the visibility of what they are about.
 visibility.register({models.ArchiveFile: everything, models.ArchiveState: everything})
+ARCHIVE.entries_of = archived_entries.of_event
+ARCHIVE.archived_at = archived_entries.left_of
+ARCHIVE.archived_until = archived_entries.left_until
+ARCHIVE.documents_of = archived_entries.documents_of
+reconcile.IF_QUIET.append(partition_drop.make_ahead_if_quiet)
+reconcile.SLOW_IF_QUIET.append(seals.seal_if_quiet)
+readiness.NOTICES["archive"] = queries.archive_fault
+# Archived lines cannot be changed: they hold names as they were written before 0.2.0.
+forget.UNCHANGEABLE.append(models.ArchiveFile.objects.filter(kind=ArchiveKind.ENTRIES.value).exists)

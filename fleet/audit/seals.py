@@ -12,7 +12,6 @@ import structlog
 from django.db import connection, transaction
 from django.db.models import Max
 
-from fleet.audit import queries as audit_queries
 from fleet.audit import stores
 from fleet.audit.archive_format import ArchiveKind, BadArchiveError, Manifest, StoreError, StoreFault, out_of_order
 from fleet.audit.models import ArchiveFile
@@ -21,7 +20,7 @@ from fleet.domain.reasons import Reason
 from fleet.domain.timeline import NO_HASH, Chain, ChainHead, Place
 from fleet.models import Entry, LastRun, Seal
 from fleet.models.reconcile import seconds_since_run
-from fleet.models.timeline import NEWEST_ERA, SETTLED, lines_between
+from fleet.models.timeline import NEWEST_ERA, SETTLED, lines_between, numbering
 from fleet.operations.locks import Lock, take_if_free, take_your_time
 
 RUN = "audit-check"
@@ -217,7 +216,7 @@ def verify(*, now: datetime, heads: Mapping[int, str] | None = None, first: int 
     for number, wanted in sorted((heads or {}).items()):
         _check_head(number, wanted, walk)
     _check_tail(now, walk)
-    found = audit_queries.current()
+    found = numbering()
     if found.missing:
         walk.tell(None, "era-missing", newest=found.newest, next=found.next)
     head = ChainHead(walk.previous.number, walk.previous.hash) if walk.previous else None

@@ -6,7 +6,6 @@ from typing import Any
 from django.db.models import QuerySet
 from django.http import HttpResponse, JsonResponse
 
-from fleet.audit import archived_entries
 from fleet.dashboard.approvals.panel import panel_of
 from fleet.dashboard.export import exported
 from fleet.dashboard.lanes.event import draw_event
@@ -14,6 +13,7 @@ from fleet.dashboard.pages import Asked, history, known, listed, page, shown
 from fleet.domain.people import Right
 from fleet.notifications.log import told_of
 from fleet.projections import intake
+from fleet.projections.archived import ARCHIVE
 from fleet.projections.desk import selection
 from fleet.projections.events import rows as event_rows
 from fleet.projections.events.detail import event_detail
@@ -54,7 +54,7 @@ def event_answer(request: Asked, /, event_id: str, *, only: str = "", **context:
     def body() -> dict[str, Any]:
         story = history(entries.for_event(event_id=event_id, size=200), event=event_id)
         beside = event_rows.named_events(found.other_open)
-        left = archived_entries.left_of(found.event.id)
+        left = ARCHIVE.archived_at(found.event.id)
         return {"lanes": draw_event(found, now=request.now), "beside": beside, "archived_at": left, **story}
 
     def raw() -> dict[str, Any]:
@@ -86,7 +86,7 @@ event_page = shown(event_answer)
 
 
 def _from_archive(event_id: str) -> dict[str, Any]:
-    left = archived_entries.of_event(event_id)
+    left = ARCHIVE.entries_of(event_id)
     return {"left": left, "left_entries": entries.rows_of(left.entries)}
 
 
@@ -109,7 +109,7 @@ def event_export(request: Asked, event_id: str) -> HttpResponse:
     """Everything about one event as a JSON file, for a post-mortem."""
     found = known(event_detail(event_id=event_id, now=request.now), UNKNOWN)
     raw = known(intake.for_event(event_id=event_id), UNKNOWN)
-    left = archived_entries.of_event(event_id)
+    left = ARCHIVE.entries_of(event_id)
     timeline = [*entries.rows_of(left.entries), *entries.for_event(event_id=event_id, size=500).results]
     known_type = effect_of(found.event)
     told = {"event": found, "type": known_type, "timeline": timeline, "documents": raw.documents}

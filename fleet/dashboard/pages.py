@@ -22,7 +22,6 @@ from django.views.decorators.csrf import ensure_csrf_cookie
 from django.views.decorators.http import require_safe
 from django_htmx.middleware import HtmxDetails
 
-from fleet.audit import archived_entries
 from fleet.dashboard import saved_form
 from fleet.dashboard.alike import alike
 from fleet.dashboard.strip import kept
@@ -36,6 +35,7 @@ from fleet.operations import clock
 from fleet.operations.people import sign_on, step_up
 from fleet.operations.people.profiles import BROWSER
 from fleet.projections import visibility
+from fleet.projections.archived import ARCHIVE
 from fleet.projections.desk import find, queue
 from fleet.projections.pages import BadCursorError, Page
 from fleet.projections.people import OwnSettings, own_settings, rights
@@ -207,7 +207,7 @@ def common(request: HttpRequest) -> dict[str, Any]:
         **({"saved_views": _views_of(asked), "filters_now": filters_of(asked.GET)} if _is_list(asked) else {}),
         "oldest": SimpleLazyObject(lambda: queue.oldest(now=asked.now, rights=asked.rights)),
         "strip": SimpleLazyObject(lambda: kept.at(asked.now)),
-        "left_until": SimpleLazyObject(archived_entries.left_until),
+        "left_until": SimpleLazyObject(ARCHIVE.archived_until),
     }
 
 

@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from django.db import InterfaceError, OperationalError
 
-from fleet.audit import partition_drop, seals
 from fleet.domain.db_timeouts import met_a_limit
 from fleet.gateway.threads import Loop
 from fleet.gateway.waiters import Waiters
@@ -186,18 +186,22 @@ class Ticker:
 
 
 class Sealer:
-    """Seals the timeline when Celery has not for a while. Apart from the ticker: a first seal may take long."""
+    """Runs jobs of annexes that may take long, such as sealing, when Celery has not for a while."""
 
     def __init__(self) -> None:
         self.loop = Loop("seal", self.step, pause=SEAL_PAUSE_SECONDS)
 
     def step(self) -> None:
-        seals.seal_if_quiet(now=clock.now(), quiet_seconds=SEAL_QUIET_SECONDS, via="ticker")
+        in_turn(*(partial(run_if_quiet, job) for job in reconcile.SLOW_IF_QUIET))
+
+
+def run_if_quiet(job: reconcile.IfQuiet) -> None:
+    job(now=clock.now(), quiet_seconds=SEAL_QUIET_SECONDS, via="ticker")
 
 
 class Comparer:
-    """Sees that large tables have room for what comes, whether anything hides news, and at the sets that have changed,
-    when Celery has not for a while.
+    """Runs the other jobs of annexes, and sees whether anything hides news, and at the sets that have changed, when
+    Celery has not for a while.
     """
 
     def __init__(self) -> None:
@@ -206,7 +210,7 @@ class Comparer:
     def step(self) -> None:
         quiet: dict[str, Any] = {"quiet_seconds": SEAL_QUIET_SECONDS, "via": "ticker"}
         in_turn(
-            lambda: partition_drop.make_ahead_if_quiet(now=clock.now(), **quiet),
+            *(partial(run_if_quiet, job) for job in reconcile.IF_QUIET),
             lambda: self.compare(quiet),
         )
 

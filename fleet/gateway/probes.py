@@ -14,8 +14,6 @@ from django.db.migrations.executor import MigrationExecutor
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from redis import RedisError
 
-from fleet.audit import queries as audit_queries
-from fleet.audit.queries import archive_fault
 from fleet.domain.db_timeouts import Connections, met_a_limit
 from fleet.gateway import metrics
 from fleet.gateway.agents import Agents
@@ -40,8 +38,8 @@ ANSWER_SECONDS = 4.0
 @dataclass(frozen=True, slots=True)
 class Asked:
     """How it stands with the database, the keys that sign, the era, what is set aside, how many channels have secrets
-    that cannot be read, the connections of all processes, tables whose next partition is missing, and what is wrong
-    with the archive.
+    that cannot be read, the connections of all processes, tables whose next partition is missing, and faults of
+    annexes with which this process stays ready.
     """
 
     database: str
@@ -51,7 +49,7 @@ class Asked:
     secrets: int = 0
     connections: Connections | None = None
     late: tuple[str, ...] = ()
-    archive: str = ""
+    notices: Mapping[str, str] = field(default_factory=dict)
     # Tables that are locked, or in which the next row has no place; what has not run for too long; whether Redis takes
     # writes; and by how many seconds the clock of this process is wrong.
     locked: tuple[str, ...] = ()
@@ -123,9 +121,7 @@ class Probes:
             said["clock"] = {"skew_seconds": round(found.skew, 1)}
         if found.late:
             said["partitions_late"] = list(found.late)
-        # What cannot leave stays: nothing is lost by it.
-        if found.archive:
-            said["archive"] = found.archive
+        said |= found.notices
         if found.connections is not None and not room:
             said["connections"] = {"most": found.connections.most + found.connections.others}
             said["connections"]["room"] = found.connections.room
@@ -184,8 +180,8 @@ class Probes:
         if full := readiness.tables_without_room():
             return Asked("full", full=full)
         signing = "unreadable" if unreadable(now=clock.now()) else "ok"
-        era = "not begun" if audit_queries.current().missing else "ok"
-        troubles = late_partitions(), archive_fault()
+        era = "not begun" if readiness.is_era_missing() else "ok"
+        troubles = late_partitions(), readiness.notices()
         found = Asked("ok", signing, era, set_aside(), len(channel_services.unreadable()), connections(), *troubles)
         now = clock.now()
         return replace(found, stalled=readiness.stalled(now=now), skew=0.0 if clock.may_decide() else clock.skew())

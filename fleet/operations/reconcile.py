@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from time import monotonic
+from typing import Protocol
 
 import structlog
 from django.conf import settings
@@ -189,6 +190,17 @@ def repair(*, now: datetime) -> None:
         partial(orders.repair, now=now),
         partial(scheduling.repair, now=now),
     )
+
+
+class IfQuiet(Protocol):
+    """A job that a web process runs where Celery has not for `quiet_seconds`."""
+
+    def __call__(self, *, now: datetime, quiet_seconds: float, via: str) -> object: ...
+
+
+# Of annexes; those that may take long run in a thread of their own.
+IF_QUIET: list[IfQuiet] = []
+SLOW_IF_QUIET: list[IfQuiet] = []
 
 
 def advance_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Advanced:

@@ -10,7 +10,6 @@ from django.db.models import Count, Exists, F, OuterRef, QuerySet, Value
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThanOrEqual
 from django.db.models.functions import Coalesce, Collate, Upper
 
-from fleet.audit import queries as audit_queries
 from fleet.domain.blind_spots.facts import BlindSpot, CacheFacts, Confidence, SetAsideFacts
 from fleet.domain.blind_spots.find import RANKS, Named, elsewhere
 from fleet.domain.intake import PERIOD
@@ -29,6 +28,7 @@ from fleet.models import (
     SetBlindSpot,
 )
 from fleet.models.facts.blind_spots import load_findings
+from fleet.models.timeline import numbering
 from fleet.projections.caches.coverage import ListenerRow, listener, with_machine
 from fleet.projections.caches.maintenances import CacheRef
 from fleet.projections.counts import is_live, last_poll, stale_sets
@@ -312,7 +312,7 @@ def _look(now: datetime, *, caches: int | None = None, hosts: Collection[str] | 
         alone=_named(alone.order_by("name", "pk"), "name"),
         caches=(first := _caches(unheard[:caches], now) if caches != 0 else []),
         aside=_aside(),
-        era_missing=audit_queries.current().missing,
+        era_missing=numbering().missing,
     )
     rows += [_row(spot, None) for spot in beside]
     kept = seen(SetBlindSpot).exclude(availability_set__any=judged)

@@ -2,26 +2,23 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import unified_diff
 
-from fleet.audit import archived_entries
-from fleet.audit.archive_format import ArchiveKind, instance_of, row_of
 from fleet.domain.intake import read_document
 from fleet.domain.reasons import Reason
 from fleet.domain.shapes import like
 from fleet.domain.times import iso
 from fleet.models import DocumentBody, Observation, ScheduledEvent, Sighting
+from fleet.projections.archived import ARCHIVE
 from fleet.projections.pages import Key, Page, cut_page
 from fleet.projections.refs import MachineRef, machine_ref, plain_name
 from fleet.projections.visibility import seen
 
 # A set of a hundred machines says the same thing a hundred times; the machines that are hit come first.
 MACHINES = 20
-# How a line of the archive begins that holds one.
-BODY = b'{"v" : 1, "body" :'
 # Reports of one machine looked at, newest first; reminders are among them.
 REPORTS = 400
 
@@ -95,7 +92,7 @@ def _observations(sightings: Sequence[Sighting]) -> list[Observation]:
     """The reports up to each machine's last listing of the event. One query, by the key of the reports."""
     parts = []
     for sighting in sightings:
-        epoch, last = _last_of(sighting)
+        epoch, last = last_place(sighting)
         rows = seen(Observation).filter(machine=sighting.machine_id, epoch=epoch, seq__lte=last)
         parts.append(rows.defer("data").order_by("-seq")[:REPORTS])
     if not parts:
@@ -122,7 +119,7 @@ def for_event(*, event_id: str) -> EventDocuments | None:
         report for report in _observations(chosen) if report.kind == "document" and report.document_id is not None
     ]
     bodies = {body.hash: body for body in seen(DocumentBody).filter(hash__in={r.document_id for r in reports})}
-    archived = _archived(event, chosen)
+    archived = ARCHIVE.documents_of(event, chosen)
     known = {(report.machine_id, report.epoch, report.seq) for report in reports}
     reports += [one for one in archived.reports if (one.machine_id, one.epoch, one.seq) not in known]
     bodies = {body.hash: body for body in archived.bodies} | bodies
@@ -150,45 +147,7 @@ def for_event(*, event_id: str) -> EventDocuments | None:
     return EventDocuments(tuple(shaped), len(sightings) - len(chosen), archived.archived_at, archived.fault)
 
 
-@dataclass(frozen=True, slots=True)
-class _Archived:
-    reports: tuple[Observation, ...] = ()
-    bodies: tuple[DocumentBody, ...] = ()
-    archived_at: datetime | None = None
-    fault: str = ""
-
-
-def _archived(event: ScheduledEvent, sightings: Sequence[Sighting]) -> _Archived:
-    """What has left of the reports up to each machine's last listing, with the bodies that they name. One query."""
-    files = archived_entries.files_of(ArchiveKind.OBSERVATIONS, event.pk)
-    if not files:
-        return _Archived()
-    wanted = {f'"machine_id" : "{sighting.machine_id}",'.encode() for sighting in sightings}
-
-    def choose(lines: Iterator[bytes]) -> list[bytes]:
-        bodies: dict[str, bytes] = {}
-        chosen: list[bytes] = []
-        for line in lines:
-            if line.startswith(BODY):
-                bodies[json.loads(line)["body"]["hash"]] = line
-            elif b'"kind" : "document",' in line and any(name in line for name in wanted):
-                chosen.append(line)
-        named = {json.loads(line)["document_id"] for line in chosen}
-        return [*(bodies[each] for each in sorted(named & bodies.keys())), *chosen]
-
-    found, fault = archived_entries.gathered(files, event.pk, choose)
-    last = {s.machine_id: _last_of(s) for s in sightings}
-    reports = [instance_of(Observation, row_of(line)) for line in found if not line.startswith(BODY)]
-    bodies = [instance_of(DocumentBody, json.loads(line)["body"]) for line in found if line.startswith(BODY)]
-    return _Archived(
-        tuple(r for r in reports if r.machine_id in last and (r.epoch, r.seq) <= last[r.machine_id]),
-        tuple(bodies),
-        max(file.archived_at for file in files),
-        fault,
-    )
-
-
-def _last_of(sighting: Sighting) -> tuple[int, int]:
+def last_place(sighting: Sighting) -> tuple[int, int]:
     """The place of a machine's last listing of the event, or of the first document that no longer has it."""
     if sighting.gone_epoch is not None and sighting.gone_seq is not None:
         return sighting.gone_epoch, sighting.gone_seq

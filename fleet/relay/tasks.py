@@ -5,9 +5,6 @@ A worker whose clock is wrong does nothing that decides or deletes: another work
 
 from celery import shared_task
 
-from fleet.audit import retention
-from fleet.audit.partition_drop import make_ahead
-from fleet.audit.seals import seal as seal_timeline
 from fleet.notifications import router
 from fleet.operations import clock, reconcile
 from fleet.operations.people import due
@@ -46,18 +43,6 @@ def advance() -> None:
         reconcile.advance(now=clock.now(), via="beat")
 
 
-@shared_task(name="fleet.relay.tasks.seal", ignore_result=True)
-def seal() -> None:
-    """Seal the timeline: sent by beat."""
-    seal_timeline(now=clock.now(), via="beat")
-
-
-@shared_task(name="fleet.relay.tasks.partition", ignore_result=True)
-def partition() -> None:
-    """See that large tables have room for what comes: sent by beat."""
-    make_ahead(now=clock.now(), via="beat")
-
-
 @shared_task(name="fleet.relay.tasks.compare", ignore_result=True)
 def compare() -> None:
     """Look whether anything begins to hide news, or no longer does: sent by beat."""
@@ -83,10 +68,3 @@ def tidy_up() -> None:
     """Tell of tokens that expire soon, and let go of sessions that are over: sent by beat."""
     if clock.may_decide():
         due.tidy_up(now=clock.now())
-
-
-@shared_task(name="fleet.relay.tasks.retain", ignore_result=True)
-def retain() -> None:
-    """Archive what is old enough, and let it leave: sent by beat."""
-    if clock.may_decide():
-        retention.retain(now=clock.now())

@@ -12,9 +12,9 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 from pytest_django.plugin import DjangoDbBlocker
 
-from fleet.audit import queries as audit_queries
 from fleet.audit import seals as sealing
 from fleet.models import Entry, ScheduledEvent
+from fleet.models.timeline import numbering
 from fleet.projections.timeline import entries
 from tests import restoring
 from tests.databases import database, database_named, django_on
@@ -48,7 +48,7 @@ def test_it_needs_no_special_rights_and_the_timeline_goes_on(restored: Fleet) ->
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_user, usesuper FROM pg_user WHERE usename = current_user")
         assert cursor.fetchone() == (restoring.ROLE, False)
-    assert audit_queries.current().missing
+    assert numbering().missing
     (*_, last) = entries.entries_after(cursor=(0, 0, 0)) or Entry.objects.order_by("xid", "id")
     place = (1, last.xid, last.pk)
     out = StringIO()

@@ -11,7 +11,6 @@ from django.core.management import call_command
 from django.db import connection, transaction
 from pytest_django.plugin import DjangoDbBlocker
 
-from fleet.audit import queries as audit_queries
 from fleet.audit import seals as sealing
 from fleet.audit.seals import Finding, verify
 from fleet.domain.actor import COMMAND_LINE
@@ -19,6 +18,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.gateway.feed import cursor_text, told
 from fleet.gateway.streams import read_cursor
 from fleet.models import Entry, LastRun, Seal
+from fleet.models.timeline import numbering
 from fleet.operations.timeline import news
 from fleet.operations.timeline.entries import tell
 from fleet.projections.blind_spots import overview
@@ -76,11 +76,11 @@ def codes() -> list[str]:
 
 
 def test_whoever_forgets_it_is_told(restored: None) -> None:
-    assert audit_queries.current().missing
+    assert numbering().missing
     assert "era-not-begun" in codes()
     assert any("Run “drydock-fleet begin_era”." in sentence(each.reason) for each in findings())
     begin()
-    assert not audit_queries.current().missing
+    assert not numbering().missing
     assert "era-not-begun" not in codes()
 
 
@@ -105,11 +105,11 @@ def test_the_command_says_what_it_found_and_did_and_twice_is_once(restored: None
 def test_migrating_begins_it_where_a_dump_was_restored_and_nowhere_else(restored: None) -> None:
     out = StringIO()
     call_command("migrate", "--plan", stdout=out)
-    assert audit_queries.current().missing
+    assert numbering().missing
     call_command("migrate", stdout=out)
     assert "era 2 of the timeline begins" in out.getvalue()
     call_command("migrate", verbosity=0)
-    assert (audit_queries.current().era, audit_queries.current().missing) == (2, False)
+    assert (numbering().era, numbering().missing) == (2, False)
 
 
 def test_streams_tell_everything_once_and_in_order(restored: None) -> None:

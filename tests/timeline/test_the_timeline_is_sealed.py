@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fleet.audit import seals as sealing
+from fleet.audit import tasks
 from fleet.audit.seals import Finding, verify
 from fleet.domain.actor import Actor, ActorKind
 from fleet.domain.timeline import NO_HASH, EntryKind
@@ -29,7 +30,6 @@ from fleet.models import Entry, LastRun, Seal
 from fleet.models.timeline import COLUMNS
 from fleet.operations.locks import Lock
 from fleet.operations.timeline.entries import entry, tell, write
-from fleet.relay import tasks
 from tests.processes import wait_for
 from tests.words import sentence
 

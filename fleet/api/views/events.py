@@ -7,8 +7,8 @@ from fleet.api.describe import describe, filters_of, ordering, page_parameters
 from fleet.api.places import CHANGED_SINCE, MACHINES, PLACES
 from fleet.api.problems import Problem
 from fleet.api.shapes.events import Documents, DocumentShape, EntryShape, EventDetailShape, EventShape
-from fleet.audit import archived_entries
 from fleet.projections import intake
+from fleet.projections.archived import ARCHIVE
 from fleet.projections.events import rows as event_rows
 from fleet.projections.events.detail import EventDetail, event_detail
 from fleet.projections.filters import EventEntryFilter, EventFilter
@@ -81,7 +81,7 @@ class EventTimeline(Call):
     )
     def get(self, event_id: str) -> Page[entries.TimelineRow]:
         kept = self.filtered(EventEntryFilter)
-        left = archived_entries.of_event(event_id)
+        left = ARCHIVE.entries_of(event_id)
         if left.fault:
             raise Problem("archive-away")
         if left:

@@ -7,10 +7,10 @@ from typing import Any
 from django.core.management.commands import migrate
 
 from fleet.audit import archive
-from fleet.audit import queries as audit_queries
 from fleet.audit.partition_drop import make_ahead
 from fleet.domain.actor import COMMAND_LINE
 from fleet.operations import clock
+from fleet.projections.desk.readiness import is_era_missing
 
 
 class Command(migrate.Command):
@@ -20,9 +20,6 @@ class Command(migrate.Command):
             for name in make_ahead(now=clock.now(), via="migrate", noted=False).made:
                 self.stdout.write(f"From now on there is a partition {name}.")
         # Compose migrates at each start, before anybody writes: what is written in the wrong era stays so.
-        if (
-            not any(options[name] for name in ("plan", "check_unapplied", "prune", "app_label"))
-            and audit_queries.current().missing
-        ):
+        if not any(options[name] for name in ("plan", "check_unapplied", "prune", "app_label")) and is_era_missing():
             begun = archive.begin(actor=COMMAND_LINE.because("migrate found a restored dump"), now=clock.now())
             self.stdout.write(f"A dump was restored: era {begun.era} of the timeline begins.")

@@ -21,8 +21,6 @@ from django.contrib.sessions.models import Session
 from django.db import transaction
 from django.db.models import Model, Q, QuerySet
 
-from fleet.audit.archive_format import ArchiveKind
-from fleet.audit.models import ArchiveFile
 from fleet.domain.actor import COMMAND_LINE, Actor
 from fleet.domain.personal import Fate, with_fate
 from fleet.domain.pseudonyms import NAMING, former, hash_of_name, pseudonym, rename_in_reasons
@@ -41,6 +39,8 @@ from fleet.operations.timeline.entries import tell
 WITH_REASONS: tuple[type[Approval | Wave | Drill], ...] = (Approval, Wave, Drill)
 # Of what stays it is counted so far.
 MOST_COUNTED = 10_000
+# Of annexes: whether they hold lines outside the database, which may have the name itself.
+UNCHANGEABLE: list[Callable[[], bool]] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def forget(*, username: str, now: datetime, actor: Actor = COMMAND_LINE, confirm
         raise Refused("validation", Reason("forget-unconfirmed", name=username))
     found, had_admins = _look(person), any_admin()
     _end_claims(person, actor, now)
-    if _in_older_lines(username) or ArchiveFile.objects.filter(kind=ArchiveKind.ENTRIES.value).exists():
+    if _in_older_lines(username) or any(has_lines() for has_lines in UNCHANGEABLE):
         FormerName.objects.update_or_create(hash=hash_of_name(username), defaults={"number": person.pk})
     for token in ApiToken.objects.filter(user=person).order_by("pk"):
         end_made_with(token, actor=actor, now=now)

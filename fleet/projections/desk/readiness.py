@@ -1,6 +1,6 @@
 """Readiness checks for `/readyz`, database connections, and the first steps of an installation."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -33,6 +33,7 @@ from fleet.models import (
 from fleet.models.facts.events import presence_limits
 from fleet.models.facts.machines import EntranceFacts, entrance_facts
 from fleet.models.reconcile import OVER_AFTER, WrongClock
+from fleet.models.timeline import numbering
 from fleet.notifications.grouping import ROUTED_WITHIN
 from fleet.notifications.metrics import ROUTER
 from fleet.notifications.models import Channel
@@ -163,6 +164,18 @@ NEEDED = (
 )
 # How long to wait for a table that is locked: whoever makes a partition is done by then.
 LOCK_SECONDS = 0.25
+# Of annexes, by its name in `/readyz`: the code of a fault with which Drydock stays ready; empty without one.
+NOTICES: dict[str, Callable[[], str]] = {}
+
+
+def notices() -> dict[str, str]:
+    """Return the faults with which Drydock stays ready, by name."""
+    return {name: fault for name, read in NOTICES.items() if (fault := read())}
+
+
+def is_era_missing() -> bool:
+    """Return whether a dump was restored and no new era of the timeline has begun. One query."""
+    return numbering().missing
 
 
 def locked_tables() -> tuple[str, ...]:
