@@ -148,6 +148,12 @@ def listing(
     return fleet(entries=acts() if entries is None else entries, order=order, cursor=cursor, size=size)
 
 
+def about_and_by(person: PersonRow) -> dict[str, tuple[TimelineRow, ...]]:
+    """Return what was changed about a person, and what they did, newest first, for the panel on their page."""
+    by = AuditFilter({"person": person.username}).qs
+    return {"about": about(person=person), "acts": listing(entries=by, size=10).results}
+
+
 def about(*, person: PersonRow, size: int = 25) -> tuple[TimelineRow, ...]:
     """What was done to somebody: their group, scopes, tokens, password, as far as the newest acts tell it. Newest
     first. Three queries.

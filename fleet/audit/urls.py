@@ -1,9 +1,11 @@
-"""The pages of the audit, and its calls below `/api/`."""
+"""The pages of the audit, its calls below `/api/`, and its panel on a person's page."""
 
 from django.urls import path, register_converter
 
 import fleet.dashboard.urls  # noqa: F401 - registers the converter of EventIds
-from fleet.audit import api, views
+from fleet.audit import api, queries, views
+from fleet.dashboard.pages import Panel
+from fleet.dashboard.people import members
 from fleet.domain.history import Month
 
 
@@ -20,6 +22,7 @@ class MonthConverter:
 
 
 register_converter(MonthConverter, "month")
+members.PANELS.append(Panel("timeline/person_panel.html", queries.about_and_by))
 
 PAGES = [
     path("storage/", views.storage_page, name="storage"),

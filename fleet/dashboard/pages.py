@@ -1,7 +1,7 @@
 """What all pages share: who may see them; how a page, a part of it, a list and a refusal are answered."""
 
-from collections.abc import Callable, Container, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
@@ -66,6 +66,19 @@ Answer = Callable[..., HttpResponseBase]
 View = Callable[Concatenate[Asked, P], HttpResponseBase]
 # Parts of a page that may be asked for alone, by template, each with what makes its context.
 Parts = Mapping[str, Callable[[], Mapping[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A part that an annex adds to a page: its template shows what `load` returns, as `panel`."""
+
+    template: str
+    load: Callable[..., Any]
+
+
+def loaded(panels: Iterable[Panel], *subject: Any) -> list[tuple[str, Any]]:
+    """Return the templates of panels, each with what its `load` returns for this subject."""
+    return [(panel.template, panel.load(*subject)) for panel in panels]
 
 
 def reader(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:

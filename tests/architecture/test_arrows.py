@@ -33,7 +33,6 @@ TO_REPLACE = {
     ("fleet/audit/models.py", "fleet.notifications"),
     ("fleet/audit/views.py", "fleet.notifications"),
     ("fleet/dashboard/events.py", "fleet.notifications"),
-    ("fleet/dashboard/people/members.py", "fleet.audit"),
     ("fleet/dashboard/people/you.py", "fleet.notifications"),
     ("fleet/dashboard/tags/words.py", "fleet.notifications"),
     ("fleet/dashboard/urls.py", "fleet.notifications"),

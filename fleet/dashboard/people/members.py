@@ -9,9 +9,8 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.debug import sensitive_post_parameters
 
-from fleet.audit import queries as audit_queries
 from fleet.dashboard.forms import Sent, line
-from fleet.dashboard.pages import Asked, acts, done, known, listed, page, refused, shown
+from fleet.dashboard.pages import Asked, Panel, acts, done, known, listed, loaded, page, refused, shown
 from fleet.dashboard.people.you import DAYS, TokenForm
 from fleet.domain.people import GROUPS, Right
 from fleet.domain.reasons import Refused
@@ -89,6 +88,10 @@ def people_answer(request: Asked, /, **context: Any) -> HttpResponse:
 people_page = shown(people_answer)
 
 
+# Of annexes, at the end of a person's page; each loads what it shows for the person.
+PANELS: list[Panel] = []
+
+
 def person_answer(request: Asked, /, username: str, **context: Any) -> HttpResponse:
     if not request.rights.may(Right.ADMINISTER):
         return admins_only(request)
@@ -106,8 +109,7 @@ def person_answer(request: Asked, /, username: str, **context: Any) -> HttpRespo
         roles=all_roles(),
         days=DAYS,
         allowed=tokens.SCOPES,
-        did=audit_queries.listing(entries=audit_queries.AuditFilter({"person": username}).qs, size=10).results,
-        about=audit_queries.about(person=found),
+        panels=loaded(PANELS, found),
         **context,
     )
 
