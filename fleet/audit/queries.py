@@ -19,6 +19,7 @@ from fleet.audit.retention import GIGABYTE, Growth, days_until, next_step
 from fleet.audit.stores import store
 from fleet.dashboard.export import defused
 from fleet.domain.actor import ACTOR_KIND, COMMAND_LINE, ActorKind
+from fleet.domain.gauges import ARCHIVE_FAILS, Sample
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
 from fleet.models import Entry
@@ -359,6 +360,12 @@ def archive_fault() -> str:
     """What is wrong with the archive, as a code; empty where all is well, or where there is none. One query."""
     state = seen(ArchiveState).first() if settings.ARCHIVE_URL else None
     return state.fault if state else ""
+
+
+def measure(*, now: datetime) -> tuple[Sample, ...]:
+    """Return for how long archiving has failed, in seconds; 0 where it works. One query."""
+    since = seen(ArchiveState).exclude(fault="").values_list("fault_since", flat=True).first()
+    return (Sample(ARCHIVE_FAILS, {(): max(0.0, (now - since).total_seconds()) if since else 0.0}),)
 
 
 def _kind(kind: ArchiveKind, state: ArchiveState | None) -> StorageKind:

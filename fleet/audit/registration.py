@@ -6,7 +6,7 @@ from fleet.operations import reconcile
 from fleet.operations.people import forget
 from fleet.projections import visibility
 from fleet.projections.archived import ARCHIVE
-from fleet.projections.desk import readiness
+from fleet.projections.desk import gauges, readiness
 from fleet.projections.visibility import everything
 from fleet.wording import say
 
@@ -19,6 +19,7 @@ ARCHIVE.archived_until = archived_entries.left_until
 ARCHIVE.documents_of = archived_entries.documents_of
 reconcile.IF_QUIET.append(partition_drop.make_ahead_if_quiet)
 reconcile.SLOW_IF_QUIET.append(seals.seal_if_quiet)
+gauges.MEASURES.append(queries.measure)
 readiness.NOTICES["archive"] = queries.archive_fault
 # Archived lines cannot be changed: they hold names as they were written before 0.2.0.
 forget.UNCHANGEABLE.append(models.ArchiveFile.objects.filter(kind=ArchiveKind.ENTRIES.value).exists)

@@ -47,7 +47,6 @@ TO_REPLACE = {
     ("fleet/operations/policy/rules.py", "fleet.notifications"),
     ("fleet/operations/reconcile.py", "fleet.notifications"),
     ("fleet/operations/timeline/entries.py", "fleet.notifications"),
-    ("fleet/projections/desk/gauges.py", "fleet.audit"),
     ("fleet/projections/desk/gauges.py", "fleet.notifications"),
     ("fleet/projections/desk/readiness.py", "fleet.notifications"),
     ("fleet/projections/desk/status_bar.py", "fleet.notifications"),

@@ -1,7 +1,7 @@
 """The fleet in numbers for Prometheus, in a fixed number of queries."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -10,7 +10,6 @@ from django.db.models import Aggregate, Count, Exists, F, FloatField, Min, Outer
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan
 from django.db.models.functions import Abs
 
-from fleet.audit.models import ArchiveState
 from fleet.domain import gauges
 from fleet.domain.clock import seconds_since
 from fleet.domain.gauges import Gauge, Sample
@@ -50,6 +49,10 @@ HOUR = timedelta(hours=1)
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 
 
+# Of annexes.
+MEASURES: list[Callable[..., tuple[Sample, ...]]] = []
+
+
 class Quantiles(Aggregate):
     """These quantiles of what is there, each a value that occurs; None where nothing is."""
 
@@ -57,9 +60,10 @@ class Quantiles(Aggregate):
 
 
 def measure(*, now: datetime) -> tuple[Sample, ...]:
-    """Every gauge of the fleet but `drydock_up`, in a fixed number of queries."""
+    """Every gauge of the fleet but `drydock_up`, in a fixed number of queries. Those of annexes come last."""
     fleet = (*_events(now), *_approvals(now), *_machines(now), *_orders(now), *_own(now), *_waves(now))
-    return (*fleet, *_clocks(now), _sets(now), _caches(now), *messages.measure(now=now))
+    annexes = (*messages.measure(now=now), *(sample for more in MEASURES for sample in more(now=now)))
+    return (*fleet, *_clocks(now), _sets(now), _caches(now), *annexes)
 
 
 def _one(gauge: Gauge, value: float | None) -> Sample:
@@ -222,14 +226,12 @@ def _own(now: datetime) -> tuple[Sample, ...]:
     # By the index of the stream: the first entry behind the last seal.
     behind = [TupleGreaterThan(Tuple("era", "xid", "id"), seal.place)] if seal else []
     entry = seen(Entry).filter(*behind).order_by("era", "xid", "id").values_list("recorded_at", flat=True).first()
-    fails = seen(ArchiveState).exclude(fault="").values_list("fault_since", flat=True).first()
     return (
         _one(gauges.RECONCILE_AGE, None if ran_at is None else seconds_since(ran_at, now=now)),
         Sample(gauges.SET_ASIDE, {(what,): count for what, count in set_aside().items()}),
         Sample(gauges.SKEW, _skews(now)),
         _one(gauges.UNSEALED, _seconds(now, entry) or 0.0),
         Sample(gauges.PARTITION_ROOM, {(found.of.table,): found.room for found in ahead(*TABLES)}),
-        _one(gauges.ARCHIVE_FAILS, _seconds(now, fails) or 0.0),
     )
 
 
