@@ -193,7 +193,7 @@ TEMPLATES = [
         "DIRS": [INSTALLED_TEMPLATES if INSTALLED_TEMPLATES.is_dir() else BASE_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
-            "libraries": {"drydock": "fleet.dashboard.tags"},
+            "libraries": {"drydock": "fleet.dashboard.tags", "notifications": "fleet.notifications.tags"},
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",

@@ -14,10 +14,11 @@ from fleet.api.views.calendar import feed
 from fleet.audit import urls as audit
 from fleet.dashboard import failures
 from fleet.dashboard import urls as dashboard
+from fleet.notifications import urls as notifications
 
 # Those of the core, then those of each annex.
-CALLS = [*routes.CALLS, *audit.CALLS]
-PAGES = [*dashboard.PAGES, *audit.PAGES]
+CALLS = [*routes.CALLS, *audit.CALLS, *notifications.CALLS]
+PAGES = [*dashboard.PAGES, *audit.PAGES, *notifications.PAGES]
 
 urlpatterns = [
     path("api/", include(CALLS)),

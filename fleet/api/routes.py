@@ -20,7 +20,6 @@ from fleet.api.views import (
     stop,
     waves,
 )
-from fleet.notifications import api as notification_api
 
 CALLS = [
     path("v1/sets/", sets.Sets.as_view(), name="api-sets"),
@@ -66,20 +65,6 @@ CALLS = [
     path("v1/maintenances/", caches.Maintenances.as_view(), name="api-maintenances"),
     path("v1/maintenances/<int:maintenance_id>/", caches.Maintenance.as_view(), name="api-maintenance"),
     path("v1/notifications/", caches.Notifications.as_view(), name="api-notifications"),
-    path("v1/channels/", notification_api.Channels.as_view(), name="api-channels"),
-    path("v1/channels/<int:channel_id>/", notification_api.Channel.as_view(), name="api-channel"),
-    path("v1/channels/<int:channel_id>/test/", notification_api.TryChannel.as_view(), name="api-channel-test"),
-    path("v1/channels/<int:channel_id>/rotate/", notification_api.RotateChannel.as_view(), name="api-channel-rotate"),
-    path("v1/routes/", notification_api.Routes.as_view(), name="api-routes"),
-    path("v1/routes/<int:route_id>/", notification_api.Route.as_view(), name="api-route"),
-    path("v1/routes/dry-run/", notification_api.RouteDryRun.as_view(), name="api-route-dry-run"),
-    path("v1/messages/", notification_api.Messages.as_view(), name="api-messages"),
-    path("v1/messages/<int:message_id>/", notification_api.Message.as_view(), name="api-message"),
-    path(
-        "v1/messages/<int:message_id>/redeliver/",
-        notification_api.RedeliverMessage.as_view(),
-        name="api-message-redeliver",
-    ),
     path("v1/sign-on/mapping/", sign_on.Mapping.as_view(), name="api-mapping"),
     path("v1/sign-on/mapping/<int:grant_id>/", sign_on.MappingLine.as_view(), name="api-mapping-line"),
     path("v1/sign-on/dry-run/", sign_on.MappingDryRun.as_view(), name="api-mapping-dry-run"),

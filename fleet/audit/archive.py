@@ -24,12 +24,12 @@ from fleet.audit import stores
 from fleet.audit.archive_format import (
     FORM,
     MOST_PLAIN_BYTES,
-    TABLES,
     ArchiveKind,
     BadArchiveError,
     Manifest,
     StoreError,
     StoreFault,
+    archived_table,
     bodies_as_lines,
     first_line,
     rows_as_lines,
@@ -125,7 +125,7 @@ def next_portion(kind: ArchiveKind, first_id: int, last_id: int, most_rows: int 
     if kind is ArchiveKind.ENTRIES:
         return _sealed(first_id, last_id, newest.told.last_place if newest else None, most_rows)
     begin = newest.last_id + 1 if newest else first_id
-    table = TABLES[kind].name
+    table = archived_table(kind).name
     found = _one(
         f"SELECT max(id) FROM (SELECT id FROM {table} WHERE id BETWEEN %s AND %s ORDER BY id LIMIT %s) AS row",
         [begin, last_id, most_rows],
@@ -137,7 +137,7 @@ def next_portion(kind: ArchiveKind, first_id: int, last_id: int, most_rows: int 
 
 def _sealed(first_id: int, last_id: int, after: Place | None, most_rows: int) -> Portion | None:
     """Up to so many rows, and whole seals of them: at least one."""
-    table = TABLES[ArchiveKind.ENTRIES].name
+    table = archived_table(ArchiveKind.ENTRIES).name
     place = "(row.era, row.xid, row.id)"
     behind, values = ("TRUE", []) if after is None else (f"{place} > (%s, %s, %s)", list(after))
     found = _one(
@@ -179,7 +179,7 @@ def _see_one_state() -> None:
 
 def _facts(portion: Portion) -> tuple[Any, ...]:
     """How many, first and last id, oldest and newest as text, first and last place."""
-    table = TABLES[portion.kind]
+    table = archived_table(portion.kind)
     places = "NULL, NULL"
     if portion.kind is ArchiveKind.ENTRIES:
         places = "min(ARRAY[row.era::bigint, row.xid, row.id]), max(ARRAY[row.era::bigint, row.xid, row.id])"
@@ -240,7 +240,7 @@ def _events(portion: Portion, event_ids: frozenset[str]) -> list[int]:
         return sorted(ScheduledEvent.objects.filter(event_id__in=event_ids).values_list("pk", flat=True))
     if portion.kind is ArchiveKind.NOTIFICATIONS:
         return []
-    table = TABLES[portion.kind].name
+    table = archived_table(portion.kind).name
     (found,) = _one(
         f"SELECT array_agg(DISTINCT row.event_id ORDER BY row.event_id) FILTER (WHERE row.event_id IS NOT NULL)"
         f" FROM {table} AS row WHERE {portion.condition}",

@@ -26,8 +26,7 @@ from django.db import connection, models
 from fleet.domain.timeline import FIRST_ERA, NO_HASH, Place
 from fleet.models.caches import Notification, Reporter
 from fleet.models.intake import DocumentBody, Observation
-from fleet.models.timeline import Entry
-from fleet.notifications.models import Message
+from fleet.models.partitions import ARCHIVED
 
 # Of the files and of each line; a reader refuses what it does not know.
 FORM = 1
@@ -301,12 +300,14 @@ class Table:
         return self.model._meta.db_table
 
 
-TABLES: dict[ArchiveKind, Table] = {
-    ArchiveKind.ENTRIES: Table(Entry, "recorded_at", "row.era, row.xid, row.id"),
-    ArchiveKind.OBSERVATIONS: Table(Observation, "received_at"),
-    ArchiveKind.NOTIFICATIONS: Table(Notification, "received_at"),
-    ArchiveKind.MESSAGES: Table(Message, "created_at"),
-}
+# Where it is not that of their ids.
+ORDERS = {ArchiveKind.ENTRIES: "row.era, row.xid, row.id"}
+
+
+def archived_table(kind: ArchiveKind) -> Table:
+    """The table of this kind."""
+    of = ARCHIVED[kind.value]
+    return Table(of.model, of.time, ORDERS.get(kind, "row.id"))
 
 
 def fields_of(model: type[models.Model]) -> list[models.Field[Any, Any]]:
@@ -334,7 +335,7 @@ def _line(model: type[models.Model], *, as_body: bool) -> str:
 
 def rows_as_lines(kind: ArchiveKind, condition: str, values: Sequence[Any]) -> Iterator[bytes]:
     """The lines of these rows (SQL of our own over `row`), streamed in pieces."""
-    table = TABLES[kind]
+    table = archived_table(kind)
     yield from _copied(
         f"SELECT {_line(table.model, as_body=False)} FROM {table.name} AS row WHERE {condition} ORDER BY {table.order}",
         values,

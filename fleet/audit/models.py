@@ -10,13 +10,10 @@ from django.contrib.postgres.indexes import GinIndex
 from django.db import connection, models
 from django.db.models import Q
 
-from fleet.audit.archive_format import TABLES, ArchiveKind, Held, Manifest
+from fleet.audit.archive_format import ArchiveKind, Held, Manifest, archived_table
 from fleet.domain.caches.maintenances import ACTIVE
 from fleet.domain.states import EventStatus
-from fleet.models.partitions import TABLES as PARTITIONED
-from fleet.models.partitions import Partition, PartitionedTable, partitions
-from fleet.notifications.models import Cursor
-from fleet.notifications.routing import DeliveryState, MessageState
+from fleet.models.partitions import ARCHIVED, Partition, PartitionedTable, is_needed, partitions
 
 
 class ArchiveFile(models.Model):
@@ -114,7 +111,7 @@ def keep_days(kind: ArchiveKind) -> int | None:
 
 def table_of(kind: ArchiveKind) -> PartitionedTable:
     """As it is kept in partitions."""
-    return next(one for one in PARTITIONED if one.table == TABLES[kind].name)
+    return ARCHIVED[kind.value]
 
 
 def full(of: PartitionedTable) -> list[Partition]:
@@ -145,7 +142,7 @@ def due(*, now: datetime) -> list[Leaving]:
 
 
 def _newest(one: Leaving) -> datetime:
-    table = TABLES[one.kind]
+    table = archived_table(one.kind)
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT max({table.age}) FROM {table.name} WHERE id BETWEEN %s AND %s", one.ids)
         (newest,) = cursor.fetchone() or (None,)
@@ -158,13 +155,6 @@ HELD: dict[ArchiveKind, tuple[Held, str, list[list[str]]]] = {
         "SELECT EXISTS (SELECT FROM fleet_scheduledevent AS event WHERE event.status = ANY(%s) AND EXISTS"
         " (SELECT FROM fleet_entry AS row WHERE row.event_id = event.id AND row.id BETWEEN %s AND %s))",
         [[EventStatus.SCHEDULED.value, EventStatus.STARTED.value]],
-    ),
-    ArchiveKind.MESSAGES: (
-        Held.UNSENT,
-        "SELECT EXISTS (SELECT FROM fleet_message AS row LEFT JOIN fleet_messagedelivery AS post"
-        " ON post.id = row.delivery_id WHERE (row.state = ANY(%s) OR post.state = ANY(%s))"
-        " AND row.id BETWEEN %s AND %s)",
-        [[MessageState.WAITING.value], [DeliveryState.QUEUED.value, DeliveryState.SENDING.value]],
     ),
     ArchiveKind.NOTIFICATIONS: (
         Held.OPEN_MAINTENANCE,
@@ -179,7 +169,7 @@ def held(one: Leaving) -> Held | None:
     """What still needs rows of it, so that all of it stays; None where nothing does. What a kind without an entry here
     needs is copied forward.
     """
-    if one.kind is ArchiveKind.ENTRIES and _untold(one):
+    if is_needed(table_of(one.kind), *one.ids):
         return Held.UNSENT
     if one.kind not in HELD:
         return None
@@ -189,22 +179,11 @@ def held(one: Leaving) -> Held | None:
         return why if cursor.fetchone() == (True,) else None
 
 
-def _untold(one: Leaving) -> bool:
-    """Whether somebody has still to be told of one of these entries."""
-    cursors = Cursor.objects.filter(entry_id__lt=one.ids[1]).exists()
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT EXISTS (SELECT FROM fleet_message WHERE state = %s AND entry_id BETWEEN %s AND %s)",
-            [MessageState.WAITING.value, *one.ids],
-        )
-        return cursors or cursor.fetchone() == (True,)
-
-
 def covered(one: Leaving) -> bool:
     """Whether every row of it is in files, counted just now."""
     first, last = one.ids
     files = ArchiveFile.objects.filter(kind=one.kind.value, first_id__gte=first, last_id__lte=last)
     archived = sum(files.values_list("rows", flat=True))
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT count(*) FROM {TABLES[one.kind].name} WHERE id BETWEEN %s AND %s", [first, last])
+        cursor.execute(f"SELECT count(*) FROM {table_of(one.kind).table} WHERE id BETWEEN %s AND %s", [first, last])
         return bool(cursor.fetchone() == (archived,))

@@ -22,7 +22,6 @@ from fleet.models import DocumentBody, LastRun, LatestDocument, Observation, Sea
 from fleet.models.partitions import (
     BODIES,
     ENTRIES,
-    MESSAGES,
     NOTIFICATIONS,
     OBSERVATIONS,
     REPORTERS,
@@ -31,6 +30,7 @@ from fleet.models.partitions import (
     Partition,
     PartitionedTable,
     ahead,
+    is_needed,
     partitions,
 )
 from fleet.models.reconcile import seconds_since_run
@@ -257,7 +257,6 @@ NEEDED = {
         "SELECT EXISTS (SELECT FROM {leaf} AS row JOIN fleet_maintenance AS maintenance"
         f" ON maintenance.id = row.maintenance_id WHERE maintenance.status IN {tuple(each.value for each in ACTIVE)})"
     ),
-    MESSAGES: "SELECT EXISTS (SELECT FROM {leaf} AS row WHERE row.state IN ('WAITING', 'PACKED'))",
 }
 
 log = structlog.get_logger(__name__)
@@ -325,6 +324,8 @@ def stays(
     if of is ENTRIES and not _is_sealed(partition):
         return Stays.NOT_SEALED
     if of in NEEDED and _ask(NEEDED[of], partition.name, newest=partition.newest):
+        return Stays.NEEDED
+    if is_needed(of, partition.first_id or 0, partition.last_id):
         return Stays.NEEDED
     return None
 

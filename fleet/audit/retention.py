@@ -11,7 +11,7 @@ import structlog
 from django.db import connection, transaction
 
 from fleet.audit.archive import archive_next, next_portion
-from fleet.audit.archive_format import TABLES, ArchiveKind, Held, StoreError, fields_of
+from fleet.audit.archive_format import ArchiveKind, Held, StoreError, archived_table, fields_of
 from fleet.audit.models import ArchiveFile, ArchiveState, Leaving, covered, due, full, held, keep_days, table_of
 from fleet.audit.partition_drop import NOT_FORWARD, Stays, depart, finish, forward
 from fleet.audit.stores import Store, store
@@ -203,7 +203,7 @@ def _settle(*, now: datetime) -> None:
     for file in ArchiveFile.objects.filter(dropped_at=None).defer("events", "manifest").order_by("number"):
         with connection.cursor() as cursor:
             cursor.execute(
-                f"SELECT EXISTS (SELECT FROM {TABLES[ArchiveKind(file.kind)].name} WHERE id BETWEEN %s AND %s)",
+                f"SELECT EXISTS (SELECT FROM {archived_table(ArchiveKind(file.kind)).name} WHERE id BETWEEN %s AND %s)",
                 [file.first_id, file.last_id],
             )
             if cursor.fetchone() == (False,):

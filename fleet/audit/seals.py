@@ -16,11 +16,13 @@ from fleet.audit import stores
 from fleet.audit.archive_format import ArchiveKind, BadArchiveError, Manifest, StoreError, StoreFault, out_of_order
 from fleet.audit.models import ArchiveFile
 from fleet.audit.stores import Store, store
+from fleet.domain.blind_spots.facts import Trouble
 from fleet.domain.reasons import Reason
 from fleet.domain.timeline import NO_HASH, Chain, ChainHead, Place
-from fleet.models import Entry, LastRun, Seal
+from fleet.models import Entry, LastRun, OpenTrouble, Seal
 from fleet.models.reconcile import seconds_since_run
 from fleet.models.timeline import NEWEST_ERA, SETTLED, lines_between, numbering
+from fleet.operations.blind_spots import as_trouble
 from fleet.operations.locks import Lock, take_if_free, take_your_time
 
 RUN = "audit-check"
@@ -58,6 +60,15 @@ def check(*, now: datetime, via: str, besides: Collection[int] = ()) -> int | No
     if wrong is not None:
         log.error("audit.failed", seal=wrong)
     return wrong
+
+
+def troubles(*, now: datetime, via: str) -> list[Trouble]:
+    """Return what a check of some seals finds, with the one that was wrong; between checks, what the last one found."""
+    known = [as_trouble(row) for row in OpenTrouble.objects.filter(code="audit-failed")]
+    if not is_due(now=now):
+        return known
+    wrong = check(now=now, via=via, besides=[one.values["seal"] for one in known])
+    return [Trouble("audit-failed", values={"seal": wrong})] if wrong is not None else []
 
 
 def _holds(number: int) -> bool:

@@ -19,16 +19,15 @@ from fleet.audit import reports as months
 from fleet.audit.queries import storage
 from fleet.audit.reports import DeciderRow, EventReport, NoticeRow, Part, event_report, handover, span
 from fleet.audit.text import COLUMNS, HANDOVER, month_named
-from fleet.dashboard.events import UNKNOWN
+from fleet.dashboard.events import REPORT_PANELS, UNKNOWN
 from fleet.dashboard.export import defused, exported
 from fleet.dashboard.forms import MomentField, Sent
 from fleet.dashboard.lanes.event import draw_event
-from fleet.dashboard.pages import Asked, acts, done, known, listed, page, shown
+from fleet.dashboard.pages import Asked, acts, done, known, listed, loaded, page, shown
 from fleet.domain.event_types import EVENT_TYPES, event_type_of
 from fleet.domain.history import FIRST_YEAR, Month, month_of
 from fleet.domain.people import Right
 from fleet.domain.reasons import Reason
-from fleet.notifications.log import told_of
 from fleet.operations.people import profiles
 from fleet.projections.events import rows as event_rows
 from fleet.projections.events.rows import EventRow
@@ -236,9 +235,9 @@ def _event(request: Asked, event_id: str) -> EventReport:
 def event_page(request: Asked, event_id: str) -> HttpResponse:
     found = _event(request, event_id)
     lanes = draw_event(found.detail, now=request.now)
-    told = told_of(found.detail.event.id, user_id=request.user.pk, now=request.now)
+    panels = loaded(REPORT_PANELS, found.detail.event, request)
     return page(
-        request, "history/event.html", report=found, detail=found.detail, lanes=lanes, raw=found.raw, outgoing=told
+        request, "history/event.html", report=found, detail=found.detail, lanes=lanes, raw=found.raw, panels=panels
     )
 
 

@@ -9,9 +9,8 @@ from django.http import HttpResponse, JsonResponse
 from fleet.dashboard.approvals.panel import panel_of
 from fleet.dashboard.export import exported
 from fleet.dashboard.lanes.event import draw_event
-from fleet.dashboard.pages import Asked, history, known, listed, page, shown
+from fleet.dashboard.pages import Asked, Panel, history, known, listed, loaded, page, shown
 from fleet.domain.people import Right
-from fleet.notifications.log import told_of
 from fleet.projections import intake
 from fleet.projections.archived import ARCHIVE
 from fleet.projections.desk import selection
@@ -22,6 +21,9 @@ from fleet.projections.timeline import entries
 from fleet.wording.events import effect_of
 
 UNKNOWN = "No such event is known: check its EventId."
+# Of annexes, in the head of an event's page and of its report; each loads what it shows for the event and the request.
+HEAD_PANELS: list[Panel] = []
+REPORT_PANELS: list[Panel] = []
 
 
 @shown
@@ -49,7 +51,7 @@ def event_answer(request: Asked, /, event_id: str, *, only: str = "", **context:
         return {"me": panel_of(request.actor.name, request.rights, found, now=request.now, **sent)}
 
     def head() -> dict[str, Any]:
-        return {"outgoing": told_of(found.event.id, user_id=request.user.pk, now=request.now)}
+        return {"panels": loaded(HEAD_PANELS, found.event, request)}
 
     def body() -> dict[str, Any]:
         story = history(entries.for_event(event_id=event_id, size=200), event=event_id)

@@ -28,9 +28,6 @@ from fleet.dashboard.approvals import views as approvals
 from fleet.dashboard.people import mapping, members, outside, sessions, sign_on, signing_in, you
 from fleet.dashboard.policy import rules, stop, windows
 from fleet.domain.intake import EVENT_ID
-from fleet.notifications import views as message_channels
-from fleet.notifications import views as message_routes
-from fleet.notifications import views as notification_views
 
 
 class EventId(StringConverter):
@@ -118,24 +115,8 @@ PAGES = [
     path("rules/<int:rule_id>/delete/", rules.rule_delete, name="rule-delete"),
     path("no-approval-windows/", windows.window_new, name="window-new"),
     path("no-approval-windows/<int:window_id>/delete/", windows.window_delete, name="window-delete"),
-    path("messages/", notification_views.overview, name="messages"),
-    path("messages/log/", notification_views.sent_list, name="message-log"),
-    path("messages/log/unsent/", notification_views.unsent_list, name="message-unsent"),
-    path("messages/log/<uuid:delivery_id>/", notification_views.delivery_page, name="delivery"),
-    path("messages/log/<uuid:delivery_id>/again/", notification_views.delivery_again, name="delivery-again"),
-    path("channels/new/<slug:kind>/", message_channels.channel_new, name="channel-new"),
-    path("channels/<int:channel_id>/", message_channels.channel_page, name="channel"),
-    path("channels/<int:channel_id>/switch/", message_channels.channel_switch, name="channel-switch"),
-    path("channels/<int:channel_id>/test/", message_channels.channel_test, name="channel-test"),
-    path("channels/<int:channel_id>/rotate/", message_channels.channel_rotate, name="channel-rotate"),
-    path("channels/<int:channel_id>/delete/", message_channels.channel_delete, name="channel-delete"),
-    path("routes/new/", message_routes.route_new, name="route-new"),
-    path("routes/<int:route_id>/", message_routes.route_page, name="route"),
-    path("routes/<int:route_id>/switch/", message_routes.route_switch, name="route-switch"),
-    path("routes/<int:route_id>/delete/", message_routes.route_delete, name="route-delete"),
     path("timeline/", timeline.fleet_timeline, name="timeline"),
     path("you/", you.you, name="you"),
-    path("you/messages/", notification_views.own, name="you-messages"),
     path("you/settings/", you.choose, name="you-settings"),
     path("you/signing-in/", signing_in.signing_in, name="you-signing-in"),
     path("you/signing-in/app/", signing_in.app_page, name="factor-app"),
@@ -152,9 +133,6 @@ PAGES = [
     path("you/accounts/<str:invitation>/link/", outside.link_account, name="you-account-link"),
     path("you/accounts/<int:account_id>/unlink/", outside.unlink_account, name="you-account-unlink"),
     path("you/tokens/", you.make_token, name="token-make"),
-    path("you/browser/", you.tell_browser, name="browser-tell"),
-    path("you/browser/key/", you.push_key, name="browser-key"),
-    path("you/browser/<int:channel_id>/end/", you.end_browser, name="browser-end"),
     path("you/calendars/", you.make_calendar, name="calendar-make"),
     path("you/calendars/<str:prefix>/end/", you.end_calendar, name="calendar-end"),
     path("sessions/<int:session_id>/end/", sessions.end_session, name="session-end"),
@@ -174,8 +152,6 @@ PAGES = [
     # Where these stood before the desk had four places.
     path("events/", RedirectView.as_view(pattern_name="events", query_string=True)),
     path("rules/", RedirectView.as_view(pattern_name="rules", query_string=True)),
-    path("sw.js", notification_views.service_worker, name="service-worker"),
-    path("manifest.webmanifest", notification_views.manifest, name="manifest"),
     # Views of django-allauth by the names that it knows; no other page of it is here.
     path("accounts/login/", login.Login.as_view(), name="account_login"),
     path("accounts/passkey/", login.passkey_login, name="login-passkey"),

@@ -22,8 +22,7 @@ from django.db import InterfaceError, OperationalError
 from fleet.domain.db_timeouts import met_a_limit
 from fleet.gateway.threads import Loop
 from fleet.gateway.waiters import Waiters
-from fleet.notifications import router
-from fleet.operations import clock, reconcile
+from fleet.operations import blind_spots, clock, reconcile
 from fleet.operations.approvals import conditions
 from fleet.operations.intake import presence
 from fleet.operations.intake.presence import AgentStanding, StandingCheck
@@ -216,7 +215,7 @@ class Comparer:
 
     def compare(self, quiet: dict[str, Any]) -> None:
         now = clock.now()
-        if router.compare_if_quiet(now=now, **quiet).ran:
+        if blind_spots.compare_if_quiet(now=now, **quiet).ran:
             reconcile.repair(now=now)
             coverage.renew_all(now=now)
 

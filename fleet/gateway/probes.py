@@ -22,7 +22,6 @@ from fleet.gateway.metrics import Collected, Figures
 from fleet.gateway.streams import Streams
 from fleet.gateway.threads import Loop, Threads, with_connection
 from fleet.gateway.waiters import WakeUps
-from fleet.notifications import channel_services
 from fleet.operations import clock
 from fleet.operations.orders.sign import unreadable
 from fleet.operations.wake_up import takes_writes
@@ -37,16 +36,16 @@ ANSWER_SECONDS = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """How it stands with the database, the keys that sign, the era, what is set aside, how many channels have secrets
-    that cannot be read, the connections of all processes, tables whose next partition is missing, and faults of
-    annexes with which this process stays ready.
+    """How it stands with the database, the keys that sign, the era, what is set aside, what of annexes is unusable, the
+    connections of all processes, tables whose next partition is missing, and faults of annexes with which this process
+    stays ready.
     """
 
     database: str
     signing: str = "unknown"
     era: str = "unknown"
     aside: Mapping[str, int] = field(default_factory=dict)
-    secrets: int = 0
+    unusable: Mapping[str, int] = field(default_factory=dict)
     connections: Connections | None = None
     late: tuple[str, ...] = ()
     notices: Mapping[str, str] = field(default_factory=dict)
@@ -100,7 +99,7 @@ class Probes:
         redis = found.redis if self.wake_ups.heard else "away"
         ready = found.database == "ok" and not self.agents.stopping
         room = found.connections is None or found.connections.fit
-        whole = (redis, found.signing, found.era, found.secrets, room, found.late) == ("ok", "ok", "ok", 0, True, ())
+        whole = (redis, found.signing, found.era, found.unusable, room, found.late) == ("ok", "ok", "ok", {}, True, ())
         whole = whole and not found.stalled and not found.skew
         status = "unavailable" if not ready else "ok" if whole else "degraded"
         said: dict[str, Any] = {"status": status, "database": found.database, "redis": redis}
@@ -108,9 +107,8 @@ class Probes:
         # A row that cannot be advanced is no failure of this process.
         if found.aside:
             said["set_aside"] = found.aside
-        # How many channels cannot be told anything: their names are for who may log in.
-        if found.secrets:
-            said["channels_unreadable"] = found.secrets
+        # Numbers alone: names are for who may log in.
+        said |= found.unusable
         if found.locked:
             said["tables_locked"] = list(found.locked)
         if found.full:
@@ -182,7 +180,7 @@ class Probes:
         signing = "unreadable" if unreadable(now=clock.now()) else "ok"
         era = "not begun" if readiness.is_era_missing() else "ok"
         troubles = late_partitions(), readiness.notices()
-        found = Asked("ok", signing, era, set_aside(), len(channel_services.unreadable()), connections(), *troubles)
+        found = Asked("ok", signing, era, set_aside(), readiness.unusable(), connections(), *troubles)
         now = clock.now()
         return replace(found, stalled=readiness.stalled(now=now), skew=0.0 if clock.may_decide() else clock.skew())
 

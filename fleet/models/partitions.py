@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,12 +12,12 @@ from django.db import connection
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.operations import AddIndex
 from django.db.migrations.state import ProjectState
+from django.db.models import Model
 from psycopg import sql
 
 from fleet.models.caches import Notification, Reporter
 from fleet.models.intake import DocumentBody, Observation
 from fleet.models.timeline import Entry
-from fleet.notifications.models import Message
 
 
 class AddIndexToPartitions(AddIndex):
@@ -79,26 +80,37 @@ BOUNDS = re.compile(r"FOR VALUES FROM \((.+)\) TO \((.+)\)")
 
 @dataclass(frozen=True, slots=True)
 class PartitionedTable:
-    """One table that is kept by ranges of `key`, a column of numbers that grow. `time` says when a row was written.
+    """The table of a model that is kept by ranges of `key`, a column of numbers that grow. `time` says when a row was
+    written.
 
     `numbers` is the table and column whose sequence gives the numbers. Of bodies, which move (`by_time`), the newest is
     not near the end. `first` is what the first partition is called; the others are called after what they begin with.
     """
 
-    table: str
+    model: type[Model]
     key: str
     time: str
     first: str
     numbers: tuple[str, str]
     by_time: bool = False
 
+    @property
+    def table(self) -> str:
+        return self.model._meta.db_table
+
     def named(self, begin: int) -> str:
         """The name of a partition that begins there."""
         return f"{self.first.removesuffix('_from_0')}_from_{begin}"
 
 
+def by_id(model: type[Model], time: str) -> PartitionedTable:
+    """One that is kept by ranges of its own ids."""
+    table = model._meta.db_table
+    return PartitionedTable(model, "id", time, f"{table}_from_0", (table, "id"))
+
+
 BODIES = PartitionedTable(
-    DocumentBody._meta.db_table,
+    DocumentBody,
     "number",
     "first_received_at",
     "fleet_documentbody",
@@ -106,25 +118,35 @@ BODIES = PartitionedTable(
     by_time=True,
 )
 OBSERVATIONS = PartitionedTable(
-    Observation._meta.db_table, "id", "received_at", "fleet_observation", (Observation._meta.db_table, "id")
+    Observation, "id", "received_at", "fleet_observation", (Observation._meta.db_table, "id")
 )
-ENTRIES, NOTIFICATIONS, MESSAGES = (
-    PartitionedTable(table, "id", time, f"{table}_from_0", (table, "id"))
-    for table, time in (
-        (Entry._meta.db_table, "recorded_at"),
-        (Notification._meta.db_table, "received_at"),
-        (Message._meta.db_table, "created_at"),
-    )
-)
+ENTRIES, NOTIFICATIONS = by_id(Entry, "recorded_at"), by_id(Notification, "received_at")
 # Who heard a notification comes and goes with it.
 REPORTERS = PartitionedTable(
-    Reporter._meta.db_table,
-    "notification_id",
-    "first_at",
-    f"{Reporter._meta.db_table}_from_0",
-    (Notification._meta.db_table, "id"),
+    Reporter, "notification_id", "first_at", f"{Reporter._meta.db_table}_from_0", (Notification._meta.db_table, "id")
 )
-TABLES: tuple[PartitionedTable, ...] = (OBSERVATIONS, BODIES, ENTRIES, NOTIFICATIONS, REPORTERS, MESSAGES)
+# Annexes add their own.
+TABLES = [OBSERVATIONS, BODIES, ENTRIES, NOTIFICATIONS, REPORTERS]
+# Those whose rows are archived, by what their files are called.
+ARCHIVED = {"entries": ENTRIES, "observations": OBSERVATIONS, "notifications": NOTIFICATIONS}
+# By table: whether an annex still needs rows from one id to another, so that they stay.
+NEEDED_BY: dict[PartitionedTable, list[Callable[[int, int], bool]]] = {}
+
+
+def register(table: PartitionedTable, *, archived_as: str) -> None:
+    """Add a table outside this package that is kept in partitions and archived."""
+    TABLES.append(table)
+    ARCHIVED[archived_as] = table
+
+
+def keep_while(table: PartitionedTable, is_needed: Callable[[int, int], bool]) -> None:
+    """Keep rows of a table, from one id to another, while this says that they are needed."""
+    NEEDED_BY.setdefault(table, []).append(is_needed)
+
+
+def is_needed(table: PartitionedTable, first: int, last: int) -> bool:
+    """Whether an annex still needs rows of a table, from one id to another."""
+    return any(needs(first, last) for needs in NEEDED_BY.get(table, ()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from fleet.notifications import channel_services as channel_changes
 from fleet.notifications import dry_run, log
 from fleet.notifications import queries as notification_queries
 from fleet.notifications import route_services as route_changes
+from fleet.notifications.deliveries import MessageFilter
 from fleet.notifications.kinds import trying_faults_of
 from fleet.notifications.routing import SETTLED_DELIVERIES, StandingRoute, changed_route
 from fleet.notifications.serializers import (
@@ -38,7 +39,6 @@ from fleet.notifications.serializers import (
     TrialShape,
     TryRouteSerializer,
 )
-from fleet.projections.filters import MessageFilter
 from fleet.projections.pages import Page
 
 NEEDS = "The installation's are for admins, with the scope `admin`; one's own need more than the scope `read`."

@@ -20,6 +20,7 @@ from django.db.models import Model, QuerySet
 
 from fleet.domain.actor import Actor
 from fleet.domain.policy.rules import refuse
+from fleet.domain.pseudonyms import former
 from fleet.domain.reasons import Reason, Refused, or_refuse, refuse_other
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind, differing
@@ -35,7 +36,7 @@ from fleet.notifications.kinds import (
     reaches,
     tidied_setting,
 )
-from fleet.notifications.models import Channel, MessageDelivery, Route
+from fleet.notifications.models import Channel, MessageDelivery, Reference, Route, RouteVersion
 from fleet.notifications.routing import TEST, DeliveryState
 from fleet.operations import wake_up
 from fleet.operations.locks import Lock, take
@@ -405,3 +406,33 @@ def _note(
 ) -> None:
     told = {"channel_id": row.pk, "channel": row.name, "channel_kind": row.kind, "own": row.owner_id is not None}
     tell(kind, actor, at=now, before=before, after=after, **told)
+
+
+# What a person had alone, and what a token made, when these end.
+
+
+def end_made_with(token: ApiToken, *, actor: Actor, now: datetime) -> None:
+    """Switch off the channels that a token made, inside the transaction that revokes it."""
+    own = Channel.objects.select_for_update().filter(made_with=token, enabled=True, deleted_at=None)
+    for channel in own.order_by("pk"):
+        Channel.objects.filter(pk=channel.pk).update(enabled=False, changed_at=now)
+        named = {"channel_id": channel.pk, "channel": channel.name, "channel_kind": channel.kind, "own": True}
+        tell(EntryKind.CHANNEL_CHANGED, actor, at=now, before={"enabled": True}, after={"enabled": False}, **named)
+
+
+def count_own(person: User) -> int:
+    """Return how many channels a person has alone."""
+    return Channel.objects.filter(owner=person).count()
+
+
+def empty_own(person: User, now: datetime) -> None:
+    """Erase what is personal in a person's own channels and routes. The rows stay for the log of messages."""
+    called = former(person.pk)
+    channels, routes = Channel.objects.filter(owner=person), Route.objects.filter(owner=person)
+    Reference.objects.filter(channel__in=channels).delete()
+    RouteVersion.objects.filter(route__in=routes).update(name=called, wording="")
+    over = {"enabled": False, "changed_at": now}
+    routes.update(name=called, **over)
+    channels.update(name=called, settings={}, secrets="", last_error="", last_answer="", **over)
+    for rows in (channels, routes):
+        rows.filter(deleted_at=None).update(deleted_at=now)

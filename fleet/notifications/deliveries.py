@@ -20,6 +20,7 @@ from fleet.notifications.news import Subject
 from fleet.notifications.queries import for_reader
 from fleet.notifications.routing import GROUP, TEST, DeliveryState, MessageState, Moment
 from fleet.projections.pages import Page, Segment, read_page
+from fleet.projections.places import IdsFilter, PlaceFilter, TimeFilter
 from fleet.projections.visibility import seen
 
 # So many of the messages of one post are named; the post's own page has more.
@@ -299,6 +300,30 @@ class UnsentFilter(django_filters.FilterSet):  # type: ignore[misc]
     state = django_filters.MultipleChoiceFilter(choices=[(state.value, state.value) for state in UNSENT])
     event = django_filters.CharFilter(method="filter_event", label="Event")
     moment = django_filters.ChoiceFilter(choices=MOMENTS, label="Moment")
+
+    class Meta:
+        model = Message
+        fields: list[str] = []
+
+    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
+        super().__init__(data, seen(Message) if queryset is None else queryset, **kwargs)
+
+    def filter_event(self, queryset: QuerySet[Message], name: str, value: str) -> QuerySet[Message]:
+        return queryset.filter(event__event_id=value.upper())
+
+
+class MessageFilter(PlaceFilter):
+    """Messages by channel, state, event (an EventId in any case) and its place, and moment; `since` goes by when they
+    were made.
+    """
+
+    set_path = "event__availability_set"
+
+    channel = IdsFilter(field_name="channel", label="Channel")
+    state = django_filters.MultipleChoiceFilter(choices=[(state.value, state.value) for state in MessageState])
+    event = django_filters.CharFilter(method="filter_event", label="Event")
+    moment = django_filters.MultipleChoiceFilter(choices=[(moment.value, moment.value) for moment in Moment])
+    since = TimeFilter(field_name="created_at", lookup_expr="gte", label="Since")
 
     class Meta:
         model = Message

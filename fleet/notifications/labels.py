@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleet.domain.timeline import EntryKind
-from fleet.notifications.routing import Moment
+from fleet.notifications.grouping import ChannelHealth, TellHealth
+from fleet.notifications.routing import DeliveryState, MessageState, Moment
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
+from fleet.wording.badges import Look
 from fleet.wording.policy import conditions, one_of
 from fleet.wording.sentences import EntryText, Sentence, counted, listed
 from fleet.wording.times import Reader
@@ -405,4 +407,44 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.ROUTE_CHANGED: route_changed,
     EntryKind.ROUTE_DELETED: route_deleted,
     EntryKind.MESSAGE_SENT_AGAIN: message_sent_again,
+}
+
+
+# How states of notifications are shown.
+
+TELL_LOOKS: dict[TellHealth, Look] = {
+    TellHealth.STANDS_STILL: Look("nobody is now", "bad", "bell-off"),
+    TellHealth.ALL_FAIL: Look("nobody can be", "bad", "bell-off"),
+    TellHealth.UNTOLD: Look("somebody was not", "bad", "bell-off"),
+    TellHealth.SOME_FAIL: Look("a channel fails", "due", "bell-dot"),
+    TellHealth.NOBODY: Look("nobody is", "quiet", "bell-minus"),
+    TellHealth.WORKS: Look("people are", "good", "bell"),
+}
+MESSAGE_LOOKS: dict[MessageState, Look] = {
+    MessageState.WAITING: Look("waits", "due", "hourglass"),
+    MessageState.PACKED: Look("being sent", "busy", "send"),
+    MessageState.TOLD: Look("told", "good", "circle-check"),
+    MessageState.DROPPED: Look("not sent", "quiet", "circle-slash"),
+    MessageState.GIVEN_UP: Look("given up", "bad", "octagon-x"),
+    MessageState.UNROUTED: Look("nobody was told", "bad", "bell-off"),
+}
+DELIVERY_LOOKS: dict[DeliveryState, Look] = {
+    DeliveryState.QUEUED: Look("waits", "due", "hourglass"),
+    DeliveryState.SENDING: Look("being sent", "busy", "send"),
+    DeliveryState.DELIVERED: Look("delivered", "good", "circle-check"),
+    DeliveryState.DROPPED: Look("not sent", "quiet", "circle-slash"),
+    DeliveryState.GIVEN_UP: Look("given up", "bad", "octagon-x"),
+}
+CHANNEL_LOOKS: dict[ChannelHealth, Look] = {
+    ChannelHealth.WORKS: Look("works", "good", "circle-check"),
+    ChannelHealth.NEW: Look("not tried yet", "calm", "circle-dashed"),
+    ChannelHealth.HELD: Look("held back", "due", "circle-pause"),
+    ChannelHealth.FAILS: Look("fails", "bad", "octagon-x"),
+    ChannelHealth.OFF: Look("switched off", "quiet", "circle-off"),
+}
+LOOKS: Mapping[type, Mapping[Any, Look]] = {
+    TellHealth: TELL_LOOKS,
+    MessageState: MESSAGE_LOOKS,
+    DeliveryState: DELIVERY_LOOKS,
+    ChannelHealth: CHANNEL_LOOKS,
 }

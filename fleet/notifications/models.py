@@ -12,6 +12,7 @@ from django.db.models import Q
 
 from fleet.domain.shapes import like
 from fleet.models.events import ScheduledEvent
+from fleet.models.partitions import by_id
 from fleet.models.people import ServiceAccount, know_rights_of, names_in_entries, rights_of
 from fleet.notifications.kinds import KINDS
 from fleet.notifications.routing import DeliveryState, MessageFacts, MessageState, StandingRoute, may_be_told
@@ -356,3 +357,21 @@ def may_hear(owner: User | None, facts: MessageFacts) -> bool:
     return owner is None or may_be_told(
         rights_of(owner), names_in_entries(owner), facts, scoped=bool(settings.SCOPED_READING)
     )
+
+
+# Messages lie in partitions, which leave for the archive.
+
+MESSAGES = by_id(Message, "created_at")
+
+
+def any_unsent(first: int, last: int) -> bool:
+    """Whether a message, of those from one id to another, has still to be sent."""
+    waits = Q(state__in=[MessageState.WAITING.value, MessageState.PACKED.value])
+    is_open = Q(delivery__state__in=[DeliveryState.QUEUED.value, DeliveryState.SENDING.value])
+    return Message.objects.filter(waits | is_open, pk__range=(first, last)).exists()
+
+
+def any_unrouted(first: int, last: int) -> bool:
+    """Whether a notification may still come of an entry of the timeline, of those from one id to another."""
+    waiting = Message.objects.filter(state=MessageState.WAITING.value, entry_id__range=(first, last))
+    return Cursor.objects.filter(entry_id__lt=last).exists() or waiting.exists()

@@ -54,6 +54,11 @@ def tell_alarm(*, now: datetime) -> TellAlarm:
     return TellAlarm(tell_health(telling, now=now), telling.channels, telling.failing, telling.untold)
 
 
+def any_channel() -> bool:
+    """Whether a channel of the installation is in use. One query."""
+    return seen(Channel).filter(owner=None, enabled=True, deleted_at=None).exists()
+
+
 # The phones and browsers that a person has told.
 
 

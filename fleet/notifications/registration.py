@@ -1,11 +1,17 @@
-"""What the core shows of notifications, registered when the app is loaded."""
+"""What the core does for notifications and shows of them, registered when the app loads. `urls.py` adds to pages."""
 
 from django.db.models import Exists, OuterRef, Q
 
-from fleet.notifications import labels, models, payloads
+from fleet.models import partitions
+from fleet.notifications import channel_services, labels, metrics, models, payloads, queries, queue, routing
+from fleet.notifications.grouping import ROUTED_WITHIN
+from fleet.operations import reconcile
+from fleet.operations.people import forget, revocation
+from fleet.operations.timeline import entries
 from fleet.projections import visibility
+from fleet.projections.desk import gauges, readiness, status_bar
 from fleet.projections.visibility import Sight, everything, nothing, rows_of
-from fleet.wording import say
+from fleet.wording import badges, say
 
 
 def own_or_shared(sight: Sight) -> Q:
@@ -22,6 +28,21 @@ def deliveries(sight: Sight) -> Q:
     return inside & ~Q(Exists(carried.exclude(event__availability_set__in=sight.sets)))
 
 
+partitions.register(models.MESSAGES, archived_as="messages")
+partitions.keep_while(models.MESSAGES, models.any_unsent)
+partitions.keep_while(partitions.ENTRIES, models.any_unrouted)
+entries.TOLD |= {kind.value for kind in {*routing.OF_ENTRY, *routing.SENT}}
+reconcile.REPAIRS.append(queue.repair)
+revocation.END_MADE_WITH.append(channel_services.end_made_with)
+forget.OWN.append(
+    forget.Own("channels", (models.Channel, models.Route), channel_services.count_own, channel_services.empty_own)
+)
+gauges.MEASURES.append(metrics.measure)
+readiness.WAYS_OUT.append(queries.any_channel)
+readiness.JOBS["routing"] = (metrics.ROUTER, ROUTED_WITHIN)
+readiness.UNUSABLE["channels_unreadable"] = lambda: len(channel_services.unreadable())
+status_bar.ITEMS["messages/status_bar_item.html"] = lambda now: queries.tell_alarm(now=now)
+badges.BY_KIND.update(labels.LOOKS)
 say.register(labels)
 say.register(payloads)
 visibility.register(

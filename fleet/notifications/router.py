@@ -16,24 +16,17 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThan
 
-from fleet.audit import seals
-from fleet.domain.actor import DRYDOCK
 from fleet.domain.approvals.conditions import undo_until
 from fleet.domain.approvals.guards import EventFacts
-from fleet.domain.blind_spots.facts import AT_ONCE, OPENING, SETTLES, Trouble, together, without_lesser
-from fleet.domain.clock import seconds_since
 from fleet.domain.event_types import is_advice
 from fleet.domain.people import Place
-from fleet.domain.reasons import as_json
 from fleet.domain.recommendation import decide_by
-from fleet.domain.shapes import like
 from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
-from fleet.models import Entry, LastRun, OpenTrouble, WrongClock
-from fleet.models.facts.blind_spots import anybody_is_heard, troubles
+from fleet.models import Entry, LastRun
 from fleet.models.facts.decisions import Experiences, experiences
 from fleet.models.facts.events import load_facts, order_timeouts
-from fleet.models.reconcile import LATELY, seconds_since_run
+from fleet.models.reconcile import seconds_since_run
 from fleet.models.timeline import NEWEST_ERA
 from fleet.notifications import queue, route_services
 from fleet.notifications.kinds import FOLLOWING
@@ -53,8 +46,6 @@ from fleet.notifications.routing import (
 from fleet.notifications.severity import cache_severity, moment_severity, severity
 from fleet.operations.locks import Lock, take_if_free
 from fleet.operations.quarantine import in_parts
-from fleet.operations.timeline.entries import entry as new_entry
-from fleet.operations.timeline.entries import write
 
 NAME = "router"
 # Of one transaction.
@@ -358,126 +349,4 @@ def _message(
         route_version=through.route.version if through else None,
         state=state.value,
         why=why,
-    )
-
-
-# What hides news is compared with what was there before: what begins and what is over has its entry.
-
-RUN = "troubles"
-# Two that look at one time are one too many.
-LEAST_PAUSE = timedelta(seconds=10)
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """What one look did: how many began or ended, and how many entries tell of that."""
-
-    ran: bool
-    changed: int = 0
-    entries: int = 0
-
-
-def compare(*, now: datetime, via: str) -> Compared:
-    """Look once. The first look of all takes everything as known: nobody is told of what was so all along."""
-    of_the_audit = _audit(now, via)
-    with transaction.atomic():
-        if not take_if_free(Lock.TROUBLES):
-            return Compared(ran=False)
-        run = LastRun.objects.filter(name=RUN).first()
-        if run is not None and seconds_since(run.ran_at, now=now) < LEAST_PAUSE.total_seconds():
-            return Compared(ran=False)
-        LastRun.objects.update_or_create(name=RUN, defaults={"ran_at": now, "via": via})
-        WrongClock.objects.filter(seen_at__lte=now - LATELY).delete()
-        known = {row.key: row for row in OpenTrouble.objects.all()}
-        found = {one.key: one for one in [*_found(known, now=now), *of_the_audit]}
-        lines = _begun(known, found, first=run is None, now=now) + _over(known, found, now=now)
-        write(lines)
-    return Compared(ran=True, changed=len(known.keys() ^ found.keys()), entries=len(lines))
-
-
-def compare_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Compared:
-    """Look when nobody has for this long: the web process's part when Celery is gone."""
-    if seconds_since_run(RUN, now=now) < quiet_seconds:
-        return Compared(ran=False)
-    return compare(now=now, via=via)
-
-
-def _audit(now: datetime, via: str) -> list[Trouble]:
-    """What checking some seals says, and once more the one that was wrong; between two checks what the last one said.
-
-    In a transaction of its own: it reads much, and nobody waits for it.
-    """
-    known = [_as_known(row) for row in OpenTrouble.objects.filter(code="audit-failed")]
-    if not seals.is_due(now=now):
-        return known
-    wrong = seals.check(now=now, via=via, besides=[one.values["seal"] for one in known])
-    return [Trouble("audit-failed", values={"seal": wrong})] if wrong is not None else []
-
-
-def _found(known: dict[str, OpenTrouble], *, now: datetime) -> Iterable[Trouble]:
-    """What there is now. While nobody at all is heard, all machines are as they were."""
-    found = list(troubles(now=now))
-    if not anybody_is_heard(now=now):
-        found = [one for one in found if one.set_id is None and one.cache_id is None]
-        found += [_as_known(row) for row in known.values() if row.availability_set_id or row.cache_id]
-    return without_lesser(found)
-
-
-def _as_known(row: OpenTrouble) -> Trouble:
-    return like(Trouble, row, set_id=row.availability_set_id, names=tuple(row.names))
-
-
-def _begun(known: dict[str, OpenTrouble], found: dict[str, Trouble], *, first: bool, now: datetime) -> list[Entry]:
-    OpenTrouble.objects.bulk_create(
-        [
-            OpenTrouble(
-                key=key,
-                code=one.code,
-                availability_set_id=one.set_id,
-                cache_id=one.cache_id,
-                of=one.of,
-                names=list(one.names),
-                count=one.count,
-                values=as_json(dict(one.values)),
-                since=now,
-                told_at=now if first else None,
-            )
-            for key, one in found.items()
-            if key not in known
-        ]
-    )
-    if first:
-        return []
-    settled = [
-        key
-        for key, one in found.items()
-        if (key in known and known[key].told_at is None and now - known[key].since >= SETTLES)
-        or (key not in known and one.code in AT_ONCE)
-    ]
-    OpenTrouble.objects.filter(key__in=settled).update(told_at=now)
-    return [_entry(OPENING[one.code], one, now=now) for one in together(found[key] for key in settled)]
-
-
-def _over(known: dict[str, OpenTrouble], found: dict[str, Trouble], *, now: datetime) -> list[Entry]:
-    over = [row for key, row in known.items() if key not in found]
-    OpenTrouble.objects.filter(key__in=[row.key for row in over]).delete()
-    told = together(_as_known(row) for row in over if row.told_at is not None)
-    return [_entry(EntryKind.COVERAGE_CLOSED, one, now=now) for one in told]
-
-
-def _entry(kind: EntryKind, one: Trouble, *, now: datetime) -> Entry:
-    return new_entry(
-        kind,
-        DRYDOCK,
-        at=now,
-        set_id=one.set_id,
-        cache_id=one.cache_id,
-        code=one.code,
-        trouble=one.key,
-        of=one.of,
-        names=list(one.names),
-        count=one.count,
-        values=dict(one.values),
-        # Those that were told together are over together.
-        told_at=now,
     )

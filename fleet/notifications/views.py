@@ -14,7 +14,9 @@ from django.templatetags.static import static
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_safe
 
+from fleet.dashboard.forms import Sent, line
 from fleet.dashboard.pages import Asked, acts, done, known, listed, page, reader, refused, shown
+from fleet.dashboard.people.you import you_answer
 from fleet.dashboard.policy.forms import HoursForm, boxes, seconds, text
 from fleet.domain.event_types import ADVICE_TYPES, TYPES, Severity
 from fleet.domain.people import Right
@@ -28,8 +30,10 @@ from fleet.notifications import route_services as route_operations
 from fleet.notifications.deliveries import UNSENT, DeliveryFilter, UnsentFilter
 from fleet.notifications.kinds import KINDS, ChannelField, trying_faults_of
 from fleet.notifications.labels import ALL_CHANNELS, KIND_WORDS, field_words, moment_label
-from fleet.notifications.queries import ChannelRow, RouteRow
+from fleet.notifications.log import WhoWasTold, told_of
+from fleet.notifications.queries import BrowserRow, ChannelRow, RouteRow
 from fleet.notifications.routing import GROUP, PERSONAL, TEST, DeliveryState, Moment, StandingRoute, changed_route
+from fleet.projections.events.rows import EventRow
 from fleet.wording.badges import SEVERITY_LOOKS
 
 BOX = {"class": "form-control", "autocomplete": "off"}
@@ -439,3 +443,42 @@ def manifest(request: HttpRequest) -> JsonResponse:
     icon = {"src": static("drydock/mark.svg"), "sizes": "any", "type": "image/svg+xml"}
     said = {"name": "Drydock", "short_name": "Drydock", "start_url": "/", "display": "standalone", "icons": [icon]}
     return JsonResponse(said, content_type="application/manifest+json")
+
+
+# What pages of the core show of notifications.
+
+
+def told(event: EventRow, request: Asked) -> WhoWasTold:
+    """Return who was notified of an event, for the head of its page."""
+    return told_of(event.id, user_id=request.user.pk, now=request.now)
+
+
+def browsers(request: Asked) -> tuple[BrowserRow, ...]:
+    """Return the user's own browsers, for the page of their account."""
+    return notification_queries.own_browsers(user_id=request.user.pk)
+
+
+class BrowserForm(Sent):
+    wrong = "The browser has not said where it can be told."
+    name = line(200, required=True)
+    endpoint = line(2000, required=True)
+    p256dh = line(200, required=True)
+    auth = line(100, required=True)
+
+
+@acts(you_answer)
+def push_key(request: Asked) -> HttpResponse:
+    """For the script that asks the browser for a subscription; made when somebody asks for the first time."""
+    return JsonResponse({"key": route_services.keys(now=request.now).public})
+
+
+@acts(you_answer)
+def tell_browser(request: Asked) -> HttpResponse:
+    route_services.begin(actor=request.actor, now=request.now, **BrowserForm(request.POST).values)
+    return done(request, "This browser is told from now on.", "you")
+
+
+@acts(you_answer)
+def end_browser(request: Asked, channel_id: int) -> HttpResponse:
+    channel = route_services.end(actor=request.actor, channel_id=channel_id, now=request.now)
+    return done(request, f"“{channel.name}” is told no more.", "you")

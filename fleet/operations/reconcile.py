@@ -5,7 +5,7 @@ when it is to be looked at (`ScheduledEvent.look_at`): at once where it has news
 anything that belongs to it. So a tick in which nothing is due costs the same however much is open.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -27,7 +27,6 @@ from fleet.models import Approval, Drill, LastRun, Maintenance, ScheduledEvent
 from fleet.models.facts.decisions import load_due
 from fleet.models.facts.events import load_witnesses, presence_limits
 from fleet.models.reconcile import seconds_since_run
-from fleet.notifications import queue
 from fleet.operations import waves
 from fleet.operations.approvals import conditions
 from fleet.operations.caches import coverage, maintenances
@@ -47,6 +46,8 @@ from fleet.operations.timeline.news import read_news
 # Of one tick; the rest is left to the next. A changed rule makes everything due that is open, and orders are not to
 # wait for that longer than a tick takes.
 MOST_PORTIONS = 5
+# Of annexes: each corrects what a wrong clock has written into its tables.
+REPAIRS: list[Callable[..., None]] = []
 
 log = structlog.get_logger(__name__)
 
@@ -186,9 +187,9 @@ def repair(*, now: datetime) -> None:
     """
     in_turn(
         partial(presence.repair, now=now, limits=presence_limits()),
-        partial(queue.repair, now=now),
         partial(orders.repair, now=now),
         partial(scheduling.repair, now=now),
+        *(partial(more, now=now) for more in REPAIRS),
     )
 
 

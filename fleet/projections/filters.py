@@ -19,8 +19,6 @@ from fleet.domain.waves import WaveState
 from fleet.models import Admission, Approval, AvailabilitySet, Cache, Drill, Entry, Machine, ScheduledEvent, Wave
 from fleet.models.facts.events import presence_limits
 from fleet.models.index_scan import Near, NearRows, words_begin, words_of
-from fleet.notifications.models import Message
-from fleet.notifications.routing import MessageState, Moment
 from fleet.projections.changes import ChangeFilter
 from fleet.projections.desk.find import machines_called
 from fleet.projections.events.rows import needs_decision
@@ -223,30 +221,6 @@ class EntryFilter(EntryPlaceFilter):
         if isinstance(found, NearRows) and isinstance(sets, list) and isinstance(caches, list):
             return found.near(Near("availability_set", sets), Near("cache", caches))
         return found
-
-
-class MessageFilter(PlaceFilter):
-    """Messages by channel, state, event (an EventId in any case) and its place, and moment; `since` goes by when they
-    were made.
-    """
-
-    set_path = "event__availability_set"
-
-    channel = IdsFilter(field_name="channel", label="Channel")
-    state = django_filters.MultipleChoiceFilter(choices=[(state.value, state.value) for state in MessageState])
-    event = django_filters.CharFilter(method="filter_event", label="Event")
-    moment = django_filters.MultipleChoiceFilter(choices=[(moment.value, moment.value) for moment in Moment])
-    since = TimeFilter(field_name="created_at", lookup_expr="gte", label="Since")
-
-    class Meta:
-        model = Message
-        fields: list[str] = []
-
-    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, seen(Message) if queryset is None else queryset, **kwargs)
-
-    def filter_event(self, queryset: QuerySet[Message], name: str, value: str) -> QuerySet[Message]:
-        return queryset.filter(event__event_id=value.upper())
 
 
 class ApprovalFilter(PlaceFilter):

@@ -5,8 +5,7 @@ A worker whose clock is wrong does nothing that decides or deletes: another work
 
 from celery import shared_task
 
-from fleet.notifications import router
-from fleet.operations import clock, reconcile
+from fleet.operations import blind_spots, clock, reconcile
 from fleet.operations.people import due
 from fleet.operations.people.refresh import refresh as refresh_people
 from fleet.operations.sets import coverage
@@ -48,7 +47,7 @@ def compare() -> None:
     """Look whether anything begins to hide news, or no longer does: sent by beat."""
     now = clock.now()
     reconcile.repair(now=now)
-    router.compare(now=now, via="beat")
+    blind_spots.compare(now=now, via="beat")
 
 
 @shared_task(name="fleet.relay.tasks.renew", ignore_result=True)

@@ -15,8 +15,6 @@ from fleet.domain.orders.series import Series
 from fleet.domain.states import ApprovalState, EndedAs, EventStatus, OrderState, Presence
 from fleet.domain.timeline import EntryKind
 from fleet.domain.waves import Phase, WaveState
-from fleet.notifications.grouping import ChannelHealth, TellHealth
-from fleet.notifications.routing import DeliveryState, MessageState
 from fleet.projections.caches.coverage import ListenerRow, Stretch
 from fleet.projections.caches.maintenances import MaintenanceRow
 from fleet.projections.drills import DrillRow
@@ -147,36 +145,6 @@ RELAY_LOOKS: dict[RelayHealth, Look] = {
     RelayHealth.WORKS: Look("works", "good", "radio-tower"),
     RelayHealth.WITHOUT_CELERY: Look("no Celery", "due", "triangle-alert"),
     RelayHealth.STANDS_STILL: Look("stands still", "bad", "octagon-x"),
-}
-TELL_LOOKS: dict[TellHealth, Look] = {
-    TellHealth.STANDS_STILL: Look("nobody is now", "bad", "bell-off"),
-    TellHealth.ALL_FAIL: Look("nobody can be", "bad", "bell-off"),
-    TellHealth.UNTOLD: Look("somebody was not", "bad", "bell-off"),
-    TellHealth.SOME_FAIL: Look("a channel fails", "due", "bell-dot"),
-    TellHealth.NOBODY: Look("nobody is", "quiet", "bell-minus"),
-    TellHealth.WORKS: Look("people are", "good", "bell"),
-}
-MESSAGE_LOOKS: dict[MessageState, Look] = {
-    MessageState.WAITING: Look("waits", "due", "hourglass"),
-    MessageState.PACKED: Look("being sent", "busy", "send"),
-    MessageState.TOLD: Look("told", "good", "circle-check"),
-    MessageState.DROPPED: Look("not sent", "quiet", "circle-slash"),
-    MessageState.GIVEN_UP: Look("given up", "bad", "octagon-x"),
-    MessageState.UNROUTED: Look("nobody was told", "bad", "bell-off"),
-}
-DELIVERY_LOOKS: dict[DeliveryState, Look] = {
-    DeliveryState.QUEUED: Look("waits", "due", "hourglass"),
-    DeliveryState.SENDING: Look("being sent", "busy", "send"),
-    DeliveryState.DELIVERED: Look("delivered", "good", "circle-check"),
-    DeliveryState.DROPPED: Look("not sent", "quiet", "circle-slash"),
-    DeliveryState.GIVEN_UP: Look("given up", "bad", "octagon-x"),
-}
-CHANNEL_LOOKS: dict[ChannelHealth, Look] = {
-    ChannelHealth.WORKS: Look("works", "good", "circle-check"),
-    ChannelHealth.NEW: Look("not tried yet", "calm", "circle-dashed"),
-    ChannelHealth.HELD: Look("held back", "due", "circle-pause"),
-    ChannelHealth.FAILS: Look("fails", "bad", "octagon-x"),
-    ChannelHealth.OFF: Look("switched off", "quiet", "circle-off"),
 }
 SEVERITY_LOOKS: dict[Severity, Look] = {
     Severity.CRITICAL: Look("critical", "bad", "octagon-alert"),
@@ -338,6 +306,7 @@ SERIES_LOOKS: dict[str, Look] = {
 # An entry that another release has written.
 OTHER_LOOK = Look("Of another release", "quiet", "circle-question-mark")
 
+# Annexes add those of their own states.
 BY_KIND: dict[type, Mapping[Any, Look]] = {
     EventStatus: EVENT_LOOKS,
     EndedAs: ENDED_AS_LOOKS,
@@ -353,12 +322,8 @@ BY_KIND: dict[type, Mapping[Any, Look]] = {
     Would: WOULD_LOOKS,
     EntryKind: ENTRY_LOOKS,
     Need: NEED_LOOKS,
-    RelayHealth: RELAY_LOOKS,
-    TellHealth: TELL_LOOKS,
-    MessageState: MESSAGE_LOOKS,
-    DeliveryState: DELIVERY_LOOKS,
-    ChannelHealth: CHANNEL_LOOKS,
     Severity: SEVERITY_LOOKS,
+    RelayHealth: RELAY_LOOKS,
     Glance: GLANCE_LOOKS,
 }
 

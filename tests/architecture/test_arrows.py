@@ -28,31 +28,7 @@ ARROWS |= {f"fleet.{annex}": CORE_AND_EDGES | {WIRE} for annex in ANNEXES}
 OUTSIDE = {"embedded", "management", "migrations", "static"}
 # Imports of an annex that are still to be replaced by a registration. Nothing may be added.
 TO_REPLACE = {
-    ("fleet/api/routes.py", "fleet.notifications"),
-    ("fleet/audit/archive_format.py", "fleet.notifications"),
-    ("fleet/audit/models.py", "fleet.notifications"),
-    ("fleet/audit/views.py", "fleet.notifications"),
-    ("fleet/dashboard/events.py", "fleet.notifications"),
-    ("fleet/dashboard/people/you.py", "fleet.notifications"),
-    ("fleet/dashboard/tags/words.py", "fleet.notifications"),
-    ("fleet/dashboard/urls.py", "fleet.notifications"),
-    ("fleet/notifications/severity.py", "fleet.notifications"),
-    ("fleet/gateway/dispatcher.py", "fleet.notifications"),
-    ("fleet/gateway/probes.py", "fleet.notifications"),
     ("fleet/models/facts/blind_spots.py", "fleet.audit"),
-    ("fleet/models/partitions.py", "fleet.notifications"),
-    ("fleet/notifications/router.py", "fleet.audit"),
-    ("fleet/operations/people/forget.py", "fleet.notifications"),
-    ("fleet/operations/people/revocation.py", "fleet.notifications"),
-    ("fleet/operations/policy/rules.py", "fleet.notifications"),
-    ("fleet/operations/reconcile.py", "fleet.notifications"),
-    ("fleet/operations/timeline/entries.py", "fleet.notifications"),
-    ("fleet/projections/desk/gauges.py", "fleet.notifications"),
-    ("fleet/projections/desk/readiness.py", "fleet.notifications"),
-    ("fleet/projections/desk/status_bar.py", "fleet.notifications"),
-    ("fleet/projections/filters.py", "fleet.notifications"),
-    ("fleet/relay/tasks.py", "fleet.notifications"),
-    ("fleet/wording/badges.py", "fleet.notifications"),
 }
 OURS = ("fleet", "drydock_agent", "azure_simulator")
 

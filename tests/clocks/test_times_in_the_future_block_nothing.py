@@ -13,7 +13,7 @@ from fleet.models import LastRun, Order, PresenceRow, ScheduledEvent
 from fleet.notifications import queue, router
 from fleet.notifications.grouping import TellHealth, Telling, tell_health
 from fleet.notifications.models import Channel, Message, MessageDelivery
-from fleet.operations import reconcile
+from fleet.operations import blind_spots, reconcile
 from fleet.projections.desk import gauges
 from fleet.projections.desk.status_bar import overview
 from tests.factories import Fleet, announced, open_order
@@ -70,7 +70,7 @@ def test_nothing_open_waits_for_longer_than_it_may(fleet: Fleet) -> None:
 
 def test_the_router_and_the_others_that_ran_in_the_future_have_not_run(fleet: Fleet, jump: timedelta) -> None:
     now, ahead = fleet.now, fleet.now + jump
-    for name in (router.NAME, router.RUN, partition_drop.RUN, seals.SEAL_RUN, seals.RUN, queue.NAME):
+    for name in (router.NAME, blind_spots.RUN, partition_drop.RUN, seals.SEAL_RUN, seals.RUN, queue.NAME):
         marked(name, ahead)
     assert router.quiet_for(now=now) == float("inf")
     telling = Telling(channels=1, failing=0, untold=0, routed_at=ahead)
@@ -80,7 +80,7 @@ def test_the_router_and_the_others_that_ran_in_the_future_have_not_run(fleet: Fl
     assert seals.seal_if_quiet(now=now, quiet_seconds=90, via="ticker").ran
     partition_drop.make_ahead_if_quiet(now=now, quiet_seconds=90, via="ticker")
     assert LastRun.objects.get(name=partition_drop.RUN).ran_at == now
-    assert router.compare_if_quiet(now=now, quiet_seconds=90, via="ticker").ran
+    assert blind_spots.compare_if_quiet(now=now, quiet_seconds=90, via="ticker").ran
 
 
 def test_a_machine_heard_in_the_future_is_not_live_until_it_is_heard_again(fleet: Fleet, jump: timedelta) -> None:

@@ -20,7 +20,7 @@ from fleet.notifications import router
 from fleet.notifications import tasks as notification_tasks
 from fleet.notifications import tasks as telling
 from fleet.notifications.tasks import Teller
-from fleet.operations import clock
+from fleet.operations import blind_spots, clock
 from fleet.projections.desk.status_bar import overview
 from fleet.relay import counts as beat_clock
 from fleet.relay import tasks
@@ -160,7 +160,7 @@ def test_beat_keeps_its_schedule_through_a_jump(set_clock: SetClock, seconds: fl
 def test_a_wrong_clock_is_shown_told_and_over(set_clock: SetClock, client: Client) -> None:
     fleet = Fleet(now=datetime.now(UTC))
     fleet.enrol_set(1)
-    router.compare(now=clock.now(), via="beat")
+    blind_spots.compare(now=clock.now(), via="beat")
     set_clock(600)
     clock.measure()
     row = WrongClock.objects.get()
@@ -170,7 +170,7 @@ def test_a_wrong_clock_is_shown_told_and_over(set_clock: SetClock, client: Clien
     assert "clocks-wrong" in notification_tasks.troubles(now=now)
     client.force_login(operator())
     assert "1</b> <span>wrong clock" in client.get("/drills/").content.decode()
-    router.compare(now=now, via="beat")
+    blind_spots.compare(now=now, via="beat")
     assert OpenTrouble.objects.filter(code="clocks-wrong").exists()
     told = Entry.objects.filter(kind=EntryKind.COVERAGE_OPENED.value)
     assert [(line.data["code"], line.data["count"]) for line in told] == [("clocks-wrong", 1)]
@@ -179,6 +179,6 @@ def test_a_wrong_clock_is_shown_told_and_over(set_clock: SetClock, client: Clien
     clock.measure()
     # The row is no longer renewed.
     later = now + timedelta(minutes=4)
-    router.compare(now=later, via="beat")
+    blind_spots.compare(now=later, via="beat")
     assert not OpenTrouble.objects.filter(code="clocks-wrong").exists()
     assert not WrongClock.objects.exists()

@@ -6,6 +6,7 @@ from pathlib import Path
 import js_lib_bootstrap5
 
 from fleet.dashboard.tags import markup, register, words
+from fleet.notifications import tags as notifications
 from fleet.wording import badges
 from tests.architecture.sources import FLEET, ROOT, files
 
@@ -67,7 +68,8 @@ def test_every_template_and_file_is_named_somewhere() -> None:
 def test_every_tag_and_filter_is_used() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in TEMPLATES)
     unused = [name for name in register.tags if not re.search(rf"\{{% {name}\b", text)]
-    assert unused + [name for name in register.filters if f"|{name}" not in text] == []
+    filters = [*register.filters, *notifications.register.filters]
+    assert unused + [name for name in filters if f"|{name}" not in text] == []
 
 
 def test_pages_say_leave_it_to_azure_and_never_hold() -> None:

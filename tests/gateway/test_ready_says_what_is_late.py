@@ -39,7 +39,7 @@ def asked(found: Asked, *, redis: bool = True) -> tuple[int, dict[str, Any]]:
         # What cannot leave stays: nothing is lost by it.
         ({"notices": {"archive": "store-away"}}, "ok", {"archive": "store-away"}),
         ({"aside": {"event": 2}}, "ok", {"set_aside": {"event": 2}}),
-        ({"secrets": 1}, "degraded", {"channels_unreadable": 1}),
+        ({"unusable": {"channels_unreadable": 1}}, "degraded", {"channels_unreadable": 1}),
         ({"connections": NO_ROOM}, "degraded", {"connections": {"most": 98, "room": 97}}),
         ({"era": "not begun"}, "degraded", {"era": "not begun"}),
         ({"signing": "unreadable"}, "degraded", {"signing": "unreadable"}),

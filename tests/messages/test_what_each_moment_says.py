@@ -11,10 +11,10 @@ import pytest
 
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Entry, Order
-from fleet.notifications import router
 from fleet.notifications.models import Message
 from fleet.notifications.routing import Moment
 from fleet.notifications.text import message_words
+from fleet.operations import blind_spots
 from fleet.operations.approvals import claims, conditions
 from fleet.operations.orders import advance
 from fleet.operations.people import logins
@@ -150,14 +150,14 @@ def looked(fleet: Fleet, *heard: str) -> None:
     for _ in range(26):
         fleet.later(30)
         fleet.heard(*heard)
-        router.compare(now=fleet.now, via="beat")
+        blind_spots.compare(now=fleet.now, via="beat")
 
 
 def two_sets() -> Fleet:
     fleet = Fleet()
     fleet.enrol_set(2)
     fleet.enrol_set(2, prefix="db", availability_set="db")
-    router.compare(now=fleet.now, via="beat")
+    blind_spots.compare(now=fleet.now, via="beat")
     return fleet
 
 

@@ -12,7 +12,7 @@ from fleet.audit.seals import seal
 from fleet.domain.blind_spots.facts import MOST_ALONE, Trouble, together
 from fleet.domain.timeline import EntryKind
 from fleet.models import Admission, Entry, OpenTrouble, PresenceRow, SetAside
-from fleet.notifications import router
+from fleet.operations import blind_spots
 from fleet.operations.machines import enrolment
 from tests.factories import Fleet, seconds
 from tests.messages.telling import a_message, news
@@ -42,8 +42,8 @@ class Watched(Fleet):
             self.enrol(f"db{number}", availability_set="db")
         self.look()
 
-    def look(self) -> router.Compared:
-        return router.compare(now=self.now, via="beat")
+    def look(self) -> blind_spots.Compared:
+        return blind_spots.compare(now=self.now, via="beat")
 
     def pass_by(self, count: float, *heard: str) -> None:
         until = self.now + seconds(count)
@@ -120,11 +120,11 @@ def test_many_at_once_are_one_line() -> None:
     fleet = Fleet()
     for number in range(30):
         fleet.enrol(f"vm{number}", availability_set=f"set{number:02}")
-    router.compare(now=fleet.now, via="beat")
+    blind_spots.compare(now=fleet.now, via="beat")
     for _ in range(6):
         fleet.later(30)
         fleet.heard("vm0")
-        router.compare(now=fleet.now, via="beat")
+        blind_spots.compare(now=fleet.now, via="beat")
     (line,) = told()
     assert line == (
         "No live agent watches 29 sets: set01, set02, set03, set04, set05 and 24 more;"
@@ -134,7 +134,7 @@ def test_many_at_once_are_one_line() -> None:
     assert news(message, now=fleet.now).stale == ""
     fleet.later(30)
     fleet.heard()
-    router.compare(now=fleet.now, via="beat")
+    blind_spots.compare(now=fleet.now, via="beat")
     assert news(message, now=fleet.now).stale == "over"
     assert told()[1:] == ["Over: No live agent, in 29 sets: set01, set02, set03, set04, set05 and 24 more."]
 
@@ -154,11 +154,11 @@ def test_what_was_so_when_somebody_first_looked_is_not_news() -> None:
     for _ in range(4):
         fleet.later(30)
         fleet.heard("vm1")
-        router.compare(now=fleet.now, via="beat")
+        blind_spots.compare(now=fleet.now, via="beat")
     assert told() == []
     fleet.heard()
     fleet.later(11)
-    router.compare(now=fleet.now, via="beat")
+    blind_spots.compare(now=fleet.now, via="beat")
     assert told() == ["Over: No live agent in old: old."]
 
 
@@ -197,9 +197,9 @@ def test_sealing_that_stands_still_and_a_database_that_is_nearly_full(settings: 
 def test_two_that_look_at_one_time_are_one_and_the_web_process_looks_when_celery_is_gone() -> None:
     watched = Watched()
     assert not watched.look().ran
-    quiet = router.compare_if_quiet(now=watched.now + seconds(60), quiet_seconds=90, via="ticker")
+    quiet = blind_spots.compare_if_quiet(now=watched.now + seconds(60), quiet_seconds=90, via="ticker")
     assert not quiet.ran
-    assert router.compare_if_quiet(now=watched.now + seconds(120), quiet_seconds=90, via="ticker").ran
+    assert blind_spots.compare_if_quiet(now=watched.now + seconds(120), quiet_seconds=90, via="ticker").ran
 
 
 def test_it_asks_as_many_questions_for_a_large_fleet_as_for_a_small_one(django_assert_max_num_queries: Any) -> None:

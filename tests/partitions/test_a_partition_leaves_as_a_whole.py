@@ -14,7 +14,8 @@ from django.utils import timezone
 from fleet.audit import partition_drop, seals
 from fleet.audit.partition_drop import Stays, depart, finish, make_ahead
 from fleet.models import Entry, LatestDocument
-from fleet.models.partitions import BODIES, ENTRIES, MESSAGES, OBSERVATIONS, Partition, PartitionedTable, partitions
+from fleet.models.partitions import BODIES, ENTRIES, OBSERVATIONS, Partition, PartitionedTable, partitions
+from fleet.notifications.models import MESSAGES
 from fleet.operations.locks import Lock, alone
 from tests.factories import Fleet, announced
 

@@ -17,7 +17,6 @@ from fleet.models.facts.blind_spots import troubles
 from fleet.models.partitions import (
     BODIES,
     ENTRIES,
-    MESSAGES,
     NOTIFICATIONS,
     OBSERVATIONS,
     REPORTERS,
@@ -25,7 +24,7 @@ from fleet.models.partitions import (
     ahead,
     partitions,
 )
-from fleet.notifications.models import Message
+from fleet.notifications.models import MESSAGES, Message
 
 NOW = datetime(2022, 4, 11, 22, 12, 0, tzinfo=UTC)
 pytestmark = pytest.mark.usefixtures("own")

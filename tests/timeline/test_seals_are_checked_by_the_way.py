@@ -15,7 +15,7 @@ from fleet.audit.seals import seal
 from fleet.domain.actor import DRYDOCK
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, LastRun, OpenTrouble
-from fleet.notifications import router
+from fleet.operations import blind_spots
 from fleet.operations.timeline.entries import tell
 from tests.agent.fleet_double import eventually
 from tests.words import text
@@ -87,10 +87,10 @@ def test_what_lies_further_back_shows_when_its_turn_comes() -> None:
 def test_it_is_told_once_and_once_more_when_it_is_as_it_was_sealed_again() -> None:
     sealed(4)
     # After the last seal: a seal of later than now would be trouble of its own.
-    router.compare(now=NOW + timedelta(minutes=4), via="beat")
+    blind_spots.compare(now=NOW + timedelta(minutes=4), via="beat")
     with behind_our_back("UPDATE fleet_entry SET actor = 'nobody' WHERE id = (SELECT max(id) FROM fleet_entry)"):
         for minutes in (10, 16, 17, 22):
-            router.compare(now=NOW + timedelta(minutes=minutes), via="beat")
+            blind_spots.compare(now=NOW + timedelta(minutes=minutes), via="beat")
         (line,) = Entry.objects.filter(kind=EntryKind.AUDIT_FAILED.value)
         assert text(line) == (
             "The timeline is not as it was sealed: seal 4 does not fit its rows."
@@ -99,6 +99,6 @@ def test_it_is_told_once_and_once_more_when_it_is_as_it_was_sealed_again() -> No
         assert OpenTrouble.objects.filter(code="audit-failed").count() == 1
         with connection.cursor() as cursor:
             cursor.execute("UPDATE fleet_entry SET actor = 'Drydock' WHERE actor = 'nobody'")
-        router.compare(now=NOW + timedelta(minutes=28), via="beat")
+        blind_spots.compare(now=NOW + timedelta(minutes=28), via="beat")
         (over,) = Entry.objects.filter(kind=EntryKind.COVERAGE_CLOSED.value)
         assert text(over) == "Over: The timeline is not as it was sealed."

@@ -10,16 +10,14 @@ from django import forms
 from django.conf import settings
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.forms import PasswordChangeForm
-from django.http import HttpResponse, JsonResponse
+from django.http import HttpResponse
 from django.urls import reverse
 from django.views.decorators.debug import sensitive_post_parameters
 
 from fleet.dashboard.forms import Sent, line
-from fleet.dashboard.pages import Asked, acts, done, page, reader, shown
+from fleet.dashboard.pages import Asked, Panel, acts, done, loaded, page, reader, shown
 from fleet.dashboard.people import proof
 from fleet.dashboard.people.arrival import session_key
-from fleet.notifications import route_services
-from fleet.notifications.queries import own_browsers
 from fleet.operations.people import calendars, profiles, sessions, tokens
 from fleet.projections import people
 from fleet.projections.messages.calendar import feeds
@@ -52,14 +50,6 @@ class CalendarForm(Sent):
     service = line(200)
 
 
-class BrowserForm(Sent):
-    wrong = "The browser has not said where it can be told."
-    name = line(200, required=True)
-    endpoint = line(2000, required=True)
-    p256dh = line(200, required=True)
-    auth = line(100, required=True)
-
-
 class PasswordForm(PasswordChangeForm):
     """Django's own, but for who looks at the old password: the door, which counts guesses."""
 
@@ -80,6 +70,10 @@ def zones() -> tuple[str, ...]:
     return tuple(sorted(name for name in available_timezones() if "/" in name and not name.startswith("Etc/")))
 
 
+# Of annexes; each loads what it shows for the request.
+PANELS: list[Panel] = []
+
+
 def you_answer(request: Asked, /, **context: Any) -> HttpResponse:
     """One's own page; also the answer to a form on it that was refused, or made a token."""
     context.pop("prefix", None)
@@ -96,8 +90,8 @@ def you_answer(request: Asked, /, **context: Any) -> HttpResponse:
         accounts=people.outside_accounts(username=request.user.get_username()),
         days=DAYS,
         zones=zones(),
-        browsers=own_browsers(user_id=request.user.pk),
         calendars=feeds(user_id=request.user.pk),
+        panels=loaded(PANELS, request),
         **context,
     )
 
@@ -133,24 +127,6 @@ def end_token(request: Asked, prefix: str) -> HttpResponse:
     if token.user_id != request.user.pk:
         return done(request, said, "person", username=token.user.get_username())
     return done(request, said, "you")
-
-
-@acts(you_answer)
-def push_key(request: Asked) -> HttpResponse:
-    """For the script that asks the browser for a subscription; made when somebody asks for the first time."""
-    return JsonResponse({"key": route_services.keys(now=request.now).public})
-
-
-@acts(you_answer)
-def tell_browser(request: Asked) -> HttpResponse:
-    route_services.begin(actor=request.actor, now=request.now, **BrowserForm(request.POST).values)
-    return done(request, "This browser is told from now on.", "you")
-
-
-@acts(you_answer)
-def end_browser(request: Asked, channel_id: int) -> HttpResponse:
-    channel = route_services.end(actor=request.actor, channel_id=channel_id, now=request.now)
-    return done(request, f"“{channel.name}” is told no more.", "you")
 
 
 @acts(you_answer)

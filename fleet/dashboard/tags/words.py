@@ -1,6 +1,6 @@
 """Filters that word what templates show: each asks `fleet.wording`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -11,13 +11,7 @@ from fleet.dashboard.tags.library import DASH, register
 from fleet.domain.event_types import EventType, event_type_of
 from fleet.domain.reasons import Reason
 from fleet.domain.sets import SetSource
-from fleet.domain.states import EndedAs, EventStatus
-from fleet.notifications import payloads as outgoing
-from fleet.notifications.deliveries import ChannelNamed, PostRow
-from fleet.notifications.log import WhoWasTold
-from fleet.notifications.metrics import Backlog
-from fleet.notifications.news import Subject
-from fleet.notifications.routing import GROUP
+from fleet.domain.states import EndedAs
 from fleet.operations import clock
 from fleet.projections.approvals import ApprovalRow
 from fleet.projections.cards import DecisionCard
@@ -206,58 +200,6 @@ def group_query(group: QueueGroup) -> str:
     if group.since is not None and group.until is not None:
         times_of = {"due_since": times.iso(group.since), "due_until": times.iso(group.until)}
     return urlencode({"needs_decision": "true", "drill": "false", "type": group.event_type, **times_of})
-
-
-@register.filter
-def told_line(found: WhoWasTold, event: EventRow) -> str:
-    """Who was told of an event when, and through what."""
-    return outgoing.told_sentence(found, page_reader(clock.now()), over=event.status is EventStatus.ENDED)
-
-
-@register.filter
-def channel_kind(kind: str) -> str:
-    """What a kind of channel is called."""
-    return outgoing.kind_label(kind)
-
-
-@register.filter
-def channel_named(channel: ChannelNamed) -> str:
-    return outgoing.channel_named(channel)
-
-
-@register.filter
-def moment_named(moment: str) -> str:
-    """What a moment is called; a post may be a group or a test besides."""
-    return outgoing.post_label(moment, 0) if moment != GROUP else "several at once"
-
-
-@register.filter
-def of_channel(backlog: Mapping[int, Backlog], channel_id: int) -> Backlog | None:
-    """What waits for a channel."""
-    return backlog.get(channel_id)
-
-
-@register.filter
-def post_named(post: PostRow) -> str:
-    """What a post tells, in a few words."""
-    return outgoing.post_label(post.moment, post.count)
-
-
-@register.filter
-def subject_named(subject: Subject) -> str:
-    return outgoing.subject_named(subject)
-
-
-@register.filter
-def why_not(code: str) -> str:
-    """Why a message or a post came to nothing."""
-    return outgoing.why(code)
-
-
-@register.filter
-def went_wrong(code: str) -> str:
-    """What went wrong with an attempt."""
-    return outgoing.went_wrong(code)
 
 
 @register.filter

@@ -30,7 +30,6 @@ from fleet.models import Admission, ApiToken, Approval, Claim, Drill, Entry, For
 from fleet.models.people import service_of
 from fleet.models.sessions import keys_by
 from fleet.models.timeline import ACTING
-from fleet.notifications.models import Channel, Reference, Route, RouteVersion
 from fleet.operations.people import logins
 from fleet.operations.people.accounts import any_admin, changeable
 from fleet.operations.people.revocation import end_made_with
@@ -50,6 +49,22 @@ class OfPerson:
     what: str
     count: int
     most: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What an annex keeps for one person alone, by a code of `wording.people.FORGOTTEN`. `empty` erases all that is
+    personal in it; rows of `models` may stay.
+    """
+
+    what: str
+    models: tuple[type[Model], ...]
+    count: Callable[[User], int]
+    empty: Callable[[User, datetime], None]
+
+
+# Of annexes.
+OWN: list[Own] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +105,8 @@ def forget(*, username: str, now: datetime, actor: Actor = COMMAND_LINE, confirm
         end_made_with(token, actor=actor, now=now)
     for rows in _going(person).values():
         rows.delete()
-    _empty_own(person, now)
+    for own in OWN:
+        own.empty(person, now)
     _replace(person, username)
     # Counts of the name and an address, or of a device, are hashes, and go by themselves within days.
     logins.release(username=username)
@@ -117,7 +133,7 @@ def _checked(username: str, actor: Actor) -> User:
 
 def _look(person: User) -> Forgetting:
     goes = [OfPerson(what, rows.count()) for what, rows in _going(person).items()]
-    goes += [OfPerson("channels", Channel.objects.filter(owner=person).count())]
+    goes += [OfPerson(own.what, own.count(person)) for own in OWN]
     return Forgetting(
         username=person.get_username(),
         pseudonym=pseudonym(person.pk),
@@ -148,7 +164,7 @@ def _staying(person: User) -> Iterator[OfPerson]:
     yield _acts(pseudonym(person.pk))
     for name in with_fate(Fate.LEADS):
         model, column = _column(name)
-        if model not in (Channel, Route):
+        if not any(model in own.models for own in OWN):
             yield OfPerson(name, model._default_manager.filter(**{column.name: person}).count())
 
 
@@ -183,19 +199,6 @@ def _end_claims(person: User, actor: Actor, now: datetime) -> None:
                 before={"claim": pseudonym(person.pk)},
                 after={"claim": None},
             )
-
-
-def _empty_own(person: User, now: datetime) -> None:
-    """What they had alone tells nobody any more. The rows stay for the log of messages, without anything in them."""
-    called = former(person.pk)
-    channels, routes = Channel.objects.filter(owner=person), Route.objects.filter(owner=person)
-    Reference.objects.filter(channel__in=channels).delete()
-    RouteVersion.objects.filter(route__in=routes).update(name=called, wording="")
-    over = {"enabled": False, "changed_at": now}
-    routes.update(name=called, **over)
-    channels.update(name=called, settings={}, secrets="", last_error="", last_answer="", **over)
-    for rows in (channels, routes):
-        rows.filter(deleted_at=None).update(deleted_at=now)
 
 
 def _replace(person: User, name: str) -> None:

@@ -2,6 +2,7 @@
 Enabling the account again revives none of it.
 """
 
+from collections.abc import Callable
 from datetime import datetime
 
 from django.contrib.auth.models import User
@@ -10,9 +11,11 @@ from django.db.models import Q
 from fleet.domain.actor import Actor
 from fleet.domain.timeline import EntryKind
 from fleet.models import ApiToken, CalendarFeed, JoinToken
-from fleet.notifications.models import Channel
 from fleet.operations.people import sessions
 from fleet.operations.timeline.entries import tell
+
+# Of annexes: each ends what was made by a token that has ended.
+END_MADE_WITH: list[Callable[..., None]] = []
 
 
 def end_access(person: User, *, now: datetime, actor: Actor) -> None:
@@ -43,8 +46,8 @@ def revoke_token(token: ApiToken, *, actor: Actor, now: datetime) -> bool:
 
 
 def end_made_with(token: ApiToken, *, actor: Actor, now: datetime) -> None:
-    """End what was made by a token that has ended: tokens, join tokens, and channels that its person has alone. Inside
-    the caller's transaction.
+    """End what was made by a token that has ended: tokens, join tokens, and what annexes keep of it. Inside the
+    caller's transaction.
     """
     for made in ApiToken.objects.filter(made_with=token, revoked_at=None).select_related("user").order_by("pk"):
         revoke_token(made, actor=actor, now=now)
@@ -52,11 +55,8 @@ def end_made_with(token: ApiToken, *, actor: Actor, now: datetime) -> None:
         JoinToken.objects.filter(pk=join.pk).update(revoked_at=now)
         before, after = {"ended_at": None}, {"ended_at": now}
         tell(EntryKind.JOIN_TOKEN_ENDED, actor, at=now, before=before, after=after, prefix=join.prefix)
-    own = Channel.objects.select_for_update().filter(made_with=token, enabled=True, deleted_at=None)
-    for channel in own.order_by("pk"):
-        Channel.objects.filter(pk=channel.pk).update(enabled=False, changed_at=now)
-        named = {"channel_id": channel.pk, "channel": channel.name, "channel_kind": channel.kind, "own": True}
-        tell(EntryKind.CHANNEL_CHANGED, actor, at=now, before={"enabled": True}, after={"enabled": False}, **named)
+    for end in END_MADE_WITH:
+        end(token, actor=actor, now=now)
 
 
 def end_calendar(feed: CalendarFeed, *, actor: Actor, now: datetime) -> bool:

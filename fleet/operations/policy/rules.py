@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.models import Model
 
 from fleet.domain.actor import Actor
 from fleet.domain.people import Right
@@ -16,7 +17,6 @@ from fleet.domain.reasons import Reason, Refused, or_refuse, refuse_other
 from fleet.domain.timeline import EntryKind, differing
 from fleet.models import NoApprovalWindow, Rule, Stop
 from fleet.models.policy import rule_of, stop_in_force, window_of
-from fleet.notifications.models import Route
 from fleet.operations.locks import Lock, take
 from fleet.operations.rights import acting, require
 from fleet.operations.timeline.entries import tell
@@ -28,7 +28,7 @@ def refuse_unknown(values: Mapping[str, Any], known: Iterable[str]) -> None:
     refuse([(unknown[0], Reason("field-unknown"))] if unknown else [])
 
 
-def values_of(row: Rule | NoApprovalWindow | Route, names: Iterable[str]) -> dict[str, Any]:
+def values_of(row: Model, names: Iterable[str]) -> dict[str, Any]:
     """Columns as JSON values, for what stood before and after."""
     return {name: plain(getattr(row, name)) for name in names}
 

@@ -19,7 +19,6 @@ from fleet.domain.reasons import as_json
 from fleet.domain.timeline import EntryKind
 from fleet.domain.trace import Trace
 from fleet.models import Entry, ScheduledEvent, driver
-from fleet.notifications.routing import OF_ENTRY, SENT
 from fleet.operations import wake_up
 
 # Whose acts are decisions; what others do about one is a step of it.
@@ -66,8 +65,8 @@ class Asked:
     trace_id: str = ""
 
 
-# Of these somebody may be told at once.
-TOLD = frozenset(kind.value for kind in {*OF_ENTRY, *SENT})
+# Kinds of entries of which somebody may be told at once: filled by the annex that does.
+TOLD: set[str] = set()
 NOBODY = Asked()
 _asked: ContextVar[Asked] = ContextVar("asked", default=NOBODY)
 

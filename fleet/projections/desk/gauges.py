@@ -32,7 +32,6 @@ from fleet.models import (
 )
 from fleet.models.facts.events import presence_limits
 from fleet.models.partitions import TABLES, ahead, late_tables
-from fleet.notifications import metrics as messages
 from fleet.projections.approvals import steps_of
 from fleet.projections.counts import changed_sets, counts, is_live, last_poll
 from fleet.projections.desk.readiness import wrong_clocks
@@ -62,8 +61,7 @@ class Quantiles(Aggregate):
 def measure(*, now: datetime) -> tuple[Sample, ...]:
     """Every gauge of the fleet but `drydock_up`, in a fixed number of queries. Those of annexes come last."""
     fleet = (*_events(now), *_approvals(now), *_machines(now), *_orders(now), *_own(now), *_waves(now))
-    annexes = (*messages.measure(now=now), *(sample for more in MEASURES for sample in more(now=now)))
-    return (*fleet, *_clocks(now), _sets(now), _caches(now), *annexes)
+    return (*fleet, *_clocks(now), _sets(now), _caches(now), *(sample for more in MEASURES for sample in more(now=now)))
 
 
 def _one(gauge: Gauge, value: float | None) -> Sample:

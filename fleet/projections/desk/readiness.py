@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
@@ -34,9 +34,6 @@ from fleet.models.facts.events import presence_limits
 from fleet.models.facts.machines import EntranceFacts, entrance_facts
 from fleet.models.reconcile import OVER_AFTER, WrongClock
 from fleet.models.timeline import numbering
-from fleet.notifications.grouping import ROUTED_WITHIN
-from fleet.notifications.metrics import ROUTER
-from fleet.notifications.models import Channel
 from fleet.projections.machines import MachineRow, RefusedEnrolmentRow, machine_rows, refused_enrolments, with_presence
 from fleet.projections.refs import SetRef, set_ref
 from fleet.projections.visibility import seen
@@ -72,6 +69,8 @@ def connections() -> Connections:
 
 # The first steps of a new installation: how far it is, until it has seen its first event, real or rehearsed.
 
+# Of annexes: whether messages go out to somebody.
+WAYS_OUT: list[Callable[[], bool]] = []
 NEWEST = 5
 MOST_REFUSED = 5
 
@@ -125,7 +124,7 @@ def first_steps(*, now: datetime) -> FirstSteps:
         token=valid.exists(),
         agents=agents,
         unnamed=_unnamed(),
-        told=seen(Channel).filter(owner=None, enabled=True, deleted_at=None).exists(),
+        told=any(reaches_people() for reaches_people in WAYS_OUT),
         rehearsable=_rehearsable(newest, agents),
         entrance=entrance_facts(),
         waiting=seen(Admission).filter(admitted_at=None).count(),
@@ -212,12 +211,23 @@ def tables_without_room() -> tuple[str, ...]:
     return tuple(partitions.tables_without_room())
 
 
+# By its name in `/readyz`: under which name a job says that it ran, and how often it has to. Annexes add theirs.
+JOBS: dict[str, tuple[str, timedelta]] = {"reconciling": (LastRun.RECONCILE, RECONCILED_WITHIN)}
+# Of annexes, by its name in `/readyz`: how much of what they keep is unusable.
+UNUSABLE: dict[str, Callable[[], int]] = {}
+
+
+def unusable() -> dict[str, int]:
+    """What cannot be used, by its name; nothing where all can."""
+    return {what: count for what, counted in UNUSABLE.items() if (count := counted())}
+
+
 def stalled(*, now: datetime) -> tuple[str, ...]:
-    """What has not run for too long: `reconciling`, `routing`."""
-    ran_at = dict(seen(LastRun).filter(name__in=[LastRun.RECONCILE, ROUTER]).values_list("name", "ran_at"))
-    limits = {"reconciling": (LastRun.RECONCILE, RECONCILED_WITHIN), "routing": (ROUTER, ROUTED_WITHIN)}
+    """What has not run for too long: `reconciling`, or a job of an annex."""
+    names = [name for name, _ in JOBS.values()]
+    ran_at = dict(seen(LastRun).filter(name__in=names).values_list("name", "ran_at"))
     return tuple(
         what
-        for what, (name, within) in limits.items()
+        for what, (name, within) in JOBS.items()
         if seconds_since(ran_at.get(name), now=now) > within.total_seconds()
     )

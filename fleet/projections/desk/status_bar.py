@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from fleet.domain.desk import RelayHealth, Watch, doubts, relay_health
 from fleet.domain.reasons import Reason
 from fleet.models import LastRun, ScheduledEvent
-from fleet.notifications.queries import TellAlarm, tell_alarm
 from fleet.projections import blind_spots
 from fleet.projections.counts import counts
 from fleet.projections.desk.readiness import wrong_clocks
@@ -63,6 +63,9 @@ def overview(*, now: datetime) -> Overview:
 
 # What stands in the head of every page: whether the fleet is watched, and whether approvals would reach Azure.
 
+# Items of annexes: by template, what loads what it shows as `item`.
+ITEMS: dict[str, Callable[[datetime], Any]] = {}
+
 
 @dataclass(frozen=True, slots=True)
 class Strip:
@@ -75,7 +78,8 @@ class Strip:
     # None while nobody has looked yet.
     blind_spots: int | None
     relay: RelayHealth
-    telling: TellAlarm
+    # What annexes add: the template of each, and what it shows.
+    items: tuple[tuple[str, Any], ...]
     # How many processes of Drydock have a wrong clock.
     wrong_clocks: int
     sure: bool
@@ -93,14 +97,14 @@ def blind_spot_count(now: datetime) -> int:
 
 
 def strip(*, now: datetime, spots: Callable[[datetime], int | None] = blind_spot_count) -> Strip:
-    """Twelve queries, and those of `spots`."""
+    """Eight queries, those of `spots`, and those of the items of annexes."""
     seen = overview(now=now)
     return Strip(
         presence=seen.presence,
         expected=seen.presence.total + seen.without_agent,
         blind_spots=spots(now),
         relay=seen.relay,
-        telling=tell_alarm(now=now),
+        items=tuple((template, load(now)) for template, load in ITEMS.items()),
         wrong_clocks=seen.wrong_clocks,
         sure=not seen.doubts,
         counted_at=now,

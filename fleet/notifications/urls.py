@@ -1,0 +1,52 @@
+"""Addresses of notifications: calls below `/api/`, and pages. They come with what is shown on pages of the core."""
+
+from django.urls import path
+
+from fleet.dashboard import events
+from fleet.dashboard.pages import Panel
+from fleet.dashboard.people import you
+from fleet.notifications import api, views
+
+events.HEAD_PANELS.append(Panel("messages/told.html", views.told))
+events.REPORT_PANELS.append(Panel("messages/told_line.html", views.told))
+you.PANELS.append(Panel("messages/browsers.html", views.browsers))
+
+CALLS = [
+    path("v1/channels/", api.Channels.as_view(), name="api-channels"),
+    path("v1/channels/<int:channel_id>/", api.Channel.as_view(), name="api-channel"),
+    path("v1/channels/<int:channel_id>/test/", api.TryChannel.as_view(), name="api-channel-test"),
+    path("v1/channels/<int:channel_id>/rotate/", api.RotateChannel.as_view(), name="api-channel-rotate"),
+    path("v1/routes/", api.Routes.as_view(), name="api-routes"),
+    path("v1/routes/<int:route_id>/", api.Route.as_view(), name="api-route"),
+    path("v1/routes/dry-run/", api.RouteDryRun.as_view(), name="api-route-dry-run"),
+    path("v1/messages/", api.Messages.as_view(), name="api-messages"),
+    path("v1/messages/<int:message_id>/", api.Message.as_view(), name="api-message"),
+    path(
+        "v1/messages/<int:message_id>/redeliver/",
+        api.RedeliverMessage.as_view(),
+        name="api-message-redeliver",
+    ),
+]
+PAGES = [
+    path("messages/", views.overview, name="messages"),
+    path("messages/log/", views.sent_list, name="message-log"),
+    path("messages/log/unsent/", views.unsent_list, name="message-unsent"),
+    path("messages/log/<uuid:delivery_id>/", views.delivery_page, name="delivery"),
+    path("messages/log/<uuid:delivery_id>/again/", views.delivery_again, name="delivery-again"),
+    path("channels/new/<slug:kind>/", views.channel_new, name="channel-new"),
+    path("channels/<int:channel_id>/", views.channel_page, name="channel"),
+    path("channels/<int:channel_id>/switch/", views.channel_switch, name="channel-switch"),
+    path("channels/<int:channel_id>/test/", views.channel_test, name="channel-test"),
+    path("channels/<int:channel_id>/rotate/", views.channel_rotate, name="channel-rotate"),
+    path("channels/<int:channel_id>/delete/", views.channel_delete, name="channel-delete"),
+    path("routes/new/", views.route_new, name="route-new"),
+    path("routes/<int:route_id>/", views.route_page, name="route"),
+    path("routes/<int:route_id>/switch/", views.route_switch, name="route-switch"),
+    path("routes/<int:route_id>/delete/", views.route_delete, name="route-delete"),
+    path("you/messages/", views.own, name="you-messages"),
+    path("you/browser/", views.tell_browser, name="browser-tell"),
+    path("you/browser/key/", views.push_key, name="browser-key"),
+    path("you/browser/<int:channel_id>/end/", views.end_browser, name="browser-end"),
+    path("sw.js", views.service_worker, name="service-worker"),
+    path("manifest.webmanifest", views.manifest, name="manifest"),
+]

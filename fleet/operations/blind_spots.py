@@ -1,0 +1,131 @@
+"""What hides news is compared with what was there before: what begins and what is over has its entry."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db import transaction
+
+from fleet.domain.actor import DRYDOCK
+from fleet.domain.blind_spots.facts import AT_ONCE, OPENING, SETTLES, Trouble, together, without_lesser
+from fleet.domain.clock import seconds_since
+from fleet.domain.reasons import as_json
+from fleet.domain.shapes import like
+from fleet.domain.timeline import EntryKind
+from fleet.models import Entry, LastRun, OpenTrouble, WrongClock
+from fleet.models.facts.blind_spots import anybody_is_heard, troubles
+from fleet.models.reconcile import LATELY, seconds_since_run
+from fleet.operations.locks import Lock, take_if_free
+from fleet.operations.timeline.entries import entry as new_entry
+from fleet.operations.timeline.entries import write
+
+RUN = "troubles"
+# Two that look at one time are one too many.
+LEAST_PAUSE = timedelta(seconds=10)
+# Of annexes: each finds troubles of its own.
+LOOKS: list[Callable[..., Iterable[Trouble]]] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What one look did: how many began or ended, and how many entries tell of that."""
+
+    ran: bool
+    changed: int = 0
+    entries: int = 0
+
+
+def compare(*, now: datetime, via: str) -> Compared:
+    """Look once. The first look of all takes everything as known: nobody is told of what was so all along."""
+    # In transactions of their own: they may read much, and nobody waits for them.
+    of_annexes = [trouble for look in LOOKS for trouble in look(now=now, via=via)]
+    with transaction.atomic():
+        if not take_if_free(Lock.TROUBLES):
+            return Compared(ran=False)
+        run = LastRun.objects.filter(name=RUN).first()
+        if run is not None and seconds_since(run.ran_at, now=now) < LEAST_PAUSE.total_seconds():
+            return Compared(ran=False)
+        LastRun.objects.update_or_create(name=RUN, defaults={"ran_at": now, "via": via})
+        WrongClock.objects.filter(seen_at__lte=now - LATELY).delete()
+        known = {row.key: row for row in OpenTrouble.objects.all()}
+        found = {one.key: one for one in [*_found(known, now=now), *of_annexes]}
+        lines = _begun(known, found, first=run is None, now=now) + _over(known, found, now=now)
+        write(lines)
+    return Compared(ran=True, changed=len(known.keys() ^ found.keys()), entries=len(lines))
+
+
+def compare_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Compared:
+    """Look when nobody has for this long: the web process's part when Celery is gone."""
+    if seconds_since_run(RUN, now=now) < quiet_seconds:
+        return Compared(ran=False)
+    return compare(now=now, via=via)
+
+
+def _found(known: dict[str, OpenTrouble], *, now: datetime) -> Iterable[Trouble]:
+    """What there is now. While nobody at all is heard, all machines are as they were."""
+    found = list(troubles(now=now))
+    if not anybody_is_heard(now=now):
+        found = [one for one in found if one.set_id is None and one.cache_id is None]
+        found += [as_trouble(row) for row in known.values() if row.availability_set_id or row.cache_id]
+    return without_lesser(found)
+
+
+def as_trouble(row: OpenTrouble) -> Trouble:
+    """A trouble as it was found before."""
+    return like(Trouble, row, set_id=row.availability_set_id, names=tuple(row.names))
+
+
+def _begun(known: dict[str, OpenTrouble], found: dict[str, Trouble], *, first: bool, now: datetime) -> list[Entry]:
+    OpenTrouble.objects.bulk_create(
+        [
+            OpenTrouble(
+                key=key,
+                code=one.code,
+                availability_set_id=one.set_id,
+                cache_id=one.cache_id,
+                of=one.of,
+                names=list(one.names),
+                count=one.count,
+                values=as_json(dict(one.values)),
+                since=now,
+                told_at=now if first else None,
+            )
+            for key, one in found.items()
+            if key not in known
+        ]
+    )
+    if first:
+        return []
+    settled = [
+        key
+        for key, one in found.items()
+        if (key in known and known[key].told_at is None and now - known[key].since >= SETTLES)
+        or (key not in known and one.code in AT_ONCE)
+    ]
+    OpenTrouble.objects.filter(key__in=settled).update(told_at=now)
+    return [_entry(OPENING[one.code], one, now=now) for one in together(found[key] for key in settled)]
+
+
+def _over(known: dict[str, OpenTrouble], found: dict[str, Trouble], *, now: datetime) -> list[Entry]:
+    over = [row for key, row in known.items() if key not in found]
+    OpenTrouble.objects.filter(key__in=[row.key for row in over]).delete()
+    told = together(as_trouble(row) for row in over if row.told_at is not None)
+    return [_entry(EntryKind.COVERAGE_CLOSED, one, now=now) for one in told]
+
+
+def _entry(kind: EntryKind, one: Trouble, *, now: datetime) -> Entry:
+    return new_entry(
+        kind,
+        DRYDOCK,
+        at=now,
+        set_id=one.set_id,
+        cache_id=one.cache_id,
+        code=one.code,
+        trouble=one.key,
+        of=one.of,
+        names=list(one.names),
+        count=one.count,
+        values=dict(one.values),
+        # Those that were told together are over together.
+        told_at=now,
+    )
