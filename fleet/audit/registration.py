@@ -1,6 +1,6 @@
 """What the core shows of the audit, registered when the app is loaded."""
 
-from fleet.audit import archived_entries, models, partition_drop, queries, seals, text
+from fleet.audit import archived_entries, models, partition_drop, queries, retention, seals, text
 from fleet.audit.archive_format import ArchiveKind
 from fleet.operations import blind_spots, reconcile
 from fleet.operations.people import forget
@@ -23,4 +23,4 @@ gauges.MEASURES.append(queries.measure)
 readiness.NOTICES["archive"] = queries.archive_fault
 # Archived lines cannot be changed: they hold names as they were written before 0.2.0.
 forget.UNCHANGEABLE.append(models.ArchiveFile.objects.filter(kind=ArchiveKind.ENTRIES.value).exists)
-blind_spots.LOOKS.append(seals.troubles)
+blind_spots.LOOKS += [seals.troubles, retention.troubles]

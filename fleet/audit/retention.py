@@ -16,6 +16,7 @@ from fleet.audit.models import ArchiveFile, ArchiveState, Leaving, covered, due,
 from fleet.audit.partition_drop import NOT_FORWARD, Stays, depart, finish, forward
 from fleet.audit.stores import Store, store
 from fleet.domain.actor import DRYDOCK
+from fleet.domain.blind_spots.facts import Trouble
 from fleet.domain.timeline import EntryKind
 from fleet.models import Observation
 from fleet.models.partitions import BODIES
@@ -66,6 +67,8 @@ def days_until(most: int, kinds: Sequence[Growth], rest: int) -> int | None:
 # Retention: what is old enough leaves, partition by partition, once all of it lies in the archive.
 
 STATE = "archive"
+# Nothing is lost meanwhile; a store that was restarted is no news.
+ARCHIVE_FAILS = timedelta(minutes=10)
 # Of one run; the next goes on.
 SECONDS = 20.0
 # Copied forward in one statement.
@@ -226,6 +229,14 @@ def _told(kind: str, files: list[ArchiveFile]) -> dict[str, Any]:
         # Under a seal soon: the chain of the files hangs on that of the timeline.
         "hash": files[-1].hash,
     }
+
+
+def troubles(*, now: datetime, via: str) -> list[Trouble]:
+    """Return the trouble that archiving has failed for a while, if it has. One query."""
+    state = ArchiveState.objects.filter(fault_since__lte=now - ARCHIVE_FAILS).exclude(fault="").first()
+    if state is None:
+        return []
+    return [Trouble("archive-fails", values={"fault": state.fault, "at": state.fault_since})]
 
 
 def _note(done: Retained, *, now: datetime) -> None:

@@ -26,10 +26,6 @@ ANNEXES = ("notifications", "audit")
 ARROWS |= {f"fleet.{annex}": CORE_AND_EDGES | {WIRE} for annex in ANNEXES}
 # Folders without a layer: they may import everything, and no layer imports them.
 OUTSIDE = {"embedded", "management", "migrations", "static"}
-# Imports of an annex that are still to be replaced by a registration. Nothing may be added.
-TO_REPLACE = {
-    ("fleet/models/facts/blind_spots.py", "fleet.audit"),
-}
 OURS = ("fleet", "drydock_agent", "azure_simulator")
 
 
@@ -59,7 +55,6 @@ def test_a_layer_imports_only_what_the_arrows_allow(layer: str) -> None:
         f"{shown(path)}:{item.line} imports {item.module}"
         for path in files(folder, ".py")
         for item in against(layer, imports(path, ROOT))
-        if (shown(path), ".".join(item.module.split(".")[:2])) not in TO_REPLACE
     ]
     assert wrong == []
 

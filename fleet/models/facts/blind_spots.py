@@ -11,7 +11,6 @@ from django.db import connection
 from django.db.models import Count, Q
 from django.db.models.functions import Coalesce
 
-from fleet.audit.models import ArchiveState
 from fleet.domain.blind_spots.facts import MOST_NAMES, AgentFacts, BlindSpot, SetFacts, Trouble
 from fleet.domain.blind_spots.find import LACKING, NEAR_SWITCH_OFF, due_at, of_set
 from fleet.domain.clock import seconds_since
@@ -175,8 +174,6 @@ TRIES = 3
 # Once a minute, unless something is wrong.
 NOT_SEALED = timedelta(minutes=10)
 NEARLY_FULL = 0.9
-# Nothing is lost meanwhile; a store that was restarted is no news.
-ARCHIVE_FAILS = timedelta(minutes=10)
 # Postgres stops writing at about 2.1 thousand million.
 MOST_TRANSACTIONS = 1_600_000_000
 
@@ -243,7 +240,7 @@ def anybody_is_heard(*, now: datetime) -> bool:
 
 
 def troubles(*, now: datetime) -> Iterator[Trouble]:
-    """All that there are now. Eleven statements; of the machines only those with which something is wrong are read."""
+    """Yield all that the core finds now. Ten statements; of the machines only those with a fault are read."""
     yield from _of_agents(now)
     late = now - timedelta(seconds=presence_limits().late)
     with connection.cursor() as cursor:
@@ -326,6 +323,3 @@ def _of_storage(now: datetime) -> Iterator[Trouble]:
         yield Trouble("database-large", values={"size": size, "most": most})
     if transactions > MOST_TRANSACTIONS:
         yield Trouble("transactions-run-out", values={"transactions": transactions})
-    state = ArchiveState.objects.filter(fault_since__lte=now - ARCHIVE_FAILS).exclude(fault="").first()
-    if state is not None:
-        yield Trouble("archive-fails", values={"fault": state.fault, "at": state.fault_since})
