@@ -20,9 +20,10 @@ from django.db import transaction
 from django.db.models import BinaryField, Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 
+from fleet.accounts import services as account_services
+from fleet.accounts import sessions
 from fleet.domain import actor
 from fleet.operations import clock
-from fleet.operations.people import accounts, sessions
 
 if TYPE_CHECKING:
     AnyModelAdmin = admin.ModelAdmin[Any]
@@ -66,13 +67,13 @@ class PeopleAdmin(UserAdmin):  # type: ignore[type-arg]
         return False
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
-        request.META["drydock.before"] = accounts.shown(User.objects.get(pk=obj.pk)) if change else None
+        request.META["drydock.before"] = account_services.shown(User.objects.get(pk=obj.pk)) if change else None
         super().save_model(request, obj, form, change)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         super().save_related(request, form, formsets, change)
         assert isinstance(request.user, User)  # noqa: S101
-        accounts.note_change(
+        account_services.note_change(
             User.objects.get(pk=form.instance.pk),
             before=request.META["drydock.before"],
             actor=actor.person(request.user, "page"),
@@ -90,7 +91,9 @@ class PeopleAdmin(UserAdmin):  # type: ignore[type-arg]
             if own and request.session.session_key:
                 sessions.moved(old_key=key, new_key=request.session.session_key)
             but = str(request.session.session_key) if own else ""
-            accounts.note_password(changed, now=clock.now(), actor=actor.person(request.user, "page"), but=but)
+            account_services.record_password_change(
+                changed, now=clock.now(), actor=actor.person(request.user, "page"), but=but
+            )
         return answer
 
 

@@ -10,7 +10,7 @@ from fleet import checks, database
 from fleet.celery import app as celery_app
 
 # Parts that import the core and that the core never imports: each registers what the core shows of it.
-ANNEXES = ("notifications", "audit")
+ANNEXES = ("accounts", "notifications", "audit")
 
 
 class FleetConfig(AppConfig):

@@ -20,6 +20,7 @@ except ImproperlyConfigured as error:
     sys.exit(1)
 
 from fleet import database
+from fleet.accounts.sessions import last_seen
 from fleet.api.views.inventory import MAX_INVENTORY_BYTES
 from fleet.dashboard.failures import page_of
 from fleet.dashboard.inventory import MAX_FORM_BYTES
@@ -31,7 +32,6 @@ from fleet.gateway.limits import GatewayLimits
 from fleet.gateway.open_calls import OpenCalls
 from fleet.notifications.tasks import tell_if_quiet
 from fleet.operations import clock
-from fleet.operations.people.sessions import last_seen
 from fleet.projections.desk import gauges
 
 limits = GatewayLimits.from_settings()

@@ -16,16 +16,16 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
+from fleet.accounts import sessions
+from fleet.accounts.queries import rights
 from fleet.domain.actor import REQUEST_ID
 from fleet.domain.addresses import address_of
 from fleet.domain.people import SENT_WITH, Access
 from fleet.domain.pseudonyms import pseudonym
 from fleet.domain.trace import CALL, Call, trace_of
 from fleet.operations import clock
-from fleet.operations.people import sessions
 from fleet.operations.timeline.entries import asked_by
 from fleet.projections import visibility
-from fleet.projections.people import rights
 from fleet.projections.request_cache import asking_once
 
 

@@ -9,8 +9,8 @@ from django.http.response import HttpResponseBase
 from django.urls import include, path
 from django.views.generic import RedirectView
 
+from fleet.accounts.calendars import feed
 from fleet.api import problems, routes
-from fleet.api.views.calendar import feed
 from fleet.audit import urls as audit
 from fleet.dashboard import failures
 from fleet.dashboard import urls as dashboard

@@ -13,7 +13,8 @@ from django.contrib.auth.models import User
 from django.test import override_settings
 from drydock_agent import wire
 
-from fleet.models import Admission, Approval, Drill, Rule, SignOn, SignOnGrant
+from fleet.accounts.models import SignOn, SignOnGrant
+from fleet.models import Admission, Approval, Drill, Rule
 from fleet.notifications.models import Channel, Route
 from fleet.operations.machines import enrolment
 from tests import factories

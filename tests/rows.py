@@ -11,9 +11,9 @@ from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import Group, User
 from factory.django import DjangoModelFactory
 
+from fleet.accounts.tokens import SCOPES
 from fleet.domain.secrets import hash_of, new_secret, prefix_of
 from fleet.models import ApiToken, AvailabilitySet, Machine
-from fleet.operations.people.tokens import SCOPES
 
 
 class PersonFactory(DjangoModelFactory[User]):

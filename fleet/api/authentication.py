@@ -11,13 +11,13 @@ from rest_framework.exceptions import AuthenticationFailed, NotAuthenticated
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
+from fleet.accounts import tokens
+from fleet.accounts.queries import is_service, rights
 from fleet.api.problems import Problem
 from fleet.domain import actor
 from fleet.domain.actor import REQUEST_ID, Actor
 from fleet.domain.reasons import Refused
-from fleet.operations import clock
-from fleet.operations.people import step_up, tokens
-from fleet.projections.people import is_service, rights
+from fleet.operations import clock, step_up
 from fleet.wording.say import say
 from fleet.wording.times import API
 

@@ -24,6 +24,7 @@ from rest_framework.response import Response
 from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
+from fleet.accounts.queries import rights
 from fleet.api.authentication import Allowed, TokenAuthentication, actor_of
 from fleet.api.cursors import ORDERING, PAGE_SIZE, address, read_cursor, unreadable
 from fleet.api.parameters import wrongly_given
@@ -33,7 +34,6 @@ from fleet.domain.actor import Actor
 from fleet.operations import clock
 from fleet.projections import visibility
 from fleet.projections.pages import BadCursorError, Page
-from fleet.projections.people import rights
 from fleet.wording.problems import PROBLEMS
 
 MAX_BODY_BYTES = 64 * 1024

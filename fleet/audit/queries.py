@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db import connection
 from django.db.models import Count, F, Func, Max, Q, QuerySet, Sum, TextField
 
+from fleet.accounts.queries import PersonRow
 from fleet.audit.archive_format import ArchiveKind
 from fleet.audit.models import ArchiveFile, ArchiveState, keep_days, leaving, table_of
 from fleet.audit.retention import GIGABYTE, Growth, days_until, next_step
@@ -27,7 +28,6 @@ from fleet.models.index_scan import Near, NearRows, Walk
 from fleet.models.partitions import BODIES, Partition, partitions
 from fleet.models.timeline import ACTING
 from fleet.projections.pages import MAX_PAGE_SIZE, Page
-from fleet.projections.people import PersonRow
 from fleet.projections.places import PORTION, EntryPlaceFilter, TimeFilter
 from fleet.projections.timeline.entries import TimelineRow, called, fleet, keys_of
 from fleet.projections.visibility import seen

@@ -1,9 +1,9 @@
 """What the core shows of the audit, registered when the app is loaded."""
 
+from fleet.accounts import privacy
 from fleet.audit import archived_entries, models, partition_drop, queries, retention, seals, text
 from fleet.audit.archive_format import ArchiveKind
 from fleet.operations import blind_spots, reconcile
-from fleet.operations.people import forget
 from fleet.projections import visibility
 from fleet.projections.archived import ARCHIVE
 from fleet.projections.desk import gauges, readiness
@@ -22,5 +22,5 @@ reconcile.SLOW_IF_QUIET.append(seals.seal_if_quiet)
 gauges.MEASURES.append(queries.measure)
 readiness.NOTICES["archive"] = queries.archive_fault
 # Archived lines cannot be changed: they hold names as they were written before 0.2.0.
-forget.UNCHANGEABLE.append(models.ArchiveFile.objects.filter(kind=ArchiveKind.ENTRIES.value).exists)
+privacy.UNCHANGEABLE.append(models.ArchiveFile.objects.filter(kind=ArchiveKind.ENTRIES.value).exists)
 blind_spots.LOOKS += [seals.troubles, retention.troubles]

@@ -3,9 +3,9 @@
 from django.urls import path, register_converter
 
 import fleet.dashboard.urls  # noqa: F401 - registers the converter of EventIds
+from fleet.accounts import views as account_views
 from fleet.audit import api, queries, views
 from fleet.dashboard.pages import Panel
-from fleet.dashboard.people import members
 from fleet.domain.history import Month
 
 
@@ -22,7 +22,7 @@ class MonthConverter:
 
 
 register_converter(MonthConverter, "month")
-members.PANELS.append(Panel("timeline/person_panel.html", queries.about_and_by))
+account_views.MEMBER_PANELS.append(Panel("timeline/person_panel.html", queries.about_and_by))
 
 PAGES = [
     path("storage/", views.storage_page, name="storage"),

@@ -22,25 +22,25 @@ from django.views.decorators.csrf import ensure_csrf_cookie
 from django.views.decorators.http import require_safe
 from django_htmx.middleware import HtmxDetails
 
+from fleet.accounts import sign_on
+from fleet.accounts.queries import OwnSettings, own_settings, rights
+from fleet.accounts.services import BROWSER
+from fleet.accounts.sign_on_queries import break_glass_used
 from fleet.dashboard import saved_form
-from fleet.dashboard.alike import alike
-from fleet.dashboard.strip import kept
+from fleet.dashboard.singleflight import alike
+from fleet.dashboard.status_bar import kept
 from fleet.domain import actor
 from fleet.domain.actor import REQUEST_ID, Actor
 from fleet.domain.desk import LISTS
 from fleet.domain.people import Right, Rights
 from fleet.domain.policy import hours
 from fleet.domain.reasons import Refused
-from fleet.operations import clock
-from fleet.operations.people import sign_on, step_up
-from fleet.operations.people.profiles import BROWSER
+from fleet.operations import clock, step_up
 from fleet.projections import visibility
 from fleet.projections.archived import ARCHIVE
 from fleet.projections.desk import find, queue
 from fleet.projections.pages import BadCursorError, Page
-from fleet.projections.people import OwnSettings, own_settings, rights
 from fleet.projections.policy import rules
-from fleet.projections.sign_on import break_glass_used
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import say, times
 from fleet.wording.problems import CLOCK_WRONG, FAILURES, PROBLEMS

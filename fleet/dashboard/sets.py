@@ -9,8 +9,8 @@ from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 
+from fleet.accounts.login import proved
 from fleet.dashboard import timelines
-from fleet.dashboard.again import proved
 from fleet.dashboard.forms import CommentForm, Sent, line
 from fleet.dashboard.pages import HISTORY_SIZE, Asked, acts, done, history, known, listed, page, pager, shown
 from fleet.domain import drills

@@ -16,6 +16,7 @@ from django.conf import settings
 from drydock_agent import wire
 from structlog.contextvars import bind_contextvars, unbind_contextvars
 
+from fleet.accounts.provider import refresh
 from fleet.domain.trace import Call
 from fleet.gateway.access import Access, Sent, call_of
 from fleet.gateway.agents import Agents
@@ -40,7 +41,6 @@ from fleet.gateway.streams import Streams
 from fleet.gateway.threads import Loop, Threads, collect_rarely
 from fleet.gateway.waiters import WakeUps
 from fleet.operations import clock
-from fleet.operations.people.refresh import refresh
 from fleet.operations.wake_up import prepare_hints
 
 log = structlog.get_logger(__name__)

@@ -18,6 +18,8 @@ from typing import Any
 
 from django.conf import settings
 
+from fleet.accounts import tokens
+from fleet.accounts.queries import AccessStates, access_states, rights
 from fleet.domain.people import Access
 from fleet.domain.reasons import Refused
 from fleet.domain.secrets import prefix_of
@@ -25,9 +27,6 @@ from fleet.domain.sign_on import ToldByProxy, told_by_proxy
 from fleet.gateway.http import Request
 from fleet.gateway.threads import Loop
 from fleet.operations import clock
-from fleet.operations.people import tokens
-from fleet.projections.people import rights
-from fleet.projections.people.access import AccessStates, access_states
 
 PAUSE_SECONDS = 0.5
 # In addition to the calls whose state has changed, so many are checked in full each time, the longest unchecked first.

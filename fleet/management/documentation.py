@@ -15,6 +15,7 @@ import yaml
 from prometheus_client.metrics import MetricWrapperBase
 
 from fleet import configuration
+from fleet.accounts.text import MAY
 from fleet.api.documentation import schema
 from fleet.api.shapes.problems import MORE
 from fleet.domain.event_types import EVENT_TYPES, Severity
@@ -39,7 +40,6 @@ from fleet.notifications.severity import OF_MOMENT, cache_severity
 from fleet.wording.badges import look_of
 from fleet.wording.caches import TIERS
 from fleet.wording.orders import TIMEOUTS
-from fleet.wording.people import MAY
 from fleet.wording.problems import PROBLEMS
 
 ALERTS = Path(__file__).parents[2] / "examples" / "prometheus" / "alerts.yml"

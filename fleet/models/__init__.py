@@ -43,8 +43,6 @@ from fleet.models.people import (
 )
 from fleet.models.policy import NoApprovalWindow, Rule, Stop
 from fleet.models.reconcile import LastRun, SetAside, WrongClock
-from fleet.models.sessions import PersonSession
-from fleet.models.sign_on import SignOn, SignOnGrant
 from fleet.models.timeline import Entry, Seal
 
 __all__ = [
@@ -80,7 +78,6 @@ __all__ = [
     "OpenTrouble",
     "Order",
     "OutsideAccount",
-    "PersonSession",
     "PollGap",
     "Preparation",
     "PresenceRow",
@@ -98,8 +95,6 @@ __all__ = [
     "SetBlindSpot",
     "SetCount",
     "Sighting",
-    "SignOn",
-    "SignOnGrant",
     "SigningKey",
     "Spool",
     "StaleSet",

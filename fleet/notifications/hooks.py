@@ -23,6 +23,7 @@ from django.urls import path, reverse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
+from fleet.accounts import external_accounts
 from fleet.domain import actor
 from fleet.domain.actor import REQUEST_ID, Actor
 from fleet.domain.reasons import Refused
@@ -39,7 +40,6 @@ from fleet.notifications.sender.jobs import HttpJob
 from fleet.notifications.sender.pool import send
 from fleet.operations import clock
 from fleet.operations.approvals import claims
-from fleet.operations.people import outside
 from fleet.wording.say import refusal
 from fleet.wording.times import API
 
@@ -254,10 +254,10 @@ def claim(incoming: Incoming, channel: HookChannel, event: dict[str, Any], event
     account = text_inside(agent, "id")
     if not event_id or not account or text_inside(agent, "type") not in ("user_reference", "user"):
         return
-    person = outside.person_of(kind="pagerduty", team="", account=account)
+    person = external_accounts.person_of(kind="pagerduty", team="", account=account)
     if person is None:
         name = text_inside(agent, "summary")
-        outside.note_stranger(kind="pagerduty", team="", account=account, name=name, now=incoming.now)
+        external_accounts.note_stranger(kind="pagerduty", team="", account=account, name=name, now=incoming.now)
         return
     acts = incoming.actor(person, "pagerduty", channel)
     key = text_inside(event, "id")[:MOST_ID] or incoming.header("X-PagerDuty-Signature")[:MOST_ID]
@@ -330,11 +330,11 @@ def claim_button(incoming: Incoming, channel: HookChannel, press: dict[str, Any]
         "team": text_inside(press, "user", "team_id") or text_inside(press, "team", "id"),
         "account": text_inside(press, "user", "id"),
     }
-    person = outside.person_of(**who)
+    person = external_accounts.person_of(**who)
     if person is None:
         name = text_inside(press, "user", "username") or text_inside(press, "user", "name")
-        outside.note_stranger(**who, name=name, now=incoming.now)
-        address = reverse("you-account", args=[outside.invitation(**who, name=name)])
+        external_accounts.note_stranger(**who, name=name, now=incoming.now)
+        address = reverse("you-account", args=[external_accounts.invitation(**who, name=name)])
         return formats.stranger(who["account"], settings.BASE_URL.rstrip("/") + address)
     acts = incoming.actor(person, "slack", channel)
     key = hashlib.sha256(signature.encode()).hexdigest()

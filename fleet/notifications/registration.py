@@ -2,11 +2,11 @@
 
 from django.db.models import Exists, OuterRef, Q
 
+from fleet.accounts import privacy, sessions
 from fleet.models import partitions
 from fleet.notifications import channel_services, labels, metrics, models, payloads, queries, queue, routing
 from fleet.notifications.grouping import ROUTED_WITHIN
 from fleet.operations import reconcile
-from fleet.operations.people import forget, revocation
 from fleet.operations.timeline import entries
 from fleet.projections import visibility
 from fleet.projections.desk import gauges, readiness, status_bar
@@ -33,9 +33,9 @@ partitions.keep_while(models.MESSAGES, models.any_unsent)
 partitions.keep_while(partitions.ENTRIES, models.any_unrouted)
 entries.TOLD |= {kind.value for kind in {*routing.OF_ENTRY, *routing.SENT}}
 reconcile.REPAIRS.append(queue.repair)
-revocation.END_MADE_WITH.append(channel_services.end_made_with)
-forget.OWN.append(
-    forget.Own("channels", (models.Channel, models.Route), channel_services.count_own, channel_services.empty_own)
+sessions.END_MADE_WITH.append(channel_services.end_made_with)
+privacy.OWN.append(
+    privacy.Own("channels", (models.Channel, models.Route), channel_services.count_own, channel_services.empty_own)
 )
 gauges.MEASURES.append(metrics.measure)
 readiness.WAYS_OUT.append(queries.any_channel)

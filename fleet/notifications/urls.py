@@ -2,14 +2,14 @@
 
 from django.urls import path
 
+from fleet.accounts import views as account_views
 from fleet.dashboard import events
 from fleet.dashboard.pages import Panel
-from fleet.dashboard.people import you
 from fleet.notifications import api, views
 
 events.HEAD_PANELS.append(Panel("messages/told.html", views.told))
 events.REPORT_PANELS.append(Panel("messages/told_line.html", views.told))
-you.PANELS.append(Panel("messages/browsers.html", views.browsers))
+account_views.PANELS.append(Panel("messages/browsers.html", views.browsers))
 
 CALLS = [
     path("v1/channels/", api.Channels.as_view(), name="api-channels"),

@@ -14,9 +14,9 @@ from django.templatetags.static import static
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_safe
 
+from fleet.accounts.views import you_answer
 from fleet.dashboard.forms import Sent, line
 from fleet.dashboard.pages import Asked, acts, done, known, listed, page, reader, refused, shown
-from fleet.dashboard.people.you import you_answer
 from fleet.dashboard.policy.forms import HoursForm, boxes, seconds, text
 from fleet.domain.event_types import ADVICE_TYPES, TYPES, Severity
 from fleet.domain.people import Right

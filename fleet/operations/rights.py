@@ -15,7 +15,7 @@ from fleet.models.people import Person, rights_of
 
 
 def require(who: Actor | Person, right: Right, place: Place | None = None, *, doing: str = "this") -> None:
-    """`doing` is a code of `wording.people.DOING`. Raises Refused `not-permitted`, naming what is missing.
+    """`doing` is a code of `fleet.accounts.text.DOING`. Raises Refused `not-permitted`, naming what is missing.
 
     Whoever runs commands on the server may do everything.
     """

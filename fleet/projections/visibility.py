@@ -228,13 +228,10 @@ IN_SIGHT: dict[type[Model], Callable[[Sight], Q]] = {
     models.Profile: everything,
     models.Scope: everything,
     models.ApiToken: everything,
-    models.PersonSession: everything,
     models.ServiceAccount: everything,
     Authenticator: everything,
     models.CalendarFeed: everything,
     models.OutsideAccount: everything,
-    models.SignOn: everything,
-    models.SignOnGrant: everything,
     models.FormerName: everything,
 }
 

@@ -5,9 +5,9 @@ A worker whose clock is wrong does nothing that decides or deletes: another work
 
 from celery import shared_task
 
+from fleet.accounts import service_accounts
+from fleet.accounts.provider import refresh as refresh_people
 from fleet.operations import blind_spots, clock, reconcile
-from fleet.operations.people import due
-from fleet.operations.people.refresh import refresh as refresh_people
 from fleet.operations.sets import coverage
 from fleet.relay import counts
 
@@ -66,4 +66,4 @@ def refresh() -> None:
 def tidy_up() -> None:
     """Tell of tokens that expire soon, and let go of sessions that are over: sent by beat."""
     if clock.may_decide():
-        due.tidy_up(now=clock.now())
+        service_accounts.tidy_up(now=clock.now())

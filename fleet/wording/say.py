@@ -11,13 +11,12 @@ from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import sentences
 from fleet.wording.drills import in_drill
-from fleet.wording.people import service_named
-from fleet.wording.sentences import EntryText, Sentence, machine_named
+from fleet.wording.sentences import EntryText, Sentence, machine_named, service_named
 from fleet.wording.times import API, Reader
 
 NAMES = (
     "approvals blind_spots caches desk drills events intake machines",
-    "orders people policy sessions sets sign_on timeline waves",
+    "orders policy sets timeline waves",
 )
 ROOMS = [import_module(f"fleet.wording.{name}") for name in " ".join(NAMES).split()]
 # Each room words its own codes and kinds; none is worded twice.

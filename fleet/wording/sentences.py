@@ -64,6 +64,11 @@ def machine_named(name: str) -> str:
     return f"machine {name}"
 
 
+def service_named(name: str, owner: str) -> str:
+    """`service account deploy-bot (owner ada)`"""
+    return f"service account {name} ({f'owner {owner}' if owner else 'no owner'})"
+
+
 def spoken(text: str) -> str:
     """What a machine said, in a sentence of ours: in quotation marks, unless it is one plain word."""
     text = " ".join(text.split())

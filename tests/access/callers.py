@@ -13,10 +13,12 @@ from django.contrib.auth.models import User
 from django.test import Client, override_settings
 from drydock_agent.backend.own_key import Key, authorization
 
+from fleet.accounts import factors, sign_on
+from fleet.accounts.models import SignOn
 from fleet.domain.secrets import new_secret
 from fleet.domain.sign_on import TOLD_BY_PROXY, HeaderLogin, ToldByProxy
-from fleet.models import ApiToken, AvailabilitySet, Scope, SignOn
-from fleet.operations.people import factors, sign_on, step_up
+from fleet.models import ApiToken, AvailabilitySet, Scope
+from fleet.operations import step_up
 from tests import factories
 from tests.access.world import ISSUER, World
 from tests.rows import TokenFactory

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleet.operations.people import provider
+from fleet.accounts import provider
 from tests.access.calls import Matrix
 from tests.access.world import ISSUER
 
@@ -27,7 +27,7 @@ def matrix(db: None, monkeypatch: pytest.MonkeyPatch, settings: Any) -> Matrix:
     monkeypatch.setattr("fleet.notifications.api.TEST_SECONDS", 0.0)
     # A world is looked at for minutes, and nothing in it is to grow old by that.
     settings.LIVE_SECONDS = settings.LATE_SECONDS = settings.GONE_SECONDS = settings.STEP_UP_SECONDS = A_DAY
-    monkeypatch.setattr("fleet.operations.people.outside.INVITATION", timedelta(seconds=A_DAY))
+    monkeypatch.setattr("fleet.accounts.external_accounts.INVITATION", timedelta(seconds=A_DAY))
     # There is a provider, and nobody has to ask it.
     settings.OIDC_ISSUER, settings.OIDC_CLIENT_ID = ISSUER, "drydock"
     monkeypatch.setattr(provider, "configuration", lambda: PROVIDER)

@@ -13,15 +13,16 @@ from django.contrib.contenttypes.models import ContentType
 from django.test import Client
 from drydock_agent import wire
 
+from fleet.accounts import calendars, service_accounts, sessions
+from fleet.accounts.external_accounts import invitation
+from fleet.accounts.models import PersonSession, SignOn, SignOnGrant
 from fleet.domain.approvals.conditions import When
 from fleet.domain.secrets import new_secret
-from fleet.models import Admission, Maintenance, OutsideAccount, PersonSession, SavedView, SignOn, SignOnGrant
+from fleet.models import Admission, Maintenance, OutsideAccount, SavedView
 from fleet.operations import waves
 from fleet.operations.approvals import claims
 from fleet.operations.drills import begin as drills
 from fleet.operations.machines import enrolment, entrance
-from fleet.operations.people import calendars, service_accounts, sessions
-from fleet.operations.people.outside import invitation
 from fleet.operations.policy import rules
 from fleet.operations.sets import names
 from tests import factories

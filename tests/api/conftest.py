@@ -10,9 +10,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from fleet.accounts.tokens import SCOPES
 from fleet.domain.secrets import new_secret
-from fleet.operations.people import step_up
-from fleet.operations.people.tokens import SCOPES
+from fleet.operations import step_up
 from tests import factories
 from tests.api.described import as_described
 from tests.rows import TokenFactory

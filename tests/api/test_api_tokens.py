@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.contrib.auth.models import User
 
+from fleet.accounts import tokens
 from fleet.domain import actor
 from fleet.models import ApiToken, JoinToken, Machine
-from fleet.operations.people import tokens
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
 from tests.machines.credentials import identity_of

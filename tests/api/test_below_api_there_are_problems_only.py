@@ -211,7 +211,7 @@ def test_a_database_that_is_away_before_a_call_is_a_problem(blunt: Caller, monke
     def away(*_: object, **__: object) -> None:
         raise OperationalError("the connection is lost")
 
-    for where in ("fleet.api.calls.Call.finalize_response", "fleet.operations.people.tokens.person_of_token"):
+    for where in ("fleet.api.calls.Call.finalize_response", "fleet.accounts.tokens.person_of_token"):
         with monkeypatch.context() as patch:
             patch.setattr(where, away)
             answer = blunt.get("events/")

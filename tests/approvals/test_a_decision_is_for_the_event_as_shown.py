@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from fleet.accounts import tokens
 from fleet.domain.approvals.conditions import When
 from fleet.domain.reasons import read_reason
 from fleet.models import ApiToken, Approval, Entry, Order, Rule
@@ -12,7 +13,6 @@ from fleet.operations import reconcile
 from fleet.operations.approvals import approve, conditions
 from fleet.operations.approvals.approve import Plan
 from fleet.operations.orders import advance, queue
-from fleet.operations.people import tokens
 from fleet.operations.policy import rules
 from fleet.operations.sets import names
 from fleet.projections import approvals

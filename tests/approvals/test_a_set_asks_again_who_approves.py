@@ -8,7 +8,7 @@ from django.test import Client
 from django.utils import timezone
 
 from fleet.models import Approval, Entry
-from fleet.operations.people import step_up
+from fleet.operations import step_up
 from fleet.operations.sets import names
 from tests import factories
 from tests.api.conftest import caller, problem

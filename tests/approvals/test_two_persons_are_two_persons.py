@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
+from fleet.accounts import service_accounts, sign_on, tokens
+from fleet.accounts import services as account_services
 from fleet.domain.reasons import Refused
 from fleet.models import Approval, AvailabilitySet
 from fleet.operations.approvals import conditions
-from fleet.operations.people import accounts, profiles, service_accounts, sign_on, tokens
 from tests import factories
 from tests.factories import EVENT, Fleet, acting
 
@@ -27,11 +28,11 @@ def fleet() -> Fleet:
 
 
 def account(name: str, group: str = "approver", *, by: User) -> User:
-    return accounts.make_person(username=name, group=group, now=Fleet().now, actor=acting(by))[0]
+    return account_services.make_person(username=name, group=group, now=Fleet().now, actor=acting(by))[0]
 
 
 def own_password(person: User) -> None:
-    profiles.set_own_password(actor=acting(person), password="a pier of green heart", now=Fleet().now)
+    account_services.set_own_password(actor=acting(person), password="a pier of green heart", now=Fleet().now)
 
 
 def bot(*, owner: str, by: User | None = None, name: str = "bot") -> User:
@@ -74,7 +75,7 @@ def test_an_account_whose_password_the_proposer_knows_is_no_second_person(fleet:
     assert refusal(own, puppet, fleet) == "consent-of-held"
     # Nor if it is changed after the proposal.
     fleet.later(1)
-    profiles.set_own_password(actor=acting(puppet), password="a pier of green heart", now=fleet.now)
+    account_services.set_own_password(actor=acting(puppet), password="a pier of green heart", now=fleet.now)
     assert refusal(own, puppet, fleet) == "consent-of-held"
 
 
@@ -96,18 +97,18 @@ def test_two_accounts_that_one_person_made_do_not_agree_with_each_other(fleet: F
 def test_whoever_set_its_password_stands_behind_it(fleet: Fleet, when: str) -> None:
     ada, anna = factories.admin(), factories.approver()
     if when == "before":
-        accounts.reset_password(username="anna", now=fleet.now, actor=acting(ada))
+        account_services.reset_password(username="anna", now=fleet.now, actor=acting(ada))
         own_password(anna)
     own = proposal(fleet, anna)
     fleet.later(1)
     if when == "after":
-        accounts.reset_password(username="anna", now=fleet.now, actor=acting(ada))
+        account_services.reset_password(username="anna", now=fleet.now, actor=acting(ada))
     assert refusal(own, ada, fleet) == "consent-of-maker"
 
 
 def test_a_reset_password_makes_a_second_person_of_the_one_who_set_it(fleet: Fleet) -> None:
     ada, anna = factories.admin(), factories.approver()
-    accounts.reset_password(username="anna", now=fleet.now, actor=acting(ada))
+    account_services.reset_password(username="anna", now=fleet.now, actor=acting(ada))
     assert refusal(proposal(fleet, ada), anna, fleet) == "consent-of-held"
 
 
@@ -146,12 +147,12 @@ def test_whoever_stands_behind_it_through_a_chain_is_none(fleet: Fleet) -> None:
     # Nor an account of which somebody behind it knows the password.
     puppet = account("puppet", by=ada)
     assert refusal(own, puppet, fleet) == "consent-of-held"
-    accounts.reset_password(username="puppet", now=fleet.later(1))
+    account_services.reset_password(username="puppet", now=fleet.later(1))
     assert refusal(own, puppet, fleet) == "consent-of-held"
     assert agrees(own, factories.approver("nora"), fleet)
 
 
 def test_a_proposal_made_by_a_command_has_nobody_behind_it(fleet: Fleet) -> None:
     anna = factories.approver()
-    accounts.reset_password(username="anna", now=fleet.now - timedelta(days=1))
+    account_services.reset_password(username="anna", now=fleet.now - timedelta(days=1))
     assert agrees(proposal(fleet, anna), factories.approver("nora"), fleet)

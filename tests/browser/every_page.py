@@ -14,16 +14,17 @@ from uuid import UUID
 from django.test import Client
 from django.urls import URLPattern
 
+from fleet.accounts import service_accounts
+from fleet.accounts.external_accounts import invitation
+from fleet.accounts.models import SignOnGrant
 from fleet.domain.machines.inventory import read_inventory
-from fleet.models import AvailabilitySet, Maintenance, NoApprovalWindow, Rule, ScheduledEvent, SignOnGrant
+from fleet.models import AvailabilitySet, Maintenance, NoApprovalWindow, Rule, ScheduledEvent
 from fleet.notifications.kinds import KINDS
 from fleet.notifications.models import Channel, Route
 from fleet.operations import waves
 from fleet.operations.approvals import claims
 from fleet.operations.drills import begin as drills
 from fleet.operations.machines.inventory import import_inventory
-from fleet.operations.people import service_accounts
-from fleet.operations.people.outside import invitation
 from fleet.operations.policy import rules
 from fleet.operations.saved_views import save_view
 from fleet.urls import PAGES

@@ -11,9 +11,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 from playwright.sync_api import Page, expect
 
+from fleet.accounts.tokens import issue_token
 from fleet.dashboard.tags.markup import icon
 from fleet.models import PresenceRow
-from fleet.operations.people.tokens import issue_token
 from fleet.operations.policy import rules as stop
 from fleet.urls import PAGES
 from tests import factories

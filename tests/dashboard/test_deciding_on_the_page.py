@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from fleet.models import Approval, AvailabilitySet, Claim, Hold, Scope
-from fleet.operations.people import step_up
+from fleet.operations import step_up
 from tests import factories
 from tests.dashboard.conftest import acts, codes, logged_in, marks, states, text_of
 

@@ -11,11 +11,11 @@ from zoneinfo import ZoneInfo
 import pytest
 from django.test import Client
 
+from fleet.accounts.tokens import issue_token
 from fleet.models import Profile
 from fleet.operations.approvals import claims
 from fleet.operations.approvals.approve import When
 from fleet.operations.machines.entrance import create_join_token
-from fleet.operations.people.tokens import issue_token
 from fleet.operations.policy import rules
 from fleet.wording.times import API
 from fleet.wording.times import at as whole_time

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from fleet.dashboard.alike import Alike, alike
+from fleet.dashboard.singleflight import Alike, alike
 from tests import factories
 from tests.dashboard.conftest import logged_in
 from tests.processes import wait_for

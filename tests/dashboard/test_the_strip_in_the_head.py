@@ -12,7 +12,7 @@ import pytest
 from django.template.loader import render_to_string
 from django.test import Client
 
-from fleet.dashboard.strip import Kept
+from fleet.dashboard.status_bar import Kept
 from fleet.models import InventoryMachine, LastRun
 from fleet.operations.policy import rules
 from tests import factories

@@ -12,11 +12,11 @@ from django.contrib.auth.models import User
 from drydock_agent import wire
 from drydock_agent.backend.own_key import Key, authorization
 
+from fleet.accounts import calendars
 from fleet.domain.actor import COMMAND_LINE
 from fleet.gateway.app import TABLE
 from fleet.models import Machine
 from fleet.operations.machines import enrolment, entrance, keys
-from fleet.operations.people import calendars
 from tests import factories
 from tests.access.callers import Caller, by_session, by_token
 from tests.gateway_process import Gateway, now

@@ -16,12 +16,12 @@ import pytest
 import requests
 from django.utils import timezone
 
+from fleet.accounts import services as account_services
 from fleet.embedded import Urls, valkey
 from fleet.models import Approval, Order
 from fleet.operations import wake_up
 from fleet.operations.approvals import approve
 from fleet.operations.approvals.approve import Plan
-from fleet.operations.people import accounts
 from tests.factories import acting, listing
 from tests.gateway_process import Agent, Gateway, running_gateway
 from tests.processes import wait_for
@@ -40,7 +40,7 @@ def decide_for(agent: Agent, plan: Plan) -> Approval:
     name = f"vm-{agent.vm_id[:8]}"
     event = listing(event_id, resources=[name], not_before=timezone.now() + timedelta(minutes=10))
     assert agent.post(agent.document(incarnation=agent.seq + 1, events=(event,))).json()["refused"] == []
-    person = accounts.ensure_person(
+    person = account_services.ensure_person(
         username="olga", group="operator", password="long enough to be one", now=timezone.now()
     )
     return approve.grant(event_id=event_id, actor=acting(person, via="api"), now=timezone.now(), plan=plan)
@@ -195,7 +195,7 @@ def test_nothing_due_waits_for_celery(servers: Urls, folder: Path) -> None:
         for agent in agents:
             agent.post(agent.document(incarnation=5, events=(event,)))
         time.sleep(2.5)
-        person = accounts.ensure_person(
+        person = account_services.ensure_person(
             username="olga", group="operator", password="long enough to be one", now=timezone.now()
         )
         approve.grant(event_id=event_id, actor=acting(person, via="api"), now=timezone.now())

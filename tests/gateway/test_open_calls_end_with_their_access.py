@@ -19,10 +19,10 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
+from fleet.accounts import sessions, tokens
 from fleet.domain.secrets import hash_of, new_secret, prefix_of
 from fleet.embedded import Urls
 from fleet.models import ApiToken, Scope
-from fleet.operations.people import sessions, tokens
 from tests.factories import operator, viewer
 from tests.gateway_process import Gateway, running_gateway
 from tests.processes import wait_for

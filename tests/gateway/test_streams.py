@@ -19,12 +19,12 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from pytest_django.plugin import DjangoDbBlocker
 
+from fleet.accounts import services as account_services
 from fleet.domain.secrets import new_secret
 from fleet.embedded import Urls
 from fleet.gateway.streams import Streams
 from fleet.models import Entry
 from fleet.operations import wake_up
-from fleet.operations.people import accounts
 from tests.factories import operator, viewer
 from tests.gateway.conftest import shared
 from tests.gateway_process import Gateway, running_gateway
@@ -87,7 +87,7 @@ def test_a_token_without_the_scope_may_not_read(gateway: Gateway) -> None:
 
 
 def test_a_login_opens_the_stream_of_pages(gateway: Gateway, product_passwords: None) -> None:
-    accounts.ensure_person(username="vera", group="viewer", password=PASSWORD, now=timezone.now())
+    account_services.ensure_person(username="vera", group="viewer", password=PASSWORD, now=timezone.now())
     browser = requests.Session()
     form = browser.get(gateway.url + "/", timeout=10)
     fields = {"login": "vera", "password": PASSWORD, "csrfmiddlewaretoken": browser.cookies["drydock_csrf"]}

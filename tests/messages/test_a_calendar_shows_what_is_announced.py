@@ -14,9 +14,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from icalendar import Calendar
 
+from fleet.accounts import calendars
+from fleet.accounts.calendars import AHEAD, KEPT, dates
 from fleet.models import AvailabilitySet, CalendarFeed, Entry, NoApprovalWindow, ScheduledEvent, Scope
-from fleet.operations.people import calendars
-from fleet.projections.messages.calendar import AHEAD, KEPT, dates
 from tests import factories
 from tests.caches.walking import HOST, Listeners, line
 from tests.factories import EVENT, Fleet, acting, announced

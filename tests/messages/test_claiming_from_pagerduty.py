@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from fleet.accounts import external_accounts
 from fleet.models import Claim, Entry, OutsideAccount
 from fleet.notifications import queue
 from fleet.notifications.incidents import Badness, PagerKey
 from fleet.notifications.models import Channel, Reference
-from fleet.operations.people import outside
 from tests import factories
 from tests.factories import EVENT, Fleet
 from tests.messages.calls import SECRET, PagerDutyCaller, acknowledged
@@ -49,7 +49,7 @@ def hold(row: Channel, *subjects: str, name: str = KEY, owner: str = "") -> None
 
 
 def mapped(user: Any) -> None:
-    outside.link(
+    external_accounts.link(
         actor=factories.acting(factories.admin()),
         username=user.username,
         kind="pagerduty",

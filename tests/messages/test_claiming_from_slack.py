@@ -10,11 +10,11 @@ from urllib.parse import urlencode
 import pytest
 from django.test import Client
 
+from fleet.accounts import external_accounts
 from fleet.models import Approval, Claim, Entry, OutsideAccount
 from fleet.notifications import hooks
 from fleet.notifications.channels.slack import OPEN_ACTION
 from fleet.notifications.sender.pool import Pool
-from fleet.operations.people import outside
 from tests import factories
 from tests.dashboard.conftest import logged_in
 from tests.factories import EVENT, Fleet
@@ -50,7 +50,7 @@ def caller(fleet: Fleet) -> SlackCaller:
 
 
 def mapped(user: Any, account: str = "U1") -> None:
-    outside.link(
+    external_accounts.link(
         actor=factories.acting(factories.admin()),
         username=user.username,
         kind="slack",
@@ -266,7 +266,7 @@ def test_names_in_answers_are_no_markup(caller: SlackCaller, there: PretendSlack
 
 
 def test_strangers_do_not_pile_up(caller: SlackCaller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outside, "MOST_STRANGERS", 5)
+    monkeypatch.setattr(external_accounts, "MOST_STRANGERS", 5)
     mapped(factories.operator())
     for number in range(12):
         caller.send(press(EVENT, user=f"W{number}"))

@@ -17,6 +17,7 @@ import requests
 from django.contrib.auth.models import User
 from django.test import Client
 
+from fleet.accounts import calendars
 from fleet.domain.orders.by_hand import linux_command, windows_command
 from fleet.domain.texts import is_seen
 from fleet.domain.timeline import EntryKind
@@ -32,7 +33,6 @@ from fleet.notifications.sender.jobs import AppriseJob
 from fleet.notifications.sender.pool import Pool
 from fleet.notifications.text import group_words, message_words
 from fleet.operations.approvals import claims
-from fleet.operations.people import calendars
 from fleet.wording.times import Form, Reader
 from tests import factories
 from tests.factories import Fleet, acting, announced, operator, the_event

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from fleet.accounts import logins
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Entry, Order
 from fleet.notifications.models import Message
@@ -17,7 +18,6 @@ from fleet.notifications.text import message_words
 from fleet.operations import blind_spots
 from fleet.operations.approvals import claims, conditions
 from fleet.operations.orders import advance
-from fleet.operations.people import logins
 from fleet.wording.times import Form, Reader
 from tests.caches.walking import EXAMPLE, Listeners
 from tests.factories import (

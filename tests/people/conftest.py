@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from fleet.accounts import provider
 from fleet.domain.sign_on import subject_prefix
-from fleet.operations.people import provider
 from tests.people.directory import BACK, Directory, directory
 
 BASE = "http://127.0.0.1:8000"

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from django.contrib.auth.models import User
 from django.test import Client
 
+from fleet.accounts import sessions
+from fleet.accounts.models import PersonSession
 from fleet.domain.secrets import hash_of
-from fleet.models import PersonSession
-from fleet.operations.people import sessions
 
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:133.0) Gecko/20100101 Firefox/133.0"
 

@@ -15,8 +15,8 @@ import pytest
 import requests
 from django.test import Client
 
-from fleet.models import SignOn, SignOnGrant
-from fleet.operations.people import provider, refresh
+from fleet.accounts import provider
+from fleet.accounts.models import SignOn, SignOnGrant
 from tests.people.conftest import BASE
 from tests.people.directory import BACK, asked_for
 from tests.processes import free_port, running, wait_for
@@ -88,7 +88,7 @@ def test_somebody_comes_in_is_asked_for_again_and_logs_out_there(issuer: str) ->
     assert first
     earlier = datetime.now(UTC) - timedelta(minutes=11)
     ottos.update(look_at=earlier, checked_at=earlier)
-    assert refresh.refresh(now=datetime.now(UTC)).confirmed == 1
+    assert provider.refresh(now=datetime.now(UTC)).confirmed == 1
     # It gives a new one each time, and whoever brings an old one loses them all.
     assert ottos.get().read_refresh_token() not in ("", first)
 

@@ -8,6 +8,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from fleet.accounts import factors, logins, tokens
+from fleet.accounts import services as account_services
 from fleet.models import Entry
 from fleet.notifications import router
 from fleet.notifications.models import Channel, Message
@@ -15,7 +17,6 @@ from fleet.notifications.news import news_of
 from fleet.notifications.routing import Moment
 from fleet.notifications.text import message_words
 from fleet.operations.machines import entrance
-from fleet.operations.people import accounts, factors, logins, profiles, tokens
 from fleet.wording.times import API
 from tests import factories
 from tests.api.conftest import caller, problem
@@ -102,8 +103,8 @@ def test_whatever_opens_another_way_in_is_told_and_no_secret_with_it(otto: User,
     more = factors.new_codes(actor=actor, now=NOW)
     factors.check_code(actor=actor, code=more[0], now=NOW)
     _, token = tokens.issue_token(user=otto, name="deploys", scopes=["read"], now=NOW, actor=actor)
-    profiles.set_own_password(actor=actor, password="a pier of grey granite", now=NOW)
-    password = accounts.reset_password(username="otto", now=NOW, actor=factories.acting(factories.admin()))
+    account_services.set_own_password(actor=actor, password="a pier of grey granite", now=NOW)
+    password = account_services.reset_password(username="otto", now=NOW, actor=factories.acting(factories.admin()))
     factors.remove_all(username="otto", actor=factories.acting(factories.admin()), now=NOW)
     for attempt in range(logins.MOST_IN_A_ROW):
         logins.begin(username="otto", address=f"2001:db8:{attempt:x}::1", now=NOW + timedelta(hours=2 * attempt))
@@ -136,23 +137,23 @@ def test_the_first_recovery_codes_stand_in_the_audit(otto: User) -> None:
 
 def test_settings_rights_and_join_tokens_are_nobodys_private_news(otto: User) -> None:
     admin = factories.acting(factories.admin())
-    accounts.change_person(username="otto", group="viewer", now=NOW, actor=admin)
-    profiles.choose(actor=factories.acting(otto), now=NOW, time_zone="Europe/Berlin")
+    account_services.change_person(username="otto", group="viewer", now=NOW, actor=admin)
+    account_services.choose(actor=factories.acting(otto), now=NOW, time_zone="Europe/Berlin")
     entrance.create_join_token(comment="rack 7", expires_in=timedelta(days=1), now=NOW)
     assert told() == []
 
 
 def test_who_may_not_log_in_any_more_is_told_nothing(otto: User) -> None:
     admin = factories.acting(factories.admin())
-    accounts.change_person(username="otto", active=False, now=NOW, actor=admin)
-    accounts.reset_password(username="otto", now=NOW, actor=admin)
+    account_services.change_person(username="otto", active=False, now=NOW, actor=admin)
+    account_services.reset_password(username="otto", now=NOW, actor=admin)
     assert told() == []
 
 
 def test_a_channel_that_is_switched_off_or_gone_is_left_alone(otto: User) -> None:
     Channel.objects.update(enabled=False)
     a_channel("gone", kind="mail", at=NOW, owner=otto, deleted_at=NOW)
-    accounts.reset_password(username="otto", now=NOW)
+    account_services.reset_password(username="otto", now=NOW)
     assert told() == []
 
 

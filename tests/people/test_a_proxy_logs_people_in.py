@@ -9,11 +9,11 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from fleet.accounts import sign_on
 from fleet.domain.sign_on import TOLD_BY_PROXY, HeaderLogin, ToldByProxy
 from fleet.domain.trace import CALL, Call, Trace
 from fleet.gateway.django_pages import _environ
 from fleet.models.people import rights_of
-from fleet.operations.people import mapping
 from tests import factories
 from tests.dashboard.conftest import text_of
 
@@ -60,7 +60,7 @@ def test_a_name_that_nobody_has_and_a_blocked_one_are_refused(settings: Any) -> 
 def test_where_it_names_groups_the_mapping_says_what_they_may() -> None:
     admin = factories.acting(factories.admin())
     otto = factories.operator()
-    mapping.create(actor=admin, value="ops", group="approver", now=factories.NOW, scopes=[("name", "web*")])
+    sign_on.create(actor=admin, value="ops", group="approver", now=factories.NOW, scopes=[("name", "web*")])
     client = Client()
     assert got(client, ToldByProxy("otto", ("ops", "x"))).status_code == 200
     found = rights_of(User.objects.get(pk=otto.pk))

@@ -11,13 +11,14 @@ from django.contrib.auth.models import User
 from django.test import Client
 from drydock_agent import wire
 
+from fleet.accounts import calendars, external_accounts, factors, privacy, service_accounts, tokens
+from fleet.accounts import services as account_services
 from fleet.domain import actor as actors
 from fleet.domain.actor import COMMAND_LINE
 from fleet.domain.reasons import Refused
 from fleet.models import ApiToken, CalendarFeed, JoinToken, Machine, Profile, Rule
 from fleet.notifications.models import Channel
 from fleet.operations.machines import enrolment
-from fleet.operations.people import accounts, calendars, due, factors, forget, outside, service_accounts, tokens
 from tests import factories
 from tests.api.conftest import Caller, caller, in_person, problem
 from tests.every_write import RULE
@@ -65,14 +66,14 @@ def test_no_operation_behind_the_api_takes_it_for_a_person_either(ada: User) -> 
     token = tokens.issue_token(user=ada, name="t", scopes=["admin"], now=datetime.now(UTC))[0]
     acting, now = actors.person(ada, "api", token=token), datetime.now(UTC)
     factories.viewer()
-    invitation = outside.invitation(kind="slack", team="T1", account="U1", name="x")
+    invitation = external_accounts.invitation(kind="slack", team="T1", account="U1", name="x")
     for act in (
         lambda: factors.remove_all(username="vera", actor=acting, now=now),
-        lambda: forget.forget(username="vera", actor=acting, now=now),
-        lambda: outside.link(actor=acting, username="vera", kind="slack", team="T1", account="U1", now=now),
-        lambda: outside.link_own(actor=acting, token=invitation, now=now),
+        lambda: privacy.forget(username="vera", actor=acting, now=now),
+        lambda: external_accounts.link(actor=acting, username="vera", kind="slack", team="T1", account="U1", now=now),
+        lambda: external_accounts.link_own(actor=acting, token=invitation, now=now),
         lambda: calendars.make(actor=acting, name="mine", now=now),
-        lambda: accounts.reset_password(username="vera", actor=acting, now=now),
+        lambda: account_services.reset_password(username="vera", actor=acting, now=now),
     ):
         with pytest.raises(Refused, match="not-permitted"):
             act()
@@ -136,10 +137,10 @@ def test_what_it_made_ends_with_it_however_it_ended(ada: User) -> None:
         problem(who.get("me/"), 401, "not-authenticated")
     with pytest.raises(Refused, match="join-token-refused"):
         enrolment.enrol(request=wire.EnrolRequest(**(ASKING | {"join_token": join})), now=datetime.now(UTC))
-    due.tidy_up(now=datetime.now(UTC))
-    due.tidy_up(now=datetime.now(UTC))
+    service_accounts.tidy_up(now=datetime.now(UTC))
+    service_accounts.tidy_up(now=datetime.now(UTC))
     assert not ApiToken.objects.filter(name__startswith="made", revoked_at=None).exists()
-    due.tidy_up(now=datetime.now(UTC))
+    service_accounts.tidy_up(now=datetime.now(UTC))
     assert not JoinToken.objects.filter(comment="rack 7", revoked_at=None).exists()
     assert not Channel.objects.get(name="me").enabled
 

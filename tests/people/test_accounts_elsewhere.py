@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from fleet.accounts import external_accounts
+from fleet.accounts import queries as account_queries
 from fleet.domain.reasons import Refused
 from fleet.models import Entry, OutsideAccount
-from fleet.operations.people import outside
-from fleet.projections import people
 from fleet.projections.timeline.entries import rows_of
 from fleet.wording.say import text_of
 from fleet.wording.times import API
@@ -22,14 +22,14 @@ THEIRS = {"kind": "slack", "team": "T1", "account": "U1"}
 
 
 def link(by: Any, username: str, **changed: str) -> OutsideAccount:
-    return outside.link(actor=factories.acting(by), username=username, now=NOW, **{**THEIRS, **changed})
+    return external_accounts.link(actor=factories.acting(by), username=username, now=NOW, **{**THEIRS, **changed})
 
 
 def test_an_admin_says_whose_an_account_is_and_one_line_tells_it() -> None:
     factories.operator()
     link(factories.admin(), "otto", name="otto.o")
     link(factories.admin(), "otto")
-    found = outside.person_of(**THEIRS)
+    found = external_accounts.person_of(**THEIRS)
     assert found is not None and found.get_username() == "otto"
     line = Entry.objects.get(kind="person_changed")
     assert (factories.who(line), line.before, line.after) == ("ada", {"account": None}, {"account": "U1"})
@@ -63,23 +63,23 @@ def test_an_admin_makes_no_superuser_of_an_account() -> None:
 
 def test_an_invitation_counts_for_ten_minutes_and_only_as_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
     otto = factories.acting(factories.operator())
-    token = outside.invitation(**THEIRS, name="otto.o")
+    token = external_accounts.invitation(**THEIRS, name="otto.o")
     for wrong in ("", "x", token[:-1], token + "x"):
         with pytest.raises(Refused):
-            outside.link_own(actor=otto, token=wrong, now=NOW)
+            external_accounts.link_own(actor=otto, token=wrong, now=NOW)
     with monkeypatch.context() as patch:
-        patch.setattr(outside, "INVITATION", timedelta(seconds=-1))
+        patch.setattr(external_accounts, "INVITATION", timedelta(seconds=-1))
         with pytest.raises(Refused):
-            outside.link_own(actor=otto, token=token, now=NOW)
-    outside.link_own(actor=otto, token=token, now=NOW)
+            external_accounts.link_own(actor=otto, token=token, now=NOW)
+    external_accounts.link_own(actor=otto, token=token, now=NOW)
     # Whoever finds the link later takes nothing away.
     with pytest.raises(Refused):
-        outside.link_own(actor=factories.acting(factories.approver()), token=token, now=NOW)
+        external_accounts.link_own(actor=factories.acting(factories.approver()), token=token, now=NOW)
     assert OutsideAccount.objects.get().user == otto.person
 
 
 def test_opening_the_link_does_nothing_and_needs_a_login() -> None:
-    address = f"/you/accounts/{outside.invitation(**THEIRS, name='<b>otto')}/"
+    address = f"/you/accounts/{external_accounts.invitation(**THEIRS, name='<b>otto')}/"
     assert Client().get(address).status_code == 302
     otto = logged_in(factories.operator())
     shown = otto.get(address)
@@ -99,9 +99,9 @@ def test_one_ends_ones_own_and_an_admin_anybodys() -> None:
     assert b"U1" not in for_anna.get("/you/").content
     assert for_anna.post(f"/you/accounts/{row.pk}/unlink/").status_code == 403
     assert logged_in(otto).post(f"/you/accounts/{row.pk}/unlink/").status_code == 302
-    assert outside.person_of(**THEIRS) is None
+    assert external_accounts.person_of(**THEIRS) is None
     again = link(factories.admin(), "otto")
-    outside.unlink(actor=factories.acting(factories.admin()), account_id=again.pk, now=NOW)
+    external_accounts.unlink(actor=factories.acting(factories.admin()), account_id=again.pk, now=NOW)
     assert [line.data["did"] for line in Entry.objects.filter(kind="person_changed").order_by("pk")] == [
         "linked", "unlinked", "linked", "unlinked",
     ]  # fmt: skip
@@ -110,18 +110,18 @@ def test_one_ends_ones_own_and_an_admin_anybodys() -> None:
 def test_admins_find_those_who_are_nobodys_first() -> None:
     factories.operator()
     link(factories.admin(), "otto")
-    outside.note_stranger(kind="pagerduty", team="", account="P1", name="Anna\x00", now=NOW)
-    outside.note_stranger(kind="slack", team="T1", account="U2", name="anna", now=NOW + timedelta(seconds=1))
-    found = people.outside_accounts()
+    external_accounts.note_stranger(kind="pagerduty", team="", account="P1", name="Anna\x00", now=NOW)
+    external_accounts.note_stranger(kind="slack", team="T1", account="U2", name="anna", now=NOW + timedelta(seconds=1))
+    found = account_queries.outside_accounts()
     assert [(one.account, one.person) for one in found] == [("U2", ""), ("P1", ""), ("U1", "otto")]
-    assert [one.account for one in people.outside_accounts(username="otto")] == ["U1"]
+    assert [one.account for one in account_queries.outside_accounts(username="otto")] == ["U1"]
     # Whoever is known stays so, however often they press.
-    outside.note_stranger(**THEIRS, name="other", now=NOW)
-    assert outside.person_of(**THEIRS) is not None
+    external_accounts.note_stranger(**THEIRS, name="other", now=NOW)
+    assert external_accounts.person_of(**THEIRS) is not None
 
 
 def test_whoever_goes_takes_their_accounts_along() -> None:
     otto = factories.operator()
     link(factories.admin(), "otto")
     otto.delete()
-    assert outside.person_of(**THEIRS) is None
+    assert external_accounts.person_of(**THEIRS) is None

@@ -13,8 +13,9 @@ from azure_simulator.entra.tokens import NOT_AGAIN
 from django.test import Client
 from pytest_django import Settings
 
-from fleet.models import Approval, SignOn
-from fleet.operations.people import mapping
+from fleet.accounts import sign_on
+from fleet.accounts.models import SignOn
+from fleet.models import Approval
 from fleet.operations.sets import names
 from tests import factories
 from tests.dashboard.conftest import text_of
@@ -33,8 +34,8 @@ def otto(entra: Directory) -> Client:
     factories.announced(fleet)
     admin = factories.acting(factories.admin("root"))
     names.name_set(set_id=factories.the_set().pk, step_up=True, actor=admin, now=fleet.now)
-    mapping.create(actor=admin, value="Drydock.Operator", group="operator", now=fleet.now)
-    mapping.create(actor=admin, value="Drydock.Admin", group="admin", now=fleet.now)
+    sign_on.create(actor=admin, value="Drydock.Operator", group="operator", now=fleet.now)
+    sign_on.create(actor=admin, value="Drydock.Admin", group="admin", now=fleet.now)
     client = Client()
     assert come(client, "otto").status_code == 302
     return client

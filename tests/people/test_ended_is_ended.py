@@ -11,12 +11,14 @@ from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.test import Client
 
+from fleet.accounts import calendars, provider, sign_on
+from fleet.accounts import services as account_services
+from fleet.accounts.models import PersonSession, SignOn, SignOnGrant
 from fleet.domain.people import ADMIN
 from fleet.domain.sign_on import TOLD_BY_PROXY, HeaderLogin, ToldByProxy
 from fleet.domain.timeline import EntryKind
-from fleet.models import ApiToken, Entry, PersonSession, SignOn, SignOnGrant
+from fleet.models import ApiToken, Entry
 from fleet.models.people import rights_of
-from fleet.operations.people import accounts, calendars, mapping, refresh, sign_on
 from tests import factories
 from tests.api.conftest import caller
 from tests.people.directory import Directory, come
@@ -42,7 +44,7 @@ def is_in(client: Client) -> bool:
 
 def enable(name: str, *, active: bool) -> None:
     admin = User.objects.filter(groups__name=ADMIN).first() or factories.admin()
-    accounts.change_person(username=name, active=active, now=now(), actor=factories.acting(admin))
+    account_services.change_person(username=name, active=active, now=now(), actor=factories.acting(admin))
 
 
 def test_enabling_a_person_revives_no_session_token_or_calendar() -> None:
@@ -102,7 +104,7 @@ def test_others_lose_nothing() -> None:
 def browser(entra: Directory) -> Client:
     """Otto's, who came by single sign-on."""
     admin = factories.acting(factories.admin("root"))
-    mapping.create(actor=admin, value="Drydock.Operator", group="operator", now=now())
+    sign_on.create(actor=admin, value="Drydock.Operator", group="operator", now=now())
     found = Client()
     assert come(found, "otto").status_code == 302
     assert is_in(found)
@@ -159,9 +161,9 @@ def test_a_refusal_while_people_are_logged_in_is_for_good(entra: Directory, brow
 
 def test_a_line_of_the_mapping_that_comes_back_revives_no_session(entra: Directory, browser: Client) -> None:
     admin = factories.acting(User.objects.get(username="root"))
-    mapping.delete(actor=admin, grant_id=SignOnGrant.objects.get().pk, now=now())
+    sign_on.delete(actor=admin, grant_id=SignOnGrant.objects.get().pk, now=now())
     assert not is_in(browser)
-    mapping.create(actor=admin, value="Drydock.Operator", group="operator", now=now())
+    sign_on.create(actor=admin, value="Drydock.Operator", group="operator", now=now())
     assert come(Client(), "otto").status_code == 302
     assert not is_in(browser)
 
@@ -181,7 +183,7 @@ def test_an_account_that_is_unlinked_and_linked_again_has_no_session(
 def test_nothing_ends_while_the_provider_only_is_away(entra: Directory, browser: Client) -> None:
     SignOn.objects.update(look_at=now() - timedelta(seconds=1))
     entra.fault("down")
-    assert refresh.refresh(now=now()).away == 1
+    assert provider.refresh(now=now()).away == 1
     assert is_in(browser)
 
 
@@ -191,7 +193,7 @@ def proxied(settings: Any) -> Client:
     settings.HEADER_LOGIN = HeaderLogin((ip_network("10.0.0.1/32"),), "s" * 40, "x-remote-user", "x-remote-groups")
     factories.operator()
     admin = factories.acting(factories.admin())
-    mapping.create(actor=admin, value="ops", group="operator", now=now())
+    sign_on.create(actor=admin, value="ops", group="operator", now=now())
     return Client()
 
 
@@ -202,10 +204,10 @@ def by_proxy(client: Client, *groups: str) -> int:
 def test_a_changed_mapping_counts_for_people_of_the_login_proxy_at_once(proxied: Client) -> None:
     assert by_proxy(proxied, "ops") == 200
     admin = factories.acting(User.objects.get(groups__name=ADMIN))
-    mapping.change(actor=admin, grant_id=SignOnGrant.objects.get().pk, group="viewer", now=now())
+    sign_on.change(actor=admin, grant_id=SignOnGrant.objects.get().pk, group="viewer", now=now())
     assert by_proxy(proxied, "ops") == 200
     assert rights_of(User.objects.get(username="otto")).role == "viewer"
-    mapping.delete(actor=admin, grant_id=SignOnGrant.objects.get().pk, now=now())
+    sign_on.delete(actor=admin, grant_id=SignOnGrant.objects.get().pk, now=now())
     assert by_proxy(proxied, "ops") == 403
 
 

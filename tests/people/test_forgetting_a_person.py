@@ -16,10 +16,13 @@ from django.core.management import CommandError, call_command
 from django.db import connection, models
 from django.test import Client
 
+from fleet.accounts import external_accounts, privacy, tokens
+from fleet.accounts import queries as account_queries
+from fleet.accounts import services as account_services
+from fleet.accounts.privacy import COLUMNS, Fate, names_nobody
 from fleet.audit import queries as audit_queries
 from fleet.audit.seals import Finding, seal, verify
 from fleet.domain.approvals.conditions import When
-from fleet.domain.personal import COLUMNS, Fate, names_nobody
 from fleet.domain.pseudonyms import former, pseudonym
 from fleet.domain.reasons import Refused
 from fleet.domain.timeline import EntryKind
@@ -28,10 +31,8 @@ from fleet.notifications import route_services
 from fleet.notifications.models import Channel, Route
 from fleet.operations import saved_views
 from fleet.operations.approvals import claims, conditions
-from fleet.operations.people import accounts, forget, outside, tokens
 from fleet.operations.policy import rules
 from fleet.operations.timeline.entries import entry, write
-from fleet.projections import people
 from fleet.projections.timeline.entries import rows_of
 from tests import factories
 from tests.api.conftest import caller
@@ -71,10 +72,10 @@ def test_every_column_that_can_name_somebody_says_what_becomes_of_it() -> None:
     there, told = set(columns()), {*COLUMNS, *names_nobody()}
     unsaid = sorted(there - told)
     assert not unsaid, (
-        f"Say in fleet/domain/personal.py what becomes of {', '.join(unsaid)} when a person is forgotten"
+        f"Say in fleet/accounts/privacy.py what becomes of {', '.join(unsaid)} when a person is forgotten"
         " (`COLUMNS`), or that it can name nobody (`NAMES_NOBODY`)."
     )
-    assert sorted(told - there) == [], "fleet/domain/personal.py names columns that are not there any more"
+    assert sorted(told - there) == [], "fleet/accounts/privacy.py names columns that are not there any more"
 
 
 def busy(fleet: factories.Fleet) -> User:
@@ -90,7 +91,7 @@ def busy(fleet: factories.Fleet) -> User:
     rules.stop_all(actor=acts, now=now)
     rules.lift(actor=acting(factories.admin(), why="over"), now=now)
     tokens.issue_token(user=zelda, name="deploys", scopes=["read"], now=now)
-    outside.link(
+    external_accounts.link(
         actor=acting(factories.admin()), username=NAME, kind="slack", team="T", account="U7", now=now, name="Z"
     )
     route_services.begin(
@@ -124,7 +125,7 @@ def test_after_it_the_name_is_nowhere_and_the_chain_verifies(fleet: factories.Fl
     seal(now=datetime.now(UTC), via="tests")
     assert verified() == []
     assert "fleet.Entry" not in everywhere(NAME), "a sealed line holds a name"
-    found = forget.forget(username=NAME, actor=acting(factories.admin()), now=fleet.now)
+    found = privacy.forget(username=NAME, actor=acting(factories.admin()), now=fleet.now)
     assert everywhere(NAME) == []
     assert everywhere("Quist") == []
     assert not FormerName.objects.exists(), "no line holds the name itself, so no hash of it is kept"
@@ -151,7 +152,7 @@ def test_pages_calls_and_files_name_a_pseudonym_from_then_on(fleet: factories.Fl
     for one, text in before.items():
         assert NAME in text, one
         assert pseudonym(zelda.pk) not in text, one
-    forget.forget(username=NAME, actor=acting(ada), now=fleet.now)
+    privacy.forget(username=NAME, actor=acting(ada), now=fleet.now)
     for one, text in told().items():
         assert NAME not in text, one
         assert former(zelda.pk) in text, one
@@ -166,7 +167,7 @@ def test_who_did_something_is_found_by_name_before_and_by_pseudonym_after(fleet:
     before = found(NAME)
     assert before > 8
     assert len(audit_queries.listing(entries=audit_queries.AuditFilter({"q": "zelda"}).qs).results) >= before
-    forget.forget(username=NAME, actor=acting(factories.admin()), now=fleet.now)
+    privacy.forget(username=NAME, actor=acting(factories.admin()), now=fleet.now)
     assert (found(NAME), found(former(zelda.pk)), found(pseudonym(zelda.pk))) == (0, before, before)
 
 
@@ -187,8 +188,8 @@ def test_lines_of_before_0_2_0_verify_and_show_the_name_no_more(fleet: factories
     Entry.objects.create(kind="wave_began", at=fleet.now, actor=NAME, via="api", text=f"Begun by {NAME}.", data={})
     seal(now=datetime.now(UTC), via="tests")
     lines = list(Entry.objects.order_by("pk").values_list("actor", "text", "data"))
-    assert forget.preview(username=NAME).older == 2
-    forget.forget(username=NAME, now=fleet.now)
+    assert privacy.preview(username=NAME).older == 2
+    privacy.forget(username=NAME, now=fleet.now)
     assert verified() == []
     assert list(Entry.objects.order_by("pk").values_list("actor", "text", "data"))[: len(lines)] == lines
     shown = json.dumps([[row.actor, row.text, row.data, row.after] for row in rows_of(Entry.objects.all())])
@@ -225,7 +226,7 @@ def test_who_was_forgotten_comes_in_no_more_by_any_way(fleet: factories.Fleet) -
     zelda = busy(fleet)
     token = tokens.issue_token(user=zelda, name="x", scopes=["read"], now=fleet.now)[1]
     session = logged_in(zelda)
-    forget.forget(username=NAME, now=fleet.now)
+    privacy.forget(username=NAME, now=fleet.now)
     assert session.get("/you/").status_code == 302
     assert tokens.person_of_token(token=token, now=fleet.now) is None
     assert not [one for one in Session.objects.all() if str(zelda.pk) in json.dumps(one.get_decoded())]
@@ -238,14 +239,14 @@ def test_who_was_forgotten_comes_in_no_more_by_any_way(fleet: factories.Fleet) -
     assert Stop.objects.get().stopped_by == former(zelda.pk)
     assert NAME not in Approval.objects.get().reason
     for change in (
-        lambda: accounts.change_person(username=former(zelda.pk), active=True, now=fleet.now),
-        lambda: accounts.reset_password(username=former(zelda.pk), now=fleet.now),
-        lambda: forget.forget(username=former(zelda.pk), now=fleet.now),
+        lambda: account_services.change_person(username=former(zelda.pk), active=True, now=fleet.now),
+        lambda: account_services.reset_password(username=former(zelda.pk), now=fleet.now),
+        lambda: privacy.forget(username=former(zelda.pk), now=fleet.now),
     ):
         with pytest.raises(Refused) as refused:
             change()
         assert refused.value.reason.code == "person-forgotten"
-    assert former(zelda.pk) not in [row.username for row in people.listing().results]
+    assert former(zelda.pk) not in [row.username for row in account_queries.listing().results]
 
 
 def test_it_is_refused_to_whoever_may_not_and_without_the_name_typed_again(fleet: factories.Fleet) -> None:
@@ -259,7 +260,7 @@ def test_it_is_refused_to_whoever_may_not_and_without_the_name_typed_again(fleet
         (ada, "nobody", "person-unknown"),
     ):
         with pytest.raises(Refused) as refused:
-            forget.forget(username=whom, actor=acting(who), now=fleet.now)
+            privacy.forget(username=whom, actor=acting(who), now=fleet.now)
         assert refused.value.reason.code == code
     session = logged_in(ada)
     answer = session.post(f"/people/{NAME}/forget/now/", {"confirmed": "zelda"})
@@ -297,7 +298,7 @@ def test_the_command_looks_first_and_erases_with_yes(fleet: factories.Fleet) -> 
 def test_the_last_admin_stays(fleet: factories.Fleet) -> None:
     factories.admin()
     with pytest.raises(Refused) as refused:
-        forget.forget(username="ada", now=fleet.now)
+        privacy.forget(username="ada", now=fleet.now)
     assert refused.value.reason.code == "last-admin"
     assert User.objects.filter(username="ada").exists()
 
@@ -305,7 +306,7 @@ def test_the_last_admin_stays(fleet: factories.Fleet) -> None:
 def test_nobody_new_is_called_like_somebody_who_was_forgotten() -> None:
     for name in ("former person 7", "person 7"):
         with pytest.raises(Refused):
-            accounts.make_person(username=name, group="viewer", now=datetime.now(UTC) - timedelta())
+            account_services.make_person(username=name, group="viewer", now=datetime.now(UTC) - timedelta())
 
 
 def test_the_door_is_shut_for_strangers() -> None:

@@ -8,10 +8,11 @@ from django.core.management import call_command
 from django.db import connection
 from django.test import Client
 
+from fleet.accounts import logins
+from fleet.accounts import services as account_services
+from fleet.accounts.logins import Attempt
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, KnownDevice, LoginAttempts
-from fleet.operations.people import accounts, logins
-from fleet.operations.people.logins import Attempt
 from tests import factories
 from tests.dashboard.conftest import text_of
 
@@ -106,7 +107,7 @@ def test_an_admin_lets_the_password_count_again(release: str) -> None:
     if release == "command":
         call_command("release_login", "otto")
     else:
-        accounts.reset_password(username="otto", now=NOW)
+        account_services.reset_password(username="otto", now=NOW)
     assert attempt(address="203.0.113.1", after=10**6) == 0.0
 
 

@@ -13,8 +13,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from fleet.dashboard.people import proof
-from fleet.operations.people import step_up
+from fleet.accounts import verification
+from fleet.operations import step_up
 from tests import factories
 from tests.people.soft_key import ORIGIN, SoftKey
 
@@ -112,7 +112,7 @@ def test_an_old_challenge_counts_no_more(otto: User) -> None:
     key, client = SoftKey(otto).registered(), browser()
     signed = key.assertion(asked(client))
     session = client.session
-    session[proof.CHALLENGES]["sign-in"]["at"] -= proof.CHALLENGE_SECONDS + 1
+    session[verification.CHALLENGES]["sign-in"]["at"] -= verification.CHALLENGE_SECONDS + 1
     session.save()
     client.post(LOGIN, {"credential": signed})
     assert not is_in(client)
@@ -126,10 +126,10 @@ def test_a_challenge_is_for_its_person(otto: User) -> None:
     client = browser()
     client.force_login(otto)
     options = options_of(client.get(AGAIN))
-    kept = client.session[proof.CHALLENGES]
+    kept = client.session[verification.CHALLENGES]
     client.force_login(vera)
     session = client.session
-    session[proof.CHALLENGES] = kept
+    session[verification.CHALLENGES] = kept
     session.save()
     assert client.post(AGAIN, {"credential": hers.assertion(options)}).status_code == 401
     assert not step_up.recent(step_up.last(client.session), now=timezone.now())
@@ -169,7 +169,7 @@ def test_only_a_page_of_this_very_address_may_have_asked(otto: User) -> None:
 )
 def test_the_address_is_compared_as_browsers_write_it(settings: Any, base_url: str, origin: str) -> None:
     settings.BASE_URL = base_url
-    assert proof.own_origin() == origin
+    assert verification.own_origin() == origin
 
 
 @pytest.mark.parametrize("wrong", [{}, {"origin": "http://evil.localhost:8000"}, {"crossOrigin": True}])

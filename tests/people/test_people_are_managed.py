@@ -10,11 +10,12 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
 
+from fleet.accounts import services as account_services
+from fleet.accounts import tokens
 from fleet.domain.people import Right
 from fleet.domain.reasons import Refused
 from fleet.models import ApiToken, Entry, Scope
 from fleet.models.people import rights_of
-from fleet.operations.people import accounts, tokens
 from tests import factories
 from tests.api.conftest import Caller, caller, in_person, problem
 from tests.dashboard.conftest import logged_in, text_of
@@ -239,7 +240,7 @@ def test_djangos_own_admin_writes_the_same_lines() -> None:
 
 def test_only_one_line_tells_of_somebody_who_is_there_already() -> None:
     for _ in range(2):
-        accounts.ensure_person(username="demo", group="viewer", password="long enough for it", now=NOW)
+        account_services.ensure_person(username="demo", group="viewer", password="long enough for it", now=NOW)
     assert len(lines()) == 1
     with pytest.raises(Refused):
-        accounts.change_person(username="demo", group="nobody", now=NOW)
+        account_services.change_person(username="demo", group="nobody", now=NOW)

@@ -12,9 +12,10 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
+from fleet.accounts import factors, logins
 from fleet.domain.people import OPERATOR
 from fleet.models import Entry, KnownDevice
-from fleet.operations.people import factors, logins, step_up
+from fleet.operations import step_up
 from tests import factories
 from tests.dashboard.conftest import text_of
 

@@ -9,14 +9,15 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.test import Client
 
+from fleet.accounts import external_accounts, privacy, service_accounts, sign_on, tokens
+from fleet.accounts import services as account_services
+from fleet.accounts.queries import detail
 from fleet.domain import actor as actors
 from fleet.domain.actor import Actor
 from fleet.domain.reasons import Refused
 from fleet.domain.sign_on import ToldByProxy
 from fleet.models import ApiToken, Approval, AvailabilitySet, Entry, ServiceAccount
 from fleet.operations.approvals import conditions
-from fleet.operations.people import accounts, forget, outside, service_accounts, sign_on, tokens
-from fleet.projections.people import detail
 from tests import factories
 from tests.api.conftest import Caller, caller, in_person, problem
 from tests.dashboard.conftest import text_of
@@ -53,8 +54,8 @@ def test_no_door_lets_one_in(bot: User, settings: Any) -> None:
     settings.OIDC_ISSUER = "https://login.example"
     for refused in (
         lambda: sign_on.link(actor=admin, username="bot", subject="7f1c", now=NOW),
-        lambda: outside.link(actor=admin, username="bot", kind="slack", team="T1", account="U1", now=NOW),
-        lambda: accounts.reset_password(username="bot", now=NOW, actor=admin),
+        lambda: external_accounts.link(actor=admin, username="bot", kind="slack", team="T1", account="U1", now=NOW),
+        lambda: account_services.reset_password(username="bot", now=NOW, actor=admin),
     ):
         with pytest.raises(Refused, match="service-no-login"):
             refused()
@@ -83,7 +84,7 @@ def test_nobody_is_made_one_and_none_is_made_a_person(bot: User) -> None:
         service_accounts.change(username="vera", owner="anna", now=NOW)
     assert error.value.reason.code == "service-unknown"
     with pytest.raises(Refused) as error:
-        forget.forget(username="bot", now=NOW)
+        privacy.forget(username="bot", now=NOW)
     assert error.value.reason.code == "forget-service"
 
 
@@ -99,7 +100,7 @@ def test_it_is_never_the_last_admin() -> None:
     factories.admin()
     service_accounts.make(username="bot", group="admin", owner="ada", purpose="x", now=NOW)
     with pytest.raises(Refused) as error:
-        accounts.change_person(username="ada", active=False, now=NOW)
+        account_services.change_person(username="ada", active=False, now=NOW)
     assert error.value.reason.code == "last-admin"
 
 
@@ -213,14 +214,14 @@ def test_a_set_that_asks_again_spares_service_accounts_where_it_says_so_and_no_p
 def test_without_an_owner_it_goes_on_and_admins_see_it(bot: User, anna: User) -> None:
     token = tokens.issue_token(user=bot, name="ci", scopes=["read"], now=NOW)[1]
     factories.admin()
-    accounts.change_person(username="anna", active=False, now=NOW)
+    account_services.change_person(username="anna", active=False, now=NOW)
     assert Caller(token).get("me/").status_code == 200
     found = detail(username="bot")
     assert found is not None and (found.service, found.owner) == (True, "")
     page = Client()
     page.force_login(User.objects.get(username="ada"))
     assert "no owner" in text_of(page.get("/people/"))
-    forget.forget(username="anna", now=NOW)
+    privacy.forget(username="anna", now=NOW)
     assert "nobody answers for it" in text_of(page.get("/people/bot/"))
     assert Caller(token).get("me/").status_code == 200
 

@@ -11,16 +11,17 @@ from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.test import Client
 
+from fleet.accounts import logins, sessions
+from fleet.accounts import queries as shown
+from fleet.accounts import services as account_services
+from fleet.accounts.models import PersonSession
+from fleet.accounts.sessions import LastSeen, SeenSession, browser_of
 from fleet.domain.reasons import Refused
 from fleet.domain.secrets import hash_of
 from fleet.domain.timeline import EntryKind
-from fleet.domain.user_agents import browser_of
 from fleet.gateway.open_calls import CallCredentials
 from fleet.gateway.streams import listener_of
-from fleet.models import Entry, PersonSession
-from fleet.operations.people import accounts, logins, sessions
-from fleet.operations.people.sessions import LastSeen, SeenSession
-from fleet.projections.people import sessions as shown
+from fleet.models import Entry
 from tests import factories
 from tests.api.conftest import caller
 from tests.dashboard.conftest import text_of
@@ -57,7 +58,7 @@ def own(client: Client) -> PersonSession:
 
 def rows(person: User) -> tuple[shown.SessionRow, ...]:
     now = datetime.now(UTC)
-    return shown.sessions(username=person.get_username(), session_key="", now=now).results
+    return shown.session_rows(username=person.get_username(), session_key="", now=now).results
 
 
 def test_the_page_names_each_session_its_browser_its_address_and_which_one_this_is(otto: User) -> None:
@@ -121,7 +122,7 @@ def test_a_new_password_ends_all_sessions_but_the_one_in_which_it_was_set(otto: 
     assert is_in(here)
     assert not is_in(other)
     assert [(row.id, row.way) for row in rows(otto)] == [(own(here).pk, "password")]
-    accounts.reset_password(username="otto", now=datetime.now(UTC))
+    account_services.reset_password(username="otto", now=datetime.now(UTC))
     assert rows(otto) == ()
     assert not is_in(here)
 

@@ -18,12 +18,13 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 
+from fleet.accounts import provider, sign_on
+from fleet.accounts.models import SignOn, SignOnGrant
+from fleet.accounts.provider import ProviderError, Why
 from fleet.domain.reasons import Reason, Refused
 from fleet.domain.sign_on import Identity
-from fleet.models import Entry, SignOn, SignOnGrant
+from fleet.models import Entry
 from fleet.models.people import rights_of
-from fleet.operations.people import mapping, provider, refresh, sign_on
-from fleet.operations.people.provider import ProviderError, Why
 from tests import factories
 from tests.dashboard.conftest import text_of
 from tests.people.directory import BACK, Directory, asked_for, come, there
@@ -35,7 +36,7 @@ NOW = datetime(2026, 3, 2, 14, 0, tzinfo=UTC)
 def mapped(**groups: str) -> None:
     admin = factories.acting(factories.admin("root"))
     for value, group in (groups or {"Operator": "operator", "Admin": "admin"}).items():
-        mapping.create(actor=admin, value=f"Drydock.{value}", group=group, now=NOW)
+        sign_on.create(actor=admin, value=f"Drydock.{value}", group=group, now=NOW)
 
 
 def me(client: Client) -> Any:
@@ -272,7 +273,7 @@ def test_two_first_logins_at_the_same_time_make_one_person(entra: Directory, tra
     assert User.objects.filter(username__startswith="otto").count() == 1
 
 
-def later(client: Client, minutes: float) -> refresh.Refreshed:
+def later(client: Client, minutes: float) -> provider.Refreshed:
     """As if so much time had passed, for this person's session and the refresh."""
     back_then = timedelta(minutes=minutes)
     for row in SignOn.objects.all():
@@ -280,13 +281,13 @@ def later(client: Client, minutes: float) -> refresh.Refreshed:
             at = getattr(row, name)
             setattr(row, name, at and at - back_then)
         row.save()
-    return refresh.refresh(now=datetime.now(UTC))
+    return provider.refresh(now=datetime.now(UTC))
 
 
 def test_the_provider_is_asked_again_and_what_it_says_counts(entra: Directory, client: Client) -> None:
     mapped()
     come(client, "otto")
-    assert later(client, 9) == refresh.Refreshed()
+    assert later(client, 9) == provider.Refreshed()
     first = SignOn.objects.get().read_refresh_token()
     assert later(client, 2).confirmed == 1
     # The next one is kept: the old one is good for nothing any more.
@@ -317,11 +318,11 @@ def test_a_mapping_that_is_emptied_ends_sessions_at_once_but_leaves_an_admin(ent
     root = factories.acting(User.objects.get(username="root"))
     User.objects.filter(username="root").update(is_active=False)
     lines = {one.value: one.pk for one in SignOnGrant.objects.all()}
-    mapping.delete(actor=root, grant_id=lines["Drydock.Operator"], now=NOW)
+    sign_on.delete(actor=root, grant_id=lines["Drydock.Operator"], now=NOW)
     assert me(client) is None
     assert [row.read_refresh_token() != "" for row in SignOn.objects.order_by("name")] == [True, False]
     with pytest.raises(Refused) as caught:
-        mapping.delete(actor=root, grant_id=lines["Drydock.Admin"], now=NOW)
+        sign_on.delete(actor=root, grant_id=lines["Drydock.Admin"], now=NOW)
     assert isinstance(caught.value.reason, Reason)
     assert caught.value.reason.code == "last-admin"
     assert me(admins)["group"] == "admin"

@@ -11,6 +11,8 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
 
+from fleet.accounts import service_accounts, tokens
+from fleet.accounts import services as account_services
 from fleet.domain.addresses import NetworkFault, allows, beyond, read_networks
 from fleet.domain.timeline import EntryKind
 from fleet.gateway.http import Problem
@@ -18,7 +20,6 @@ from fleet.gateway.open_calls import CallCredentials
 from fleet.gateway.streams import listener_of
 from fleet.models import ApiToken, Entry
 from fleet.notifications.routing import is_personal
-from fleet.operations.people import accounts, due, tokens
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
 from tests.dashboard.conftest import text_of
@@ -185,7 +186,7 @@ def told() -> list[tuple[str, float]]:
 def test_that_it_expires_is_told_a_week_ahead_and_a_day_ahead_and_once_each() -> None:
     token_of(factories.operator(), timedelta(days=30))
     for hour in range(0, 31 * 24, 6):
-        due.tidy_up(now=NOW + timedelta(hours=hour))
+        service_accounts.tidy_up(now=NOW + timedelta(hours=hour))
     assert told() == [("deploys", 7.0), ("deploys", 1.0)]
     row = Entry.objects.filter(kind=EntryKind.TOKEN_EXPIRES.value)[0]
     assert is_personal(EntryKind(row.kind), row.data)
@@ -196,14 +197,14 @@ def test_a_short_life_is_told_as_far_as_that_helps() -> None:
     for days in (1, 3, 10):
         token_of(otto, timedelta(days=days), name=f"{days} days")
     for hour in range(0, 11 * 24, 6):
-        due.tell_expiring(now=NOW + timedelta(hours=hour))
+        service_accounts.tell_expiring(now=NOW + timedelta(hours=hour))
     assert told() == [("3 days", 1.0), ("10 days", 1.0)]
 
 
 def test_who_looked_at_nothing_for_a_week_is_told_the_nearest_alone() -> None:
     token_of(factories.operator(), timedelta(days=30))
-    assert due.tell_expiring(now=NOW + timedelta(days=29.5)) == 1
-    assert due.tell_expiring(now=NOW + timedelta(days=29.6)) == 0
+    assert service_accounts.tell_expiring(now=NOW + timedelta(days=29.5)) == 1
+    assert service_accounts.tell_expiring(now=NOW + timedelta(days=29.6)) == 0
     assert told() == [("deploys", 0.5)]
 
 
@@ -211,8 +212,8 @@ def test_what_has_ended_or_is_of_nobody_is_not_told() -> None:
     otto, vera = factories.operator(), factories.viewer()
     tokens.end_token(prefix=token_of(otto, timedelta(days=30)).prefix, now=NOW)
     token_of(vera, timedelta(days=30))
-    accounts.change_person(username="vera", active=False, now=NOW)
-    assert due.tell_expiring(now=NOW + timedelta(days=25)) == 0
+    account_services.change_person(username="vera", active=False, now=NOW)
+    assert service_accounts.tell_expiring(now=NOW + timedelta(days=25)) == 0
 
 
 @pytest.mark.django_db(transaction=True)
@@ -225,7 +226,7 @@ def test_two_that_look_at_once_tell_it_once() -> None:
     def look() -> None:
         try:
             begin.wait(10)
-            due.tell_expiring(now=NOW + timedelta(days=24))
+            service_accounts.tell_expiring(now=NOW + timedelta(days=24))
         finally:
             connection.close()
 
@@ -235,7 +236,7 @@ def test_two_that_look_at_once_tell_it_once() -> None:
     for thread in threads:
         thread.join(30)
     # Whom the lock kept out has nothing left to do.
-    due.tell_expiring(now=NOW + timedelta(days=24))
+    service_accounts.tell_expiring(now=NOW + timedelta(days=24))
     assert sorted(name for name, _ in told()) == sorted(f"token {number}" for number in range(20))
 
 

@@ -11,8 +11,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from fleet.models import SignOn, SignOnGrant
-from fleet.operations.people import mapping, refresh
+from fleet.accounts import provider, sign_on
+from fleet.accounts.models import SignOn, SignOnGrant
 from tests import factories
 from tests.api.conftest import Caller, caller
 from tests.people.directory import Directory, come
@@ -25,7 +25,7 @@ NAME = "otto@contoso.example"
 def browser(entra: Directory) -> Client:
     """Otto's, who came by single sign-on."""
     admin = factories.acting(factories.admin("root"))
-    mapping.create(actor=admin, value="Drydock.Operator", group="operator", now=datetime.now(UTC))
+    sign_on.create(actor=admin, value="Drydock.Operator", group="operator", now=datetime.now(UTC))
     found = Client()
     assert come(found, "otto").status_code == 302
     return found
@@ -37,14 +37,14 @@ def script(browser: Client) -> Caller:
     return caller(User.objects.get(username=NAME))
 
 
-def in_minutes(minutes: float) -> refresh.Refreshed:
+def in_minutes(minutes: float) -> provider.Refreshed:
     """As if so much time had passed, and the provider were asked then."""
     for row in SignOn.objects.all():
         for name in ("checked_at", "good_until", "look_at"):
             at = getattr(row, name)
             setattr(row, name, at and at - timedelta(minutes=minutes))
         row.save()
-    return refresh.refresh(now=datetime.now(UTC))
+    return provider.refresh(now=datetime.now(UTC))
 
 
 def may(script: Caller) -> tuple[bool, bool]:
@@ -85,7 +85,7 @@ def test_who_loses_the_role_loses_what_the_token_may_with_the_next_question(
 
 def test_a_line_of_the_mapping_that_goes_counts_for_tokens_at_once(script: Caller) -> None:
     admin = factories.acting(User.objects.get(username="root"))
-    mapping.delete(actor=admin, grant_id=SignOnGrant.objects.get().pk, now=datetime.now(UTC))
+    sign_on.delete(actor=admin, grant_id=SignOnGrant.objects.get().pk, now=datetime.now(UTC))
     assert may(script) == (False, False)
 
 
@@ -111,6 +111,6 @@ def test_without_a_refresh_token_nobody_is_asked_about_a_token(
     settings.OIDC_SCOPES = ["openid"]
     come(browser, "otto")
     entra.control("accounts", name="otto", enabled=False)
-    assert in_minutes(16) == refresh.Refreshed()
+    assert in_minutes(16) == provider.Refreshed()
     assert browser.get("/api/v1/me/").status_code in (401, 403)
     assert may(script) == (True, True)

@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from drydock_agent import wire
 
+from fleet.accounts import services as account_services
 from fleet.domain.actor import COMMAND_LINE, Actor
 from fleet.domain.approvals.guards import Need, guards
 from fleet.domain.reasons import Refused
@@ -19,7 +20,6 @@ from fleet.models import AvailabilitySet, Entry, ScheduledEvent
 from fleet.models.facts.events import load_facts
 from fleet.notifications.routing import OF_ENTRY, Moment
 from fleet.operations.machines import move
-from fleet.operations.people import accounts, control
 from fleet.operations.sets import names
 from tests import factories
 from tests.api.conftest import caller, in_person, problem
@@ -141,7 +141,7 @@ def test_where_two_persons_are_required_two_lower_it(fleet: Fleet) -> None:
 
 def test_the_other_one_is_not_an_account_that_the_first_one_holds(fleet: Fleet) -> None:
     row, ada = strict(), factories.admin()
-    accounts.make_person(username="puppet", group="admin", now=fleet.now, actor=factories.acting(ada))
+    account_services.make_person(username="puppet", group="admin", now=fleet.now, actor=factories.acting(ada))
     puppet = User.objects.get(username="puppet")
     names.name_set(set_id=row.pk, actor=proved(ada), now=fleet.now, second_person=False)
     with pytest.raises(Refused) as error:
@@ -157,10 +157,10 @@ def test_what_one_wanted_does_not_wait_for_ever(fleet: Fleet) -> None:
     names.name_set(set_id=row.pk, actor=proved(olga), now=late, second_person=False)
     assert the_set().second_person
     # Nor for somebody who is no administrator any more.
-    accounts.change_person(username="olga", group="viewer", now=late)
+    account_services.change_person(username="olga", group="viewer", now=late)
     names.name_set(set_id=row.pk, actor=proved(ada), now=late, second_person=False)
     assert the_set().second_person
-    assert control.one_person(olga, ada, at=late) is None
+    assert account_services.one_person(olga, ada, at=late) is None
 
 
 def test_whoever_runs_commands_on_the_server_lowers_it_alone(fleet: Fleet) -> None:

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from fleet.models import Entry, OutsideAccount, SavedView, SignOn, SignOnGrant
+from fleet.accounts import external_accounts
+from fleet.accounts.models import SignOn, SignOnGrant
+from fleet.models import Entry, OutsideAccount, SavedView
 from fleet.models.timeline import ACTING
-from fleet.operations.people import outside
 from tests import factories
 from tests.api.conftest import Caller, caller, in_person, problem
 from tests.api.described import required_scopes
@@ -113,7 +114,7 @@ def test_every_form_of_the_pages_leaves_one_line(fleet: Fleet, settings: Any) ->
     settings.OIDC_ISSUER, settings.ENROLMENT_POLICY = "https://login.example", ""
     session = in_person(factories.admin()).client
     named = {"web": str(factories.the_set().pk), "stray": str(fleet.agents["stray"].machine.availability_set_id)}
-    named["invitation"] = outside.invitation(kind="slack", team="T1", account="U1", name="ada.l")
+    named["invitation"] = external_accounts.invitation(kind="slack", team="T1", account="U1", name="ada.l")
     for number, (address, fields) in enumerate(FORMS):
         sent = {name: value.format(**named) for name, value in fields.items()}
         answer = session.post(address.format(**named), sent, headers={"X-Request-ID": f"form-{number}"})

@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from drydock_agent import wire
 
+from fleet.accounts import services as account_services
 from fleet.domain.actor import ACTOR_KIND, AZURE, COMMAND_LINE, ActorKind, kind_as_told
 from fleet.domain.actor import machine as machine_actor
 from fleet.domain.timeline import EntryKind
@@ -19,7 +20,6 @@ from fleet.gateway.decoder import read_batch
 from fleet.gateway.limits import GatewayLimits
 from fleet.models import Entry
 from fleet.operations.machines import entrance
-from fleet.operations.people import accounts
 from fleet.operations.timeline.entries import tell
 from fleet.projections.timeline.entries import rows_of
 from tests.api.conftest import caller
@@ -91,7 +91,7 @@ def test_entries_of_the_release_before_tell_the_kind_by_the_way_they_came() -> N
 
 def test_what_the_command_line_did_begins_with_a_capital_and_shows_what_changed() -> None:
     fleet = Fleet()
-    accounts.make_person(username="nina", group="viewer", now=fleet.now)
+    account_services.make_person(username="nina", group="viewer", now=fleet.now)
     line = Entry.objects.get(kind="person_changed")
     assert text(line) == "The command line made the person nina: viewer, everywhere, has access."
     page = text_of(logged_in(admin()).get("/audit/"))

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
+from fleet.accounts import calendars, tokens
 from fleet.models import AvailabilitySet, Scope
 from fleet.operations import waves
 from fleet.operations.drills import begin as drilling
-from fleet.operations.people import calendars, tokens
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
 from tests.factories import Fleet, acting, listing

@@ -5,7 +5,7 @@ from typing import Any
 from django import forms
 from django.http import HttpResponse
 
-from fleet.dashboard.again import proved
+from fleet.accounts.login import proved
 from fleet.dashboard.events import event_answer
 from fleet.dashboard.forms import CommentForm, MomentField, Sent, line, shown_in
 from fleet.dashboard.pages import Asked, acts, done, known

@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from django.urls import reverse
 
+from fleet.accounts.text import OUTSIDE
 from fleet.dashboard.tags.library import DASH, register
 from fleet.domain.event_types import EventType, event_type_of
 from fleet.domain.reasons import Reason
@@ -23,7 +24,6 @@ from fleet.wording import say as wording
 from fleet.wording.badges import STEP_LOOKS, Look, look_of
 from fleet.wording.card import CardWords, card_words
 from fleet.wording.desk import LISTS
-from fleet.wording.people import OUTSIDE
 from fleet.wording.times import page_reader
 
 

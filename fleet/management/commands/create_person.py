@@ -3,10 +3,10 @@
 from argparse import ArgumentParser
 from typing import Any
 
+from fleet.accounts.services import make_person
 from fleet.domain.people import GROUPS
 from fleet.management.helpers import OperationCommand
 from fleet.operations import clock
-from fleet.operations.people.accounts import make_person
 
 
 class Command(OperationCommand):

@@ -3,10 +3,10 @@
 from argparse import ArgumentParser
 from typing import Any
 
+from fleet.accounts import service_accounts
 from fleet.domain.people import GROUPS
 from fleet.management.helpers import OperationCommand
 from fleet.operations import clock
-from fleet.operations.people import service_accounts
 
 
 class Command(OperationCommand):

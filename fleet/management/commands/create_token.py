@@ -8,9 +8,9 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 
+from fleet.accounts import tokens
 from fleet.management.helpers import OperationCommand, duration
 from fleet.operations import clock
-from fleet.operations.people import tokens
 
 
 class Command(OperationCommand):

@@ -3,9 +3,9 @@
 from argparse import ArgumentParser
 from typing import Any
 
+from fleet.accounts import tokens
 from fleet.management.helpers import OperationCommand
 from fleet.operations import clock
-from fleet.operations.people import tokens
 
 
 class Command(OperationCommand):

@@ -3,10 +3,10 @@
 from argparse import ArgumentParser
 from typing import Any
 
+from fleet.accounts.privacy import forget, preview
+from fleet.accounts.text import counted_part
 from fleet.management.helpers import OperationCommand
 from fleet.operations import clock
-from fleet.operations.people.forget import forget, preview
-from fleet.wording.people import counted_part
 
 
 class Command(OperationCommand):

@@ -14,6 +14,9 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandParser
 
+from fleet.accounts import sign_on
+from fleet.accounts.services import ensure_person
+from fleet.accounts.tokens import issue_token, person_of_token
 from fleet.domain.actor import COMMAND_LINE
 from fleet.domain.people import GROUPS
 from fleet.domain.reasons import Refused
@@ -21,9 +24,6 @@ from fleet.management.helpers import write_private
 from fleet.notifications import channel_services
 from fleet.operations import clock
 from fleet.operations.machines.entrance import create_join_token
-from fleet.operations.people import mapping
-from fleet.operations.people.accounts import ensure_person
-from fleet.operations.people.tokens import issue_token, person_of_token
 
 # Each group of people with what its token may do.
 PEOPLE = {
@@ -78,7 +78,7 @@ def map_roles(now: datetime) -> None:
     """
     for group in GROUPS:
         with suppress(Refused):
-            mapping.create(actor=COMMAND_LINE, value=f"Drydock.{group.capitalize()}", group=group, now=now)
+            sign_on.create(actor=COMMAND_LINE, value=f"Drydock.{group.capitalize()}", group=group, now=now)
 
 
 def credentials(group: str, scopes: list[str], before: dict[str, str], now: datetime) -> dict[str, str]:

@@ -4,7 +4,7 @@ from argparse import ArgumentParser
 
 from django.core.management.base import BaseCommand
 
-from fleet.operations.people import logins
+from fleet.accounts import logins
 
 
 class Command(BaseCommand):

@@ -1,0 +1,388 @@
+"""Calendars of people: made, ended, and who is asked for one by its address."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from hashlib import sha256
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponse, HttpResponseNotModified
+from django.http.response import HttpResponseBase
+from django.utils.crypto import constant_time_compare
+from icalendar import Calendar, Event
+
+from fleet.accounts import sessions
+from fleet.accounts.queries import rights
+from fleet.api.problems import bare
+from fleet.api.read_only import read_only
+from fleet.domain.actor import Actor
+from fleet.domain.caches.maintenances import ACTIVE
+from fleet.domain.event_types import event_type_of
+from fleet.domain.people import Right, pattern_of
+from fleet.domain.policy.hours import next_edge, within
+from fleet.domain.reasons import Reason, Refused, or_refuse
+from fleet.domain.secrets import hash_of, new_secret, prefix_of
+from fleet.domain.states import EventStatus
+from fleet.domain.texts import tidy
+from fleet.domain.timeline import EntryKind
+from fleet.models import CalendarFeed, Maintenance, NoApprovalWindow, ScheduledEvent
+from fleet.operations import clock
+from fleet.operations.rights import require, require_person
+from fleet.operations.timeline.entries import tell
+from fleet.projections import visibility
+from fleet.projections.events.rows import OPEN
+from fleet.projections.visibility import seen
+from fleet.wording.events import named
+from fleet.wording.sentences import some
+from fleet.wording.times import one_line
+
+LONGEST = 200
+# Of one person, those that have not ended.
+MOST = 20
+
+
+@transaction.atomic
+def make(
+    *, actor: Actor, name: str, set_pattern: str = "", service: str = "", now: datetime
+) -> tuple[CalendarFeed, str]:
+    """A calendar for oneself. What stands in its address is returned this once; a hash is kept.
+
+    Raises Refused `not-permitted` or `validation`.
+    """
+    require(actor, Right.READ)
+    require_person(actor)
+    name, set_pattern, service = tidy(name), tidy(set_pattern), tidy(service)
+    if not name or max(map(len, (name, set_pattern, service))) > LONGEST:
+        raise Refused("validation", Reason("calendar-name-length", longest=LONGEST))
+    if CalendarFeed.objects.filter(user=actor.person, ended_at=None).count() >= MOST:
+        raise Refused("validation", Reason("calendar-too-many", most=MOST))
+    plain = new_secret("cal")
+    feed = CalendarFeed.objects.create(
+        user=actor.person,
+        prefix=prefix_of(plain),
+        secret_hash=hash_of(plain),
+        name=name,
+        set_pattern=set_pattern,
+        service=service,
+        created_at=now,
+    )
+    tell(
+        EntryKind.CALENDAR_MADE,
+        actor,
+        at=now,
+        before={"calendar": None},
+        after={"calendar": feed.prefix, "set_pattern": set_pattern, "service": service},
+        name=name,
+    )
+    return feed, plain
+
+
+@transaction.atomic
+def end(*, actor: Actor, prefix: str, now: datetime) -> CalendarFeed:
+    """End one at once: its owner may, and admins. Raises Refused `validation` for one that is not there or has ended,
+    `not-permitted`.
+    """
+    found = CalendarFeed.objects.select_related("user").filter(prefix=prefix).first()
+    if found is None or actor.person != found.user:
+        require(actor, Right.ADMINISTER)
+    feed = or_refuse(found, "validation", Reason("calendar-unknown"))
+    if not sessions.end_calendar(feed, actor=actor, now=now):
+        raise Refused("validation", Reason("calendar-unknown"))
+    return feed
+
+
+def asked_for(*, token: str, now: datetime) -> CalendarFeed | None:
+    """Whose calendar has this in its address; None when unknown, ended, or of a person who may not log in."""
+    feed = CalendarFeed.objects.select_related("user").filter(prefix=prefix_of(token), ended_at=None).first()
+    if feed is None or not constant_time_compare(feed.secret_hash, hash_of(token)) or not feed.user.is_active:
+        return None
+    if feed.last_used_at is None or now - feed.last_used_at > timedelta(minutes=1):
+        CalendarFeed.objects.filter(pk=feed.pk).update(last_used_at=now)
+    return feed
+
+
+# A calendar: what is announced, what was until lately, no-approval windows, and maintenance of caches.
+
+# What is over stays so long, as cancelled: a calendar that no longer finds it may keep it for ever.
+KEPT = timedelta(days=2)
+# How far back a thing may have been seen first that ended only lately.
+SEEN_WITHIN = timedelta(days=30)
+# Weekly windows are written out one by one so far ahead: their hours follow a local clock, a calendar has UTC only.
+AHEAD = timedelta(days=14)
+# Of each kind.
+MAX_DATES = 200
+# What nobody has stated a length of.
+SHORTEST = timedelta(minutes=5)
+EDGES = 400
+
+
+class DateKind(StrEnum):
+    EVENT = "event"
+    WINDOW = "window"
+    MAINTENANCE = "maintenance"
+
+
+@dataclass(frozen=True, slots=True)
+class CalendarDate:
+    """One date. `uid` stays the same; `sequence` grows with each change; `over`: nothing is to be expected any more.
+
+    `name` is the set's, the window's or the cache's. `started`: it is under way. `changed_at` is when it became so.
+    """
+
+    kind: DateKind
+    uid: str
+    sequence: int
+    begin: datetime
+    end: datetime
+    changed_at: datetime
+    over: bool
+    name: str
+    service: str = ""
+    path: str = ""
+    started: bool = False
+    event_id: str = ""
+    event_type: str = ""
+    resources: tuple[str, ...] = ()
+    source: str = ""
+    reason: str = ""
+    shard: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CalendarFeedRow:
+    """A person's calendar, as its page lists it."""
+
+    prefix: str
+    name: str
+    set_pattern: str
+    service: str
+    created_at: datetime
+    last_used_at: datetime | None
+
+
+def feeds(*, user_id: int) -> tuple[CalendarFeedRow, ...]:
+    """A person's calendars that have not ended, the newest first. One query."""
+    rows = seen(CalendarFeed).filter(user=user_id, ended_at=None).order_by("-id")
+    return tuple(
+        CalendarFeedRow(row.prefix, row.name, row.set_pattern, row.service, row.created_at, row.last_used_at)
+        for row in rows
+    )
+
+
+def dates(*, set_pattern: str = "", service: str = "", now: datetime) -> tuple[CalendarDate, ...]:
+    """By set and service; empty ones are all. Five queries, and bounded."""
+    return (
+        *_events(set_pattern, service, now),
+        *_windows(set_pattern, service, now),
+        *([] if set_pattern else _maintenances(service, now)),
+    )
+
+
+def _narrowed(column: str, pattern: str) -> Q:
+    return Q(**{f"{column}__iregex": f"^({pattern_of(pattern)})$"}) if pattern else Q()
+
+
+def _events(set_pattern: str, service: str, now: datetime) -> Iterator[CalendarDate]:
+    where = _narrowed("availability_set__name", set_pattern) & _narrowed("availability_set__service", service)
+    rows = seen(ScheduledEvent).filter(where, drill=False).select_related("availability_set")
+    timed = rows.filter(Q(not_before__isnull=False) | Q(started_at__isnull=False))
+    ended = timed.filter(status=EventStatus.ENDED.value, first_seen_at__gte=now - SEEN_WITHIN, ended_at__gte=now - KEPT)
+    for row in timed.filter(status__in=OPEN).order_by("not_before", "id")[:MAX_DATES]:
+        yield _event(row)
+    for row in ended.order_by("-first_seen_at", "-id")[:MAX_DATES]:
+        yield _event(row)
+
+
+def _event(row: ScheduledEvent) -> CalendarDate:
+    begin = row.started_at or row.not_before or row.first_seen_at
+    length = max(timedelta(seconds=max(row.duration_seconds or 0, 0)), SHORTEST)
+    home = row.availability_set
+    return CalendarDate(
+        DateKind.EVENT,
+        uid=f"event-{row.event_id.lower()}",
+        sequence=row.version,
+        begin=begin,
+        end=begin + length,
+        changed_at=row.ended_at or row.started_at or row.first_seen_at,
+        over=row.status == EventStatus.ENDED.value,
+        name=f"{home.name} ({home.apart})" if home.apart else home.name,
+        service=home.service,
+        path=f"/events/{row.event_id}/",
+        started=row.status == EventStatus.STARTED.value,
+        event_id=row.event_id,
+        event_type=row.event_type,
+        resources=tuple(row.resources),
+        source=row.source,
+    )
+
+
+def _windows(set_pattern: str, service: str, now: datetime) -> Iterator[CalendarDate]:
+    """Those that hold in some set or in this service; deleted ones stay as cancelled for a while."""
+    still = Q(deleted_at=None) | Q(deleted_at__gte=now - KEPT)
+    lasting = Q(ends_at=None) | Q(ends_at__gte=now - KEPT)
+    rows = seen(NoApprovalWindow).filter(still & lasting).order_by("id")
+    if service:
+        rows = rows.filter(Q(service="") | _narrowed("service", service))
+    if set_pattern:
+        rows = rows.filter(Q(set_pattern="") | Q(set_pattern__iexact=set_pattern))
+    found = 0
+    for row in rows[:MAX_DATES]:
+        for begin, end in _spans(row, now):
+            yield _window(row, begin, end)
+            found += 1
+            if found >= MAX_DATES:
+                return
+
+
+def _spans(row: NoApprovalWindow, now: datetime) -> Iterator[tuple[datetime, datetime]]:
+    if row.starts_at is not None or row.ends_at is not None:
+        begin, end = row.starts_at or row.created_at, row.ends_at or now + AHEAD
+        if begin < end:
+            yield begin, end
+        return
+    hours = {name: getattr(row, name) for name in ("weekdays", "from_time", "until_time", "time_zone")}
+    # From the beginning of the day before, so that one that holds now has its own begin.
+    at = (now - timedelta(days=2)).replace(hour=0, minute=0, second=0, microsecond=0)
+    begun: datetime | None = None
+    for _ in range(EDGES):
+        edge = next_edge(at, **hours)
+        if edge is None or edge > now + AHEAD:
+            return
+        inside = within(edge, **hours)
+        if inside and begun is None and not within(edge - timedelta(seconds=1), **hours):
+            begun = edge
+        elif not inside and begun is not None:
+            yield begun, edge
+            begun = None
+        at = edge
+
+
+def _window(row: NoApprovalWindow, begin: datetime, end: datetime) -> CalendarDate:
+    once = row.starts_at is not None or row.ends_at is not None
+    return CalendarDate(
+        DateKind.WINDOW,
+        uid=f"window-{row.pk}" if once else f"window-{row.pk}-{begin:%Y%m%dT%H%M}",
+        sequence=0 if row.deleted_at is None else 1,
+        begin=begin,
+        end=end,
+        changed_at=row.deleted_at or row.created_at,
+        over=row.deleted_at is not None,
+        name=row.name,
+        service=row.service,
+        path="/policy/",
+        reason=row.reason,
+    )
+
+
+def _maintenances(service: str, now: datetime) -> Iterator[CalendarDate]:
+    rows = seen(Maintenance).filter(_narrowed("cache__service", service)).select_related("cache")
+    active = [status.value for status in ACTIVE]
+    over = rows.exclude(status__in=active).filter(first_at__gte=now - KEPT)
+    for row in (
+        *rows.filter(status__in=active).order_by("-first_at")[:MAX_DATES],
+        *over.order_by("-first_at")[:MAX_DATES],
+    ):
+        begin = row.began_at or row.expected_at or row.first_at
+        yield CalendarDate(
+            DateKind.MAINTENANCE,
+            uid=f"maintenance-{row.pk}",
+            # Each line that was heard, and each status that time alone brought, is one more.
+            sequence=2 * int((row.last_at - row.first_at).total_seconds()) + (row.status not in active),
+            begin=begin,
+            end=max(row.ended_at or begin, begin + SHORTEST),
+            changed_at=row.ended_at or row.last_at,
+            over=row.status not in active,
+            name=row.cache.host,
+            service=row.cache.service,
+            path=f"/maintenances/{row.pk}/",
+            started=row.began_at is not None,
+            shard=row.shard,
+        )
+
+
+# A calendar in the form that programs read (RFC 5545): times in UTC, and what stands in each date.
+
+# How often programs may ask; many ask once a day all the same.
+REFRESH = "PT5M"
+NO_ALERT = "A calendar is refreshed after minutes to a day: it is no alert."
+MAX_LINE_BYTES = 500
+LONGEST_LINE = 12_000
+
+
+def ics(name: str, dates: Iterable[CalendarDate], *, base_url: str, host: str) -> bytes:
+    """The whole calendar; the same for the same dates."""
+    calendar = Calendar()
+    calendar.add("prodid", "-//Drydock//Drydock//EN")
+    calendar.add("version", "2.0")
+    calendar.add("x-wr-calname", one_line(f"Drydock: {name}", MAX_LINE_BYTES))
+    # As plain text: the library has no such type for it, and a duration of its own.
+    calendar.add("x-published-ttl", REFRESH)
+    calendar.add("refresh-interval", timedelta(minutes=5), parameters={"VALUE": "DURATION"})
+    for date in dates:
+        calendar.add_component(_event_lines(date, base_url, host))
+    whole: bytes = calendar.to_ical()
+    return whole
+
+
+def _event_lines(date: CalendarDate, base_url: str, host: str) -> Event:
+    found = Event()
+    found.add("uid", f"{date.uid}@{host}")
+    found.add("dtstamp", date.changed_at.astimezone(UTC).replace(microsecond=0))
+    found.add("sequence", date.sequence)
+    found.add("dtstart", date.begin.astimezone(UTC).replace(microsecond=0))
+    found.add("dtend", date.end.astimezone(UTC).replace(microsecond=0))
+    found.add("summary", one_line(_summary(date), MAX_LINE_BYTES))
+    found.add("description", "\n".join(one_line(line, LONGEST_LINE) for line in (*_lines(date), NO_ALERT)))
+    found.add("status", "CANCELLED" if date.over else "CONFIRMED")
+    # Nobody is busy because of it.
+    found.add("transp", "TRANSPARENT")
+    found.add("url", f"{base_url}{date.path}")
+    return found
+
+
+def _summary(date: CalendarDate) -> str:
+    if date.kind is DateKind.WINDOW:
+        return f"No approvals: {date.name}"
+    if date.kind is DateKind.MAINTENANCE:
+        shard = "" if date.shard is None else f", shard {date.shard}"
+        return f"Maintenance of the cache {date.name}{shard}"
+    return f"{named(date.event_type, date.resources)} in {date.name}"
+
+
+def _lines(date: CalendarDate) -> list[str]:
+    if date.kind is DateKind.WINDOW:
+        return date.reason[:MAX_LINE_BYTES].splitlines()
+    state = "It is over." if date.over else "It is under way." if date.started else ""
+    if date.kind is DateKind.MAINTENANCE:
+        return [line for line in (state, f"Service: {date.service}" if date.service else "") if line]
+    when = "" if state else "Azure starts it any time after this begins; the end is a guess."
+    service = f"Service: {date.service}" if date.service else ""
+    machines = f"Machines: {some(date.resources, 50)}" if date.resources else ""
+    effect = "" if date.over else event_type_of(date.event_type).effect
+    return [line for line in (state or when, effect, machines, service) if line]
+
+
+# Calendars of people, fetched by programs: whoever has the address reads what its person sees.
+
+
+@read_only
+def feed(request: HttpRequest, token: str) -> HttpResponseBase:
+    """The calendar as it is now; 304 where the program has it so, 404 for an address that is none or has ended."""
+    now = clock.now()
+    found = asked_for(token=token, now=now)
+    if found is None or not rights(found.user).may(Right.READ):
+        return bare("not-found")
+    visibility.read_as(rights(found.user), name=found.user.get_username(), number=found.user.pk)
+    shown = dates(set_pattern=found.set_pattern, service=found.service, now=now)
+    body = ics(found.name, shown, base_url=settings.BASE_URL, host=urlsplit(settings.BASE_URL).hostname or "drydock")
+    etag = f'"{sha256(body).hexdigest()[:32]}"'
+    asked = {part.strip().removeprefix("W/") for part in request.headers.get("If-None-Match", "").split(",")}
+    answer: HttpResponse = (
+        HttpResponseNotModified() if etag in asked else HttpResponse(body, content_type="text/calendar; charset=utf-8")
+    )
+    answer["ETag"], answer["Cache-Control"] = etag, "private, no-cache"
+    return answer

@@ -1,0 +1,374 @@
+"""Who somebody is, asked in the middle of something: where a session has ended, and where a decision wants a fresh
+proof. What was typed is kept, and nothing is sent by proving it.
+"""
+
+import base64
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
+from urllib.parse import urlencode
+
+from allauth.account.forms import ReauthenticateForm
+from allauth.account.utils import (
+    get_login_redirect_url,
+    get_next_redirect_url,
+    passthrough_next_redirect_url,
+    perform_login,
+)
+from allauth.account.views import LoginView
+from allauth.mfa.adapter import get_adapter
+from allauth.mfa.base.views import AuthenticateView
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.views import LogoutView
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.middleware.csrf import get_token
+from django.shortcuts import redirect, render, resolve_url
+from django.urls import reverse
+from django.utils.decorators import method_decorator
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_safe
+from django_htmx.middleware import HtmxDetails
+
+from fleet.accounts import factors, logins, sessions, single_sign_on, verification
+from fleet.accounts.queries import Factors, factors_of
+from fleet.accounts.single_sign_on import step_up_address
+from fleet.accounts.text import CHALLENGE_OVER, PASSKEY_WRONG
+from fleet.accounts.verification import Purpose
+from fleet.dashboard.pages import Asked, acts, came_from, done, page, reader, shown
+from fleet.dashboard.saved_form import SavedForm, forget_user, load_form, page_user, save_form
+from fleet.domain.approvals.guards import Need
+from fleet.domain.reasons import Reason, Refused
+from fleet.operations import clock, step_up
+
+P = ParamSpec("P")
+# In the session: what somebody was about to send when they were asked who they are.
+KEPT = "kept"
+
+
+def in_a_box(request: HttpRequest) -> bool:
+    htmx: HtmxDetails = request.htmx  # type: ignore[attr-defined]
+    return bool(htmx)
+
+
+def keep(request: HttpRequest, kept: SavedForm | None) -> None:
+    """What was typed waits in the session for its person to be back."""
+    if kept is not None:
+        request.session[KEPT] = kept.sealed
+
+
+def stale(request: HttpRequest) -> HttpResponse | None:
+    """The answer to a part of a page that was opened before its person logged in again elsewhere: it gets the new key,
+    so that nothing typed is lost. None for a plain form.
+    """
+    # No other site can send this header: a browser would ask us first, and we would not agree.
+    return _box(request, status=403) if in_a_box(request) else None
+
+
+def _box(request: HttpRequest, *, status: int) -> HttpResponse:
+    """Beside a page: the new key for whoever opened it; nobody else goes on with it."""
+    whose = page_user(request)
+    context = {"whose": whose, "token": get_token(request)}
+    same = request.user.is_authenticated and request.user.get_username() == whose
+    other = "again/other.html" if request.user.is_authenticated else "again/box.html"
+    answer = render(request, "again/done.html" if same else other, context, status=status)
+    answer["HX-Retarget"], answer["HX-Reswap"] = "#again", "innerHTML"
+    return answer
+
+
+def asked_again(
+    view: Callable[Concatenate[Asked, P], HttpResponseBase],
+) -> Callable[Concatenate[Asked, P], HttpResponseBase]:
+    """Only for who has proved lately that they are still there; everybody else is asked, and comes back."""
+
+    @wraps(view)
+    def guarded(request: Asked, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+        if step_up.recent(step_up.last(request.session), now=request.now):
+            return view(request, *args, **kwargs)
+        there = request.get_full_path() if request.method == "GET" else came_from(request)
+        return redirect(f"{reverse('step-up')}?{urlencode({'next': there})}")
+
+    return guarded
+
+
+def proved(view: Callable[Concatenate[Asked, P], HttpResponse]) -> Callable[Concatenate[Asked, P], HttpResponse]:
+    """A decision: where nothing stands in its way but that somebody proves once more who they are, they are asked in
+    its place, and what they typed is kept.
+    """
+
+    @wraps(view)
+    def guarded(request: Asked, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        try:
+            return view(request, *args, **kwargs)
+        except Refused as error:
+            standing: Any = error.details.get("guards", ())
+            if not standing or any(guard["needs"] != Need.STEP_UP.value for guard in standing):
+                raise
+        return _ask(request, save_form(request, request.user.get_username()))
+
+    return guarded
+
+
+@require_safe
+@reader
+@asked_again
+def back(request: Asked) -> HttpResponse:
+    """Somebody has proved who they are, in the middle of something: they press the button once more, and see before
+    what it sends.
+    """
+    if request.htmx:
+        return _box(request, status=200)
+    kept = load_form(request.session.pop(KEPT, ""))
+    # Nobody else goes on with what somebody typed.
+    if kept is None or kept.username != request.user.get_username():
+        return redirect("queue")
+    return render(request, "again/send.html", {"kept": kept})
+
+
+@sensitive_post_parameters()
+@reader
+def step_up_page(request: Asked) -> HttpResponse:
+    """Asked again: by a second factor, by the password where there is none, or at the provider."""
+    if request.method != "POST":
+        return _ask(request, status=200)
+    kept = load_form(request.POST.get("kept", ""))
+    if kept is not None and kept.username != request.user.get_username():
+        kept = None
+    way = _way(request, factors_of(user_id=request.user.pk))
+    if way == "provider":
+        return _ask(request, kept)
+    factor = verification.AgainForm if "credential" in request.POST else verification.CodeForm
+    form = (ReauthenticateForm if way == "password" else factor)(data=request.POST, user=request.user)
+    if not form.is_valid():
+        return verification.refused(_ask(request, kept, form), form)
+    if way == "factor":
+        form.save()
+    step_up.note(request.session, at=request.now)
+    keep(request, kept)
+    in_the_middle = request.htmx or kept is not None
+    return redirect("login-again" if in_the_middle else get_next_redirect_url(request) or came_from(request))
+
+
+def _way(request: Asked, known: Factors) -> str:
+    """How somebody proves that they are still there: `factor`, `password`, or `provider`, where their account is."""
+    if known.usable:
+        return "factor"
+    return "password" if request.user.has_usable_password() else "provider"
+
+
+def _ask(request: Asked, kept: SavedForm | None = None, form: Any = None, *, status: int = 401) -> HttpResponse:
+    """The question, in a box beside the page (htmx) or as a page, with what was typed."""
+    known, there = factors_of(user_id=request.user.pk), get_next_redirect_url(request) or came_from(request)
+    way = _way(request, known)
+    if way == "provider" and kept is not None:
+        # Going there leaves the page behind, and what stands in it.
+        keep(request, kept)
+        back_to = reverse("login-again")
+    else:
+        back_to = there
+    answer = page(
+        request,
+        "people/step_up_box.html" if request.htmx else "people/step_up.html",
+        status=status,
+        way=way,
+        factors=known,
+        kept=None if request.htmx else kept,
+        form=form,
+        next=there,
+        provider=step_up_address(request, back_to) if way == "provider" else "",
+        options=verification.passkey_options(request, verification.Purpose.AGAIN, request.user)
+        if known.passkeys
+        else "",
+        in_box=bool(request.htmx),
+    )
+    if request.htmx:
+        answer["HX-Retarget"], answer["HX-Reswap"] = "#again", "innerHTML"
+    return answer
+
+
+# Logging in, one door for pages and for Django's admin, by django-allauth's views: by name and password, by a second
+# factor behind them, by a passkey alone.
+
+CHALLENGE_SECONDS = 300
+
+
+class Login(LoginView):  # type: ignore[misc]
+    """Name and password: on the page of the login, and where a session has ended, in a box beside a page (htmx) or on
+    the page that a form leads to, with what was typed (`kept`). What else is needed, allauth's stages say.
+
+    Nobody else goes on with what somebody typed: another person's password is refused, and nobody is logged in by it.
+    """
+
+    def setup(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
+        super().setup(request, *args, **kwargs)
+        self.kept = load_form(request.POST.get("kept", ""))
+        # Who opened the page: it says so itself, or what it sent does.
+        self.whose = page_user(request) if in_a_box(request) else self.kept.username if self.kept else ""
+        self.goes_on = in_a_box(request) or "kept" in request.POST
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if request.user.is_authenticated:
+            return redirect(get_login_redirect_url(request))
+        answer: HttpResponse = super().get(request, *args, **kwargs)
+        return answer
+
+    def get_template_names(self) -> list[str]:
+        if self.goes_on:
+            return ["again/box.html" if in_a_box(self.request) else "again/page.html"]
+        return [self.template_name]
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return {**super().get_context_data(**kwargs), "whose": self.whose, "kept": self.kept}
+
+    def get_success_url(self) -> str | None:
+        url: str | None = reverse("login-again") if self.goes_on else super().get_success_url()
+        return url
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        return verification.refused(super().form_invalid(form), form, status=401 if self.goes_on else 200)
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        if self.goes_on and form.user.get_username() != self.whose:
+            other: HttpResponse = self.render_to_response(self.get_context_data(form=form, other=True), status=403)
+            return other
+        answer: HttpResponse = super().form_valid(form)
+        keep(self.request, self.kept)
+        return answer
+
+
+@method_decorator(sensitive_post_parameters(), name="dispatch")
+class SecondFactor(AuthenticateView):  # type: ignore[misc]
+    """Behind the right password: a code, a recovery code, or a passkey of this very person."""
+
+    form_class, webauthn_form_class = verification.CodeForm, verification.PasskeyForm
+
+    def get_template_names(self) -> list[str]:
+        return ["again/box.html" if in_a_box(self.request) else self.template_name]
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        user = self.stage.login.user
+        options = verification.passkey_options(self.request, Purpose.FACTOR, user)
+        known = factors_of(user_id=user.pk)
+        return {"form": self.form, "whose": user.get_username(), "factors": known, "options": options}
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        if form.has_error("code", "over"):
+            self.request.session.flush()
+            messages.error(self.request, CHALLENGE_OVER)
+            return redirect("account_login")
+        return verification.refused(super().form_invalid(form), form)
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def passkey_login(request: HttpRequest) -> HttpResponse:
+    """What a passkey has to sign; and the login by it, which needs neither a name nor a password."""
+    if request.method == "GET":
+        if request.session.is_empty():
+            # Of a stranger, who may ask a million times: it lasts as long as it takes to touch a key.
+            request.session.set_expiry(CHALLENGE_SECONDS)
+            logins.forget_sessions(now=clock.now())
+        return HttpResponse(verification.passkey_options(request, Purpose.SIGN_IN), content_type="application/json")
+    form = verification.SignInForm(data=request.POST)
+    if not form.is_valid():
+        messages.error(request, PASSKEY_WRONG)
+        return redirect(passthrough_next_redirect_url(request, reverse("account_login"), "next"))
+    form.save()
+    answer: HttpResponse = perform_login(request, form.cleaned_data["credential"].user)
+    return answer
+
+
+class Logout(LogoutView):
+    """Nobody is remembered after it."""
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        by_provider = single_sign_on.by_sign_on(request)
+        if request.session.session_key:
+            sessions.left(session_key=request.session.session_key)
+        answer = super().post(request, *args, **kwargs)
+        if by_provider:
+            # A form may lead nowhere else: the login page has a link to where one logs out at the provider.
+            answer = redirect(f"{resolve_url(settings.LOGIN_URL)}?out=provider")
+        forget_user(answer)
+        return answer
+
+
+# How somebody comes in: their second factors, added and removed by themselves alone.
+
+# In the session: the secret of an app that is not added yet.
+SECRET = "app_secret"  # noqa: S105
+
+
+def signing_in_answer(request: Asked, /, **context: Any) -> HttpResponse:
+    context.pop("factor_id", None)
+    return page(request, "people/signing_in.html", factors=factors_of(user_id=request.user.pk), **context)
+
+
+signing_in = shown(signing_in_answer)
+
+
+@asked_again
+def app_answer(request: Asked, /, **context: Any) -> HttpResponse:
+    """The secret of a new app, as a picture and as text; it counts once its first code was right."""
+    if request.method == "GET":
+        request.session[SECRET] = factors.new_secret()
+    secret = request.session.get(SECRET, "")
+    adapter = get_adapter()
+    svg = adapter.build_totp_svg(adapter.build_totp_url(request.user, secret))
+    picture = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+    return page(request, "people/app.html", secret=secret, picture=picture, **context)
+
+
+app_page = shown(app_answer)
+
+
+@sensitive_post_parameters()
+@acts(app_answer)
+@asked_again
+def add_app(request: Asked) -> HttpResponseBase:
+    secret, code = request.session.get(SECRET, ""), request.POST.get("code", "")[:100]
+    codes = factors.add_app(actor=request.actor, secret=secret, code=code, now=request.now)
+    del request.session[SECRET]
+    return _added(request, "Your app is asked for its code from now on.", codes)
+
+
+@asked_again
+def passkey_answer(request: Asked, /, **context: Any) -> HttpResponse:
+    options = verification.passkey_options(request, verification.Purpose.ADD, request.user)
+    return page(request, "people/passkey.html", options=options, **context)
+
+
+passkey_page = shown(passkey_answer)
+
+
+@acts(passkey_answer)
+@asked_again
+def add_passkey(request: Asked) -> HttpResponseBase:
+    told = verification.new_passkey(request, request.POST.get("credential", ""), request.user)
+    if told is None:
+        raise Refused("validation", Reason("factor-passkey-wrong"))
+    codes = factors.add_passkey(
+        actor=request.actor, name=request.POST.get("name", ""), credential=told, now=request.now
+    )
+    return _added(request, "You can log in by this passkey from now on.", codes)
+
+
+@acts(signing_in_answer)
+@asked_again
+def remove_factor(request: Asked, factor_id: int) -> HttpResponseBase:
+    factors.remove(actor=request.actor, factor_id=factor_id, now=request.now)
+    return done(request, "It is no second factor of yours any more.", "you-signing-in")
+
+
+@acts(signing_in_answer)
+@asked_again
+def new_codes(request: Asked) -> HttpResponseBase:
+    return signing_in_answer(request, new_codes=factors.new_codes(actor=request.actor, now=request.now))
+
+
+def _added(request: Asked, said: str, codes: list[str]) -> HttpResponse:
+    if codes:
+        return signing_in_answer(request, new_codes=codes, said=said)
+    return done(request, said, "you-signing-in")

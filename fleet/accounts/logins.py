@@ -1,0 +1,232 @@
+"""Failed logins are counted: who guesses passwords waits, and no stranger's guesses make the rightful person wait.
+
+A count is taken before the password is looked at, so that guesses side by side do not slip through, and given back when
+it was right. Who has logged in on a device before is counted on that device alone; everybody else by name and address,
+by address, and by name.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from ipaddress import IPv6Address, ip_address, ip_network
+
+import structlog
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
+from django.db import transaction
+from django.db.models import F
+
+from fleet.accounts import sessions
+from fleet.accounts.sessions import browser_of
+from fleet.domain.actor import DRYDOCK, Actor
+from fleet.domain.secrets import hash_of, new_secret
+from fleet.domain.timeline import EntryKind
+from fleet.models import KnownDevice, LoginAttempts
+from fleet.operations.timeline.entries import tell
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """So many attempts are free; the next waits `first`, and each one after it twice as long, up to `most`. After
+    `forgotten` without an attempt the count begins anew.
+    """
+
+    free: int
+    first: timedelta
+    most: timedelta
+    forgotten: timedelta
+
+    def wait(self, count: int) -> timedelta:
+        """How long after the last of so many attempts there may be another."""
+        return min(self.first * 2 ** min(count - self.free, 30), self.most) if count >= self.free else timedelta()
+
+
+def _limit(free: int, first: float, most: float, forgotten: float) -> Limit:
+    return Limit(free, timedelta(seconds=first), timedelta(seconds=most), timedelta(seconds=forgotten))
+
+
+# Of a name on a device that it has logged in on.
+DEVICE = _limit(10, 1, 60, 3600)
+# Of everybody else.
+NAME_AND_ADDRESS = _limit(5, 1, 300, 3600)
+ADDRESS = _limit(50, 1, 60, 300)
+NAME = _limit(20, 30, 3600, 3600)
+# So many in a row, and the password counts on known devices only, until it is right on one or set anew.
+MOST_IN_A_ROW = 100
+FOR_GOOD = 100 * 365 * 86400
+IN_A_ROW = _limit(MOST_IN_A_ROW, FOR_GOOD, FOR_GOOD, FOR_GOOD)
+
+# Second factors: of one person, and of one challenge, after which the password is asked for anew.
+FACTOR = _limit(20, 3600, 3600, 3600)
+MOST_OF_A_CHALLENGE = 5
+
+DEVICE_DAYS = 90
+MOST_DEVICES = 10
+# How many old counts a new one removes, and how old they are then.
+REMOVED = 100
+OLD = timedelta(days=1)
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt to log in, counted. `wait` is 0.0 when the password may be looked at, else the seconds until then;
+    None when it counts on known devices only.
+    """
+
+    wait: float | None
+    keys: tuple[str, ...] = ()
+    known_device: bool = False
+
+
+@transaction.atomic
+def begin(*, username: str, address: str, device: str = "", now: datetime) -> Attempt:
+    """Count one attempt, unless it has to wait: `device` is the secret that the browser carries."""
+    known = _known(username, device, now)
+    limits = {known: DEVICE} if known else _limits(username, address)
+    LoginAttempts.objects.bulk_create(
+        [LoginAttempts(key=key, count=0, since=now, at=now) for key in limits], ignore_conflicts=True
+    )
+    # In one order, so that attempts side by side wait for each other and never in a circle.
+    rows = list(LoginAttempts.objects.select_for_update().filter(key__in=list(limits)).order_by("key"))
+    waits = []
+    for row in rows:
+        limit, at = limits[row.key], row.at or row.since
+        if at <= now - limit.forgotten:
+            row.count, row.since = 0, now
+        waits.append((at + limit.wait(row.count) - now).total_seconds())
+        if limit is IN_A_ROW and row.count >= MOST_IN_A_ROW:
+            log.warning("login.known_devices_only", address=address)
+            return Attempt(None)
+    if max(waits) > 0:
+        # Neither the name nor the password: either may be the other, typed into the wrong field.
+        log.warning("login.throttled", address=address, seconds=round(max(waits)))
+        return Attempt(max(waits))
+    for row in rows:
+        row.count, row.at = row.count + 1, now
+        if limits[row.key] is IN_A_ROW and row.count == MOST_IN_A_ROW:
+            _tell(username, now)
+    LoginAttempts.objects.bulk_update(rows, ["count", "since", "at"])
+    if any(row.count == 1 for row in rows):
+        old = LoginAttempts.objects.filter(since__lt=now - OLD, at__lt=now - OLD, count__lt=MOST_IN_A_ROW)
+        LoginAttempts.objects.filter(pk__in=list(old.values_list("pk", flat=True)[:REMOVED])).delete()
+    return Attempt(0.0, tuple(limits), known_device=bool(known))
+
+
+def forget_sessions(*, now: datetime) -> None:
+    """Sessions that are over go, some at a time: whoever only asks for a passkey's challenge has begun one."""
+    over = Session.objects.filter(expire_date__lt=now)
+    Session.objects.filter(pk__in=list(over.values_list("pk", flat=True)[:REMOVED])).delete()
+    sessions.forget_over(now=now)
+
+
+@transaction.atomic
+def succeeded(attempt: Attempt, *, user: User, address: str) -> None:
+    """The password was right: the attempt is given back, and what failed before it in this name here is forgotten."""
+    own = [key for key, limit in _limits(user.get_username(), address).items() if limit in (NAME_AND_ADDRESS, IN_A_ROW)]
+    if attempt.known_device:
+        own = [*attempt.keys, *own]
+    LoginAttempts.objects.filter(key__in=own).delete()
+    shared = [key for key in attempt.keys if key not in own]
+    LoginAttempts.objects.filter(key__in=shared, count__gt=0).update(count=F("count") - 1)
+
+
+@transaction.atomic
+def know_device(
+    *, user: User, device: str, now: datetime, actor: Actor | None = None, way: str = "", agent: str = ""
+) -> str:
+    """Somebody has come in, by whatever door and this `way`: `device` is the secret that the browser carries already,
+    if any. A new one is told to its person, where `actor` says by which request.
+
+    Returns the secret of a new device, for its browser to carry; empty where it is known.
+    """
+    if _known(user.get_username(), device, now):
+        return ""
+    secret = new_secret("device")
+    KnownDevice.objects.create(user=user, secret_hash=hash_of(secret), made_at=now)
+    kept = KnownDevice.objects.filter(user=user).order_by("-made_at", "-pk")
+    KnownDevice.objects.filter(user=user).exclude(
+        pk__in=list(kept.values_list("pk", flat=True)[:MOST_DEVICES])
+    ).delete()
+    if actor is not None:
+        told = browser_of(agent)
+        names = {"browser": told.browser, "system": told.system, "way": way, "from_address": actor.address}
+        tell(EntryKind.NEW_DEVICE, actor, at=now, person=user.get_username(), **names)
+    return secret
+
+
+@transaction.atomic
+def begin_factor(*, user: User, challenge: str, now: datetime) -> Attempt:
+    """Count one attempt at a second factor. `wait` is None where this `challenge` has had enough of them."""
+    person, one = _key("factor", f"{user.pk}"), _key("challenge", challenge)
+    LoginAttempts.objects.bulk_create(
+        [LoginAttempts(key=key, count=0, since=now, at=now) for key in (person, one)], ignore_conflicts=True
+    )
+    rows = {
+        row.key: row for row in LoginAttempts.objects.select_for_update().filter(key__in=[person, one]).order_by("key")
+    }
+    if rows[one].count >= MOST_OF_A_CHALLENGE:
+        return Attempt(None)
+    at = rows[person].at or rows[person].since
+    if at <= now - FACTOR.forgotten:
+        rows[person].count = 0
+    wait = (at + FACTOR.wait(rows[person].count) - now).total_seconds()
+    if wait > 0:
+        log.warning("login.factor_throttled", person=user.get_username(), seconds=round(wait))
+        return Attempt(wait)
+    for row in rows.values():
+        row.count, row.at = row.count + 1, now
+    LoginAttempts.objects.bulk_update(rows.values(), ["count", "at"])
+    return Attempt(0.0, (person, one))
+
+
+def factor_succeeded(attempt: Attempt) -> None:
+    """It was right: what failed before it is forgotten."""
+    LoginAttempts.objects.filter(key__in=attempt.keys).delete()
+
+
+def release(*, username: str) -> None:
+    """What failed in this name is forgotten: its password has been set anew, or an admin says so."""
+    keys = [_key("name", username), _key("row", username)]
+    keys += [_key("factor", f"{pk}") for pk in User.objects.filter(username=username).values_list("pk", flat=True)]
+    LoginAttempts.objects.filter(key__in=keys).delete()
+
+
+def _known(username: str, device: str, now: datetime) -> str:
+    """The key of this name on this device; empty where the device is none of its."""
+    if not device:
+        return ""
+    since = now - timedelta(days=DEVICE_DAYS)
+    row = KnownDevice.objects.filter(user__username=username, secret_hash=hash_of(device), made_at__gt=since).first()
+    return _key("device", f"{row.pk}") if row else ""
+
+
+def _limits(username: str, address: str) -> dict[str, Limit]:
+    place = _place(address)
+    return {
+        _key("both", f"{username}\n{place}"): NAME_AND_ADDRESS,
+        _key("address", place): ADDRESS,
+        _key("name", username): NAME,
+        _key("row", username): IN_A_ROW,
+    }
+
+
+def _place(address: str) -> str:
+    """Who has one IPv6 address has all 2**64 beside it."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    return str(ip_network(f"{address}/64", strict=False)) if isinstance(parsed, IPv6Address) else address
+
+
+def _key(kind: str, text: str) -> str:
+    return hashlib.sha256(f"{kind}\n{text.casefold()}".encode()).hexdigest()
+
+
+def _tell(username: str, now: datetime) -> None:
+    # Made-up names are nobody's news.
+    person = User.objects.filter(username=username).first()
+    if person is not None:
+        tell(EntryKind.LOGINS_REFUSED, DRYDOCK, at=now, person=person.get_username(), count=MOST_IN_A_ROW)

@@ -1,0 +1,386 @@
+"""Where the database can name a person, and what becomes of it when that person is forgotten.
+
+Each column that holds text, JSON or bytes, or that leads to an account, stands in `COLUMNS` or in `NAMES_NOBODY`; but
+where a row goes with its account (`Fate.GOES`), nothing has to be said of its other columns. A test compares both with
+the models. Columns are named `app.Model.column`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from itertools import chain
+from typing import Any
+
+from django.apps import apps
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
+from django.contrib.contenttypes.models import ContentType
+from django.contrib.sessions.models import Session
+from django.db import transaction
+from django.db.models import Model, Q, QuerySet
+
+from fleet.accounts import logins
+from fleet.accounts.models import keys_by
+from fleet.accounts.services import any_admin, changeable
+from fleet.accounts.sessions import end_made_with
+from fleet.domain.actor import COMMAND_LINE, Actor
+from fleet.domain.pseudonyms import NAMING, former, hash_of_name, pseudonym, rename_in_reasons
+from fleet.domain.reasons import Reason, Refused
+from fleet.domain.timeline import EntryKind
+from fleet.models import Admission, ApiToken, Approval, Claim, Drill, Entry, FormerName, KnownDevice, Stop, Wave
+from fleet.models.people import service_of
+from fleet.models.timeline import ACTING
+from fleet.operations.timeline.entries import tell
+
+
+class Fate(StrEnum):
+    """What becomes of a column when somebody is forgotten."""
+
+    # The one place that says whom a pseudonym means: the name gives way to the pseudonym.
+    NAME = "name"
+    # It is emptied.
+    EMPTIED = "emptied"
+    # The row goes, of all whom this column leads to.
+    GOES = "goes"
+    # It leads to the account, and shows what that is called then.
+    LEADS = "leads"
+    # A name in a text of ours, which gives way to the pseudonym.
+    REPLACED = "replaced"
+    # Emptied where the person had it alone; what is the installation's stays.
+    OWN = "own"
+    # Sealed. It names the pseudonym; lines of before 0.2.0 hold the name, which is shown nowhere any more.
+    SEALED = "sealed"
+    # People's own words, and those of receivers: nobody knows whom they name. They stay.
+    TYPED = "typed"
+    # From where and with what somebody acted, under a seal. It stays.
+    TRACE = "trace"
+
+
+def _each(fate: Fate, columns: str) -> dict[str, Fate]:
+    return dict.fromkeys((name if name.count(".") == 2 else f"fleet.{name}" for name in columns.split()), fate)
+
+
+COLUMNS: Mapping[str, Fate] = {
+    **_each(Fate.NAME, "auth.User.username"),
+    **_each(Fate.EMPTIED, "auth.User.first_name auth.User.last_name auth.User.email auth.User.password"),
+    **_each(
+        Fate.GOES,
+        "auth.User_groups.user auth.User_user_permissions.user admin.LogEntry.user Profile.user Scope.user"
+        " ApiToken.user CalendarFeed.user OutsideAccount.user KnownDevice.user StoredAnswer.user SavedView.owner"
+        " PersonSession.user ServiceAccount.user SignOn.user account.EmailAddress.user mfa.Authenticator.user"
+        " socialaccount.SocialAccount.user",
+    ),
+    # Found without a column that leads to the account: sessions by what they hold, failed logins by their key.
+    **_each(Fate.GOES, "sessions.Session.session_data LoginAttempts.key"),
+    **_each(
+        Fate.LEADS,
+        "JoinToken.created_by Rule.author NoApprovalWindow.author Wave.created_by Approval.decided_by"
+        " Approval.consented_by Claim.by Hold.by Drill.started_by Channel.owner Route.owner"
+        " Approval.decided_for ServiceAccount.owner ApiToken.made_by AvailabilitySet.lowering_by"
+        " AccountLink.account AccountLink.person",
+    ),
+    **_each(
+        Fate.REPLACED,
+        "Admission.admitted_by Stop.stopped_by Stop.lifted_by Wave.reason Approval.reason Approval.overrides"
+        " Drill.reason",
+    ),
+    **_each(
+        Fate.OWN,
+        "Channel.name Channel.settings Channel.secrets Channel.last_error Channel.last_answer Route.name"
+        " RouteVersion.name RouteVersion.wording Reference.value",
+    ),
+    **_each(Fate.SEALED, "Entry.actor Entry.text Entry.before Entry.after Entry.data"),
+    **_each(
+        Fate.TYPED,
+        "JoinToken.comment Rule.name Rule.reason NoApprovalWindow.name NoApprovalWindow.reason Stop.why Stop.lifted_why"
+        " Wave.comment Wave.token_name Approval.comment Approval.token_name Approval.consent_comment"
+        " Approval.rule_wording Claim.comment Claim.token_name Hold.reason Hold.token_name Hold.rule_wording"
+        " Drill.comment Drill.token_name Entry.why Entry.token_name Message.data DeliveryAttempt.answer",
+    ),
+    **_each(Fate.TRACE, "Entry.request_id Entry.address Approval.request_id Approval.trace_id"),
+}
+
+# What says something of machines, of Azure or of the installation itself.
+NAMES_NOBODY: Mapping[str, str] = {
+    "fleet.AccountLink": "kind",
+    "fleet.Admission": "ask_hash vm_id resource_name said attested address agent_version",
+    "fleet.Approval": "state via when decided_on",
+    "fleet.ArchiveFile": "kind manifest hash",
+    "fleet.ArchiveState": "name fault held",
+    "fleet.AvailabilitySet": "key kind name subscription resource_group service apart lowering",
+    "fleet.Cache": "host source tier service",
+    "fleet.Channel": "kind",
+    "fleet.Claim": "via",
+    "fleet.Coverage": "state reason",
+    "fleet.Cursor": "name",
+    "fleet.DeliveryAttempt": "error",
+    "fleet.DocumentBody": "hash body flags",
+    "fleet.Drill": "via outcome",
+    "fleet.Entrance": "policy chosen subscriptions",
+    "fleet.Entry": "kind via",
+    "fleet.FormerName": "hash",
+    "fleet.Hold": "via",
+    "fleet.HookCall": "key",
+    "fleet.Instruction": "what data delivered_by outcome reason",
+    "fleet.InventoryMachine": (
+        "resource_id name subscription resource_group set_kind set_name set_subscription set_resource_group"
+        " placement_group vm_id zone region size os_type"
+    ),
+    "fleet.JoinToken": "prefix secret_hash set_name confined_to",
+    "fleet.LastRun": "name via snapshot times",
+    "fleet.LatestDocument": "document_hash",
+    "fleet.Machine": (
+        "vm_id resource_name called stated_set token_set confined_to set_source set_warnings zone region size os_type"
+        " compute agent_version credential_hash warnings"
+    ),
+    "fleet.Maintenance": "source status",
+    "fleet.Message": "moment subject only_if severity service state why",
+    "fleet.MessageDelivery": "moment group state why",
+    "fleet.NoApprovalWindow": "weekdays time_zone set_pattern service resource_group",
+    "fleet.Nonce": "nonce",
+    "fleet.Notification": "source raw raw_base64 raw_hash type ip_address flags",
+    "fleet.Observation": "kind data flag",
+    "fleet.OpenTrouble": "key code of names values",
+    "fleet.Order": "state spelled delivered_by outcome azure_body reason",
+    "fleet.Preparation": "prepare_outcome prepare_failed_hook recover_outcome recover_failed_hook",
+    "fleet.PresenceRow": "signatures",
+    "fleet.PushKey": "name public_key private_key",
+    "fleet.Reference": "subject",
+    "fleet.RefusedEnrolment": "code vm_id name address reason",
+    "fleet.Rehearsal": "left_out gone_reason",
+    "fleet.Route": ("moments event_types sources severities set_pattern service resource_group weekdays time_zone"),
+    "fleet.Rule": "action event_types sources set_pattern service resource_group weekdays time_zone accepts",
+    "fleet.ScheduledEvent": "event_type resource_type source description resources event_id status ended_as certainty"
+    " warnings kept",
+    "fleet.Seal": "previous_hash hash",
+    "fleet.SetAside": "what reason",
+    "fleet.SetBlindSpot": "code set_name part certainty values",
+    "fleet.SetCount": "judged_by",
+    "fleet.Sighting": "event_type resource_type source description resources spelled status",
+    "fleet.SigningKey": "key_id public_key private_key introduced_by introduction retired_by retirement",
+    "fleet.SignOnGrant": "value group scopes",
+    "fleet.Spool": "spool",
+    "fleet.UnusedKey": "found_by proved_by ask_hash",
+    "fleet.WaitingReport": "what about",
+    "fleet.Wave": "service state via",
+    "fleet.WrongClock": "process kind",
+    # It goes with the address that it confirms, or the account that it is of.
+    "account.EmailConfirmation": "key",
+    "socialaccount.SocialToken": "token token_secret",
+    "socialaccount.SocialApp": "provider provider_id name client_id secret key settings",
+    "auth.Group": "name",
+    "auth.Permission": "name codename",
+    "contenttypes.ContentType": "app_label model",
+    "sessions.Session": "session_key",
+}
+
+
+def names_nobody() -> frozenset[str]:
+    return frozenset(f"{model}.{name}" for model, names in NAMES_NOBODY.items() for name in names.split())
+
+
+def with_fate(fate: Fate) -> tuple[str, ...]:
+    """The columns of which this becomes."""
+    return tuple(name for name, found in COLUMNS.items() if found is fate)
+
+
+# Forgetting a person: the name and all that is personal go; what they did stays, by somebody whom nobody knows.
+
+WITH_REASONS: tuple[type[Approval | Wave | Drill], ...] = (Approval, Wave, Drill)
+# Of what stays it is counted so far.
+MOST_COUNTED = 10_000
+# Of annexes: whether they hold lines outside the database, which may have the name itself.
+UNCHANGEABLE: list[Callable[[], bool]] = []
+
+
+@dataclass(frozen=True, slots=True)
+class OfPerson:
+    """Rows of one table that name a person. `what` is a code of `FORGOTTEN` in `fleet.accounts.text`."""
+
+    what: str
+    count: int
+    most: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What an annex keeps for one person alone, by a code of `wording.people.FORGOTTEN`. `empty` erases all that is
+    personal in it; rows of `models` may stay.
+    """
+
+    what: str
+    models: tuple[type[Model], ...]
+    count: Callable[[User], int]
+    empty: Callable[[User, datetime], None]
+
+
+# Of annexes.
+OWN: list[Own] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Forgetting:
+    """What goes and what stays when somebody is forgotten. `older` is how many of their acts stand in lines of before
+    0.2.0, which hold the name itself.
+    """
+
+    username: str
+    pseudonym: str
+    former: str
+    goes: tuple[OfPerson, ...]
+    stays: tuple[OfPerson, ...]
+    older: int
+
+
+@transaction.atomic
+def preview(*, username: str, actor: Actor = COMMAND_LINE) -> Forgetting:
+    """What `forget` would do. Nothing is changed. Raises Refused as it does."""
+    return _look(_checked(username, actor))
+
+
+@transaction.atomic
+def forget(*, username: str, now: datetime, actor: Actor = COMMAND_LINE, confirmed: str | None = None) -> Forgetting:
+    """Erase a person's name and all that is personal; `confirmed` is the name once more, where a person was asked.
+
+    It cannot be taken back. What they did stays, by their pseudonym. Raises Refused `not-permitted`, `unknown-person`,
+    or `validation` for oneself, for the last admin, for who was forgotten already, and without the confirmation.
+    """
+    person = _checked(username, actor)
+    if confirmed is not None and confirmed.strip() != username:
+        raise Refused("validation", Reason("forget-unconfirmed", name=username))
+    found, had_admins = _look(person), any_admin()
+    _end_claims(person, actor, now)
+    if _in_older_lines(username) or any(has_lines() for has_lines in UNCHANGEABLE):
+        FormerName.objects.update_or_create(hash=hash_of_name(username), defaults={"number": person.pk})
+    for token in ApiToken.objects.filter(user=person).order_by("pk"):
+        end_made_with(token, actor=actor, now=now)
+    for rows in _going(person).values():
+        rows.delete()
+    for own in OWN:
+        own.empty(person, now)
+    _replace(person, username)
+    # Counts of the name and an address, or of a device, are hashes, and go by themselves within days.
+    logins.release(username=username)
+    person.username, person.first_name, person.last_name, person.email = former(person.pk), "", "", ""
+    person.is_active = person.is_staff = person.is_superuser = False
+    person.last_login, person.date_joined = None, now
+    person.set_unusable_password()
+    person.save()
+    if had_admins and not any_admin():
+        raise Refused("validation", Reason("last-admin"))
+    told = {"goes": {part.what: part.count for part in found.goes}, "person": found.pseudonym}
+    tell(EntryKind.PERSON_FORGOTTEN, actor, at=now, before={"name": "known"}, after={"name": "erased"}, **told)
+    return found
+
+
+def _checked(username: str, actor: Actor) -> User:
+    person = changeable(username, actor)
+    if actor.person == person:
+        raise Refused("validation", Reason("forget-oneself"))
+    if service_of(person) is not None:
+        raise Refused("validation", Reason("forget-service", name=username))
+    return person
+
+
+def _look(person: User) -> Forgetting:
+    goes = [OfPerson(what, rows.count()) for what, rows in _going(person).items()]
+    goes += [OfPerson(own.what, own.count(person)) for own in OWN]
+    return Forgetting(
+        username=person.get_username(),
+        pseudonym=pseudonym(person.pk),
+        former=former(person.pk),
+        goes=tuple(part for part in goes if part.count),
+        stays=tuple(part for part in _staying(person) if part.count),
+        older=_acts(person.get_username()).count,
+    )
+
+
+def _going(person: User) -> dict[str, QuerySet[Any]]:
+    """The rows that go, by what they are; in an order in which nothing leads to what is gone."""
+    found: dict[str, QuerySet[Any]] = {
+        "devices": KnownDevice.objects.filter(user=person),
+        "sessions": Session.objects.filter(pk__in=keys_by(people=[person.pk])),
+        "admin-log": LogEntry.objects.filter(
+            Q(user=person) | Q(content_type=ContentType.objects.get_for_model(User), object_id=str(person.pk))
+        ),
+    }
+    for name in with_fate(Fate.GOES):
+        model, column = _column(name)
+        if column.is_relation and model not in (LogEntry, KnownDevice):
+            found[model._meta.label] = model._default_manager.filter(**{column.name: person})
+    return found
+
+
+def _staying(person: User) -> Iterator[OfPerson]:
+    yield _acts(pseudonym(person.pk))
+    for name in with_fate(Fate.LEADS):
+        model, column = _column(name)
+        if not any(model in own.models for own in OWN):
+            yield OfPerson(name, model._default_manager.filter(**{column.name: person}).count())
+
+
+def _acts(name: str) -> OfPerson:
+    rows = Entry.objects.filter(actor=name, via__in=ACTING)
+    count = rows.order_by("-at", "-pk")[: MOST_COUNTED + 1].count()
+    return OfPerson("acts", min(count, MOST_COUNTED), most=count > MOST_COUNTED)
+
+
+def _column(name: str) -> tuple[type[Model], Any]:
+    app, model, column = name.split(".")
+    found = apps.get_model(app, model)
+    return found, found._meta.get_field(column)
+
+
+def _in_older_lines(name: str) -> bool:
+    """Whether a line of before 0.2.0 holds the name itself: of who acted, or of whom something was changed."""
+    about = Entry.objects.filter(kind__in=[kind.value for kind, fields in NAMING.items() if "person" in fields])
+    return bool(_acts(name).count) or about.filter(data__person=name).exists()
+
+
+def _end_claims(person: User, actor: Actor, now: datetime) -> None:
+    """Nobody is on it any more: what escalates to others goes on."""
+    for claim in Claim.objects.filter(by=person, ended_at=None).select_related("event"):
+        if Claim.objects.filter(pk=claim.pk, ended_at=None).update(ended_at=now):
+            tell(
+                EntryKind.CLAIM_ENDED,
+                actor,
+                at=now,
+                event_id=claim.event_id,
+                set_id=claim.event.availability_set_id,
+                before={"claim": pseudonym(person.pk)},
+                after={"claim": None},
+            )
+
+
+def _replace(person: User, name: str) -> None:
+    """In texts of ours that are under no seal: names as they were written then."""
+    called = former(person.pk)
+    Admission.objects.filter(admitted_by=name).update(admitted_by=called)
+    Stop.objects.filter(stopped_by=name).update(stopped_by=called)
+    Stop.objects.filter(lifted_by=name).update(lifted_by=called)
+
+    def change(text: str) -> str:
+        return called if text == name else text
+
+    quoted = json.dumps(name)
+    named: list[QuerySet[Any]] = [model._default_manager.filter(reason__contains=quoted) for model in WITH_REASONS]
+    for row in chain.from_iterable(named):
+        _save_changed(row, "reason", _in_text(row.reason, change))
+    for approval in Approval.objects.filter(overrides__icontains=json.dumps(name)):
+        _save_changed(approval, "overrides", rename_in_reasons(approval.overrides, change))
+
+
+def _in_text(stored: str, change: Callable[[str], str]) -> str:
+    try:
+        return json.dumps(rename_in_reasons(json.loads(stored), change))
+    except ValueError:
+        return stored
+
+
+def _save_changed(row: Any, column: str, value: Any) -> None:
+    if getattr(row, column) != value:
+        type(row)._default_manager.filter(pk=row.pk).update(**{column: value})

@@ -1,0 +1,380 @@
+"""The provider of single sign-on: what it says of itself, its keys, and what it answers. Everything is bounded, since
+it may hang: the time of one exchange, the size of an answer, and how many of them there are at once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from urllib.parse import urlsplit
+
+import jwt
+import requests
+import structlog
+from django.conf import settings
+from django.utils.crypto import constant_time_compare
+
+from fleet.accounts import sign_on
+from fleet.accounts.models import SignOn
+from fleet.domain.sign_on import LOOPBACK, ClaimFault, Identity, identity_of
+from fleet.operations.locks import take_due
+
+# All that one login or refresh may take; and one step in it, without an answer.
+EXCHANGE_SECONDS = 5.0
+STEP_SECONDS = 3.0
+# So many of a process wait for the provider at once; whoever comes then is told to try again.
+AT_ONCE = 2
+# A thread that the provider holds for longer is left to itself; never more than so many.
+MOST_HELD = 8
+MOST_BYTES = 512 * 1024
+# How long what the provider says of itself is believed, and how often an unknown key makes us look again.
+BELIEVED_SECONDS = 3600.0
+KEYS_EVERY_SECONDS = 60.0
+# Never `none`, and nothing by a shared secret: whoever knows our public key would know that, too.
+ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
+LEAST_RSA_BITS = 2048
+SKEW_SECONDS = 60.0
+ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+
+log = structlog.get_logger(__name__)
+
+
+class Why(StrEnum):
+    """Why no token is taken: the provider is `AWAY`, we are `BUSY` waiting for it, it says `NO`, or what it says is
+    `WRONG`.
+    """
+
+    AWAY = "away"
+    BUSY = "busy"
+    NO = "no"
+    WRONG = "wrong"
+
+
+class ProviderError(Exception):
+    """`what` is for the log: a word that names the check, never a part of a token."""
+
+    def __init__(self, why: Why, what: str) -> None:
+        super().__init__(f"{why}: {what}")
+        self.why = why
+        self.what = what
+
+
+@dataclass(slots=True)
+class _Known:
+    """What was fetched from one issuer, and when."""
+
+    issuer: str = ""
+    configuration: dict[str, Any] | None = None
+    configured_at: float = 0.0
+    keys: dict[str, Any] | None = None
+    keys_at: float = 0.0
+
+
+_known = _Known()
+_deadline: ContextVar[float] = ContextVar("deadline", default=0.0)
+_exchanges = threading.BoundedSemaphore(AT_ONCE)
+_held = threading.BoundedSemaphore(MOST_HELD)
+
+
+def forget() -> None:
+    """For tests: as after the start of a process."""
+    _known.issuer, _known.configuration, _known.keys = "", None, None
+    _known.configured_at = _known.keys_at = 0.0
+
+
+@contextmanager
+def exchange() -> Iterator[None]:
+    """One login or refresh: everything inside ends in time. Raises ProviderError `BUSY`."""
+    if not _exchanges.acquire(blocking=False):
+        raise ProviderError(Why.BUSY, "exchanges")
+    token = _deadline.set(time.monotonic() + EXCHANGE_SECONDS)
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+        _exchanges.release()
+
+
+class Session(requests.Session):
+    """What talks to the provider: follows no redirect, reads no endless answer, and waits no longer than it may."""
+
+    def request(self, method: str | bytes, url: str | bytes, *args: Any, **more: Any) -> requests.Response:
+        """Raises requests' own exceptions and ProviderError."""
+        left = min(STEP_SECONDS, (_deadline.get() or time.monotonic() + STEP_SECONDS) - time.monotonic())
+        if left <= 0:
+            raise ProviderError(Why.AWAY, "time is up")
+        more |= {"timeout": left, "allow_redirects": False, "stream": True}
+        return _within(left, lambda: self._whole(method, url, *args, **more))
+
+    def _whole(self, *args: Any, **more: Any) -> requests.Response:
+        answer = super().request(*args, **more)
+        body = bytearray()
+        for piece in answer.iter_content(16 * 1024):
+            body += piece
+            if len(body) > MOST_BYTES:
+                answer.close()
+                raise ProviderError(Why.WRONG, "answer too long")
+        answer._content = bytes(body)
+        if answer.status_code >= 500:
+            raise ProviderError(Why.AWAY, f"status {answer.status_code}")
+        return answer
+
+
+def _within(seconds: float, do: Any) -> requests.Response:
+    """A server that sends a byte a second keeps each single wait short and all of them endless: so the whole of it runs
+    in a thread of its own, which is left behind where it takes too long.
+    """
+    if not _held.acquire(blocking=False):
+        raise ProviderError(Why.AWAY, "too many hang")
+    said: list[requests.Response | requests.RequestException | ProviderError] = []
+
+    def run() -> None:
+        try:
+            said.append(do())
+        except (requests.RequestException, ProviderError) as error:
+            said.append(error)
+        finally:
+            _held.release()
+
+    thread = threading.Thread(target=run, name="provider", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not said:
+        raise ProviderError(Why.AWAY, "no answer in time")
+    if isinstance(said[0], requests.Response):
+        return said[0]
+    raise said[0]
+
+
+def configuration() -> dict[str, Any]:
+    """What the provider says of itself, an hour old at most where it answers. Raises ProviderError."""
+    if _known.issuer != settings.OIDC_ISSUER:
+        forget()
+        _known.issuer = settings.OIDC_ISSUER
+    if _known.configuration is None or time.monotonic() - _known.configured_at > BELIEVED_SECONDS:
+        try:
+            found = _json(f"{settings.OIDC_ISSUER.rstrip('/')}/.well-known/openid-configuration")
+            _known.configuration, _known.configured_at = _checked(found), time.monotonic()
+        except ProviderError as error:
+            # What it said an hour ago is better than nothing.
+            if _known.configuration is None or error.why is not Why.AWAY:
+                raise
+    return _known.configuration
+
+
+def _checked(found: Any) -> dict[str, Any]:
+    if not isinstance(found, dict) or found.get("issuer") != settings.OIDC_ISSUER:
+        raise ProviderError(Why.WRONG, "issuer of the configuration")
+    local = urlsplit(settings.OIDC_ISSUER).hostname in LOOPBACK
+    for name in (*ENDPOINTS, *(["end_session_endpoint"] if "end_session_endpoint" in found else [])):
+        parts = urlsplit(str(found.get(name, "")))
+        if parts.scheme != "https" and not (local and parts.scheme == "http" and parts.hostname in LOOPBACK):
+            raise ProviderError(Why.WRONG, name)
+    return found
+
+
+def _json(url: str) -> Any:
+    try:
+        with Session() as session:
+            answer = session.get(url)
+        if answer.status_code != 200:
+            raise ProviderError(Why.AWAY, f"status {answer.status_code}")
+        return answer.json()
+    except requests.RequestException as error:
+        raise ProviderError(Why.AWAY, type(error).__name__) from error
+
+
+def _key(header: Mapping[str, Any]) -> Any:
+    """The provider's key that signed; an unknown one makes us look again, at most once a minute."""
+    kid, algorithm = header.get("kid"), header.get("alg")
+    if algorithm not in ALGORITHMS:
+        raise ProviderError(Why.WRONG, "algorithm")
+    configured = configuration()
+    for again in (False, True):
+        age = time.monotonic() - _known.keys_at
+        if _known.keys is None or age > BELIEVED_SECONDS or (again and age > KEYS_EVERY_SECONDS):
+            found = _json(configured["jwks_uri"])
+            _known.keys, _known.keys_at = found if isinstance(found, dict) else {}, time.monotonic()
+        for one in _known.keys.get("keys") or ():
+            if isinstance(one, dict) and one.get("use", "sig") == "sig" and (kid is None or one.get("kid") == kid):
+                with suppress(jwt.PyJWTError):
+                    return _strong(jwt.PyJWK(one, algorithm=algorithm))
+    raise ProviderError(Why.WRONG, "key")
+
+
+def _strong(key: jwt.PyJWK) -> jwt.PyJWK:
+    if getattr(key.key, "key_size", LEAST_RSA_BITS) < LEAST_RSA_BITS and key.key_type == "RSA":
+        raise ProviderError(Why.WRONG, "key is short")
+    return key
+
+
+def verified(id_token: str, *, now: datetime, nonce: str | None) -> dict[str, Any]:
+    """The claims of an ID token whose signature, issuer, audience, times and nonce are right; `nonce` is None where
+    none was sent, as in a refresh. Raises ProviderError.
+    """
+    try:
+        header = jwt.get_unverified_header(id_token)
+        key = _key(header)
+        claims: dict[str, Any] = jwt.decode(
+            id_token,
+            key,
+            algorithms=[header["alg"]],
+            audience=settings.OIDC_CLIENT_ID,
+            issuer=settings.OIDC_ISSUER,
+            # By our own time, below.
+            options={"require": ["iss", "aud", "exp", "iat"], "verify_exp": False, "verify_iat": False,
+                     "verify_nbf": False},
+        )  # fmt: skip
+    except jwt.PyJWTError as error:
+        raise ProviderError(Why.WRONG, type(error).__name__) from error
+    at = now.timestamp()
+    times = {name: claims.get(name, at) for name in ("exp", "iat", "nbf")}
+    if not all(isinstance(value, int | float) for value in times.values()):
+        raise ProviderError(Why.WRONG, "times")
+    if times["exp"] <= at - SKEW_SECONDS or max(times["iat"], times["nbf"]) > at + SKEW_SECONDS:
+        raise ProviderError(Why.WRONG, "expired or not yet valid")
+    audiences = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
+    if (len(audiences) > 1 or "azp" in claims) and claims.get("azp") != settings.OIDC_CLIENT_ID:
+        raise ProviderError(Why.WRONG, "authorized party")
+    if nonce is not None and not constant_time_compare(str(claims.get("nonce", "")), nonce):
+        raise ProviderError(Why.WRONG, "nonce")
+    return claims
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """What the provider says of somebody who is still there. `claims` is None where it sent no ID token."""
+
+    claims: dict[str, Any] | None
+    refresh_token: str
+
+
+def renew(refresh_token: str, *, now: datetime) -> Renewed:
+    """Ask the provider whether somebody is still there. Raises ProviderError: `NO` where it says that they are not."""
+    url, auth = configuration()["token_endpoint"], None
+    sent = {"grant_type": "refresh_token", "refresh_token": refresh_token}
+    if by_basic(configuration()):
+        auth = (settings.OIDC_CLIENT_ID, settings.OIDC_CLIENT_SECRET)
+    else:
+        sent |= {"client_id": settings.OIDC_CLIENT_ID, "client_secret": settings.OIDC_CLIENT_SECRET}
+    try:
+        with Session() as session:
+            answer = session.post(url, data=sent, auth=auth)
+        said = answer.json()
+    except requests.RequestException as error:
+        raise ProviderError(Why.AWAY, type(error).__name__) from error
+    if not isinstance(said, dict):
+        raise ProviderError(Why.AWAY, "no object")
+    if answer.status_code != 200:
+        # Of the answers only this one is about the person; a secret of ours that has run out ends nobody's session.
+        why = Why.NO if said.get("error") == "invalid_grant" else Why.AWAY
+        raise ProviderError(why, str(said.get("error", answer.status_code))[:100])
+    id_token = said.get("id_token")
+    claims = verified(id_token, now=now, nonce=None) if isinstance(id_token, str) else None
+    return Renewed(claims, str(said.get("refresh_token") or refresh_token))
+
+
+def by_basic(configured: Mapping[str, Any]) -> bool:
+    """Whether our secret goes into a header: only where the provider takes nothing else."""
+    methods = configured.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
+    return "client_secret_post" not in methods
+
+
+def end_address(back: str) -> str:
+    """Where somebody logs out at the provider, and comes back from; empty where it has no such place, or is away."""
+    try:
+        with exchange():
+            there = str(configuration().get("end_session_endpoint", ""))
+    except ProviderError:
+        return ""
+    query = {"client_id": settings.OIDC_CLIENT_ID, "post_logout_redirect_uri": back}
+    found: str = requests.Request("GET", there, params=query).prepare().url or "" if there else ""
+    return found
+
+
+# Whether people who came in by single sign-on still may: their provider is asked every ten minutes. While it is away,
+# sessions go on until their time is up.
+
+
+# Asked at once, so long in one run, and again so much later where the provider was away.
+MAX_REFRESHES = AT_ONCE
+RUN_SECONDS = 20.0
+AGAIN = timedelta(seconds=60)
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Refreshed:
+    """How many were confirmed, were refused by provider or mapping, and could not be asked about."""
+
+    confirmed: int = 0
+    refused: int = 0
+    away: int = 0
+
+
+def refresh(*, now: datetime, late: timedelta = timedelta()) -> Refreshed:
+    """Ask about everybody who is due, a few at a time; the first that finds the provider away ends the run. Who stands
+    in for Celery asks about those who have been due for so long.
+    """
+    found, ends = Refreshed(), time.monotonic() + RUN_SECONDS
+    if not settings.OIDC_ISSUER:
+        return found
+    while not found.away and time.monotonic() < ends:
+        due = take_due(SignOn, now=now - late, most=MAX_REFRESHES, open_only="look_at IS NOT NULL")
+        if not due:
+            break
+        rows = list(SignOn.objects.filter(pk__in=due, issuer=settings.OIDC_ISSUER))
+        with ThreadPoolExecutor(MAX_REFRESHES) as threads:
+            answers = list(threads.map(lambda row: _asked(row.read_refresh_token(), now), rows))
+        for row, answer in zip(rows, answers, strict=True):
+            _settle(row, answer, found, now=now)
+    return found
+
+
+def _asked(refresh_token: str, now: datetime) -> Renewed | ProviderError:
+    try:
+        if not refresh_token:
+            raise ProviderError(Why.NO, "no refresh token can be read")
+        with exchange():
+            return renew(refresh_token, now=now)
+    except ProviderError as error:
+        return error
+
+
+def _settle(row: SignOn, answer: Renewed | ProviderError, found: Refreshed, *, now: datetime) -> None:
+    if isinstance(answer, ProviderError):
+        if answer.why is Why.NO:
+            found.refused += 1
+            sign_on.refuse(row.pk, now=now)
+        else:
+            found.away += 1
+            log.warning("sign_on.provider_away", what=answer.what)
+            SignOn.objects.filter(pk=row.pk, look_at__isnull=False).update(look_at=now + AGAIN)
+        return
+    try:
+        identity = _identity(answer, row)
+    except ClaimFault as fault:
+        found.refused += 1
+        sign_on.refuse(row.pk, now=now, reason=fault.reason)
+        return
+    sign_on.confirm(row.pk, identity, refresh_token=answer.refresh_token, now=now)
+    found.confirmed += 1
+
+
+def _identity(answer: Renewed, row: SignOn) -> Identity | None:
+    """Who the answer is about. Raises ClaimFault; somebody else's token is taken for nobody's."""
+    if answer.claims is None:
+        return None
+    identity = identity_of(answer.claims, issuer=row.issuer, claim=settings.OIDC_CLAIM)
+    if identity.subject != row.subject:
+        raise ClaimFault(sign_on.REFUSED_BY_PROVIDER)
+    return identity

@@ -1,0 +1,193 @@
+"""What is due by the clock about people's doors: tokens that expire soon are told, what ended tokens made ends, and
+sessions that are over go.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import F, Q
+
+from fleet.accounts import logins, sessions, tokens
+from fleet.accounts import services as account_services
+from fleet.domain.actor import COMMAND_LINE, DRYDOCK, Actor
+from fleet.domain.reasons import Reason, Refused, or_refuse
+from fleet.domain.texts import tidy
+from fleet.domain.timeline import EntryKind, differing
+from fleet.models import ApiToken, ServiceAccount
+from fleet.models.people import service_of
+from fleet.operations.rights import named, require_administrator
+from fleet.operations.timeline.entries import tell
+
+# That a token expires is told so many days ahead, of one that lives at least twice as long.
+WEEK, DAY = 7, 1
+# Of one run.
+MOST = 500
+
+
+def tidy_up(*, now: datetime) -> None:
+    """All of it, once."""
+    tell_expiring(now=now)
+    end_what_ended_tokens_made(now=now)
+    logins.forget_sessions(now=now)
+
+
+@transaction.atomic
+def tell_expiring(*, now: datetime) -> int:
+    """Tell of tokens that expire within a week, and again of those that do within a day; how many. Each is told once,
+    however many look at once: whoever holds its row tells it.
+    """
+    day, week = now + timedelta(days=DAY), now + timedelta(days=WEEK)
+    in_a_week = Q(told_days=None, expires_at__gt=day, expires_at__lte=week) & _lives(2 * WEEK)
+    in_a_day = (Q(told_days=None) | Q(told_days__gt=DAY)) & Q(expires_at__gt=now, expires_at__lte=day) & _lives(2 * DAY)
+    rows = ApiToken.objects.select_for_update(of=("self",), skip_locked=True).select_related("user")
+    found = list(
+        rows.filter(in_a_week | in_a_day, revoked_at=None, user__is_active=True).order_by("expires_at", "pk")[:MOST]
+    )
+    for row in found:
+        row.told_days = DAY if row.expires_at is not None and row.expires_at <= day else WEEK
+        row.save(update_fields=["told_days"])
+        told = {"person": row.user.get_username(), "name": row.name, "token": row.prefix}
+        tell(EntryKind.TOKEN_EXPIRES, DRYDOCK, at=now, expires_at=row.expires_at, **told)
+    return len(found)
+
+
+@transaction.atomic
+def end_what_ended_tokens_made(*, now: datetime) -> int:
+    """What was made by a token ends when that expires, or was revoked in another way; of how many tokens.
+
+    Tokens and join tokens stop counting at once, because each use asks for the token that made them.
+    """
+    over = Q(revoked_at__isnull=False) | Q(expires_at__lte=now)
+    left = (
+        Q(made__revoked_at=None, made__isnull=False)
+        | Q(join_tokens__revoked_at=None, join_tokens__isnull=False)
+        | Q(channels__enabled=True, channels__deleted_at=None, channels__isnull=False)
+    )
+    found = list(ApiToken.objects.filter(over).filter(left).distinct().order_by("pk")[:MOST])
+    for row in found:
+        sessions.end_made_with(row, actor=DRYDOCK, now=now)
+    return len(found)
+
+
+def _lives(days: int) -> Q:
+    return Q(expires_at__gte=F("created_at") + timedelta(days=days))
+
+
+# Service accounts: made by admins, owned by a person, and let in by tokens alone.
+
+MAX_PURPOSE = 200
+
+
+@transaction.atomic
+def make(
+    *,
+    username: str,
+    group: str,
+    owner: str,
+    purpose: str,
+    now: datetime,
+    actor: Actor = COMMAND_LINE,
+    scopes: Sequence[account_services.ScopePair] = (),
+) -> ServiceAccount:
+    """A new account that is no person, for whom `owner` answers. It has no password, and never gets one. Raises Refused
+    `not-permitted`, `unknown-person` or `validation`.
+    """
+    require_administrator(actor)
+    said, whose = _purpose(purpose), _owner(owner)
+    user = account_services.make_account(username=username, group=group, scopes=scopes)
+    row = ServiceAccount.objects.create(user=user, owner=whose, purpose=said, created_at=now)
+    account_services.note(account_services.MADE, user, actor.person, now=now)
+    account_services.note(account_services.OWNER, user, whose, now=now)
+    _tell(row, "service-made", before={}, now=now, actor=actor, rights=account_services.shown(user))
+    return row
+
+
+@transaction.atomic
+def change(
+    *, username: str, now: datetime, actor: Actor = COMMAND_LINE, owner: str | None = None, purpose: str | None = None
+) -> ServiceAccount:
+    """Who answers for it, and what it is for; what is None stays. Raises Refused as `make` does."""
+    user = account_services.changeable(username, actor)
+    row = or_refuse(service_of(user), "validation", Reason("service-unknown", name=username))
+    before = _shown(row)
+    if owner is not None:
+        # Whoever owned it before stays behind it.
+        account_services.note(account_services.OWNER, user, row.owner, now=now)
+        row.owner = _owner(owner)
+        account_services.note(account_services.OWNER, user, row.owner, now=now)
+    if purpose is not None:
+        row.purpose = _purpose(purpose)
+    row.save(update_fields=["owner", "purpose"])
+    if _shown(row) != before:
+        _tell(row, "service-changed", before=before, now=now, actor=actor)
+    return row
+
+
+def make_token(
+    *,
+    username: str,
+    name: str,
+    scopes: list[str],
+    expires_in: timedelta,
+    now: datetime,
+    actor: Actor,
+    allowed_from: Sequence[str] = (),
+    carried: ApiToken | None = None,
+) -> tuple[ApiToken, str]:
+    """A token for a service account, by an admin; the plain text is returned this once. It may no more than the
+    account, and no longer or from elsewhere than the token that asks. Raises Refused `not-permitted`,
+    `unknown-person` or `validation`.
+    """
+    return tokens.make_within(
+        _service(username, actor),
+        actor=actor,
+        name=name,
+        scopes=scopes,
+        expires_in=expires_in,
+        now=now,
+        allowed_from=allowed_from,
+        carried=carried,
+    )
+
+
+def _service(username: str, actor: Actor) -> User:
+    require_administrator(actor, doing="make-token")
+    user = named(username)
+    or_refuse(service_of(user), "validation", Reason("service-unknown", name=username))
+    return user
+
+
+def _owner(name: str) -> User:
+    found = User.objects.filter(username=name.strip(), is_active=True).first()
+    owner = or_refuse(found, "validation", Reason("service-owner", name=name.strip()[:150]))
+    if service_of(owner) is not None:
+        raise Refused("validation", Reason("service-owner", name=name.strip()[:150]))
+    return owner
+
+
+def _purpose(text: str) -> str:
+    said = tidy(text)
+    if not 0 < len(said) <= MAX_PURPOSE:
+        raise Refused("validation", Reason("service-purpose", longest=MAX_PURPOSE))
+    return said
+
+
+def _shown(row: ServiceAccount) -> dict[str, Any]:
+    return {"owner": row.owner.get_username() if row.owner else None, "purpose": row.purpose}
+
+
+def _tell(
+    row: ServiceAccount,
+    did: str,
+    *,
+    before: dict[str, Any],
+    now: datetime,
+    actor: Actor,
+    rights: dict[str, Any] | None = None,
+) -> None:
+    was, became = differing(before, _shown(row) | (rights or {}))
+    name = row.user.get_username()
+    tell(EntryKind.PERSON_CHANGED, actor, at=now, before=was, after=became, person=name, did=did)

@@ -1,0 +1,441 @@
+"""Who stands behind an account: whoever made it, owned it, or was given what signs in as it. Two accounts behind which
+the same person stands are one person where a decision takes two.
+"""
+
+import secrets
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth.models import Group, User
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import F, Q
+
+from fleet.accounts import logins, sessions
+from fleet.domain.actor import COMMAND_LINE, Actor
+from fleet.domain.people import ADMIN, GROUPS, Rights
+from fleet.domain.policy.hours import zone_of
+from fleet.domain.pseudonyms import former
+from fleet.domain.reasons import Reason, Refused
+from fleet.domain.texts import tidy
+from fleet.domain.timeline import EntryKind, differing
+from fleet.models import AccountLink, ApiToken, Profile, Scope, ServiceAccount
+from fleet.models.people import service_of
+from fleet.operations.locks import Lock, take
+from fleet.operations.rights import named, require_administrator, require_change, require_reach
+from fleet.operations.timeline.entries import tell
+
+MADE, OWNER, PASSWORD, SIGN_ON = "made", "owner", "password", "sign-on"
+
+
+def note(kind: str, account: User, person: User | None, *, now: datetime) -> None:
+    """Record that this person made the account, owns it or was given what signs in as it, inside a transaction that
+    makes it so. Nothing where it is their own, or no person did it.
+    """
+    if person is not None and person.pk != account.pk:
+        AccountLink.objects.create(account=account, person=person, kind=kind, since=now)
+
+
+def note_password(account: User, actor: Actor, *, now: datetime) -> None:
+    """Record who knows the password that an account has from now on: the earlier ones sign nobody in."""
+    AccountLink.objects.filter(account=account, kind=PASSWORD, until=None).update(until=now)
+    note(PASSWORD, account, actor.person, now=now)
+
+
+def one_person(proposer: User | None, other: User, *, at: datetime, also: Collection[int] = ()) -> Reason | None:
+    """Why `other` is not the second person beside the one who proposed something `at` a time; None where they are two.
+
+    Whoever ever stood behind the proposing account, directly or through a chain, is none; `also` are more of them (row
+    ids). Nor is an account whose password one of these still knows, or knew at that time.
+    """
+    if proposer is None:
+        return None
+    behind = _closure({proposer.pk, *also})
+    if other.pk in behind:
+        return Reason("consent-of-owner", name=other.get_username()) if other.pk in also else _why(proposer, other)
+    holders = _closure({other.pk}, held_at=at)
+    if behind & holders:
+        return Reason("consent-of-held", name=other.get_username())
+    return None
+
+
+def _why(proposer: User, other: User) -> Reason:
+    kinds = set(AccountLink.objects.filter(account=proposer, person=other).values_list("kind", flat=True))
+    if OWNER in kinds or ServiceAccount.objects.filter(user=proposer, owner=other).exists():
+        return Reason("consent-of-owner", name=other.get_username())
+    if ApiToken.objects.filter(user=proposer, made_by=other).exists():
+        return Reason("consent-of-token-maker", name=other.get_username())
+    return Reason("consent-of-maker", name=other.get_username())
+
+
+def _closure(accounts: Collection[int], *, held_at: datetime | None = None) -> set[int]:
+    """These accounts (row ids) and all who ever stood behind them; with `held_at` those alone who know a password, or
+    made a token, of theirs that counts now or did then. Two or three queries for each step of the chain.
+    """
+    found, step = set(accounts), set(accounts)
+    while step:
+        links = AccountLink.objects.filter(account__in=step)
+        tokens = ApiToken.objects.filter(user__in=step, made_by__isnull=False).exclude(made_by=F("user"))
+        if held_at is not None:
+            links = links.filter(kind=PASSWORD).exclude(until__lt=held_at)
+            tokens = tokens.exclude(revoked_at__lt=held_at).exclude(expires_at__lt=held_at)
+        people = {*links.values_list("person", flat=True), *tokens.values_list("made_by", flat=True)}
+        if held_at is None:
+            people |= set(
+                ServiceAccount.objects.filter(user__in=step, owner__isnull=False).values_list("owner", flat=True)
+            )
+        step = {person for person in people if person is not None} - found
+        found |= step
+    return found
+
+
+# Accounts of people: their group, where they may act, whether they may log in, and their password.
+
+SCOPE_KINDS = ("name", "service", "resource_group")
+MAX_NAME = 150
+MAX_SCOPES = 50
+MAX_PATTERN = 200
+# Names that stand for something else where an entry says who.
+TAKEN_NAMES = ("azure", "drydock")
+
+ScopePair = tuple[str, str]
+
+
+def shown(person: User) -> dict[str, Any]:
+    """What may change about a person, as `before` and `after` carry it; never a secret. Two queries."""
+    groups = person.groups.order_by("name").values_list("name", flat=True)
+    return {
+        "groups": list(groups),
+        "scopes": [f"{kind}: {pattern}" for kind, pattern in _scopes(person)],
+        "active": person.is_active,
+        **({"superuser": True} if person.is_superuser else {}),
+    }
+
+
+@transaction.atomic
+def make_person(
+    *,
+    username: str,
+    group: str,
+    now: datetime,
+    actor: Actor = COMMAND_LINE,
+    scopes: Sequence[ScopePair] = (),
+    password: str = "",
+) -> tuple[User, str]:
+    """A new person in this group, and the password, which is made up where none is given and returned this once.
+
+    Raises Refused `not-permitted` or `validation`.
+    """
+    require_administrator(actor)
+    password = password or new_password()
+    _check_password(password, User(username=username.strip()))
+    person = make_account(username=username, group=group, scopes=scopes, password=password)
+    note(MADE, person, actor.person, now=now)
+    note_password(person, actor, now=now)
+    _write("made", person, before=None, now=now, actor=actor)
+    return person, password
+
+
+def make_account(*, username: str, group: str, scopes: Sequence[ScopePair], password: str | None = None) -> User:
+    """A new account in this group, inside a transaction of an operation that may make one; without a password it never
+    has one. Raises Refused `validation`.
+    """
+    lock()
+    username = username.strip()
+    try:
+        User.username_validator(username)
+    except ValidationError as error:
+        raise Refused("validation", Reason("name-characters")) from error
+    if not 0 < len(username) <= MAX_NAME:
+        raise Refused("validation", Reason("name-length", longest=MAX_NAME))
+    if username.lower() in TAKEN_NAMES or User.objects.filter(username__iexact=username).exists():
+        raise Refused("validation", Reason("name-taken", name=username))
+    chosen = _group(group)
+    pairs = cleaned_scopes(scopes)
+    person = User(username=username)
+    # None is one that no text is.
+    person.set_password(password)
+    person.save()
+    person.groups.set([chosen])
+    _set_scopes(person, pairs)
+    return person
+
+
+@transaction.atomic
+def change_person(
+    *,
+    username: str,
+    now: datetime,
+    actor: Actor = COMMAND_LINE,
+    group: str | None = None,
+    scopes: Sequence[ScopePair] | None = None,
+    active: bool | None = None,
+) -> User:
+    """Change somebody's group or scopes, end or restore their access; what is None stays as it is.
+
+    Disabling ends every session, token and calendar for good. The last active admin stays one. Raises Refused
+    `not-permitted`, `unknown-person` or `validation`.
+    """
+    person = changeable(username, actor)
+    before, had_admins = shown(person), any_admin()
+    if group is not None:
+        others = person.groups.exclude(name__in=GROUPS)
+        person.groups.set([*others, _group(group)])
+    if scopes is not None:
+        _set_scopes(person, cleaned_scopes(scopes))
+    if active is not None and active != person.is_active:
+        person.is_active = active
+        person.save(update_fields=["is_active"])
+        if not active:
+            sessions.end_access(person, now=now, actor=actor)
+    if had_admins and not any_admin():
+        raise Refused("validation", Reason("last-admin"))
+    if shown(person) != before:
+        _write("changed", person, before=before, now=now, actor=actor)
+    return person
+
+
+def apply_rights(person: User, rights: Rights, *, now: datetime, actor: Actor) -> None:
+    """Make somebody's rights these, inside a transaction that holds the lock of people: nobody asks whether an admin is
+    left, since whoever decided that is not here.
+    """
+    before = shown(person)
+    others = person.groups.exclude(name__in=GROUPS)
+    person.groups.set([*others, *([_group(rights.role)] if rights.role else [])])
+    _set_scopes(person, sorted(rights.scopes))
+    if shown(person) != before:
+        _write("changed", person, before=before, now=now, actor=actor)
+
+
+def make_for_sign_on(wanted: str, rights: Rights, *, now: datetime, actor: Actor) -> User:
+    """A person who comes in by single sign-on alone, inside a transaction that holds the lock of people. Whoever has
+    the name that is `wanted` keeps it, and the newcomer is called beside it.
+    """
+    name, number = wanted or "person", 1
+    while name.lower() in TAKEN_NAMES or User.objects.filter(username__iexact=name).exists():
+        number += 1
+        name = f"{wanted or 'person'}-{number}"
+    person = User(username=name)
+    person.set_unusable_password()
+    person.save()
+    if rights.role:
+        person.groups.set([_group(rights.role)])
+    _set_scopes(person, sorted(rights.scopes))
+    _write("made", person, before=None, now=now, actor=actor)
+    return person
+
+
+@transaction.atomic
+def reset_password(*, username: str, now: datetime, actor: Actor = COMMAND_LINE) -> str:
+    """A new password for somebody who lost theirs, returned this once; every session of theirs ends.
+
+    Raises Refused `not-permitted` or `unknown-person`.
+    """
+    person = changeable(username, actor)
+    if service_of(person) is not None:
+        raise Refused("validation", Reason("service-no-login", name=username))
+    plain = new_password()
+    person.set_password(plain)
+    person.save(update_fields=["password"])
+    record_password_change(person, now=now, actor=actor)
+    return plain
+
+
+def record_password_change(person: User, *, now: datetime, actor: Actor, but: str = "") -> None:
+    """Say that a password is another one now, and nothing of it, inside the transaction that made it so; what was
+    guessed at was the old one. Their sessions are over, but the one with this key.
+    """
+    note_password(person, actor, now=now)
+    sessions.drop(person, but=but)
+    logins.release(username=person.get_username())
+    tell(
+        EntryKind.PERSON_CHANGED,
+        actor,
+        at=now,
+        before={"password": "old"},
+        after={"password": "new"},
+        person=person.get_username(),
+        did="password",
+    )
+
+
+@transaction.atomic
+def ensure_person(*, username: str, group: str, password: str, now: datetime) -> User:
+    """A person of this name in exactly this group, with this password: for the demo, at each of its starts."""
+    person = User.objects.filter(username=username).first()
+    if person is None:
+        return make_person(username=username, group=group, password=password, now=now)[0]
+    if not person.check_password(password):
+        person.set_password(password)
+        person.save(update_fields=["password"])
+        record_password_change(person, now=now, actor=COMMAND_LINE)
+    return change_person(username=username, group=group, now=now)
+
+
+def new_password() -> str:
+    """One that nobody guesses: 96 bits."""
+    return secrets.token_urlsafe(12)
+
+
+def note_change(person: User, *, before: dict[str, Any] | None, actor: Actor, now: datetime) -> None:
+    """Write what Django's own admin has just changed about a person, inside its transaction. Who was disabled there
+    loses sessions and tokens as by any other way.
+    """
+    if before is not None and before["active"] and not person.is_active:
+        sessions.end_access(person, now=now, actor=actor)
+    if before is None:
+        note(MADE, person, actor.person, now=now)
+        note_password(person, actor, now=now)
+    if shown(person) != before:
+        _write("made" if before is None else "changed", person, before=before, now=now, actor=actor)
+
+
+def lock() -> None:
+    """One change of people at a time: two that each leave an admin could leave none together."""
+    take(Lock.PEOPLE)
+
+
+def any_admin() -> bool:
+    """Whether anybody who may log in is an admin: a person, for no service account can let people in again."""
+    active = User.objects.filter(is_active=True, service_account=None)
+    return active.filter(is_superuser=True).exists() or active.filter(groups__name=ADMIN).exists()
+
+
+def changeable(username: str, actor: Actor) -> User:
+    """Somebody whom this actor may change, locked against other changes of people. Raises Refused `not-permitted`,
+    `unknown-person`, or `validation` for who was forgotten.
+    """
+    require_administrator(actor)
+    lock()
+    person = named(username)
+    require_reach(actor, person)
+    if username == former(person.pk):
+        raise Refused("validation", Reason("person-forgotten", name=username))
+    return person
+
+
+def _check_password(password: str, person: User) -> None:
+    try:
+        validate_password(password, person)
+    except ValidationError as error:
+        raise Refused("validation", Reason("password-refused", messages=error.messages)) from error
+
+
+def _group(name: str) -> Group:
+    if name not in GROUPS:
+        raise Refused("validation", Reason("group-unknown", name=name, groups=GROUPS))
+    return Group.objects.get_or_create(name=name)[0]
+
+
+def _scopes(person: User) -> list[ScopePair]:
+    return list(Scope.objects.filter(user=person).order_by("kind", "pattern").values_list("kind", "pattern"))
+
+
+def cleaned_scopes(scopes: Sequence[ScopePair]) -> list[ScopePair]:
+    found = sorted({(kind, tidy(pattern)) for kind, pattern in scopes})
+    if len(found) > MAX_SCOPES:
+        raise Refused("validation", Reason("too-many-scopes", most=MAX_SCOPES))
+    for kind, pattern in found:
+        if kind not in SCOPE_KINDS:
+            raise Refused("validation", Reason("scope-kind", kinds=SCOPE_KINDS, kind=kind))
+        if not 0 < len(pattern) <= MAX_PATTERN:
+            raise Refused("validation", Reason("scope-pattern-length", longest=MAX_PATTERN))
+    return found
+
+
+def _set_scopes(person: User, pairs: list[ScopePair]) -> None:
+    if pairs == _scopes(person):
+        return
+    Scope.objects.filter(user=person).delete()
+    Scope.objects.bulk_create([Scope(user=person, kind=kind, pattern=pattern) for kind, pattern in pairs])
+
+
+def _write(did: str, person: User, *, before: dict[str, Any] | None, now: datetime, actor: Actor) -> None:
+    after = shown(person)
+    was, became = ({"person": None}, after) if before is None else differing(before, after)
+    name = person.get_username()
+    tell(EntryKind.PERSON_CHANGED, actor, at=now, before=was, after=became, person=name, did=did)
+
+
+# What people choose for themselves: the time zone of their pages, shortcuts, what tells them of news, a password.
+
+# Stands for the time zone of whichever browser the page is read in.
+BROWSER = "browser"
+SWITCHES = ("shortcuts", "sound", "notifications", "first_steps")
+
+
+@transaction.atomic
+def choose(
+    *,
+    actor: Actor,
+    now: datetime,
+    time_zone: str | None = None,
+    shortcuts: bool | None = None,
+    sound: bool | None = None,
+    notifications: bool | None = None,
+    first_steps: bool | None = None,
+) -> Profile:
+    """One's own settings; what is None stays as it is.
+
+    `time_zone` is an IANA name, `browser`, or empty for UTC. Raises Refused `validation`, and `not-permitted` for a
+    token that only reads.
+    """
+    require_change(actor, own=True, carried=actor.token)
+    Profile.objects.get_or_create(user=actor.person)
+    row = Profile.objects.select_for_update().get(user=actor.person)
+    before = _values(row)
+    if time_zone is not None:
+        row.time_zone = _zone(time_zone)
+    for name, wanted in zip(SWITCHES, (shortcuts, sound, notifications, first_steps), strict=True):
+        if wanted is not None:
+            setattr(row, name, wanted)
+    before, after = differing(before, _values(row))
+    if after:
+        row.save(update_fields=list(after))
+        person = actor.name
+        tell(EntryKind.PERSON_CHANGED, actor, at=now, before=before, after=after, person=person, did="settings")
+    return row
+
+
+def _values(row: Profile) -> dict[str, object]:
+    return {"time_zone": row.time_zone or "UTC", **{name: getattr(row, name) for name in SWITCHES}}
+
+
+@transaction.atomic
+def note_read(*, actor: Actor, until: datetime, now: datetime) -> bool:
+    """Somebody has read what changed until then, but not beyond now. False where they had read further before."""
+    until = min(until, now)
+    Profile.objects.get_or_create(user=actor.person)
+    row = Profile.objects.select_for_update().get(user=actor.person)
+    before = row.looked_until
+    moved = Profile.objects.filter(pk=row.pk).filter(Q(looked_until=None) | Q(looked_until__lt=until))
+    if not moved.update(looked_until=until):
+        return False
+    was, became = {"looked_until": before}, {"looked_until": until}
+    tell(EntryKind.HANDOVER_READ, actor, at=now, before=was, after=became, until=until)
+    return True
+
+
+@transaction.atomic
+def set_own_password(*, actor: Actor, password: str, now: datetime, session_key: str = "") -> None:
+    """A new password of one's own. That it is good, and that the old one was known, the edge's form has checked.
+    Of their sessions the one with this key goes on.
+    """
+    actor.person.set_password(password)
+    actor.person.save(update_fields=["password"])
+    record_password_change(actor.person, now=now, actor=actor, but=session_key)
+
+
+def _zone(name: str) -> str:
+    name = name.strip()
+    if name in ("", "UTC"):
+        return ""
+    if name == BROWSER:
+        return name
+    try:
+        zone_of(name)
+    except ValueError as error:
+        raise Refused("validation", Reason("no-time-zone", name=name[:100])) from error
+    return name

@@ -1,0 +1,391 @@
+"""The mapping of single sign-on: which group and scopes a role or group of the provider gives. Admins make it."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from fleet.accounts import services as account_services
+from fleet.accounts import sessions
+from fleet.accounts.models import SignOn, SignOnGrant
+from fleet.accounts.sessions import end_access
+from fleet.domain.actor import DRYDOCK, Actor
+from fleet.domain.people import GROUPS, Rights
+from fleet.domain.reasons import Reason, Refused, or_refuse
+from fleet.domain.sign_on import LONGEST_SUBJECT, LONGEST_VALUE, Grant, Identity, ToldByProxy, rights_by
+from fleet.domain.texts import tidy
+from fleet.domain.timeline import EntryKind
+from fleet.models.people import know_rights_of, rights_of, service_of
+from fleet.operations.rights import named, require_administrator, require_reach
+from fleet.operations.timeline.entries import tell
+
+MOST_GRANTS = 200
+# What sessions name that began at a proxy in front.
+PROXY_BACKEND = "fleet.accounts.post_login.HeaderBackend"
+NOT_MAPPED = Reason("sign-on-not-mapped")
+
+
+def grants() -> list[Grant]:
+    """The mapping as it stands. One query."""
+    return [row.grant for row in SignOnGrant.objects.order_by("value")]
+
+
+@transaction.atomic
+def create(
+    *, actor: Actor, value: str, group: str, now: datetime, scopes: Sequence[account_services.ScopePair] = ()
+) -> SignOnGrant:
+    """A new line. It counts at once for everybody who is known. Raises Refused: `not-permitted`, `validation`."""
+    require_administrator(actor)
+    account_services.lock()
+    value = tidy(value)
+    if not 0 < len(value) <= LONGEST_VALUE:
+        raise Refused("validation", Reason("grant-value", longest=LONGEST_VALUE))
+    if SignOnGrant.objects.filter(value=value).exists():
+        raise Refused("validation", Reason("grant-taken", value=value))
+    if SignOnGrant.objects.count() >= MOST_GRANTS:
+        raise Refused("validation", Reason("too-many-grants", most=MOST_GRANTS))
+    row = SignOnGrant(value=value, created_at=now, **_stated(group, scopes))
+    row.save()
+    _changed(row, before=None, after=_shown(row), actor=actor, now=now)
+    return row
+
+
+@transaction.atomic
+def change(
+    *,
+    actor: Actor,
+    grant_id: int,
+    now: datetime,
+    group: str | None = None,
+    scopes: Sequence[account_services.ScopePair] | None = None,
+) -> SignOnGrant:
+    """Another group or other scopes for the same role; what is None stays. Raises Refused: `not-permitted`,
+    `not-found`, `validation`.
+    """
+    row = _changeable(grant_id, actor)
+    before, stands = _shown(row), row.grant
+    wanted = stands.scopes if scopes is None else scopes
+    for name, said in _stated(stands.group if group is None else group, wanted).items():
+        setattr(row, name, said)
+    row.save()
+    if _shown(row) != before:
+        _changed(row, before=before, after=_shown(row), actor=actor, now=now)
+    return row
+
+
+@transaction.atomic
+def delete(*, actor: Actor, grant_id: int, now: datetime) -> SignOnGrant:
+    """Nobody has anything by this line from now on. Raises Refused: `not-permitted`, `not-found`, `validation`."""
+    row = _changeable(grant_id, actor)
+    before = _shown(row)
+    row.delete()
+    _changed(row, before=before, after=None, actor=actor, now=now)
+    return row
+
+
+def _changeable(grant_id: int, actor: Actor) -> SignOnGrant:
+    require_administrator(actor)
+    account_services.lock()
+    found = SignOnGrant.objects.select_for_update().filter(pk=grant_id).first()
+    return or_refuse(found, "not-found", Reason("grant-unknown"))
+
+
+def _stated(group: str, scopes: Sequence[account_services.ScopePair]) -> dict[str, Any]:
+    if group not in GROUPS:
+        raise Refused("validation", Reason("group-unknown", name=group, groups=GROUPS))
+    return {"group": group, "scopes": [list(pair) for pair in account_services.cleaned_scopes(scopes)]}
+
+
+def _shown(row: SignOnGrant) -> dict[str, Any]:
+    return {"group": row.group, "scopes": [f"{kind}: {pattern}" for kind, pattern in row.scopes]}
+
+
+def _changed(
+    row: SignOnGrant, *, before: dict[str, Any] | None, after: dict[str, Any] | None, actor: Actor, now: datetime
+) -> None:
+    """Tell it, and let it count: whoever is known gets what the mapping says now, and nobody is asked to log in anew
+    who keeps a right. The last admin who may log in stays one.
+    """
+    did = "made" if before is None else "deleted" if after is None else "changed"
+    tell(EntryKind.MAPPING_CHANGED, actor, at=now, before=before, after=after, value=row.value, did=did)
+    had_admins, lines = account_services.any_admin(), grants()
+    known = list(SignOn.objects.filter(user__isnull=False, seen_at__isnull=False).select_related("user").order_by("pk"))
+    know_rights_of([one.user for one in known if one.user is not None])
+    ended = [one.user for one in known if settle(one, rights_by(lines, one.values), now=now) and one.user is not None]
+    # A proxy in front signs its users in again with their next request, by the mapping as it is then.
+    sessions.end_for_good(people=ended, backend=PROXY_BACKEND if settings.HEADER_LOGIN.networks else "")
+    if had_admins and not account_services.any_admin():
+        raise Refused("validation", Reason("last-admin"))
+
+
+def settle(row: SignOn, granted: Rights | None, *, now: datetime) -> bool:
+    """Give the person of this account what the mapping grants. Return whether that is nothing and was something before:
+    then their sessions have to end.
+    """
+    if row.user is None:
+        return False
+    if not row.user.is_superuser and rights_of(row.user) != (granted or Rights()):
+        account_services.apply_rights(row.user, granted or Rights(), now=now, actor=DRYDOCK)
+    if granted is None and not row.refused:
+        row.refused, row.good_until, row.look_at = NOT_MAPPED.stored, now, None
+        row.keep_refresh_token("")
+        row.save()
+        return True
+    return False
+
+
+# People who come in by single sign-on: made where the mapping speaks of them, linked by admins, and out where the
+# provider or the mapping says no.
+
+# The provider is asked again so long after it last said yes: what it takes back counts within 15 minutes.
+ASKED_EVERY = timedelta(minutes=10)
+# A session without a refresh token asks by logging in again, which most providers do without a question.
+WITHOUT_REFRESH = timedelta(minutes=15)
+# What sessions name that began at the provider.
+BACKEND = "fleet.accounts.single_sign_on.SignOnBackend"
+# Where a session that began at a proxy in front keeps what it said then.
+SAID_BY_PROXY = "told_by_proxy"
+# So long everybody reads on each page that the break-glass account was used.
+TOLD_FOR = timedelta(hours=24)
+# Whoever was refused is known to admins, who may link them; so many at most.
+MOST_STRANGERS = 200
+REFUSED_BY_PROVIDER = Reason("sign-on-ended-there")
+BLOCKED = Reason("sign-on-blocked")
+
+
+def arrive(identity: Identity, *, now: datetime, refresh_token: str = "") -> User:
+    """Somebody has proved who they are at the provider: the person that they are here, with the rights of now.
+
+    Raises Refused `not-permitted` where the mapping does not speak of them, or they may not log in. They are then kept
+    in mind, for an admin to see.
+    """
+    person, reason = _arrived(identity, refresh_token, now)
+    if person is None:
+        raise Refused("not-permitted", reason)
+    return person
+
+
+@transaction.atomic
+def _arrived(identity: Identity, refresh_token: str, now: datetime) -> tuple[User | None, Reason]:
+    account_services.lock()
+    row = _row(identity.issuer, identity.subject)
+    row.name, row.values, row.seen_at = identity.name, list(identity.values), now
+    granted = rights_by(grants(), identity.values)
+    blocked = row.user is not None and (not row.user.is_active or service_of(row.user) is not None)
+    if granted is None or blocked:
+        reason = BLOCKED if blocked else NOT_MAPPED
+        _out(row, reason, now=now, signs_in=True)
+        if row.user is None:
+            _forget_old_strangers()
+        return None, reason
+    if row.user is None:
+        row.user = account_services.make_for_sign_on(identity.name, granted, now=now, actor=DRYDOCK)
+        row.linked_at = now
+    settle(row, granted, now=now)
+    _in(row, refresh_token, now=now)
+    return row.user, NOT_MAPPED
+
+
+def arrive_by_proxy(told: ToldByProxy, *, now: datetime) -> User:
+    """A proxy in front has logged somebody in: a person who is known here by this very name. Where it names groups,
+    the mapping says what they may. Raises Refused `not-permitted`.
+    """
+    person, reason = _arrived_by_proxy(told, now)
+    if person is None:
+        raise Refused("not-permitted", reason)
+    return person
+
+
+@transaction.atomic
+def _arrived_by_proxy(told: ToldByProxy, now: datetime) -> tuple[User | None, Reason]:
+    account_services.lock()
+    person = User.objects.filter(username=told.name).first()
+    if person is None:
+        return None, Reason("person-unknown", name=told.name)
+    if not person.is_active or told.name == settings.BREAK_GLASS or service_of(person) is not None:
+        return None, BLOCKED
+    if told.groups is not None and not person.is_superuser:
+        granted = rights_by(grants(), told.groups)
+        if rights_of(person) != (granted or Rights()):
+            account_services.apply_rights(person, granted or Rights(), now=now, actor=DRYDOCK)
+        if granted is None:
+            sessions.end_for_good(people=[person])
+            return None, NOT_MAPPED
+    return person, BLOCKED
+
+
+def good(person: User, *, now: datetime) -> bool:
+    """Whether a session of theirs that began at the provider goes on. Asks nothing where `sign_on` was selected too."""
+    row: SignOn | None = getattr(person, "sign_on", None)
+    until = row.good_until if row is not None and row.issuer == settings.OIDC_ISSUER else None
+    return until is not None and until > now
+
+
+def said_by(told: ToldByProxy) -> list[Any]:
+    """What a proxy said, as a session keeps it."""
+    return [told.name, None if told.groups is None else list(told.groups)]
+
+
+def spoken_for(said: Any, told: ToldByProxy | None) -> bool:
+    """Whether a session that began at the proxy counts in a call with which the proxy says this; `said` is what the
+    session keeps.
+    """
+    return bool(settings.HEADER_LOGIN.networks) and told is not None and said == said_by(told)
+
+
+def goes_on_until(person: Any, *, now: datetime) -> datetime | None:
+    """Until when a session of theirs goes on although the provider could not be asked for a while; None where there is
+    nothing to say. Asks nothing: it is known of whoever came by single sign-on.
+    """
+    row: SignOn | None = person._state.fields_cache.get("sign_on") if isinstance(person, User) else None
+    if row is None or row.look_at is None or row.checked_at is None:
+        return None
+    return row.good_until if row.checked_at < now - ASKED_EVERY - timedelta(minutes=1) else None
+
+
+def password_counts(username: str) -> bool:
+    """Whether the password of this name lets anybody in."""
+    return bool(settings.LOCAL_PASSWORDS or (settings.BREAK_GLASS and username == settings.BREAK_GLASS))
+
+
+@transaction.atomic
+def note_break_glass(person: User, *, address: str, now: datetime) -> None:
+    """Tell everybody, if somebody has just come in as the break-glass account."""
+    if settings.BREAK_GLASS and person.get_username() == settings.BREAK_GLASS:
+        tell(EntryKind.BREAK_GLASS_USED, DRYDOCK, at=now, person=person.get_username(), from_address=address)
+
+
+@transaction.atomic
+def confirm(sign_on_id: int, identity: Identity | None, *, refresh_token: str, now: datetime) -> None:
+    """The provider still knows somebody, and says so much of them; None: no more than that."""
+    account_services.lock()
+    row = SignOn.objects.select_for_update(of=("self",)).select_related("user").filter(pk=sign_on_id).first()
+    if row is None or row.user is None or not row.refresh_token:
+        return
+    if identity is not None:
+        row.name, row.values = identity.name, list(identity.values)
+    granted = rights_by(grants(), row.values)
+    if granted is None or not row.user.is_active:
+        _out(row, BLOCKED if granted else NOT_MAPPED, now=now)
+        return
+    settle(row, granted, now=now)
+    _in(row, refresh_token, now=now)
+
+
+@transaction.atomic
+def refuse(sign_on_id: int, *, now: datetime, reason: Reason = REFUSED_BY_PROVIDER) -> None:
+    """The provider says no: every session that began there ends, and nothing is granted until it says yes again."""
+    account_services.lock()
+    row = SignOn.objects.select_for_update(of=("self",)).select_related("user").filter(pk=sign_on_id).first()
+    if row is not None:
+        row.values = []
+        _out(row, reason, now=now)
+
+
+@transaction.atomic
+def turn_away(*, subject: str, reason: Reason, now: datetime) -> None:
+    """A sign-in of this account was refused for what its token says: what its person still has ends."""
+    account_services.lock()
+    rows = SignOn.objects.select_for_update(of=("self",)).select_related("user")
+    row = rows.filter(issuer=settings.OIDC_ISSUER, subject=subject).first()
+    if row is not None:
+        row.values = []
+        _out(row, reason, now=now, signs_in=True)
+
+
+@transaction.atomic
+def link(*, actor: Actor, username: str, subject: str, now: datetime) -> SignOn:
+    """An admin says whose an account at the provider is, before or after it first came: for Entra ID `subject` is its
+    object id. From the next login on the mapping says what that person may. Raises Refused: `not-permitted`,
+    `unknown-person`, `validation`.
+    """
+    require_administrator(actor)
+    account_services.lock()
+    person = named(username)
+    require_reach(actor, person)
+    if username == settings.BREAK_GLASS:
+        raise Refused("validation", Reason("sign-on-break-glass", name=username))
+    if service_of(person) is not None:
+        raise Refused("validation", Reason("service-no-login", name=username))
+    if not settings.OIDC_ISSUER:
+        raise Refused("validation", Reason("sign-on-no-provider"))
+    subject = settings.OIDC_SUBJECT_PREFIX + tidy(subject)
+    if not len(settings.OIDC_SUBJECT_PREFIX) < len(subject) <= LONGEST_SUBJECT or not subject.isprintable():
+        raise Refused("validation", Reason("sign-on-subject"))
+    row = _row(settings.OIDC_ISSUER, subject.lower() if settings.OIDC_SUBJECT_PREFIX else subject)
+    if row.user is not None and row.user != person:
+        raise Refused("validation", Reason("sign-on-taken", name=row.user.get_username()))
+    if SignOn.objects.filter(user=person).exclude(pk=row.pk).exists():
+        raise Refused("validation", Reason("sign-on-has-one", name=username))
+    if row.user is None:
+        row.user, row.linked_at, row.refused = person, now, ""
+        row.save()
+        account_services.note(account_services.SIGN_ON, person, actor.person, now=now)
+        _tell("signed-on", row, before=None, after=row.subject, actor=actor, now=now)
+    return row
+
+
+@transaction.atomic
+def unlink(*, actor: Actor, sign_on_id: int, now: datetime) -> None:
+    """An account at the provider is nobody's any more; its sessions end. Raises Refused: `not-permitted`,
+    `not-found`.
+    """
+    require_administrator(actor)
+    account_services.lock()
+    rows = SignOn.objects.select_for_update(of=("self",)).select_related("user").filter(user__isnull=False)
+    row = or_refuse(rows.filter(pk=sign_on_id).first(), "not-found", Reason("sign-on-unknown"))
+    had_admins = account_services.any_admin()
+    _tell("signed-off", row, before=row.subject, after=None, actor=actor, now=now)
+    if row.user is not None:
+        account_services.apply_rights(row.user, Rights(), now=now, actor=DRYDOCK)
+        sessions.end_for_good(people=[row.user])
+    if had_admins and not account_services.any_admin():
+        raise Refused("validation", Reason("last-admin"))
+    row.delete()
+
+
+def _row(issuer: str, subject: str) -> SignOn:
+    rows = SignOn.objects.select_for_update(of=("self",)).select_related("user")
+    return rows.filter(issuer=issuer, subject=subject).first() or SignOn(issuer=issuer, subject=subject)
+
+
+def _in(row: SignOn, refresh_token: str, *, now: datetime) -> None:
+    row.refused, row.checked_at = "", now
+    row.keep_refresh_token(refresh_token)
+    if refresh_token:
+        row.look_at = now + ASKED_EVERY
+        row.good_until = now + ASKED_EVERY + timedelta(seconds=settings.OIDC_GRACE_SECONDS)
+    else:
+        row.look_at, row.good_until = None, now + WITHOUT_REFRESH
+    row.save()
+
+
+def _out(row: SignOn, reason: Reason, *, now: datetime, signs_in: bool = False) -> None:
+    """What the person of this account has ends. Tokens end where the person itself was refused, signing in; a question
+    in the background takes the rights only, so that an error at the provider ends no script for good.
+    """
+    row.refused, row.good_until, row.look_at = reason.stored, now, None
+    row.keep_refresh_token("")
+    if row.user is not None:
+        # For good: a later sign-in that is accepted revives none of it.
+        if signs_in:
+            end_access(row.user, now=now, actor=DRYDOCK)
+        else:
+            sessions.end_for_good(people=[row.user])
+        if not row.user.is_superuser:
+            account_services.apply_rights(row.user, Rights(), now=now, actor=DRYDOCK)
+    row.save()
+
+
+def _forget_old_strangers() -> None:
+    strangers = SignOn.objects.filter(user=None).order_by("-seen_at", "-pk").values_list("pk", flat=True)
+    SignOn.objects.filter(pk__in=list(strangers[MOST_STRANGERS:])).delete()
+
+
+def _tell(did: str, row: SignOn, *, before: str | None, after: str | None, actor: Actor, now: datetime) -> None:
+    person = row.user.get_username() if row.user else ""
+    told = {"person": person, "did": did}
+    tell(EntryKind.PERSON_CHANGED, actor, at=now, before={"account": before}, after={"account": after}, **told)

@@ -1,0 +1,218 @@
+"""Single sign-on as admins see it: the mapping, who has come, and who would be what."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db.models import F
+
+from fleet.accounts.models import SignOn, SignOnGrant
+from fleet.accounts.queries import ScopeRow
+from fleet.domain.people import ADMIN, Rights
+from fleet.domain.reasons import Reason, read_reason
+from fleet.domain.sign_on import ClaimFault, Grant, identity_of, rights_by
+from fleet.domain.timeline import EntryKind
+from fleet.models import Entry
+from fleet.models.people import know_rights_of, rights_of
+from fleet.projections.pages import Page, Segment, read_page
+from fleet.projections.timeline.entries import named
+from fleet.projections.visibility import seen
+
+MOST = 500
+# Longer than any token that a browser can carry.
+MOST_PASTED = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRow:
+    """One line of the mapping: whoever has `value` at the provider is in `group`, in `scopes`; none: everywhere."""
+
+    id: int
+    value: str
+    group: str
+    scopes: tuple[ScopeRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SignOnRow:
+    """An account at the provider. `person` is whose it is, empty for whom nobody let in; `values` the roles or groups
+    that it had last; `refused` why it was not let in, None where it was.
+    """
+
+    id: int
+    subject: str
+    name: str
+    person: str
+    values: tuple[str, ...]
+    refused: Reason | str | None
+    seen_at: datetime | None
+    checked_at: datetime | None
+    good_until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class WouldBe:
+    """Who would be what: rights `now` and by the mapping; an empty group means nothing at all."""
+
+    name: str
+    person: str
+    values: tuple[str, ...]
+    group_now: str
+    scopes_now: tuple[ScopeRow, ...]
+    group: str
+    scopes: tuple[ScopeRow, ...]
+
+    @property
+    def changes(self) -> bool:
+        return (self.group_now, self.scopes_now) != (self.group, self.scopes)
+
+
+@dataclass(frozen=True, slots=True)
+class MappingTrial:
+    """Everybody who is known, those who would change first, and whoever a pasted token is about."""
+
+    rows: tuple[WouldBe, ...]
+    changed: int
+    pasted: WouldBe | None
+    fault: Reason | None
+    left_without: bool
+
+
+def mapping() -> tuple[GrantRow, ...]:
+    """Every line, by its value. One query."""
+    return tuple(_line(row) for row in seen(SignOnGrant).order_by("value")[:MOST])
+
+
+def page_of_mapping(*, cursor: str | None = None, size: int | None = None) -> Page[GrantRow]:
+    """The same, page by page. One query."""
+    found = read_page([Segment(seen(SignOnGrant), "value")], cursor=cursor, size=size)
+    return found.map(lambda rows: [_line(row) for row in rows])
+
+
+def grant(grant_id: int) -> GrantRow | None:
+    """One line by its id. One query."""
+    row = seen(SignOnGrant).filter(pk=grant_id).first()
+    return None if row is None else _line(row)
+
+
+def accounts() -> tuple[SignOnRow, ...]:
+    """Accounts at the provider, those first whom nobody has let in, at most 500. One query."""
+    rows = seen(SignOn).select_related("user")
+    ordered = rows.order_by(F("user__username").asc(nulls_first=True), F("seen_at").desc(nulls_last=True), "pk")
+    return tuple(_account(row) for row in ordered[:MOST])
+
+
+def page_of_accounts(*, cursor: str | None = None, size: int | None = None) -> Page[SignOnRow]:
+    """All of them, the newest first, page by page. One query."""
+    found = read_page([Segment(seen(SignOn).select_related("user"), "pk", descending=True)], cursor=cursor, size=size)
+    return found.map(lambda rows: [_account(row) for row in rows])
+
+
+def account(sign_on_id: int) -> SignOnRow | None:
+    """One by its id. One query."""
+    row = seen(SignOn).select_related("user").filter(pk=sign_on_id).first()
+    return None if row is None else _account(row)
+
+
+def dry_run(grants: Iterable[Grant] | None = None, *, pasted: str = "") -> MappingTrial:
+    """Who would be what, by these lines instead of those that count, and whom a pasted token would make of somebody.
+    Nothing is changed, and nothing pasted is kept. Up to six queries.
+    """
+    lines = [row.grant for row in seen(SignOnGrant)] if grants is None else list(grants)
+    known = list(seen(SignOn).select_related("user").filter(seen_at__isnull=False).order_by("name", "pk")[:MOST])
+    know_rights_of([row.user for row in known if row.user is not None])
+    rows = [_would(row, rights_by(lines, row.values)) for row in known]
+    rows.sort(key=lambda row: (not row.changes, row.person or row.name))
+    told, fault = _pasted(pasted, lines) if pasted.strip() else (None, None)
+    admins = {row.person for row in rows if row.person and row.group == ADMIN}
+    others = (
+        seen(User)
+        .filter(is_active=True, groups__name=ADMIN)
+        .exclude(pk__in=[row.user_id for row in known if row.user_id])
+    )
+    return MappingTrial(
+        rows=tuple(rows),
+        changed=sum(row.changes for row in rows),
+        pasted=told,
+        fault=fault,
+        left_without=not admins and not others.exists(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The break-glass account, and when it was used last; empty where it was not."""
+
+    person: str = ""
+    at: datetime | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.person)
+
+
+def break_glass_used(*, since: datetime) -> Broken:
+    """Who used the break-glass account last since then, and when. One query, by index, and one for the name."""
+    found = seen(Entry).filter(kind=EntryKind.BREAK_GLASS_USED.value, at__gte=since).order_by("-pk").first()
+    if found is None:
+        return Broken()
+    (names,) = named([found])
+    return Broken(str(names.data.get("person", "")), found.at)
+
+
+def _line(row: SignOnGrant) -> GrantRow:
+    return GrantRow(row.pk, row.value, row.group, _scopes(row.grant.scopes))
+
+
+def _account(row: SignOn) -> SignOnRow:
+    return SignOnRow(
+        id=row.pk,
+        subject=row.subject.removeprefix(settings.OIDC_SUBJECT_PREFIX),
+        name=row.name,
+        person=row.user.get_username() if row.user else "",
+        values=tuple(row.values),
+        refused=read_reason(row.refused) if row.refused else None,
+        seen_at=row.seen_at,
+        checked_at=row.checked_at,
+        good_until=row.good_until,
+    )
+
+
+def _would(row: SignOn, granted: Rights | None) -> WouldBe:
+    now = rights_of(row.user) if row.user is not None else Rights()
+    after = granted or Rights()
+    return WouldBe(
+        name=row.name or row.subject.removeprefix(settings.OIDC_SUBJECT_PREFIX),
+        person=row.user.get_username() if row.user else "",
+        values=tuple(row.values),
+        group_now=now.role,
+        scopes_now=_scopes(now.scopes),
+        group=after.role,
+        scopes=_scopes(after.scopes),
+    )
+
+
+def _pasted(text: str, lines: list[Grant]) -> tuple[WouldBe | None, Reason | None]:
+    """Claims as JSON. A token itself is never asked for: it may still open something."""
+    try:
+        claims: Any = json.loads(text[:MOST_PASTED])
+    except (ValueError, RecursionError):
+        claims = None
+    if not isinstance(claims, Mapping):
+        return None, Reason("claims-unreadable")
+    try:
+        identity = identity_of(claims, issuer=settings.OIDC_ISSUER, claim=settings.OIDC_CLAIM)
+    except ClaimFault as fault:
+        return None, fault.reason
+    row = seen(SignOn).select_related("user").filter(issuer=identity.issuer, subject=identity.subject).first()
+    stranger = SignOn(issuer=identity.issuer, subject=identity.subject)
+    found = row or stranger
+    found.name, found.values = identity.name, list(identity.values)
+    return _would(found, rights_by(lines, identity.values)), None
+
+
+def _scopes(pairs: Iterable[tuple[str, str]]) -> tuple[ScopeRow, ...]:
+    return tuple(ScopeRow(kind, pattern) for kind, pattern in sorted(pairs))

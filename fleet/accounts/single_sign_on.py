@@ -1,0 +1,377 @@
+"""The mapping of single sign-on, for admins: its lines, who would be what, and whose the accounts there are."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+
+import requests
+import structlog
+from allauth.core.exceptions import ImmediateHttpResponse
+from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
+from allauth.socialaccount.models import SocialApp
+from allauth.socialaccount.providers.base.constants import AuthError, AuthProcess
+from allauth.socialaccount.providers.oauth2.client import OAuth2Error
+from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView
+from allauth.socialaccount.providers.openid_connect.provider import OpenIDConnectProvider
+from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
+from django import forms
+from django.conf import settings
+from django.contrib.auth import BACKEND_SESSION_KEY, login, logout
+from django.contrib.auth.backends import ModelBackend
+from django.contrib.auth.models import User
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from fleet.accounts import provider, sign_on
+from fleet.accounts import sign_on_queries as known
+from fleet.accounts.post_login import arrived, remembered
+from fleet.accounts.provider import ProviderError, Why
+from fleet.accounts.text import TROUBLES, all_roles
+from fleet.accounts.views import admins_only, scopes_of
+from fleet.dashboard.forms import Sent, line
+from fleet.dashboard.pages import Asked, acts, done, page, shown
+from fleet.dashboard.pages import known as found
+from fleet.domain.people import GROUPS, Right
+from fleet.domain.reasons import Refused
+from fleet.domain.sign_on import LONGEST_SUBJECT, LONGEST_VALUE, ClaimFault, Grant, identity_of, subject_of
+from fleet.operations import clock, step_up
+from fleet.wording import say
+from fleet.wording.times import page_reader
+
+
+class LineForm(Sent):
+    """`scopes` has one a line, as `kind: pattern`."""
+
+    wrong = f"Enter a role or group of up to {LONGEST_VALUE} characters, choose a group, and write one scope a line."
+    value = line(LONGEST_VALUE)
+    group = forms.CharField(max_length=20)
+    scopes = forms.CharField(required=False, max_length=20_000)
+
+    def clean_scopes(self) -> list[tuple[str, str]]:
+        return scopes_of(self.cleaned_data["scopes"])
+
+
+class LinkForm(Sent):
+    wrong = f"Enter a person's name, and the object id of the account with up to {LONGEST_SUBJECT} characters."
+    username = line(150, required=True)
+    subject = line(LONGEST_SUBJECT, required=True)
+
+
+class TryForm(Sent):
+    wrong = "Those are more claims than a token holds."
+    claims = forms.CharField(required=False, max_length=known.MOST_PASTED)
+
+
+def mapping_answer(request: Asked, /, **context: Any) -> HttpResponse:
+    if not request.rights.may(Right.ADMINISTER):
+        return admins_only(request)
+    # The line that a form was about stays open where it was refused or tried.
+    wanted = str(context.pop("grant_id", "") or context.pop("line", "") or request.GET.get("line", ""))
+    context.pop("sign_on_id", None)
+    lines = known.mapping()
+    return page(
+        request,
+        "people/mapping.html",
+        lines=lines,
+        chosen_line=next((one for one in lines if str(one.id) == wanted), None),
+        accounts=known.accounts(),
+        groups=GROUPS,
+        roles=all_roles(),
+        issuer=settings.OIDC_ISSUER,
+        claim=settings.OIDC_CLAIM,
+        back=f"{settings.BASE_URL}{reverse('sign-on-back')}",
+        grace=settings.OIDC_GRACE_SECONDS,
+        passwords=settings.LOCAL_PASSWORDS,
+        break_glass=settings.BREAK_GLASS,
+        **context,
+    )
+
+
+mapping_page = shown(mapping_answer)
+
+
+@acts(mapping_answer)
+def try_mapping(request: Asked) -> HttpResponse:
+    """Who would be what, by the lines that stand there, and by the claims that were pasted. Nothing is changed."""
+    if not request.rights.may(Right.ADMINISTER):
+        return admins_only(request)
+    return mapping_answer(
+        request, tried=known.dry_run(pasted=TryForm(request.POST).values["claims"]), sent=request.POST
+    )
+
+
+def _tried(request: Asked, instead: Grant, *, line: str = "") -> HttpResponse:
+    """The same, as if one line were another."""
+    if not request.rights.may(Right.ADMINISTER):
+        return admins_only(request)
+    lines = [one for one in sign_on.grants() if one.value != instead.value]
+    tried = known.dry_run([*lines, instead])
+    return mapping_answer(request, tried=tried, trying=instead.value, line=line, sent=request.POST)
+
+
+@acts(mapping_answer)
+def make_line(request: Asked) -> HttpResponse:
+    values = LineForm(request.POST).values
+    if "try" in request.POST:
+        return _tried(request, Grant(values["value"], values["group"], tuple(values["scopes"])))
+    row = sign_on.create(actor=request.actor, now=request.now, **values)
+    return done(request, f"“{row.value}” is mapped. It counts from the next request on.", "mapping")
+
+
+@acts(mapping_answer)
+def change_line(request: Asked, grant_id: int) -> HttpResponse:
+    values = LineForm(request.POST).values
+    if "try" in request.POST:
+        stands = found(known.grant(grant_id), "There is no such line.")
+        return _tried(request, Grant(stands.value, values["group"], tuple(values["scopes"])), line=str(grant_id))
+    wanted = {"group": values["group"], "scopes": values["scopes"]}
+    row = sign_on.change(actor=request.actor, grant_id=grant_id, now=request.now, **wanted)
+    return done(request, f"“{row.value}” is changed. It counts from the next request on.", "mapping")
+
+
+@acts(mapping_answer)
+def delete_line(request: Asked, grant_id: int) -> HttpResponse:
+    row = sign_on.delete(actor=request.actor, grant_id=grant_id, now=request.now)
+    return done(request, f"“{row.value}” gives nobody anything any more.", "mapping")
+
+
+@acts(mapping_answer)
+def link_account(request: Asked) -> HttpResponse:
+    row = sign_on.link(actor=request.actor, now=request.now, **LinkForm(request.POST).values)
+    person = row.user.get_username() if row.user else ""
+    return done(request, f"Whoever comes with this account is {person}.", "mapping")
+
+
+@acts(mapping_answer)
+def unlink_account(request: Asked, sign_on_id: int) -> HttpResponse:
+    sign_on.unlink(actor=request.actor, sign_on_id=sign_on_id, now=request.now)
+    return done(request, "This account is nobody's any more, and its sessions have ended.", "mapping")
+
+
+# Single sign-on with OpenID Connect: there, back, and all the way in. django-allauth keeps the state and does PKCE
+# and the exchange; which token is taken, who that is here and what they may is ours.
+
+PROVIDER_ID = "sign-on"
+# In the session: when its person last proved who they are, in seconds since 1970; and what logging out needs.
+PROVED_AT = "sign_on_proved_at"
+# So old may the proof be that a provider sends back when it was asked for a new one, and so far may clocks differ.
+FRESH_SECONDS = 120.0
+
+log = structlog.get_logger(__name__)
+
+
+class SignOnBackend(ModelBackend):
+    """Sessions that began at the provider: each request looks whether it still says yes. One query, as any other."""
+
+    def authenticate(self, request: HttpRequest | None, **credentials: Any) -> None:  # type: ignore[override]
+        """Nobody by a password: the callback alone logs people in."""
+
+    def get_user(self, user_id: Any) -> User | None:
+        found = User.objects.select_related("sign_on").filter(pk=user_id, is_active=True).first()
+        return found if found is not None and sign_on.good(found, now=clock.now()) else None
+
+
+class SignOnDoor(DefaultSocialAccountAdapter):  # type: ignore[misc]
+    """The one provider, out of the settings. Nobody becomes a person here by having an account elsewhere, and no
+    account is linked by its mail address.
+    """
+
+    def is_open_for_signup(self, request: HttpRequest, sociallogin: Any) -> bool:
+        return False
+
+    def list_apps(self, request: HttpRequest, provider: Any = None, client_id: Any = None) -> list[SocialApp]:
+        """Never one out of the database."""
+        if not settings.OIDC_ISSUER:
+            return []
+        own = {
+            "server_url": settings.OIDC_ISSUER,
+            "scope": settings.OIDC_SCOPES,
+            "oauth_pkce_enabled": True,
+            "fetch_userinfo": False,
+        }
+        names = {"provider": "openid_connect", "provider_id": PROVIDER_ID, "name": settings.OIDC_NAME}
+        secret = {"client_id": settings.OIDC_CLIENT_ID, "secret": settings.OIDC_CLIENT_SECRET}
+        return [SocialApp(**names, **secret, settings=own)]
+
+    def get_provider(self, request: HttpRequest, provider: Any, client_id: Any = None) -> OpenIDConnectProvider:
+        return OpenIDConnectProvider(request, app=self.get_app(request, provider=PROVIDER_ID))
+
+    def get_requests_session(self) -> provider.Session:
+        return provider.Session()
+
+    def pre_social_login(self, request: HttpRequest, sociallogin: Any) -> None:
+        """No way of allauth's leads in, whatever its `process`."""
+        raise ImmediateHttpResponse(trouble(request, "refused"))
+
+    def on_authentication_error(
+        self, request: HttpRequest, provider: Any, error: Any = None, exception: Any = None, extra_context: Any = None
+    ) -> None:
+        """The provider, or somebody in its name, brought no code, or one that is not taken."""
+        log.warning("sign_on.refused", error=str(error), cause=type(exception).__name__)
+        away = isinstance(exception, requests.RequestException)
+        code = "cancelled" if error == AuthError.CANCELLED else "away" if away else "refused"
+        raise ImmediateHttpResponse(trouble(request, code))
+
+
+class Way(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
+    """There and back. What the provider says of itself is bounded and kept; its token is checked by us."""
+
+    state: dict[str, Any]
+
+    @property
+    def openid_config(self) -> dict[str, Any]:
+        return provider.configuration()
+
+    @property
+    def basic_auth(self) -> bool:
+        return provider.by_basic(self.openid_config)
+
+    def get_callback_url(self, request: HttpRequest, app: Any) -> str:
+        """By the settings, not by what the request says of its host."""
+        return f"{settings.BASE_URL}{reverse('sign-on-back')}"
+
+    def complete_login(self, request: HttpRequest, app: Any, token: Any, **kwargs: Any) -> None:
+        """Raises ImmediateHttpResponse with the answer: nothing else of allauth's way in is taken."""
+        answer, data = kwargs["response"], self.state.get("data") or {}
+        id_token = answer.get("id_token")
+        if not isinstance(id_token, str):
+            raise ProviderError(Why.WRONG, "no ID token")
+        claims = provider.verified(id_token, now=clock.now(), nonce=str(data.get("nonce", "")))
+        raise ImmediateHttpResponse(_in(request, claims, str(answer.get("refresh_token") or ""), self.state))
+
+
+class Back(OAuth2CallbackView):  # type: ignore[misc]
+    def _get_state(self, request: HttpRequest, provider: Any) -> Any:
+        state, answer = super()._get_state(request, provider)
+        self.adapter.state = state or {}
+        return state, answer
+
+
+def _in(request: HttpRequest, claims: dict[str, Any], refresh_token: str, state: dict[str, Any]) -> HttpResponse:
+    """Somebody has proved at the provider who they are."""
+    now, data = clock.now(), state.get("data") or {}
+    try:
+        identity = identity_of(claims, issuer=settings.OIDC_ISSUER, claim=settings.OIDC_CLAIM)
+        if data.get("again") and not _fresh(claims, asked_at=float(data.get("asked_at", 0)), at=now.timestamp()):
+            return trouble(request, "not-again")
+        person = sign_on.arrive(identity, now=now, refresh_token=refresh_token)
+    except (ClaimFault, Refused) as error:
+        log.warning("sign_on.refused", reason=str(error))
+        if isinstance(error, ClaimFault):
+            _turn_away(claims, error, now)
+        if not request.session.exists(request.session.session_key or ""):
+            # It was of somebody whose sessions have just ended.
+            logout(request)
+        said = say.say(error.reason, page_reader(now))
+        return trouble(request, "not-permitted", said=said)
+    if data.get("again") and data["again"] != person.pk:
+        return trouble(request, "somebody-else")
+    login(request, person, backend=sign_on.BACKEND)
+    arrived(request, person, "sign-on")
+    request.session[PROVED_AT] = now.timestamp()
+    if data.get("again"):
+        step_up.note(request.session, at=now)
+    answer = redirect(state.get("next") or settings.LOGIN_REDIRECT_URL)
+    remembered(request, answer, person, "sign-on")
+    return answer
+
+
+def _turn_away(claims: dict[str, Any], fault: ClaimFault, now: datetime) -> None:
+    """Nothing is left to the person of a token that is refused, where it says at least who that is."""
+    with suppress(ClaimFault):
+        subject = subject_of(claims, issuer=settings.OIDC_ISSUER)
+        sign_on.turn_away(subject=subject, reason=fault.reason, now=now)
+
+
+def _fresh(claims: dict[str, Any], *, asked_at: float, at: float) -> bool:
+    """Whether the provider has really asked anew: it says when, and that was since we asked, and just now."""
+    said = claims.get("auth_time")
+    if isinstance(said, bool) or not isinstance(said, int | float):
+        return False
+    return max(asked_at - provider.SKEW_SECONDS, at - FRESH_SECONDS) <= said <= at + provider.SKEW_SECONDS
+
+
+def trouble(request: HttpRequest, code: str, *, said: str = "") -> HttpResponse:
+    """Why nobody is in, and what to do; `said` is what only this one is told."""
+    title, advice, status = TROUBLES[code]
+    context = {"title": title, "advice": advice, "said": said, "code": code}
+    answer = render(request, "people/sign_on_trouble.html", context, status=status)
+    if status == 503:
+        answer["Retry-After"] = "10"
+    return answer
+
+
+def _answer(request: HttpRequest, view: Any) -> HttpResponse:
+    """What the view says; within the time of one exchange, whatever the provider does."""
+    if not settings.OIDC_ISSUER:
+        raise Http404("Nobody comes in here by single sign-on.")
+    try:
+        with provider.exchange():
+            answer: HttpResponse = view()
+            return answer
+    except ProviderError as error:
+        log.warning("sign_on.trouble", why=error.why.value, what=error.what)
+        return trouble(request, {Why.AWAY: "away", Why.BUSY: "busy"}.get(error.why, "refused"))
+    except (OAuth2Error, requests.RequestException) as error:
+        log.warning("sign_on.trouble", why=type(error).__name__)
+        return trouble(request, "away")
+
+
+@never_cache
+@require_safe
+def begin(request: HttpRequest) -> HttpResponse:
+    """To the provider; a link leads here, since no form may lead elsewhere. Nothing that the address says goes along,
+    but the page to come back to, if it is one of ours. With `again` it asks anew who one is.
+    """
+    wanted = request.GET.get("next", "")
+    inside = url_has_allowed_host_and_scheme(wanted, allowed_hosts=None) and wanted.startswith("/")
+    data: dict[str, Any] = {"nonce": secrets.token_urlsafe(24)}
+    asked = {"nonce": data["nonce"]}
+    if "again" in request.GET and request.user.is_authenticated:
+        data |= {"again": request.user.pk, "asked_at": clock.now().timestamp()}
+        asked |= {"prompt": "login", "max_age": "0"}
+
+    def there() -> HttpResponse:
+        at = SignOnDoor(request).get_provider(request, PROVIDER_ID)
+        at.get_oauth2_adapter = lambda _: Way(request, PROVIDER_ID)
+        answer: HttpResponse = at.redirect(
+            request, AuthProcess.LOGIN, next_url=wanted if inside else None, data=data, auth_params=asked
+        )
+        return answer
+
+    return _answer(request, there)
+
+
+@never_cache
+@require_safe
+def back(request: HttpRequest) -> HttpResponse:
+    """From the provider, with a code; whatever else somebody sends here is refused."""
+    return _answer(request, lambda: Back.adapter_view(Way(request, PROVIDER_ID))(request))
+
+
+@never_cache
+@require_safe
+def end(request: HttpRequest) -> HttpResponse:
+    """To where one logs out at the provider. A link of the page after logging out here leads to it."""
+    if not settings.OIDC_ISSUER:
+        raise Http404("Nobody comes in here by single sign-on.")
+    there = provider.end_address(f"{settings.BASE_URL}{reverse('account_login')}")
+    return redirect(there or settings.LOGIN_URL)
+
+
+def by_sign_on(request: HttpRequest) -> bool:
+    """Whether this session began at the provider."""
+    return bool(request.session.get(BACKEND_SESSION_KEY) == sign_on.BACKEND)
+
+
+def step_up_address(request: HttpRequest, there: str) -> str:
+    """Where the provider asks somebody again and sends them back to `there`; empty where it began elsewhere."""
+    return f"{reverse('sign-on')}?{urlencode({'again': '1', 'next': there})}" if by_sign_on(request) else ""

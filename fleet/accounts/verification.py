@@ -1,0 +1,219 @@
+"""Proofs of who somebody is, as forms of django-allauth: a code, a passkey; asked at the login and again later on."""
+
+import json
+import math
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+from urllib.parse import urlsplit
+
+from allauth.account.utils import url_str_to_user_pk
+from allauth.core import context
+from allauth.mfa.adapter import get_adapter
+from allauth.mfa.base.forms import AuthenticateForm
+from allauth.mfa.models import Authenticator
+from allauth.mfa.webauthn.forms import AuthenticateWebAuthnForm, LoginWebAuthnForm
+from django import forms
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+from fido2.server import Fido2Server
+from fido2.webauthn import (
+    AttestedCredentialData,
+    AuthenticationResponse,
+    PublicKeyCredentialRpEntity,
+    PublicKeyCredentialUserEntity,
+    RegistrationResponse,
+    ResidentKeyRequirement,
+    UserVerificationRequirement,
+)
+
+from fleet.accounts import factors, logins
+from fleet.accounts import text as account_text
+from fleet.domain import actor
+from fleet.domain.actor import REQUEST_ID
+from fleet.operations import clock
+from fleet.wording import times
+
+# Of what a browser sends as the answer of a passkey; and what reading it may raise.
+LONGEST_ANSWER = 20_000
+WRONG = (ValidationError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
+
+
+class Purpose(StrEnum):
+    """What a passkey signs a challenge for: a challenge of one purpose counts for no other."""
+
+    SIGN_IN = "sign-in"
+    FACTOR = "factor"
+    AGAIN = "again"
+    ADD = "add"
+
+
+# In the session: the challenges that wait for their answer, by purpose; each for one person, and for so many seconds.
+CHALLENGES = "passkey_challenges"
+CHALLENGE_SECONDS = 600.0
+
+
+def own_origin() -> str:
+    """The origin of BASE_URL, as browsers write it."""
+    parts = urlsplit(settings.BASE_URL)
+    default = {"https": 443, "http": 80}.get(parts.scheme)
+    port = "" if parts.port in (None, default) else f":{parts.port}"
+    return f"{parts.scheme}://{parts.hostname}{port}"
+
+
+def _server() -> Fido2Server:
+    """Only pages of exactly this installation may have asked."""
+    here = PublicKeyCredentialRpEntity(**get_adapter().get_public_key_credential_rp_entity())
+    return Fido2Server(here, verify_origin=lambda origin: origin == own_origin())
+
+
+def _passkeys(user_id: int) -> tuple[list[Any], list[AttestedCredentialData]]:
+    """This person's passkeys, and what each proves itself with."""
+    rows = list(Authenticator.objects.select_related("user").filter(user=user_id, type=factors.PASSKEY))
+    return rows, [row.wrap().authenticator_data.credential_data for row in rows]
+
+
+def passkey_options(request: HttpRequest, purpose: Purpose, user: User | None = None) -> str:
+    """What a browser is asked to sign, as JSON; without a user any passkey of this installation may answer, and has to
+    check who holds it.
+    """
+    credentials = _passkeys(user.pk)[1] if user else []
+    options: Any
+    if user and purpose is Purpose.ADD:
+        options, state = _server().register_begin(
+            PublicKeyCredentialUserEntity(**get_adapter().get_public_key_credential_user_entity(user)),
+            credentials,
+            ResidentKeyRequirement.REQUIRED,
+            UserVerificationRequirement.REQUIRED,
+            extensions={"credProps": True},
+        )
+    else:
+        verification = UserVerificationRequirement.PREFERRED if user else UserVerificationRequirement.REQUIRED
+        options, state = _server().authenticate_begin(credentials, verification)
+    challenge = {"state": state, "user": user and user.pk, "at": clock.now().timestamp()}
+    request.session[CHALLENGES] = {**request.session.get(CHALLENGES, {}), purpose.value: challenge}
+    return json.dumps(dict(options))
+
+
+def _used_up(request: HttpRequest, purpose: Purpose, user: User | None) -> Any:
+    """The challenge of this purpose and person, once: whatever the answer is, it counts no more. Raises ValueError
+    where there is none, or none any more.
+    """
+    waiting = dict(request.session.get(CHALLENGES, {}))
+    challenge = waiting.pop(purpose.value, None)
+    request.session[CHALLENGES] = waiting
+    if challenge is None or challenge["user"] != (user and user.pk):
+        raise ValueError("no challenge")
+    if not 0 <= clock.now().timestamp() - challenge["at"] <= CHALLENGE_SECONDS:
+        raise ValueError("challenge expired")
+    return challenge["state"]
+
+
+def passkey(request: HttpRequest, text: str, purpose: Purpose, user: User | None = None) -> Any:
+    """The passkey that signed what was asked, of this person; None where none did. Without a person it is a sign-in
+    that needs no password. The answer comes from a browser that may be anybody's.
+    """
+    try:
+        state = _used_up(request, purpose, user)
+        answer = AuthenticationResponse.from_dict(json.loads(text[:LONGEST_ANSWER]))
+        _not_framed(answer)
+        handle: Any = answer.response.user_handle
+        rows, credentials = _passkeys(user.pk if user else url_str_to_user_pk(handle.decode()))
+        found = rows[credentials.index(_server().authenticate_complete(state, credentials, answer))]
+    except WRONG:
+        return None
+    # Its person as the request has it, which knows what has been proved so far.
+    found.user = user or found.user
+    return found
+
+
+def new_passkey(request: HttpRequest, text: str, user: User) -> Mapping[str, Any] | None:
+    """What a new passkey of this person said of itself; None where it answers to no challenge of theirs, or has not
+    checked who holds it.
+    """
+    try:
+        state = _used_up(request, Purpose.ADD, user)
+        told: dict[str, Any] = json.loads(text[:LONGEST_ANSWER])
+        answer = RegistrationResponse.from_dict(told)
+        _not_framed(answer)
+        _server().register_complete(state, answer)
+    except WRONG:
+        return None
+    return told
+
+
+def _not_framed(answer: AuthenticationResponse | RegistrationResponse) -> None:
+    """Raises ValueError where a page asked inside a page of another site."""
+    if answer.response.client_data.cross_origin is not False:
+        raise ValueError("cross origin")
+
+
+class CodeForm(AuthenticateForm):  # type: ignore[misc]
+    """A code of the app or a recovery code. Tries are counted, of the person and of this session."""
+
+    def clean_code(self) -> str:
+        request, now, code = context.request, clock.now(), str(self.cleaned_data["code"])
+        attempt = logins.begin_factor(
+            user=self.user, challenge=f"{self.user.pk} {request.session.session_key}", now=now
+        )
+        if attempt.wait is None:
+            raise ValidationError(account_text.CHALLENGE_OVER, code="over")
+        if attempt.wait:
+            raise waits(attempt.wait)
+        request_id, address = request.META.get(REQUEST_ID, ""), str(request.META.get("REMOTE_ADDR", ""))
+        who = actor.person(self.user, "page", request_id=request_id, address=address)
+        try:
+            found = factors.check_code(actor=who, code=code[:100], now=now)
+        except factors.UnreadableFactorError:
+            raise ValidationError(account_text.FACTOR_UNREADABLE) from None
+        if found is None:
+            raise ValidationError(account_text.FACTOR_WRONG)
+        logins.factor_succeeded(attempt)
+        found.user, self.authenticator = self.user, found
+        return code
+
+
+class PasskeyForm(AuthenticateWebAuthnForm):  # type: ignore[misc]
+    """A passkey as the second factor. It is not guessed at, so nobody's tries at it are counted."""
+
+    purpose = Purpose.FACTOR
+    credential = forms.CharField(
+        max_length=LONGEST_ANSWER, error_messages=dict.fromkeys(("required", "max_length"), account_text.PASSKEY_WRONG)
+    )
+
+    def clean_credential(self) -> Any:
+        found = passkey(context.request, self.cleaned_data["credential"], self.purpose, self.user)
+        if found is None:
+            raise ValidationError(account_text.PASSKEY_WRONG)
+        return found
+
+
+class SignInForm(PasskeyForm, LoginWebAuthnForm):  # type: ignore[misc]
+    """A passkey in place of name and password."""
+
+    purpose = Purpose.SIGN_IN
+
+
+class AgainForm(PasskeyForm):
+    """A passkey in the middle of a session."""
+
+    purpose, reauthenticated = Purpose.AGAIN, True
+
+
+def waits(seconds: float) -> ValidationError:
+    """The refusal of an attempt before which somebody has to wait."""
+    whole = math.ceil(seconds)
+    said = account_text.LOGIN_WAITS.format(wait=times.duration(whole))
+    return ValidationError(said, code="throttled", params={"retry_after": whole})
+
+
+def refused(answer: HttpResponse, form: Any, *, status: int = 401) -> HttpResponse:
+    """The answer to a proof that was wrong: 429 where its person has to wait."""
+    answer.status_code = status
+    for error in (one for errors in form.errors.as_data().values() for one in errors):
+        if error.code == "throttled":
+            answer.status_code = 429
+            answer.headers["Retry-After"] = str(error.params["retry_after"])
+    return answer

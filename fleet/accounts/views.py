@@ -1,0 +1,437 @@
+"""Oneself: settings, tokens, password."""
+
+from datetime import timedelta
+from functools import cache, partial
+from typing import Any
+from zoneinfo import available_timezones
+
+from allauth.account.adapter import get_adapter
+from django import forms
+from django.conf import settings
+from django.contrib.auth import logout, update_session_auth_hash
+from django.contrib.auth.forms import PasswordChangeForm
+from django.http import HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.debug import sensitive_post_parameters
+
+from fleet.accounts import calendars, external_accounts, factors, service_accounts, sessions, tokens, verification
+from fleet.accounts import privacy as forgetting
+from fleet.accounts import queries as account_queries
+from fleet.accounts import services as account_services
+from fleet.accounts import sessions as ending
+from fleet.accounts.calendars import feeds
+from fleet.accounts.post_login import session_key
+from fleet.accounts.queries import SessionRow, session_rows
+from fleet.accounts.text import OUTSIDE, PASSWORD_WRONG, all_roles, counted_part
+from fleet.dashboard.forms import Sent, line
+from fleet.dashboard.pages import Asked, Panel, acts, done, known, listed, loaded, page, reader, refused, shown
+from fleet.domain.people import GROUPS, Right
+from fleet.domain.reasons import Refused
+
+# How many days a token may live, as the form offers it.
+DAYS = (1, 7, 30, 90, 365)
+
+
+class ChoicesForm(Sent):
+    wrong = "Choose a time zone."
+    time_zone = line(100)
+    shortcuts = forms.BooleanField(required=False)
+    sound = forms.BooleanField(required=False)
+    notifications = forms.BooleanField(required=False)
+
+
+class TokenForm(Sent):
+    wrong = "A token needs a name of up to 200 characters and at least one scope."
+    name = line(200, required=True)
+    scopes = forms.MultipleChoiceField(choices=[(scope, scope) for scope in tokens.SCOPES])
+    days = forms.IntegerField(min_value=1, max_value=366)
+    allowed_from = forms.CharField(required=False, max_length=4000)
+
+
+class CalendarForm(Sent):
+    wrong = "A calendar needs a name of up to 200 characters."
+    name = line(200, required=True)
+    set_pattern = line(200)
+    service = line(200)
+
+
+class PasswordForm(PasswordChangeForm):
+    """Django's own, but for who looks at the old password: the door, which counts guesses."""
+
+    def __init__(self, request: Asked) -> None:
+        super().__init__(request.user, request.POST or None)
+        self.request = request
+
+    def clean_old_password(self) -> str:
+        old = str(self.cleaned_data["old_password"])
+        if not get_adapter(self.request).reauthenticate(self.request.user, old):
+            raise forms.ValidationError(PASSWORD_WRONG)
+        return old
+
+
+@cache
+def zones() -> tuple[str, ...]:
+    """Every time zone that there is, by name."""
+    return tuple(sorted(name for name in available_timezones() if "/" in name and not name.startswith("Etc/")))
+
+
+# Of annexes; each loads what it shows for the request.
+PANELS: list[Panel] = []
+
+
+def you_answer(request: Asked, /, **context: Any) -> HttpResponse:
+    """One's own page; also the answer to a form on it that was refused, or made a token."""
+    context.pop("prefix", None)
+    context.pop("channel_id", None)
+    context.pop("account_id", None)
+    own = account_queries.tokens(username=request.user.get_username())
+    return page(
+        request,
+        "people/you.html",
+        me=account_queries.me(user_id=request.user.pk),
+        tokens=own,
+        expiring=[token for token in own if token.soon_over(request.now)],
+        allowed=[scope for scope, right in tokens.SCOPES.items() if request.rights.may(right)],
+        accounts=account_queries.outside_accounts(username=request.user.get_username()),
+        days=DAYS,
+        zones=zones(),
+        calendars=feeds(user_id=request.user.pk),
+        panels=loaded(PANELS, request),
+        **context,
+    )
+
+
+you = shown(you_answer)
+
+
+@acts(you_answer)
+def choose(request: Asked) -> HttpResponse:
+    account_services.choose(actor=request.actor, now=request.now, **ChoicesForm(request.POST).values)
+    return done(request, "Saved.", "you")
+
+
+@sensitive_post_parameters()
+@acts(you_answer)
+def make_token(request: Asked) -> HttpResponse:
+    values = TokenForm(request.POST).values
+    _, plain = tokens.make_own_token(
+        actor=request.actor,
+        name=values["name"],
+        scopes=values["scopes"],
+        expires_in=timedelta(days=values["days"]),
+        allowed_from=values["allowed_from"].splitlines(),
+        now=request.now,
+    )
+    return you_answer(request, new_token=plain)
+
+
+@acts(you_answer)
+def end_token(request: Asked, prefix: str) -> HttpResponse:
+    token = tokens.end_token(prefix=prefix, actor=request.actor, now=request.now)
+    said = f"The token “{token.name}” has ended."
+    if token.user_id != request.user.pk:
+        return done(request, said, "person", username=token.user.get_username())
+    return done(request, said, "you")
+
+
+@acts(you_answer)
+def make_calendar(request: Asked) -> HttpResponse:
+    _, plain = calendars.make(actor=request.actor, now=request.now, **CalendarForm(request.POST).values)
+    return you_answer(request, new_calendar=f"{settings.BASE_URL}{reverse('calendar', args=[plain])}")
+
+
+@acts(you_answer)
+def end_calendar(request: Asked, prefix: str) -> HttpResponse:
+    feed = calendars.end(actor=request.actor, prefix=prefix, now=request.now)
+    return done(request, f"The calendar “{feed.name}” has ended.", "you")
+
+
+@sensitive_post_parameters()
+@reader
+def password(request: Asked) -> HttpResponse:
+    """It wants the old one and looks at the new one."""
+    who, sent = request.user, request.method == "POST"
+    form = PasswordForm(request)
+    if sent and form.is_valid():
+        key, password = str(request.session.session_key), form.cleaned_data["new_password1"]
+        account_services.set_own_password(actor=request.actor, password=password, now=request.now, session_key=key)
+        # This session stays; every other one of theirs ends.
+        update_session_auth_hash(request, who)
+        sessions.moved(old_key=key, new_key=session_key(request))
+        return done(request, "Your password has been changed. Your other sessions have ended.", "you")
+    answer = page(request, "people/password.html", form=form)
+    return verification.refused(answer, form, status=422) if sent else answer
+
+
+# Everybody, for admins: who is here, what they may, what they did.
+
+# So many of a person are shown.
+MOST_SESSIONS = 100
+NOBODY = "Nobody has this name."
+
+
+def scopes_of(text: str) -> list[tuple[str, str]]:
+    """Scopes as people write them, one a line. Raises ValidationError."""
+    pairs = []
+    for each in text.splitlines():
+        kind, colon, pattern = each.partition(":")
+        if colon:
+            pairs.append((kind.strip().lower().replace(" ", "_"), pattern.strip()))
+        elif each.strip():
+            raise forms.ValidationError("Write one scope a line, such as name: web* or service: shop.")
+    return pairs
+
+
+class PersonForm(Sent):
+    """`scopes` has one a line, as `kind: pattern`."""
+
+    username = line(150, required=True)
+    group = forms.CharField(max_length=20)
+    scopes = forms.CharField(required=False, max_length=20_000)
+    active = forms.BooleanField(required=False)
+
+    def clean_scopes(self) -> list[tuple[str, str]]:
+        return scopes_of(self.cleaned_data["scopes"])
+
+    def said(self) -> str:
+        found = self.errors.get("scopes")
+        return str(found[0]) if found else "Enter a name of up to 150 characters, and choose a group."
+
+
+def admins_only(request: Asked) -> HttpResponse:
+    """The answer to everybody else."""
+    return render(request, "403.html", {"reason": "Managing people needs the right of an admin."}, status=403)
+
+
+class ServiceForm(PersonForm):
+    wrong = "Enter a name, choose a group, and say who answers for it and what it is for."
+    owner = line(150, required=True)
+    purpose = line(200, required=True)
+
+
+class OwnerForm(Sent):
+    wrong = "Say who answers for it and what it is for."
+    owner = line(150, required=True)
+    purpose = line(200, required=True)
+
+
+def people_answer(request: Asked, /, **context: Any) -> HttpResponse:
+    if not request.rights.may(Right.ADMINISTER):
+        return admins_only(request)
+    wanted = request.GET.get("q", "").replace("\x00", "")
+    return listed(
+        request,
+        "people/list.html",
+        "people/person_rows.html",
+        partial(account_queries.listing, q=wanted),
+        groups=GROUPS,
+        roles=all_roles(),
+        **context,
+    )
+
+
+people_page = shown(people_answer)
+
+
+# Of annexes, at the end of a person's page; each loads what it shows for the person.
+MEMBER_PANELS: list[Panel] = []
+
+
+def person_answer(request: Asked, /, username: str, **context: Any) -> HttpResponse:
+    if not request.rights.may(Right.ADMINISTER):
+        return admins_only(request)
+    found = known(account_queries.detail(username=username), NOBODY)
+    return page(
+        request,
+        "people/person.html",
+        found=found,
+        scopes="\n".join(f"{scope.kind}: {scope.pattern}" for scope in found.scopes),
+        tokens=account_queries.tokens(username=username),
+        sessions=session_rows(
+            username=username, session_key=str(request.session.session_key), now=request.now, size=MOST_SESSIONS
+        ).results,
+        groups=GROUPS,
+        roles=all_roles(),
+        days=DAYS,
+        allowed=tokens.SCOPES,
+        panels=loaded(MEMBER_PANELS, found),
+        **context,
+    )
+
+
+person_page = shown(person_answer)
+
+
+@sensitive_post_parameters()
+@acts(people_answer)
+def make_person(request: Asked) -> HttpResponse:
+    values = PersonForm(request.POST).values
+    made, plain = account_services.make_person(
+        username=values["username"],
+        group=values["group"],
+        scopes=values["scopes"],
+        actor=request.actor,
+        now=request.now,
+    )
+    return person_answer(request, made.get_username(), new_password=plain)
+
+
+@acts(person_answer)
+def change_person(request: Asked, username: str) -> HttpResponse:
+    values = PersonForm({**request.POST.dict(), "username": username}).values
+    account_services.change_person(**values, actor=request.actor, now=request.now)
+    return done(request, "Saved. It counts from the next request on.", "person", username=username)
+
+
+@sensitive_post_parameters()
+@acts(person_answer)
+def reset_password(request: Asked, username: str) -> HttpResponse:
+    plain = account_services.reset_password(username=username, actor=request.actor, now=request.now)
+    return person_answer(request, username, new_password=plain)
+
+
+def forget_answer(request: Asked, /, username: str, **context: Any) -> HttpResponse:
+    if not request.rights.may(Right.ADMINISTER):
+        return admins_only(request)
+    known(account_queries.detail(username=username), NOBODY)
+    plan = None
+    try:
+        plan = forgetting.preview(username=username, actor=request.actor)
+    except Refused as error:
+        context = {**refused(error), **context}
+    return page(
+        request,
+        "people/forget.html",
+        plan=plan,
+        username=username,
+        goes=[counted_part(part.what, part.count) for part in plan.goes] if plan else [],
+        stays=[counted_part(part.what, part.count, more=part.most) for part in plan.stays] if plan else [],
+        **context,
+    )
+
+
+forget_page = shown(forget_answer)
+
+
+@acts(forget_answer)
+def forget_person(request: Asked, username: str) -> HttpResponse:
+    found = forgetting.forget(
+        username=username, confirmed=request.POST.get("confirmed", ""), actor=request.actor, now=request.now
+    )
+    return done(request, f"The name was erased: who had it is {found.former} from now on.", "people")
+
+
+@acts(person_answer)
+def reset_factors(request: Asked, username: str) -> HttpResponse:
+    gone = factors.remove_all(username=username, actor=request.actor, now=request.now)
+    said = "Their password alone lets them in until they add another one." if gone else "There was none to remove."
+    return done(request, said, "person", username=username)
+
+
+@acts(people_answer)
+def make_service(request: Asked) -> HttpResponse:
+    values = ServiceForm(request.POST).values
+    values.pop("active")
+    row = service_accounts.make(actor=request.actor, now=request.now, **values)
+    return done(request, "It is there. Make it a token.", "person", username=row.user.get_username())
+
+
+@acts(person_answer)
+def change_service(request: Asked, username: str) -> HttpResponse:
+    values = OwnerForm(request.POST).values
+    service_accounts.change(username=username, actor=request.actor, now=request.now, **values)
+    return done(request, "Saved.", "person", username=username)
+
+
+@sensitive_post_parameters()
+@acts(person_answer)
+def make_service_token(request: Asked, username: str) -> HttpResponse:
+    values = TokenForm(request.POST).values
+    _, plain = service_accounts.make_token(
+        username=username,
+        name=values["name"],
+        scopes=values["scopes"],
+        expires_in=timedelta(days=values["days"]),
+        allowed_from=values["allowed_from"].splitlines(),
+        actor=request.actor,
+        now=request.now,
+    )
+    return person_answer(request, username, new_token=plain)
+
+
+# One's accounts in Slack and PagerDuty: saying that one is one's own, and that it no longer is.
+
+
+def invitation_answer(request: Asked, /, invitation: str, **context: Any) -> HttpResponse:
+    """The question whether an account is one's own. Opening it does nothing."""
+    try:
+        kind, team, account, name = external_accounts.invited(invitation)
+        told = {"kind": OUTSIDE.get(kind, kind), "team": team, "account": account, "name": name}
+    except Refused as error:
+        told = refused(error)
+    return page(request, "people/account.html", **{"invitation": invitation, **told, **context})
+
+
+account = shown(invitation_answer)
+
+
+@acts(invitation_answer)
+def link_account(request: Asked, invitation: str) -> HttpResponse:
+    row = external_accounts.link_own(actor=request.actor, token=invitation, now=request.now)
+    return done(request, f"What the {OUTSIDE[row.kind]} account {row.account} claims, you claim.", "you")
+
+
+@acts(you_answer)
+def unlink_account(request: Asked, account_id: int) -> HttpResponse:
+    external_accounts.unlink(actor=request.actor, account_id=account_id, now=request.now)
+    return done(request, "It claims nothing for you any more.", "you")
+
+
+# One's own sessions, and for admins those of anybody.
+
+# So many are shown.
+MOST = 100
+
+
+def sessions_answer(request: Asked, /, **context: Any) -> HttpResponse:
+    context.pop("session_id", None)
+    return page(request, "people/sessions.html", sessions=_own(request), **context)
+
+
+sessions_page = shown(sessions_answer)
+
+
+@acts(sessions_answer)
+def end_session(request: Asked, session_id: int) -> HttpResponseBase:
+    this = any(row.this and row.id == session_id for row in _own(request))
+    row = ending.end(actor=request.actor, session_id=session_id, now=request.now)
+    if this:
+        logout(request)
+        return redirect("account_login")
+    if row.user_id != request.user.pk:
+        return done(request, "The session has ended.", "person", username=row.user.get_username())
+    return done(request, "The session has ended.", "you-sessions")
+
+
+@acts(sessions_answer)
+def end_others(request: Asked) -> HttpResponse:
+    key = str(request.session.session_key)
+    count = ending.end_others(actor=request.actor, session_key=key, now=request.now)
+    return done(request, _ended(count), "you-sessions")
+
+
+@acts(person_answer)
+def end_all(request: Asked, username: str) -> HttpResponse:
+    count = ending.end_all(actor=request.actor, username=username, now=request.now)
+    return done(request, _ended(count), "person", username=username)
+
+
+def _own(request: Asked) -> tuple[SessionRow, ...]:
+    key = str(request.session.session_key)
+    return session_rows(username=request.user.get_username(), session_key=key, now=request.now, size=MOST).results
+
+
+def _ended(count: int) -> str:
+    return f"{count} session{'' if count == 1 else 's'} ended." if count else "There was none to end."

@@ -1,1 +1,0 @@
-"""People on the pages: oneself, and for admins everybody."""

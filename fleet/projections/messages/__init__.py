@@ -1,1 +1,0 @@
-"""Messages out, as people and channels see them."""
