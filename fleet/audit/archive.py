@@ -302,7 +302,7 @@ def _one(statement: str, values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class RestoreResult:
     """The newest era, whether it began just now, the newest transaction that rows before it name, the server's next
     one, and whether that one is behind.
     """
@@ -315,9 +315,9 @@ class Begun:
 
 
 @transaction.atomic
-def begin(*, actor: Actor, now: datetime) -> Begun:
-    """Begin the next era, with its entry; nothing where the newest has no other entry than that, so that it may be done
-    twice. Only the owner of the tables may. Waits for whoever is writing the timeline.
+def mark_database_restored(*, actor: Actor, now: datetime) -> RestoreResult:
+    """Begin the next era of the timeline after a restore, with its entry. Do nothing where the newest era has no other
+    entry than that, so that it may be done twice. Only the owner of the tables may. Waits for all who write entries.
     """
     table = Entry._meta.db_table
     take_your_time()
@@ -326,9 +326,9 @@ def begin(*, actor: Actor, now: datetime) -> Begun:
         cursor.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
         found = numbering()
         kinds = list(Entry.objects.filter(era=found.era).order_by("xid", "id").values_list("kind", flat=True)[:2])
-        begun = Begun(found.era, now=False, newest=found.newest, next=found.next, fallen=found.missing)
+        unchanged = RestoreResult(found.era, now=False, newest=found.newest, next=found.next, fallen=found.missing)
         if kinds == [EntryKind.ERA_BEGUN.value] and not found.missing:
-            return begun
+            return unchanged
         era = found.era + 1
         cursor.execute(f"ALTER TABLE {table} ALTER COLUMN era SET DEFAULT {era:d}")
     tell(
@@ -341,4 +341,4 @@ def begin(*, actor: Actor, now: datetime) -> Begun:
         next=found.next,
         fallen=found.missing,
     )
-    return Begun(era, now=True, newest=found.newest, next=found.next, fallen=found.missing)
+    return RestoreResult(era, now=True, newest=found.newest, next=found.next, fallen=found.missing)

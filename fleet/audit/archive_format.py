@@ -39,7 +39,7 @@ MANIFEST_NAME = re.compile(r"[0-9]{8,18}-[a-z]{3,20}-[0-9]{1,18}-[0-9]{1,18}-[0-
 
 
 class ArchiveKind(StrEnum):
-    """What leaves, each from a table of its own."""
+    """What is archived, each from a table of its own."""
 
     ENTRIES = "entries"
     OBSERVATIONS = "observations"
@@ -80,7 +80,7 @@ class StoreError(Exception):
 
 
 class Held(StrEnum):
-    """Why rows stay although they are old enough to leave."""
+    """Why rows are retained although they are old enough to be archived."""
 
     OPEN_EVENT = "held-open-event"
     OPEN_MAINTENANCE = "held-open-maintenance"
@@ -289,7 +289,7 @@ RAW = "(FORMAT csv, DELIMITER e'\\x02', QUOTE e'\\x01', ESCAPE e'\\x01')"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table that leaves: its model, the column that says how old a row is, and in which order files hold it."""
+    """A table that is archived: its model, the column that says how old a row is, and in which order files hold it."""
 
     model: type[models.Model]
     age: str

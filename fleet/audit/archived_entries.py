@@ -57,8 +57,8 @@ _readers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="archive")
 _waits = threading.BoundedSemaphore(4)
 
 
-def of_event(event_id: str) -> ArchivedEntries:
-    """The entries of an event (EventId in any case) that have left, oldest first, as far as the reader may see them."""
+def entries_of(event_id: str) -> ArchivedEntries:
+    """Return the archived entries of an event (EventId in any case) that the reader may see, oldest first."""
     event = seen(ScheduledEvent).filter(event_id=event_id.upper()).first()
     if event is None:
         return ArchivedEntries()
@@ -69,20 +69,20 @@ def of_event(event_id: str) -> ArchivedEntries:
     found, fault = gathered(files, event.pk, lambda lines: (line for line in lines if needle in line))
     rows = [instance_of(Entry, row_of(line)) for line in found]
     rows.sort(key=lambda row: (row.at, row.pk))
-    told = in_sight_of_all([row for row in rows if row.event_id == event.pk][:MOST_ROWS], event)
+    told = visible_entries([row for row in rows if row.event_id == event.pk][:MOST_ROWS], event)
     return ArchivedEntries(tuple(told), max(file.archived_at for file in files), fault, len(files))
 
 
-def left_of(event_pk: int) -> datetime | None:
-    """When what has left of an event's timeline (row id) was archived; None where nothing has. One query."""
+def archived_at(event_pk: int) -> datetime | None:
+    """Return when the newest archived entries of an event (row id) were archived; None without any. One query."""
     files = seen(ArchiveFile).filter(
         kind=ArchiveKind.ENTRIES.value, events__contains=[event_pk], dropped_at__isnull=False
     )
     return files.order_by("-number").values_list("archived_at", flat=True).first()
 
 
-def left_until() -> ArchivedUntil | None:
-    """Of whatever they are; None where none have. One query."""
+def archived_until() -> ArchivedUntil | None:
+    """Return up to when entries are archived, whatever their subject; None without any. One query."""
     files = seen(ArchiveFile).filter(kind=ArchiveKind.ENTRIES.value, dropped_at__isnull=False)
     newest = files.defer("events").order_by("-number").first()
     return ArchivedUntil(newest.last_at, newest.told.name) if newest else None
@@ -138,7 +138,7 @@ def _read(where: Store, file: Manifest, about: int, choose: Choose) -> Lines:
     return lines
 
 
-def in_sight_of_all(rows: Iterable[Entry], event: ScheduledEvent) -> list[Entry]:
+def visible_entries(rows: Iterable[Entry], event: ScheduledEvent) -> list[Entry]:
     """The rows with what they are about, without those that the reader does not see: of whom they speak is looked up as
     for any other entry. Three queries at most.
     """
@@ -163,7 +163,7 @@ def in_sight_of_all(rows: Iterable[Entry], event: ScheduledEvent) -> list[Entry]
 
 
 def documents_of(event: ScheduledEvent, sightings: Sequence[Sighting]) -> ArchivedDocuments:
-    """What has left of the reports up to each machine's last listing, with the bodies that they name. One query."""
+    """Return the archived reports up to each machine's last listing, with the bodies that they name. One query."""
     files = files_of(ArchiveKind.OBSERVATIONS, event.pk)
     if not files:
         return ArchivedDocuments()
@@ -192,7 +192,7 @@ def documents_of(event: ScheduledEvent, sightings: Sequence[Sighting]) -> Archiv
     )
 
 
-# Entries that have left the database, by what they are about and when they happened, out of the archive's files.
+# Archived entries by subject and time, from the archive's files.
 
 # For one file.
 ARCHIVE_SPAN_SECONDS = 60.0
@@ -200,7 +200,7 @@ PORTION = 500
 
 
 @dataclass(frozen=True, slots=True)
-class LeftSpan:
+class ArchivedSpan:
     """`about` has row ids by column (`machine_id`); without any, entries are about anything. `acts`: only what people
     and rules did. Times are those at which it happened.
     """
@@ -223,7 +223,7 @@ class LeftSpan:
         return all(any(f'"{column}" : "{pk}",'.encode() in line for pk in ids) for column, ids in self.about.items())
 
 
-def files_left(*, since: datetime | None = None) -> QuerySet[ArchiveFile]:
+def archived_files(*, since: datetime | None = None) -> QuerySet[ArchiveFile]:
     """The files of entries that are in the database no more, the oldest first, and only those in which something may
     have happened since then: what happened was written afterwards.
     """
@@ -231,11 +231,11 @@ def files_left(*, since: datetime | None = None) -> QuerySet[ArchiveFile]:
     return (files.filter(last_at__gte=since) if since else files).defer("events").order_by("number")
 
 
-def rows_left(wanted: LeftSpan) -> Iterator[TimelineRow]:
+def archived_rows(wanted: ArchivedSpan) -> Iterator[TimelineRow]:
     """These entries, in the order in which they were written. Raises StoreError or BadArchiveError: what a file holds
     is given only once all of it is known to be as it was written.
     """
-    files = list(files_left(since=wanted.since))
+    files = list(archived_files(since=wanted.since))
     where = store()
     if files and where is None:
         raise StoreError(StoreFault.AWAY)

@@ -20,8 +20,8 @@ class ArchiveFile(models.Model):
     """One file of the archive. Its columns up to `previous_hash` are those of
     `fleet.audit.archive_format.Manifest`, `hash` is the manifest's.
 
-    `events` are the row ids of the events that it says something of. `dropped_at` is when its rows left the database;
-    until then they are in both.
+    `events` are the row ids of the events that it says something of. `dropped_at` is when its rows were dropped from
+    the database; until then they are in both.
     """
 
     number = models.BigIntegerField(primary_key=True)
@@ -78,7 +78,7 @@ class ArchiveState(models.Model):
         return self.fault or "well"
 
 
-# Which rows are old enough to leave, partition by partition, and what still needs them.
+# Which rows are old enough to be archived, partition by partition, and what still needs them.
 
 KEPT_BY: dict[ArchiveKind, str] = {
     ArchiveKind.ENTRIES: "entries",
@@ -89,8 +89,8 @@ KEPT_BY: dict[ArchiveKind, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
-    """A partition that leaves: at once where `at` has come."""
+class ExpiringPartition:
+    """A partition that is archived and dropped from `at` on."""
 
     kind: ArchiveKind
     partition: Partition
@@ -104,7 +104,7 @@ class Leaving:
 
 
 def keep_days(kind: ArchiveKind) -> int | None:
-    """How many days rows of a kind stay; None for ever."""
+    """Return for how many days rows of a kind are retained; None for ever."""
     days: int | None = settings.KEEP_DAYS[KEPT_BY[kind]]
     return days
 
@@ -122,8 +122,8 @@ def full(of: PartitionedTable) -> list[Partition]:
     return found[:-1]
 
 
-def leaving() -> Iterator[Leaving]:
-    """The full partitions, of the kinds that leave at all: of each kind those that leave first, first."""
+def expiring() -> Iterator[ExpiringPartition]:
+    """Yield the full partitions of the kinds that expire at all; of each kind those that expire first, first."""
     for kind in ArchiveKind:
         days = keep_days(kind)
         if days is None:
@@ -131,17 +131,17 @@ def leaving() -> Iterator[Leaving]:
         for partition in full(table_of(kind)):
             if partition.newest is None:
                 continue
-            yield Leaving(kind, partition, partition.newest + timedelta(days=days))
+            yield ExpiringPartition(kind, partition, partition.newest + timedelta(days=days))
 
 
-def due(*, now: datetime) -> list[Leaving]:
+def due(*, now: datetime) -> list[ExpiringPartition]:
     """Those whose time has come. What was copied into one lately is older than the rows beside it, so all are asked."""
     return [
-        one for one in leaving() if one.at <= now and _newest(one) + timedelta(days=keep_days(one.kind) or 0) <= now
+        one for one in expiring() if one.at <= now and _newest(one) + timedelta(days=keep_days(one.kind) or 0) <= now
     ]
 
 
-def _newest(one: Leaving) -> datetime:
+def _newest(one: ExpiringPartition) -> datetime:
     table = archived_table(one.kind)
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT max({table.age}) FROM {table.name} WHERE id BETWEEN %s AND %s", one.ids)
@@ -165,7 +165,7 @@ HELD: dict[ArchiveKind, tuple[Held, str, list[list[str]]]] = {
 }
 
 
-def held(one: Leaving) -> Held | None:
+def held(one: ExpiringPartition) -> Held | None:
     """What still needs rows of it, so that all of it stays; None where nothing does. What a kind without an entry here
     needs is copied forward.
     """
@@ -179,7 +179,7 @@ def held(one: Leaving) -> Held | None:
         return why if cursor.fetchone() == (True,) else None
 
 
-def covered(one: Leaving) -> bool:
+def covered(one: ExpiringPartition) -> bool:
     """Whether every row of it is in files, counted just now."""
     first, last = one.ids
     files = ArchiveFile.objects.filter(kind=one.kind.value, first_id__gte=first, last_id__lte=last)

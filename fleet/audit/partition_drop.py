@@ -105,7 +105,7 @@ def _next_begin(found: Ahead, rows: int) -> int | None:
 def _close_last(of: PartitionedTable, rows: int) -> list[str]:
     if _next_begin(ahead(of)[0], rows) is None:
         return []
-    last = next((each for each in partitions(of) if each.is_open and not each.is_leaving), None)
+    last = next((each for each in partitions(of) if each.is_open and not each.is_detaching), None)
     if last is None:
         log.error("partition.none_is_open", table=of.table)
         return []
@@ -171,7 +171,7 @@ def _bound_name(last: Partition) -> str:
 
 
 def _mend_numbers(of: PartitionedTable) -> None:
-    """A database that was put together by hand may give numbers that are there already, or of a partition that left."""
+    """Repair the numbering of a database that was put together by hand: it may repeat numbers, also dropped ones."""
     if of.numbers != (of.table, of.key):
         return
     there = partitions(of)
@@ -211,11 +211,11 @@ def run(statement: str, *values: Any) -> None:
         cursor.execute(sql.SQL(statement).format(*parts))
 
 
-# A partition leaves as a whole: it is taken out of its table while everybody works, and dropped.
+# A partition is dropped as a whole: it is detached from its table during normal operation, then dropped.
 
 
 # What is written to a table that is on its way out, before anything else.
-LEAVING = "drydock: this partition is archived and leaves"
+DROP_MARK = "drydock: this partition is archived and leaves"
 # So long for each of those who read it or write to its neighbours; then again at the next run.
 WAIT_SECONDS = 5
 # Bodies carried forward in one transaction.
@@ -262,8 +262,8 @@ NEEDED = {
 log = structlog.get_logger(__name__)
 
 
-class Stays(StrEnum):
-    """Why a partition stays."""
+class RetainReason(StrEnum):
+    """Why a partition is retained."""
 
     OPEN = "open"
     TOO_NEW = "too-new"
@@ -272,61 +272,64 @@ class Stays(StrEnum):
     NEEDED = "needed"
     # What outlives it has not been copied into a later one.
     NOT_COPIED = "not-copied"
-    # By whoever reads it for long: it goes at a later run.
+    # Locked by a long reader: a later run drops it.
     HELD = "held"
 
 
 @dataclass(frozen=True, slots=True)
-class Departure:
-    """Whether the partition of that name is gone, else why it stays; and how many of its rows were carried forward."""
+class DropResult:
+    """Result of a drop: `why` the partition of that name is retained, None where it is dropped; and how many of its
+    rows were carried forward.
+    """
 
     name: str
-    why: Stays | None = None
+    why: RetainReason | None = None
     carried: int = 0
 
     @property
-    def is_gone(self) -> bool:
+    def is_dropped(self) -> bool:
         return self.why is None
 
 
-def depart(
+def drop_partition(
     of: PartitionedTable, partition: Partition, *, before: datetime, archived_to: int | None, now: datetime, via: str
-) -> Departure:
-    """Take it out and drop it, when its newest row was written before that time and all its rows are archived: up to
-    and with the key `archived_to`. With notifications go those who heard them. Raises RuntimeError in a transaction.
+) -> DropResult:
+    """Detach and drop a partition whose newest row was written before `before` and whose rows are all archived: up to
+    and with the key `archived_to`. With notifications go the rows of their listeners. Raises RuntimeError in a
+    transaction.
     """
     if connection.in_atomic_block:
-        raise RuntimeError("A partition leaves outside any transaction.")
-    why = stays(of, partition, before=before, archived_to=archived_to) or _not_copied(of, partition, now=now)
+        raise RuntimeError("A partition cannot be dropped in a transaction.")
+    why = retain_reason(of, partition, before=before, archived_to=archived_to) or _not_copied(of, partition, now=now)
     if why is not None:
-        return Departure(partition.name, why)
+        return DropResult(partition.name, why)
     carried = _carry_forward(partition.name) if of is BODIES else 0
     companions = [each for each in partitions(REPORTERS) if of is NOTIFICATIONS and _is_beside(each, partition)]
     for owner, each in [*((REPORTERS, companion) for companion in companions), (of, partition)]:
         if not _take_out(owner, each.name):
-            return Departure(partition.name, Stays.HELD, carried)
+            return DropResult(partition.name, RetainReason.HELD, carried)
     log.info("partition.gone", name=partition.name, rows=partition.rows, carried=carried, via=via)
-    return Departure(partition.name, carried=carried)
+    return DropResult(partition.name, carried=carried)
 
 
-def stays(
+def retain_reason(
     of: PartitionedTable, partition: Partition, *, before: datetime, archived_to: int | None = None
-) -> Stays | None:
-    """Why it may not leave; None where it may."""
+) -> RetainReason | None:
+    """Return why the partition must be retained; None where it may be dropped."""
     if partition.is_open:
-        return Stays.OPEN
+        return RetainReason.OPEN
     if partition.newest is None:
         return None
     if partition.newest >= before:
-        return Stays.TOO_NEW
+        return RetainReason.TOO_NEW
     if archived_to is None or partition.last_id is None or archived_to < partition.last_id:
-        return Stays.NOT_ARCHIVED
+        return RetainReason.NOT_ARCHIVED
     if of is ENTRIES and not _is_sealed(partition):
-        return Stays.NOT_SEALED
+        return RetainReason.NOT_SEALED
     if of in NEEDED and _ask(NEEDED[of], partition.name, newest=partition.newest):
-        return Stays.NEEDED
+        return RetainReason.NEEDED
     if is_needed(of, partition.first_id or 0, partition.last_id):
-        return Stays.NEEDED
+        return RetainReason.NEEDED
     return None
 
 
@@ -335,16 +338,16 @@ def forward(now: datetime) -> dict[str, Any]:
     return {"days": settings.KEEP_DAYS["event_documents"], "now": now, "mark": EVENT_ID}
 
 
-def _not_copied(of: PartitionedTable, partition: Partition, *, now: datetime) -> Stays | None:
+def _not_copied(of: PartitionedTable, partition: Partition, *, now: datetime) -> RetainReason | None:
     """Whoever calls should have copied forward what outlives it; nothing is dropped on anybody's word."""
     if of is not OBSERVATIONS or partition.end is None:
         return None
     lacks = f"SELECT EXISTS (SELECT FROM {{leaf}} AS row WHERE {NOT_FORWARD})"
-    return Stays.NOT_COPIED if _ask(lacks, partition.name, last=partition.end - 1, **forward(now)) else None
+    return RetainReason.NOT_COPIED if _ask(lacks, partition.name, last=partition.end - 1, **forward(now)) else None
 
 
-def finish() -> list[str]:
-    """Go on with what an earlier run has begun: the names of partitions that are gone now."""
+def finish_drops() -> list[str]:
+    """Finish the drops that an earlier run has begun. Return the names of the partitions that are dropped now."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT leaf.relname, parent.relname FROM pg_class AS leaf"
@@ -352,7 +355,7 @@ def finish() -> list[str]:
             " AND mark.classoid = 'pg_class'::regclass AND mark.description = %s"
             " LEFT JOIN pg_inherits AS link ON link.inhrelid = leaf.oid"
             " LEFT JOIN pg_class AS parent ON parent.oid = link.inhparent WHERE leaf.relkind = 'r' ORDER BY leaf.oid",
-            [LEAVING],
+            [DROP_MARK],
         )
         found = cursor.fetchall()
     tables = {of.table: of for of in TABLES}
@@ -367,8 +370,8 @@ def _take_out(of: PartitionedTable | None, name: str) -> bool:
     before = _patience(f"{WAIT_SECONDS}s", "0")
     try:
         if of is not None:
-            run(f"COMMENT ON TABLE {{}} IS '{LEAVING}'", name)
-            leaving = {each.name: each.is_leaving for each in partitions(of)}.get(name)
+            run(f"COMMENT ON TABLE {{}} IS '{DROP_MARK}'", name)
+            leaving = {each.name: each.is_detaching for each in partitions(of)}.get(name)
             if leaving is not None:
                 run(
                     f"ALTER TABLE {{}} DETACH PARTITION {{}} {'FINALIZE' if leaving else 'CONCURRENTLY'}",

@@ -15,7 +15,7 @@ from django.db.models import Count, F, Func, Max, Q, QuerySet, Sum, TextField
 
 from fleet.accounts.queries import PersonRow
 from fleet.audit.archive_format import ArchiveKind
-from fleet.audit.models import ArchiveFile, ArchiveState, keep_days, leaving, table_of
+from fleet.audit.models import ArchiveFile, ArchiveState, expiring, keep_days, table_of
 from fleet.audit.retention import GIGABYTE, Growth, days_until, next_step
 from fleet.audit.stores import store
 from fleet.dashboard.export import defused
@@ -338,7 +338,7 @@ def storage(*, now: datetime) -> Storage:
     where = store()
     growths = [Growth(kind.size, kind.daily_bytes or 0, kind.days if where else None) for kind in kinds]
     days = days_until(most, growths, rest + documents) if any(one.daily for one in growths) else None
-    coming = sorted(leaving(), key=lambda one: one.at)[:NEXT] if where else []
+    coming = sorted(expiring(), key=lambda one: one.at)[:NEXT] if where else []
     return Storage(
         size=size,
         most=most,

@@ -13,9 +13,9 @@ from fleet.wording import say
 say.register(text)
 # Lines of the archive are filtered by the visibility of what they are about.
 visibility.register({models.ArchiveFile: everything, models.ArchiveState: everything})
-ARCHIVE.entries_of = archived_entries.of_event
-ARCHIVE.archived_at = archived_entries.left_of
-ARCHIVE.archived_until = archived_entries.left_until
+ARCHIVE.entries_of = archived_entries.entries_of
+ARCHIVE.archived_at = archived_entries.archived_at
+ARCHIVE.archived_until = archived_entries.archived_until
 ARCHIVE.documents_of = archived_entries.documents_of
 reconcile.IF_QUIET.append(partition_drop.make_ahead_if_quiet)
 reconcile.SLOW_IF_QUIET.append(seals.seal_if_quiet)

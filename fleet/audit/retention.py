@@ -12,8 +12,18 @@ from django.db import connection, transaction
 
 from fleet.audit.archive import archive_next, next_portion
 from fleet.audit.archive_format import ArchiveKind, Held, StoreError, archived_table, fields_of
-from fleet.audit.models import ArchiveFile, ArchiveState, Leaving, covered, due, full, held, keep_days, table_of
-from fleet.audit.partition_drop import NOT_FORWARD, Stays, depart, finish, forward
+from fleet.audit.models import (
+    ArchiveFile,
+    ArchiveState,
+    ExpiringPartition,
+    covered,
+    due,
+    full,
+    held,
+    keep_days,
+    table_of,
+)
+from fleet.audit.partition_drop import NOT_FORWARD, RetainReason, drop_partition, finish_drops, forward
 from fleet.audit.stores import Store, store
 from fleet.domain.actor import DRYDOCK
 from fleet.domain.blind_spots.facts import Trouble
@@ -32,14 +42,14 @@ STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """A kind of rows: bytes now, bytes a day, and after how many days they leave; None for never."""
+    """A kind of rows: bytes now, bytes a day, and after how many days they are archived; None for never."""
 
     size: int
     daily: float
     days: int | None = None
 
     def after(self, days: int) -> float:
-        """Bytes then: what leaves holds no more than its days bring, or what is there now."""
+        """Bytes then: what is archived holds no more than its days bring, or what is there now."""
         grown = self.size + self.daily * days
         return grown if self.days is None else min(grown, max(self.size, self.daily * self.days))
 
@@ -64,7 +74,7 @@ def days_until(most: int, kinds: Sequence[Growth], rest: int) -> int | None:
     return low
 
 
-# Retention: what is old enough leaves, partition by partition, once all of it lies in the archive.
+# Retention: what is old enough is dropped, partition by partition, once all of it is in the archive.
 
 STATE = "archive"
 # Nothing is lost meanwhile; a store that was restarted is no news.
@@ -74,18 +84,18 @@ SECONDS = 20.0
 # Copied forward in one statement.
 MOST_COPIED = 5_000
 
-WHY = {Stays.NEEDED: Held.NEEDED, Stays.NOT_COPIED: Held.NEEDED, Stays.NOT_SEALED: Held.UNSEALED}
+WHY = {RetainReason.NEEDED: Held.NEEDED, RetainReason.NOT_COPIED: Held.NEEDED, RetainReason.NOT_SEALED: Held.UNSEALED}
 
 # Takes a partition out; why not, where it could not just now.
-Drop = Callable[[Leaving], Held | None]
+Drop = Callable[[ExpiringPartition], Held | None]
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class Retained:
-    """What one run did: files written, partitions dropped (names), what stays and why (by kind), and what the store
-    did not do.
+    """What one run did: files written, partitions dropped (names), what is retained and why (by kind), and the fault
+    of the store.
     """
 
     ran: bool = True
@@ -114,22 +124,24 @@ def retain(*, now: datetime, drop: Drop | None = None, seconds: float = SECONDS)
     return done
 
 
-def take_out(one: Leaving, *, now: datetime) -> Held | None:
+def take_out(one: ExpiringPartition, *, now: datetime) -> Held | None:
     """Drop a partition of which everything is archived; or why not."""
     before = now - timedelta(days=keep_days(one.kind) or 0)
-    gone = depart(table_of(one.kind), one.partition, before=before, archived_to=one.ids[1], now=now, via="retention")
-    if gone.why is None:
+    result = drop_partition(
+        table_of(one.kind), one.partition, before=before, archived_to=one.ids[1], now=now, via="retention"
+    )
+    if result.why is None:
         return None
-    return WHY.get(gone.why, Held.BUSY)
+    return WHY.get(result.why, Held.BUSY)
 
 
 def _work(where: Store, done: Retained, *, now: datetime, drop: Drop, until: float) -> None:
     # What an earlier run has begun to take out.
-    finish()
+    finish_drops()
     _settle(now=now)
     for one in due(now=now):
         if one.kind.value in done.held:
-            # Of a kind they leave one behind the other.
+            # Partitions of a kind are dropped in their order.
             continue
         why = held(one)
         while why is None and next_portion(one.kind, *one.ids) is not None:
@@ -145,7 +157,7 @@ def _work(where: Store, done: Retained, *, now: datetime, drop: Drop, until: flo
 
 
 def _drop_bodies(done: Retained, *, now: datetime) -> None:
-    """Bodies of documents leave when none of them can be named any more: they lie in the files of the reports that
+    """Drop bodies of documents when none of them can be named any more: they are in the files of the reports that
     named them. Those that latest documents and reports that are here name go to the newest partition.
     """
     days = keep_days(ArchiveKind.OBSERVATIONS)
@@ -155,13 +167,15 @@ def _drop_bodies(done: Retained, *, now: datetime) -> None:
     for partition in full(BODIES):
         if partition.newest is None or partition.newest >= before:
             continue
-        gone = depart(BODIES, partition, before=before, archived_to=partition.last_id, now=now, via="retention")
-        if gone.is_gone:
+        result = drop_partition(
+            BODIES, partition, before=before, archived_to=partition.last_id, now=now, via="retention"
+        )
+        if result.is_dropped:
             done.dropped.append(partition.name)
         return
 
 
-def _leave(one: Leaving, done: Retained, *, now: datetime, drop: Drop) -> Held | None:
+def _leave(one: ExpiringPartition, done: Retained, *, now: datetime, drop: Drop) -> Held | None:
     """Drop it; or why not. What is needed is asked once more: since it was archived, time has passed."""
     if not covered(one):
         return Held.UNSEALED
@@ -176,9 +190,9 @@ def _leave(one: Leaving, done: Retained, *, now: datetime, drop: Drop) -> Held |
     return None
 
 
-def copy_forward(one: Leaving, *, now: datetime) -> int:
-    """Keep what outlives its partition (`departure.OUTLIVES`) in a later one. It is in the archive already. May be done
-    again: none is copied twice.
+def copy_forward(one: ExpiringPartition, *, now: datetime) -> int:
+    """Keep what outlives its partition (`partition_drop.OUTLIVES`) in a later one. It is in the archive already. May be
+    done again: none is copied twice.
     """
     columns = ", ".join(f'"{each.column}"' for each in fields_of(Observation) if not each.primary_key)
     table = Observation._meta.db_table

@@ -48,7 +48,7 @@ def check(*, now: datetime, via: str, besides: Collection[int] = ()) -> int | No
         next_ones = list(
             Seal.objects.filter(number__gt=run.newest_id).order_by("number").values_list("number", flat=True)[:SEALS]
         )
-        # Of what has left the files say it: `verify_audit` reads them.
+        # Archived rows are in files: `verify_audit` reads them.
         left = ArchiveFile.objects.filter(kind=ArchiveKind.ENTRIES.value, dropped_at__isnull=False)
         behind = left.aggregate(Max("last_seal"))["last_seal__max"] or 0
         looked_at = sorted(number for number in {*newest, *next_ones, *besides} if number > behind)

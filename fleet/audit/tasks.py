@@ -22,6 +22,6 @@ def partition() -> None:
 
 @shared_task(name="fleet.relay.tasks.retain", ignore_result=True)
 def retain() -> None:
-    """Archive what is old enough, and let it leave: sent by beat."""
+    """Archive what is old enough, and drop it: sent by beat."""
     if clock.may_decide():
         retention.retain(now=clock.now())

@@ -220,7 +220,7 @@ def common(request: HttpRequest) -> dict[str, Any]:
         **({"saved_views": _views_of(asked), "filters_now": filters_of(asked.GET)} if _is_list(asked) else {}),
         "oldest": SimpleLazyObject(lambda: queue.oldest(now=asked.now, rights=asked.rights)),
         "strip": SimpleLazyObject(lambda: kept.at(asked.now)),
-        "left_until": SimpleLazyObject(ARCHIVE.archived_until),
+        "archived_until": SimpleLazyObject(ARCHIVE.archived_until),
     }
 
 

@@ -155,7 +155,7 @@ class Partition:
     (None: it is the last one, and open-ended).
 
     `first_id` and `last_id` are the keys of its first and last row, `oldest` and `newest` when they were written; None
-    where it is empty. `rows` is Postgres' estimate, `size` bytes with indexes. `is_leaving`: it is being taken out.
+    where it is empty. `rows` is Postgres' estimate, `size` bytes with indexes. `is_detaching`: it is being taken out.
     """
 
     table: str
@@ -168,7 +168,7 @@ class Partition:
     size: int
     oldest: datetime | None
     newest: datetime | None
-    is_leaving: bool = False
+    is_detaching: bool = False
 
     @property
     def is_open(self) -> bool:

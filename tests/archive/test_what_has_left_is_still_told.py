@@ -100,18 +100,18 @@ def test_a_store_that_hangs_is_left_after_its_time(event: ScheduledEvent, monkey
     monkeypatch.setattr(archived_entries, "SECONDS", 0.05)
     try:
         # However many come meanwhile.
-        assert [archived_entries.of_event(event.event_id).fault for _ in range(6)] == ["store-slow"] * 6
+        assert [archived_entries.entries_of(event.event_id).fault for _ in range(6)] == ["store-slow"] * 6
     finally:
         os.write(end, b"123456")
         os.close(end)
 
 
 def test_what_was_read_once_is_kept(event: ScheduledEvent, tmp_path: Path) -> None:
-    first = archived_entries.of_event(event.event_id)
+    first = archived_entries.entries_of(event.event_id)
     assert first.entries
     for path in (tmp_path / "archive").iterdir():
         path.unlink()
-    assert [row.pk for row in archived_entries.of_event(event.event_id).entries] == [row.pk for row in first.entries]
+    assert [row.pk for row in archived_entries.entries_of(event.event_id).entries] == [row.pk for row in first.entries]
 
 
 def test_an_altered_file_is_not_shown(event: ScheduledEvent, tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_an_altered_file_is_not_shown(event: ScheduledEvent, tmp_path: Path) -> 
     content = bytearray(path.read_bytes())
     content[-6] ^= 1
     path.write_bytes(content)
-    told = archived_entries.of_event(event.event_id)
+    told = archived_entries.entries_of(event.event_id)
     assert (told.entries, told.fault) == ((), "archive-altered")
 
 
@@ -128,7 +128,7 @@ def test_who_may_not_see_the_set_reads_nothing_of_it_from_the_archive(event: Sch
     for scopes, sees in (((("name", "db*"),), False), ((("name", "web*"),), True)):
         with visibility.seeing(None):
             visibility.read_as(Rights(frozenset({"viewer"}), scopes), name="vic")
-            assert bool(archived_entries.of_event(event.event_id).entries) is sees
+            assert bool(archived_entries.entries_of(event.event_id).entries) is sees
 
 
 def test_documents_that_have_left_are_shown_with_who_read_them(event: ScheduledEvent, tmp_path: Path) -> None:

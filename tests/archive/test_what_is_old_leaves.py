@@ -14,7 +14,7 @@ from django.db import connection
 
 from fleet.audit import archive, retention, stores
 from fleet.audit.archive_format import ArchiveKind
-from fleet.audit.models import ArchiveFile, ArchiveState, Leaving
+from fleet.audit.models import ArchiveFile, ArchiveState, ExpiringPartition
 from fleet.audit.seals import Finding, verify
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry
@@ -32,7 +32,7 @@ class Killed(BaseException):
 
 
 @pytest.fixture
-def old(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Leaving:
+def old(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> ExpiringPartition:
     """A partition of ten entries that is old enough, as two files; five entries behind it are not."""
     settings.ARCHIVE_URL = folder(tmp_path).shown()
     monkeypatch.setattr(archive, "MOST_ROWS", 5)
@@ -41,12 +41,12 @@ def old(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Leavi
     first, last = all_ids()
     under_seals(1, 5)
     partition = Partition("fleet_entry", "old", first, last + 1, first, last, 10, 1, LATER, LATER)
-    leaving = Leaving(ArchiveKind.ENTRIES, partition, LATER)
+    leaving = ExpiringPartition(ArchiveKind.ENTRIES, partition, LATER)
     monkeypatch.setattr(retention, "due", lambda *, now: [leaving] if Entry.objects.filter(pk=first).exists() else [])
     return leaving
 
 
-def drop(one: Leaving) -> None:
+def drop(one: ExpiringPartition) -> None:
     """As a partition goes: without a DELETE that triggers would hear of."""
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE fleet_entry DISABLE TRIGGER USER")
@@ -70,7 +70,7 @@ def whole() -> None:
     assert (told.data["rows"], told.data["files"]) == (10, [1, 2])
 
 
-def test_what_is_old_leaves_and_is_told_once(old: Leaving) -> None:
+def test_what_is_old_leaves_and_is_told_once(old: ExpiringPartition) -> None:
     done = run()
     assert (done.files, done.dropped, done.held, done.fault) == (2, ["old"], {}, "")
     whole()
@@ -84,7 +84,9 @@ STEPS = (
 )  # fmt: skip
 
 
-def test_whoever_is_killed_at_any_step_goes_on_where_it_was(old: Leaving, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_is_killed_at_any_step_goes_on_where_it_was(
+    old: ExpiringPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for step in STEPS:
         room, _, name = step.partition(".")
         module = {"archive": archive, "retain": retention}[room]
@@ -108,8 +110,8 @@ def test_whoever_is_killed_at_any_step_goes_on_where_it_was(old: Leaving, monkey
     whole()
 
 
-def test_killed_between_dropping_and_marking(old: Leaving) -> None:
-    def killed(one: Leaving) -> None:
+def test_killed_between_dropping_and_marking(old: ExpiringPartition) -> None:
+    def killed(one: ExpiringPartition) -> None:
         drop(one)
         raise Killed
 
@@ -120,7 +122,7 @@ def test_killed_between_dropping_and_marking(old: Leaving) -> None:
     whole()
 
 
-def test_of_two_at_once_one_works(old: Leaving) -> None:
+def test_of_two_at_once_one_works(old: ExpiringPartition) -> None:
     with psycopg.connect(_address(), autocommit=True) as other:
         other.execute("SELECT pg_advisory_lock(%s)", [Lock.ARCHIVE.value])
         assert run().ran is False
@@ -148,7 +150,7 @@ def archive_fails(minutes: int) -> bool:
     return any(one.code == "archive-fails" for look in LOOKS for one in look(now=now, via="test"))
 
 
-def test_a_store_in_trouble_stops_the_archive_and_nothing_else(old: Leaving, blobs: BlobService) -> None:
+def test_a_store_in_trouble_stops_the_archive_and_nothing_else(old: ExpiringPartition, blobs: BlobService) -> None:
     expected = {
         "deny": "store-refused", "full": "store-full", "redirect": "store-elsewhere", "break": "store-away",
         "hang": "store-away", "lose": "store-differs",
@@ -169,7 +171,7 @@ def test_a_store_in_trouble_stops_the_archive_and_nothing_else(old: Leaving, blo
     whole()
 
 
-def test_a_spoilt_file_is_never_counted(old: Leaving, blobs: BlobService) -> None:
+def test_a_spoilt_file_is_never_counted(old: ExpiringPartition, blobs: BlobService) -> None:
     blobs.wicked = "spoil"
     assert run().fault == "store-differs"
     # What lies there now is never overwritten: whoever spoilt it has to take it away.
@@ -180,13 +182,13 @@ def test_a_spoilt_file_is_never_counted(old: Leaving, blobs: BlobService) -> Non
     whole()
 
 
-def test_a_clock_set_back_drops_nothing_twice(old: Leaving) -> None:
+def test_a_clock_set_back_drops_nothing_twice(old: ExpiringPartition) -> None:
     run()
     retention.retain(now=LATER - timedelta(days=900), drop=drop)
     whole()
 
 
-def test_without_an_archive_nothing_leaves(old: Leaving, settings: Any) -> None:
+def test_without_an_archive_nothing_leaves(old: ExpiringPartition, settings: Any) -> None:
     settings.ARCHIVE_URL = ""
     assert run().dropped == []
     assert Entry.objects.count() == 15

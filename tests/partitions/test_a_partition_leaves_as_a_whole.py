@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from fleet.audit import partition_drop, seals
-from fleet.audit.partition_drop import Stays, depart, finish, make_ahead
+from fleet.audit.partition_drop import RetainReason, drop_partition, finish_drops, make_ahead
 from fleet.models import Entry, LatestDocument
 from fleet.models.partitions import BODIES, ENTRIES, OBSERVATIONS, Partition, PartitionedTable, partitions
 from fleet.notifications.models import MESSAGES
@@ -33,9 +33,9 @@ def closed(of: PartitionedTable) -> Partition:
     return partitions(of)[0]
 
 
-def leave(of: PartitionedTable, partition: Partition, **besides: Any) -> partition_drop.Departure:
+def leave(of: PartitionedTable, partition: Partition, **besides: Any) -> partition_drop.DropResult:
     wanted = {"before": LATER, "archived_to": 10**9, "now": NOW, "via": "test", **besides}
-    return depart(of, partition, **wanted)
+    return drop_partition(of, partition, **wanted)
 
 
 def notes(count: int = 2) -> None:
@@ -51,7 +51,7 @@ def test_it_goes_with_its_rows_and_the_others_stay() -> None:
     first = closed(ENTRIES)
     notes(1)
     seals.seal(now=NOW, via="test")
-    assert leave(ENTRIES, first).is_gone
+    assert leave(ENTRIES, first).is_dropped
     assert names(ENTRIES) == ["fleet_entry_from_2000"]
     assert Entry.objects.count() == 1
     with connection.cursor() as cursor:
@@ -61,23 +61,23 @@ def test_it_goes_with_its_rows_and_the_others_stay() -> None:
 
 def test_it_stays_while_it_is_open_or_too_new_or_not_archived_or_not_sealed() -> None:
     notes()
-    assert leave(ENTRIES, partitions(ENTRIES)[0]).why is Stays.OPEN
+    assert leave(ENTRIES, partitions(ENTRIES)[0]).why is RetainReason.OPEN
     first = closed(ENTRIES)
-    assert leave(ENTRIES, first, before=NOW).why is Stays.TOO_NEW
-    assert leave(ENTRIES, first, archived_to=None).why is Stays.NOT_ARCHIVED
+    assert leave(ENTRIES, first, before=NOW).why is RetainReason.TOO_NEW
+    assert leave(ENTRIES, first, archived_to=None).why is RetainReason.NOT_ARCHIVED
     assert first.last_id is not None
-    assert leave(ENTRIES, first, archived_to=first.last_id - 1).why is Stays.NOT_ARCHIVED
-    assert leave(ENTRIES, first, archived_to=first.last_id).why is Stays.NOT_SEALED
+    assert leave(ENTRIES, first, archived_to=first.last_id - 1).why is RetainReason.NOT_ARCHIVED
+    assert leave(ENTRIES, first, archived_to=first.last_id).why is RetainReason.NOT_SEALED
     seals.seal(now=NOW, via="test")
-    assert leave(ENTRIES, first, archived_to=first.last_id).is_gone
+    assert leave(ENTRIES, first, archived_to=first.last_id).is_dropped
 
 
 def test_what_an_open_event_stands_on_stays() -> None:
     fleet = Fleet()
     announced(fleet)
     seals.seal(now=NOW, via="test")
-    assert leave(ENTRIES, closed(ENTRIES)).why is Stays.NEEDED
-    assert leave(OBSERVATIONS, closed(OBSERVATIONS)).why is Stays.NEEDED
+    assert leave(ENTRIES, closed(ENTRIES)).why is RetainReason.NEEDED
+    assert leave(OBSERVATIONS, closed(OBSERVATIONS)).why is RetainReason.NEEDED
 
 
 def test_a_message_that_waits_stays() -> None:
@@ -88,10 +88,10 @@ def test_a_message_that_waits_stays() -> None:
             " VALUES ('x', 'event:1', now(), now(), now(), '', 'info', '', false, '{}', 'WAITING', '')"
         )
     first = closed(MESSAGES)
-    assert leave(MESSAGES, first).why is Stays.NEEDED
+    assert leave(MESSAGES, first).why is RetainReason.NEEDED
     with connection.cursor() as cursor:
         cursor.execute("UPDATE fleet_message SET state = 'TOLD'")
-    assert leave(MESSAGES, first).is_gone
+    assert leave(MESSAGES, first).is_dropped
 
 
 def test_bodies_to_which_somebody_points_move_on_and_are_found() -> None:
@@ -104,7 +104,7 @@ def test_bodies_to_which_somebody_points_move_on_and_are_found() -> None:
         )
     first = closed(BODIES)
     left = leave(BODIES, first)
-    assert left.is_gone and left.carried >= len(needed) > 0
+    assert left.is_dropped and left.carried >= len(needed) > 0
     with connection.cursor() as cursor:
         cursor.execute("SELECT hash FROM fleet_documentbody_all")
         kept = {each for (each,) in cursor.fetchall()}
@@ -119,24 +119,24 @@ def test_who_reads_for_long_holds_it_and_the_next_run_goes_on(own: str, monkeypa
     seals.seal(now=NOW, via="test")
     with closing(psycopg.connect(own)) as reader, closing(psycopg.connect(own, autocommit=True)) as writer:
         reader.execute("SELECT count(*) FROM fleet_entry")
-        assert leave(ENTRIES, first).why is Stays.HELD
+        assert leave(ENTRIES, first).why is RetainReason.HELD
         # Meanwhile others write and read; the reader still sees all that it saw.
         writer.execute(
             "INSERT INTO fleet_entry (at, kind, actor, via, text, data) SELECT now(), 'x', '', '', 'x', '{}'"
         )
         assert writer.execute("SELECT count(*) FROM fleet_entry").fetchone() == (1,)
-        assert finish() == []
-    assert finish() == ["fleet_entry_from_0"]
-    assert finish() == []
+        assert finish_drops() == []
+    assert finish_drops() == ["fleet_entry_from_0"]
+    assert finish_drops() == []
 
 
 def test_whoever_was_killed_between_taking_out_and_dropping_is_followed_by_one_that_drops() -> None:
     notes()
     closed(ENTRIES)
     with connection.cursor() as cursor:
-        cursor.execute(f"COMMENT ON TABLE fleet_entry_from_0 IS '{partition_drop.LEAVING}'")
+        cursor.execute(f"COMMENT ON TABLE fleet_entry_from_0 IS '{partition_drop.DROP_MARK}'")
         cursor.execute("ALTER TABLE fleet_entry DETACH PARTITION fleet_entry_from_0 CONCURRENTLY")
-    assert finish() == ["fleet_entry_from_0"]
+    assert finish_drops() == ["fleet_entry_from_0"]
 
 
 def test_it_never_leaves_within_a_transaction() -> None:
@@ -151,7 +151,7 @@ def test_whoever_takes_it_out_keeps_its_locks_and_its_patience() -> None:
     seals.seal(now=NOW, via="test")
     with alone(Lock.ARCHIVE), connection.cursor() as cursor:
         cursor.execute("SET lock_timeout = '1234ms'")
-        assert leave(ENTRIES, first).is_gone
+        assert leave(ENTRIES, first).is_dropped
         cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()")
         assert cursor.fetchone() == (1,)
         cursor.execute("SHOW lock_timeout")

@@ -15,7 +15,7 @@ from django.utils import timezone
 from fleet.audit import archived_entries, retention, seals
 from fleet.audit.archive_format import ArchiveKind
 from fleet.audit.models import ArchiveFile, due
-from fleet.audit.partition_drop import Stays, depart
+from fleet.audit.partition_drop import RetainReason, drop_partition
 from fleet.audit.queries import storage
 from fleet.audit.seals import Finding, verify
 from fleet.models import Entry, LatestDocument, Observation, ScheduledEvent, Seal
@@ -74,7 +74,7 @@ def test_what_has_left_is_still_told_and_the_audit_holds(event: ScheduledEvent) 
     entries = set(Entry.objects.filter(event=event).values_list("pk", flat=True))
     assert "fleet_entry_from_0" in runs(timezone.now() + timedelta(days=1000))
     assert not Entry.objects.filter(event=event).exists()
-    assert {row.pk for row in archived_entries.of_event(event.event_id).entries} == entries
+    assert {row.pk for row in archived_entries.entries_of(event.event_id).entries} == entries
     assert findings() == []
     kinds = ArchiveFile.objects.exclude(dropped_at=None).values_list("kind", flat=True)
     assert {ArchiveKind.ENTRIES.value, ArchiveKind.OBSERVATIONS.value} == set(kinds)
@@ -103,8 +103,10 @@ def test_documents_with_an_event_and_latest_ones_stay_longer_than_the_others(eve
 def test_reports_leave_only_when_what_outlives_them_stands_in_a_later_partition(event: ScheduledEvent) -> None:
     later = NOW + timedelta(days=31)
     first = partitions(OBSERVATIONS)[0]
-    leaves = partial(depart, OBSERVATIONS, first, before=later, archived_to=first.last_id, now=later, via="test")
-    assert leaves().why is Stays.NOT_COPIED
+    leaves = partial(
+        drop_partition, OBSERVATIONS, first, before=later, archived_to=first.last_id, now=later, via="test"
+    )
+    assert leaves().why is RetainReason.NOT_COPIED
     (leaving,) = (one for one in due(now=later) if one.partition.name == first.name)
     assert retention.copy_forward(leaving, now=later) > 0
     # Copied, and lost again: nobody's word is taken for it.
@@ -113,6 +115,6 @@ def test_reports_leave_only_when_what_outlives_them_stands_in_a_later_partition(
         cursor.execute(f"ALTER TABLE {OBSERVATIONS.table} DISABLE TRIGGER USER")
         cursor.execute(f"DELETE FROM {OBSERVATIONS.table} WHERE id = %s", [last.pk])
         cursor.execute(f"ALTER TABLE {OBSERVATIONS.table} ENABLE TRIGGER USER")
-    assert leaves().why is Stays.NOT_COPIED
+    assert leaves().why is RetainReason.NOT_COPIED
     assert retention.copy_forward(leaving, now=later) == 1
-    assert leaves().is_gone
+    assert leaves().is_dropped

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 def test_an_empty_table_has_one_open_partition_with_nothing_in_it() -> None:
     (only,) = partitions(ENTRIES)
     assert (only.first_id, only.last_id, only.oldest, only.newest) == (None, None, None, None)
-    assert only.is_open and not only.is_leaving
+    assert only.is_open and not only.is_detaching
 
 
 def test_its_ends_are_the_first_and_the_last_row() -> None:

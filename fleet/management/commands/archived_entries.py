@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils.dateparse import parse_date, parse_datetime
 
 from fleet.audit.archive_format import BadArchiveError, StoreError
-from fleet.audit.archived_entries import LeftSpan, rows_left
+from fleet.audit.archived_entries import ArchivedSpan, archived_rows
 from fleet.audit.queries import json_line
 from fleet.projections.timeline.entries import with_merged
 from fleet.wording.say import recorded
@@ -45,7 +45,7 @@ class Command(BaseCommand):
         if options["set"] is not None:
             about["availability_set_id"] = with_merged(options["set"])
         try:
-            for row in rows_left(LeftSpan(about, acts, since, until)):
+            for row in archived_rows(ArchivedSpan(about, acts, since, until)):
                 self.stdout.write(json_line(row, recorded(row)), ending="")
         except (BadArchiveError, StoreError) as error:
             raise CommandError(f"It was broken off, and what follows is not printed: {FAULTS[error.fault]}.") from error

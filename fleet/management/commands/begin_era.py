@@ -19,7 +19,7 @@ class Command(OperationCommand):
         parser.add_argument("--why", default="", help="for those who read the timeline later")
 
     def handle(self, *args: Any, why: str, **options: Any) -> None:
-        begun = archive.begin(actor=COMMAND_LINE.because(why), now=clock.now())
+        begun = archive.mark_database_restored(actor=COMMAND_LINE.because(why), now=clock.now())
         if not begun.now:
             self.stdout.write(f"Era {begun.era} has only just begun: nothing to do.")
             return

@@ -21,5 +21,7 @@ class Command(migrate.Command):
                 self.stdout.write(f"From now on there is a partition {name}.")
         # Compose migrates at each start, before anybody writes: what is written in the wrong era stays so.
         if not any(options[name] for name in ("plan", "check_unapplied", "prune", "app_label")) and is_era_missing():
-            begun = archive.begin(actor=COMMAND_LINE.because("migrate found a restored dump"), now=clock.now())
+            begun = archive.mark_database_restored(
+                actor=COMMAND_LINE.because("migrate found a restored dump"), now=clock.now()
+            )
             self.stdout.write(f"A dump was restored: era {begun.era} of the timeline begins.")

@@ -231,7 +231,7 @@ def for_event(
 ) -> Page[TimelineRow]:
     """Oldest first: an event is read as a story. `entries` is a filtered queryset, else all of them. Two queries.
 
-    What has left the database is not in it (`archive.of_event`, `told_whole`).
+    Archived entries are not in it (`ARCHIVE.entries_of`, `told_whole`).
     """
     event = seen(ScheduledEvent).filter(event_id=event_id.upper()).values("pk")
     rows = (seen(Entry) if entries is None else entries).filter(event=Subquery(event))
