@@ -11,9 +11,9 @@ from fleet.accounts.sign_on import MOST_GRANTS
 from fleet.accounts.sign_on_queries import GrantRow, MappingTrial, SignOnRow, WouldBe
 from fleet.accounts.tokens import SCOPES as TOKEN_SCOPES
 from fleet.api.shapes.derive import shape
-from fleet.api.shapes.strict import RequestSerializer
 from fleet.domain.people import GROUPS
 from fleet.domain.sign_on import LONGEST_SUBJECT, LONGEST_VALUE
+from fleet.operations.inputs import RequestSerializer
 
 ALLOWED_FROM = "Networks from which its calls count, such as `10.0.0.0/8`; none: from everywhere."
 

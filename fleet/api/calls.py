@@ -32,6 +32,7 @@ from fleet.api.problems import Problem, wrong
 from fleet.api.shapes.derive import Shape
 from fleet.domain.actor import Actor
 from fleet.operations import clock
+from fleet.operations.audited import AuditedSerializer
 from fleet.projections import visibility
 from fleet.projections.pages import BadCursorError, Page
 from fleet.wording.problems import PROBLEMS
@@ -127,7 +128,7 @@ class Call(APIView):
     throttle_classes: list[type[BaseThrottle]] = [PerPerson]
     http_method_names = ["get", "head", "post", "patch", "delete"]
     now: datetime
-    wanted: dict[str, Any]
+    wanted: Any
     expected: frozenset[str] | None
 
     @property
@@ -184,12 +185,15 @@ class Call(APIView):
         final["Cache-Control"] = "no-store"
         return final
 
-    def read(self, shape: Shape) -> dict[str, Any]:
-        """What the caller sent, as the shape wants it. Raises ValidationError."""
+    def read(self, shape: Shape) -> Any:
+        """Return what the caller sent, as the shape wants it; of a model unread, for the operation. Raises
+        ValidationError.
+        """
         serializer = shape(data=self.request.data)
+        if isinstance(serializer, AuditedSerializer):
+            return serializer
         serializer.is_valid(raise_exception=True)
-        found: dict[str, Any] = serializer.validated_data
-        return found
+        return serializer.validated_data
 
     def values(self, shape: Shape, row: Any, missing: Sequence[str] | None = None) -> Any:
         """One thing as JSON values, as its shape says. Raises Problem `missing` where there is none."""

@@ -21,6 +21,7 @@ from rest_framework.response import Response
 from fleet.domain.db_timeouts import sqlstate
 from fleet.domain.reasons import Refused, as_json
 from fleet.operations.idempotency import KeyReused
+from fleet.operations.inputs import flat_errors
 from fleet.wording import say as wording
 from fleet.wording.problems import PROBLEMS, database_waits
 from fleet.wording.times import API
@@ -117,7 +118,7 @@ def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response:
         case Problem():
             return answer(document(error.name, detail=error.sentence, more=error.more))
         case exceptions.ValidationError():
-            return answer(document("validation", more={"errors": list(_flat(error.detail))}))
+            return answer(document("validation", more={"errors": list(flat_errors(error.detail))}))
         case exceptions.ParseError():
             return answer(document("unreadable"))
         case exceptions.NotAuthenticated() | exceptions.AuthenticationFailed():
@@ -150,15 +151,3 @@ def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response:
 
 def _ended(sentence: str) -> str:
     return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
-
-
-def _flat(detail: Any, path: str = "") -> Any:
-    if isinstance(detail, Mapping):
-        for name, inner in detail.items():
-            step = "" if name == "non_field_errors" else str(name)
-            yield from _flat(inner, ".".join(part for part in (path, step) if part))
-    elif isinstance(detail, list | tuple):
-        for inner in detail:
-            yield from _flat(inner, path)
-    else:
-        yield {"field": path, "message": str(detail)}

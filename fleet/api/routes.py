@@ -15,7 +15,6 @@ from fleet.api.views import (
     machines,
     rules,
     sets,
-    stop,
     waves,
 )
 
@@ -47,8 +46,8 @@ CALLS = [
     path("v1/events/<str:event_id>/holds/", claims.EventHolds.as_view(), name="api-event-holds"),
     path("v1/bulk/approvals/", bulk.BulkApprovals.as_view(), name="api-bulk-approvals"),
     path("v1/bulk/claims/", bulk.BulkClaims.as_view(), name="api-bulk-claims"),
-    path("v1/stop/", stop.Stop.as_view(), name="api-stop"),
-    path("v1/stop/lift/", stop.LiftStop.as_view(), name="api-stop-lift"),
+    path("v1/stop/", rules.Stop.as_view(), name="api-stop"),
+    path("v1/stop/lift/", rules.LiftStop.as_view(), name="api-stop-lift"),
     path("v1/rules/", rules.Rules.as_view(), name="api-rules"),
     path("v1/rules/<int:rule_id>/", rules.Rule.as_view(), name="api-rule"),
     path("v1/rules/dry-run/", rules.RuleDryRun.as_view(), name="api-rule-dry-run"),

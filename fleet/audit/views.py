@@ -22,13 +22,14 @@ from fleet.audit.reports import DeciderRow, EventReport, NoticeRow, Part, event_
 from fleet.audit.text import COLUMNS, HANDOVER, month_named
 from fleet.dashboard.events import REPORT_PANELS, UNKNOWN
 from fleet.dashboard.export import defused, exported
-from fleet.dashboard.forms import MomentField, Sent
+from fleet.dashboard.forms import Sent
 from fleet.dashboard.lanes.event import draw_event
 from fleet.dashboard.pages import Asked, acts, done, known, listed, loaded, page, shown
 from fleet.domain.event_types import EVENT_TYPES, event_type_of
 from fleet.domain.history import FIRST_YEAR, Month, month_of
 from fleet.domain.people import Right
 from fleet.domain.reasons import Reason
+from fleet.operations.inputs import MomentField
 from fleet.projections.events import rows as event_rows
 from fleet.projections.events.rows import EventRow
 from fleet.projections.filters import EventFilter

@@ -1,6 +1,5 @@
 """What people send: what the forms of all rooms share."""
 
-from datetime import datetime
 from typing import Any
 
 from django import forms
@@ -8,7 +7,6 @@ from django.http import HttpRequest
 
 from fleet.domain.approvals.guards import TAKE_REASONS
 from fleet.domain.reasons import Refused
-from fleet.domain.times import LATEST, in_bounds
 
 
 def line(most: int = 2000, *, required: bool = False) -> forms.CharField:
@@ -19,23 +17,6 @@ def line(most: int = 2000, *, required: bool = False) -> forms.CharField:
 def shown_in(request: HttpRequest) -> dict[str, str]:
     """The digests of the guards that the page showed, by guard code."""
     return {code: request.POST[f"shown-{code}"] for code in TAKE_REASONS if f"shown-{code}" in request.POST}
-
-
-class MomentField(forms.DateTimeField):
-    """A date and a time of day, in the active time zone or with one of its own.
-
-    It becomes one in UTC: Postgres takes no offset beyond 15:59.
-    """
-
-    def to_python(self, value: Any) -> datetime | None:
-        try:
-            moment: datetime | None = super().to_python(value)
-            found = in_bounds(moment) if moment is not None else None
-        except OverflowError:
-            moment, found = LATEST, None
-        if moment is not None and found is None:
-            raise forms.ValidationError("Enter a time between the years 2000 and 2100.")
-        return found
 
 
 class Sent(forms.Form):

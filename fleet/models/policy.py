@@ -3,90 +3,122 @@
 from datetime import datetime
 
 from django.conf import settings
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 from django.db.models import Q
 
 from fleet.domain.approvals.guards import StopFacts
-from fleet.domain.policy.rules import StandingRule
+from fleet.domain.event_types import TYPES
+from fleet.domain.policy.hours import WEEKDAYS
+from fleet.domain.policy.rules import ACCEPT_LABELS, ACTION_LABELS, SOURCES, TYPE_NAME, StandingRule
 from fleet.domain.policy.windows import Window
 from fleet.domain.shapes import like
+from fleet.models.fields import Line, ListOf, validate_time_zone
+
+PATTERN = "{}, with `*` and `?`, without case; empty: every one."
 
 
-class Rule(models.Model):
-    """A standing decision. The first in order of `position` that matches decides (`fleet.domain.policy.rules`).
+def seconds(label: str, help_text: str) -> "models.IntegerField[int | None, int | None]":
+    """A limit in seconds."""
+    return models.IntegerField(label, null=True, blank=True, validators=[MinValueValidator(0)], help_text=help_text)
 
-    Empty lists and texts match everything. Durations and notices are seconds, both ends included. A duration of -1 or
-    none is unknown: it matches where no limit is set, or where `unknown_duration` says so. `weekdays` are 0 (Monday) to
-    6; hours are local times of `time_zone`, `from_time` included, `until_time` not, and may pass midnight. `accepts`
-    names the guards whose reason this rule gives. A deleted rule stays for the decisions that name it.
+
+class HoursAndPlace(models.Model):
+    """Hours of a week and sets of which a decision speaks: empty lists, times and texts match everything.
+
+    Hours are local times of `time_zone` and may pass midnight.
     """
 
-    position = models.IntegerField(default=0)
-    name = models.TextField()
-    # Why it exists, for the people who read its decisions.
-    reason = models.TextField()
-    enabled = models.BooleanField(default=False)
-    # One of `fleet.domain.policy.rules.Action`.
-    action = models.TextField()
-    event_types = models.JSONField(default=list, blank=True)
-    sources = models.JSONField(default=list, blank=True)
-    min_duration_seconds = models.IntegerField(null=True, blank=True)
-    max_duration_seconds = models.IntegerField(null=True, blank=True)
-    unknown_duration = models.BooleanField(default=False)
-    # A pattern with * and ?, without case.
-    set_pattern = models.TextField(blank=True, default="")
-    service = models.TextField(blank=True, default="")
-    resource_group = models.TextField(blank=True, default="")
-    weekdays = models.JSONField(default=list, blank=True)
-    from_time = models.TimeField(null=True, blank=True)
-    until_time = models.TimeField(null=True, blank=True)
-    time_zone = models.TextField(default="UTC")
-    min_notice_seconds = models.IntegerField(null=True, blank=True)
-    max_notice_seconds = models.IntegerField(null=True, blank=True)
-    accepts = models.JSONField(default=list, blank=True)
+    weekdays = ListOf(
+        each=models.IntegerField(validators=[MinValueValidator(0), MaxValueValidator(6)]),
+        ticks=enumerate(WEEKDAYS),
+        help_text="Numbers from 0 (Monday) to 6; empty: every day.",
+    )
+    from_time = models.TimeField(
+        "from", null=True, blank=True, help_text="Local time, included, such as `22:00`; null: from midnight."
+    )
+    until_time = models.TimeField(
+        "until", null=True, blank=True, help_text="Local time, not included; may pass midnight; null: until midnight."
+    )
+    time_zone = Line(
+        blank=True, default="UTC", validators=[validate_time_zone], help_text="An IANA name such as `Europe/Berlin`."
+    )
+    set_pattern = Line("sets named", blank=True, default="", help_text=PATTERN.format("The name of a set"))
+    service = Line(blank=True, default="", help_text=PATTERN.format("A service"))
+    resource_group = Line(blank=True, default="", help_text=PATTERN.format("A resource group"))
+
+    class Meta:
+        abstract = True
+
+
+class Policy(HoursAndPlace):
+    """What a rule and a no-approval window have in common."""
+
+    name = Line(help_text="What people call it; the name of a rule is unique.")
+    reason = Line(max_length=2000, paragraph=True, help_text="Why it exists; it is shown with each decision.")
     author = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
     )
     created_at = models.DateTimeField()
-    changed_at = models.DateTimeField()
-    expires_at = models.DateTimeField(null=True, blank=True)
     deleted_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return str(self.name)
+
+
+class Rule(Policy):
+    """A standing decision. The first in order of `position` that matches decides (`fleet.domain.policy.rules`).
+
+    Durations and notices include both ends. A duration of -1 or none is unknown: it matches where no limit is set, or
+    where `unknown_duration` states so. A deleted rule stays for the decisions that name it.
+    """
+
+    position = models.IntegerField(
+        default=0,
+        validators=[MinValueValidator(1), MaxValueValidator(10_000)],
+        help_text="Its place in the order; 1 is tried first.",
+    )
+    enabled = models.BooleanField(default=False, help_text="Whether it decides anything. A new rule is off.")
+    action = Line("what it does", choices=ACTION_LABELS, help_text="What it does.")
+    event_types = ListOf(
+        "types",
+        each=Line(max_length=100, validators=[RegexValidator(f"^{TYPE_NAME.pattern}$")]),
+        ticks=[(name, name) for name in TYPES],
+        help_text="Empty: every type that Drydock knows. Another type is approved by a rule only if it names it"
+        " exactly, as Azure spells it.",
+    )
+    sources = ListOf(each=Line(choices=[(name, name) for name in SOURCES]), help_text="Empty: every source.")
+    min_duration_seconds = seconds("at least, in seconds", "The shortest announced duration that matches.")
+    max_duration_seconds = seconds("at most, in seconds", "The longest; an unknown one (-1) is never short.")
+    unknown_duration = models.BooleanField(
+        "an unknown duration matches, too",
+        default=False,
+        help_text="Where a limit is set: an unknown duration matches, too.",
+    )
+    min_notice_seconds = seconds("at least, in seconds", "The least time left until NotBefore.")
+    max_notice_seconds = seconds(
+        "at most, in seconds", "The most time left; an event without NotBefore does not match then."
+    )
+    accepts = ListOf("even if", each=Line(choices=ACCEPT_LABELS), help_text="Guards whose reason this rule gives.")
+    changed_at = models.DateTimeField()
+    expires_at = models.DateTimeField(
+        "expires (UTC)", null=True, blank=True, help_text="From then on it decides nothing; null: never."
+    )
 
     class Meta:
         indexes = [
             models.Index(fields=["position", "id"], name="rule_in_order", condition=models.Q(deleted_at__isnull=True)),
         ]
 
-    def __str__(self) -> str:
-        return self.name
 
+class NoApprovalWindow(Policy):
+    """Hours in which nothing is approved without a reason: once (`starts_at` to `ends_at`), or every week."""
 
-class NoApprovalWindow(models.Model):
-    """Hours in which nothing is approved without a reason.
-
-    Either once (`starts_at` to `ends_at`) or every week (`weekdays`, 0 is Monday, and local hours of `time_zone`, which
-    may pass midnight). Empty texts match every set.
-    """
-
-    name = models.TextField()
-    reason = models.TextField()
-    starts_at = models.DateTimeField(null=True, blank=True)
-    ends_at = models.DateTimeField(null=True, blank=True)
-    weekdays = models.JSONField(default=list, blank=True)
-    from_time = models.TimeField(null=True, blank=True)
-    until_time = models.TimeField(null=True, blank=True)
-    time_zone = models.TextField(default="UTC")
-    set_pattern = models.TextField(blank=True, default="")
-    service = models.TextField(blank=True, default="")
-    resource_group = models.TextField(blank=True, default="")
-    author = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
-    )
-    created_at = models.DateTimeField()
-    deleted_at = models.DateTimeField(null=True, blank=True)
-
-    def __str__(self) -> str:
-        return self.name
+    starts_at = models.DateTimeField("once, from (UTC)", null=True, blank=True, help_text="Once: when it begins.")
+    ends_at = models.DateTimeField("once, until (UTC)", null=True, blank=True, help_text="Once: when it ends.")
 
 
 class Stop(models.Model):

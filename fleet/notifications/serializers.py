@@ -6,7 +6,6 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from fleet.api.shapes.base import ClockTime
 from fleet.api.shapes.derive import shape
 from fleet.api.shapes.rules import (
     FROM_TIME,
@@ -20,7 +19,7 @@ from fleet.api.shapes.rules import (
     text,
     words,
 )
-from fleet.api.shapes.strict import RequestSerializer, ToldText
+from fleet.api.shapes.strict import ToldText
 from fleet.domain.event_types import ADVICE_TYPES, TYPES, Severity
 from fleet.domain.policy.rules import MAX_NAME, MAX_PATTERN, SOURCES
 from fleet.notifications.dry_run import MomentCount, PastMessage, RouteDryRun, WeekCount
@@ -28,6 +27,7 @@ from fleet.notifications.kinds import KINDS, ChannelField
 from fleet.notifications.log import AttemptRow, ChannelTrial, MessageRow, SentBy
 from fleet.notifications.queries import ChannelRow, RouteHours, RouteRow
 from fleet.notifications.routing import PERSONAL, Moment
+from fleet.operations.inputs import ClockTime, RequestSerializer
 
 LEVEL = {"type": "string", "enum": [level.value for level in Severity]}
 OWN = "For oneself alone, and not the installation's."

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from fleet.accounts.views import you_answer
 from fleet.dashboard.forms import Sent, line
 from fleet.dashboard.pages import Asked, acts, done, known, listed, page, reader, refused, shown
-from fleet.dashboard.policy.forms import HoursForm, boxes, seconds, text
+from fleet.dashboard.policy import HoursForm, boxes, seconds, text
 from fleet.domain.event_types import ADVICE_TYPES, TYPES, Severity
 from fleet.domain.people import Right
 from fleet.domain.policy.rules import SOURCES, refuse

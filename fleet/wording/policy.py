@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fleet.domain.policy.rules import Action
+from fleet.domain.policy.hours import WEEKDAYS
+from fleet.domain.policy.rules import ACCEPT_LABELS, ACTION_LABELS, Action
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
@@ -12,26 +13,10 @@ from fleet.wording.times import Reader
 
 Values = Mapping[str, Any]
 
-ACTION_WORDS: dict[Action, str] = {
-    Action.APPROVE_NOW: "Approve now",
-    Action.APPROVE_WHEN_PREPARED: "Approve once every machine is prepared",
-    Action.HOLD: "Leave it to Azure",
-    Action.LEAVE: "Leave to people",
-}
-# What a rule says that it overrides, in the order of `ACCEPTABLE`.
-ACCEPT_WORDS: dict[str, str] = {
-    "lost-for-good": "something is lost for good",
-    "not-prepared": "a machine is still preparing",
-    "hook-failed": "a prepare hook failed",
-    "no-approval-window": "it falls into hours without approvals",
-    "service-in-flight": "another event of the service is under way",
-}
-WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 # What the choices of a rule or a route are called.
 CHOICES = {
     "event_types": "event type",
     "sources": "source",
-    "accepts": "guard that a rule may accept called",
     "moments": "moment",
     "severities": "severity",
 }
@@ -41,8 +26,8 @@ def rule(values: Values, reader: Reader) -> str:
     """The whole rule in one sentence."""
     types = values.get("event_types")
     parts = [f"{one_of(types)} events" if types else "every event", *conditions(values)]
-    text = f"{ACTION_WORDS[Action(values['action'])]}: {', '.join(parts)}"
-    accepts = [said for code, said in ACCEPT_WORDS.items() if code in values.get("accepts", ())]
+    text = f"{ACTION_LABELS[Action(values['action'])]}: {', '.join(parts)}"
+    accepts = [said for code, said in ACCEPT_LABELS.items() if code in values.get("accepts", ())]
     if accepts:
         text += f"; even if {one_of(accepts)}"
     if "expires_at" in values:
@@ -151,11 +136,6 @@ def choice_unknown(values: Values, reader: Reader) -> str:
     return f"There is no {what} “{values['chosen']}”: choose from {known}."
 
 
-def limit_negative(values: Values, reader: Reader) -> str:
-    unknown = " An unknown duration has a switch of its own." if values["what"] == "duration" else ""
-    return f"A {values['what']} is 0 seconds or more.{unknown}"
-
-
 def would_approve(values: Values, reader: Reader) -> str:
     return f"It would have approved it{', to start once every machine was prepared' if values['prepared'] else ''}."
 
@@ -172,19 +152,10 @@ SENTENCES: dict[str, Sentence] = {
     "rule-name-taken": "There is already a rule with this name.",
     "position-unknown": "The position is a number from 1 to {most}.",
     "field-unknown": "There is no such field.",
-    "rule-name-missing": "Give it a name.",
-    "window-name-missing": "Give it a name.",
-    "rule-reason-missing": "Say why: whoever reads a decision of this rule will ask.",
-    "window-reason-missing": "Say why: whoever wants to approve in these hours reads it.",
     "text-too-long": "The {what} is longer than {most:,} characters.",
     "pattern-too-long": "A pattern may have up to {most} characters.",
-    "action-unknown": lambda values, reader: (
-        f"Choose an action; there is none called “{values['action']}”. There are {', '.join(values['known'])}."
-    ),
     "accepts-without-approving": "Only a rule that approves can accept what speaks against it.",
     "choice-unknown": choice_unknown,
-    "limit-negative": limit_negative,
-    "limit-too-high": "A {what} of more than {most:,} seconds makes no sense.",
     "limits-reversed": "The limits are reversed: the {what} cannot be {least} s or more and {most} s or less.",
     "expiry-past": "The expiry is past: choose a time in the future, or none.",
     "weekday-unknown": "Weekdays are numbers from 0 (Monday) to 6 (Sunday).",

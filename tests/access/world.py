@@ -108,7 +108,7 @@ def values_of(fleet: Listeners, gina: User) -> dict[str, Any]:
     ada, now = acting(factories.admin("amy")), fleet.now
     rule = {"name": "Pauses", "reason": "short", "action": "hold", "event_types": ["Freeze"], "set_pattern": "dock"}
     # One above it, for where no ready-made rules are left.
-    rules.create_rule(actor=ada, now=now, fields=rule | {"name": "Docks", "reason": "first"})
+    rules.create_rule(rules.RuleRequestSerializer(data=rule | {"name": "Docks", "reason": "first"}), actor=ada, now=now)
     window = {"name": "Sale", "reason": "full", "weekdays": [(now.weekday() + 3) % 7], "set_pattern": "dock"}
     guards = dict.fromkeys(("last-live-machines", "other-open-event", "service-in-flight"), "one by one")
     for name in ("vm2", "vm3"):
@@ -129,8 +129,8 @@ def values_of(fleet: Listeners, gina: User) -> dict[str, Any]:
         "held_id": HELD,
         "wave_events": ANOTHER_WAVE,
         "wave_id": waves.begin(actor=acting(gina, why="patches"), events=IN_WAVE, overrides=guards, now=now).pk,
-        "rule_id": rules.create_rule(actor=ada, now=now, fields=rule).pk,
-        "window_id": rules.create_window(actor=ada, now=now, values=window).pk,
+        "rule_id": rules.create_rule(rules.RuleRequestSerializer(data=rule), actor=ada, now=now).pk,
+        "window_id": rules.create_window(rules.WindowRequestSerializer(data=window), actor=ada, now=now).pk,
         "join": join.prefix,
         "admission": Admission.objects.order_by("pk")[0].pk,
         "version": factories.the_event().version,

@@ -254,15 +254,17 @@ class TestAfterItWasGranted:
 
 def window(fleet: Fleet, name: str = "market hours", **values: Any) -> Any:
     return rules.create_window(
+        rules.WindowRequestSerializer(
+            data={
+                "name": name,
+                "reason": "no risk now",
+                "starts_at": fleet.now - seconds(1),
+                "ends_at": fleet.now + seconds(3600),
+                **values,
+            }
+        ),
         actor=acting(admin()),
         now=fleet.now,
-        values={
-            "name": name,
-            "reason": "no risk now",
-            "starts_at": fleet.now - seconds(1),
-            "ends_at": fleet.now + seconds(3600),
-            **values,
-        },
     )
 
 
@@ -432,14 +434,14 @@ class TestRulesAreAskedAgain:
         "how",
         [
             {"enabled": False},
-            {"fields": {"max_duration_seconds": 3}},
-            {"fields": {"set_pattern": "db*"}},
-            {"fields": {"action": "leave"}},
+            {"max_duration_seconds": 3},
+            {"set_pattern": "db*"},
+            {"action": "leave"},
         ],
     )
     def test_a_rule_that_was_disabled_or_narrowed(self, fleet: Fleet, how: dict[str, Any]) -> None:
         approval, rule = self.waiting(fleet)
-        rules.change_rule(rule_id=rule.pk, actor=acting(admin()), now=fleet.now, **how)
+        rules.change_rule(rules.RuleRequestSerializer(data=how), rule_id=rule.pk, actor=acting(admin()), now=fleet.now)
         go(fleet, 2)
         assert read_reason(after(approval).reason).code == "rule-decides-otherwise"  # type: ignore[union-attr]
         assert (approval.state, Approval.objects.count()) == ("WITHDRAWN", 1)
@@ -452,7 +454,9 @@ class TestRulesAreAskedAgain:
 
     def test_a_rule_that_was_set_to_hold_holds(self, fleet: Fleet) -> None:
         approval, rule = self.waiting(fleet)
-        rules.change_rule(rule_id=rule.pk, actor=acting(admin()), now=fleet.now, fields={"action": "hold"})
+        rules.change_rule(
+            rules.RuleRequestSerializer(data={"action": "hold"}), rule_id=rule.pk, actor=acting(admin()), now=fleet.now
+        )
         go(fleet, 2)
         assert after(approval).state == "WITHDRAWN"
         assert approval.event.holds.get().rule == rule
@@ -464,7 +468,9 @@ class TestRulesAreAskedAgain:
         announced(fleet, **FIRST)
         reconcile.follow(now=fleet.now)
         assert handed_out(monkeypatch, fleet) == 1
-        rules.change_rule(rule_id=rule.pk, actor=acting(admin()), now=fleet.now, enabled=False)
+        rules.change_rule(
+            rules.RuleRequestSerializer(data={"enabled": False}), rule_id=rule.pk, actor=acting(admin()), now=fleet.now
+        )
         assert handed_out(monkeypatch, fleet) == 0
         go(fleet, 2)
         assert Approval.objects.get().state == "WITHDRAWN"

@@ -148,10 +148,10 @@ def test_a_rule_that_was_widened_is_not_switched_on_by_an_old_page(two: Fleet) -
     page = client.get("/policy/").content.decode()
     version = re.findall(r'name="version" value="([^"]+)"', page)[0]
     rules.change_rule(
+        rules.RuleRequestSerializer(data={"event_types": [], "max_duration_seconds": None}),
         rule_id=rule.pk,
         actor=acting(factories.admin()),
         now=two.later(1),
-        fields={"event_types": [], "max_duration_seconds": None},
     )
     for act in ("switch", "delete"):
         told = client.post(f"/rules/{rule.pk}/{act}/", {"enabled": "on", "version": version})

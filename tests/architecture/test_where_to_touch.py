@@ -1,4 +1,4 @@
-"""`docs/where-to-touch.md` names the files of nine changes: each is there, and five are enough."""
+"""`docs/where-to-touch.md` names the files of ten changes: each is there, and five are enough."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from tests.architecture.sources import ROOT
 
 PAGE = ROOT / "docs" / "where-to-touch.md"
-CHANGES = 9
+CHANGES = 10
 MOST_FILES = 5
 
 

@@ -80,7 +80,7 @@ def whole_fleet(fleet: Listeners) -> Whole:
         "reason": "The shop is full.",
         "weekdays": sorted({(now.weekday() + later) % 7 for later in (3, 4)}),
     }
-    rules.create_window(actor=acting(ada), now=now, values=sale)
+    rules.create_window(rules.WindowRequestSerializer(data=sale), actor=acting(ada), now=now)
     caches(fleet)
     ids = [f"0A1B2C3D-0000-4000-8000-0000000000A{number}" for number in range(3)]
     names = ("shop-1", "shop-2", "shop-3")

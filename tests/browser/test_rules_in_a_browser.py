@@ -35,9 +35,11 @@ def test_a_rule_is_made_tried_and_switched_on(
     made(at=now, name="Deletions of spot machines", event_types=["Preempt"], reason="They come back by themselves.")
     made(at=now, name="Freezes are harmless", event_types=["Freeze"], max_duration_seconds=8, enabled=False)
     rules.create_window(
+        rules.WindowRequestSerializer(
+            data={"name": "Summer sale", "reason": "The shop is full.", "weekdays": [0, 1, 2, 3, 4, 5, 6]}
+        ),
         actor=acting(factories.admin()),
         now=now,
-        values={"name": "Summer sale", "reason": "The shop is full.", "weekdays": [0, 1, 2, 3, 4, 5, 6]},
     )
     watched = open_page("/policy/", who="ada", color_scheme=scheme, viewport=size)
     page = watched.page

@@ -141,15 +141,17 @@ def approvals_of_each_kind(at: datetime) -> None:
     ada = acting(factories.admin(), why="as every year")
     made(at=at, name="freezes", event_types=["Freeze"], expires_at=at + timedelta(hours=1))
     rules.create_window(
+        rules.WindowRequestSerializer(
+            data={
+                "name": "sale",
+                "reason": "the shop is full",
+                "starts_at": at,
+                "ends_at": at + timedelta(hours=1),
+                "set_pattern": "b",
+            }
+        ),
         actor=ada,
         now=at,
-        values={
-            "name": "sale",
-            "reason": "the shop is full",
-            "starts_at": at,
-            "ends_at": at + timedelta(hours=1),
-            "set_pattern": "b",
-        },
     )
     create_join_token(comment="spring", expires_in=timedelta(days=30), now=at, actor=ada)
     issue_token(user=factories.admin(), name="cron", scopes=["read"], now=at, expires_at=at + timedelta(days=90))

@@ -145,7 +145,12 @@ class Story(World):
         rule = Rule.objects.filter(deleted_at__isnull=True, author__isnull=False).order_by("pk").last()
         window = NoApprovalWindow.objects.filter(deleted_at__isnull=True).first()
         if rule is not None and what < 0.4:
-            rules.change_rule(rule_id=rule.pk, actor=self.admin, now=now, enabled=not rule.enabled)
+            rules.change_rule(
+                rules.RuleRequestSerializer(data={"enabled": not rule.enabled}),
+                rule_id=rule.pk,
+                actor=self.admin,
+                now=now,
+            )
         elif rule is not None and what < 0.5:
             rules.delete_rule(rule_id=rule.pk, actor=self.admin, now=now)
         elif what < 0.8:
@@ -162,13 +167,13 @@ class Story(World):
                      {"from_time": time(0, 0), "until_time": soon}]
                 ),
             }  # fmt: skip
-            rules.create_rule(actor=self.admin, now=now, fields=fields, enabled=True)
+            rules.create_rule(rules.RuleRequestSerializer(data=fields | {"enabled": True}), actor=self.admin, now=now)
         elif window is not None:
             rules.delete_window(window_id=window.pk, actor=self.admin, now=now)
         else:
             begins = now + seconds(self.choice.choice([-5, 30]))
             values = {"name": "peak", "reason": "because", "starts_at": begins, "ends_at": begins + seconds(70)}
-            rules.create_window(actor=self.admin, now=now, values=values)
+            rules.create_window(rules.WindowRequestSerializer(data=values), actor=self.admin, now=now)
 
     def change(self) -> None:
         now, what = self.fleet.now, self.choice.random()

@@ -114,9 +114,11 @@ def told(fleet: Listeners) -> None:
     ada = acting(factories.admin())
     for name, pattern in (("For web", "web*"), ("For umbra", "umbra*")):
         values = {"name": name, "reason": name, "action": "hold", "set_pattern": pattern, "event_types": ["Freeze"]}
-        rules.create_rule(actor=ada, now=fleet.now, fields=values)
+        rules.create_rule(rules.RuleRequestSerializer(data=values), actor=ada, now=fleet.now)
         window = {"name": name, "reason": name, "weekdays": [0], "from_time": "18:00", "set_pattern": pattern}
-        rules.create_window(actor=ada, now=fleet.now, values={**window, "time_zone": "UTC"})
+        rules.create_window(
+            rules.WindowRequestSerializer(data={**window, "time_zone": "UTC"}), actor=ada, now=fleet.now
+        )
     SavedView.objects.create(
         owner=factories.approver(), name="umbra view", page="events", shared=True, created_at=fleet.now
     )

@@ -11,6 +11,7 @@ import pytest
 from fleet.models import Rule
 from fleet.operations import reconcile, wake_up
 from fleet.operations.policy import rules
+from fleet.operations.policy.rules import RuleRequestSerializer
 from tests import factories
 from tests.factories import Fleet, acting
 
@@ -46,6 +47,6 @@ def committing(fleet: Fleet, capture: Callable[..., Any]) -> Iterator[Fleet]:
 def made(*, at: Any = factories.NOW, enabled: bool = True, position: int | None = None, **fields: Any) -> Rule:
     """A rule by ada, in force."""
     said = {"name": f"rule {Rule.objects.count() + 1}", "reason": "short pauses are harmless", "action": "approve_now"}
-    return rules.create_rule(
-        actor=acting(factories.admin()), now=at, fields=said | fields, enabled=enabled, position=position
-    )
+    place = {} if position is None else {"position": position}
+    sent = RuleRequestSerializer(data=said | fields | place | {"enabled": enabled})
+    return rules.create_rule(sent, actor=acting(factories.admin()), now=at)

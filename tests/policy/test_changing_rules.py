@@ -34,9 +34,11 @@ def order() -> list[str]:
 def test_a_new_rule_is_off_and_stands_at_the_end() -> None:
     first = made(name="first", enabled=False)
     second = rules.create_rule(
+        rules.RuleRequestSerializer(
+            data={"name": " second ", "reason": "r", "action": "hold", "event_types": ["Reboot", "Freeze", "Freeze"]}
+        ),
         actor=acting(admin(), via="api", token_name="ci"),
         now=NOW,
-        fields={"name": " second ", "reason": "r", "action": "hold", "event_types": ["Reboot", "Freeze", "Freeze"]},
     )
     assert (first.enabled, first.position, second.position) == (False, 1, 2)
     assert (second.name, second.event_types, second.author) == ("second", ["Freeze", "Reboot"], admin())
@@ -51,7 +53,10 @@ def test_a_new_rule_is_off_and_stands_at_the_end() -> None:
 def test_a_change_tells_what_stood_before_and_after_and_nothing_else() -> None:
     row = made(name="a", max_duration_seconds=8, from_time=time(8))
     rules.change_rule(
-        rule_id=row.pk, actor=acting(admin("bea"), why="safer"), now=NOW, fields={"max_duration_seconds": 5}
+        rules.RuleRequestSerializer(data={"max_duration_seconds": 5}),
+        rule_id=row.pk,
+        actor=acting(admin("bea"), why="safer"),
+        now=NOW,
     )
     entry = newest("rule_changed")
     assert (who(entry), entry.why) == ("bea", "safer")
@@ -60,17 +65,23 @@ def test_a_change_tells_what_stood_before_and_after_and_nothing_else() -> None:
     assert "at most 5 s" in text(entry)
     assert Rule.objects.get().author == admin()
     count = Entry.objects.count()
-    rules.change_rule(rule_id=row.pk, actor=acting(admin()), now=NOW, fields={"max_duration_seconds": 5})
+    rules.change_rule(
+        rules.RuleRequestSerializer(data={"max_duration_seconds": 5}), rule_id=row.pk, actor=acting(admin()), now=NOW
+    )
     assert Entry.objects.count() == count
 
 
 def test_switching_and_moving_say_so() -> None:
     rows = [made(name=name, enabled=False) for name in "abc"]
-    rules.change_rule(rule_id=rows[0].pk, actor=acting(admin()), now=NOW, enabled=True)
+    rules.change_rule(
+        rules.RuleRequestSerializer(data={"enabled": True}), rule_id=rows[0].pk, actor=acting(admin()), now=NOW
+    )
     assert text(newest("rule_changed")) == "ada switched the rule “a” on: Approve now: every event."
     rules.move(rule_id=rows[2].pk, actor=acting(admin()), now=NOW, steps=-1)
     assert text(newest("rule_changed")) == "ada moved the rule “c” to place 2."
-    rules.change_rule(rule_id=rows[0].pk, actor=acting(admin()), now=NOW, position=3)
+    rules.change_rule(
+        rules.RuleRequestSerializer(data={"position": 3}), rule_id=rows[0].pk, actor=acting(admin()), now=NOW
+    )
     assert order() == ["c", "b", "a"]
     rules.move(rule_id=rows[2].pk, actor=acting(admin()), now=NOW, steps=-1)
     assert order() == ["c", "b", "a"]
@@ -85,7 +96,8 @@ def test_a_deleted_rule_leaves_the_order_and_stays_for_its_decisions() -> None:
     assert order() == ["b"]
     assert Rule.objects.get(name="b").position == 1
     assert (newest("rule_deleted").before or {})["enabled"] is True
-    for call in (rules.delete_rule, rules.change_rule):
+    off = rules.RuleRequestSerializer(data={"enabled": False})
+    for call in (rules.delete_rule, partial(rules.change_rule, off)):
         with pytest.raises(Refused) as caught:
             call(rule_id=rows[0].pk, actor=acting(admin()), now=NOW)
         assert caught.value.code == "not-found"
@@ -95,7 +107,9 @@ def test_a_deleted_rule_leaves_the_order_and_stays_for_its_decisions() -> None:
 def test_a_rule_that_nobody_made_becomes_that_of_who_switches_it_on() -> None:
     row = made(enabled=False)
     Rule.objects.update(author=None)
-    rules.change_rule(rule_id=row.pk, actor=acting(admin("bea")), now=NOW, enabled=True)
+    rules.change_rule(
+        rules.RuleRequestSerializer(data={"enabled": True}), rule_id=row.pk, actor=acting(admin("bea")), now=NOW
+    )
     assert Rule.objects.get().author == admin("bea")
 
 
@@ -106,15 +120,31 @@ def test_what_makes_no_sense_is_refused_and_writes_nothing() -> None:
         ({"reason": "  "}, "reason"),
         ({"name": "taken"}, "name"),
         ({"action": "dance"}, "action"),
+        ({"event_types": ["Frie ze"]}, "event_types"),
         ({"sources": ["Azure"]}, "sources"),
+        ({"accepts": ["set-in-flight"]}, "accepts"),
+        ({"action": "hold", "accepts": ["hook-failed"]}, "accepts"),
+        ({"min_duration_seconds": -1}, "min_duration_seconds"),
+        ({"max_notice_seconds": 2**31}, "max_notice_seconds"),
+        ({"weekdays": [7]}, "weekdays"),
+        ({"set_pattern": "x" * 201}, "set_pattern"),
+        ({"name": "x" * 201}, "name"),
+        ({"name": "\u200b"}, "name"),
         ({"expires_at": NOW}, "expires_at"),
         ({"time_zone": "Mars/Base"}, "time_zone"),
+        ({"time_zone": "../etc/passwd"}, "time_zone"),
         ({"colour": "red"}, "colour"),
     ):
         count = Entry.objects.count()
         for call in (
             partial(made, **({"name": "new"} | fields)),
-            partial(rules.change_rule, rule_id=row.pk, actor=acting(admin()), now=NOW, fields=fields),
+            partial(
+                rules.change_rule,
+                rules.RuleRequestSerializer(data=fields),
+                rule_id=row.pk,
+                actor=acting(admin()),
+                now=NOW,
+            ),
         ):
             with pytest.raises(Refused) as caught:
                 call()
@@ -127,29 +157,49 @@ def test_a_position_that_is_none_is_refused() -> None:
     row = made()
     for position in (0, 2):
         with pytest.raises(Refused) as caught:
-            rules.change_rule(rule_id=row.pk, actor=acting(admin()), now=NOW, position=position)
-        assert "from 1 to 1" in sentence(caught.value)
+            rules.change_rule(
+                rules.RuleRequestSerializer(data={"position": position}), rule_id=row.pk, actor=acting(admin()), now=NOW
+            )
+        assert [error["field"] for error in caught.value.details["errors"]] == ["position"]
 
 
 def test_an_expired_rule_needs_a_new_expiry_to_be_switched_on_again() -> None:
     row = made(expires_at=NOW + seconds(60), enabled=False)
     later = NOW + seconds(61)
-    rules.change_rule(rule_id=row.pk, actor=acting(admin()), now=later, fields={"reason": "kept for the record"})
+    rules.change_rule(
+        rules.RuleRequestSerializer(data={"reason": "kept for the record"}),
+        rule_id=row.pk,
+        actor=acting(admin()),
+        now=later,
+    )
     with pytest.raises(Refused) as caught:
-        rules.change_rule(rule_id=row.pk, actor=acting(admin()), now=later, enabled=True)
+        rules.change_rule(
+            rules.RuleRequestSerializer(data={"enabled": True}), rule_id=row.pk, actor=acting(admin()), now=later
+        )
     assert "The expiry is past" in sentence(caught.value)
-    rules.change_rule(rule_id=row.pk, actor=acting(admin()), now=later, enabled=True, fields={"expires_at": None})
+    rules.change_rule(
+        rules.RuleRequestSerializer(data={"expires_at": None} | {"enabled": True}),
+        rule_id=row.pk,
+        actor=acting(admin()),
+        now=later,
+    )
     assert Rule.objects.get().enabled
 
 
 def test_only_admins_change_anything() -> None:
     row = made()
     for call in (
-        lambda: rules.create_rule(actor=acting(operator()), now=NOW, fields={"name": "x", "reason": "y"}),
-        lambda: rules.change_rule(rule_id=row.pk, actor=acting(operator()), now=NOW, enabled=False),
+        lambda: rules.create_rule(
+            rules.RuleRequestSerializer(data={"name": "x", "reason": "y"}), actor=acting(operator()), now=NOW
+        ),
+        lambda: rules.change_rule(
+            rules.RuleRequestSerializer(data={"enabled": False}), rule_id=row.pk, actor=acting(operator()), now=NOW
+        ),
         lambda: rules.move(rule_id=row.pk, actor=acting(operator()), now=NOW, steps=1),
         lambda: rules.delete_rule(rule_id=row.pk, actor=acting(operator()), now=NOW),
-        lambda: rules.create_window(actor=acting(operator()), now=NOW, values={"name": "x", "reason": "y"}),
+        lambda: rules.create_window(
+            rules.WindowRequestSerializer(data={"name": "x", "reason": "y"}), actor=acting(operator()), now=NOW
+        ),
         lambda: rules.delete_window(window_id=1, actor=acting(operator()), now=NOW),
     ):
         with pytest.raises(Refused) as caught:
@@ -163,7 +213,9 @@ def test_only_admins_change_anything() -> None:
 
 def window(**values: Any) -> NoApprovalWindow:
     said = {"name": "sales", "reason": "the shop is full", "weekdays": [4, 0]}
-    return rules.create_window(actor=acting(admin(), via="api", token_name="ci"), now=NOW, values=said | values)
+    return rules.create_window(
+        rules.WindowRequestSerializer(data=said | values), actor=acting(admin(), via="api", token_name="ci"), now=NOW
+    )
 
 
 def test_a_window_is_made_and_deleted_with_its_words() -> None:

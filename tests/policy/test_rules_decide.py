@@ -40,7 +40,12 @@ def test_a_rule_approves_at_the_first_report_and_keeps_its_wording(fleet: Fleet)
     entry = Entry.objects.get(kind="approval_granted")
     assert (entry.actor, entry.via, entry.why) == (f"rule: {rule.name}", "rule", rule.reason)
     assert from_json(entry.data["rule"]) == read_reason(approval.rule_wording)
-    rules.change_rule(rule_id=rule.pk, actor=acting(admin()), now=fleet.now, fields={"max_duration_seconds": 3})
+    rules.change_rule(
+        rules.RuleRequestSerializer(data={"max_duration_seconds": 3}),
+        rule_id=rule.pk,
+        actor=acting(admin()),
+        now=fleet.now,
+    )
     approval.refresh_from_db()
     assert sentence(approval.rule_wording).endswith("at most 8 s.")
 
@@ -114,7 +119,12 @@ def test_two_sets_of_one_service_are_judged_together_unless_the_rule_accepts_it(
     fleet.say("a", listing(EVENT, resources=("a",)))
     fleet.say("b", listing(OTHER, resources=("b",)))
     assert Approval.objects.count() == 1
-    rules.change_rule(rule_id=rule.pk, actor=acting(admin()), now=fleet.now, fields={"accepts": ["service-in-flight"]})
+    rules.change_rule(
+        rules.RuleRequestSerializer(data={"accepts": ["service-in-flight"]}),
+        rule_id=rule.pk,
+        actor=acting(admin()),
+        now=fleet.now,
+    )
     fleet.advance()
     (overridden,) = Approval.objects.order_by("pk")[1].overrides
     assert (overridden["code"], overridden["reason"]) == ("service-in-flight", rule.reason)
@@ -123,9 +133,11 @@ def test_two_sets_of_one_service_are_judged_together_unless_the_rule_accepts_it(
 def test_a_guard_that_is_not_accepted_leaves_it_to_people_until_it_is_gone(fleet: Fleet) -> None:
     made()
     window = rules.create_window(
+        rules.WindowRequestSerializer(
+            data={"name": "sales", "reason": "the shop is full", "from_time": time(22), "until_time": time(23)}
+        ),
         actor=acting(admin()),
         now=fleet.now,
-        values={"name": "sales", "reason": "the shop is full", "from_time": time(22), "until_time": time(23)},
     )
     announced(fleet)
     assert not Approval.objects.exists()
@@ -245,5 +257,7 @@ def test_rules_for_certain_places_leave_unnamed_sets_alone(fleet: Fleet) -> None
 
 def test_rules_have_no_door_that_people_lack(fleet: Fleet) -> None:
     with pytest.raises(Refused) as caught:
-        rules.create_rule(actor=acting(operator()), now=fleet.now, fields={"name": "x", "reason": "y"})
+        rules.create_rule(
+            rules.RuleRequestSerializer(data={"name": "x", "reason": "y"}), actor=acting(operator()), now=fleet.now
+        )
     assert "right of an admin" in sentence(caught.value)

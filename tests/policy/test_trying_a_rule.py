@@ -113,7 +113,9 @@ def test_hours_notice_and_windows_are_those_of_then(history: Fleet) -> None:
     assert len(woulds(dry_run(rule=rule(min_notice_seconds=890), now=history.now))) == 6
     # A window that is made now was not there then.
     rules.create_window(
-        actor=acting(admin()), now=history.now, values={"name": "w", "reason": "r", "from_time": time(0)}
+        rules.WindowRequestSerializer(data={"name": "w", "reason": "r", "from_time": time(0)}),
+        actor=acting(admin()),
+        now=history.now,
     )
     assert woulds(dry_run(rule=rule(event_types=("Reboot",)), now=history.now)) == {5: "approve"}
     tell(history, 8, event_type="Reboot")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
@@ -11,31 +11,9 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from fleet.domain.reasons import Reason
-from fleet.domain.times import in_bounds, iso
+from fleet.domain.times import iso
 from fleet.wording.say import say
 from fleet.wording.times import API
-
-# A time of day with minutes, and with seconds where callers like.
-CLOCK = r"^([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?$"
-
-
-class Time(serializers.DateTimeField):
-    """RFC 3339 in UTC with `Z`, whatever time zone the person reads pages in."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(default_timezone=UTC, **kwargs)
-
-    def to_internal_value(self, value: Any) -> datetime:
-        try:
-            found = in_bounds(super().to_internal_value(value))
-        except OverflowError:
-            found = None
-        if found is None:
-            raise serializers.ValidationError("Give a time between the years 2000 and 2100.")
-        return found
-
-    def to_representation(self, value: datetime | None) -> Any:
-        return iso(value) if value else None
 
 
 @extend_schema_field(OpenApiTypes.DATETIME)
@@ -73,11 +51,3 @@ class Said(serializers.CharField):
 
     def to_representation(self, value: Reason | str) -> str:
         return say(value, API)
-
-
-@extend_schema_field({"type": "string", "pattern": CLOCK})
-class ClockTime(serializers.TimeField):
-    """Hours and minutes: `08:00`."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(format="%H:%M", input_formats=["%H:%M", "%H:%M:%S"], **kwargs)

@@ -8,10 +8,10 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from fleet.api.shapes.requests import comment_field
-from fleet.api.shapes.strict import RequestSerializer
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import TAKE_REASONS
 from fleet.domain.times import in_bounds
+from fleet.operations.inputs import RequestSerializer
 
 MAX_ITEMS, MAX_GUARDS = 100, 20
 MAX_INTEGER = 2**31 - 1

@@ -12,15 +12,16 @@ from datetime import datetime, time
 from enum import StrEnum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 from drf_spectacular.utils import extend_schema_field, inline_serializer
 from rest_framework import serializers
 
-from fleet.api.shapes.base import ClockTime, Said, ServerTime, Time
+from fleet.api.shapes.base import Said, ServerTime
 from fleet.domain.reasons import Reason
 from fleet.domain.timeline import EntryKind
+from fleet.operations.inputs import ClockTime, Time
 
 Shape = type[serializers.Serializer[Any]]
 AnyField = serializers.Field[Any, Any, Any, Any]
@@ -56,14 +57,19 @@ def shape(
     beside: tuple[str, ...] = (),
     without: tuple[str, ...] = (),
     properties: tuple[str, ...] = (),
+    inputs: Shape | None = None,
     **own: AnyField,
 ) -> Shape:
     """The shape of a dataclass: all its fields, with these help texts, and the `properties` that are named.
 
     `beside` names parts, dataclasses themselves, whose fields stand beside those of the row. `own` are fields that no
     type tells. The first shape of a dataclass is that of every field of its type; one without a shape gets a plain one.
+    Help texts are also those of `inputs`, the serializer of what is sent, and of fields that are
+    `Annotated[type, "text"]`.
     """
-    texts = help_texts or {}
+    noted = {field: hint.__metadata__[0] for field, hint in _annotated(row).items()}
+    sent = {field: known.help_text for field, known in inputs().fields.items()} if inputs else {}
+    texts = {**sent, **noted, **(help_texts or {})}
     hints = {field: hint for field, hint in get_type_hints(row).items() if field not in without}
     hints |= {each: get_type_hints(getattr(row, each).fget)["return"] for each in properties}
     fields: dict[str, AnyField] = {}
@@ -78,12 +84,17 @@ def shape(
         else:
             fields[field] = ServerTime() if field == "server_time" else field_of(hint, **told)
     fields |= own
-    unknown = set(texts) - set(hints)
+    unknown = set(help_texts or ()) - set(hints)
     if unknown:
         raise TypeError(f"{row.__name__} has no fields {unknown}")
     made = cast(Shape, type(name or row.__name__.removesuffix("Row"), (serializers.Serializer,), dict(fields)))
     SHAPES.setdefault(row, made)
     return made
+
+
+def _annotated(row: type) -> dict[str, Any]:
+    hints = get_type_hints(row, include_extras=True)
+    return {field: hint for field, hint in hints.items() if get_origin(hint) is Annotated}
 
 
 def field_of(hint: Any, **more: Any) -> AnyField:

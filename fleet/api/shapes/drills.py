@@ -4,7 +4,6 @@ from rest_framework import serializers
 
 from fleet.api.shapes.derive import shape
 from fleet.api.shapes.requests import comment_field
-from fleet.api.shapes.strict import RequestSerializer
 from fleet.domain.drills import (
     DEFAULT_DURATION_SECONDS,
     DEFAULT_NOTICE_SECONDS,
@@ -13,6 +12,7 @@ from fleet.domain.drills import (
     KINDS,
     NOTICE_SECONDS,
 )
+from fleet.operations.inputs import RequestSerializer
 from fleet.projections.drills import DrillReport, DrillRow, DrillStep, MachineReport
 
 

@@ -5,9 +5,8 @@ from typing import Any
 from django.conf import settings
 from rest_framework import serializers
 
-from fleet.api.shapes.base import Time
-from fleet.api.shapes.strict import RequestSerializer
 from fleet.domain.sets import MAX_NEEDS, NAMED_KINDS
+from fleet.operations.inputs import RequestSerializer, Time
 
 
 def comment_field(**kwargs: Any) -> serializers.CharField:

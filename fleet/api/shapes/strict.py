@@ -14,43 +14,6 @@ from rest_framework import serializers
 SAYS_SOMETHING = r"\S"
 
 
-class RequestSerializer(serializers.Serializer[Any]):
-    """Refuses fields that it does not know, and values of another JSON type: what is misspelt must not be passed over
-    in silence, and `0` is neither a name nor a no.
-    """
-
-    def to_internal_value(self, data: Any) -> Any:
-        if isinstance(data, dict):
-            found: dict[str, Any] = {str(n): ["There is no such field."] for n in data if n not in self.fields}
-            found |= {
-                n: told for n, field in self.fields.items() if n in data and (told := of_its_type(field, data[n]))
-            }
-            if found:
-                raise serializers.ValidationError(found)
-        return super().to_internal_value(data)
-
-
-def of_its_type(field: Any, value: Any) -> Any:
-    """What is wrong with the JSON type of a value, as errors of its field; none where nothing is."""
-    if value is None:
-        return []
-    if isinstance(field, serializers.BooleanField) and not isinstance(value, bool):
-        return ["Say `true` or `false`."]
-    if isinstance(field, serializers.IntegerField) and (isinstance(value, bool) or not _whole(value)):
-        return ["Give a whole number."]
-    if isinstance(field, serializers.CharField | serializers.ChoiceField) and not isinstance(value, str):
-        return ["Give a text."]
-    if isinstance(field, serializers.ListField) and isinstance(value, list):
-        return {number: told for number, one in enumerate(value) if (told := of_its_type(field.child, one))}
-    if isinstance(field, serializers.DictField) and isinstance(value, dict):
-        return {name: told for name, one in value.items() if (told := of_its_type(field.child, one))}
-    return []
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-
-
 class Told(serializers.Field[Any, Any, Any, Any]):
     """A field of which the schema says more than the framework can know, such as what an operation refuses in its own
     words: `told` are the words of JSON schema for it.
@@ -92,7 +55,7 @@ class TellsMore(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-cal
 class ShownWhole(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
     """How the schema shows what callers send: no other field, and texts that say something where they have to."""
 
-    target_class = "fleet.api.shapes.strict.RequestSerializer"
+    target_class = "fleet.operations.inputs.RequestSerializer"
     match_subclasses = True
 
     def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:

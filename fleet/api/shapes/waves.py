@@ -7,7 +7,7 @@ from rest_framework import serializers
 from fleet.api.shapes.decisions import override_field, shown_field, versions_field, with_reasons
 from fleet.api.shapes.derive import shape
 from fleet.api.shapes.requests import comment_field
-from fleet.api.shapes.strict import RequestSerializer
+from fleet.operations.inputs import RequestSerializer
 from fleet.projections.waves import WaveMember, WaveRow
 
 

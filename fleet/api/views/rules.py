@@ -1,21 +1,17 @@
-"""Rules, dry runs, and no-approval windows."""
+"""Rules, dry runs, no-approval windows, and the switch that stops all approvals."""
 
 from typing import Any
 
+from rest_framework import serializers
+
 from fleet.api.calls import Call
 from fleet.api.describe import describe
-from fleet.api.problems import Problem
-from fleet.api.shapes.rules import (
-    DryRunRequestSerializer,
-    DryRunShape,
-    NoApprovalWindowShape,
-    RuleRequestSerializer,
-    RuleShape,
-    WindowRequestSerializer,
-)
-from fleet.domain.policy.rules import StandingRule, changed, refuse, trying_faults
-from fleet.operations.policy import rules as changing
-from fleet.operations.policy import rules as closing
+from fleet.api.shapes.base import SecondsUntil
+from fleet.api.shapes.derive import shape
+from fleet.api.shapes.requests import WhySerializer
+from fleet.operations.inputs import RequestSerializer, Time
+from fleet.operations.policy import rules as operations
+from fleet.operations.policy.rules import RuleFieldsSerializer, RuleRequestSerializer, WindowRequestSerializer
 from fleet.projections.pages import Page
 from fleet.projections.policy import dry_run, rules
 
@@ -23,10 +19,31 @@ UNKNOWN = ("not-found", "There is no rule with this id.")
 UNKNOWN_WINDOW = ("not-found", "There is no no-approval window with this id.")
 
 
-def said(wanted: dict[str, Any]) -> dict[str, Any]:
-    """What operations take: the fields apart from the switch and the place."""
-    fields = {name: value for name, value in wanted.items() if name not in ("enabled", "position")}
-    return {"fields": fields, **{name: wanted[name] for name in ("enabled", "position") if name in wanted}}
+class DryRunRequestSerializer(RequestSerializer):
+    id = serializers.IntegerField(
+        required=False, min_value=1, max_value=2**62, help_text="A saved rule; with `rule` it is tried as changed."
+    )
+    rule = RuleFieldsSerializer(required=False, help_text="A rule that is not saved, or what changes in a saved one.")
+    since = Time(required=False, allow_null=True, default=None, help_text="Events first seen at or after this time.")
+    until = Time(required=False, allow_null=True, default=None, help_text="Events first seen before this time.")
+
+    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
+        if "id" not in values and "rule" not in values:
+            raise serializers.ValidationError("Say which rule: the `id` of a saved one, or a `rule`.")
+        return values
+
+
+RuleShape = shape(
+    rules.RuleRow,
+    without=("rule_id", "deleted"),
+    inputs=RuleRequestSerializer,
+    seconds_left=SecondsUntil("expires_at", states=(), help_text="Until it expires; null when it never does."),
+)
+PastEventShape = shape(dry_run.PastEvent)
+DryRunShape = shape(dry_run.DryRun)
+NoApprovalWindowShape = shape(rules.WindowRow, name="NoApprovalWindow", inputs=WindowRequestSerializer)
+StopShape = shape(rules.StopRow, name="Stop")
+StopStateShape = shape(rules.StopState, properties=("stopped",))
 
 
 class Rules(Call):
@@ -51,7 +68,7 @@ class Rules(Call):
         body=RuleRequestSerializer,
     )
     def post(self) -> rules.RuleRow | None:
-        row = changing.create_rule(actor=self.actor, now=self.now, **said(self.wanted))
+        row = operations.create_rule(self.wanted, actor=self.actor, now=self.now)
         return rules.detail(rule_id=row.pk, now=self.now)
 
 
@@ -82,9 +99,7 @@ class Rule(Call):
         missing=UNKNOWN,
     )
     def patch(self, rule_id: int) -> rules.RuleRow | None:
-        changing.change_rule(
-            rule_id=rule_id, actor=self.actor, now=self.now, expected=self.expected, **said(self.wanted)
-        )
+        operations.change_rule(self.wanted, rule_id=rule_id, actor=self.actor, now=self.now, expected=self.expected)
         return rules.detail(rule_id=rule_id, now=self.now)
 
     @describe(
@@ -95,7 +110,7 @@ class Rule(Call):
         matches=True,
     )
     def delete(self, rule_id: int) -> None:
-        changing.delete_rule(rule_id=rule_id, actor=self.actor, now=self.now, expected=self.expected)
+        operations.delete_rule(rule_id=rule_id, actor=self.actor, now=self.now, expected=self.expected)
 
 
 class RuleDryRun(Call):
@@ -112,11 +127,8 @@ class RuleDryRun(Call):
     )
     def post(self) -> dry_run.DryRun:
         wanted = self.wanted
-        rule = rules.standing(rule_id=wanted["id"]) if "id" in wanted else StandingRule(action="")
-        if rule is None:
-            raise Problem(*UNKNOWN)
-        rule = changed(rule, wanted.get("rule", {}))
-        refuse(trying_faults(rule, now=self.now), inside="rule.")
+        sent = RuleFieldsSerializer(data=wanted.get("rule", {}))
+        rule = operations.tried_rule(sent, now=self.now, rule_id=wanted.get("id"), inside="rule.")
         return dry_run.dry_run(rule=rule, now=self.now, since=wanted["since"], until=wanted["until"])
 
 
@@ -141,7 +153,7 @@ class NoApprovalWindows(Call):
         body=WindowRequestSerializer,
     )
     def post(self) -> rules.WindowRow | None:
-        row = closing.create_window(actor=self.actor, now=self.now, values=self.wanted)
+        row = operations.create_window(self.wanted, actor=self.actor, now=self.now)
         return rules.window(window_id=row.pk, now=self.now)
 
 
@@ -163,4 +175,45 @@ class NoApprovalWindow(Call):
         needs="admin",
     )
     def delete(self, window_id: int) -> None:
-        closing.delete_window(window_id=window_id, actor=self.actor, now=self.now)
+        operations.delete_window(window_id=window_id, actor=self.actor, now=self.now)
+
+
+class Stop(Call):
+    @describe(
+        "get_stop",
+        "Whether all approvals are stopped",
+        ("Who stopped them and why, how many approvals are kept back, and the stops before."),
+        answer=StopStateShape,
+    )
+    def get(self) -> rules.StopState:
+        return rules.state()
+
+    @describe(
+        "stop_all_approvals",
+        "Stop all approvals at once",
+        "Approvers and admins may. `comment` says why and may not be empty. Until it is lifted no rule decides, no"
+        " wave goes on, every approval is refused with `stopped`, and no order is given to an agent. What Azure was"
+        " asked already goes on.",
+        needs="approve",
+        answer=StopStateShape,
+        body=WhySerializer,
+        problems=("stopped",),
+    )
+    def post(self) -> rules.StopState:
+        operations.stop_all(actor=self.actor.because(self.wanted["comment"]), now=self.now)
+        return rules.state()
+
+
+class LiftStop(Call):
+    @describe(
+        "lift_stop",
+        "Let approvals go on",
+        "What was decided before the stop goes on, unless NotBefore is past.",
+        needs="admin",
+        answer=StopStateShape,
+        body=WhySerializer,
+        problems=("not-stopped",),
+    )
+    def post(self) -> rules.StopState:
+        operations.lift(actor=self.actor.because(self.wanted["comment"]), now=self.now)
+        return rules.state()

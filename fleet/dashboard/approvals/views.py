@@ -7,7 +7,7 @@ from django.http import HttpResponse
 
 from fleet.accounts.login import proved
 from fleet.dashboard.events import event_answer
-from fleet.dashboard.forms import CommentForm, MomentField, Sent, line, shown_in
+from fleet.dashboard.forms import CommentForm, Sent, line, shown_in
 from fleet.dashboard.pages import Asked, acts, done, known
 from fleet.domain.actor import Actor
 from fleet.domain.approvals.conditions import When
@@ -17,6 +17,7 @@ from fleet.operations.approvals import claims
 from fleet.operations.approvals import conditions as second
 from fleet.operations.approvals import conditions as taking_back
 from fleet.operations.approvals.approve import Plan
+from fleet.operations.inputs import MomentField
 from fleet.projections import approvals
 from fleet.wording.approvals import DONE, given
 

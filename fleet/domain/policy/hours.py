@@ -9,6 +9,8 @@ from zoneinfo import ZoneInfo
 from fleet.domain.reasons import as_json
 from fleet.domain.texts import prose, tidy
 
+WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
 
 def zone_of(name: str) -> ZoneInfo:
     """The time zone of this IANA name. Raises ValueError for a name that is none."""

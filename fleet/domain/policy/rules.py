@@ -1,17 +1,16 @@
 """Rules (standing decisions): which rule decides an event, and validation of a rule."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, time
 from enum import StrEnum
-from typing import Any
 
 from fleet.domain.approvals.conditions import LATER, When
 from fleet.domain.approvals.guards import ACCEPTABLE, EventFacts, Guard, guards, without
 from fleet.domain.event_types import ADVICE_TYPES, TYPES, is_advice, is_unknown
 from fleet.domain.people import speaks_of
-from fleet.domain.policy.hours import LABELS, among, in_hours, stated, tidied, zone_of
+from fleet.domain.policy.hours import LABELS, among, in_hours, stated, zone_of
 from fleet.domain.reasons import Reason, Refused
 
 
@@ -24,6 +23,20 @@ class Action(StrEnum):
     LEAVE = "leave"
 
 
+ACTION_LABELS: dict[Action, str] = {
+    Action.APPROVE_NOW: "Approve now",
+    Action.APPROVE_WHEN_PREPARED: "Approve once every machine is prepared",
+    Action.HOLD: "Leave it to Azure",
+    Action.LEAVE: "Leave to people",
+}
+# What a rule overrides, in the order of `ACCEPTABLE`.
+ACCEPT_LABELS: dict[str, str] = {
+    "lost-for-good": "something is lost for good",
+    "not-prepared": "a machine is still preparing",
+    "hook-failed": "a prepare hook failed",
+    "no-approval-window": "it falls into hours without approvals",
+    "service-in-flight": "another event of the service is under way",
+}
 APPROVES: dict[Action, When] = {
     Action.APPROVE_NOW: When.NOW,
     Action.APPROVE_WHEN_PREPARED: When.PREPARED,
@@ -59,13 +72,8 @@ class StandingRule:
     position: int = 0
 
 
-# What people say of a rule; the rest is its place and its life.
+# What people state in a rule; the rest is its place and its life.
 SAID = tuple(name for name in StandingRule.__slots__ if name in ("name", "reason") or name not in LABELS)
-
-
-def changed(rule: StandingRule, fields: Mapping[str, Any]) -> StandingRule:
-    """The rule with what somebody says of it (of `SAID`), tidied."""
-    return replace(rule, **{name: tidied(value, name) for name, value in fields.items()})
 
 
 def is_in_force(rule: StandingRule, *, now: datetime) -> bool:
@@ -187,32 +195,32 @@ def wording(rule: StandingRule) -> Reason:
     return Reason("rule", **{"action": rule.action, **stated(rule)})
 
 
-# What is wrong with a rule that somebody wants to have. Pure: each fault is the name of its field and a reason.
+# What is wrong with a rule as a whole; the model checks each field alone. Each fault names its field and a reason.
 
 SOURCES = ("Platform", "User")
-MAX_NAME, MAX_REASON, MAX_PATTERN, MAX_NUMBER = 200, 2000, 200, 2**31 - 1
+MAX_NAME, MAX_PATTERN = 200, 200
 
-Fault = tuple[str, Reason]
+# The name of a field, and what is wrong with it: a sentence where its model refuses it.
+Fault = tuple[str, Reason | str]
 # What rules and routes may choose of events, by field.
 EVENT_CHOICES: dict[str, tuple[str, ...]] = {"event_types": (*TYPES, *ADVICE_TYPES), "sources": SOURCES}
 # A rule may also name a type that Drydock does not know, exactly as Azure spells it.
 TYPE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]{0,49}")
-MOST_TYPES = 50
 
 
-def faults(rule: StandingRule, *, now: datetime) -> list[Fault]:
-    """What is wrong with a rule; empty when nothing is."""
-    return [
-        *text_faults("rule", rule.name, rule.reason),
-        *_choice_faults(rule),
-        *_limit_faults(rule),
-        *_time_faults(rule, now),
-    ]
-
-
-def trying_faults(rule: StandingRule, *, now: datetime) -> list[Fault]:
-    """The same for a rule that is only tried: that may be before it has a name, and after it has expired."""
-    return [fault for fault in faults(rule, now=now) if fault[0] not in ("name", "reason", "expires_at")]
+def faults(rule: StandingRule, *, now: datetime) -> Iterator[Fault]:
+    """Return what is wrong with a rule whose fields are each valid."""
+    if rule.accepts and rule.action not in APPROVES:
+        yield "accepts", Reason("accepts-without-approving")
+    yield from choice_faults([("event_types", [one for one in rule.event_types if _is_misspelt(one, rule)], TYPES)])
+    for what, least, most in (
+        ("duration", rule.min_duration_seconds, rule.max_duration_seconds),
+        ("notice", rule.min_notice_seconds, rule.max_notice_seconds),
+    ):
+        if least is not None and most is not None and least > most:
+            yield f"max_{what}_seconds", Reason("limits-reversed", what=what, least=least, most=most)
+    if rule.expires_at is not None and rule.expires_at <= now:
+        yield "expires_at", Reason("expiry-past")
 
 
 def refuse(found: Sequence[Fault], *, inside: str = "") -> None:
@@ -224,32 +232,11 @@ def refuse(found: Sequence[Fault], *, inside: str = "") -> None:
         raise Refused("validation", found[0][1], errors=errors)
 
 
-def text_faults(what: str, name: str, reason: str) -> Iterator[Fault]:
-    """What is wrong with the name and the reason of a `rule` or a `window`."""
-    for field, text, most in (("name", name, MAX_NAME), ("reason", reason, MAX_REASON)):
-        if not text:
-            yield field, Reason(f"{what}-{field}-missing")
-        if len(text) > most:
-            yield field, Reason("text-too-long", what=field, most=most)
-
-
 def place_faults(set_pattern: str, service: str, resource_group: str) -> Iterator[Fault]:
     """What is wrong with the patterns of a place."""
     for field, value in (("set_pattern", set_pattern), ("service", service), ("resource_group", resource_group)):
         if len(value) > MAX_PATTERN:
             yield field, Reason("pattern-too-long", most=MAX_PATTERN)
-
-
-def _choice_faults(rule: StandingRule) -> Iterator[Fault]:
-    if rule.action not in set(Action):
-        yield "action", Reason("action-unknown", action=rule.action, known=list(Action))
-    elif rule.accepts and Action(rule.action) not in APPROVES:
-        yield "accepts", Reason("accepts-without-approving")
-    yield from choice_faults([("event_types", [one for one in rule.event_types if _is_misspelt(one, rule)], TYPES)])
-    if len(rule.event_types) > MOST_TYPES:
-        yield "event_types", Reason("choice-unknown", field="event_types", chosen=rule.event_types[-1], known=TYPES)
-    yield from choice_faults([("sources", rule.sources, SOURCES)])
-    yield from choice_faults([("accepts", rule.accepts, ACCEPTABLE)])
 
 
 def _is_misspelt(event_type: str, rule: StandingRule) -> bool:
@@ -267,27 +254,6 @@ def choice_faults(choices: Iterable[tuple[str, Sequence[str], Sequence[str]]]) -
         unknown = next((one for one in chosen if one not in known), None)
         if unknown is not None:
             yield field, Reason("choice-unknown", field=field, chosen=unknown, known=known)
-
-
-def _limit_faults(rule: StandingRule) -> Iterator[Fault]:
-    yield from place_faults(rule.set_pattern, rule.service, rule.resource_group)
-    for what, least, most in (
-        ("duration", rule.min_duration_seconds, rule.max_duration_seconds),
-        ("notice", rule.min_notice_seconds, rule.max_notice_seconds),
-    ):
-        for side, value in (("min", least), ("max", most)):
-            if value is not None and value < 0:
-                yield f"{side}_{what}_seconds", Reason("limit-negative", what=what)
-            if value is not None and value > MAX_NUMBER:
-                yield f"{side}_{what}_seconds", Reason("limit-too-high", what=what, most=MAX_NUMBER)
-        if least is not None and most is not None and least > most:
-            yield f"max_{what}_seconds", Reason("limits-reversed", what=what, least=least, most=most)
-
-
-def _time_faults(rule: StandingRule, now: datetime) -> Iterator[Fault]:
-    yield from hour_faults(rule.weekdays, rule.time_zone)
-    if rule.expires_at is not None and rule.expires_at <= now:
-        yield "expires_at", Reason("expiry-past")
 
 
 def hour_faults(weekdays: Sequence[int], time_zone: str) -> Iterator[Fault]:

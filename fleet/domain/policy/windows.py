@@ -7,7 +7,7 @@ from datetime import datetime, time, timedelta
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.people import lies_in
 from fleet.domain.policy.hours import next_edge, stated
-from fleet.domain.policy.rules import Fault, StandingRule, concerned, hour_faults, place_faults, text_faults
+from fleet.domain.policy.rules import Fault, StandingRule, concerned
 from fleet.domain.reasons import Reason
 from fleet.domain.scheduling import before, first_after
 
@@ -35,10 +35,7 @@ def window_wording(window: Window) -> Reason:
 
 
 def window_faults(window: Window, *, now: datetime) -> Iterator[Fault]:
-    """What is wrong with a window that somebody wants."""
-    yield from text_faults("window", window.name, window.reason)
-    yield from place_faults(window.set_pattern, window.service, window.resource_group)
-    yield from hour_faults(window.weekdays, window.time_zone)
+    """Return what is wrong with a window whose fields are each valid."""
     once = window.starts_at is not None or window.ends_at is not None
     weekly = bool(window.weekdays) or window.from_time is not None or window.until_time is not None
     if once and weekly:

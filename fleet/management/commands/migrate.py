@@ -9,11 +9,14 @@ from django.core.management.commands import migrate
 from fleet.audit import archive
 from fleet.audit.partition_drop import make_ahead
 from fleet.domain.actor import COMMAND_LINE
+from fleet.management.commands.makemigrations import StoredChanges
 from fleet.operations import clock
 from fleet.projections.desk.readiness import is_era_missing
 
 
 class Command(migrate.Command):
+    autodetector = StoredChanges
+
     def handle(self, *args: Any, **options: Any) -> None:
         super().handle(*args, **options)
         if not any(options[name] for name in ("plan", "check_unapplied", "prune", "app_label")):

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
 
 from django.db.models import Prefetch, Q
 
@@ -140,13 +141,13 @@ class PastEvent:
     first_seen_at: datetime
     not_before: datetime | None
     notice_seconds: int | None
-    would: Would
-    sentence: Reason
+    would: Annotated[Would, "What the rule would have done."]
+    sentence: Annotated[Reason, "The same in words, with the guard or the rule that came first."]
     status: EventStatus
-    approved_by: Reason | str
+    approved_by: Annotated[Reason | str, "Who approved it in truth; empty when nobody did."]
     approved_at: datetime | None
     approval_state: ApprovalState | None
-    held_by: Reason | str
+    held_by: Annotated[Reason | str, "Who left it to Azure; empty when nobody did."]
     started_at: datetime | None
     ended_at: datetime | None
     ended_as: EndedAs | None
@@ -155,28 +156,24 @@ class PastEvent:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """The answer. `considered` events were looked at, of which `matched` stand in `events`, the newest first.
+    """The result of trying a rule on stored events."""
 
-    `agreed` counts those that the rule would have approved and somebody did approve. `more`: there are older events
-    that were not looked at.
-    """
-
-    wording: Reason
-    sentence: Reason
-    considered: int
-    matched: int
-    approve: int
-    later: int
+    wording: Annotated[Reason, "The rule in one sentence."]
+    sentence: Annotated[Reason, "The result: `Would have approved 14 of 31; …`."]
+    considered: Annotated[int, "How many stored events were looked at; at most 500."]
+    matched: Annotated[int, "How many of them the rule matches."]
+    approve: Annotated[int, "It would have approved so many at once."]
+    later: Annotated[int, "So many once other events were over."]
     hold: int
     leave: int
-    guarded: int
-    earlier: int
-    agreed: int
+    guarded: Annotated[int, "A guard that it does not accept stood against so many."]
+    earlier: Annotated[int, "A rule before it matches so many."]
+    agreed: Annotated[int, "Of those that it would have approved, so many were approved."]
     since: datetime | None
     until: datetime | None
-    more: bool
-    events: tuple[PastEvent, ...]
-    unknown: tuple[Reason, ...]
+    more: Annotated[bool, "There are older events that were not looked at."]
+    events: Annotated[tuple[PastEvent, ...], "Those that it matches, the newest first."]
+    unknown: Annotated[tuple[Reason, ...], "What cannot be known of the past."]
     server_time: datetime
 
 

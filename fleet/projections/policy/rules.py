@@ -1,13 +1,14 @@
 """Queries of rules, no-approval windows and the stop of all approvals."""
 
 from dataclasses import dataclass
-from datetime import datetime, time
+from datetime import datetime
+from typing import Annotated
 
 from django.db.models import Count, F, Max, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce, Greatest
 
 from fleet.domain.policy.rules import Action, StandingRule, is_in_force, wording
-from fleet.domain.policy.windows import window_wording
+from fleet.domain.policy.windows import Window, window_wording
 from fleet.domain.reasons import Reason
 from fleet.domain.shapes import like
 from fleet.domain.states import ApprovalState
@@ -19,40 +20,20 @@ from fleet.projections.pages import Page, Segment, read_page
 from fleet.projections.visibility import seen
 
 
-@dataclass(frozen=True, slots=True)
-class RuleRow:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleRow(StandingRule):
     """One rule with its wording and what it has decided so far. `author` is empty while nobody has taken it on."""
 
     id: int
-    position: int
-    name: str
-    wording: Reason
-    reason: str
-    enabled: bool
-    in_force: bool
-    expired: bool
     action: Action
-    event_types: tuple[str, ...]
-    sources: tuple[str, ...]
-    min_duration_seconds: int | None
-    max_duration_seconds: int | None
-    unknown_duration: bool
-    set_pattern: str
-    service: str
-    resource_group: str
-    weekdays: tuple[int, ...]
-    from_time: time | None
-    until_time: time | None
-    time_zone: str
-    min_notice_seconds: int | None
-    max_notice_seconds: int | None
-    accepts: tuple[str, ...]
-    author: str
+    wording: Annotated[Reason, "The whole rule in one sentence, as it is kept with its decisions."]
+    in_force: Annotated[bool, "Switched on and not expired."]
+    expired: bool
+    author: Annotated[str, "Who made it; empty for a ready-made one that nobody has taken on."]
     created_at: datetime
     changed_at: datetime
-    expires_at: datetime | None
-    approvals: int
-    holds: int
+    approvals: Annotated[int, "How many approvals it has decided."]
+    holds: Annotated[int, "How many events it has left to Azure."]
     last_decided_at: datetime | None
     server_time: datetime
 
@@ -66,25 +47,14 @@ class RuleRow:
         return iso(self.changed_at)
 
 
-@dataclass(frozen=True, slots=True)
-class WindowRow:
-    """One no-approval window. `open`: it holds now, in the places that it names."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowRow(Window):
+    """One no-approval window, in the places that it names."""
 
     id: int
-    name: str
-    wording: Reason
-    reason: str
-    open: bool
-    over: bool
-    starts_at: datetime | None
-    ends_at: datetime | None
-    weekdays: tuple[int, ...]
-    from_time: time | None
-    until_time: time | None
-    time_zone: str
-    set_pattern: str
-    service: str
-    resource_group: str
+    wording: Annotated[Reason, "When and where it holds, in words."]
+    open: Annotated[bool, "It holds now."]
+    over: Annotated[bool, "Its end is past."]
     author: str
     created_at: datetime
     server_time: datetime
@@ -193,9 +163,9 @@ class StopRow:
 
     stopped_at: datetime
     stopped_by: str
-    why: str
-    lifted_at: datetime | None
-    lifted_by: str
+    why: Annotated[str, "Why all approvals were stopped."]
+    lifted_at: Annotated[datetime | None, "Null as long as it holds."]
+    lifted_by: Annotated[str, "Empty as long as it holds."]
     lifted_why: str
 
     @property
@@ -206,14 +176,11 @@ class StopRow:
 
 @dataclass(frozen=True, slots=True)
 class StopState:
-    """`current`: the stop that holds now. `pending` approvals have been decided and not accepted by Azure: a stop keeps
-    them back, except for orders that an agent holds already; lifting it lets them go. `past` are the newest that are
-    over.
-    """
+    """The stop in force, the approvals that it keeps back (not orders that an agent has already), and earlier stops."""
 
-    current: StopRow | None
-    pending: int
-    past: tuple[StopRow, ...]
+    current: Annotated[StopRow | None, "The stop that holds now; null where approvals are possible."]
+    pending: Annotated[int, "Approvals that Azure has not accepted: kept back while the stop holds."]
+    past: Annotated[tuple[StopRow, ...], "The newest stops that were lifted."]
 
     @property
     def stopped(self) -> bool:

@@ -1,0 +1,232 @@
+"""Rules, no-approval windows, and the switch that stops all approvals."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from fleet.dashboard.forms import CommentForm
+from fleet.dashboard.pages import Asked, acts, done, known, page, reader, refused, shown
+from fleet.domain.people import Right
+from fleet.domain.policy.hours import WEEKDAYS
+from fleet.domain.policy.rules import StandingRule
+from fleet.domain.reasons import Refused
+from fleet.operations.policy import rules as operations
+from fleet.operations.policy.rules import RuleForm, RuleRequestSerializer, WindowForm
+from fleet.projections.policy import dry_run, rules
+from fleet.projections.policy.rules import RuleRow
+
+# Fields of the form of a route.
+
+TEXT = {"class": "form-control", "autocomplete": "off"}
+
+
+def text(label: str, **kwargs: Any) -> forms.CharField:
+    attributes = TEXT | kwargs.pop("attributes", {})
+    return forms.CharField(
+        label=label, required=False, max_length=10_000, strip=True, widget=forms.TextInput(attributes), **kwargs
+    )
+
+
+def seconds(label: str) -> forms.IntegerField:
+    attributes = {"class": "form-control", "inputmode": "numeric", "min": "0"}
+    return forms.IntegerField(
+        label=label, required=False, max_value=2**62, min_value=-(2**31), widget=forms.NumberInput(attributes)
+    )
+
+
+def boxes(label: str, choices: list[tuple[Any, str]]) -> forms.MultipleChoiceField:
+    return forms.MultipleChoiceField(
+        label=label, required=False, choices=choices, widget=forms.CheckboxSelectMultiple({"class": "form-check-input"})
+    )
+
+
+def clock(label: str) -> forms.TimeField:
+    widget = forms.TimeInput({"class": "form-control", "type": "time"}, format="%H:%M")
+    return forms.TimeField(label=label, required=False, widget=widget)
+
+
+class HoursForm(forms.Form):
+    """Where and when: rules and windows say it alike."""
+
+    set_pattern = text("Sets named", attributes={"placeholder": "every set, or web*"})
+    service = text("Service", attributes={"placeholder": "every service"})
+    resource_group = text("Resource group", attributes={"placeholder": "every resource group"})
+    weekdays = boxes("Weekdays", [(number, name) for number, name in enumerate(WEEKDAYS)])
+    from_time = clock("From")
+    until_time = clock("Until")
+    time_zone = text("Time zone", initial="UTC")
+
+    def values(self) -> dict[str, Any]:
+        """What operations take: empty words as they are, days as numbers."""
+        found = dict(self.cleaned_data)
+        found["weekdays"] = [int(day) for day in found["weekdays"]]
+        found["time_zone"] = found["time_zone"] or "UTC"
+        return found
+
+    def refuse(self, errors: list[dict[str, str]]) -> None:
+        """Show what an operation found wrong at the fields that it names."""
+        for error in errors:
+            known = error["field"] if error["field"] in self.fields else None
+            self.add_error(known, error["message"])
+
+
+def list_answer(request: Asked, /, **context: Any) -> HttpResponse:
+    """The rules in their order, and the hours without approvals; also the answer to a form that was refused.
+
+    Addresses of one rule or window lead here, too.
+    """
+    if not request.rights.may(Right.ADMINISTER):
+        context["window_form"] = None
+    elif "window_form" not in context:
+        context["window_form"] = WindowForm()
+    context |= {"rules": rules.listing(now=request.now), "windows": rules.windows(now=request.now)}
+    return page(request, "policy/rules.html", **context)
+
+
+rule_list = shown(list_answer)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@reader
+def rule_new(request: Asked) -> HttpResponse:
+    """The form of a new rule; trying it on the past saves nothing."""
+    missing = request.rights.missing(Right.ADMINISTER, doing="make-rule")
+    if missing:
+        return list_answer(request, **refused(Refused("not-permitted", missing)))
+    if request.method == "POST":
+        return form_answer(request, None)
+    return rule_answer(request, RuleForm(initial={"action": "approve_now", **_prefilled(request)}), None)
+
+
+def _prefilled(request: Asked) -> dict[str, Any]:
+    """What an address states of a new rule, such as that of a piece of advice: shown in the form, and saved by nobody
+    but whoever sends it.
+    """
+    lists = {name for name, field in RuleForm.base_fields.items() if isinstance(field, forms.MultipleChoiceField)}
+    return {
+        name: request.GET.getlist(name) if name in lists else request.GET[name]
+        for name in RuleForm.base_fields
+        if name in request.GET
+    }
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@reader
+def rule_page(request: Asked, rule_id: int) -> HttpResponse:
+    """One rule: its form for admins, its words for everybody, and what it would have decided."""
+    found = known(rules.detail(rule_id=rule_id, now=request.now), "No rule has this number; it may have been deleted.")
+    if request.method == "POST":
+        return form_answer(request, found)
+    context = {}
+    if request.GET.get("try"):
+        rule = rules.standing(rule_id=rule_id) or StandingRule()
+        context["tried"] = dry_run.dry_run(rule=rule, now=request.now)
+    form = RuleForm(initial={name: getattr(found, name, "") for name in RuleForm.base_fields})
+    return rule_answer(request, form, found, **context)
+
+
+def rule_answer(request: Asked, form: RuleForm, found: RuleRow | None, **context: Any) -> HttpResponse:
+    return page(request, "policy/rule.html", form=form, rule=found, **context)
+
+
+def form_answer(request: Asked, found: RuleRow | None) -> HttpResponse:
+    """What the form's two buttons do: try such a rule on the past, or save it."""
+    form = RuleForm(request.POST)
+    try:
+        if request.POST.get("do") == "try":
+            rule = operations.tried_rule(form, now=request.now, rule_id=found.id if found else None)
+            return rule_answer(request, form, found, tried=dry_run.dry_run(rule=rule, now=request.now))
+        if found:
+            row = operations.change_rule(
+                form, rule_id=found.id, actor=request.actor, now=request.now, expected=_seen(request)
+            )
+            messages.success(request, "Saved. Earlier decisions keep the wording that they were made by.")
+        else:
+            row = operations.create_rule(form, actor=request.actor, now=request.now)
+            messages.success(request, f"“{row.name}” has been created. It is off: try it, then switch it on.")
+    except Refused as error:
+        context = refused(error)
+        form.show(context.pop("refusal"))
+        return rule_answer(request, form, found, **context)
+    return redirect("rule", rule_id=row.pk)
+
+
+@acts(list_answer)
+def rule_switch(request: Asked, rule_id: int) -> HttpResponse:
+    sent = RuleRequestSerializer(data={"enabled": request.POST.get("enabled") == "on"})
+    row = operations.change_rule(sent, rule_id=rule_id, actor=request.actor, now=request.now, expected=_seen(request))
+    return _back(request, f"“{row.name}” is {'on: it decides from now on' if row.enabled else 'off'}.", rule_id)
+
+
+@acts(list_answer)
+def rule_move(request: Asked, rule_id: int) -> HttpResponse:
+    steps = -1 if request.POST.get("to") == "up" else 1
+    row = operations.move(rule_id=rule_id, actor=request.actor, now=request.now, steps=steps, expected=_seen(request))
+    return _back(request, f"“{row.name}” is number {row.position} now.", rule_id)
+
+
+@acts(list_answer)
+def rule_delete(request: Asked, rule_id: int) -> HttpResponse:
+    row = operations.delete_rule(rule_id=rule_id, actor=request.actor, now=request.now, expected=_seen(request))
+    return _back(request, f"“{row.name}” is deleted. What it decided stands.")
+
+
+def _seen(request: Asked) -> list[str] | None:
+    """The version of the rule on the page that was looked at."""
+    return request.POST.getlist("version") or None
+
+
+def _back(request: Asked, said: str, rule_id: int | None = None) -> HttpResponse:
+    """Back to the list, at the rule that it was about."""
+    return done(request, said, reverse("rules") + (f"#rule-{rule_id}" if rule_id else ""))
+
+
+def window_answer(request: Asked, *, refusal: dict[str, Any], **context: Any) -> HttpResponse:
+    """The rules' page with the window's form, which shows what is wrong in it."""
+    form = WindowForm(request.POST)
+    form.show(refusal)
+    return list_answer(request, refusal=refusal, window_form=form, **context)
+
+
+@acts(window_answer)
+def window_new(request: Asked) -> HttpResponse:
+    row = operations.create_window(WindowForm(request.POST), actor=request.actor, now=request.now)
+    return done(request, f"“{row.name}” has been created.", f"{reverse('rules')}#windows")
+
+
+@acts(list_answer)
+def window_delete(request: Asked, window_id: int) -> HttpResponse:
+    row = operations.delete_window(window_id=window_id, actor=request.actor, now=request.now)
+    return done(request, f"“{row.name}” is deleted.", "rules")
+
+
+def stop_answer(request: Asked, /, **context: Any) -> HttpResponse:
+    return page(request, "policy/stop.html", state=rules.state(), **context)
+
+
+stop_page = shown(stop_answer)
+
+
+@shown
+def banner(request: Asked) -> HttpResponse:
+    """Asked for again when the stream tells of a change."""
+    return page(request, "policy/stop_banner.html")
+
+
+@acts(stop_answer)
+def stop_all(request: Asked) -> HttpResponse:
+    actor = request.actor.because(CommentForm(request.POST).values["comment"])
+    operations.stop_all(actor=actor, now=request.now)
+    return done(request, "All approvals are stopped. What Azure was asked already goes on.", "stop")
+
+
+@acts(stop_answer)
+def lift(request: Asked) -> HttpResponse:
+    actor = request.actor.because(CommentForm(request.POST).values["comment"])
+    operations.lift(actor=actor, now=request.now, expected=request.POST.getlist("version") or None)
+    return done(request, "The stop is lifted: approvals go on.", "stop")

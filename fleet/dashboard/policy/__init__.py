@@ -1,1 +1,0 @@
-"""Rules and no-approval windows on the pages."""

@@ -1,0 +1,90 @@
+"""Model fields that declare once what a page's form, an API serializer and a direct caller may write.
+
+The database knows them as plain text and JSON: lengths, choices and texts for people need no migration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxLengthValidator
+from django.db import models
+from django.utils.text import capfirst
+
+from fleet.domain.policy.hours import zone_of
+from fleet.domain.texts import prose, tidy
+
+
+def validate_time_zone(name: str) -> None:
+    """Raise ValidationError for a name that is no IANA time zone."""
+    try:
+        zone_of(name)
+    except ValueError:
+        text = f"There is no time zone “{name}”: use an IANA name such as Europe/Berlin, or UTC."
+        raise ValidationError(text) from None
+
+
+class Line(models.TextField):  # type: ignore[type-arg]
+    """One line of text, stored tidy: without surrounding space and without characters that cannot be seen.
+
+    A `paragraph` keeps its line breaks.
+    """
+
+    def __init__(self, *args: Any, max_length: int = 200, paragraph: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **{"max_length": max_length, **kwargs})
+        self.tidy = prose if paragraph else tidy
+        self.validators.append(MaxLengthValidator(max_length))
+
+    def deconstruct(self) -> tuple[str, str, Sequence[Any], dict[str, Any]]:
+        name, _, args, kwargs = super().deconstruct()
+        kwargs.pop("max_length", None)
+        return name, "django.db.models.TextField", args, kwargs
+
+    def to_python(self, value: Any) -> Any:
+        value = super().to_python(value)
+        return self.tidy(value) if isinstance(value, str) else value
+
+    def formfield(self, **kwargs: Any) -> Any:
+        empty = {"empty_value": self.default} if self.default and self.has_default() else {}
+        return super().formfield(**({} if self.choices else {"widget": forms.TextInput, **empty}), **kwargs)
+
+
+class ListOf(models.JSONField):
+    """A JSON list of distinct values in order. `each` is the field of one value; `ticks` are the choices that a page
+    offers, if they are not those of `each`.
+    """
+
+    def __init__(
+        self, *args: Any, each: models.Field[Any, Any] | None = None, ticks: Iterable[Any] = (), **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **{"default": list, "blank": True, **kwargs})
+        self.each = each or models.JSONField()
+        self.ticks = list(ticks) or list(self.each.choices or ())
+
+    def contribute_to_class(self, cls: Any, name: str, private_only: bool = False) -> None:
+        super().contribute_to_class(cls, name, private_only)
+        # Serializers look there for constraints.
+        self.each.model = cls
+
+    def deconstruct(self) -> tuple[str, str, Sequence[Any], dict[str, Any]]:
+        name, _, args, kwargs = super().deconstruct()
+        return name, "django.db.models.JSONField", args, kwargs
+
+    def to_python(self, value: Any) -> Any:
+        return sorted({self.each.to_python(one) for one in value})
+
+    def validate(self, value: Any, model_instance: Any) -> None:
+        for one in value:
+            self.each.clean(one, model_instance)
+
+    def formfield(self, **kwargs: Any) -> Any:
+        return forms.TypedMultipleChoiceField(
+            label=capfirst(str(self.verbose_name)),
+            required=False,
+            choices=self.ticks,
+            coerce=self.each.to_python,
+            widget=forms.CheckboxSelectMultiple,
+        )

@@ -1,0 +1,219 @@
+"""Save what a form or a serializer of a model contains, with its permission, version, validation and timeline entry.
+
+A noun declares lengths, choices, labels and help texts on its model, then in the module that writes it:
+
+    class RuleForm(AuditedForm):                  # for pages
+        class Meta(AuditedForm.Meta):
+            model, fields = Rule, ("name", "reason")
+
+    class RuleSerializer(AuditedSerializer):      # for the API and direct callers: RuleSerializer(data={...})
+        class Meta:
+            model, fields = Rule, ("name", "reason")
+
+    RULES = Audit(("name", "reason"), created=EntryKind.RULE_CREATED, ...)
+
+    def create_rule(sent, *, actor, now):
+        return save_audited(sent, actor, RULES, row=Rule(created_at=now), now=now, check=faults)
+
+Edges access no model: a page passes a bound form, a call of the API the unread serializer that it finds as
+`self.wanted`. Both are validated here, after the permission and against the locked row.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from django import forms
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.db import models, transaction
+from rest_framework import serializers
+
+from fleet.domain.actor import Actor
+from fleet.domain.people import Right
+from fleet.domain.policy.hours import plain
+from fleet.domain.policy.rules import Fault, refuse
+from fleet.domain.reasons import refuse_other
+from fleet.domain.timeline import EntryKind, differing
+from fleet.models.fields import ListOf
+from fleet.operations.inputs import ClockTime, RequestSerializer, Time, UtcField, flat_errors
+from fleet.operations.rights import require
+from fleet.operations.timeline.entries import tell
+
+M = TypeVar("M", bound=models.Model)
+Faults = Iterable[Fault]
+
+
+def page_field(field: Any, **kwargs: Any) -> forms.Field | None:
+    """Return the form field of a model field, as pages show it."""
+    if isinstance(field, models.DateTimeField):
+        kwargs["form_class"] = UtcField
+    elif isinstance(field, models.TimeField):
+        kwargs["widget"] = forms.TimeInput({"type": "time"}, format="%H:%M")
+    elif field.choices:
+        # A choice that has to be made offers no empty one.
+        kwargs["initial"] = None
+    made: forms.Field | None = field.formfield(**kwargs)
+    return made
+
+
+class AuditedForm(forms.ModelForm):  # type: ignore[type-arg]
+    """A form of some fields of a model, for pages."""
+
+    use_required_attribute = False
+
+    class Meta:
+        formfield_callback = page_field
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for field in self.fields.values():
+            ticks = isinstance(field.widget, forms.CheckboxInput | forms.CheckboxSelectMultiple | forms.RadioSelect)
+            field.widget.attrs.setdefault("class", "form-check-input" if ticks else "form-control")
+            field.widget.attrs.setdefault("autocomplete", "off")
+
+    def apply(self, row: models.Model, optional: Iterable[str] = ()) -> Faults:
+        """Write what was sent to the row, without saving it, and return what is wrong. `optional` fields may be
+        empty.
+        """
+        self.instance = row
+        for name in optional:
+            self.fields[name].required = False
+        return [(name, str(text)) for name, texts in self.errors.items() for text in texts]
+
+    def show(self, refusal: Mapping[str, Any]) -> None:
+        """Show a refusal in words at the fields that it names."""
+        for error in refusal.get("errors") or [{"field": "", "message": refusal["sentence"]}]:
+            field = error["field"] if error["field"] in self.fields else None
+            if error["message"] not in self.errors.get(field or NON_FIELD_ERRORS, ()):
+                self.add_error(field, error["message"])
+
+
+class ValueList(serializers.ListField):
+    """A list whose errors name the list, not the value in it."""
+
+    def run_child_validation(self, data: Any) -> Any:
+        try:
+            return super().run_child_validation(data)
+        except serializers.ValidationError as error:
+            texts = [found["message"] for found in flat_errors(error.detail)]
+            raise serializers.ValidationError(texts) from error
+
+
+class AuditedSerializer(RequestSerializer, serializers.ModelSerializer[Any]):
+    """What callers of the API send about some fields of a model."""
+
+    serializer_field_mapping = {
+        **serializers.ModelSerializer.serializer_field_mapping,
+        models.DateTimeField: Time,
+        models.TimeField: ClockTime,
+    }
+
+    def build_standard_field(self, field_name: str, model_field: Any) -> Any:
+        if isinstance(model_field, ListOf):
+            each, of_each = self.build_standard_field(field_name, model_field.each)
+            child, text = each(**of_each), model_field.help_text
+            return ValueList, {"child": child, "required": False, "max_length": 50, "help_text": text}
+        kind, kwargs = super().build_standard_field(field_name, model_field)
+        # Labels are for pages.
+        kwargs.pop("label", None)
+        return kind, kwargs
+
+    def apply(self, row: models.Model, optional: Iterable[str] = ()) -> Faults:
+        """Write what was sent to the row, without saving it, and return what is wrong. `optional` fields may be empty.
+        What is not sent stays as it is.
+        """
+        self.instance, self.partial = row, row.pk is not None
+        if not self.is_valid():
+            return [(error["field"], error["message"]) for error in flat_errors(self.errors)]
+        for name, value in self.validated_data.items():
+            setattr(row, name, value)
+        try:
+            row.clean_fields({field.name for field in row._meta.fields} - self.fields.keys() | set(optional))
+        except ValidationError as error:
+            return [(name, text) for name, texts in error.message_dict.items() for text in texts]
+        return []
+
+
+Sent = AuditedForm | AuditedSerializer
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """How changes of one model are recorded: `fields` are compared, `data` returns what an entry names of a row.
+
+    `version` is the column that states the version, a number or the time of the last change.
+    """
+
+    fields: Collection[str]
+    created: EntryKind
+    deleted: EntryKind
+    data: Callable[[Any], Mapping[str, Any]]
+    changed: EntryKind | None = None
+    version: str = ""
+    right: Right = Right.ADMINISTER
+
+    def values(self, row: models.Model) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        return {name: plain(getattr(row, name)) for name in self.fields}
+
+    def touch(self, row: models.Model, now: Any) -> None:
+        """Move the row to its next version."""
+        if self.version:
+            old = getattr(row, self.version)
+            setattr(row, self.version, old + 1 if isinstance(old, int) else now)
+
+
+@transaction.atomic
+def save_audited(
+    sent: Sent,
+    actor: Actor,
+    audit: Audit,
+    *,
+    row: M,
+    now: Any,
+    expected: Collection[str] | None = None,
+    check: Callable[[M], Faults] = lambda row: (),
+) -> M:
+    """Write what was sent to `row`, which is new or locked, and record the difference. No difference writes nothing.
+
+    `check` judges the whole row after its fields. `expected`: versions that the actor decided on. Raises Refused:
+    `not-permitted`, `precondition-failed`, `validation` (details `errors`).
+    """
+    require(actor, audit.right)
+    before: dict[str, Any] | None = None
+    if row.pk is not None:
+        before = _before(row, audit, expected)
+    refuse([*sent.apply(row)] or [*check(row)])
+    after = audit.values(row)
+    if before is None:
+        kind, actor = audit.created, actor.because(actor.why or getattr(row, "reason", ""))
+    else:
+        kind, (before, after) = audit.changed or audit.created, differing(before, after)
+        if not after:
+            return row
+        audit.touch(row, now)
+    row.save()
+    tell(kind, actor, at=now, before=before, after=after, **audit.data(row))
+    return row
+
+
+@transaction.atomic
+def delete_audited(
+    row: models.Model, actor: Actor, audit: Audit, *, now: Any, expected: Collection[str] | None = None, **marks: Any
+) -> None:
+    """Mark a locked row as deleted with these columns, and record it. Raises Refused: `not-permitted`,
+    `precondition-failed`.
+    """
+    require(actor, audit.right)
+    before = _before(row, audit, expected)
+    audit.touch(row, now)
+    for name, value in marks.items():
+        setattr(row, name, value)
+    row.save()
+    tell(audit.deleted, actor, at=now, before=before, after=None, **audit.data(row))
+
+
+def _before(row: models.Model, audit: Audit, expected: Collection[str] | None) -> dict[str, Any]:
+    if audit.version:
+        refuse_other(getattr(row, audit.version), expected)
+    return audit.values(row)

@@ -1,0 +1,123 @@
+"""Fields that read what pages and API clients send, as a form or a serializer of a model needs them."""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from django import forms
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from fleet.domain.times import LATEST, in_bounds, iso
+
+# A time of day with minutes, and with seconds where callers like.
+CLOCK = r"^([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?$"
+LOCAL_TIME = "%Y-%m-%dT%H:%M"
+
+
+class MomentField(forms.DateTimeField):
+    """A date and a time of day, in the active time zone or with one of its own.
+
+    It becomes one in UTC: Postgres takes no offset beyond 15:59.
+    """
+
+    def to_python(self, value: Any) -> datetime | None:
+        try:
+            moment: datetime | None = super().to_python(value)
+            found = in_bounds(moment) if moment is not None else None
+        except OverflowError:
+            moment, found = LATEST, None
+        if moment is not None and found is None:
+            raise forms.ValidationError("Enter a time between the years 2000 and 2100.")
+        return found
+
+
+class UtcField(MomentField):
+    """A time as people write it in UTC, in whatever time zone they read pages."""
+
+    widget = forms.DateTimeInput(attrs={"type": "datetime-local"}, format=LOCAL_TIME)
+
+    def prepare_value(self, value: Any) -> Any:
+        return value.astimezone(UTC).replace(tzinfo=None) if isinstance(value, datetime) else value
+
+    def to_python(self, value: Any) -> datetime | None:
+        with timezone.override(UTC):
+            return super().to_python(value)
+
+
+class Time(serializers.DateTimeField):
+    """RFC 3339 in UTC with `Z`, whatever time zone the person reads pages in."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(default_timezone=UTC, **kwargs)
+
+    def to_internal_value(self, value: Any) -> datetime:
+        try:
+            found = in_bounds(super().to_internal_value(value))
+        except OverflowError:
+            found = None
+        if found is None:
+            raise serializers.ValidationError("Give a time between the years 2000 and 2100.")
+        return found
+
+    def to_representation(self, value: datetime | None) -> Any:
+        return iso(value) if value else None
+
+
+@extend_schema_field({"type": "string", "pattern": CLOCK})
+class ClockTime(serializers.TimeField):
+    """Hours and minutes: `08:00`."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(format="%H:%M", input_formats=["%H:%M", "%H:%M:%S"], **kwargs)
+
+
+class RequestSerializer(serializers.Serializer[Any]):
+    """Refuses fields that it does not know, and values of another JSON type: what is misspelt must not be passed over
+    in silence, and `0` is neither a name nor a no.
+    """
+
+    def to_internal_value(self, data: Any) -> Any:
+        if isinstance(data, dict):
+            found: dict[str, Any] = {str(n): ["There is no such field."] for n in data if n not in self.fields}
+            found |= {
+                n: told for n, field in self.fields.items() if n in data and (told := of_its_type(field, data[n]))
+            }
+            if found:
+                raise serializers.ValidationError(found)
+        return super().to_internal_value(data)
+
+
+def of_its_type(field: Any, value: Any) -> Any:
+    """What is wrong with the JSON type of a value, as errors of its field; none where nothing is."""
+    if value is None:
+        return []
+    if isinstance(field, serializers.BooleanField) and not isinstance(value, bool):
+        return ["Say `true` or `false`."]
+    if isinstance(field, serializers.IntegerField) and (isinstance(value, bool) or not _whole(value)):
+        return ["Give a whole number."]
+    if isinstance(field, serializers.CharField | serializers.ChoiceField) and not isinstance(value, str):
+        return ["Give a text."]
+    if isinstance(field, serializers.ListField) and isinstance(value, list):
+        return {number: told for number, one in enumerate(value) if (told := of_its_type(field.child, one))}
+    if isinstance(field, serializers.DictField) and isinstance(value, dict):
+        return {name: told for name, one in value.items() if (told := of_its_type(field.child, one))}
+    return []
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+
+
+def flat_errors(detail: Any, path: str = "") -> Iterator[dict[str, str]]:
+    """Return the errors of a serializer, each with the path of its field."""
+    if isinstance(detail, Mapping):
+        for name, inner in detail.items():
+            step = "" if name == "non_field_errors" else str(name)
+            yield from flat_errors(inner, ".".join(part for part in (path, step) if part))
+    elif isinstance(detail, list | tuple):
+        for inner in detail:
+            yield from flat_errors(inner, path)
+    else:
+        yield {"field": path, "message": str(detail)}
