@@ -21,6 +21,7 @@ except ImproperlyConfigured as error:
 
 from fleet import database
 from fleet.accounts.sessions import last_seen
+from fleet.accounts.tasks import refresh_if_late
 from fleet.api.views.inventory import MAX_INVENTORY_BYTES
 from fleet.dashboard.failures import page_of
 from fleet.dashboard.inventory import MAX_FORM_BYTES
@@ -54,5 +55,6 @@ application = Gateway(
     measure=lambda: [*gauges.measure(now=clock.now()), *metrics.measure()],
     write_last_seen=last_seen.write_if_due,
     tell=tell_if_quiet,
+    refresh=refresh_if_late,
     opens=lambda own: database.opens_at_most(own + limits.django_threads + BESIDE, kind="web"),
 )

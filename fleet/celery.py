@@ -45,7 +45,7 @@ def _lines_are_json() -> bool:
 
 app = App("fleet")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks(["fleet.relay", "fleet.notifications", "fleet.audit"])
+app.autodiscover_tasks(["fleet.relay", "fleet.accounts", "fleet.notifications", "fleet.audit"])
 # Counters of tasks, the trace of the decision that a task belongs to, and the clock of beat.
 app.autodiscover_tasks(["fleet.relay"], related_name="counts")
 

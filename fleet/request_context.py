@@ -16,16 +16,14 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
-from fleet.accounts import sessions
-from fleet.accounts.queries import rights
 from fleet.domain.actor import REQUEST_ID
 from fleet.domain.addresses import address_of
 from fleet.domain.people import SENT_WITH, Access
 from fleet.domain.pseudonyms import pseudonym
 from fleet.domain.trace import CALL, Call, trace_of
-from fleet.operations import clock
 from fleet.operations.timeline.entries import asked_by
 from fleet.projections import visibility
+from fleet.projections.people import rights
 from fleet.projections.request_cache import asking_once
 
 
@@ -100,16 +98,6 @@ def note(call: Call, request: HttpRequest) -> None:
         call.route = settings.STATIC_URL
     person = asker(request)
     if person is not None:
-        _note_session(request)
         # Logs are kept elsewhere, where no name can be erased.
         call.person = pseudonym(person.pk)
     call.token = str(getattr(getattr(request, "auth", None), "name", ""))
-
-
-def _note_session(request: HttpRequest) -> None:
-    """That a session goes on: in memory, and of this request what is known anyhow."""
-    session, person = getattr(request, "session", None), getattr(request, "_cached_user", None)
-    if session is None or person is None or not session.session_key or not person.is_authenticated:
-        return
-    agent, address = request.headers.get("User-Agent", ""), str(request.META["REMOTE_ADDR"])
-    sessions.last_seen.note(session.session_key, sessions.SeenSession(person.pk, agent, address, clock.now()))

@@ -172,6 +172,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "fleet.request_context.AskedMiddleware",
     "fleet.request_context.SightMiddleware",
+    "fleet.accounts.post_login.LastSeenMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -193,12 +194,17 @@ TEMPLATES = [
         "DIRS": [INSTALLED_TEMPLATES if INSTALLED_TEMPLATES.is_dir() else BASE_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
-            "libraries": {"drydock": "fleet.dashboard.tags", "notifications": "fleet.notifications.tags"},
+            "libraries": {
+                "drydock": "fleet.dashboard.tags",
+                "accounts": "fleet.accounts.tags",
+                "notifications": "fleet.notifications.tags",
+            },
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "fleet.dashboard.pages.common",
+                "fleet.accounts.single_sign_on.notices",
             ],
         },
     },
@@ -298,7 +304,7 @@ STORAGES = {
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "fleet.api.authentication.TokenAuthentication",
+        "fleet.accounts.authentication.TokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],

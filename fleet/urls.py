@@ -9,6 +9,7 @@ from django.http.response import HttpResponseBase
 from django.urls import include, path
 from django.views.generic import RedirectView
 
+from fleet.accounts import urls as accounts
 from fleet.accounts.calendars import feed
 from fleet.api import problems, routes
 from fleet.audit import urls as audit
@@ -17,11 +18,12 @@ from fleet.dashboard import urls as dashboard
 from fleet.notifications import urls as notifications
 
 # Those of the core, then those of each annex.
-CALLS = [*routes.CALLS, *audit.CALLS, *notifications.CALLS]
-PAGES = [*dashboard.PAGES, *audit.PAGES, *notifications.PAGES]
+CALLS = [*routes.CALLS, *accounts.CALLS, *audit.CALLS, *notifications.CALLS]
+PAGES = [*dashboard.PAGES, *accounts.PAGES, *audit.PAGES, *notifications.PAGES]
 
 urlpatterns = [
     path("api/", include(CALLS)),
+    path("api/v1/calendar/<str:token>.ics", feed, name="api-calendar"),
     # Answers every other address below it.
     path("api/", include("fleet.api.urls")),
     path("calendar/<str:token>.ics", feed, name="calendar"),

@@ -11,7 +11,7 @@ from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import Group, User
 from factory.django import DjangoModelFactory
 
-from fleet.accounts.tokens import SCOPES
+from fleet.domain.people import TOKEN_SCOPES
 from fleet.domain.secrets import hash_of, new_secret, prefix_of
 from fleet.models import ApiToken, AvailabilitySet, Machine
 
@@ -44,7 +44,7 @@ class TokenFactory(DjangoModelFactory[ApiToken]):
 
     user = factory.SubFactory(PersonFactory)
     name = "tests"
-    scopes = factory.LazyFunction(lambda: list(SCOPES))
+    scopes = factory.LazyFunction(lambda: list(TOKEN_SCOPES))
     prefix = factory.LazyAttribute(lambda token: prefix_of(token.secret))
     secret_hash = factory.LazyAttribute(lambda token: hash_of(token.secret))
     created_at = factory.LazyFunction(lambda: datetime.now(UTC))

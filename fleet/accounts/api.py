@@ -38,7 +38,9 @@ from fleet.api.describe import describe, ordering
 from fleet.api.problems import Problem
 from fleet.api.repeats import ONE_SIGHT
 from fleet.domain.people import Right
+from fleet.operations import profile
 from fleet.projections.pages import Page
+from fleet.projections.people import rights
 
 NAME = OpenApiParameter("q", str, description="Part of a name.")
 WITH_ENDED = OpenApiParameter("ended", bool, description="`true`: those that were ended, too.")
@@ -76,7 +78,7 @@ class Me(Call):
         body=ChoicesSerializer,
     )
     def patch(self) -> account_queries.Me:
-        account_services.choose(actor=self.actor, now=self.now, **self.wanted)
+        profile.choose(actor=self.actor, now=self.now, **self.wanted)
         return self.me()
 
 
@@ -130,7 +132,7 @@ class Token(Call):
     def get(self, prefix: str) -> account_queries.TokenRow | None:
         own = account_queries.token(username=person_of(self.request).get_username(), prefix=prefix)
         scopes = getattr(self.request.auth, "scopes", ("admin",))
-        may = "admin" in scopes and account_queries.rights(self.request.user).may(Right.ADMINISTER)
+        may = "admin" in scopes and rights(self.request.user).may(Right.ADMINISTER)
         return own or (account_queries.token_of_service(prefix=prefix) if may else None)
 
     @describe(

@@ -16,7 +16,6 @@ from django.utils.crypto import constant_time_compare
 from icalendar import Calendar, Event
 
 from fleet.accounts import sessions
-from fleet.accounts.queries import rights
 from fleet.api.problems import bare
 from fleet.api.read_only import read_only
 from fleet.domain.actor import Actor
@@ -35,6 +34,7 @@ from fleet.operations.rights import require, require_person
 from fleet.operations.timeline.entries import tell
 from fleet.projections import visibility
 from fleet.projections.events.rows import OPEN
+from fleet.projections.people import rights
 from fleet.projections.visibility import seen
 from fleet.wording.events import named
 from fleet.wording.sentences import some

@@ -16,13 +16,13 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import render
 
 from fleet.accounts import logins, sessions, sign_on
-from fleet.accounts.queries import is_service
 from fleet.accounts.text import TROUBLES
 from fleet.domain import actor
 from fleet.domain.actor import REQUEST_ID
 from fleet.domain.reasons import Refused
 from fleet.domain.sign_on import TOLD_BY_PROXY, ToldByProxy
 from fleet.operations import clock
+from fleet.projections.people import is_service
 from fleet.wording import say
 from fleet.wording.times import page_reader
 
@@ -99,6 +99,21 @@ class HeaderBackend(ModelBackend):
     def get_user(self, user_id: Any) -> User | None:
         """Nobody, once no proxy is believed any more."""
         return super().get_user(user_id) if settings.HEADER_LOGIN.networks else None
+
+
+class LastSeenMiddleware:
+    """Notes that a session goes on: in memory, and of this request what is known anyhow."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        answer = self.get_response(request)
+        session, person = getattr(request, "session", None), getattr(request, "_cached_user", None)
+        if session is not None and person is not None and session.session_key and person.is_authenticated:
+            agent, address = request.headers.get("User-Agent", ""), str(request.META["REMOTE_ADDR"])
+            sessions.last_seen.note(session.session_key, sessions.SeenSession(person.pk, agent, address, clock.now()))
+        return answer
 
 
 class ProxyMiddleware:

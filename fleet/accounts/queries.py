@@ -17,15 +17,12 @@ from fleet.domain.pseudonyms import FORMER, former, pseudonym
 from fleet.domain.reasons import Reason
 from fleet.domain.secrets import hash_of
 from fleet.domain.shapes import like
-from fleet.models import ApiToken, OutsideAccount, Profile, Scope
-from fleet.models.people import Person, know_rights_of, rights_of, service_of
+from fleet.models import ApiToken, OutsideAccount, Scope
+from fleet.models.people import know_rights_of, rights_of
+from fleet.operations.access import AccessStates, AccountState
 from fleet.projections.pages import Page, Segment, ordered, read_page
+from fleet.projections.people import OwnSettings, own_settings
 from fleet.projections.visibility import seen
-
-
-def rights(person: Person) -> Rights:
-    """What somebody may do, and where. One query for each object of a person."""
-    return rights_of(person)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +87,6 @@ class TokenRow:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnSettings:
-    """`time_zone` is an IANA name, `browser`, or empty for UTC."""
-
-    time_zone: str = ""
-    shortcuts: bool = True
-    sound: bool = False
-    notifications: bool = False
-    first_steps: bool = True
-    # What changed until then, they have read.
-    looked_until: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class CarriedToken:
     """The token that a call came with."""
 
@@ -118,17 +102,6 @@ class Me:
     person: PersonRow
     settings: OwnSettings
     token: CarriedToken | None
-
-
-def own_settings(*, user_id: int) -> OwnSettings:
-    """What this person (row id) has chosen. One query."""
-    row = seen(Profile).filter(pk=user_id).first()
-    return like(OwnSettings, row) if row else OwnSettings()
-
-
-def is_service(person: Person) -> bool:
-    """Whether an account is no person. At most one query; none where its token was looked up with it."""
-    return service_of(person) is not None
 
 
 def listing(
@@ -248,27 +221,6 @@ def outside_accounts(*, username: str | None = None, most: int = 500) -> tuple[O
 
 # Columns of a token that change while it is used, and say nothing of what it may do.
 OF_USE = ("last_used_at", "told_days")
-
-
-@dataclass(frozen=True, slots=True)
-class AccountState:
-    """What an account may do, and everything else that may end its sessions: the password, single sign-on, who answers
-    for a service account.
-    """
-
-    rights: Rights
-    rest: tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AccessStates:
-    """State of each account by row id, of each session by its key, of each token by its public prefix. What has ended
-    is missing.
-    """
-
-    accounts: dict[int, AccountState]
-    sessions: dict[str, Any]
-    tokens: dict[str, Any]
 
 
 def access_states(

@@ -1,11 +1,15 @@
 """What the core shows of accounts, registered when the app is loaded."""
 
-from fleet.accounts import models, text
+from fleet.accounts import models, queries, text, tokens
+from fleet.operations.access import CREDENTIALS
 from fleet.projections import visibility
 from fleet.projections.visibility import everything
 from fleet.wording import say
 
 say.register(text)
+CREDENTIALS.person_of_token = tokens.person_of_token
+CREDENTIALS.person_of_session = tokens.person_of_session
+CREDENTIALS.states = queries.access_states
 # Administrators see all accounts, everyone their own: the queries filter.
 visibility.register(
     {

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from django.conf import settings
 from rest_framework import serializers
 
-from fleet.accounts.queries import CarriedToken, Me, OwnSettings, PersonRow, SessionRow, TokenRow
+from fleet.accounts.queries import CarriedToken, Me, PersonRow, SessionRow, TokenRow
 from fleet.accounts.services import SCOPE_KINDS
 from fleet.accounts.sign_on import MOST_GRANTS
 from fleet.accounts.sign_on_queries import GrantRow, MappingTrial, SignOnRow, WouldBe
-from fleet.accounts.tokens import SCOPES as TOKEN_SCOPES
 from fleet.api.shapes.derive import shape
-from fleet.domain.people import GROUPS
+from fleet.domain.people import GROUPS, TOKEN_SCOPES
 from fleet.domain.sign_on import LONGEST_SUBJECT, LONGEST_VALUE
 from fleet.operations.inputs import RequestSerializer
+from fleet.projections.people import OwnSettings
 
 ALLOWED_FROM = "Networks from which its calls count, such as `10.0.0.0/8`; none: from everywhere."
 

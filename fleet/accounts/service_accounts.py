@@ -18,6 +18,7 @@ from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind, differing
 from fleet.models import ApiToken, ServiceAccount
 from fleet.models.people import service_of
+from fleet.operations import control
 from fleet.operations.rights import named, require_administrator
 from fleet.operations.timeline.entries import tell
 
@@ -99,8 +100,8 @@ def make(
     said, whose = _purpose(purpose), _owner(owner)
     user = account_services.make_account(username=username, group=group, scopes=scopes)
     row = ServiceAccount.objects.create(user=user, owner=whose, purpose=said, created_at=now)
-    account_services.note(account_services.MADE, user, actor.person, now=now)
-    account_services.note(account_services.OWNER, user, whose, now=now)
+    control.note(control.MADE, user, actor.person, now=now)
+    control.note(control.OWNER, user, whose, now=now)
     _tell(row, "service-made", before={}, now=now, actor=actor, rights=account_services.shown(user))
     return row
 
@@ -115,9 +116,9 @@ def change(
     before = _shown(row)
     if owner is not None:
         # Whoever owned it before stays behind it.
-        account_services.note(account_services.OWNER, user, row.owner, now=now)
+        control.note(control.OWNER, user, row.owner, now=now)
         row.owner = _owner(owner)
-        account_services.note(account_services.OWNER, user, row.owner, now=now)
+        control.note(control.OWNER, user, row.owner, now=now)
     if purpose is not None:
         row.purpose = _purpose(purpose)
     row.save(update_fields=["owner", "purpose"])

@@ -1,9 +1,7 @@
-"""Who stands behind an account: whoever made it, owned it, or was given what signs in as it. Two accounts behind which
-the same person stands are one person where a decision takes two.
-"""
+"""Accounts of people: their group, where they may act, whether they may log in, and their password."""
 
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,87 +9,20 @@ from django.contrib.auth.models import Group, User
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import F, Q
 
 from fleet.accounts import logins, sessions
 from fleet.domain.actor import COMMAND_LINE, Actor
 from fleet.domain.people import ADMIN, GROUPS, Rights
-from fleet.domain.policy.hours import zone_of
 from fleet.domain.pseudonyms import former
 from fleet.domain.reasons import Reason, Refused
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind, differing
-from fleet.models import AccountLink, ApiToken, Profile, Scope, ServiceAccount
+from fleet.models import Scope
 from fleet.models.people import service_of
+from fleet.operations import control
 from fleet.operations.locks import Lock, take
-from fleet.operations.rights import named, require_administrator, require_change, require_reach
+from fleet.operations.rights import named, require_administrator, require_reach
 from fleet.operations.timeline.entries import tell
-
-MADE, OWNER, PASSWORD, SIGN_ON = "made", "owner", "password", "sign-on"
-
-
-def note(kind: str, account: User, person: User | None, *, now: datetime) -> None:
-    """Record that this person made the account, owns it or was given what signs in as it, inside a transaction that
-    makes it so. Nothing where it is their own, or no person did it.
-    """
-    if person is not None and person.pk != account.pk:
-        AccountLink.objects.create(account=account, person=person, kind=kind, since=now)
-
-
-def note_password(account: User, actor: Actor, *, now: datetime) -> None:
-    """Record who knows the password that an account has from now on: the earlier ones sign nobody in."""
-    AccountLink.objects.filter(account=account, kind=PASSWORD, until=None).update(until=now)
-    note(PASSWORD, account, actor.person, now=now)
-
-
-def one_person(proposer: User | None, other: User, *, at: datetime, also: Collection[int] = ()) -> Reason | None:
-    """Why `other` is not the second person beside the one who proposed something `at` a time; None where they are two.
-
-    Whoever ever stood behind the proposing account, directly or through a chain, is none; `also` are more of them (row
-    ids). Nor is an account whose password one of these still knows, or knew at that time.
-    """
-    if proposer is None:
-        return None
-    behind = _closure({proposer.pk, *also})
-    if other.pk in behind:
-        return Reason("consent-of-owner", name=other.get_username()) if other.pk in also else _why(proposer, other)
-    holders = _closure({other.pk}, held_at=at)
-    if behind & holders:
-        return Reason("consent-of-held", name=other.get_username())
-    return None
-
-
-def _why(proposer: User, other: User) -> Reason:
-    kinds = set(AccountLink.objects.filter(account=proposer, person=other).values_list("kind", flat=True))
-    if OWNER in kinds or ServiceAccount.objects.filter(user=proposer, owner=other).exists():
-        return Reason("consent-of-owner", name=other.get_username())
-    if ApiToken.objects.filter(user=proposer, made_by=other).exists():
-        return Reason("consent-of-token-maker", name=other.get_username())
-    return Reason("consent-of-maker", name=other.get_username())
-
-
-def _closure(accounts: Collection[int], *, held_at: datetime | None = None) -> set[int]:
-    """These accounts (row ids) and all who ever stood behind them; with `held_at` those alone who know a password, or
-    made a token, of theirs that counts now or did then. Two or three queries for each step of the chain.
-    """
-    found, step = set(accounts), set(accounts)
-    while step:
-        links = AccountLink.objects.filter(account__in=step)
-        tokens = ApiToken.objects.filter(user__in=step, made_by__isnull=False).exclude(made_by=F("user"))
-        if held_at is not None:
-            links = links.filter(kind=PASSWORD).exclude(until__lt=held_at)
-            tokens = tokens.exclude(revoked_at__lt=held_at).exclude(expires_at__lt=held_at)
-        people = {*links.values_list("person", flat=True), *tokens.values_list("made_by", flat=True)}
-        if held_at is None:
-            people |= set(
-                ServiceAccount.objects.filter(user__in=step, owner__isnull=False).values_list("owner", flat=True)
-            )
-        step = {person for person in people if person is not None} - found
-        found |= step
-    return found
-
-
-# Accounts of people: their group, where they may act, whether they may log in, and their password.
 
 SCOPE_KINDS = ("name", "service", "resource_group")
 MAX_NAME = 150
@@ -132,8 +63,8 @@ def make_person(
     password = password or new_password()
     _check_password(password, User(username=username.strip()))
     person = make_account(username=username, group=group, scopes=scopes, password=password)
-    note(MADE, person, actor.person, now=now)
-    note_password(person, actor, now=now)
+    control.note(control.MADE, person, actor.person, now=now)
+    control.note_password(person, actor, now=now)
     _write("made", person, before=None, now=now, actor=actor)
     return person, password
 
@@ -247,7 +178,7 @@ def record_password_change(person: User, *, now: datetime, actor: Actor, but: st
     """Say that a password is another one now, and nothing of it, inside the transaction that made it so; what was
     guessed at was the old one. Their sessions are over, but the one with this key.
     """
-    note_password(person, actor, now=now)
+    control.note_password(person, actor, now=now)
     sessions.drop(person, but=but)
     logins.release(username=person.get_username())
     tell(
@@ -286,8 +217,8 @@ def note_change(person: User, *, before: dict[str, Any] | None, actor: Actor, no
     if before is not None and before["active"] and not person.is_active:
         sessions.end_access(person, now=now, actor=actor)
     if before is None:
-        note(MADE, person, actor.person, now=now)
-        note_password(person, actor, now=now)
+        control.note(control.MADE, person, actor.person, now=now)
+        control.note_password(person, actor, now=now)
     if shown(person) != before:
         _write("made" if before is None else "changed", person, before=before, now=now, actor=actor)
 
@@ -359,65 +290,6 @@ def _write(did: str, person: User, *, before: dict[str, Any] | None, now: dateti
     tell(EntryKind.PERSON_CHANGED, actor, at=now, before=was, after=became, person=name, did=did)
 
 
-# What people choose for themselves: the time zone of their pages, shortcuts, what tells them of news, a password.
-
-# Stands for the time zone of whichever browser the page is read in.
-BROWSER = "browser"
-SWITCHES = ("shortcuts", "sound", "notifications", "first_steps")
-
-
-@transaction.atomic
-def choose(
-    *,
-    actor: Actor,
-    now: datetime,
-    time_zone: str | None = None,
-    shortcuts: bool | None = None,
-    sound: bool | None = None,
-    notifications: bool | None = None,
-    first_steps: bool | None = None,
-) -> Profile:
-    """One's own settings; what is None stays as it is.
-
-    `time_zone` is an IANA name, `browser`, or empty for UTC. Raises Refused `validation`, and `not-permitted` for a
-    token that only reads.
-    """
-    require_change(actor, own=True, carried=actor.token)
-    Profile.objects.get_or_create(user=actor.person)
-    row = Profile.objects.select_for_update().get(user=actor.person)
-    before = _values(row)
-    if time_zone is not None:
-        row.time_zone = _zone(time_zone)
-    for name, wanted in zip(SWITCHES, (shortcuts, sound, notifications, first_steps), strict=True):
-        if wanted is not None:
-            setattr(row, name, wanted)
-    before, after = differing(before, _values(row))
-    if after:
-        row.save(update_fields=list(after))
-        person = actor.name
-        tell(EntryKind.PERSON_CHANGED, actor, at=now, before=before, after=after, person=person, did="settings")
-    return row
-
-
-def _values(row: Profile) -> dict[str, object]:
-    return {"time_zone": row.time_zone or "UTC", **{name: getattr(row, name) for name in SWITCHES}}
-
-
-@transaction.atomic
-def note_read(*, actor: Actor, until: datetime, now: datetime) -> bool:
-    """Somebody has read what changed until then, but not beyond now. False where they had read further before."""
-    until = min(until, now)
-    Profile.objects.get_or_create(user=actor.person)
-    row = Profile.objects.select_for_update().get(user=actor.person)
-    before = row.looked_until
-    moved = Profile.objects.filter(pk=row.pk).filter(Q(looked_until=None) | Q(looked_until__lt=until))
-    if not moved.update(looked_until=until):
-        return False
-    was, became = {"looked_until": before}, {"looked_until": until}
-    tell(EntryKind.HANDOVER_READ, actor, at=now, before=was, after=became, until=until)
-    return True
-
-
 @transaction.atomic
 def set_own_password(*, actor: Actor, password: str, now: datetime, session_key: str = "") -> None:
     """A new password of one's own. That it is good, and that the old one was known, the edge's form has checked.
@@ -426,16 +298,3 @@ def set_own_password(*, actor: Actor, password: str, now: datetime, session_key:
     actor.person.set_password(password)
     actor.person.save(update_fields=["password"])
     record_password_change(actor.person, now=now, actor=actor, but=session_key)
-
-
-def _zone(name: str) -> str:
-    name = name.strip()
-    if name in ("", "UTC"):
-        return ""
-    if name == BROWSER:
-        return name
-    try:
-        zone_of(name)
-    except ValueError as error:
-        raise Refused("validation", Reason("no-time-zone", name=name[:100])) from error
-    return name

@@ -19,6 +19,7 @@ from fleet.domain.sign_on import LONGEST_SUBJECT, LONGEST_VALUE, Grant, Identity
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models.people import know_rights_of, rights_of, service_of
+from fleet.operations import control
 from fleet.operations.rights import named, require_administrator, require_reach
 from fleet.operations.timeline.entries import tell
 
@@ -323,7 +324,7 @@ def link(*, actor: Actor, username: str, subject: str, now: datetime) -> SignOn:
     if row.user is None:
         row.user, row.linked_at, row.refused = person, now, ""
         row.save()
-        account_services.note(account_services.SIGN_ON, person, actor.person, now=now)
+        control.note(control.SIGN_ON, person, actor.person, now=now)
         _tell("signed-on", row, before=None, after=row.subject, actor=actor, now=now)
     return row
 

@@ -26,6 +26,7 @@ from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils.functional import SimpleLazyObject
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
@@ -37,7 +38,7 @@ from fleet.accounts.provider import ProviderError, Why
 from fleet.accounts.text import TROUBLES, all_roles
 from fleet.accounts.views import admins_only, scopes_of
 from fleet.dashboard.forms import Sent, line
-from fleet.dashboard.pages import Asked, acts, done, page, shown
+from fleet.dashboard.pages import Asked, acts, as_asked, done, page, shown
 from fleet.dashboard.pages import known as found
 from fleet.domain.people import GROUPS, Right
 from fleet.domain.reasons import Refused
@@ -45,6 +46,19 @@ from fleet.domain.sign_on import LONGEST_SUBJECT, LONGEST_VALUE, ClaimFault, Gra
 from fleet.operations import clock, step_up
 from fleet.wording import say
 from fleet.wording.times import page_reader
+
+
+def notices(request: HttpRequest) -> dict[str, Any]:
+    """How people sign in, and what the head of every page says of it, as a context processor."""
+    ways = {"sign_on_name": settings.OIDC_NAME if settings.OIDC_ISSUER else "", "passwords": settings.LOCAL_PASSWORDS}
+    if (asked := as_asked(request)) is None:
+        return ways
+    since = asked.now - sign_on.TOLD_FOR
+    return ways | {
+        "goes_on_until": sign_on.goes_on_until(asked.user, now=asked.now),
+        # Asked where there is such an account, and nowhere else.
+        "broken": SimpleLazyObject(lambda: known.break_glass_used(since=since)) if settings.BREAK_GLASS else None,
+    }
 
 
 class LineForm(Sent):

@@ -13,7 +13,7 @@ from django.utils.crypto import constant_time_compare
 from fleet.accounts import sessions, sign_on
 from fleet.domain.actor import COMMAND_LINE, Actor
 from fleet.domain.addresses import NetworkFault, allows, beyond, read_networks
-from fleet.domain.people import Right
+from fleet.domain.people import TOKEN_SCOPES, Right
 from fleet.domain.reasons import Reason, Refused, or_refuse
 from fleet.domain.secrets import hash_of, new_secret, prefix_of
 from fleet.domain.sign_on import ToldByProxy
@@ -24,8 +24,6 @@ from fleet.models.people import rights_of, service_of
 from fleet.operations.rights import require, require_change, stands, until_its_end
 from fleet.operations.timeline.entries import tell
 
-# What a token may, and the right that its person needs for it.
-SCOPES = {"read": Right.READ, "approve": Right.APPROVE, "admin": Right.ADMINISTER}
 MAX_TOKEN_NAME = 200
 MAX_TOKEN_TIME = timedelta(days=366)
 
@@ -47,9 +45,9 @@ def issue_token(
     none: from everywhere. Raises Refused `validation` for an unknown scope or none, and for what is no network.
     """
     networks = networks_of(allowed_from)
-    unknown = sorted(set(scopes) - set(SCOPES))
+    unknown = sorted(set(scopes) - set(TOKEN_SCOPES))
     if unknown or not scopes:
-        raise Refused("validation", Reason("token-scopes", scopes=list(SCOPES)), unknown=unknown)
+        raise Refused("validation", Reason("token-scopes", scopes=list(TOKEN_SCOPES)), unknown=unknown)
     plain = new_secret("dd")
     token = ApiToken.objects.create(
         prefix=prefix_of(plain),
@@ -131,12 +129,12 @@ def make_within(
     if not timedelta(0) < expires_in <= MAX_TOKEN_TIME:
         raise Refused("validation", Reason("token-time", days=MAX_TOKEN_TIME.days))
     rights = rights_of(user)
-    for scope, right in SCOPES.items():
+    for scope, right in TOKEN_SCOPES.items():
         if scope in scopes and not rights.may(right):
             raise Refused("not-permitted", Reason("token-needs-right", scope=scope, right=right.value))
     expires_at, networks = now + expires_in, networks_of(allowed_from)
     if carried is not None:
-        more = [scope for scope in SCOPES if scope in scopes and scope not in carried.scopes]
+        more = [scope for scope in TOKEN_SCOPES if scope in scopes and scope not in carried.scopes]
         if more:
             raise Refused("not-permitted", Reason("beyond-carried-token", scope=more[0]))
         expires_at = until_its_end(expires_at, carried=carried)

@@ -27,8 +27,9 @@ from fleet.accounts.queries import SessionRow, session_rows
 from fleet.accounts.text import OUTSIDE, PASSWORD_WRONG, all_roles, counted_part
 from fleet.dashboard.forms import Sent, line
 from fleet.dashboard.pages import Asked, Panel, acts, done, known, listed, loaded, page, reader, refused, shown
-from fleet.domain.people import GROUPS, Right
+from fleet.domain.people import GROUPS, TOKEN_SCOPES, Right
 from fleet.domain.reasons import Refused
+from fleet.operations import profile
 
 # How many days a token may live, as the form offers it.
 DAYS = (1, 7, 30, 90, 365)
@@ -45,7 +46,7 @@ class ChoicesForm(Sent):
 class TokenForm(Sent):
     wrong = "A token needs a name of up to 200 characters and at least one scope."
     name = line(200, required=True)
-    scopes = forms.MultipleChoiceField(choices=[(scope, scope) for scope in tokens.SCOPES])
+    scopes = forms.MultipleChoiceField(choices=[(scope, scope) for scope in TOKEN_SCOPES])
     days = forms.IntegerField(min_value=1, max_value=366)
     allowed_from = forms.CharField(required=False, max_length=4000)
 
@@ -93,7 +94,7 @@ def you_answer(request: Asked, /, **context: Any) -> HttpResponse:
         me=account_queries.me(user_id=request.user.pk),
         tokens=own,
         expiring=[token for token in own if token.soon_over(request.now)],
-        allowed=[scope for scope, right in tokens.SCOPES.items() if request.rights.may(right)],
+        allowed=[scope for scope, right in TOKEN_SCOPES.items() if request.rights.may(right)],
         accounts=account_queries.outside_accounts(username=request.user.get_username()),
         days=DAYS,
         zones=zones(),
@@ -108,7 +109,7 @@ you = shown(you_answer)
 
 @acts(you_answer)
 def choose(request: Asked) -> HttpResponse:
-    account_services.choose(actor=request.actor, now=request.now, **ChoicesForm(request.POST).values)
+    profile.choose(actor=request.actor, now=request.now, **ChoicesForm(request.POST).values)
     return done(request, "Saved.", "you")
 
 
@@ -255,7 +256,7 @@ def person_answer(request: Asked, /, username: str, **context: Any) -> HttpRespo
         groups=GROUPS,
         roles=all_roles(),
         days=DAYS,
-        allowed=tokens.SCOPES,
+        allowed=TOKEN_SCOPES,
         panels=loaded(MEMBER_PANELS, found),
         **context,
     )

@@ -2,60 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django.contrib.auth.models import User
-from drf_spectacular.extensions import OpenApiAuthenticationExtension
-from rest_framework.authentication import BaseAuthentication
-from rest_framework.exceptions import AuthenticationFailed, NotAuthenticated
+from rest_framework.exceptions import NotAuthenticated
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from fleet.accounts import tokens
-from fleet.accounts.queries import is_service, rights
 from fleet.api.problems import Problem
 from fleet.domain import actor
 from fleet.domain.actor import REQUEST_ID, Actor
-from fleet.domain.reasons import Refused
+from fleet.domain.people import TOKEN_SCOPES
 from fleet.operations import clock, step_up
+from fleet.projections.people import is_service, rights
 from fleet.wording.say import say
 from fleet.wording.times import API
 
 if TYPE_CHECKING:
     from rest_framework.views import APIView
-
-
-class TokenAuthentication(BaseAuthentication):
-    """`Authorization: Bearer dd_…`. `request.auth` is the token then, and None for a session."""
-
-    def authenticate(self, request: Request) -> tuple[User, Any] | None:
-        scheme, _, token = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
-        if scheme.lower() != "bearer":
-            return None
-        token = token.strip()
-        # What is no token at all needs no look into the database.
-        sane = bool(token) and token.isascii() and token.isprintable()
-        try:
-            address = str(request.META["REMOTE_ADDR"])
-            found = tokens.person_of_token(token=token, now=clock.now(), address=address) if sane else None
-        except Refused as error:
-            raise Problem("not-permitted", say(error.reason, API)) from error
-        if found is None:
-            raise AuthenticationFailed("The token is unknown, expired or revoked.")
-        return found
-
-    def authenticate_header(self, request: Request) -> str:
-        return 'Bearer realm="drydock"'
-
-
-class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """How the schema describes it."""
-
-    target_class = "fleet.api.authentication.TokenAuthentication"
-    name = "token"
-
-    def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
-        return {"type": "http", "scheme": "bearer", "description": f"Scopes: {', '.join(tokens.SCOPES)}."}
 
 
 class Allowed(BasePermission):
@@ -65,7 +29,7 @@ class Allowed(BasePermission):
         if not request.user.is_authenticated:
             return False
         scope = scope_of(view, str(request.method))
-        missing = rights(request.user).missing(tokens.SCOPES[scope])
+        missing = rights(request.user).missing(TOKEN_SCOPES[scope])
         if missing is not None:
             raise Problem("not-permitted", f"{request.user.get_username()} may not do that. {say(missing, API)}")
         if request.auth is not None and scope not in getattr(request.auth, "scopes", ()):

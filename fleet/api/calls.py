@@ -13,7 +13,6 @@ from typing import IO, Any
 from django.core.exceptions import ValidationError
 from django.forms import NullBooleanField
 from drf_spectacular.utils import OpenApiParameter
-from rest_framework.authentication import BaseAuthentication, SessionAuthentication
 from rest_framework.exceptions import ParseError
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.parsers import BaseParser
@@ -24,8 +23,7 @@ from rest_framework.response import Response
 from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
-from fleet.accounts.queries import rights
-from fleet.api.authentication import Allowed, TokenAuthentication, actor_of
+from fleet.api.authentication import Allowed, actor_of
 from fleet.api.cursors import ORDERING, PAGE_SIZE, address, read_cursor, unreadable
 from fleet.api.parameters import wrongly_given
 from fleet.api.problems import Problem, wrong
@@ -35,6 +33,7 @@ from fleet.operations import clock
 from fleet.operations.audited import AuditedSerializer
 from fleet.projections import visibility
 from fleet.projections.pages import BadCursorError, Page
+from fleet.projections.people import rights
 from fleet.wording.problems import PROBLEMS
 
 MAX_BODY_BYTES = 64 * 1024
@@ -120,7 +119,6 @@ class Call(APIView):
     `self.expected` the versions that `If-Match` names, if it names some.
     """
 
-    authentication_classes: list[type[BaseAuthentication]] = [TokenAuthentication, SessionAuthentication]
     permission_classes: list[type[BasePermission]] = [Allowed]
     parser_classes = [SmallJson]
     renderer_classes = [JSONRenderer]

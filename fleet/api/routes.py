@@ -2,8 +2,6 @@
 
 from django.urls import path
 
-from fleet.accounts import api as account_api
-from fleet.accounts import sign_on_api
 from fleet.api.views import (
     approvals,
     bulk,
@@ -62,30 +60,4 @@ CALLS = [
     path("v1/maintenances/", caches.Maintenances.as_view(), name="api-maintenances"),
     path("v1/maintenances/<int:maintenance_id>/", caches.Maintenance.as_view(), name="api-maintenance"),
     path("v1/notifications/", caches.Notifications.as_view(), name="api-notifications"),
-    path("v1/sign-on/mapping/", sign_on_api.Mapping.as_view(), name="api-mapping"),
-    path("v1/sign-on/mapping/<int:grant_id>/", sign_on_api.MappingLine.as_view(), name="api-mapping-line"),
-    path("v1/sign-on/dry-run/", sign_on_api.MappingDryRun.as_view(), name="api-mapping-dry-run"),
-    path("v1/sign-on/accounts/", sign_on_api.SignOnAccounts.as_view(), name="api-sign-on-accounts"),
-    path("v1/sign-on/accounts/<int:sign_on_id>/", sign_on_api.SignOnAccount.as_view(), name="api-sign-on-account"),
-    path("v1/me/", account_api.Me.as_view(), name="api-me"),
-    path("v1/tokens/", account_api.Tokens.as_view(), name="api-tokens"),
-    path("v1/tokens/<str:prefix>/", account_api.Token.as_view(), name="api-token"),
-    path("v1/sessions/", account_api.Sessions.as_view(), name="api-sessions"),
-    path("v1/sessions/end/", account_api.EndSessions.as_view(), name="api-sessions-end"),
-    path("v1/sessions/<int:session_id>/", account_api.Session.as_view(), name="api-session"),
-    path("v1/service-accounts/", account_api.ServiceAccounts.as_view(), name="api-service-accounts"),
-    path(
-        "v1/service-accounts/<str:username>/",
-        account_api.OneServiceAccount.as_view(),
-        name="api-service-account",
-    ),
-    path(
-        "v1/service-accounts/<str:username>/tokens/",
-        account_api.ServiceTokens.as_view(),
-        name="api-service-account-tokens",
-    ),
-    path("v1/people/", account_api.People.as_view(), name="api-people"),
-    path("v1/people/<str:username>/", account_api.Person.as_view(), name="api-person"),
-    path("v1/people/<str:username>/sessions/", account_api.PersonSessions.as_view(), name="api-person-sessions"),
-    path("v1/people/<str:username>/password/", account_api.PersonPassword.as_view(), name="api-person-password"),
 ]

@@ -3,7 +3,6 @@
 from django.urls import path, re_path
 from drf_spectacular.views import SpectacularSwaggerSplitView
 
-from fleet.accounts import calendars
 from fleet.api import documentation
 from fleet.api.read_only import read_only
 from fleet.api.views import elsewhere
@@ -16,7 +15,6 @@ docs_page = SpectacularSwaggerSplitView.as_view(
 urlpatterns = [
     path("schema/", documentation.schema_document, name="api-schema"),
     path("docs/", read_only(docs_page), name="api-docs"),
-    path("v1/calendar/<str:token>.ics", calendars.feed, name="api-calendar"),
     # People may leave out the slash of the page and of the document.
     re_path(r"^(?!(docs|schema)$)", elsewhere.Elsewhere.as_view()),
 ]

@@ -14,7 +14,6 @@ from django.http import Http404, HttpResponse, JsonResponse, StreamingHttpRespon
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from fleet.accounts import services as account_services
 from fleet.audit import queries
 from fleet.audit import reports as months
 from fleet.audit.queries import storage
@@ -29,6 +28,7 @@ from fleet.domain.event_types import EVENT_TYPES, event_type_of
 from fleet.domain.history import FIRST_YEAR, Month, month_of
 from fleet.domain.people import Right
 from fleet.domain.reasons import Reason
+from fleet.operations import profile
 from fleet.operations.inputs import MomentField
 from fleet.projections.events import rows as event_rows
 from fleet.projections.events.rows import EventRow
@@ -101,7 +101,7 @@ handover_page = shown(answer)
 def read(request: Asked) -> HttpResponse:
     """Somebody has read what changed until then; the next look begins there."""
     until = ReadForm(request.POST).values["until"]
-    account_services.note_read(actor=request.actor, until=until, now=request.now)
+    profile.note_read(actor=request.actor, until=until, now=request.now)
     return done(request, "Remembered: your next look begins where this one ends.", "handover")
 
 

@@ -10,8 +10,8 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.middleware.csrf import get_token
 
-from fleet.accounts.login import stale
 from fleet.dashboard.pages import Asked, failure, page, reader
+from fleet.dashboard.reauthentication import stale
 from fleet.dashboard.saved_form import save_form
 from fleet.domain.actor import REQUEST_ID
 from fleet.domain.db_timeouts import sqlstate

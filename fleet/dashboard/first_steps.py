@@ -9,13 +9,13 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.debug import sensitive_post_parameters
 
-from fleet.accounts import services as account_services
 from fleet.dashboard.agent_package import requirement
 from fleet.dashboard.forms import Sent, line
 from fleet.dashboard.pages import Asked, acts, done, page, shown
 from fleet.dashboard.sets import KINDS, SetNameForm
 from fleet.domain.machines.enrolment import CHOICES, install_lines
 from fleet.domain.people import Right
+from fleet.operations import profile
 from fleet.operations.machines import entrance
 from fleet.operations.sets import names
 from fleet.projections.desk import readiness
@@ -108,5 +108,5 @@ def name_set(request: Asked, set_id: int) -> HttpResponse:
 
 @acts(steps_answer)
 def put_away(request: Asked) -> HttpResponse:
-    account_services.choose(actor=request.actor, now=request.now, first_steps=False)
+    profile.choose(actor=request.actor, now=request.now, first_steps=False)
     return done(request, "Put away. The first steps remain under Admin.", "queue")

@@ -22,10 +22,6 @@ from django.views.decorators.csrf import ensure_csrf_cookie
 from django.views.decorators.http import require_safe
 from django_htmx.middleware import HtmxDetails
 
-from fleet.accounts import sign_on
-from fleet.accounts.queries import OwnSettings, own_settings, rights
-from fleet.accounts.services import BROWSER
-from fleet.accounts.sign_on_queries import break_glass_used
 from fleet.dashboard import saved_form
 from fleet.dashboard.singleflight import alike
 from fleet.dashboard.status_bar import kept
@@ -36,10 +32,12 @@ from fleet.domain.people import Right, Rights
 from fleet.domain.policy import hours
 from fleet.domain.reasons import Refused
 from fleet.operations import clock, step_up
+from fleet.operations.profile import BROWSER
 from fleet.projections import visibility
 from fleet.projections.archived import ARCHIVE
 from fleet.projections.desk import find, queue
 from fleet.projections.pages import BadCursorError, Page
+from fleet.projections.people import OwnSettings, own_settings, rights
 from fleet.projections.policy import rules
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import say, times
@@ -197,17 +195,16 @@ def zone_of(own: OwnSettings, told: str) -> tzinfo:
         return UTC
 
 
+def as_asked(request: HttpRequest) -> Asked | None:
+    """The request as `reader` has prepared it; None where it did not."""
+    return cast(Asked, request) if isinstance(getattr(request, "own", None), OwnSettings) else None
+
+
 def common(request: HttpRequest) -> dict[str, Any]:
     """What every template may ask for, as a context processor."""
-    doors = {"sign_on_name": settings.OIDC_NAME if settings.OIDC_ISSUER else "", "passwords": settings.LOCAL_PASSWORDS}
-    if not isinstance(getattr(request, "own", None), OwnSettings):
-        return doors
-    asked = cast(Asked, request)
-    since = asked.now - sign_on.TOLD_FOR
-    return doors | {
-        "goes_on_until": sign_on.goes_on_until(asked.user, now=asked.now),
-        # Asked where there is such an account, and nowhere else.
-        "broken": SimpleLazyObject(lambda: break_glass_used(since=since)) if settings.BREAK_GLASS else None,
+    if (asked := as_asked(request)) is None:
+        return {}
+    return {
         "now": asked.now,
         "own": asked.own,
         "zone": timezone.get_current_timezone_name(),

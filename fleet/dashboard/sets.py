@@ -9,10 +9,10 @@ from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 
-from fleet.accounts.login import proved
 from fleet.dashboard import timelines
 from fleet.dashboard.forms import CommentForm, Sent, line
 from fleet.dashboard.pages import HISTORY_SIZE, Asked, acts, done, history, known, listed, page, pager, shown
+from fleet.dashboard.reauthentication import proved
 from fleet.domain import drills
 from fleet.domain.people import Right
 from fleet.domain.sets import MAX_NEEDS, NAMED_KINDS

@@ -30,6 +30,8 @@ ROLES: dict[str, Right] = {
     ADMIN: Right.ADMINISTER,
 }
 GROUPS = tuple(ROLES)
+# What a token may, and the right that its user needs for it.
+TOKEN_SCOPES = {"read": Right.READ, "approve": Right.APPROVE, "admin": Right.ADMINISTER}
 
 
 @dataclass(frozen=True, slots=True)

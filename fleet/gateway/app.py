@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any
 
 import structlog
@@ -16,7 +15,6 @@ from django.conf import settings
 from drydock_agent import wire
 from structlog.contextvars import bind_contextvars, unbind_contextvars
 
-from fleet.accounts.provider import refresh
 from fleet.domain.trace import Call
 from fleet.gateway.access import Access, Sent, call_of
 from fleet.gateway.agents import Agents
@@ -60,9 +58,8 @@ LAST_SEEN_SECONDS = 1.0
 CLOCK_SECONDS = 1.0
 # How often it is looked whether somebody tells people what is new.
 TELL_SECONDS = 1.0
-# How often it is looked whether the provider of single sign-on has to be asked from here, and how late that is.
+# How often it is checked whether the provider of single sign-on has to be asked from here.
 REFRESH_SECONDS = 30.0
-REFRESH_LATE = timedelta(minutes=2)
 # The connection to Celery's broker is made so long after the start, which it would otherwise slow down.
 BROKER_SECONDS = 1.0
 
@@ -70,7 +67,8 @@ BROKER_SECONDS = 1.0
 class Gateway:
     """The one ASGI application of the backend. `pages` is Django; it gets what is not the gateway's own. `measure`
     counts the fleet for `/metrics`; without it there are the process's own numbers only. `write_last_seen` is called
-    each second, to store when sessions were last seen; `tell` as well, so that messages go out when Celery is gone.
+    each second, to store when sessions were last seen; `tell` as well, so that messages go out when Celery is gone,
+    and `refresh` less often, where there is single sign-on, so that its users are confirmed then.
     `opens` hears, before the first one, how many connections to the database the gateway opens at most. `open_calls`
     are those of the pages as well.
     """
@@ -83,6 +81,7 @@ class Gateway:
         measure: Measure | None = None,
         write_last_seen: Callable[[], None] | None = None,
         tell: Callable[[], None] | None = None,
+        refresh: Callable[[], None] | None = None,
         opens: Callable[[int], None] | None = None,
         open_calls: OpenCalls | None = None,
     ) -> None:
@@ -91,6 +90,7 @@ class Gateway:
         self.measure = measure
         self.write_last_seen = write_last_seen
         self.tell = tell
+        self.refresh = refresh
         self.opens = opens
         self.limits = limits or GatewayLimits.from_settings()
         self.access = Access()
@@ -181,8 +181,8 @@ class Gateway:
             self.agents.entrance.refusals.loop,
             self.parent,
         ]
-        if settings.OIDC_ISSUER:
-            self.loops.insert(0, Loop("sign-on", stand_in_for_refresh, pause=REFRESH_SECONDS))
+        if self.refresh is not None and settings.OIDC_ISSUER:
+            self.loops.insert(0, Loop("sign-on", self.refresh, pause=REFRESH_SECONDS))
         if self.figures is not None:
             self.loops.insert(0, self.figures.loop)
         if self.write_last_seen is not None:
@@ -271,11 +271,6 @@ TABLE: dict[str, dict[str, Callable[[Gateway], Handler]]] = {
     "/readyz": dict.fromkeys(("GET", "HEAD"), lambda gateway: gateway.probes.readyz),
     "/metrics": {"GET": lambda gateway: gateway.probes.metrics},
 }
-
-
-def stand_in_for_refresh() -> None:
-    """Nobody stays longer than the provider lets them, also while Celery is gone."""
-    refresh(now=clock.now(), late=REFRESH_LATE)
 
 
 def _parent_watch() -> Callable[[], None]:

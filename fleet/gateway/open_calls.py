@@ -18,8 +18,6 @@ from typing import Any
 
 from django.conf import settings
 
-from fleet.accounts import tokens
-from fleet.accounts.queries import AccessStates, access_states, rights
 from fleet.domain.people import Access
 from fleet.domain.reasons import Refused
 from fleet.domain.secrets import prefix_of
@@ -27,6 +25,8 @@ from fleet.domain.sign_on import ToldByProxy, told_by_proxy
 from fleet.gateway.http import Request
 from fleet.gateway.threads import Loop
 from fleet.operations import clock
+from fleet.operations.access import CREDENTIALS, AccessStates
+from fleet.projections.people import rights
 
 PAUSE_SECONDS = 0.5
 # In addition to the calls whose state has changed, so many are checked in full each time, the longest unchecked first.
@@ -75,12 +75,12 @@ def access_of(by: CallCredentials, *, now: datetime) -> FoundAccess | None:
     `not-permitted` where a token does not count from this address.
     """
     if by.token:
-        found = tokens.person_of_token(token=by.token, now=now, address=by.address)
+        found = CREDENTIALS.person_of_token(token=by.token, now=now, address=by.address)
         if found is None:
             return None
         person, row = found
         return FoundAccess(Access(person.pk, rights(person), tuple(row.scopes)), person.get_username(), row.name)
-    user = tokens.person_of_session(session_key=by.session_key, told=by.told, now=now) if by.session_key else None
+    user = CREDENTIALS.person_of_session(session_key=by.session_key, told=by.told, now=now) if by.session_key else None
     return FoundAccess(Access(user.pk, rights(user)), user.get_username()) if user else None
 
 
@@ -134,7 +134,7 @@ class OpenCalls:
             calls = list(self._calls)
         if not calls:
             return
-        states = access_states(
+        states = CREDENTIALS.states(
             accounts={call.access.person for call in calls},
             sessions={call.by.session_key for call in calls if not call.by.token},
             tokens={prefix_of(call.by.token) for call in calls if call.by.token},

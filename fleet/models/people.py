@@ -120,7 +120,7 @@ class ApiToken(models.Model):
 class AccountLink(models.Model):
     """A person who made an account, owned it, knew its password or linked it to an account at the provider.
 
-    `kind` is one of `fleet.accounts.services`. `until`: None while it holds. The row stays afterwards: whoever
+    `kind` is one of `fleet.operations.control`. `until`: None while it holds. The row stays afterwards: whoever
     ever stood behind an account is not the second person for what it proposes.
     """
 

@@ -5,8 +5,6 @@ A worker whose clock is wrong does nothing that decides or deletes: another work
 
 from celery import shared_task
 
-from fleet.accounts import service_accounts
-from fleet.accounts.provider import refresh as refresh_people
 from fleet.operations import blind_spots, clock, reconcile
 from fleet.operations.sets import coverage
 from fleet.relay import counts
@@ -54,16 +52,3 @@ def compare() -> None:
 def renew() -> None:
     """Look at all sets that have changed, and again at some that have not: sent by beat."""
     coverage.renew_all(now=clock.now())
-
-
-@shared_task(name="fleet.relay.tasks.refresh", ignore_result=True)
-def refresh() -> None:
-    """Ask the provider of single sign-on whether people still may come in: sent by beat."""
-    refresh_people(now=clock.now())
-
-
-@shared_task(name="fleet.relay.tasks.tidy_up", ignore_result=True)
-def tidy_up() -> None:
-    """Tell of tokens that expire soon, and let go of sessions that are over: sent by beat."""
-    if clock.may_decide():
-        service_accounts.tidy_up(now=clock.now())

@@ -10,8 +10,8 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path
 
 from fleet import urls
-from fleet.accounts import services as account_services
 from fleet.dashboard.pages import Asked, acts
+from fleet.operations import profile
 from tests.access import page, table
 from tests.access.calls import WORDS, Matrix
 from tests.access.reasons import ABOUT_ONESELF, ANYBODY, OWN_RULES, PUBLIC
@@ -48,7 +48,7 @@ def leak(request: HttpRequest) -> HttpResponse:
 
 @acts(lambda request, **context: HttpResponse())
 def act(request: Asked) -> HttpResponse:
-    account_services.choose(actor=request.actor, now=request.now, time_zone="Europe/Berlin")
+    profile.choose(actor=request.actor, now=request.now, time_zone="Europe/Berlin")
     return HttpResponse("done")
 
 

@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from fleet.accounts.tokens import SCOPES
+from fleet.domain.people import TOKEN_SCOPES
 from fleet.domain.secrets import new_secret
 from fleet.operations import step_up
 from tests import factories
@@ -60,7 +60,9 @@ MakeCaller = Callable[..., Caller]
 def caller(user: User, *scopes: str, expires_in: timedelta = timedelta(days=1)) -> Caller:
     """A caller with a new token of this person: all scopes unless some are named."""
     secret = new_secret("dd")
-    TokenFactory(secret=secret, user=user, scopes=list(scopes or SCOPES), expires_at=datetime.now(UTC) + expires_in)
+    TokenFactory(
+        secret=secret, user=user, scopes=list(scopes or TOKEN_SCOPES), expires_at=datetime.now(UTC) + expires_in
+    )
     return Caller(secret, user)
 
 

@@ -8,7 +8,7 @@ from time import monotonic
 import pytest
 from playwright.sync_api import Page, expect
 
-from fleet.accounts import services as account_services
+from fleet.operations import profile
 from tests import factories
 from tests.browser.conftest import OpenPage
 from tests.factories import Fleet, acting, listing
@@ -45,7 +45,7 @@ def test_something_new_sounds_and_notifies_once_for_who_wants_it(fleet: Fleet, o
     factories.announced(fleet)
     quiet = open_page("/")
     assert "data-tell" not in quiet.page.content()
-    account_services.choose(actor=acting(otto), now=fleet.now, sound=True, notifications=True)
+    profile.choose(actor=acting(otto), now=fleet.now, sound=True, notifications=True)
     watched = open_page("/")
     watched.page.context.add_init_script(LISTENING)
     other = watched.page.context.new_page()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import js_lib_bootstrap5
 
+from fleet.accounts import tags as accounts
 from fleet.dashboard.tags import markup, register, words
 from fleet.notifications import tags as notifications
 from fleet.wording import badges
@@ -68,7 +69,7 @@ def test_every_template_and_file_is_named_somewhere() -> None:
 def test_every_tag_and_filter_is_used() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in TEMPLATES)
     unused = [name for name in register.tags if not re.search(rf"\{{% {name}\b", text)]
-    filters = [*register.filters, *notifications.register.filters]
+    filters = [*register.filters, *accounts.register.filters, *notifications.register.filters]
     assert unused + [name for name in filters if f"|{name}" not in text] == []
 
 

@@ -16,6 +16,7 @@ from fleet.notifications.models import Channel, Message
 from fleet.notifications.news import news_of
 from fleet.notifications.routing import Moment
 from fleet.notifications.text import message_words
+from fleet.operations import profile
 from fleet.operations.machines import entrance
 from fleet.wording.times import API
 from tests import factories
@@ -138,7 +139,7 @@ def test_the_first_recovery_codes_stand_in_the_audit(otto: User) -> None:
 def test_settings_rights_and_join_tokens_are_nobodys_private_news(otto: User) -> None:
     admin = factories.acting(factories.admin())
     account_services.change_person(username="otto", group="viewer", now=NOW, actor=admin)
-    account_services.choose(actor=factories.acting(otto), now=NOW, time_zone="Europe/Berlin")
+    profile.choose(actor=factories.acting(otto), now=NOW, time_zone="Europe/Berlin")
     entrance.create_join_token(comment="rack 7", expires_in=timedelta(days=1), now=NOW)
     assert told() == []
 

@@ -19,6 +19,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Entry, ScheduledEvent
 from fleet.models.facts.events import load_facts
 from fleet.notifications.routing import OF_ENTRY, Moment
+from fleet.operations.control import one_person
 from fleet.operations.machines import move
 from fleet.operations.sets import names
 from tests import factories
@@ -160,7 +161,7 @@ def test_what_one_wanted_does_not_wait_for_ever(fleet: Fleet) -> None:
     account_services.change_person(username="olga", group="viewer", now=late)
     names.name_set(set_id=row.pk, actor=proved(ada), now=late, second_person=False)
     assert the_set().second_person
-    assert account_services.one_person(olga, ada, at=late) is None
+    assert one_person(olga, ada, at=late) is None
 
 
 def test_whoever_runs_commands_on_the_server_lowers_it_alone(fleet: Fleet) -> None:

@@ -5,10 +5,10 @@ from typing import Any
 from django import forms
 from django.http import HttpResponse
 
-from fleet.accounts.login import proved
 from fleet.dashboard.events import event_answer
 from fleet.dashboard.forms import CommentForm, Sent, line, shown_in
 from fleet.dashboard.pages import Asked, acts, done, known
+from fleet.dashboard.reauthentication import proved
 from fleet.domain.actor import Actor
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import TAKE_REASONS

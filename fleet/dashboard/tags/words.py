@@ -7,7 +7,6 @@ from urllib.parse import parse_qsl, urlencode
 
 from django.urls import reverse
 
-from fleet.accounts.text import OUTSIDE
 from fleet.dashboard.tags.library import DASH, register
 from fleet.domain.event_types import EventType, event_type_of
 from fleet.domain.reasons import Reason
@@ -52,12 +51,6 @@ def effect(event: EventRow) -> EventType:
 def hit_heading(event: EventRow) -> str:
     """The heading above the machines that an event names."""
     return events.hit_heading(event)
-
-
-@register.filter
-def outside(kind: str) -> str:
-    """Where somebody's account elsewhere is."""
-    return OUTSIDE.get(kind, kind)
 
 
 @register.filter

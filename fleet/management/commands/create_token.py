@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import CommandError
 
 from fleet.accounts import tokens
+from fleet.domain.people import TOKEN_SCOPES
 from fleet.management.helpers import OperationCommand, duration
 from fleet.operations import clock
 
@@ -22,7 +23,7 @@ class Command(OperationCommand):
         parser.add_argument(
             "--scope",
             action="append",
-            choices=tokens.SCOPES,
+            choices=TOKEN_SCOPES,
             dest="scopes",
             help="may be given several times (default: read)",
         )

@@ -10,7 +10,6 @@ from functools import partial
 
 from django.db import transaction
 
-from fleet.accounts.services import one_person
 from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.approvals.conditions import Wait, Waited, When, next_wait
 from fleet.domain.approvals.guards import EventFacts, Need
@@ -37,6 +36,7 @@ from fleet.operations.approvals.approve import (
     with_undo,
 )
 from fleet.operations.approvals.claims import hold_locked
+from fleet.operations.control import one_person
 from fleet.operations.orders.states import close, give_back, move, tell_approval
 from fleet.operations.quarantine import Apart
 from fleet.operations.rights import acting, require

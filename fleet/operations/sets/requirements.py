@@ -7,7 +7,6 @@ from dataclasses import asdict, fields, replace
 from datetime import datetime
 from typing import Any
 
-from fleet.accounts.services import one_person
 from fleet.domain.actor import DRYDOCK, Actor, ActorKind
 from fleet.domain.approvals.guards import Need, guards
 from fleet.domain.people import Right
@@ -19,6 +18,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Entry, Machine, ScheduledEvent
 from fleet.models.facts.events import load_facts
 from fleet.models.people import rights_of
+from fleet.operations.control import one_person
 from fleet.operations.rights import require_person
 from fleet.operations.timeline.entries import entry
 

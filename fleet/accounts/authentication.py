@@ -1,0 +1,50 @@
+"""The token of a call, as REST framework reads it."""
+
+from typing import Any
+
+from django.contrib.auth.models import User
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.request import Request
+
+from fleet.accounts import tokens
+from fleet.api.problems import Problem
+from fleet.domain.people import TOKEN_SCOPES
+from fleet.domain.reasons import Refused
+from fleet.operations import clock
+from fleet.wording.say import say
+from fleet.wording.times import API
+
+
+class TokenAuthentication(BaseAuthentication):
+    """`Authorization: Bearer dd_…`. `request.auth` is the token then, and None for a session."""
+
+    def authenticate(self, request: Request) -> tuple[User, Any] | None:
+        scheme, _, token = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        token = token.strip()
+        # What is no token at all needs no look into the database.
+        sane = bool(token) and token.isascii() and token.isprintable()
+        try:
+            address = str(request.META["REMOTE_ADDR"])
+            found = tokens.person_of_token(token=token, now=clock.now(), address=address) if sane else None
+        except Refused as error:
+            raise Problem("not-permitted", say(error.reason, API)) from error
+        if found is None:
+            raise AuthenticationFailed("The token is unknown, expired or revoked.")
+        return found
+
+    def authenticate_header(self, request: Request) -> str:
+        return 'Bearer realm="drydock"'
+
+
+class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """How the schema describes it."""
+
+    target_class = "fleet.accounts.authentication.TokenAuthentication"
+    name = "token"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
+        return {"type": "http", "scheme": "bearer", "description": f"Scopes: {', '.join(TOKEN_SCOPES)}."}

@@ -1,0 +1,46 @@
+"""Whose a token or a session is, and what their access rests on. Nobody's, until an annex tells how to read it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from fleet.domain.people import Rights
+from fleet.models import ApiToken
+
+
+@dataclass(frozen=True, slots=True)
+class AccountState:
+    """What an account may do, and everything else that may end its sessions: the password, single sign-on, who answers
+    for a service account.
+    """
+
+    rights: Rights
+    rest: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessStates:
+    """State of each account by row id, of each session by its key, of each token by its public prefix. What has ended
+    is missing.
+    """
+
+    accounts: dict[int, AccountState]
+    sessions: dict[str, Any]
+    tokens: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Credentials:
+    """How the credentials of users are read: the user of a token (`token`, `now`, `address`) with its row; the user of
+    a session (`session_key`, `now`, `told`); and the states of many at once (`accounts`, `sessions`, `tokens`, `now`).
+    """
+
+    person_of_token: Callable[..., tuple[User, ApiToken] | None] = lambda **by: None
+    person_of_session: Callable[..., User | None] = lambda **by: None
+    states: Callable[..., AccessStates] = lambda **of: AccessStates({}, {}, {})
+
+
+# Of annexes: accounts fills it.
+CREDENTIALS = Credentials()
