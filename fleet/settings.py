@@ -92,9 +92,9 @@ ENROLMENTS_PER_MINUTE = read.whole("ENROLMENTS_PER_MINUTE")
 PARTITION_ROWS = max(read.whole("PARTITION_ROWS"), 1000)
 DATABASE_GIGABYTES = read.whole("DATABASE_GIGABYTES") if read.text("DATABASE_GIGABYTES") else 0
 ARCHIVE_URL = read.archive("ARCHIVE_URL")
-# Days; None where it is for ever.
+# Days by kind of rows (`fleet.audit.archive_format.ArchiveKind`, and documents of events); None is for ever.
 KEEP_DAYS = {
-    "documents": read.days("KEEP_DOCUMENTS_DAYS"),
+    "observations": read.days("KEEP_DOCUMENTS_DAYS"),
     "event_documents": read.days("KEEP_EVENT_DOCUMENTS_DAYS"),
     "entries": read.days("KEEP_ENTRIES_DAYS"),
     "notifications": read.days("KEEP_NOTIFICATIONS_DAYS"),

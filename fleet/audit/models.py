@@ -80,13 +80,6 @@ class ArchiveState(models.Model):
 
 # Which rows are old enough to be archived, partition by partition, and what still needs them.
 
-KEPT_BY: dict[ArchiveKind, str] = {
-    ArchiveKind.ENTRIES: "entries",
-    ArchiveKind.OBSERVATIONS: "documents",
-    ArchiveKind.NOTIFICATIONS: "notifications",
-    ArchiveKind.MESSAGES: "messages",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class ExpiringPartition:
@@ -105,7 +98,7 @@ class ExpiringPartition:
 
 def keep_days(kind: ArchiveKind) -> int | None:
     """Return for how many days rows of a kind are retained; None for ever."""
-    days: int | None = settings.KEEP_DAYS[KEPT_BY[kind]]
+    days: int | None = settings.KEEP_DAYS[kind.value]
     return days
 
 
