@@ -34,9 +34,9 @@ from fleet.domain.states import (
 )
 from fleet.domain.timeline import EntryKind
 from fleet.gateway import metrics as gateway_metrics
-from fleet.notifications.labels import moment_label
-from fleet.notifications.routing import OF_ENTRY, Moment
-from fleet.notifications.severity import OF_MOMENT, cache_severity
+from fleet.notifications.labels import type_label
+from fleet.notifications.routing import OF_ENTRY, NotificationType
+from fleet.notifications.severity import OF_NOTIFICATION_TYPE, cache_severity
 from fleet.wording.badges import look_of
 from fleet.wording.caches import TIERS
 from fleet.wording.orders import TIMEOUTS
@@ -106,18 +106,18 @@ def entries() -> str:
 
 def moments() -> str:
     """What somebody may be told, with the entries that it comes from; without any it is due by the clock."""
-    kinds: dict[Moment, list[str]] = {moment: [] for moment in Moment}
+    kinds: dict[NotificationType, list[str]] = {moment: [] for moment in NotificationType}
     for kind, moment in OF_ENTRY.items():
         kinds[moment].append(f"`{kind.value}`")
-    rows = [(f"`{moment.value}`", moment_label(moment), ", ".join(kinds[moment])) for moment in Moment]
-    return table(("Moment", "In words", "Entries"), rows)
+    rows = [(f"`{moment.value}`", type_label(moment), ", ".join(kinds[moment])) for moment in NotificationType]
+    return table(("Notification type", "In words", "Entries"), rows)
 
 
 def severities() -> str:
     rows = [(f"event: {each.name}", each.severity.value) for each in EVENT_TYPES if not each.is_advice]
     rows.append(("event: a type that nobody has described", Severity.WARNING.value))
     rows += [(f"maintenance of a cache: {tier}", cache_severity(tier).value) for tier in (*TIERS, "unknown tier")]
-    rows += [(f"`{moment.value}`", level.value) for moment, level in OF_MOMENT.items()]
+    rows += [(f"`{moment.value}`", level.value) for moment, level in OF_NOTIFICATION_TYPE.items()]
     return table(("What", "Severity"), rows)
 
 

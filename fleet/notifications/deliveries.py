@@ -18,7 +18,7 @@ from fleet.notifications import news
 from fleet.notifications.models import Channel, DeliveryAttempt, Message, MessageDelivery
 from fleet.notifications.news import Subject
 from fleet.notifications.queries import for_reader
-from fleet.notifications.routing import GROUP, TEST, DeliveryState, MessageState, Moment
+from fleet.notifications.routing import GROUP, TEST, DeliveryState, MessageState, NotificationType
 from fleet.projections.pages import Page, Segment, read_page
 from fleet.projections.places import IdsFilter, PlaceFilter, TimeFilter
 from fleet.projections.visibility import seen
@@ -41,7 +41,7 @@ class ChannelNamed:
 
 
 @dataclass(frozen=True, slots=True)
-class PostTry:
+class DeliveryTry:
     """One try. `took_seconds` is None, and so is `ok`, while nobody knows how it went."""
 
     number: int
@@ -58,7 +58,7 @@ class PostTry:
 
 
 @dataclass(frozen=True, slots=True)
-class PostedMessage:
+class DeliveredMessage:
     """One moment for one channel. `channel` is None where no route wanted it; `route` names the one that did."""
 
     id: int
@@ -77,7 +77,7 @@ class PostedMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class PostRow:
+class DeliveryRow:
     """One post to one channel. `messages` are the first of the `count` that it carries; a test carries none.
 
     `next_at` is when it is tried again; None where it is settled, or is tried as soon as may be.
@@ -93,15 +93,15 @@ class PostRow:
     settled_at: datetime | None
     next_at: datetime | None
     count: int
-    messages: tuple[PostedMessage, ...] = ()
-    tries: tuple[PostTry, ...] = ()
+    messages: tuple[DeliveredMessage, ...] = ()
+    tries: tuple[DeliveryTry, ...] = ()
 
     @property
     def open(self) -> bool:
         return self.state in (DeliveryState.QUEUED, DeliveryState.SENDING)
 
     @property
-    def last(self) -> PostTry | None:
+    def last(self) -> DeliveryTry | None:
         """The newest attempt."""
         return self.tries[-1] if self.tries else None
 
@@ -140,7 +140,7 @@ def sent(
     posts: QuerySet[MessageDelivery] | None = None,
     cursor: str | None = None,
     size: int | None = None,
-) -> Page[PostRow]:
+) -> Page[DeliveryRow]:
     """What this person may know of, newest first; `posts` narrows them down.
 
     Three queries, and one for each kind of what they are about.
@@ -152,7 +152,7 @@ def sent(
     return found.map(partial(_shaped, user_id=user_id, now=now))
 
 
-def post(*, delivery_id: UUID, user_id: int, now: datetime) -> PostRow | None:
+def post(*, delivery_id: UUID, user_id: int, now: datetime) -> DeliveryRow | None:
     """One post with more of its messages; None where there is none for this person."""
     row = _posts(NAMED_ALONE).filter(for_reader(user_id, path="channel__"), pk=delivery_id).first()
     return _shaped([row], user_id=user_id, now=now)[0] if row else None
@@ -164,7 +164,7 @@ def unsent(
     messages: QuerySet[Message] | None = None,
     cursor: str | None = None,
     size: int | None = None,
-) -> Page[PostedMessage]:
+) -> Page[DeliveredMessage]:
     """Messages that this person may know of and that no post carries, newest first.
 
     One query, and one for each kind of what they are about.
@@ -179,13 +179,13 @@ def unsent(
 
 def of_event(
     event_pk: int, *, user_id: int | None, now: datetime, limit: int
-) -> tuple[tuple[PostedMessage, ...], dict[UUID, PostRow]]:
+) -> tuple[tuple[DeliveredMessage, ...], dict[UUID, DeliveryRow]]:
     """The newest messages of one event (row id), and the posts that carry them. Three queries."""
     rows = list(_loaded(seen(Message).filter(event=event_pk)).order_by("-pk")[:limit])
     ids = {row.delivery_id for row in rows if row.delivery_id}
     posts = list(seen(MessageDelivery).filter(pk__in=ids).select_related("channel__owner"))
     told = _messages(rows, user_id=user_id)
-    carried: dict[UUID, list[PostedMessage]] = defaultdict(list)
+    carried: dict[UUID, list[DeliveredMessage]] = defaultdict(list)
     for row in told:
         if row.delivery_id:
             carried[row.delivery_id].append(row)
@@ -200,7 +200,7 @@ def _loaded(rows: QuerySet[Message]) -> QuerySet[Message]:
     return rows.select_related("channel__owner", "route", "event__availability_set")
 
 
-def _shaped(rows: Sequence[Any], *, user_id: int, now: datetime) -> Sequence[PostRow]:
+def _shaped(rows: Sequence[Any], *, user_id: int, now: datetime) -> Sequence[DeliveryRow]:
     ids = [pk for row in rows for pk in row.first]
     told = {row.id: row for row in _messages(list(_loaded(seen(Message).filter(pk__in=ids))), user_id=user_id)}
     tries = _tries([row.pk for row in rows])
@@ -219,25 +219,25 @@ def _shaped(rows: Sequence[Any], *, user_id: int, now: datetime) -> Sequence[Pos
     ]
 
 
-def _tries(ids: Iterable[UUID]) -> Mapping[UUID, tuple[PostTry, ...]]:
-    found: dict[UUID, tuple[PostTry, ...]] = defaultdict(tuple)
+def _tries(ids: Iterable[UUID]) -> Mapping[UUID, tuple[DeliveryTry, ...]]:
+    found: dict[UUID, tuple[DeliveryTry, ...]] = defaultdict(tuple)
     for row in seen(DeliveryAttempt).filter(delivery__in=list(ids)).order_by("delivery", "number"):
-        found[row.delivery_id] += (like(PostTry, row),)
+        found[row.delivery_id] += (like(DeliveryTry, row),)
     return found
 
 
 def _post(
     row: MessageDelivery,
-    messages: tuple[PostedMessage, ...],
-    tries: tuple[PostTry, ...],
+    messages: tuple[DeliveredMessage, ...],
+    tries: tuple[DeliveryTry, ...],
     *,
     user_id: int | None,
     now: datetime,
-) -> PostRow:
+) -> DeliveryRow:
     held = row.channel.held_until
     still_open = row.state in (DeliveryState.QUEUED.value, DeliveryState.SENDING.value)
     return like(
-        PostRow,
+        DeliveryRow,
         row,
         channel=_named(row.channel, user_id),
         count=len(messages),
@@ -247,12 +247,12 @@ def _post(
     )
 
 
-def _messages(rows: Sequence[Message], *, user_id: int | None) -> tuple[PostedMessage, ...]:
+def _messages(rows: Sequence[Message], *, user_id: int | None) -> tuple[DeliveredMessage, ...]:
     """Rows that have their channel, route and event loaded. One query for each kind of what else they are about."""
     names = news.names(row.subject for row in rows)
     return tuple(
         like(
-            PostedMessage,
+            DeliveredMessage,
             row,
             subject=news.subject(row, names),
             channel=_named(row.channel, user_id) if row.channel else None,
@@ -264,7 +264,7 @@ def _messages(rows: Sequence[Message], *, user_id: int | None) -> tuple[PostedMe
 
 # What the log of messages out may be narrowed down to.
 
-MOMENTS = [(moment.value, moment.value) for moment in Moment]
+MOMENTS = [(moment.value, moment.value) for moment in NotificationType]
 
 
 class DeliveryFilter(django_filters.FilterSet):  # type: ignore[misc]
@@ -274,7 +274,7 @@ class DeliveryFilter(django_filters.FilterSet):  # type: ignore[misc]
     state = django_filters.MultipleChoiceFilter(choices=[(state.value, state.value) for state in DeliveryState])
     event = django_filters.CharFilter(method="filter_event", label="Event")
     moment = django_filters.ChoiceFilter(
-        method="filter_moment", choices=[*MOMENTS, (GROUP, GROUP), (TEST, TEST)], label="Moment"
+        method="filter_moment", choices=[*MOMENTS, (GROUP, GROUP), (TEST, TEST)], label="NotificationType"
     )
 
     class Meta:
@@ -299,7 +299,7 @@ class UnsentFilter(django_filters.FilterSet):  # type: ignore[misc]
     channel = django_filters.NumberFilter(label="Channel")
     state = django_filters.MultipleChoiceFilter(choices=[(state.value, state.value) for state in UNSENT])
     event = django_filters.CharFilter(method="filter_event", label="Event")
-    moment = django_filters.ChoiceFilter(choices=MOMENTS, label="Moment")
+    moment = django_filters.ChoiceFilter(choices=MOMENTS, label="NotificationType")
 
     class Meta:
         model = Message
@@ -322,7 +322,7 @@ class MessageFilter(PlaceFilter):
     channel = IdsFilter(field_name="channel", label="Channel")
     state = django_filters.MultipleChoiceFilter(choices=[(state.value, state.value) for state in MessageState])
     event = django_filters.CharFilter(method="filter_event", label="Event")
-    moment = django_filters.MultipleChoiceFilter(choices=[(moment.value, moment.value) for moment in Moment])
+    moment = django_filters.MultipleChoiceFilter(choices=[(moment.value, moment.value) for moment in NotificationType])
     since = TimeFilter(field_name="created_at", lookup_expr="gte", label="Since")
 
     class Meta:

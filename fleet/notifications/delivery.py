@@ -13,7 +13,7 @@ from django.db import DatabaseError
 
 from fleet.notifications import queue
 from fleet.notifications.channel_services import UnreadableSecretsError
-from fleet.notifications.channels.base import ChannelInUse, Item, Outcome, Post
+from fleet.notifications.channels.base import ChannelInUse, Delivery, Item, Outcome
 from fleet.notifications.kinds import KINDS, MIRRORS
 from fleet.notifications.news import MessageNews, news_of
 from fleet.notifications.payloads import MessageWords
@@ -153,12 +153,12 @@ def _leave_alone(channel_id: int, outcome: Outcome, *, now: datetime) -> None:
 
 def _post(
     channel: ChannelInUse, delivery: queue.Open, told: Collection[MessageNews], *, attempt: int, now: datetime
-) -> Post:
+) -> Delivery:
     reader = Reader(_zone(channel), Form.MESSAGE, now)
     items = tuple(Item(news, reader) for news in told)
     words = _words(items, reader)
     subjects = list(dict.fromkeys(item.news.subject for item in items))
-    return Post(
+    return Delivery(
         id=str(delivery.id),
         attempt=attempt,
         moment=TEST if not items else items[0].news.moment if len(items) == 1 else GROUP,

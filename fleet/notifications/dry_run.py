@@ -29,8 +29,8 @@ from fleet.notifications.models import Channel
 from fleet.notifications.routing import (
     OF_ENTRY,
     MessageFacts,
-    Moment,
-    OnlyIf,
+    NotificationType,
+    SendCondition,
     StandingRoute,
     matches,
     may_be_told,
@@ -52,9 +52,17 @@ UNKNOWABLE = ("past-severity", "past-told-as-now", "past-of-no-event")
 OF_EVENTS = {kind: moment for kind, moment in OF_ENTRY.items() if kind.value.startswith(("event_", "approval_"))}
 OF_CACHES = {kind: moment for kind, moment in OF_ENTRY.items() if kind.value in MILESTONES and kind not in OF_EVENTS}
 # After these a step of escalation is told no more.
-ENDS_STEP: Mapping[OnlyIf, frozenset[Moment]] = {
-    OnlyIf.UNDECIDED: frozenset({Moment.DECIDED, Moment.STARTED, Moment.ENDED}),
-    OnlyIf.UNCLAIMED: frozenset({Moment.CLAIMED, Moment.PROPOSED, Moment.DECIDED, Moment.STARTED, Moment.ENDED}),
+ENDS_STEP: Mapping[SendCondition, frozenset[NotificationType]] = {
+    SendCondition.UNDECIDED: frozenset({NotificationType.DECIDED, NotificationType.STARTED, NotificationType.ENDED}),
+    SendCondition.UNCLAIMED: frozenset(
+        {
+            NotificationType.CLAIMED,
+            NotificationType.PROPOSED,
+            NotificationType.DECIDED,
+            NotificationType.STARTED,
+            NotificationType.ENDED,
+        }
+    ),
 }
 
 
@@ -198,7 +206,7 @@ def _of_event(event: ScheduledEvent) -> MessageFacts:
         machines=(),
     )
     return MessageFacts(
-        moment=Moment.FIRST_SEEN,
+        moment=NotificationType.FIRST_SEEN,
         at=event.first_seen_at,
         severity=severity(facts).value,
         event_type=event.event_type,
@@ -239,12 +247,12 @@ def _told(route: StandingRoute, past: Iterable[_Story], person: User | None) -> 
                 continue
             at = told_at(route, facts, now=facts.at) or facts.at
             # Of a step it is known how NotBefore stood in the end: it is told once.
-            if step and (facts.moment is not Moment.FIRST_SEEN or _settled(story, step, at)):
+            if step and (facts.moment is not NotificationType.FIRST_SEEN or _settled(story, step, at)):
                 continue
             yield _message(one, at)
 
 
-def _settled(story: _Story, step: OnlyIf, at: datetime) -> bool:
+def _settled(story: _Story, step: SendCondition, at: datetime) -> bool:
     return any(one.facts.moment in ENDS_STEP[step] and one.facts.at <= at for one in story)
 
 

@@ -16,38 +16,38 @@ ROUTED_WITHIN = timedelta(seconds=60)
 LATELY = timedelta(hours=1)
 
 
-class TellHealth(StrEnum):
+class NotificationHealth(StrEnum):
     """From worst to best. `NOBODY`: there is no channel, as in an installation that is new."""
 
     STANDS_STILL = "stands_still"
     ALL_FAIL = "all_fail"
-    UNTOLD = "untold"
+    UNDELIVERED = "undelivered"
     NOBODY = "nobody"
     SOME_FAIL = "some_fail"
     WORKS = "works"
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
-    """`channels` that are switched on, and how many of them fail; `untold` messages that reached nobody lately."""
+class NotificationFacts:
+    """`channels` that are switched on, and how many of them fail; `undelivered` messages that reached nobody lately."""
 
     channels: int
     failing: int
-    untold: int
+    undelivered: int
     routed_at: datetime | None
 
 
-def tell_health(telling: Telling, *, now: datetime) -> TellHealth:
+def notification_health(telling: NotificationFacts, *, now: datetime) -> NotificationHealth:
     """The worst that is so."""
     if not telling.channels:
-        return TellHealth.NOBODY
+        return NotificationHealth.NOBODY
     if seconds_since(telling.routed_at, now=now) > ROUTED_WITHIN.total_seconds():
-        return TellHealth.STANDS_STILL
+        return NotificationHealth.STANDS_STILL
     if telling.failing == telling.channels:
-        return TellHealth.ALL_FAIL
-    if telling.untold:
-        return TellHealth.UNTOLD
-    return TellHealth.SOME_FAIL if telling.failing else TellHealth.WORKS
+        return NotificationHealth.ALL_FAIL
+    if telling.undelivered:
+        return NotificationHealth.UNDELIVERED
+    return NotificationHealth.SOME_FAIL if telling.failing else NotificationHealth.WORKS
 
 
 # A digest: one message that stands for a storm of events, and is edited while they go on.
@@ -179,7 +179,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class PostPlan:
+class DeliveryPlan:
     """What goes out now, and when the rest is looked at again (by row id)."""
 
     batches: tuple[Batch, ...] = ()
@@ -194,7 +194,7 @@ def plan(
     wait: timedelta,
     interval: timedelta,
     told: Mapping[int, int] | None = None,
-) -> PostPlan:
+) -> DeliveryPlan:
     """`lately` are the posts of the channel within the last interval: each one's group, when it was made, and how many
     messages it carried. `told` says how many of these were of which set (row id).
 
@@ -204,14 +204,14 @@ def plan(
     room = ALONE - len(lately)
     subjects = _by(waiting, lambda one: one.subject)
     if len(subjects) <= room:
-        return PostPlan(tuple(_batch(group) for group in subjects))
+        return DeliveryPlan(tuple(_batch(group) for group in subjects))
     first = _first_of_others(waiting, told or {}, posts=len(lately))
     if first:
         alone = {one.id for one in first}
         rest = [one for one in waiting if one.id not in alone]
         planned = plan(rest, lately, now=now, wait=wait, interval=interval)
         of_places = tuple(_batch(group) for group in _by(first, lambda one: one.place))
-        return PostPlan((*of_places, *planned.batches), planned.later)
+        return DeliveryPlan((*of_places, *planned.batches), planned.later)
     services = _by(waiting, lambda one: one.service)
     if len(services) <= room:
         found = [_batch(group) for group in services]
@@ -226,7 +226,7 @@ def plan(
             batches.append(batch)
         else:
             later |= dict.fromkeys(batch.ids, leaves)
-    return PostPlan(tuple(batches), later)
+    return DeliveryPlan(tuple(batches), later)
 
 
 def _first_of_others(waiting: Sequence[Waiting], told: Mapping[int, int], *, posts: int) -> list[Waiting]:

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleet.domain.timeline import EntryKind
-from fleet.notifications.grouping import ChannelHealth, TellHealth
-from fleet.notifications.routing import DeliveryState, MessageState, Moment
+from fleet.notifications.grouping import ChannelHealth, NotificationHealth
+from fleet.notifications.routing import DeliveryState, MessageState, NotificationType
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
 from fleet.wording.badges import Look
@@ -126,41 +126,41 @@ def field_words(kind: str, name: str) -> FieldWords:
 Values = Mapping[str, Any]
 
 # What a moment is called where routes name it.
-MOMENT_LABELS: dict[Moment, str] = {
-    Moment.FIRST_SEEN: "first seen",
-    Moment.CHANGED: "changed",
-    Moment.CLAIMED: "claimed",
-    Moment.UNCLAIMED: "nobody is on it",
-    Moment.UNDECIDED: "nobody has decided",
-    Moment.PROPOSED: "proposed",
-    Moment.DECIDED: "decided",
-    Moment.WITHDRAWN: "withdrawn",
-    Moment.OVERDUE: "overdue",
-    Moment.REFUSED: "refused or lapsed",
-    Moment.CORRECTED: "corrected by a late answer of Azure",
-    Moment.STARTED: "started",
-    Moment.ENDED: "ended",
-    Moment.SOURCE_QUIET: "a source went quiet",
-    Moment.SET_UNWATCHED: "a set lost its watchers",
-    Moment.COVERAGE_OPENED: "a blind spot opened",
-    Moment.COVERAGE_CLOSED: "a blind spot closed",
-    Moment.MAINTENANCE_ANNOUNCED: "cache maintenance announced",
-    Moment.MAINTENANCE_ENDED: "cache maintenance over",
-    Moment.AUDIT_FAILED: "audit verification failed",
-    Moment.STORAGE_TROUBLE: "disk or retention trouble",
-    Moment.SET_LOWERED: "a requirement of a set was lowered",
-    Moment.BREAK_GLASS: "the break-glass account was used",
-    Moment.ACCOUNT: "your account",
-    Moment.CHANNEL_FAILING: "a channel fails",
-    Moment.CHANNEL_WORKS: "a channel works again",
+MOMENT_LABELS: dict[NotificationType, str] = {
+    NotificationType.FIRST_SEEN: "first seen",
+    NotificationType.CHANGED: "changed",
+    NotificationType.CLAIMED: "claimed",
+    NotificationType.UNCLAIMED: "nobody is on it",
+    NotificationType.UNDECIDED: "nobody has decided",
+    NotificationType.PROPOSED: "proposed",
+    NotificationType.DECIDED: "decided",
+    NotificationType.WITHDRAWN: "withdrawn",
+    NotificationType.OVERDUE: "overdue",
+    NotificationType.REFUSED: "refused or lapsed",
+    NotificationType.CORRECTED: "corrected by a late answer of Azure",
+    NotificationType.STARTED: "started",
+    NotificationType.ENDED: "ended",
+    NotificationType.SOURCE_QUIET: "a source went quiet",
+    NotificationType.SET_UNWATCHED: "a set lost its watchers",
+    NotificationType.COVERAGE_OPENED: "a blind spot opened",
+    NotificationType.COVERAGE_CLOSED: "a blind spot closed",
+    NotificationType.MAINTENANCE_ANNOUNCED: "cache maintenance announced",
+    NotificationType.MAINTENANCE_ENDED: "cache maintenance over",
+    NotificationType.AUDIT_FAILED: "audit verification failed",
+    NotificationType.STORAGE_TROUBLE: "disk or retention trouble",
+    NotificationType.SET_LOWERED: "a requirement of a set was lowered",
+    NotificationType.BREAK_GLASS: "the break-glass account was used",
+    NotificationType.ACCOUNT: "your account",
+    NotificationType.CHANNEL_FAILING: "a channel fails",
+    NotificationType.CHANNEL_WORKS: "a channel works again",
 }
 ALL_CHANNELS = "every channel of the installation"
 
 
-def moment_label(moment: str) -> str:
+def type_label(moment: str) -> str:
     """What a moment is called; one that another release made up is its code."""
     try:
-        return MOMENT_LABELS[Moment(moment)]
+        return MOMENT_LABELS[NotificationType(moment)]
     except ValueError:
         return moment
 
@@ -178,12 +178,12 @@ def _when(values: Values) -> str:
         before = times.duration(values["before_decide_by_seconds"])
         return f"{before} before the time to decide by, while nobody has decided"
     moments = values.get("moments")
-    return listed(map(moment_label, _in_order(moments))) if moments else "everything"
+    return listed(map(type_label, _in_order(moments))) if moments else "everything"
 
 
 def _in_order(moments: list[str]) -> list[str]:
     """As things happen, and not by their letters."""
-    order = [moment.value for moment in Moment]
+    order = [moment.value for moment in NotificationType]
     return sorted(moments, key=lambda moment: order.index(moment) if moment in order else len(order))
 
 
@@ -335,7 +335,7 @@ def _route(row: TimelineRow, then: str = "") -> str:
 
 
 def message_sent_again(row: TimelineRow, reader: Reader) -> str:
-    return f"{row.actor} had “{moment_label(row.data['moment'])}” sent again through “{row.data['channel']}”."
+    return f"{row.actor} had “{type_label(row.data['moment'])}” sent again through “{row.data['channel']}”."
 
 
 # Why a channel did not take something, by our own codes; a receiver's own answer stands beside it.
@@ -412,39 +412,35 @@ ENTRIES: dict[EntryKind, EntryText] = {
 
 # How states of notifications are shown.
 
-TELL_LOOKS: dict[TellHealth, Look] = {
-    TellHealth.STANDS_STILL: Look("nobody is now", "bad", "bell-off"),
-    TellHealth.ALL_FAIL: Look("nobody can be", "bad", "bell-off"),
-    TellHealth.UNTOLD: Look("somebody was not", "bad", "bell-off"),
-    TellHealth.SOME_FAIL: Look("a channel fails", "due", "bell-dot"),
-    TellHealth.NOBODY: Look("nobody is", "quiet", "bell-minus"),
-    TellHealth.WORKS: Look("people are", "good", "bell"),
-}
-MESSAGE_LOOKS: dict[MessageState, Look] = {
-    MessageState.WAITING: Look("waits", "due", "hourglass"),
-    MessageState.PACKED: Look("being sent", "busy", "send"),
-    MessageState.TOLD: Look("told", "good", "circle-check"),
-    MessageState.DROPPED: Look("not sent", "quiet", "circle-slash"),
-    MessageState.GIVEN_UP: Look("given up", "bad", "octagon-x"),
-    MessageState.UNROUTED: Look("nobody was told", "bad", "bell-off"),
-}
-DELIVERY_LOOKS: dict[DeliveryState, Look] = {
-    DeliveryState.QUEUED: Look("waits", "due", "hourglass"),
-    DeliveryState.SENDING: Look("being sent", "busy", "send"),
-    DeliveryState.DELIVERED: Look("delivered", "good", "circle-check"),
-    DeliveryState.DROPPED: Look("not sent", "quiet", "circle-slash"),
-    DeliveryState.GIVEN_UP: Look("given up", "bad", "octagon-x"),
-}
-CHANNEL_LOOKS: dict[ChannelHealth, Look] = {
-    ChannelHealth.WORKS: Look("works", "good", "circle-check"),
-    ChannelHealth.NEW: Look("not tried yet", "calm", "circle-dashed"),
-    ChannelHealth.HELD: Look("held back", "due", "circle-pause"),
-    ChannelHealth.FAILS: Look("fails", "bad", "octagon-x"),
-    ChannelHealth.OFF: Look("switched off", "quiet", "circle-off"),
-}
 LOOKS: Mapping[type, Mapping[Any, Look]] = {
-    TellHealth: TELL_LOOKS,
-    MessageState: MESSAGE_LOOKS,
-    DeliveryState: DELIVERY_LOOKS,
-    ChannelHealth: CHANNEL_LOOKS,
+    NotificationHealth: {
+        NotificationHealth.STANDS_STILL: Look("nobody is now", "bad", "bell-off"),
+        NotificationHealth.ALL_FAIL: Look("nobody can be", "bad", "bell-off"),
+        NotificationHealth.UNDELIVERED: Look("somebody was not", "bad", "bell-off"),
+        NotificationHealth.SOME_FAIL: Look("a channel fails", "due", "bell-dot"),
+        NotificationHealth.NOBODY: Look("nobody is", "quiet", "bell-minus"),
+        NotificationHealth.WORKS: Look("people are", "good", "bell"),
+    },
+    MessageState: {
+        MessageState.WAITING: Look("waits", "due", "hourglass"),
+        MessageState.BATCHED: Look("being sent", "busy", "send"),
+        MessageState.SENT: Look("told", "good", "circle-check"),
+        MessageState.DROPPED: Look("not sent", "quiet", "circle-slash"),
+        MessageState.GIVEN_UP: Look("given up", "bad", "octagon-x"),
+        MessageState.UNROUTED: Look("nobody was told", "bad", "bell-off"),
+    },
+    DeliveryState: {
+        DeliveryState.QUEUED: Look("waits", "due", "hourglass"),
+        DeliveryState.SENDING: Look("being sent", "busy", "send"),
+        DeliveryState.DELIVERED: Look("delivered", "good", "circle-check"),
+        DeliveryState.DROPPED: Look("not sent", "quiet", "circle-slash"),
+        DeliveryState.GIVEN_UP: Look("given up", "bad", "octagon-x"),
+    },
+    ChannelHealth: {
+        ChannelHealth.WORKS: Look("works", "good", "circle-check"),
+        ChannelHealth.NEW: Look("not tried yet", "calm", "circle-dashed"),
+        ChannelHealth.HELD: Look("held back", "due", "circle-pause"),
+        ChannelHealth.FAILS: Look("fails", "bad", "octagon-x"),
+        ChannelHealth.OFF: Look("switched off", "quiet", "circle-off"),
+    },
 }

@@ -12,7 +12,7 @@ from django.db.models import Q, QuerySet
 from fleet.domain.reasons import Reason, read_reason
 from fleet.domain.shapes import like
 from fleet.notifications import deliveries
-from fleet.notifications.deliveries import ChannelNamed, PostedMessage, PostRow
+from fleet.notifications.deliveries import ChannelNamed, DeliveredMessage, DeliveryRow
 from fleet.notifications.models import Channel, DeliveryAttempt, Message, MessageDelivery, RouteVersion, route_of
 from fleet.notifications.queries import ChannelRef, channel_ref, for_reader, may_change
 from fleet.notifications.routing import DeliveryState, MessageState, route_wording
@@ -234,12 +234,12 @@ class WhoWasTold:
     waiting: int
     unrouted: bool
     channels: bool
-    rows: tuple[PostedMessage, ...]
-    posts: dict[UUID, PostRow]
+    rows: tuple[DeliveredMessage, ...]
+    posts: dict[UUID, DeliveryRow]
     more: bool
 
     @property
-    def log(self) -> tuple[tuple[PostedMessage, PostRow | None], ...]:
+    def log(self) -> tuple[tuple[DeliveredMessage, DeliveryRow | None], ...]:
         """Each message with the post that carries it."""
         return tuple((row, self.posts.get(row.delivery_id) if row.delivery_id else None) for row in self.rows)
 
@@ -257,7 +257,7 @@ def told_of(event_pk: int, *, user_id: int | None, now: datetime) -> WhoWasTold:
             waiting += 1
         if row.channel is None or post is None or not post.tries:
             continue
-        if row.state is MessageState.TOLD and post.settled_at is not None:
+        if row.state is MessageState.SENT and post.settled_at is not None:
             first[row.channel] = min(post.settled_at, first.get(row.channel, post.settled_at))
         failing.setdefault(row.channel, _not_taken(row.channel, post))
     return WhoWasTold(
@@ -272,7 +272,7 @@ def told_of(event_pk: int, *, user_id: int | None, now: datetime) -> WhoWasTold:
     )
 
 
-def _not_taken(channel: ChannelNamed, post: PostRow) -> NotTaken | None:
+def _not_taken(channel: ChannelNamed, post: DeliveryRow) -> NotTaken | None:
     last = post.last
     if last is None or last.ok is not False or not (post.open or post.state is DeliveryState.GIVEN_UP):
         return None

@@ -366,7 +366,7 @@ MESSAGES = by_id(Message, "created_at")
 
 def any_unsent(first: int, last: int) -> bool:
     """Whether a message, of those from one id to another, has still to be sent."""
-    waits = Q(state__in=[MessageState.WAITING.value, MessageState.PACKED.value])
+    waits = Q(state__in=[MessageState.WAITING.value, MessageState.BATCHED.value])
     is_open = Q(delivery__state__in=[DeliveryState.QUEUED.value, DeliveryState.SENDING.value])
     return Message.objects.filter(waits | is_open, pk__range=(first, last)).exists()
 

@@ -20,7 +20,14 @@ from fleet.models import AvailabilitySet, Cache, Entry, Machine, Maintenance, Op
 from fleet.models.facts.events import presence_limits
 from fleet.notifications.incidents import Muted
 from fleet.notifications.models import Channel, Message, Reference
-from fleet.notifications.routing import SUPERSEDED_BY, MessageState, Moment, OnlyIf, SubjectNow, why_stale
+from fleet.notifications.routing import (
+    SUPERSEDED_BY,
+    MessageState,
+    NotificationType,
+    SendCondition,
+    SubjectNow,
+    why_stale,
+)
 from fleet.notifications.severity import cache_severity
 from fleet.projections import approvals, orders
 from fleet.projections.approvals import ApprovalRow
@@ -35,9 +42,9 @@ from fleet.projections.timeline.entries import TimelineRow, rows_of, with_subjec
 from fleet.projections.visibility import load_facts, seen
 
 # Those that are told, or will be.
-TOLD = [state.value for state in (MessageState.WAITING, MessageState.PACKED, MessageState.TOLD)]
+NOT_DROPPED = [state.value for state in (MessageState.WAITING, MessageState.BATCHED, MessageState.SENT)]
 # Of these an operator may have to do it by hand.
-FOR_HANDS = (Moment.OVERDUE, Moment.REFUSED)
+FOR_HANDS = (NotificationType.OVERDUE, NotificationType.REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,21 +165,21 @@ def _maintenances(lines: Mapping[int, TimelineRow]) -> dict[int, MaintenanceRow]
     return {row.pk: maintenance_row(row) for row in rows}
 
 
-def _newer(messages: Collection[Message]) -> dict[int, frozenset[Moment]]:
+def _newer(messages: Collection[Message]) -> dict[int, frozenset[NotificationType]]:
     """The moments of newer messages of the same event for the same channel, by row id."""
     moments = {moment.value for later in SUPERSEDED_BY.values() for moment in later}
     rows = seen(Message).filter(
         event__in={message.event_id for message in messages if message.event_id is not None},
         channel__in={message.channel_id for message in messages if message.channel_id is not None},
         moment__in=moments,
-        state__in=TOLD,
+        state__in=NOT_DROPPED,
     )
     known: dict[tuple[Any, Any], list[tuple[int, str]]] = defaultdict(list)
     for pk, event_id, channel_id, moment in rows.values_list("pk", "event_id", "channel_id", "moment"):
         known[event_id, channel_id].append((pk, moment))
     return {
         message.pk: frozenset(
-            Moment(moment) for pk, moment in known[message.event_id, message.channel_id] if pk > message.pk
+            NotificationType(moment) for pk, moment in known[message.event_id, message.channel_id] if pk > message.pk
         )
         for message in messages
     }
@@ -203,8 +210,8 @@ def _lasts(line: TimelineRow | None, open_now: frozenset[str]) -> bool:
     return (told_together if "places" in line.data["values"] else line.data["trouble"]) in open_now
 
 
-def _stale(news: MessageNews, newer: frozenset[Moment], open_now: frozenset[str]) -> str:
-    moment, event, approval = Moment(news.moment), news.event, news.approval
+def _stale(news: MessageNews, newer: frozenset[NotificationType], open_now: frozenset[str]) -> str:
+    moment, event, approval = NotificationType(news.moment), news.event, news.approval
     if event is None:
         return why_stale(SubjectNow(moment, over=_over(news, open_now)))
     own = approval if news.entry and news.entry.approval_id else None
@@ -212,7 +219,7 @@ def _stale(news: MessageNews, newer: frozenset[Moment], open_now: frozenset[str]
     return why_stale(
         SubjectNow(
             moment=moment,
-            only_if=OnlyIf(news.only_if),
+            only_if=SendCondition(news.only_if),
             status=event.status,
             approval=own.state if own else None,
             decided_anew=newest is not None and newest.live and newest != own,
@@ -228,16 +235,21 @@ def _stale(news: MessageNews, newer: frozenset[Moment], open_now: frozenset[str]
 
 def _over(news: MessageNews, open_now: frozenset[str]) -> bool:
     """Whether what is no event has passed since, or has come back after it had passed."""
-    match Moment(news.moment):
-        case Moment.CHANNEL_FAILING:
+    match NotificationType(news.moment):
+        case NotificationType.CHANNEL_FAILING:
             return news.subject not in open_now
-        case Moment.CHANNEL_WORKS:
+        case NotificationType.CHANNEL_WORKS:
             return news.subject in open_now
-        case Moment.SOURCE_QUIET | Moment.SET_UNWATCHED | Moment.COVERAGE_OPENED | Moment.STORAGE_TROUBLE:
+        case (
+            NotificationType.SOURCE_QUIET
+            | NotificationType.SET_UNWATCHED
+            | NotificationType.COVERAGE_OPENED
+            | NotificationType.STORAGE_TROUBLE
+        ):
             return not _lasts(news.entry, open_now)
-        case Moment.COVERAGE_CLOSED:
+        case NotificationType.COVERAGE_CLOSED:
             return _lasts(news.entry, open_now)
-        case Moment.MAINTENANCE_ANNOUNCED:
+        case NotificationType.MAINTENANCE_ANNOUNCED:
             return news.maintenance is None or not news.maintenance.active
     return False
 

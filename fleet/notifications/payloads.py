@@ -20,10 +20,10 @@ from fleet.domain.times import iso
 from fleet.notifications.deliveries import ChannelNamed
 from fleet.notifications.grouping import Digest
 from fleet.notifications.kinds import KINDS
-from fleet.notifications.labels import KIND_WORDS, error_words, moment_label
+from fleet.notifications.labels import KIND_WORDS, error_words, type_label
 from fleet.notifications.log import NotTaken, WhoWasTold
 from fleet.notifications.news import EventNamed, MessageNews, OpenThing, Subject
-from fleet.notifications.routing import GROUP, TEST, Moment
+from fleet.notifications.routing import GROUP, TEST, NotificationType
 from fleet.projections.approvals import ApprovalRow, NextAsked, OrderRow
 from fleet.projections.caches.maintenances import MaintenanceRow
 from fleet.projections.events.rows import BlastRadius, EventRow
@@ -138,7 +138,7 @@ def path_of(news: MessageNews) -> str:
         return f"/events/{news.event.event_id}/"
     if news.maintenance is not None:
         return f"/maintenances/{news.maintenance.id}/"
-    if (fixed := PATHS.get(Moment(news.moment))) is not None:
+    if (fixed := PATHS.get(NotificationType(news.moment))) is not None:
         return fixed
     entry = news.entry
     for place, row in (("caches", entry and entry.cache), ("machines", entry and entry.machine)):
@@ -148,12 +148,12 @@ def path_of(news: MessageNews) -> str:
 
 
 PATHS = {
-    Moment.COVERAGE_OPENED: "/blind-spots/",
-    Moment.COVERAGE_CLOSED: "/blind-spots/",
-    Moment.AUDIT_FAILED: "/audit/",
-    Moment.STORAGE_TROUBLE: "/timeline/",
-    Moment.BREAK_GLASS: "/audit/",
-    Moment.ACCOUNT: "/you/sessions/",
+    NotificationType.COVERAGE_OPENED: "/blind-spots/",
+    NotificationType.COVERAGE_CLOSED: "/blind-spots/",
+    NotificationType.AUDIT_FAILED: "/audit/",
+    NotificationType.STORAGE_TROUBLE: "/timeline/",
+    NotificationType.BREAK_GLASS: "/audit/",
+    NotificationType.ACCOUNT: "/you/sessions/",
 }
 
 
@@ -323,14 +323,14 @@ def went_wrong(code: str) -> str:
     return error_words(code)
 
 
-def post_label(moment: str, count: int) -> str:
+def delivery_label(moment: str, count: int) -> str:
     """What a post tells, in a few words."""
     match moment:
         case _ if moment == GROUP:
             return f"{counted(count, 'message')} at once"
         case _ if moment == TEST:
             return "test"
-    return moment_label(moment)
+    return type_label(moment)
 
 
 def kind_label(kind: str) -> str:

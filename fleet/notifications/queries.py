@@ -12,7 +12,14 @@ from fleet.domain.reasons import Reason
 from fleet.domain.shapes import like
 from fleet.models import LastRun
 from fleet.models.people import rights_of
-from fleet.notifications.grouping import LATELY, ChannelHealth, TellHealth, Telling, health_of, tell_health
+from fleet.notifications.grouping import (
+    LATELY,
+    ChannelHealth,
+    NotificationFacts,
+    NotificationHealth,
+    health_of,
+    notification_health,
+)
 from fleet.notifications.kinds import KINDS, fields_of
 from fleet.notifications.metrics import ROUTER
 from fleet.notifications.models import Channel, Message, MessageDelivery, Route, route_of
@@ -25,20 +32,20 @@ MOST = 100
 
 
 @dataclass(frozen=True, slots=True)
-class TellAlarm:
+class NotificationAlarm:
     """How telling stands, with the numbers behind it."""
 
-    health: TellHealth
+    health: NotificationHealth
     channels: int
     failing: int
-    untold: int
+    undelivered: int
 
     @property
     def quiet(self) -> bool:
-        return self.health is TellHealth.WORKS
+        return self.health is NotificationHealth.WORKS
 
 
-def tell_alarm(*, now: datetime) -> TellAlarm:
+def notification_alarm(*, now: datetime) -> NotificationAlarm:
     """Four queries, each by index or over the few channels."""
     counted = (
         seen(Channel)
@@ -50,8 +57,10 @@ def tell_alarm(*, now: datetime) -> TellAlarm:
     newest = seen(MessageDelivery).filter(created_at__gt=now - LATELY, state=DeliveryState.GIVEN_UP.value)
     found += newest.exclude(moment="test").order_by()[:MOST].count()
     routed_at = seen(LastRun).filter(name=ROUTER).values_list("ran_at", flat=True).first()
-    telling = Telling(**counted, untold=found, routed_at=routed_at)
-    return TellAlarm(tell_health(telling, now=now), telling.channels, telling.failing, telling.untold)
+    telling = NotificationFacts(**counted, undelivered=found, routed_at=routed_at)
+    return NotificationAlarm(
+        notification_health(telling, now=now), telling.channels, telling.failing, telling.undelivered
+    )
 
 
 def any_channel() -> bool:

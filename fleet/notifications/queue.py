@@ -21,7 +21,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.models import LastRun
 from fleet.models.reconcile import seconds_since_run
 from fleet.notifications.channel_services import in_use
-from fleet.notifications.grouping import PostPlan, Waiting, plan
+from fleet.notifications.grouping import DeliveryPlan, Waiting, plan
 from fleet.notifications.kinds import MIRRORS
 from fleet.notifications.models import Channel, DeliveryAttempt, Message, MessageDelivery, Reference
 from fleet.notifications.routing import (
@@ -156,7 +156,7 @@ def pack(channel_id: int, *, now: datetime) -> int:
     )
     interval = timedelta(seconds=settings.MESSAGE_GROUP_INTERVAL_SECONDS)
     made = MessageDelivery.objects.filter(channel=channel_id, created_at__gt=now - interval).order_by()
-    planned: PostPlan = plan(
+    planned: DeliveryPlan = plan(
         [Waiting(row.pk, row.subject, row.service, row.deadline, row.place) for row in rows],
         list(made.annotate(carried=Count("messages")).values_list("group", "created_at", "carried")),
         now=now,
@@ -170,7 +170,7 @@ def pack(channel_id: int, *, now: datetime) -> int:
         delivery = MessageDelivery.objects.create(
             channel_id=channel_id, moment=alone, group=batch.group, created_at=now, due_at=now
         )
-        Message.objects.filter(pk__in=batch.ids).update(state=MessageState.PACKED.value, delivery=delivery)
+        Message.objects.filter(pk__in=batch.ids).update(state=MessageState.BATCHED.value, delivery=delivery)
     later: dict[datetime, list[int]] = {}
     for message_id, at in planned.later.items():
         later.setdefault(at, []).append(message_id)

@@ -31,7 +31,7 @@ def deliveries(sight: Sight) -> Q:
 partitions.register(models.MESSAGES, archived_as="messages")
 partitions.keep_while(models.MESSAGES, models.any_unsent)
 partitions.keep_while(partitions.ENTRIES, models.any_unrouted)
-entries.TOLD |= {kind.value for kind in {*routing.OF_ENTRY, *routing.SENT}}
+entries.ROUTED |= {kind.value for kind in {*routing.OF_ENTRY, *routing.AWAITING_ANSWER}}
 reconcile.REPAIRS.append(queue.repair)
 sessions.END_MADE_WITH.append(channel_services.end_made_with)
 privacy.OWN.append(
@@ -41,7 +41,7 @@ gauges.MEASURES.append(metrics.measure)
 readiness.WAYS_OUT.append(queries.any_channel)
 readiness.JOBS["routing"] = (metrics.ROUTER, ROUTED_WITHIN)
 readiness.UNUSABLE["channels_unreadable"] = lambda: len(channel_services.unreadable())
-status_bar.ITEMS["messages/status_bar_item.html"] = lambda now: queries.tell_alarm(now=now)
+status_bar.ITEMS["messages/status_bar_item.html"] = lambda now: queries.notification_alarm(now=now)
 badges.BY_KIND.update(labels.LOOKS)
 say.register(labels)
 say.register(payloads)

@@ -45,13 +45,13 @@ from fleet.notifications.routing import (
     ROUTE_SAID,
     DeliveryState,
     MessageState,
-    Moment,
+    NotificationType,
     StandingRoute,
     changed_route,
     is_personal,
     route_wording,
 )
-from fleet.notifications.severity import moment_severity
+from fleet.notifications.severity import type_severity
 from fleet.operations import wake_up
 from fleet.operations.locks import Lock, take
 from fleet.operations.policy.rules import refuse_unknown, values_of
@@ -263,9 +263,18 @@ def _tell(
 KIND = "webpush"
 # A phone rings for what needs somebody, and for what is under way; its person may say otherwise on the route.
 MOMENTS = (
-    Moment.FIRST_SEEN, Moment.CHANGED, Moment.PROPOSED, Moment.OVERDUE, Moment.REFUSED, Moment.STARTED, Moment.ENDED,
-    Moment.SOURCE_QUIET, Moment.SET_UNWATCHED, Moment.MAINTENANCE_ANNOUNCED, Moment.CHANNEL_FAILING,
-)  # fmt: skip
+    NotificationType.FIRST_SEEN,
+    NotificationType.CHANGED,
+    NotificationType.PROPOSED,
+    NotificationType.OVERDUE,
+    NotificationType.REFUSED,
+    NotificationType.STARTED,
+    NotificationType.ENDED,
+    NotificationType.SOURCE_QUIET,
+    NotificationType.SET_UNWATCHED,
+    NotificationType.MAINTENANCE_ANNOUNCED,
+    NotificationType.CHANNEL_FAILING,
+)
 
 
 @transaction.atomic
@@ -330,7 +339,7 @@ def _message(entry: Entry, channel_id: int, *, now: datetime) -> Message:
         at=entry.at,
         created_at=now,
         due_at=now + timedelta(seconds=settings.MESSAGE_GROUP_WAIT_SECONDS),
-        severity=moment_severity(moment).value,
+        severity=type_severity(moment).value,
         channel_id=channel_id,
         state=MessageState.WAITING.value,
     )

@@ -32,18 +32,18 @@ from fleet.notifications import queue, route_services
 from fleet.notifications.kinds import FOLLOWING
 from fleet.notifications.models import Cursor, Message, Reference, RouteInForce, may_hear, routes_in_force
 from fleet.notifications.routing import (
+    ALWAYS_NOTIFY,
+    AWAITING_ANSWER,
     FOLLOWED,
-    MUST_BE_TOLD,
     OF_ENTRY,
-    SENT,
     MessageFacts,
     MessageState,
-    Moment,
-    OnlyIf,
+    NotificationType,
+    SendCondition,
     matches,
     told_at,
 )
-from fleet.notifications.severity import cache_severity, moment_severity, severity
+from fleet.notifications.severity import cache_severity, severity, type_severity
 from fleet.operations.locks import Lock, take_if_free
 from fleet.operations.quarantine import in_parts
 
@@ -55,9 +55,9 @@ MOST = 1000
 FIRST_OF_EACH, FIRST, LOOKED_AT = 3, 100, 50_000
 # Everything of a transaction.
 LAST_ID = 2**62
-KINDS = [kind.value for kind in {*OF_ENTRY, *SENT}]
+KINDS = [kind.value for kind in {*OF_ENTRY, *AWAITING_ANSWER}]
 # A step of escalation is told as a moment of its own.
-STEPS = {OnlyIf.UNCLAIMED: Moment.UNCLAIMED, OnlyIf.UNDECIDED: Moment.UNDECIDED}
+STEPS = {SendCondition.UNCLAIMED: NotificationType.UNCLAIMED, SendCondition.UNDECIDED: NotificationType.UNDECIDED}
 
 log = structlog.get_logger(__name__)
 
@@ -78,7 +78,7 @@ class _Told:
     entry: Entry
     facts: MessageFacts
     subject: str
-    only_if: OnlyIf = OnlyIf.ALWAYS
+    only_if: SendCondition = SendCondition.ALWAYS
     due_at: datetime | None = None
     deadline: datetime | None = None
 
@@ -182,8 +182,8 @@ def _each_alone(entries: Sequence[Entry], *, now: datetime) -> list[Message]:
 
 
 def _unreadable(entry: Entry, *, now: datetime) -> Message:
-    moment = OF_ENTRY.get(EntryKind(entry.kind), Moment.OVERDUE)
-    told = _Told(entry, MessageFacts(moment=moment, at=entry.at, severity=moment_severity(moment)), _subject(entry))
+    moment = OF_ENTRY.get(EntryKind(entry.kind), NotificationType.OVERDUE)
+    told = _Told(entry, MessageFacts(moment=moment, at=entry.at, severity=type_severity(moment)), _subject(entry))
     return _message(told, now=now, state=MessageState.UNROUTED, why="own-failure")
 
 
@@ -204,7 +204,7 @@ def _messages(entries: Sequence[Entry], *, now: datetime) -> list[Message]:
                 known_by = {row.channel_id for row in found if not row.only_if}
                 others = sorted(keeping[told.subject] - known_by)
                 found += [_message(told, now=now, channel_id=channel_id) for channel_id in others]
-            if not found and told.facts.moment in MUST_BE_TOLD and not told.facts.drill:
+            if not found and told.facts.moment in ALWAYS_NOTIFY and not told.facts.drill:
                 found = [_message(told, now=now, state=MessageState.UNROUTED)]
             rows += found
     return rows
@@ -226,8 +226,10 @@ def _keeping(event_pks: Iterable[int]) -> Mapping[str, set[int]]:
 
 def _forget_moved(entries: Iterable[Entry]) -> None:
     """Steps before *decide by* are told by the clock: where NotBefore has moved, they are reckoned anew."""
-    moved = {entry.event_id for entry in entries if OF_ENTRY.get(EntryKind(entry.kind)) is Moment.CHANGED}
-    steps = Message.objects.filter(event__in=moved, state=MessageState.WAITING.value, only_if=OnlyIf.UNDECIDED.value)
+    moved = {entry.event_id for entry in entries if OF_ENTRY.get(EntryKind(entry.kind)) is NotificationType.CHANGED}
+    steps = Message.objects.filter(
+        event__in=moved, state=MessageState.WAITING.value, only_if=SendCondition.UNDECIDED.value
+    )
     steps.update(state=MessageState.DROPPED.value, why="moved")
 
 
@@ -239,7 +241,7 @@ def _moments(entry: Entry, event: EventFacts | None, known: Experiences, *, now:
             return
         by = _decide_by(event, known, now=now)
         base = MessageFacts(
-            moment=moment or Moment.OVERDUE,
+            moment=moment or NotificationType.OVERDUE,
             at=entry.at,
             severity=severity(event).value,
             event_type=event.event_type,
@@ -252,13 +254,13 @@ def _moments(entry: Entry, event: EventFacts | None, known: Experiences, *, now:
         subject = f"event:{entry.event_id}"
         if moment is not None:
             yield _Told(entry, base, subject, deadline=by)
-        if EntryKind(entry.kind) in SENT:
+        if EntryKind(entry.kind) in AWAITING_ANSWER:
             overdue = entry.at + order_timeouts().by_hand
             yield _Told(
                 entry,
-                replace(base, moment=Moment.OVERDUE),
+                replace(base, moment=NotificationType.OVERDUE),
                 subject,
-                only_if=OnlyIf.UNANSWERED,
+                only_if=SendCondition.UNANSWERED,
                 due_at=overdue,
                 deadline=event.not_before,
             )
@@ -266,8 +268,8 @@ def _moments(entry: Entry, event: EventFacts | None, known: Experiences, *, now:
         yield _Told(entry, _of_no_event(entry, moment), _subject(entry))
 
 
-def _of_no_event(entry: Entry, moment: Moment) -> MessageFacts:
-    place, how_bad = None, moment_severity(moment)
+def _of_no_event(entry: Entry, moment: NotificationType) -> MessageFacts:
+    place, how_bad = None, type_severity(moment)
     if entry.cache is not None:
         place, how_bad = Place("cache", "", entry.cache.service), cache_severity(entry.cache.tier)
     elif entry.availability_set is not None:
@@ -324,7 +326,7 @@ def _message(
     now: datetime,
     through: RouteInForce | None = None,
     channel_id: int | None = None,
-    step: OnlyIf = OnlyIf.ALWAYS,
+    step: SendCondition = SendCondition.ALWAYS,
     due: datetime | None = None,
     state: MessageState = MessageState.WAITING,
     why: str = "",

@@ -13,7 +13,7 @@ from fleet.domain.states import ApprovalState, EventStatus
 from fleet.domain.timeline import EntryKind
 
 
-class Moment(StrEnum):
+class NotificationType(StrEnum):
     """The values are the `type` of a webhook, and what routes name."""
 
     FIRST_SEEN = "event.first_seen"
@@ -49,46 +49,46 @@ GROUP = "group"
 TEST = "test"
 
 # Which entry is which moment. Everything else on the timeline is for who looks at it.
-OF_ENTRY: Mapping[EntryKind, Moment] = {
-    EntryKind.EVENT_SEEN: Moment.FIRST_SEEN,
-    EntryKind.EVENT_CHANGED: Moment.CHANGED,
-    EntryKind.EVENT_REOPENED: Moment.CHANGED,
-    EntryKind.EVENT_CLAIMED: Moment.CLAIMED,
-    EntryKind.APPROVAL_PROPOSED: Moment.PROPOSED,
-    EntryKind.APPROVAL_CONSENTED: Moment.DECIDED,
-    EntryKind.APPROVAL_PLANNED: Moment.DECIDED,
-    EntryKind.APPROVAL_GRANTED: Moment.DECIDED,
-    EntryKind.EVENT_HELD: Moment.DECIDED,
-    EntryKind.APPROVAL_WITHDRAWN: Moment.WITHDRAWN,
-    EntryKind.APPROVAL_REFUSED: Moment.REFUSED,
-    EntryKind.APPROVAL_LAPSED: Moment.REFUSED,
-    EntryKind.APPROVAL_CORRECTED: Moment.CORRECTED,
-    EntryKind.EVENT_STARTED: Moment.STARTED,
-    EntryKind.EVENT_ENDED: Moment.ENDED,
-    EntryKind.EVENT_UNWATCHED: Moment.SET_UNWATCHED,
-    EntryKind.SET_UNWATCHED: Moment.SET_UNWATCHED,
-    EntryKind.SET_LOWERED: Moment.SET_LOWERED,
-    EntryKind.SOURCE_QUIET: Moment.SOURCE_QUIET,
-    EntryKind.COVERAGE_OPENED: Moment.COVERAGE_OPENED,
-    EntryKind.COVERAGE_CLOSED: Moment.COVERAGE_CLOSED,
-    EntryKind.AUDIT_FAILED: Moment.AUDIT_FAILED,
-    EntryKind.STORAGE_TROUBLE: Moment.STORAGE_TROUBLE,
-    EntryKind.BREAK_GLASS_USED: Moment.BREAK_GLASS,
-    EntryKind.PERSON_CHANGED: Moment.ACCOUNT,
-    EntryKind.TOKEN_CREATED: Moment.ACCOUNT,
-    EntryKind.TOKEN_EXPIRES: Moment.ACCOUNT,
-    EntryKind.NEW_DEVICE: Moment.ACCOUNT,
-    EntryKind.LOGINS_REFUSED: Moment.ACCOUNT,
-    EntryKind.MAINTENANCE_SCHEDULED: Moment.MAINTENANCE_ANNOUNCED,
-    EntryKind.MAINTENANCE_ENDED: Moment.MAINTENANCE_ENDED,
-    EntryKind.MAINTENANCE_END_NOT_SEEN: Moment.MAINTENANCE_ENDED,
-    EntryKind.MAINTENANCE_NEVER_STARTED: Moment.MAINTENANCE_ENDED,
-    EntryKind.CHANNEL_FAILING: Moment.CHANNEL_FAILING,
-    EntryKind.CHANNEL_WORKS: Moment.CHANNEL_WORKS,
+OF_ENTRY: Mapping[EntryKind, NotificationType] = {
+    EntryKind.EVENT_SEEN: NotificationType.FIRST_SEEN,
+    EntryKind.EVENT_CHANGED: NotificationType.CHANGED,
+    EntryKind.EVENT_REOPENED: NotificationType.CHANGED,
+    EntryKind.EVENT_CLAIMED: NotificationType.CLAIMED,
+    EntryKind.APPROVAL_PROPOSED: NotificationType.PROPOSED,
+    EntryKind.APPROVAL_CONSENTED: NotificationType.DECIDED,
+    EntryKind.APPROVAL_PLANNED: NotificationType.DECIDED,
+    EntryKind.APPROVAL_GRANTED: NotificationType.DECIDED,
+    EntryKind.EVENT_HELD: NotificationType.DECIDED,
+    EntryKind.APPROVAL_WITHDRAWN: NotificationType.WITHDRAWN,
+    EntryKind.APPROVAL_REFUSED: NotificationType.REFUSED,
+    EntryKind.APPROVAL_LAPSED: NotificationType.REFUSED,
+    EntryKind.APPROVAL_CORRECTED: NotificationType.CORRECTED,
+    EntryKind.EVENT_STARTED: NotificationType.STARTED,
+    EntryKind.EVENT_ENDED: NotificationType.ENDED,
+    EntryKind.EVENT_UNWATCHED: NotificationType.SET_UNWATCHED,
+    EntryKind.SET_UNWATCHED: NotificationType.SET_UNWATCHED,
+    EntryKind.SET_LOWERED: NotificationType.SET_LOWERED,
+    EntryKind.SOURCE_QUIET: NotificationType.SOURCE_QUIET,
+    EntryKind.COVERAGE_OPENED: NotificationType.COVERAGE_OPENED,
+    EntryKind.COVERAGE_CLOSED: NotificationType.COVERAGE_CLOSED,
+    EntryKind.AUDIT_FAILED: NotificationType.AUDIT_FAILED,
+    EntryKind.STORAGE_TROUBLE: NotificationType.STORAGE_TROUBLE,
+    EntryKind.BREAK_GLASS_USED: NotificationType.BREAK_GLASS,
+    EntryKind.PERSON_CHANGED: NotificationType.ACCOUNT,
+    EntryKind.TOKEN_CREATED: NotificationType.ACCOUNT,
+    EntryKind.TOKEN_EXPIRES: NotificationType.ACCOUNT,
+    EntryKind.NEW_DEVICE: NotificationType.ACCOUNT,
+    EntryKind.LOGINS_REFUSED: NotificationType.ACCOUNT,
+    EntryKind.MAINTENANCE_SCHEDULED: NotificationType.MAINTENANCE_ANNOUNCED,
+    EntryKind.MAINTENANCE_ENDED: NotificationType.MAINTENANCE_ENDED,
+    EntryKind.MAINTENANCE_END_NOT_SEEN: NotificationType.MAINTENANCE_ENDED,
+    EntryKind.MAINTENANCE_NEVER_STARTED: NotificationType.MAINTENANCE_ENDED,
+    EntryKind.CHANNEL_FAILING: NotificationType.CHANNEL_FAILING,
+    EntryKind.CHANNEL_WORKS: NotificationType.CHANNEL_WORKS,
 }
 
 # What somebody is told of their own account: by all channels that they have alone, whatever routes say.
-PERSONAL = frozenset({Moment.ACCOUNT})
+PERSONAL = frozenset({NotificationType.ACCOUNT})
 # Of what is changed about a person (`did`), they are told of what lets somebody in as them.
 TOLD_OF_PERSON = frozenset(
     {
@@ -107,19 +107,25 @@ def is_personal(kind: EntryKind, data: Mapping[str, Any]) -> bool:
 # Whoever keeps a thing for an event, an incident or a card, hears of these to its end, whatever routes say.
 FOLLOWED = frozenset(
     {
-        Moment.CHANGED, Moment.CLAIMED, Moment.DECIDED, Moment.WITHDRAWN, Moment.REFUSED, Moment.CORRECTED,
-        Moment.STARTED, Moment.ENDED,
+        NotificationType.CHANGED,
+        NotificationType.CLAIMED,
+        NotificationType.DECIDED,
+        NotificationType.WITHDRAWN,
+        NotificationType.REFUSED,
+        NotificationType.CORRECTED,
+        NotificationType.STARTED,
+        NotificationType.ENDED,
     }
-)  # fmt: skip
+)
 # Routes that notify of one of these also notify of its correction.
-CORRECTED_BY_LATE_ANSWER = (Moment.WITHDRAWN, Moment.REFUSED, Moment.STARTED)
+CORRECTED_BY_LATE_ANSWER = (NotificationType.WITHDRAWN, NotificationType.REFUSED, NotificationType.STARTED)
 # After these an approval is on its way, and Azure's answer may be overdue a while later.
-SENT = (EntryKind.APPROVAL_GRANTED, EntryKind.APPROVAL_CONSENTED, EntryKind.APPROVAL_DUE)
+AWAITING_ANSWER = (EntryKind.APPROVAL_GRANTED, EntryKind.APPROVAL_CONSENTED, EntryKind.APPROVAL_DUE)
 # Somebody ought to be told of these: an event of which no route wants to know is an alarm.
-MUST_BE_TOLD = (Moment.FIRST_SEEN,)
+ALWAYS_NOTIFY = (NotificationType.FIRST_SEEN,)
 
 
-class OnlyIf(StrEnum):
+class SendCondition(StrEnum):
     """What must still hold when a moment that is due by the clock is told: nobody is on it, nobody has decided, Azure
     has not answered.
     """
@@ -180,13 +186,13 @@ class StandingRoute:
     route_id: int = 0
 
     @property
-    def only_if(self) -> OnlyIf:
+    def only_if(self) -> SendCondition:
         """What must still hold when a step of escalation is told; `ALWAYS` for what is no step."""
         if self.unclaimed_after_seconds is not None:
-            return OnlyIf.UNCLAIMED
+            return SendCondition.UNCLAIMED
         if self.before_decide_by_seconds is not None:
-            return OnlyIf.UNDECIDED
-        return OnlyIf.ALWAYS
+            return SendCondition.UNDECIDED
+        return SendCondition.ALWAYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +204,7 @@ class MessageFacts:
     service alone (`Place("cache", "", service)`); None for what is about the installation. `by` is who did it.
     """
 
-    moment: Moment
+    moment: NotificationType
     at: datetime
     severity: str
     event_type: str = ""
@@ -223,9 +229,9 @@ def changed_route(route: StandingRoute, fields: Mapping[str, Any]) -> StandingRo
 
 
 # Which moments start (or move) the clock of a step of escalation; its own `moments` stay empty.
-CLOCKED: dict[OnlyIf, tuple[Moment, ...]] = {
-    OnlyIf.UNCLAIMED: (Moment.FIRST_SEEN,),
-    OnlyIf.UNDECIDED: (Moment.FIRST_SEEN, Moment.CHANGED),
+CLOCKED: dict[SendCondition, tuple[NotificationType, ...]] = {
+    SendCondition.UNCLAIMED: (NotificationType.FIRST_SEEN,),
+    SendCondition.UNDECIDED: (NotificationType.FIRST_SEEN, NotificationType.CHANGED),
 }
 
 
@@ -268,7 +274,7 @@ def may_be_told(rights: Rights, names: Collection[str], facts: MessageFacts, *, 
     narrowed = scoped and bool(rights.scopes) and ADMIN not in rights.groups
     if narrowed and (facts.place is None or not in_scopes(facts.place, rights.scopes)):
         return False
-    if facts.moment is Moment.PROPOSED:
+    if facts.moment is NotificationType.PROPOSED:
         return facts.by not in names and rights.may(Right.OVERRIDE, facts.place)
     return True
 
@@ -278,22 +284,24 @@ def route_wording(route: StandingRoute, channel: str) -> Reason:
     return Reason("route", channel=channel, **stated(route))
 
 
-def _of_moment(route: StandingRoute, moment: Moment) -> bool:
+def _of_moment(route: StandingRoute, moment: NotificationType) -> bool:
     step = route.only_if
     if moment in PERSONAL:
         return False
     if step:
         return moment in CLOCKED[step]
-    wanted = {moment, *(CORRECTED_BY_LATE_ANSWER if moment is Moment.CORRECTED else ())}
+    wanted = {moment, *(CORRECTED_BY_LATE_ANSWER if moment is NotificationType.CORRECTED else ())}
     return not route.moments or any(one.value in route.moments for one in wanted)
 
 
 # When nobody needs to be told any more: since it happened, what it was about has moved on.
 
 # Of an event that is over only this is told: how it ended.
-OF_THE_END = frozenset({Moment.ENDED})
+OF_THE_END = frozenset({NotificationType.ENDED})
 # What a newer message of the same event to the same channel says as well.
-SUPERSEDED_BY = {Moment.CHANGED: frozenset({Moment.CHANGED, Moment.STARTED, Moment.ENDED})}
+SUPERSEDED_BY = {
+    NotificationType.CHANGED: frozenset({NotificationType.CHANGED, NotificationType.STARTED, NotificationType.ENDED})
+}
 # While Azure has not answered.
 UNANSWERED = frozenset({ApprovalState.GRANTED, ApprovalState.RELAYING})
 # A decision that came to nothing: that is told by a message of its own, or needs none.
@@ -310,8 +318,8 @@ class SubjectNow:
     that it has passed, or is there again after it had passed.
     """
 
-    moment: Moment
-    only_if: OnlyIf = OnlyIf.ALWAYS
+    moment: NotificationType
+    only_if: SendCondition = SendCondition.ALWAYS
     status: EventStatus | None = None
     approval: ApprovalState | None = None
     decided_anew: bool = False
@@ -321,7 +329,7 @@ class SubjectNow:
     held: bool = False
     watched: bool = False
     over: bool = False
-    newer: frozenset[Moment] = frozenset()
+    newer: frozenset[NotificationType] = frozenset()
 
 
 def why_stale(now: SubjectNow) -> str:
@@ -337,11 +345,11 @@ def why_stale(now: SubjectNow) -> str:
 
 def _condition(now: SubjectNow) -> str:
     """Whether what a moment that is due by the clock waits for still holds."""
-    if now.only_if in (OnlyIf.UNCLAIMED, OnlyIf.UNDECIDED) and not now.undecided:
+    if now.only_if in (SendCondition.UNCLAIMED, SendCondition.UNDECIDED) and not now.undecided:
         return "decided"
-    if now.only_if is OnlyIf.UNCLAIMED and now.claimed_by:
+    if now.only_if is SendCondition.UNCLAIMED and now.claimed_by:
         return "claimed"
-    if now.only_if is OnlyIf.UNANSWERED and now.approval not in UNANSWERED:
+    if now.only_if is SendCondition.UNANSWERED and now.approval not in UNANSWERED:
         return "answered"
     return ""
 
@@ -351,23 +359,23 @@ def _overtaken(now: SubjectNow) -> str:
     if SUPERSEDED_BY.get(now.moment, frozenset()) & now.newer:
         return "superseded"
     match now.moment:
-        case Moment.CLAIMED if now.claimed_by != now.actor:
+        case NotificationType.CLAIMED if now.claimed_by != now.actor:
             return "claim-ended"
-        case Moment.PROPOSED if now.approval is not ApprovalState.PROPOSED:
+        case NotificationType.PROPOSED if now.approval is not ApprovalState.PROPOSED:
             return "decided"
-        case Moment.DECIDED if now.approval in CAME_TO_NOTHING:
+        case NotificationType.DECIDED if now.approval in CAME_TO_NOTHING:
             return "came-to-nothing"
-        case Moment.DECIDED if now.approval is None and not now.held:
+        case NotificationType.DECIDED if now.approval is None and not now.held:
             return "hold-ended"
-        case Moment.WITHDRAWN if now.decided_anew:
+        case NotificationType.WITHDRAWN if now.decided_anew:
             return "decided"
-        case Moment.OVERDUE if now.approval not in UNANSWERED:
+        case NotificationType.OVERDUE if now.approval not in UNANSWERED:
             return "answered"
-        case Moment.REFUSED if now.status is EventStatus.STARTED:
+        case NotificationType.REFUSED if now.status is EventStatus.STARTED:
             return "started"
-        case Moment.REFUSED if now.decided_anew:
+        case NotificationType.REFUSED if now.decided_anew:
             return "decided"
-        case Moment.SET_UNWATCHED if now.watched:
+        case NotificationType.SET_UNWATCHED if now.watched:
             return "watched"
     return ""
 
@@ -376,11 +384,12 @@ def _overtaken(now: SubjectNow) -> str:
 
 
 class MessageState(StrEnum):
-    """One moment for one channel. `PACKED`: a delivery carries it. `UNROUTED`: no route wanted it, nobody was told."""
+    """One moment for one channel. `BATCHED`: a delivery carries it. `UNROUTED`: no route wanted it, nobody was told."""
 
     WAITING = "WAITING"
-    PACKED = "PACKED"
-    TOLD = "TOLD"
+    # The values are older than the names; rows hold them.
+    BATCHED = "PACKED"
+    SENT = "TOLD"
     DROPPED = "DROPPED"
     GIVEN_UP = "GIVEN_UP"
     UNROUTED = "UNROUTED"
@@ -413,9 +422,9 @@ SETTLED_DELIVERIES = frozenset({DeliveryState.DELIVERED, DeliveryState.DROPPED, 
 
 # What becomes of the messages that a delivery carries.
 OF_DELIVERY: Mapping[DeliveryState, MessageState] = {
-    DeliveryState.QUEUED: MessageState.PACKED,
-    DeliveryState.SENDING: MessageState.PACKED,
-    DeliveryState.DELIVERED: MessageState.TOLD,
+    DeliveryState.QUEUED: MessageState.BATCHED,
+    DeliveryState.SENDING: MessageState.BATCHED,
+    DeliveryState.DELIVERED: MessageState.SENT,
     DeliveryState.DROPPED: MessageState.DROPPED,
     DeliveryState.GIVEN_UP: MessageState.GIVEN_UP,
 }

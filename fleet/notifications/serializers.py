@@ -26,7 +26,7 @@ from fleet.notifications.dry_run import MomentCount, PastMessage, RouteDryRun, W
 from fleet.notifications.kinds import KINDS, ChannelField
 from fleet.notifications.log import AttemptRow, ChannelTrial, MessageRow, SentBy
 from fleet.notifications.queries import ChannelRow, RouteHours, RouteRow
-from fleet.notifications.routing import PERSONAL, Moment
+from fleet.notifications.routing import PERSONAL, NotificationType
 from fleet.operations.inputs import ClockTime, RequestSerializer
 
 LEVEL = {"type": "string", "enum": [level.value for level in Severity]}
@@ -123,7 +123,7 @@ class RouteFieldsSerializer(RequestSerializer):
         max_value=2**62,
         help_text="The id of a channel; null: every channel of the installation.",
     )
-    moments = words(MOMENTS, [moment for moment in Moment if moment not in PERSONAL])
+    moments = words(MOMENTS, [moment for moment in NotificationType if moment not in PERSONAL])
     types = words("Empty: every type.", (*TYPES, *ADVICE_TYPES))
     sources = words("Empty: every source.", SOURCES)
     severity = OneOrSeveral(
@@ -246,7 +246,7 @@ MessageShape = shape(
         "may_send_again": "Whether the caller may have it sent again.",
     },
     name="Message",
-    moment=serializers.ChoiceField([moment.value for moment in Moment]),
+    moment=serializers.ChoiceField([moment.value for moment in NotificationType]),
     severity=serializers.ChoiceField([severity.value for severity in Severity]),
 )
 

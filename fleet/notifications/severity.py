@@ -5,24 +5,24 @@ from collections.abc import Mapping
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.event_types import DELETING_TYPES, TYPES, Severity, event_type_of
 from fleet.domain.recommendation import OWN
-from fleet.notifications.routing import Moment
+from fleet.notifications.routing import NotificationType
 
 # Of a cache's maintenance, by its tier. Basic is down meanwhile, and so may be one of which nobody has said the tier.
 OF_TIER: Mapping[str, Severity] = {"standard": Severity.INFO, "premium": Severity.INFO}
 
 # Of what is about no event and no cache.
-OF_MOMENT: Mapping[Moment, Severity] = {
-    Moment.SOURCE_QUIET: Severity.WARNING,
-    Moment.SET_UNWATCHED: Severity.WARNING,
-    Moment.SET_LOWERED: Severity.WARNING,
-    Moment.COVERAGE_OPENED: Severity.WARNING,
-    Moment.COVERAGE_CLOSED: Severity.INFO,
-    Moment.AUDIT_FAILED: Severity.CRITICAL,
-    Moment.STORAGE_TROUBLE: Severity.CRITICAL,
-    Moment.BREAK_GLASS: Severity.CRITICAL,
-    Moment.ACCOUNT: Severity.WARNING,
-    Moment.CHANNEL_FAILING: Severity.WARNING,
-    Moment.CHANNEL_WORKS: Severity.INFO,
+OF_NOTIFICATION_TYPE: Mapping[NotificationType, Severity] = {
+    NotificationType.SOURCE_QUIET: Severity.WARNING,
+    NotificationType.SET_UNWATCHED: Severity.WARNING,
+    NotificationType.SET_LOWERED: Severity.WARNING,
+    NotificationType.COVERAGE_OPENED: Severity.WARNING,
+    NotificationType.COVERAGE_CLOSED: Severity.INFO,
+    NotificationType.AUDIT_FAILED: Severity.CRITICAL,
+    NotificationType.STORAGE_TROUBLE: Severity.CRITICAL,
+    NotificationType.BREAK_GLASS: Severity.CRITICAL,
+    NotificationType.ACCOUNT: Severity.WARNING,
+    NotificationType.CHANNEL_FAILING: Severity.WARNING,
+    NotificationType.CHANNEL_WORKS: Severity.INFO,
 }
 
 
@@ -48,6 +48,6 @@ def cache_severity(tier: str) -> Severity:
     return OF_TIER.get(tier, Severity.WARNING)
 
 
-def moment_severity(moment: Moment) -> Severity:
+def type_severity(moment: NotificationType) -> Severity:
     """How bad it is what is about no event and no cache."""
-    return OF_MOMENT.get(moment, Severity.WARNING)
+    return OF_NOTIFICATION_TYPE.get(moment, Severity.WARNING)

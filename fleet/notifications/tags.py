@@ -6,7 +6,7 @@ from django.template import Library
 
 from fleet.domain.states import EventStatus
 from fleet.notifications import payloads
-from fleet.notifications.deliveries import ChannelNamed, PostRow
+from fleet.notifications.deliveries import ChannelNamed, DeliveryRow
 from fleet.notifications.log import WhoWasTold
 from fleet.notifications.metrics import Backlog
 from fleet.notifications.news import Subject
@@ -38,7 +38,7 @@ def channel_named(channel: ChannelNamed) -> str:
 @register.filter
 def moment_named(moment: str) -> str:
     """What a moment is called; a post may be a group or a test besides."""
-    return payloads.post_label(moment, 0) if moment != GROUP else "several at once"
+    return payloads.delivery_label(moment, 0) if moment != GROUP else "several at once"
 
 
 @register.filter
@@ -48,9 +48,9 @@ def of_channel(backlog: Mapping[int, Backlog], channel_id: int) -> Backlog | Non
 
 
 @register.filter
-def post_named(post: PostRow) -> str:
+def delivery_named(post: DeliveryRow) -> str:
     """What a post tells, in a few words."""
-    return payloads.post_label(post.moment, post.count)
+    return payloads.delivery_label(post.moment, post.count)
 
 
 @register.filter

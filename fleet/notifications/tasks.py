@@ -19,9 +19,9 @@ from fleet.domain.db_timeouts import CHANNELS_AT_ONCE, act_as
 from fleet.domain.desk import RelayHealth
 from fleet.notifications import queue, router
 from fleet.notifications.delivery import work_off
-from fleet.notifications.grouping import ROUTED_WITHIN, TellHealth
+from fleet.notifications.grouping import ROUTED_WITHIN, NotificationHealth
 from fleet.notifications.metrics import router_lag
-from fleet.notifications.queries import tell_alarm
+from fleet.notifications.queries import notification_alarm
 from fleet.notifications.sender.jobs import EVERYWHERE, HttpJob
 from fleet.notifications.sender.pool import send
 from fleet.operations import clock
@@ -40,10 +40,10 @@ def troubles(*, now: datetime) -> tuple[str, ...]:
         found.append("no-live-agents")
     if seen.relay is RelayHealth.STANDS_STILL:
         found.append("nobody-reconciles")
-    health = tell_alarm(now=now).health
-    if health is TellHealth.STANDS_STILL or router_lag(now) > ROUTED_WITHIN.total_seconds():
+    health = notification_alarm(now=now).health
+    if health is NotificationHealth.STANDS_STILL or router_lag(now) > ROUTED_WITHIN.total_seconds():
         found.append("nobody-routes")
-    if health is TellHealth.ALL_FAIL:
+    if health is NotificationHealth.ALL_FAIL:
         found.append("all-channels-fail")
     if seen.wrong_clocks or not clock.is_right():
         found.append("clocks-wrong")
@@ -83,7 +83,7 @@ def _tell(now: datetime) -> bool:
     return True
 
 
-# Telling, in one process: routes what is new, and sends to each channel in a thread of its own.
+# The worker of a process: it routes what is new, and sends to each channel in a thread of its own.
 
 # It stays for what is due so soon, and looks again so often while it does.
 LINGER_SECONDS = 3.0
@@ -100,7 +100,7 @@ def _clock() -> datetime:
     return clock.now()
 
 
-class Teller:
+class Worker:
     """One for each process. Any thread may call `start`; it returns at once."""
 
     def __init__(self, *, send: Callable[[int], None] | None = None) -> None:
@@ -116,7 +116,7 @@ class Teller:
         with self._lock:
             self._woken.set()
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, args=(via,), name="teller", daemon=True)
+                self._thread = threading.Thread(target=self._run, args=(via,), name="notifications", daemon=True)
                 self._thread.start()
 
     def _run(self, via: str) -> None:
@@ -130,7 +130,7 @@ class Teller:
                     quiet_since = time.monotonic()
                 self._woken.wait(pause)
         except DatabaseError as error:
-            log.warning("teller.failing", error=f"{type(error).__name__}: {error}")
+            log.warning("notifications.failing", error=f"{type(error).__name__}: {error}")
         finally:
             connections.close_all()
 
@@ -187,13 +187,13 @@ class Teller:
             self._woken.set()
 
 
-teller = Teller()
+worker = Worker()
 
 
 def tell_if_quiet() -> None:
     """Start it here where nobody has routed for a while: the web process's part when Celery is gone."""
     if clock.may_decide() and router.quiet_for(now=_clock()) >= QUIET_SECONDS:
-        teller.start(via="web")
+        worker.start(via="web")
     # Whoever has told it within the minute, Celery or another process, keeps this from doing so again.
     ping_apart()
 
@@ -204,7 +204,7 @@ def tell_if_quiet() -> None:
 @shared_task(name="fleet.notifications.tasks.tell", ignore_result=True)
 def tell() -> None:
     """Tell what is new: sent when an entry was committed that somebody may be told of, and by beat."""
-    teller.start(via="celery")
+    worker.start(via="celery")
 
 
 @shared_task(name="fleet.notifications.tasks.watch", ignore_result=True)

@@ -9,7 +9,7 @@ from fleet.domain.event_types import Severity
 from fleet.domain.history import Happened
 from fleet.domain.states import ApprovalState, Certainty, EndedAs, EventStatus
 from fleet.domain.timeline import EntryKind
-from fleet.notifications.labels import moment_label
+from fleet.notifications.labels import type_label
 from fleet.notifications.news import MessageNews
 from fleet.notifications.payloads import (
     DRILL,
@@ -24,7 +24,7 @@ from fleet.notifications.payloads import (
     is_command,
     path_of,
 )
-from fleet.notifications.routing import PERSONAL, Moment
+from fleet.notifications.routing import PERSONAL, NotificationType
 from fleet.projections.caches.maintenances import MaintenanceRow
 from fleet.projections.cards import DecisionCard
 from fleet.projections.events.rows import EventRow
@@ -42,7 +42,7 @@ def of_event(news: MessageNews, event: EventRow, card: DecisionCard, reader: Rea
     """What a message of this event says, in whatever way it has gone on."""
     event = _bounded(event)
     news, card = replace(news, event=event, service=one_line(news.service, NAME)), replace(card, event=event)
-    head, when = _head(news, event, reader), _by_when(Moment(news.moment), event, card, reader)
+    head, when = _head(news, event, reader), _by_when(NotificationType(news.moment), event, card, reader)
     what, where = named(event.event_type, event.resources), say(event.set.label, reader)
     title = one_line(f"{head}{what} in {where}{when}", TITLE)
     first_type, first_names = news.first or (event.event_type, event.resources)
@@ -84,7 +84,7 @@ def _short(head: str, what: str, where: str, when: str, stays: str) -> str:
 
 def _head(news: MessageNews, event: EventRow, reader: Reader) -> str:
     """What has happened, before the name of the event."""
-    said = HEADS[Moment(news.moment)](news, event, reader) if Moment(news.moment) in HEADS else ""
+    said = HEADS[NotificationType(news.moment)](news, event, reader) if NotificationType(news.moment) in HEADS else ""
     return f"{DRILL if event.drill else ''}{said}{': ' if said else ''}"
 
 
@@ -108,32 +108,32 @@ def _ended(news: MessageNews, event: EventRow, reader: Reader) -> str:
 
 
 Head = Callable[[MessageNews, EventRow, Reader], str]
-HEADS: Mapping[Moment, Head] = {
-    Moment.CHANGED: lambda news, event, reader: "Changed",
-    Moment.CLAIMED: lambda news, event, reader: (
+HEADS: Mapping[NotificationType, Head] = {
+    NotificationType.CHANGED: lambda news, event, reader: "Changed",
+    NotificationType.CLAIMED: lambda news, event, reader: (
         f"{one_line(event.claim.by, 40)} is on it" if event.claim else "Claimed"
     ),
-    Moment.PROPOSED: lambda news, event, reader: "A second person has to agree",
-    Moment.DECIDED: _decided,
-    Moment.WITHDRAWN: lambda news, event, reader: (
+    NotificationType.PROPOSED: lambda news, event, reader: "A second person has to agree",
+    NotificationType.DECIDED: _decided,
+    NotificationType.WITHDRAWN: lambda news, event, reader: (
         "Approval returned" if news.approval and news.approval.returned else "Approval withdrawn"
     ),
-    Moment.OVERDUE: lambda news, event, reader: "No agent answers, start it by hand",
-    Moment.REFUSED: _came_to_nothing,
-    Moment.CORRECTED: lambda news, event, reader: "Correction: Azure had accepted the approval",
-    Moment.STARTED: lambda news, event, reader: "Started",
-    Moment.ENDED: _ended,
-    Moment.SET_UNWATCHED: lambda news, event, reader: "Nobody is watching",
+    NotificationType.OVERDUE: lambda news, event, reader: "No agent answers, start it by hand",
+    NotificationType.REFUSED: _came_to_nothing,
+    NotificationType.CORRECTED: lambda news, event, reader: "Correction: Azure had accepted the approval",
+    NotificationType.STARTED: lambda news, event, reader: "Started",
+    NotificationType.ENDED: _ended,
+    NotificationType.SET_UNWATCHED: lambda news, event, reader: "Nobody is watching",
 }
 
 
-def _by_when(moment: Moment, event: EventRow, card: DecisionCard, reader: Reader) -> str:
+def _by_when(moment: NotificationType, event: EventRow, card: DecisionCard, reader: Reader) -> str:
     """Until when to do something about it, or since when there is nothing to do."""
     by, now = card.decide_by, event.server_time
     if event.status is EventStatus.ENDED:
         return f", at {times.at(event.ended_at, reader)}" if event.ended_at else ""
     if event.status is EventStatus.STARTED:
-        since = "at" if moment is Moment.STARTED else "started"
+        since = "at" if moment is NotificationType.STARTED else "started"
         return f", {since} {times.at(event.started_at, reader)}" if event.started_at else ", started"
     if event.not_before is None:
         return ", it may start at any moment"
@@ -146,19 +146,23 @@ def _by_when(moment: Moment, event: EventRow, card: DecisionCard, reader: Reader
 
 def _details(news: MessageNews, event: EventRow, card: DecisionCard, reader: Reader) -> Iterator[str]:
     """Everything behind the title."""
-    moment = Moment(news.moment)
-    if news.entry is not None and moment not in (Moment.FIRST_SEEN, Moment.ENDED, Moment.OVERDUE):
+    moment = NotificationType(news.moment)
+    if news.entry is not None and moment not in (
+        NotificationType.FIRST_SEEN,
+        NotificationType.ENDED,
+        NotificationType.OVERDUE,
+    ):
         yield text_of(news.entry, reader)
     if event.drill:
         yield "This is a drill: a rehearsal with real agents. Azure knows nothing of it."
-    if moment is Moment.ENDED:
+    if moment is NotificationType.ENDED:
         yield from _how_it_was(event, reader)
     else:
         if not event.needs_decision:
             # What speaks against deciding is for who may still decide.
             card = replace(card, guards=(), recommendation=None, decide_by=None)
         words = card_words(card, reader)
-        if moment in (Moment.REFUSED, Moment.WITHDRAWN, Moment.CORRECTED):
+        if moment in (NotificationType.REFUSED, NotificationType.WITHDRAWN, NotificationType.CORRECTED):
             # Told already.
             words = replace(words, before="")
         yield from words.lines[1:]
@@ -249,7 +253,7 @@ def _when(news: MessageNews, row: MaintenanceRow, reader: Reader) -> str:
 
 def _of_rest(news: MessageNews, reader: Reader) -> MessageWords:
     """What is about no event and no operation: what its line of the timeline tells."""
-    label = moment_label(news.moment)
+    label = type_label(news.moment)
     label = f"{label[:1].upper()}{label[1:]}"
     said = text_of(news.entry, reader) if news.entry else f"{label}."
     where = one_line(_where(news, reader), NAME)
@@ -297,7 +301,7 @@ def group_words(several: Sequence[MessageNews], reader: Reader) -> MessageWords:
     newest = list({news.subject: news for news in several}.values())
     if len(newest) == 1:
         words = message_words(newest[0], reader)
-        happened = [moment_label(news.moment) for news in several]
+        happened = [type_label(news.moment) for news in several]
         return replace(words, lines=in_lines([*words.lines, f"What has happened: {', '.join(happened)}."]))
     newest.sort(key=_urgency)
     head = DRILL if all(news.drill for news in newest) else ""
@@ -352,9 +356,9 @@ def _severities(newest: Iterable[MessageNews]) -> str:
 def _happened(newest: Sequence[MessageNews]) -> Iterator[str]:
     """What, how often; and where, by service and type."""
     moments = Counter(news.moment for news in newest)
-    order = [moment.value for moment in Moment]
+    order = [moment.value for moment in NotificationType]
     told = sorted(moments, key=lambda moment: order.index(moment) if moment in order else len(order))
-    yield f"{', '.join(f'{moments[moment]} {moment_label(moment)}' for moment in told)}."
+    yield f"{', '.join(f'{moments[moment]} {type_label(moment)}' for moment in told)}."
     types: dict[str, Counter[str]] = {}
     for news in newest:
         if news.event is not None:

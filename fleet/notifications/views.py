@@ -29,17 +29,25 @@ from fleet.notifications import queries as notification_queries
 from fleet.notifications import route_services as route_operations
 from fleet.notifications.deliveries import UNSENT, DeliveryFilter, UnsentFilter
 from fleet.notifications.kinds import KINDS, ChannelField, trying_faults_of
-from fleet.notifications.labels import ALL_CHANNELS, KIND_WORDS, field_words, moment_label
+from fleet.notifications.labels import ALL_CHANNELS, KIND_WORDS, field_words, type_label
 from fleet.notifications.log import WhoWasTold, told_of
 from fleet.notifications.queries import BrowserRow, ChannelRow, RouteRow
-from fleet.notifications.routing import GROUP, PERSONAL, TEST, DeliveryState, Moment, StandingRoute, changed_route
+from fleet.notifications.routing import (
+    GROUP,
+    PERSONAL,
+    TEST,
+    DeliveryState,
+    NotificationType,
+    StandingRoute,
+    changed_route,
+)
 from fleet.projections.events.rows import EventRow
 from fleet.wording.badges import SEVERITY_LOOKS
 
 BOX = {"class": "form-control", "autocomplete": "off"}
 MOST_LETTERS = 10_000
 # These are what steps of escalation tell: no route names them.
-BY_CLOCK = (Moment.UNCLAIMED, Moment.UNDECIDED)
+BY_CLOCK = (NotificationType.UNCLAIMED, NotificationType.UNDECIDED)
 
 
 class ChannelForm(forms.Form):
@@ -104,7 +112,9 @@ class RouteForm(HoursForm):
         empty_value=None,
         widget=forms.Select({"class": "form-select"}),
     )
-    moments = boxes("Moments", [(one.value, moment_label(one)) for one in Moment if one not in {*BY_CLOCK, *PERSONAL}])
+    moments = boxes(
+        "Moments", [(one.value, type_label(one)) for one in NotificationType if one not in {*BY_CLOCK, *PERSONAL}]
+    )
     event_types = boxes("Types", [(name, name) for name in (*TYPES, *ADVICE_TYPES)])
     sources = boxes("Sources", [(name, name) for name in SOURCES])
     severities = boxes("How bad", [(one.value, SEVERITY_LOOKS[one].label) for one in Severity])
@@ -252,7 +262,7 @@ UNKNOWN_DELIVERY = "No post has this number."
 def sent_list(request: Asked) -> HttpResponse:
     """Posts, newest first."""
     read = partial(deliveries.sent, user_id=request.user.pk, now=request.now, posts=DeliveryFilter(request.GET).qs)
-    choices = _choices(request, list(DeliveryState), [*Moment, GROUP, TEST])
+    choices = _choices(request, list(DeliveryState), [*NotificationType, GROUP, TEST])
     return listed(request, "messages/log.html", "messages/sent_rows.html", read, **choices)
 
 
@@ -260,7 +270,7 @@ def sent_list(request: Asked) -> HttpResponse:
 def unsent_list(request: Asked) -> HttpResponse:
     """Messages that no post carries, newest first."""
     read = partial(deliveries.unsent, user_id=request.user.pk, messages=UnsentFilter(request.GET).qs)
-    choices = _choices(request, list(UNSENT), list(Moment))
+    choices = _choices(request, list(UNSENT), list(NotificationType))
     return listed(request, "messages/log.html", "messages/unsent_rows.html", read, of_unsent=True, **choices)
 
 

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 
 from fleet.api.documentation import schema
 from fleet.models import Admission, JoinToken
-from fleet.notifications.routing import Moment
+from fleet.notifications.routing import NotificationType
 from tests import factories
 from tests.api.conftest import Caller, in_person, problem
 from tests.people.signed_in import a_session
@@ -92,7 +92,7 @@ def several_of_everything(fleet: factories.Fleet, admin: Caller) -> None:
             admin.post("channels/", {"kind": "webhook", "name": f"hook {number}", "url": "https://example.org/hook"}),
         ]
         channel = made[-1].json()["id"]
-        moments = [Moment.FIRST_SEEN.value]
+        moments = [NotificationType.FIRST_SEEN.value]
         made.append(admin.post("routes/", {"name": f"told {number}", "channel": channel, "moments": moments}))
         assert [answer.status_code for answer in made] == [201] * len(made), [answer.content for answer in made]
     for _ in range(2):

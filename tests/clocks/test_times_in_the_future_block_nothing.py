@@ -11,7 +11,7 @@ from fleet.domain.desk import RelayHealth
 from fleet.domain.scheduling import NEVER
 from fleet.models import LastRun, Order, PresenceRow, ScheduledEvent
 from fleet.notifications import queue, router
-from fleet.notifications.grouping import TellHealth, Telling, tell_health
+from fleet.notifications.grouping import NotificationFacts, NotificationHealth, notification_health
 from fleet.notifications.models import Channel, Message, MessageDelivery
 from fleet.operations import blind_spots, reconcile
 from fleet.projections.desk import gauges
@@ -73,8 +73,8 @@ def test_the_router_and_the_others_that_ran_in_the_future_have_not_run(fleet: Fl
     for name in (router.NAME, blind_spots.RUN, partition_drop.RUN, seals.SEAL_RUN, seals.RUN, queue.NAME):
         marked(name, ahead)
     assert router.quiet_for(now=now) == float("inf")
-    telling = Telling(channels=1, failing=0, untold=0, routed_at=ahead)
-    assert tell_health(telling, now=now) is TellHealth.STANDS_STILL
+    telling = NotificationFacts(channels=1, failing=0, undelivered=0, routed_at=ahead)
+    assert notification_health(telling, now=now) is NotificationHealth.STANDS_STILL
     assert seals.is_due(now=now)
     assert queue.mine(now=now, via="web")
     assert seals.seal_if_quiet(now=now, quiet_seconds=90, via="ticker").ran

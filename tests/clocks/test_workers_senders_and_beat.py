@@ -19,7 +19,6 @@ from fleet.models import Entry, LastRun, OpenTrouble, WrongClock
 from fleet.notifications import router
 from fleet.notifications import tasks as notification_tasks
 from fleet.notifications import tasks as telling
-from fleet.notifications.tasks import Teller
 from fleet.operations import blind_spots, clock
 from fleet.projections.desk.status_bar import overview
 from fleet.relay import counts as beat_clock
@@ -119,7 +118,7 @@ def test_a_sender_with_a_wrong_clock_routes_and_sends_nothing(
 ) -> None:
     begun: list[int] = []
     monkeypatch.setattr(telling.queue, "due_channels", lambda *, now: [1])
-    one = Teller(send=begun.append)
+    one = notification_tasks.Worker(send=begun.append)
     monkeypatch.setattr(one, "_begin", begun.append)
     set_clock(seconds)
     one._round("celery")
@@ -134,7 +133,7 @@ def test_a_web_process_with_a_wrong_clock_does_not_stand_in_for_the_sender(
     set_clock: SetClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[str] = []
-    monkeypatch.setattr(telling.teller, "start", lambda *, via: started.append(via))
+    monkeypatch.setattr(telling.worker, "start", lambda *, via: started.append(via))
     set_clock(600)
     telling.tell_if_quiet()
     assert started == []

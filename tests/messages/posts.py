@@ -11,19 +11,19 @@ from uuid import UUID, uuid5
 
 from fleet.models import ScheduledEvent
 from fleet.notifications.channel_services import name_of, seal
-from fleet.notifications.channels.base import ChannelInUse, Item, Outcome, Post
+from fleet.notifications.channels.base import ChannelInUse, Delivery, Item, Outcome
 from fleet.notifications.kinds import KINDS
 from fleet.notifications.models import Channel, Reference
 from fleet.notifications.news import MessageNews
 from fleet.notifications.payloads import MessageWords
-from fleet.notifications.routing import GROUP, TEST, Moment
+from fleet.notifications.routing import GROUP, TEST, NotificationType
 from fleet.projections.events.rows import event_rows
 from fleet.wording.times import Form, Reader
 from tests.factories import Fleet
 
 BASE = "https://drydock.example"
 # What happened: a moment, and the EventId that it is about.
-Told = tuple[Moment, str]
+Told = tuple[NotificationType, str]
 
 
 def ids(count: int) -> list[str]:
@@ -59,7 +59,7 @@ class Teller:
     count: int = 0
     severity: dict[str, str] = field(default_factory=dict)
 
-    def post(self, *told: Told, title: str = "", lines: Iterable[str] = (), post_id: str = "") -> Post:
+    def post(self, *told: Told, title: str = "", lines: Iterable[str] = (), post_id: str = "") -> Delivery:
         self.count += 1
         events = {event.event_id: event for event in ScheduledEvent.objects.select_related("availability_set")}
         rows = {row.event_id: row for row in event_rows(list(events.values()), now=self.fleet.now)}
@@ -83,7 +83,7 @@ class Teller:
         subjects = {item.news.subject for item in items}
         kept = Reference.objects.filter(channel=self.row, subject__in=[*subjects, GROUP])
         words = items[0].words if len(items) == 1 else together
-        return Post(
+        return Delivery(
             id=post_id or str(uuid5(UUID(int=self.row.pk), str(self.count))),
             attempt=1,
             moment=TEST if not items else items[0].news.moment if len(items) == 1 else GROUP,
@@ -94,7 +94,7 @@ class Teller:
             references=dict(kept.values_list("subject", "value")),
         )
 
-    def send(self, post: Post, *, keep: bool = True) -> Outcome:
+    def send(self, post: Delivery, *, keep: bool = True) -> Outcome:
         """Sent, and what is to be kept is; without `keep` the sender was killed before that."""
         in_use = ChannelInUse(self.row.pk, self.row.kind, self.row.name, self.values)
         outcome: Outcome = self.module.send(post, in_use, now=self.fleet.now)

@@ -19,7 +19,7 @@ from fleet.models import Entry
 from fleet.notifications import route_services
 from fleet.notifications.channel_services import UnreadableSecretsError
 from fleet.notifications.channels import webpush
-from fleet.notifications.channels.base import ChannelInUse, Post
+from fleet.notifications.channels.base import ChannelInUse, Delivery
 from fleet.notifications.models import PushKey
 from fleet.notifications.payloads import MessageWords
 from fleet.notifications.sender.pool import Pool
@@ -54,8 +54,8 @@ class BrowserDouble:
         return found
 
 
-def post(words: MessageWords = WORDS) -> Post:
-    return Post(id="1", attempt=1, moment="test", at=NOW, items=(), words=words, url="http://127.0.0.1:8000/")
+def post(words: MessageWords = WORDS) -> Delivery:
+    return Delivery(id="1", attempt=1, moment="test", at=NOW, items=(), words=words, url="http://127.0.0.1:8000/")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The teller of one process: a thread for each channel that has something to send, and nothing when nothing is due."""
+"""The worker of one process: a thread for each channel that has something to send, and nothing when nothing is due."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fleet.domain.db_timeouts import role
 from fleet.models import LastRun
 from fleet.notifications import delivery, queue
 from fleet.notifications import tasks as notification_tasks
-from fleet.notifications.channels.base import ChannelInUse, Outcome, Post
+from fleet.notifications.channels.base import ChannelInUse, Delivery, Outcome
 from fleet.notifications.models import Channel
 from tests.factories import Fleet, announced
 from tests.messages.walk import a_channel, only, routed, told
@@ -35,7 +35,7 @@ def _lease(channel: Channel) -> Any:
     return Channel.objects.values_list("leased_until", flat=True).get(pk=channel.pk)
 
 
-def ended(thread: notification_tasks.Teller) -> bool:
+def ended(thread: notification_tasks.Worker) -> bool:
     return thread._thread is None
 
 
@@ -44,7 +44,7 @@ def test_a_channel_that_hangs_holds_up_itself_alone(fleet: Fleet, monkeypatch: p
 
     class Hangs:
         @staticmethod
-        def send(post: Post, channel: ChannelInUse, *, now: datetime) -> Outcome:
+        def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
             roles.append(role())
             if channel.name == "hangs":
                 let_go.wait(60)
@@ -57,7 +57,7 @@ def test_a_channel_that_hangs_holds_up_itself_alone(fleet: Fleet, monkeypatch: p
         a_channel(name, now=fleet.now)
     only(now=fleet.now, moments=["event.first_seen"])
     announced(fleet)
-    one = notification_tasks.Teller()
+    one = notification_tasks.Worker()
     one.start(via="test")
     try:
         wait_for(lambda: len(told(state="TOLD")) == 2, seconds=20, what="the other two were told")
@@ -74,7 +74,7 @@ def test_a_channel_that_hangs_holds_up_itself_alone(fleet: Fleet, monkeypatch: p
 
 def test_the_web_process_tells_where_nobody_else_does(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[str] = []
-    monkeypatch.setattr(notification_tasks.teller, "start", lambda *, via: started.append(via))
+    monkeypatch.setattr(notification_tasks.worker, "start", lambda *, via: started.append(via))
     LastRun.objects.filter(name="router").update(ran_at=datetime.now(UTC))
     notification_tasks.tell_if_quiet()
     assert started == []

@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.notifications.grouping import ALONE, EVERYTHING, MARGIN, Batch, PostPlan, Waiting, plan
+from fleet.notifications.grouping import ALONE, EVERYTHING, MARGIN, Batch, DeliveryPlan, Waiting, plan
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 WAIT, INTERVAL = timedelta(seconds=2), timedelta(seconds=60)
 
 
-def planned(waiting: list[Waiting], lately: list[tuple[str, datetime, int]], *, now: datetime = NOW) -> PostPlan:
+def planned(waiting: list[Waiting], lately: list[tuple[str, datetime, int]], *, now: datetime = NOW) -> DeliveryPlan:
     return plan(waiting, lately, now=now, wait=WAIT, interval=INTERVAL)
 
 

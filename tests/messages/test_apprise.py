@@ -7,7 +7,7 @@ import json
 import pytest
 
 from fleet.notifications.channels import apprise
-from fleet.notifications.routing import Moment
+from fleet.notifications.routing import NotificationType
 from fleet.notifications.sender.pool import Pool
 from tests import factories
 from tests.factories import EVENT, Fleet
@@ -32,7 +32,7 @@ def teller_of(fleet: Fleet, url: str) -> Teller:
 def test_a_service_is_told_what_happens_and_where_one_decides(fleet: Fleet) -> None:
     with receiver() as there:
         teller = teller_of(fleet, f"json://127.0.0.1:{there.port}/hook")
-        assert teller.tell((Moment.FIRST_SEEN, EVENT), lines=["4 of 6 stay up.", "<b>x</b>"]).ok
+        assert teller.tell((NotificationType.FIRST_SEEN, EVENT), lines=["4 of 6 stay up.", "<b>x</b>"]).ok
     [got] = there.got
     said = json.loads(got.body)
     assert got.path == "/hook"
@@ -42,7 +42,7 @@ def test_a_service_is_told_what_happens_and_where_one_decides(fleet: Fleet) -> N
 
 def test_the_worst_of_what_is_told_colours_it(fleet: Fleet) -> None:
     teller = teller_of(fleet, "json://127.0.0.1/")
-    first, ended = (Moment.FIRST_SEEN, EVENT), (Moment.ENDED, EVENT)
+    first, ended = (NotificationType.FIRST_SEEN, EVENT), (NotificationType.ENDED, EVENT)
     assert apprise.tone_of(teller.post(ended)) == "success"
     assert apprise.tone_of(teller.post(ended, first)) == "warning"
     teller.severity[EVENT] = "critical"
@@ -53,7 +53,9 @@ def test_the_worst_of_what_is_told_colours_it(fleet: Fleet) -> None:
 def test_a_service_that_wants_time_gets_it_and_its_secrets_are_not_shown(fleet: Fleet) -> None:
     with receiver() as there:
         there.status, there.headers, there.body = 429, {"Retry-After": "30"}, b"slow down, /tokentokentoken"
-        outcome = teller_of(fleet, f"json://127.0.0.1:{there.port}/tokentokentoken").tell((Moment.FIRST_SEEN, EVENT))
+        outcome = teller_of(fleet, f"json://127.0.0.1:{there.port}/tokentokentoken").tell(
+            (NotificationType.FIRST_SEEN, EVENT)
+        )
     assert (outcome.ok, outcome.again, outcome.status, outcome.wait_seconds) == (False, True, 429, 30.0)
     assert outcome.answer == "slow down, /***"
 
@@ -62,5 +64,5 @@ def test_a_service_that_wants_time_gets_it_and_its_secrets_are_not_shown(fleet: 
     ("url", "why"), [("syslog://", "schema"), ("json://h/?verify=no", "parameter"), ("x", "unknown_service")]
 )
 def test_what_is_on_no_list_is_refused_with_the_reason(fleet: Fleet, url: str, why: str) -> None:
-    outcome = teller_of(fleet, url).tell((Moment.FIRST_SEEN, EVENT))
+    outcome = teller_of(fleet, url).tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.error) == (False, f"bad_url:{why}")

@@ -8,8 +8,8 @@ from fleet.domain.approvals.guards import EventFacts, MachineFacts, OtherEvent
 from fleet.domain.event_types import Severity
 from fleet.domain.states import EventStatus, Presence
 from fleet.models.facts.events import load_facts
-from fleet.notifications.routing import Moment
-from fleet.notifications.severity import cache_severity, moment_severity, severity, stay_up
+from fleet.notifications.routing import NotificationType
+from fleet.notifications.severity import cache_severity, severity, stay_up, type_severity
 from fleet.operations.sets import names
 from fleet.projections.events import detail
 from tests.factories import NOW, Fleet, acting, admin, announced, listing, the_event, the_set
@@ -72,9 +72,9 @@ def test_a_cache_that_has_one_node_is_down_and_of_which_nobody_knows_may_be() ->
 
 
 def test_what_is_about_the_fleet_has_its_own() -> None:
-    assert moment_severity(Moment.AUDIT_FAILED) == "critical"
-    assert moment_severity(Moment.SET_UNWATCHED) == "warning"
-    assert moment_severity(Moment.COVERAGE_CLOSED) == "info"
+    assert type_severity(NotificationType.AUDIT_FAILED) == "critical"
+    assert type_severity(NotificationType.SET_UNWATCHED) == "warning"
+    assert type_severity(NotificationType.COVERAGE_CLOSED) == "info"
 
 
 @pytest.mark.django_db

@@ -110,7 +110,7 @@ def test_every_message_arrives_and_only_what_was_in_flight_comes_twice(rounds: i
         only(now=fleet.now, moments=["event.first_seen"])
         for _ in range(rounds):
             more = partial(_more, received, than=len(received.posts))
-            teller = start([PYTHON, "-m", "tests.messages.a_teller"], environment=environment, log=log)
+            teller = start([PYTHON, "-m", "tests.messages.a_worker"], environment=environment, log=log)
             try:
                 announce()
                 wait_for(more, seconds=60, what=f"something was told: {teller.said()}")
@@ -118,7 +118,7 @@ def test_every_message_arrives_and_only_what_was_in_flight_comes_twice(rounds: i
                 time.sleep(random.uniform(0, 0.6))
             finally:
                 teller.kill()
-        last = start([PYTHON, "-m", "tests.messages.a_teller"], environment=environment, log=log)
+        last = start([PYTHON, "-m", "tests.messages.a_worker"], environment=environment, log=log)
         try:
             waits = Message.objects.filter(state__in=["WAITING", "PACKED"])
             wait_for(lambda: not waits.exists(), seconds=90, what="all was told", every=0.2)

@@ -15,7 +15,7 @@ from pytest_django import Settings
 
 from fleet.notifications.channels import mail
 from fleet.notifications.models import Reference
-from fleet.notifications.routing import Moment
+from fleet.notifications.routing import NotificationType
 from fleet.notifications.sender.pool import COMMAND, Pool
 from tests import factories
 from tests.certificates import Authority
@@ -86,7 +86,7 @@ def teller_of(fleet: Fleet, *recipients: str) -> Teller:
 
 def test_a_mail_says_in_text_and_html_what_happens_and_leads_to_the_page(teller: Teller, server: MailServer) -> None:
     evil = "<b onclick=x>&amp; 4 of 6 stay up"
-    outcome = teller.tell((Moment.FIRST_SEEN, EVENT), lines=[evil])
+    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT), lines=[evil])
     assert (outcome.ok, outcome.status, outcome.answer) == (True, 250, "taken as 4711")
     [got] = server.mails()
     assert (got["From"], got["To"], got["Subject"]) == (
@@ -104,8 +104,12 @@ def test_a_mail_says_in_text_and_html_what_happens_and_leads_to_the_page(teller:
 
 
 def test_all_mails_of_one_event_are_one_thread(teller: Teller, server: MailServer) -> None:
-    first = teller.post((Moment.FIRST_SEEN, EVENT))
-    for post in (first, replace(first, attempt=2), teller.post((Moment.STARTED, EVENT), title="Freeze of vm1, vm2")):
+    first = teller.post((NotificationType.FIRST_SEEN, EVENT))
+    for post in (
+        first,
+        replace(first, attempt=2),
+        teller.post((NotificationType.STARTED, EVENT), title="Freeze of vm1, vm2"),
+    ):
         assert teller.send(post).ok
     one, again, other = server.mails()
     assert one["Message-ID"] == again["Message-ID"] == f"<{first.id}@drydock.example>"
@@ -118,7 +122,7 @@ def test_all_mails_of_one_event_are_one_thread(teller: Teller, server: MailServe
 
 def test_a_name_that_ends_a_line_adds_no_header(teller: Teller, server: MailServer) -> None:
     evil = "Freeze\r\nBcc: eve@example.org\r\n\r\nof vm1"
-    assert teller.tell((Moment.FIRST_SEEN, EVENT), title=evil).ok
+    assert teller.tell((NotificationType.FIRST_SEEN, EVENT), title=evil).ok
     [said] = server.said()
     got = message_from_string(said["text"], policy=policy.default)
     assert (got["Bcc"], said["to"]) == (None, ["ann@example.org"])
@@ -129,20 +133,20 @@ def test_each_recipient_gets_a_mail_and_one_who_is_refused_keeps_nobody_elses_ba
     fleet: Fleet, teller: Teller, server: MailServer
 ) -> None:
     other = teller_of(fleet, "ann@example.org", "nobody@example.org", "bob@example.org")
-    outcome = other.tell((Moment.FIRST_SEEN, EVENT))
+    outcome = other.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.error) == (True, "some_refused")
     assert outcome.answer == "nobody@example.org: 550 no such mailbox"
     assert [(each["to"], "nobody" in each["text"]) for each in server.said()] == [
         (["ann@example.org"], False),
         (["bob@example.org"], False),
     ]
-    nobody = teller_of(fleet, "nobody@example.org").tell((Moment.FIRST_SEEN, EVENT))
+    nobody = teller_of(fleet, "nobody@example.org").tell((NotificationType.FIRST_SEEN, EVENT))
     assert (nobody.ok, nobody.again, nobody.status, nobody.error) == (False, False, 550, "status")
 
 
 def test_who_has_got_it_does_not_get_it_again(fleet: Fleet, teller: Teller, server: MailServer) -> None:
     other = teller_of(fleet, "ann@example.org", "later@example.org", "bob@example.org")
-    post = other.post((Moment.FIRST_SEEN, EVENT))
+    post = other.post((NotificationType.FIRST_SEEN, EVENT))
     outcome = other.send(post)
     assert (outcome.ok, outcome.again, outcome.status) == (False, True, 450)
     assert [each["to"] for each in server.said()] == [["ann@example.org"]]
@@ -153,13 +157,13 @@ def test_who_has_got_it_does_not_get_it_again(fleet: Fleet, teller: Teller, serv
     assert [each["to"] for each in server.said()] == [["bob@example.org"]]
     assert not Reference.objects.filter(channel=other.row).exists()
     # What is kept of another post counts for nothing.
-    assert other.send(replace(other.post((Moment.STARTED, EVENT)), references=kept)).ok
+    assert other.send(replace(other.post((NotificationType.STARTED, EVENT)), references=kept)).ok
     assert [each["to"] for each in server.said()] == [["ann@example.org"], ["bob@example.org"]]
 
 
 def test_a_group_and_a_try_are_mails_of_their_own(teller: Teller, server: MailServer) -> None:
     assert teller.tell().ok
-    assert teller.tell((Moment.FIRST_SEEN, EVENT), (Moment.CLAIMED, EVENT)).ok
+    assert teller.tell((NotificationType.FIRST_SEEN, EVENT), (NotificationType.CLAIMED, EVENT)).ok
     tried, group = server.mails()
     assert (tried["References"], tried["Subject"]) == (None, "0 messages")
     # Both are about the same event.
@@ -168,26 +172,26 @@ def test_a_group_and_a_try_are_mails_of_their_own(teller: Teller, server: MailSe
 
 def test_without_a_server_nobody_is_told_and_that_is_said(teller: Teller, settings: Settings) -> None:
     settings.EMAIL_HOST = ""
-    outcome = teller.tell((Moment.FIRST_SEEN, EVENT))
+    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.again, outcome.error) == (False, True, "no_mail_server")
     settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", free_port()
-    outcome = teller.tell((Moment.FIRST_SEEN, EVENT))
+    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.again, outcome.error) == (False, True, "connect")
 
 
 def test_azures_own_address_is_no_mail_server(teller: Teller, settings: Settings) -> None:
     settings.EMAIL_HOST, settings.EMAIL_PORT = "169.254.169.254", 25
-    outcome = teller.tell((Moment.FIRST_SEEN, EVENT))
+    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.again, outcome.error) == (False, True, "refused_address:azure")
 
 
 def test_a_wrong_password_is_tried_again_and_not_shown(teller: Teller, server: MailServer, settings: Settings) -> None:
     settings.EMAIL_HOST_USER, settings.EMAIL_HOST_PASSWORD = "ann", "hunter2"
-    assert teller.tell((Moment.FIRST_SEEN, EVENT)).ok
+    assert teller.tell((NotificationType.FIRST_SEEN, EVENT)).ok
     [said] = server.said()
     assert said["by"] == "ann"
     settings.EMAIL_HOST_PASSWORD = "not-hunter2"
-    outcome = teller.tell((Moment.FIRST_SEEN, EVENT))
+    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.again, outcome.status) == (False, True, 535)
     assert "hunter2" not in outcome.answer
 
@@ -205,15 +209,15 @@ def test_certificates_of_the_server_are_checked(
     with process as running_process:
         there = MailServer(running_process, port)
         wait_for(lambda: "ready" in running_process.said(), seconds=20, what="the mail server listens")
-        assert teller.tell((Moment.FIRST_SEEN, EVENT)).error == "tls"
+        assert teller.tell((NotificationType.FIRST_SEEN, EVENT)).error == "tls"
         monkeypatch.setattr(mail, "send_job", trusting.send)
-        assert teller.tell((Moment.FIRST_SEEN, EVENT)).ok
+        assert teller.tell((NotificationType.FIRST_SEEN, EVENT)).ok
         assert [each["tls"] for each in there.said()] == [True]
     trusting.close()
 
 
 def test_a_server_without_starttls_gets_nothing(teller: Teller, server: MailServer, settings: Settings) -> None:
     settings.EMAIL_USE_TLS = True
-    outcome = teller.tell((Moment.FIRST_SEEN, EVENT))
+    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.again, outcome.error) == (False, True, "tls")
     assert server.said() == []

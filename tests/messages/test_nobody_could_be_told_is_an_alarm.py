@@ -14,9 +14,9 @@ from django.test.utils import CaptureQueriesContext
 from fleet.models import LastRun, ScheduledEvent
 from fleet.notifications import router
 from fleet.notifications import tasks as notification_tasks
-from fleet.notifications.grouping import TellHealth
+from fleet.notifications.grouping import NotificationHealth
 from fleet.notifications.models import Channel, Message, MessageDelivery
-from fleet.notifications.queries import tell_alarm
+from fleet.notifications.queries import notification_alarm
 from fleet.notifications.routing import FAILING_AFTER
 from fleet.operations import reconcile
 from tests import factories
@@ -37,23 +37,23 @@ def routed(now: datetime) -> None:
     LastRun.objects.update_or_create(name=router.NAME, defaults={"ran_at": now, "via": "celery"})
 
 
-def health(now: datetime) -> TellHealth:
-    return tell_alarm(now=now).health
+def health(now: datetime) -> NotificationHealth:
+    return notification_alarm(now=now).health
 
 
 def test_it_is_as_bad_as_the_worst_of_it(now: datetime) -> None:
-    assert health(now) is TellHealth.NOBODY
+    assert health(now) is NotificationHealth.NOBODY
     first = channel(now)
-    assert health(now) is TellHealth.STANDS_STILL
+    assert health(now) is NotificationHealth.STANDS_STILL
     routed(now)
-    assert health(now) is TellHealth.WORKS
+    assert health(now) is NotificationHealth.WORKS
     second = channel(now, failures=FAILING_AFTER)
-    assert health(now) is TellHealth.SOME_FAIL
+    assert health(now) is NotificationHealth.SOME_FAIL
     Channel.objects.filter(pk=first.pk).update(enabled=False)
-    assert health(now) is TellHealth.ALL_FAIL
+    assert health(now) is NotificationHealth.ALL_FAIL
     Channel.objects.filter(pk=second.pk).update(failures=0)
-    assert health(now) is TellHealth.WORKS
-    assert health(now + timedelta(minutes=2)) is TellHealth.STANDS_STILL
+    assert health(now) is NotificationHealth.WORKS
+    assert health(now + timedelta(minutes=2)) is NotificationHealth.STANDS_STILL
 
 
 def test_an_event_that_no_route_wanted_or_that_was_given_up_is_an_alarm_for_an_hour(now: datetime) -> None:
@@ -64,21 +64,21 @@ def test_an_event_that_no_route_wanted_or_that_was_given_up_is_an_alarm_for_an_h
         moment="event.first_seen", subject="event:1", event=ScheduledEvent.objects.get(), at=now, created_at=now,
         due_at=now, severity="warning", state="UNROUTED",
     )  # fmt: skip
-    assert health(now) is TellHealth.UNTOLD
+    assert health(now) is NotificationHealth.UNDELIVERED
     message.delete()
-    assert health(now) is TellHealth.WORKS
+    assert health(now) is NotificationHealth.WORKS
     delivery = MessageDelivery.objects.create(
         channel=found, moment="event.first_seen", state="GIVEN_UP", created_at=now, due_at=now
     )
-    assert health(now) is TellHealth.UNTOLD
+    assert health(now) is NotificationHealth.UNDELIVERED
     delivery.created_at = now - timedelta(hours=2)
     delivery.save()
-    assert health(now) is TellHealth.WORKS
+    assert health(now) is NotificationHealth.WORKS
 
 
 def test_it_costs_four_queries(now: datetime) -> None:
     with CaptureQueriesContext(connection) as caught:
-        tell_alarm(now=now)
+        notification_alarm(now=now)
     assert len(caught) == 4
 
 

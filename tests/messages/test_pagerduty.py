@@ -10,7 +10,7 @@ import pytest
 from fleet.notifications import queue
 from fleet.notifications.channels import pagerduty
 from fleet.notifications.models import Reference
-from fleet.notifications.routing import Moment
+from fleet.notifications.routing import NotificationType
 from fleet.notifications.sender.pool import Pool
 from fleet.operations.approvals import claims
 from tests import factories
@@ -59,7 +59,7 @@ def wave(fleet: Fleet, count: int) -> list[str]:
 
 def test_an_event_is_triggered_acknowledged_and_resolved(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
     factories.announced(fleet)
-    outcome = teller.tell((Moment.FIRST_SEEN, EVENT), lines=["4 of 6 stay up."])
+    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT), lines=["4 of 6 stay up."])
     assert (outcome.ok, outcome.status) == (True, 202)
     assert there.states() == [(EVENT, "triggered")]
     (event,) = there.events
@@ -69,21 +69,21 @@ def test_an_event_is_triggered_acknowledged_and_resolved(fleet: Fleet, teller: T
     assert "4 of 6 stay up." in event["payload"]["custom_details"]["text"]
     fleet.later(5)
     claim(fleet)
-    assert teller.tell((Moment.CLAIMED, EVENT)).ok
+    assert teller.tell((NotificationType.CLAIMED, EVENT)).ok
     assert there.states() == [(EVENT, "acknowledged")]
     fleet.later(60)
     fleet.all_say()
-    assert teller.tell((Moment.ENDED, EVENT)).ok
+    assert teller.tell((NotificationType.ENDED, EVENT)).ok
     assert there.states() == [(EVENT, "resolved")]
     assert not Reference.objects.exists()
 
 
 def test_a_decision_acknowledges_too(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
     factories.announced(fleet)
-    teller.tell((Moment.FIRST_SEEN, EVENT))
+    teller.tell((NotificationType.FIRST_SEEN, EVENT))
     fleet.later(5)
     fleet.approve()
-    teller.tell((Moment.DECIDED, EVENT))
+    teller.tell((NotificationType.DECIDED, EVENT))
     assert there.states() == [(EVENT, "acknowledged")]
 
 
@@ -91,7 +91,12 @@ def test_a_late_post_opens_nothing_for_an_event_that_is_over(
     fleet: Fleet, teller: Teller, there: PretendPagerDuty
 ) -> None:
     factories.freeze_cancelled(fleet)
-    for moment in (Moment.FIRST_SEEN, Moment.CHANGED, Moment.OVERDUE, Moment.ENDED):
+    for moment in (
+        NotificationType.FIRST_SEEN,
+        NotificationType.CHANGED,
+        NotificationType.OVERDUE,
+        NotificationType.ENDED,
+    ):
         assert teller.tell((moment, EVENT)).ok
     assert there.incidents == []
 
@@ -100,12 +105,12 @@ def test_the_same_post_after_a_kill_is_no_second_incident(
     fleet: Fleet, teller: Teller, there: PretendPagerDuty
 ) -> None:
     factories.announced(fleet)
-    teller.send(teller.post((Moment.FIRST_SEEN, EVENT), post_id="1"), keep=False)
-    teller.send(teller.post((Moment.FIRST_SEEN, EVENT), post_id="1"))
+    teller.send(teller.post((NotificationType.FIRST_SEEN, EVENT), post_id="1"), keep=False)
+    teller.send(teller.post((NotificationType.FIRST_SEEN, EVENT), post_id="1"))
     assert [(incident.key.split("-", 2)[2], incident.rang) for incident in there.incidents] == [(EVENT, 1)]
     fleet.all_say()
-    teller.send(teller.post((Moment.ENDED, EVENT), post_id="2"), keep=False)
-    teller.send(teller.post((Moment.ENDED, EVENT), post_id="2"))
+    teller.send(teller.post((NotificationType.ENDED, EVENT), post_id="2"), keep=False)
+    teller.send(teller.post((NotificationType.ENDED, EVENT), post_id="2"))
     assert there.states() == [(EVENT, "resolved")]
 
 
@@ -113,21 +118,21 @@ def test_what_becomes_worse_under_an_acknowledgement_rings_again(
     fleet: Fleet, teller: Teller, there: PretendPagerDuty
 ) -> None:
     factories.announced(fleet)
-    teller.tell((Moment.FIRST_SEEN, EVENT))
+    teller.tell((NotificationType.FIRST_SEEN, EVENT))
     fleet.later(5)
     claim(fleet)
-    teller.tell((Moment.CLAIMED, EVENT))
+    teller.tell((NotificationType.CLAIMED, EVENT))
     fleet.later(5)
     fleet.all_say(
         factories.listing(
             event_type="Redeploy", resources=("vm1", "vm2"), not_before=fleet.now + timedelta(seconds=300)
         )
     )
-    teller.tell((Moment.CHANGED, EVENT))
+    teller.tell((NotificationType.CHANGED, EVENT))
     assert there.states() == [(EVENT, "acknowledged"), (f"{EVENT}-2", "triggered")]
     fleet.later(60)
     fleet.all_say()
-    teller.tell((Moment.ENDED, EVENT))
+    teller.tell((NotificationType.ENDED, EVENT))
     assert {state for _, state in there.states()} == {"resolved"}
 
 
@@ -136,12 +141,12 @@ def test_a_step_of_escalation_rings_although_somebody_is_on_it(
 ) -> None:
     """Nobody has decided, and the time to decide by is near: who claimed it has fallen asleep."""
     factories.announced(fleet)
-    teller.tell((Moment.FIRST_SEEN, EVENT))
+    teller.tell((NotificationType.FIRST_SEEN, EVENT))
     fleet.later(5)
     claim(fleet)
-    teller.tell((Moment.CLAIMED, EVENT))
+    teller.tell((NotificationType.CLAIMED, EVENT))
     fleet.later(600)
-    teller.tell((Moment.UNDECIDED, EVENT))
+    teller.tell((NotificationType.UNDECIDED, EVENT))
     assert there.states() == [(EVENT, "acknowledged"), (f"{EVENT}-2", "triggered")]
 
 
@@ -149,7 +154,7 @@ def test_what_somebody_acknowledged_at_pagerduty_rings_again_when_the_order_is_o
     fleet: Fleet, teller: Teller, there: PretendPagerDuty
 ) -> None:
     factories.announced(fleet)
-    teller.tell((Moment.FIRST_SEEN, EVENT))
+    teller.tell((NotificationType.FIRST_SEEN, EVENT))
     key = there.incidents[0].key
     queue.note_told(teller.row.pk, key, state="acknowledged", at=fleet.now, now=fleet.now)
     # An older word does not undo a newer one.
@@ -157,25 +162,25 @@ def test_what_somebody_acknowledged_at_pagerduty_rings_again_when_the_order_is_o
     held = queue.held_key(teller.row.pk, key)
     assert held is not None
     assert (len(held.left), held.storm) == (1, False)
-    teller.tell((Moment.OVERDUE, EVENT))
+    teller.tell((NotificationType.OVERDUE, EVENT))
     assert len(there.open) == 2
     fleet.later(60)
     fleet.all_say()
-    teller.tell((Moment.ENDED, EVENT))
+    teller.tell((NotificationType.ENDED, EVENT))
     # Nothing is kept of what is over, nor of what was told of it.
     assert (there.open, Reference.objects.count()) == ([], 0)
 
 
 def test_a_storm_is_one_incident(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
     events = wave(fleet, 12)
-    assert teller.tell(*[(Moment.FIRST_SEEN, event_id) for event_id in events]).ok
+    assert teller.tell(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events]).ok
     assert [(incident.summary, incident.state) for incident in there.incidents] == [("12 messages", "triggered")]
     for number in range(11):
         fleet.say(f"w{number}")
-    teller.tell(*[(Moment.ENDED, event_id) for event_id in events[:11]])
+    teller.tell(*[(NotificationType.ENDED, event_id) for event_id in events[:11]])
     assert len(there.open) == 1
     fleet.say("w11")
-    teller.tell((Moment.ENDED, events[11]))
+    teller.tell((NotificationType.ENDED, events[11]))
     assert (there.open, len(there.events)) == ([], 2)
 
 
@@ -183,7 +188,7 @@ def test_a_drill_says_so_and_wakes_nobody(fleet: Fleet, teller: Teller, there: P
     event = factories.announced(fleet)
     type(event).objects.filter(pk=event.pk).update(drill=True)
     teller.severity[EVENT] = "critical"
-    teller.tell((Moment.FIRST_SEEN, EVENT))
+    teller.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (there.incidents[0].summary, there.incidents[0].severity) == ("DRILL: Freeze of vm1, vm2", "info")
 
 
@@ -192,7 +197,7 @@ def test_names_and_lines_without_end_stay_within_the_limits(
 ) -> None:
     factories.announced(fleet)
     lines = ["\N{PILE OF POO}<b>" * 400] * 900
-    assert teller.tell((Moment.FIRST_SEEN, EVENT), title="x" * 5000 + "\x00", lines=lines).ok
+    assert teller.tell((NotificationType.FIRST_SEEN, EVENT), title="x" * 5000 + "\x00", lines=lines).ok
     assert there.refused == []
     assert len(there.incidents[0].summary) == 1024
 
@@ -207,7 +212,7 @@ def test_a_key_that_pagerduty_does_not_know_is_the_channels_fault(
 ) -> None:
     factories.announced(fleet)
     there.routing_keys.clear()
-    outcome = teller.tell((Moment.FIRST_SEEN, EVENT))
+    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.again, outcome.status) == (False, True, 400)
     assert "routing key" in outcome.answer
     assert ROUTING_KEY not in outcome.answer
@@ -218,18 +223,18 @@ def test_a_key_that_pagerduty_does_not_know_is_the_channels_fault(
 def test_who_calls_too_often_waits(fleet: Fleet, teller: Teller, there: PretendPagerDuty, status: int) -> None:
     factories.announced(fleet)
     there.instead = [said(status, {"message": "Too Many Requests"})]
-    outcome = teller.tell((Moment.FIRST_SEEN, EVENT))
+    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.again, outcome.status, outcome.wait_seconds) == (False, True, status, 60.0)
 
 
 def test_what_was_taken_before_it_said_too_many_is_kept(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
     events = wave(fleet, 3)
     there.allowed = 2
-    post = teller.post(*[(Moment.FIRST_SEEN, event_id) for event_id in events])
+    post = teller.post(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events])
     assert teller.send(post).again
     assert Reference.objects.count() == 2
     there.allowed = 9
-    again = teller.post(*[(Moment.FIRST_SEEN, event_id) for event_id in events])
+    again = teller.post(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events])
     assert teller.send(again).ok
     assert (len(there.open), len(there.events)) == (3, 3)
 
@@ -237,7 +242,7 @@ def test_what_was_taken_before_it_said_too_many_is_kept(fleet: Fleet, teller: Te
 def test_what_it_will_never_take_holds_up_nothing_else(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
     events = wave(fleet, 3)
     there.instead = [said(400, {"status": "invalid event", "errors": ["'payload.summary' is odd"]})]
-    outcome = teller.tell(*[(Moment.FIRST_SEEN, event_id) for event_id in events])
+    outcome = teller.tell(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events])
     assert (outcome.ok, outcome.again, outcome.status) == (False, False, 400)
     assert len(there.open) == 2
 
@@ -245,7 +250,7 @@ def test_what_it_will_never_take_holds_up_nothing_else(fleet: Fleet, teller: Tel
 def test_while_it_is_away_it_is_tried_again(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
     factories.announced(fleet)
     there.instead = [said(500, {})]
-    assert teller.tell((Moment.FIRST_SEEN, EVENT)).again
+    assert teller.tell((NotificationType.FIRST_SEEN, EVENT)).again
 
 
 def test_after_a_new_key_what_was_opened_with_the_old_one_is_ended_with_that(
@@ -253,11 +258,11 @@ def test_after_a_new_key_what_was_opened_with_the_old_one_is_ended_with_that(
 ) -> None:
     there.routing_keys.add(SECOND)
     factories.announced(fleet)
-    teller.tell((Moment.FIRST_SEEN, EVENT))
+    teller.tell((NotificationType.FIRST_SEEN, EVENT))
     teller.values |= {"routing_key": SECOND, "earlier_routing_key": ROUTING_KEY}
     fleet.later(60)
     fleet.all_say()
-    teller.tell((Moment.ENDED, EVENT))
+    teller.tell((NotificationType.ENDED, EVENT))
     assert there.open == []
     assert [event["routing_key"] for event in there.events] == [ROUTING_KEY, ROUTING_KEY]
 
@@ -270,7 +275,7 @@ def test_an_account_in_europe_is_asked_there(fleet: Fleet, teller: Teller, there
 
 def test_what_is_kept_and_said_holds_no_secret(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
     factories.announced(fleet)
-    outcome = teller.tell((Moment.FIRST_SEEN, EVENT))
+    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
     assert ROUTING_KEY not in json.dumps([outcome.answer, list(Reference.objects.values_list("value", flat=True))])
 
 

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 
 from fleet.domain.people import Place
 from fleet.notifications.models import Channel, Route, may_hear, routes_in_force
-from fleet.notifications.routing import MessageFacts, Moment
+from fleet.notifications.routing import MessageFacts, NotificationType
 from tests import factories
 from tests.factories import NOW
 from tests.messages.messages import channel, route
@@ -32,8 +32,10 @@ def test_a_first_channel_is_told_at_once() -> None:
     channel("first")
     assert led() == {"Whatever needs somebody": {"first"}}
     (found,) = routes_in_force()
-    assert {Moment.FIRST_SEEN, Moment.PROPOSED, Moment.CHANNEL_FAILING} <= set(found.route.moments)
-    assert set(found.route.moments) <= set(Moment)
+    assert {NotificationType.FIRST_SEEN, NotificationType.PROPOSED, NotificationType.CHANNEL_FAILING} <= set(
+        found.route.moments
+    )
+    assert set(found.route.moments) <= set(NotificationType)
 
 
 def test_every_channel_means_those_of_the_installation_that_take_posts_and_are_on() -> None:
@@ -70,7 +72,7 @@ def test_people_are_told_through_their_own_channels_as_long_as_they_may_come_in(
 
 def test_who_may_hear_is_asked_once_for_all(django_assert_num_queries: Any) -> None:
     Route.objects.all().delete()
-    facts = MessageFacts(Moment.PROPOSED, NOW, "warning", place=Place("availability_set", "web", "shop"))
+    facts = MessageFacts(NotificationType.PROPOSED, NOW, "warning", place=Place("availability_set", "web", "shop"))
     for name, group in (("vic", "viewer"), ("ben", "approver")):
         owner = factories.person(name, group)
         route(name, owner=owner, channel=channel(name, owner=owner))

@@ -53,6 +53,6 @@ def test_a_channel_in_use_has_settings_and_secrets_and_what_cannot_be_read_is_na
     assert unreadable() == ["pager"]
     probes = Probes.__new__(Probes)
     probes.migrated = True
-    assert probes._ask().secrets == 1
+    assert probes._ask().unusable == {"channels_unreadable": 1}
     Channel.objects.update(enabled=False)
     assert unreadable() == []

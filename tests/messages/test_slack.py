@@ -12,7 +12,7 @@ from fleet.notifications.channels import slack
 from fleet.notifications.formats import for_slack
 from fleet.notifications.models import Reference
 from fleet.notifications.payloads import MessageWords
-from fleet.notifications.routing import Moment
+from fleet.notifications.routing import NotificationType
 from fleet.notifications.sender.pool import Pool
 from fleet.operations.approvals import claims
 from tests import factories
@@ -64,7 +64,7 @@ def test_an_event_is_one_card_that_is_edited_and_keeps_what_happened_in_its_thre
     fleet: Fleet, teller: Teller, there: PretendSlack
 ) -> None:
     factories.announced(fleet)
-    outcome = teller.tell((Moment.FIRST_SEEN, EVENT), lines=["4 of 6 stay up."])
+    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT), lines=["4 of 6 stay up."])
     assert (outcome.ok, outcome.wait_seconds) == (True, 1.0)
     (card,) = there.cards
     assert "Freeze of vm1, vm2" in card.seen and "4 of 6 stay up." in card.seen
@@ -72,14 +72,14 @@ def test_an_event_is_one_card_that_is_edited_and_keeps_what_happened_in_its_thre
     assert list(card.buttons.values()) == [f"https://drydock.example/events/{EVENT}/", EVENT]
     fleet.later(5)
     claim(fleet)
-    teller.tell((Moment.CLAIMED, EVENT), title="otto is on it")
+    teller.tell((NotificationType.CLAIMED, EVENT), title="otto is on it")
     assert (len(there.cards), card.edits, card.thread, card.broadcast) == (1, 1, ["otto is on it"], [])
     assert "otto is on it" in card.seen
     # Whoever takes it over does so on the page.
     assert EVENT not in card.buttons.values()
     fleet.later(60)
     fleet.all_say()
-    teller.tell((Moment.ENDED, EVENT), title="Ended")
+    teller.tell((NotificationType.ENDED, EVENT), title="Ended")
     assert (len(there.cards), card.edits, card.thread) == (1, 2, ["otto is on it", "Ended"])
     assert there.wrong == []
 
@@ -87,8 +87,13 @@ def test_an_event_is_one_card_that_is_edited_and_keeps_what_happened_in_its_thre
 def test_what_has_to_be_heard_is_said_in_the_channel_too(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
     """An edit notifies nobody."""
     factories.announced(fleet)
-    teller.tell((Moment.FIRST_SEEN, EVENT))
-    for moment in (Moment.CHANGED, Moment.UNDECIDED, Moment.OVERDUE, Moment.STARTED):
+    teller.tell((NotificationType.FIRST_SEEN, EVENT))
+    for moment in (
+        NotificationType.CHANGED,
+        NotificationType.UNDECIDED,
+        NotificationType.OVERDUE,
+        NotificationType.STARTED,
+    ):
         teller.tell((moment, EVENT), title=moment.value)
     assert there.cards[0].broadcast == ["event.changed", "event.undecided", "approval.overdue"]
 
@@ -96,8 +101,8 @@ def test_what_has_to_be_heard_is_said_in_the_channel_too(fleet: Fleet, teller: T
 def test_a_name_with_markup_mentions_nobody_and_is_no_link(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
     factories.announced(fleet)
     evil = "<!channel> & <@U1> <https://evil.example|log in> *bold* https://evil.example"
-    teller.tell((Moment.FIRST_SEEN, EVENT), title=evil, lines=[evil])
-    teller.tell((Moment.CHANGED, EVENT), title=evil, lines=[evil])
+    teller.tell((NotificationType.FIRST_SEEN, EVENT), title=evil, lines=[evil])
+    teller.tell((NotificationType.CHANGED, EVENT), title=evil, lines=[evil])
     (card,) = there.cards
     assert evil in card.seen
     for _, arguments in there.calls:
@@ -111,8 +116,8 @@ def test_a_name_with_markup_mentions_nobody_and_is_no_link(fleet: Fleet, teller:
 def test_texts_of_any_length_stay_within_the_limits(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
     factories.announced(fleet)
     for text in ("&" * 9000, "\N{PILE OF POO}" * 9000, "\x00" * 50, "", "a\u202eb" * 5000):
-        assert teller.tell((Moment.FIRST_SEEN, EVENT), title=text or " ", lines=[text] * 300).ok
-        assert teller.tell((Moment.CHANGED, EVENT), title=text or " ", lines=[text] * 300).ok
+        assert teller.tell((NotificationType.FIRST_SEEN, EVENT), title=text or " ", lines=[text] * 300).ok
+        assert teller.tell((NotificationType.CHANGED, EVENT), title=text or " ", lines=[text] * 300).ok
         assert there.wrong == []
 
 
@@ -125,10 +130,10 @@ def test_an_entity_is_never_cut() -> None:
 
 def test_a_card_that_somebody_deleted_is_posted_anew(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
     factories.announced(fleet)
-    teller.tell((Moment.FIRST_SEEN, EVENT))
+    teller.tell((NotificationType.FIRST_SEEN, EVENT))
     there.cards.clear()
-    assert teller.tell((Moment.CHANGED, EVENT)).ok
-    assert teller.tell((Moment.STARTED, EVENT)).ok
+    assert teller.tell((NotificationType.CHANGED, EVENT)).ok
+    assert teller.tell((NotificationType.STARTED, EVENT)).ok
     (card,) = there.cards
     assert (card.edits, len(card.thread)) == (1, 1)
 
@@ -136,7 +141,7 @@ def test_a_card_that_somebody_deleted_is_posted_anew(fleet: Fleet, teller: Telle
 def test_blocks_that_slack_does_not_take_are_left_out(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
     factories.announced(fleet)
     there.instead = [no("invalid_blocks")]
-    assert teller.tell((Moment.FIRST_SEEN, EVENT)).ok
+    assert teller.tell((NotificationType.FIRST_SEEN, EVENT)).ok
     assert [(card.text, card.blocks) for card in there.cards] == [("Freeze of vm1, vm2", [])]
 
 
@@ -148,34 +153,34 @@ def test_what_is_wrong_with_the_channel_is_said_in_slacks_own_word_and_tried_aga
         "channel_not_found", "not_in_channel", "invalid_auth", "token_revoked", "is_archived", "internal_error",
     ):  # fmt: skip
         there.instead = [no(code)]
-        outcome = teller.tell((Moment.FIRST_SEEN, EVENT))
+        outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
         assert (outcome.ok, outcome.again, outcome.gone, outcome.answer) == (False, True, False, code)
-    assert teller.tell((Moment.FIRST_SEEN, EVENT)).ok
+    assert teller.tell((NotificationType.FIRST_SEEN, EVENT)).ok
 
 
 def test_a_post_that_slack_will_never_take_is_given_up(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
     factories.announced(fleet)
     there.instead = [no("msg_too_long"), no("msg_too_long")]
-    outcome = teller.tell((Moment.FIRST_SEEN, EVENT))
+    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.again, outcome.answer) == (False, False, "msg_too_long")
 
 
 def test_slack_says_when_to_come_again(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
     factories.announced(fleet)
     there.allowed = 0
-    outcome = teller.tell((Moment.FIRST_SEEN, EVENT))
+    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.again, outcome.wait_seconds, outcome.answer) == (True, 7.0, "ratelimited")
     there.instead = [Said(200, b'{"ok": false, "error": "ratelimited"}', {"Retry-After": "9"})]
-    assert teller.tell((Moment.FIRST_SEEN, EVENT)).wait_seconds == 9.0
+    assert teller.tell((NotificationType.FIRST_SEEN, EVENT)).wait_seconds == 9.0
 
 
 def test_a_post_that_was_cut_off_goes_on_where_it_stopped(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
     events = wave(fleet, 4)
-    post = teller.post(*[(Moment.FIRST_SEEN, event_id) for event_id in events])
+    post = teller.post(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events])
     there.allowed = 2
     assert not teller.send(post).ok
     there.allowed = 100
-    again = replace(teller.post(*[(Moment.FIRST_SEEN, event_id) for event_id in events]), id=post.id)
+    again = replace(teller.post(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events]), id=post.id)
     assert teller.send(again).ok
     assert len(there.cards) == 4
     assert sum(card.edits for card in there.cards) == 0
@@ -184,29 +189,29 @@ def test_a_post_that_was_cut_off_goes_on_where_it_stopped(fleet: Fleet, teller: 
 def test_what_is_not_json_is_no_success(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
     factories.announced(fleet)
     there.instead = [Said(200, b"<html>maintenance</html>", {"Content-Type": "text/html"})]
-    outcome = teller.tell((Moment.FIRST_SEEN, EVENT))
+    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.again) == (False, True)
 
 
 def test_a_storm_is_one_card_that_is_edited(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
     events = wave(fleet, 14)
-    assert teller.tell(*[(Moment.FIRST_SEEN, event_id) for event_id in events[:12]]).ok
+    assert teller.tell(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events[:12]]).ok
     (digest,) = there.cards
     assert "12 Reboot" in digest.seen
     assert digest.seen.index("Reboot of w0") < digest.seen.index("Reboot of w4")
     assert "w5" not in digest.seen
     # A few more have a card each; one of the storm that changes is an edit.
     claim(fleet, events[0])
-    teller.tell((Moment.CLAIMED, events[0]), title="otto is on it: Reboot of w0")
+    teller.tell((NotificationType.CLAIMED, events[0]), title="otto is on it: Reboot of w0")
     assert (len(there.cards), digest.edits, digest.thread) == (1, 1, ["otto is on it: Reboot of w0"])
     for number in range(12):
         fleet.say(f"w{number}")
-    teller.tell(*[(Moment.ENDED, event_id) for event_id in events[:11]])
-    teller.tell((Moment.ENDED, events[11]), title="Ended: Reboot of w11")
+    teller.tell(*[(NotificationType.ENDED, event_id) for event_id in events[:11]])
+    teller.tell((NotificationType.ENDED, events[11]), title="Ended: Reboot of w11")
     assert (len(there.cards), there.wrong) == (1, [])
     # What comes later is no part of it, and what comes back neither.
-    teller.tell((Moment.FIRST_SEEN, events[12]))
-    teller.tell((Moment.CHANGED, events[0]))
+    teller.tell((NotificationType.FIRST_SEEN, events[12]))
+    teller.tell((NotificationType.CHANGED, events[0]))
     assert (len(there.cards), digest.edits) == (3, 3)
 
 
@@ -214,13 +219,13 @@ def test_what_joins_a_storm_is_heard_only_where_it_is_more_urgent(
     fleet: Fleet, teller: Teller, there: PretendSlack
 ) -> None:
     events = wave(fleet, 24)
-    teller.tell(*[(Moment.FIRST_SEEN, event_id) for event_id in events[6:16]])
+    teller.tell(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events[6:16]])
     (digest,) = there.cards
-    teller.tell(*[(Moment.FIRST_SEEN, event_id) for event_id in events[16:]])
+    teller.tell(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events[16:]])
     assert (len(digest.thread), digest.broadcast) == (1, [])
     assert "18" in digest.thread[0]
     # These have nearer deadlines.
-    teller.tell(*[(Moment.FIRST_SEEN, event_id) for event_id in events[:6]])
+    teller.tell(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events[:6]])
     assert len(digest.broadcast) == 1
     assert len(there.cards) == 1
 
@@ -229,10 +234,10 @@ def test_a_storm_that_was_told_twice_after_a_failure_counts_once(
     fleet: Fleet, teller: Teller, there: PretendSlack
 ) -> None:
     events = wave(fleet, 10)
-    teller.tell(*[(Moment.FIRST_SEEN, event_id) for event_id in events])
+    teller.tell(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events])
     for number in range(10):
         fleet.say(f"w{number}")
-    ended = [(Moment.ENDED, event_id) for event_id in events]
+    ended = [(NotificationType.ENDED, event_id) for event_id in events]
     # Edited, and then too much for the thread.
     there.allowed = 1
     post = teller.post(*ended)
@@ -246,7 +251,7 @@ def test_a_storm_that_was_told_twice_after_a_failure_counts_once(
 
 def test_a_thousand_events_are_a_handful_of_calls(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
     (event_id,) = wave(fleet, 1)
-    post = teller.post((Moment.FIRST_SEEN, event_id))
+    post = teller.post((NotificationType.FIRST_SEEN, event_id))
     (item,) = post.items
     many = tuple(replace(item, news=replace(item.news, subject=f"event:{number}")) for number in range(1000))
     storm = replace(post, items=many, moment="group")
@@ -261,7 +266,7 @@ def test_without_a_signing_secret_there_is_no_button_that_nobody_hears(
 ) -> None:
     teller.values.pop("signing_secret")
     factories.announced(fleet)
-    teller.tell((Moment.FIRST_SEEN, EVENT))
+    teller.tell((NotificationType.FIRST_SEEN, EVENT))
     assert EVENT not in there.cards[0].buttons.values()
 
 
@@ -274,7 +279,7 @@ def test_the_test_of_a_channel_is_seen_there(teller: Teller, there: PretendSlack
 
 def test_what_is_kept_and_said_holds_no_secret(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
     factories.announced(fleet)
-    outcome = teller.tell((Moment.FIRST_SEEN, EVENT))
+    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
     assert TOKEN not in json.dumps([outcome.answer, list(Reference.objects.values_list("value", flat=True))])
 
 

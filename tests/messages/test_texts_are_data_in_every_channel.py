@@ -23,7 +23,7 @@ from fleet.domain.texts import is_seen
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, CalendarFeed, Claim, ScheduledEvent
 from fleet.notifications.channels import alertmanager, apprise, mail, pagerduty, slack, webhook, webpush
-from fleet.notifications.channels.base import ChannelInUse, Item, Post
+from fleet.notifications.channels.base import ChannelInUse, Delivery, Item
 from fleet.notifications.formats import for_chat
 from fleet.notifications.news import MessageNews, open_things
 from fleet.notifications.payloads import is_command
@@ -84,14 +84,14 @@ def reader(told: MessageNews) -> Reader:
     return Reader(UTC, Form.MESSAGE, told.at)
 
 
-def post_of(told: MessageNews, *, many: bool = False) -> Post:
+def post_of(told: MessageNews, *, many: bool = False) -> Delivery:
     """As the queue makes it: of one thing, or of several."""
     words = message_words(told, reader(told))
     other = replace(told, subject="event:other", message_id=99)
     if many:
         words = group_words([told, other], reader(told))
     items = tuple(Item(each, reader(told)) for each in ((told, other) if many else (told,)))
-    return Post("11111111-1111-4111-8111-111111111111", 1, GROUP if many else told.moment, told.at, items, words,
+    return Delivery("11111111-1111-4111-8111-111111111111", 1, GROUP if many else told.moment, told.at, items, words,
                 BASE + words.path)  # fmt: skip
 
 

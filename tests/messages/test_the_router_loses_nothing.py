@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from fleet.domain.timeline import EntryKind
 from fleet.notifications import queue, router
 from fleet.notifications.models import Cursor, Message
-from fleet.notifications.routing import OnlyIf
+from fleet.notifications.routing import SendCondition
 from fleet.operations.approvals import claims
 from fleet.operations.orders import advance
 from tests.factories import EVENT, Fleet, acting, announced, listing, operator, seconds
@@ -146,7 +146,7 @@ def test_a_step_of_escalation_waits_for_its_time(fleet: Fleet) -> None:
     event = announced(fleet)
     routed(fleet)
     [row] = Message.objects.all()
-    assert (row.moment, row.only_if) == ("event.unclaimed", OnlyIf.UNCLAIMED.value)
+    assert (row.moment, row.only_if) == ("event.unclaimed", SendCondition.UNCLAIMED.value)
     assert row.due_at == event.first_seen_at + seconds(120)
 
 
@@ -175,7 +175,7 @@ def test_an_answer_that_is_missing_is_due_by_the_clock(fleet: Fleet) -> None:
     advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
     routed(fleet)
     row = Message.objects.get(state="WAITING")
-    assert (row.moment, row.only_if) == ("approval.overdue", OnlyIf.UNANSWERED.value)
+    assert (row.moment, row.only_if) == ("approval.overdue", SendCondition.UNANSWERED.value)
     assert row.due_at == fleet.now + seconds(15)
 
 

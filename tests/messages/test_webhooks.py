@@ -20,7 +20,7 @@ from fleet.domain.times import iso
 from fleet.notifications.channels import mail, webhook
 from fleet.notifications.delivery import OWN_FAILURE
 from fleet.notifications.labels import ABOUT, ERRORS, error_words
-from fleet.notifications.routing import Moment
+from fleet.notifications.routing import NotificationType
 from fleet.notifications.sender.jobs import SendError
 from fleet.notifications.sender.pool import Pool
 from tests import factories
@@ -91,7 +91,7 @@ def teller_of(fleet: Fleet, url: str, **more: str) -> Teller:
 def test_the_receiver_of_the_documentation_takes_each_message_once(fleet: Fleet, documented: Documented) -> None:
     teller = teller_of(fleet, documented.url)
     before = len(documented.said())
-    post = teller.post((Moment.FIRST_SEEN, EVENT))
+    post = teller.post((NotificationType.FIRST_SEEN, EVENT))
     for attempt in (1, 2):
         outcome = teller.send(replace(post, attempt=attempt))
         assert (outcome.ok, outcome.status) == (True, 204)
@@ -101,7 +101,7 @@ def test_the_receiver_of_the_documentation_takes_each_message_once(fleet: Fleet,
 
 def test_what_nobody_signed_is_refused(fleet: Fleet, documented: Documented) -> None:
     teller = teller_of(fleet, documented.url, secret=new_secret())
-    outcome = teller.tell((Moment.FIRST_SEEN, EVENT))
+    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.status) == (False, 400)
     for headers in ({}, {"webhook-id": "1", "webhook-timestamp": "x", "webhook-signature": "y"}):
         assert requests.post(documented.url, data=b"{}", headers=headers, timeout=5).status_code == 400
@@ -110,9 +110,9 @@ def test_what_nobody_signed_is_refused(fleet: Fleet, documented: Documented) -> 
 def test_while_a_secret_is_replaced_both_are_good(fleet: Fleet, documented: Documented) -> None:
     until = iso(fleet.now + timedelta(days=1))
     teller = teller_of(fleet, documented.url, secret=new_secret(), earlier_secret=SECRET, earlier_secret_until=until)
-    assert teller.tell((Moment.FIRST_SEEN, EVENT)).ok
+    assert teller.tell((NotificationType.FIRST_SEEN, EVENT)).ok
     teller.values["earlier_secret_until"] = iso(fleet.now)
-    assert teller.tell((Moment.FIRST_SEEN, EVENT)).status == 400
+    assert teller.tell((NotificationType.FIRST_SEEN, EVENT)).status == 400
 
 
 def test_times_of_any_zone_are_signed_as_they_are(fleet: Fleet) -> None:
@@ -125,7 +125,7 @@ def test_times_of_any_zone_are_signed_as_they_are(fleet: Fleet) -> None:
 def test_several_and_a_try_say_so(fleet: Fleet) -> None:
     with receiver() as there:
         teller = teller_of(fleet, there.url)
-        assert teller.tell((Moment.FIRST_SEEN, EVENT), (Moment.CLAIMED, EVENT)).ok
+        assert teller.tell((NotificationType.FIRST_SEEN, EVENT), (NotificationType.CLAIMED, EVENT)).ok
         assert teller.tell().ok
     group, tried = [json.loads(each.body) for each in there.got]
     assert (group["type"], group["data"]["count"], group["data"]["others"]) == ("group", 2, [])
@@ -139,7 +139,7 @@ def test_several_and_a_try_say_so(fleet: Fleet) -> None:
 def test_a_storm_is_bounded_and_names_what_has_no_room(fleet: Fleet) -> None:
     with receiver() as there:
         teller = teller_of(fleet, there.url)
-        post = teller.post((Moment.FIRST_SEEN, EVENT))
+        post = teller.post((NotificationType.FIRST_SEEN, EVENT))
         one = post.items[0]
         large = item(one.news, one.words, fleet.now, {"text": "x" * 10_000})
         assert teller.send(replace(post, moment="group", items=post.items * 1000)).ok
@@ -160,7 +160,7 @@ def test_a_storm_is_bounded_and_names_what_has_no_room(fleet: Fleet) -> None:
 def test_what_a_receiver_answers_decides_what_becomes_of_it(fleet: Fleet, status: int, again: bool, gone: bool) -> None:
     with receiver() as there:
         there.status, there.headers, there.body = status, {"Retry-After": "30", "Location": "/"}, b"no"
-        outcome = teller_of(fleet, there.url).tell((Moment.FIRST_SEEN, EVENT))
+        outcome = teller_of(fleet, there.url).tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.again, outcome.gone, outcome.status) == (False, again, gone, status)
     assert outcome.wait_seconds == (30.0 if status in (429, 503) else None)
     assert (outcome.answer, len(there.got)) == ("no", 1)
@@ -171,7 +171,7 @@ def test_where_a_webhook_may_not_go_it_says_why(
 ) -> None:
     monkeypatch.setattr(loopback_pool, "allow", ())
     with receiver() as there:
-        outcome = teller_of(fleet, there.url).tell((Moment.FIRST_SEEN, EVENT))
+        outcome = teller_of(fleet, there.url).tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.again, outcome.error) == (False, True, "refused_address:loopback")
     assert error_words(outcome.error) == "its address is one that messages may not reach (this machine)"
     assert there.got == []

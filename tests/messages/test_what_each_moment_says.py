@@ -13,7 +13,7 @@ from fleet.accounts import logins
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Entry, Order
 from fleet.notifications.models import Message
-from fleet.notifications.routing import Moment
+from fleet.notifications.routing import NotificationType
 from fleet.notifications.text import message_words
 from fleet.operations import blind_spots
 from fleet.operations.approvals import claims, conditions
@@ -108,7 +108,9 @@ def withdrawn() -> str:
 def overdue() -> str:
     fleet = shop()
     fleet.approve()
-    message = a_message(EntryKind.APPROVAL_GRANTED, now=fleet.now, moment=Moment.OVERDUE, only_if="unanswered")
+    message = a_message(
+        EntryKind.APPROVAL_GRANTED, now=fleet.now, moment=NotificationType.OVERDUE, only_if="unanswered"
+    )
     fleet.later(60)
     fleet.heard()
     return said(fleet, message)

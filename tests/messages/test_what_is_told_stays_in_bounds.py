@@ -14,7 +14,7 @@ from django.urls import resolve
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet
 from fleet.notifications.news import MessageNews, news_of
-from fleet.notifications.routing import Moment
+from fleet.notifications.routing import NotificationType
 from fleet.notifications.text import group_words, message_words
 from fleet.notifications.text import test_words as words_of_a_try
 from fleet.operations.approvals import claims, conditions
@@ -181,7 +181,9 @@ class TestWhatHasMovedOn:
         fleet = Fleet()
         announced(fleet)
         approval = fleet.approve()
-        overdue = a_message(EntryKind.APPROVAL_GRANTED, now=fleet.now, moment=Moment.OVERDUE, only_if="unanswered")
+        overdue = a_message(
+            EntryKind.APPROVAL_GRANTED, now=fleet.now, moment=NotificationType.OVERDUE, only_if="unanswered"
+        )
         assert self.stale(fleet, overdue) == ""
         fleet.receipt(approval.orders.get())
         assert self.stale(fleet, overdue) == "answered"

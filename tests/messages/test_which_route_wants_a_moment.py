@@ -9,7 +9,15 @@ import pytest
 
 from fleet.domain.people import Place, Rights
 from fleet.domain.sets import PROVISIONAL
-from fleet.notifications.routing import MessageFacts, Moment, OnlyIf, StandingRoute, matches, may_be_told, told_at
+from fleet.notifications.routing import (
+    MessageFacts,
+    NotificationType,
+    SendCondition,
+    StandingRoute,
+    matches,
+    may_be_told,
+    told_at,
+)
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)  # a Monday
 WEB = Place("availability_set", "web", "shop", "shop-rg")
@@ -18,7 +26,7 @@ UNNAMED = Place(PROVISIONAL, "web", "shop", "shop-rg")
 
 def facts(**fields: Any) -> MessageFacts:
     known: dict[str, Any] = {
-        "moment": Moment.FIRST_SEEN,
+        "moment": NotificationType.FIRST_SEEN,
         "at": NOW,
         "severity": "warning",
         "event_type": "Reboot",
@@ -28,8 +36,10 @@ def facts(**fields: Any) -> MessageFacts:
     return MessageFacts(**{**known, **fields})
 
 
-OF_THE_INSTALLATION = facts(moment=Moment.AUDIT_FAILED, event_type="", source="", place=None)
-OF_A_CACHE = facts(moment=Moment.MAINTENANCE_ANNOUNCED, event_type="", source="", place=Place("cache", "", "shop"))
+OF_THE_INSTALLATION = facts(moment=NotificationType.AUDIT_FAILED, event_type="", source="", place=None)
+OF_A_CACHE = facts(
+    moment=NotificationType.MAINTENANCE_ANNOUNCED, event_type="", source="", place=Place("cache", "", "shop")
+)
 
 
 def wants(what: MessageFacts, at: datetime = NOW, **fields: Any) -> bool:
@@ -91,17 +101,21 @@ def test_a_cache_is_found_by_its_service_and_by_no_name_of_a_set() -> None:
 
 def test_a_step_is_due_so_long_after_the_first_sighting_while_nobody_is_on_it() -> None:
     step = StandingRoute(unclaimed_after_seconds=120)
-    assert step.only_if is OnlyIf.UNCLAIMED
+    assert step.only_if is SendCondition.UNCLAIMED
     assert matches(step, facts(), now=NOW)
     assert told_at(step, facts(), now=NOW) == NOW + timedelta(minutes=2)
-    assert not any(matches(step, facts(moment=moment), now=NOW) for moment in Moment if moment != Moment.FIRST_SEEN)
+    assert not any(
+        matches(step, facts(moment=moment), now=NOW)
+        for moment in NotificationType
+        if moment != NotificationType.FIRST_SEEN
+    )
 
 
 def test_a_step_before_the_deadline_moves_with_it_and_says_nothing_without_one() -> None:
     step = StandingRoute(before_decide_by_seconds=60)
-    assert step.only_if is OnlyIf.UNDECIDED
+    assert step.only_if is SendCondition.UNDECIDED
     assert not matches(step, facts(), now=NOW)
-    sooner = facts(moment=Moment.CHANGED, decide_by=NOW + timedelta(minutes=5))
+    sooner = facts(moment=NotificationType.CHANGED, decide_by=NOW + timedelta(minutes=5))
     assert matches(step, sooner, now=NOW)
     assert told_at(step, sooner, now=NOW) == NOW + timedelta(minutes=4)
 
@@ -114,7 +128,7 @@ def test_a_step_counts_the_hours_in_which_it_would_be_told() -> None:
 
 
 VIEWER, APPROVER = Rights(frozenset({"viewer"})), Rights(frozenset({"approver"}))
-PROPOSED = facts(moment=Moment.PROPOSED, by="ada")
+PROPOSED = facts(moment=NotificationType.PROPOSED, by="ada")
 
 
 def test_a_proposal_is_for_who_may_consent_and_is_not_the_one_who_proposed() -> None:
@@ -143,6 +157,6 @@ def test_who_may_not_read_hears_nothing() -> None:
 
 @pytest.mark.parametrize("named", ["approval.refused", "approval.withdrawn", "event.started", "approval.corrected"])
 def test_a_route_that_notifies_of_an_end_also_notifies_of_its_correction(named: str) -> None:
-    corrected = facts(moment=Moment.CORRECTED)
+    corrected = facts(moment=NotificationType.CORRECTED)
     assert wants(corrected, moments=(named,))
     assert not wants(corrected, moments=("event.claimed",))

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from fleet.notifications import delivery, router
-from fleet.notifications.channels.base import ChannelInUse, Outcome, Post
+from fleet.notifications.channels.base import ChannelInUse, Delivery, Outcome
 from fleet.notifications.models import Channel, Message, Route
 from fleet.notifications.queue import due_channels
 from tests.factories import Fleet
@@ -52,9 +52,9 @@ class Receiver:
     """A kind of channel that writes down what it gets. `answers` are given in turn, the last one again and again."""
 
     answers: list[Outcome | BaseException] = field(default_factory=lambda: [Outcome(ok=True, status=200)])
-    posts: list[tuple[str, Post]] = field(default_factory=list)
+    posts: list[tuple[str, Delivery]] = field(default_factory=list)
 
-    def send(self, post: Post, channel: ChannelInUse, *, now: datetime) -> Outcome:
+    def send(self, post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
         self.posts.append((channel.name, post))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, BaseException):
@@ -67,7 +67,7 @@ class Receiver:
 
 
 def send_all(fleet: Fleet) -> None:
-    """What is due is sent, as the teller does it, one channel after the other."""
+    """What is due is sent, as the worker does it, one channel after the other."""
     routed(fleet)
     for channel_id in due_channels(now=fleet.now):
         delivery.work_off(channel_id, clock=lambda: fleet.now)

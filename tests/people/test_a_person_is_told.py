@@ -14,7 +14,7 @@ from fleet.models import Entry
 from fleet.notifications import router
 from fleet.notifications.models import Channel, Message
 from fleet.notifications.news import news_of
-from fleet.notifications.routing import Moment
+from fleet.notifications.routing import NotificationType
 from fleet.notifications.text import message_words
 from fleet.operations import profile
 from fleet.operations.machines import entrance
@@ -51,7 +51,7 @@ def told(now: datetime = NOW) -> list[tuple[str, str]]:
     """Through which channel what is said of all that was written so far, in full."""
     entries = Entry.objects.select_related("availability_set", "cache").order_by("pk")
     Message.objects.bulk_create(router._messages(list(entries), now=now))
-    return said_by(Message.objects.filter(moment=Moment.ACCOUNT.value).order_by("pk"), now)
+    return said_by(Message.objects.filter(moment=NotificationType.ACCOUNT.value).order_by("pk"), now)
 
 
 def said_by(rows: Iterable[Message], now: datetime) -> list[tuple[str, str]]:
@@ -159,5 +159,5 @@ def test_a_channel_that_is_switched_off_or_gone_is_left_alone(otto: User) -> Non
 
 
 def test_no_route_can_ask_for_what_is_somebodys_own(otto: User) -> None:
-    answer = caller(factories.admin()).post("routes/", {"name": "spy", "moments": [Moment.ACCOUNT.value]})
+    answer = caller(factories.admin()).post("routes/", {"name": "spy", "moments": [NotificationType.ACCOUNT.value]})
     assert problem(answer, 422, "validation")["errors"][0]["field"] == "moments"

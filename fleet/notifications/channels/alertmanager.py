@@ -15,7 +15,7 @@ from django.conf import settings
 from fleet.domain.times import iso
 from fleet.notifications import news as opened
 from fleet.notifications.channels.alertmanager_silences import Alertmanager, Preview, previews, tell_silences
-from fleet.notifications.channels.base import ChannelInUse, Outcome, Post
+from fleet.notifications.channels.base import ChannelInUse, Delivery, Outcome
 from fleet.notifications.news import OpenThing
 from fleet.notifications.payloads import annotations
 from fleet.wording.times import one_line
@@ -120,7 +120,7 @@ def mirror(channel: ChannelInUse, *, now: datetime) -> Outcome:
     return replace(silences, references={**alerts.references, **silences.references})
 
 
-def send(post: Post, channel: ChannelInUse, *, now: datetime) -> Outcome:
+def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
     """A try: whether it is an Alertmanager that answers. It gets no posts."""
     return Alertmanager(channel, now=now).call("GET", "/status").outcome
 

@@ -4,18 +4,25 @@ from datetime import datetime
 from typing import Literal
 
 from fleet.domain.event_types import Severity
-from fleet.notifications.channels.base import ChannelInUse, Outcome, Post, outcome_of
+from fleet.notifications.channels.base import ChannelInUse, Delivery, Outcome, outcome_of
 from fleet.notifications.payloads import is_command
-from fleet.notifications.routing import Moment
+from fleet.notifications.routing import NotificationType
 from fleet.notifications.sender.jobs import AppriseJob
 from fleet.notifications.sender.pool import send as send_job
 
 Tone = Literal["info", "success", "warning", "failure"]
-OVER = frozenset({Moment.ENDED, Moment.MAINTENANCE_ENDED, Moment.COVERAGE_CLOSED, Moment.CHANNEL_WORKS})
+OVER = frozenset(
+    {
+        NotificationType.ENDED,
+        NotificationType.MAINTENANCE_ENDED,
+        NotificationType.COVERAGE_CLOSED,
+        NotificationType.CHANNEL_WORKS,
+    }
+)
 TONES: dict[str, Tone] = {Severity.CRITICAL: "failure", Severity.WARNING: "warning", Severity.INFO: "info"}
 
 
-def send(post: Post, channel: ChannelInUse, *, now: datetime) -> Outcome:
+def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
     """One message; whether it was taken is what Apprise says of the service's answer."""
     job = AppriseJob(
         url=str(channel.values["url"]),
@@ -28,7 +35,7 @@ def send(post: Post, channel: ChannelInUse, *, now: datetime) -> Outcome:
     return outcome_of(send_job(job, now=now))
 
 
-def tone_of(post: Post) -> Tone:
+def tone_of(post: Delivery) -> Tone:
     """The worst of what is told; what is over is good news."""
     tones = ["success" if item.news.moment in OVER else TONES[item.news.severity] for item in post.items]
     order: tuple[Tone, ...] = ("failure", "warning", "info", "success")

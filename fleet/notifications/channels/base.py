@@ -2,7 +2,7 @@
 
 Each kind is a module of its own beside this, named like it, with one function:
 
-    def send(post: Post, channel: ChannelInUse, *, now: datetime) -> Outcome
+    def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome
 
 It renders the post for its receiver and sends it through `fleet.notifications.sender`, never by itself, so that the
 guard over addresses holds. `fleet.notifications.kinds` states its settings and which of them are secrets. A kind that
@@ -45,7 +45,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class Delivery:
     """What one channel is told at once. `id` is the same at every attempt, `attempt` counts from 1.
 
     `moment` is that of its one item, `group` for several, `test` for a try (without items). `words` are those of the

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
-from fleet.notifications.channels.base import ChannelInUse, Outcome, Post, error_of
+from fleet.notifications.channels.base import ChannelInUse, Delivery, Outcome, error_of
 from fleet.notifications.formats import for_html, without_links
 from fleet.notifications.payloads import is_command
 from fleet.notifications.routing import GROUP
@@ -29,7 +29,7 @@ SOME_REFUSED = "some_refused"
 LONGEST_SUBJECT = 250
 
 
-def send(post: Post, channel: ChannelInUse, *, now: datetime) -> Outcome:
+def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
     """A mail to each recipient. Who has got it does not get it again when others have to be tried again."""
     if not settings.EMAIL_HOST:
         return Outcome(ok=False, again=True, error=NO_SERVER)
@@ -56,7 +56,7 @@ def for_good(answer: Answer) -> bool:
     return answer.error is SendError.BAD_JOB or (500 <= status < 600 and status not in ABOUT_US)
 
 
-def outcome(post: Post, recipients: Iterable[str], settled: dict[str, str], last: Answer) -> Outcome:
+def outcome(post: Delivery, recipients: Iterable[str], settled: dict[str, str], last: Answer) -> Outcome:
     if not all(recipient in settled for recipient in recipients):
         return Outcome(
             ok=False,
@@ -77,7 +77,7 @@ def outcome(post: Post, recipients: Iterable[str], settled: dict[str, str], last
     )
 
 
-def job_of(post: Post, recipient: str, *, now: datetime) -> SmtpJob:
+def job_of(post: Delivery, recipient: str, *, now: datetime) -> SmtpJob:
     tls: Literal["none", "starttls", "tls"] = "starttls" if settings.EMAIL_USE_TLS else "none"
     return SmtpJob(
         host=settings.EMAIL_HOST,
@@ -102,7 +102,7 @@ def sender() -> str:
     return settings.DEFAULT_FROM_EMAIL or f"drydock@{host()}"
 
 
-def written(post: Post, recipient: str, *, now: datetime) -> bytes:
+def written(post: Delivery, recipient: str, *, now: datetime) -> bytes:
     """The mail as it goes over the line: as text, and as HTML of paragraphs and one link."""
     mail = EmailMessage(policy=SMTP if recipient.isascii() else SMTPUTF8)
     mail["From"] = Address("Drydock", addr_spec=sender())

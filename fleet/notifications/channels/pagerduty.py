@@ -17,7 +17,7 @@ from fleet.domain.event_types import Severity
 from fleet.domain.states import ApprovalState
 from fleet.domain.times import iso
 from fleet.notifications import queue
-from fleet.notifications.channels.base import ChannelInUse, Item, Outcome, Post
+from fleet.notifications.channels.base import ChannelInUse, Delivery, Item, Outcome
 from fleet.notifications.incidents import (
     Alarm,
     Badness,
@@ -29,7 +29,7 @@ from fleet.notifications.incidents import (
     PagerState,
 )
 from fleet.notifications.payloads import OPEN
-from fleet.notifications.routing import GROUP, Moment
+from fleet.notifications.routing import GROUP, NotificationType
 from fleet.notifications.sender.jobs import Answer, HttpJob
 from fleet.notifications.sender.pool import send as send_job
 from fleet.projections.events.rows import EventRow
@@ -48,25 +48,36 @@ BUDGET_SECONDS = 25.0
 PAUSE_SECONDS = 60.0
 
 # What there is to wake for where nothing has yet; even if something has; and what is over by itself.
-OPENS = frozenset(Moment) - {
-    Moment.CLAIMED,
-    Moment.DECIDED,
-    Moment.CORRECTED,
-    Moment.ENDED,
-    Moment.COVERAGE_CLOSED,
-    Moment.MAINTENANCE_ENDED,
-    Moment.CHANNEL_WORKS,
+OPENS = frozenset(NotificationType) - {
+    NotificationType.CLAIMED,
+    NotificationType.DECIDED,
+    NotificationType.CORRECTED,
+    NotificationType.ENDED,
+    NotificationType.COVERAGE_CLOSED,
+    NotificationType.MAINTENANCE_ENDED,
+    NotificationType.CHANNEL_WORKS,
 }
-WAKES = {Moment.UNCLAIMED, Moment.UNDECIDED, Moment.OVERDUE, Moment.REFUSED, Moment.SET_UNWATCHED}
-OVER = {Moment.ENDED, Moment.COVERAGE_CLOSED, Moment.MAINTENANCE_ENDED, Moment.CHANNEL_WORKS}
+WAKES = {
+    NotificationType.UNCLAIMED,
+    NotificationType.UNDECIDED,
+    NotificationType.OVERDUE,
+    NotificationType.REFUSED,
+    NotificationType.SET_UNWATCHED,
+}
+OVER = {
+    NotificationType.ENDED,
+    NotificationType.COVERAGE_CLOSED,
+    NotificationType.MAINTENANCE_ENDED,
+    NotificationType.CHANNEL_WORKS,
+}
 # Nothing tells that these are over: PagerDuty's people resolve them.
 ENDLESS = {
-    Moment.SOURCE_QUIET,
-    Moment.SET_UNWATCHED,
-    Moment.SET_LOWERED,
-    Moment.AUDIT_FAILED,
-    Moment.STORAGE_TROUBLE,
-    Moment.BREAK_GLASS,
+    NotificationType.SOURCE_QUIET,
+    NotificationType.SET_UNWATCHED,
+    NotificationType.SET_LOWERED,
+    NotificationType.AUDIT_FAILED,
+    NotificationType.STORAGE_TROUBLE,
+    NotificationType.BREAK_GLASS,
 }
 
 
@@ -81,7 +92,7 @@ class Sent:
     last: Answer | None = None
 
 
-def send(post: Post, channel: ChannelInUse, *, now: datetime) -> Outcome:
+def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
     """Tell PagerDuty what the post says, and what follows from it for its incidents."""
     names = KeyNames(installation_of(post.url), post.id)
     if not post.items:
@@ -102,7 +113,13 @@ def send(post: Post, channel: ChannelInUse, *, now: datetime) -> Outcome:
 
 
 def tell(
-    incidents: Incidents, alarms: Sequence[Alarm], names: KeyNames, *, post: Post, channel: ChannelInUse, now: datetime
+    incidents: Incidents,
+    alarms: Sequence[Alarm],
+    names: KeyNames,
+    *,
+    post: Delivery,
+    channel: ChannelInUse,
+    now: datetime,
 ) -> Sent:
     """Call by call, up to the first that has to be tried again; what was taken stands in `incidents`."""
     sent, began = Sent(), time.monotonic()
@@ -137,7 +154,7 @@ def alarm_of(items: Sequence[Item]) -> Alarm:
             over=news.moment in OVER,
         )
     # That it started is nothing that somebody who is on it would not know.
-    news_at = [item.news.at for item in items if item.news.moment in OPENS - {Moment.STARTED}]
+    news_at = [item.news.at for item in items if item.news.moment in OPENS - {NotificationType.STARTED}]
     return Alarm(
         subject=news.subject,
         called=short(event.event_id),
@@ -160,7 +177,7 @@ def handled_at(event: EventRow) -> datetime | None:
     return max([*times, decided] if decided else times, default=None)
 
 
-def kept(post: Post, channel: ChannelInUse, owners: Sequence[str]) -> Incidents:
+def kept(post: Delivery, channel: ChannelInUse, owners: Sequence[str]) -> Incidents:
     """What the channel holds for these owners."""
     keys = {
         owner: [PagerKey.of_json(key) for key in post.references.get(owner, {}).get("keys", ())] for owner in owners
@@ -180,7 +197,7 @@ def as_kept(keys: Sequence[PagerKey]) -> Mapping[str, Any] | None:
     return {"keys": [key.as_json() for key in keys]} if keys else None
 
 
-def body_of(call: PagerCall, post: Post) -> dict[str, Any]:
+def body_of(call: PagerCall, post: Delivery) -> dict[str, Any]:
     """The request of a call, still without its routing key."""
     if call.action is PagerAction.TRIGGER:
         about = {alarm.subject for alarm in call.about}
@@ -189,7 +206,7 @@ def body_of(call: PagerCall, post: Post) -> dict[str, Any]:
     return {"event_action": call.action.value, "dedup_key": call.name}
 
 
-def trigger_of(post: Post, items: Sequence[Item], name: str) -> dict[str, Any]:
+def trigger_of(post: Delivery, items: Sequence[Item], name: str) -> dict[str, Any]:
     """A trigger that tells of these items: of one, of several as the post words them, of none for a try."""
     alone = items[0] if len(items) == 1 else None
     words = alone.words if alone else post.words

@@ -10,12 +10,12 @@ from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from fleet.notifications.channels.base import ChannelInUse, Item, Outcome, Post
+from fleet.notifications.channels.base import ChannelInUse, Delivery, Item, Outcome
 from fleet.notifications.formats import for_slack, without_links
 from fleet.notifications.formats import for_slack as escaped
 from fleet.notifications.grouping import Digest, DigestEvent, one_service
 from fleet.notifications.payloads import CLAIM, OPEN, MessageWords, digest_words, more_events
-from fleet.notifications.routing import GROUP, Moment
+from fleet.notifications.routing import GROUP, NotificationType
 from fleet.notifications.sender.jobs import Answer, HttpJob
 from fleet.notifications.sender.pool import send as send_job
 from fleet.projections.events.rows import EventRow
@@ -90,25 +90,30 @@ NO_CARD = {"message_not_found", "cant_update_message", "edit_window_closed", "th
 REFUSES_TEXT = {"msg_too_long", "invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "no_text"}
 # Of these, whoever reads the channel has to hear beside the thread.
 LOUD = {
-    Moment.FIRST_SEEN,
-    Moment.CHANGED,
-    Moment.UNCLAIMED,
-    Moment.UNDECIDED,
-    Moment.PROPOSED,
-    Moment.OVERDUE,
-    Moment.REFUSED,
-    Moment.CORRECTED,
-    Moment.SET_UNWATCHED,
+    NotificationType.FIRST_SEEN,
+    NotificationType.CHANGED,
+    NotificationType.UNCLAIMED,
+    NotificationType.UNDECIDED,
+    NotificationType.PROPOSED,
+    NotificationType.OVERDUE,
+    NotificationType.REFUSED,
+    NotificationType.CORRECTED,
+    NotificationType.SET_UNWATCHED,
 }
 # Each time is a new thing.
 ALWAYS_NEW = {
-    Moment.SOURCE_QUIET,
-    Moment.SET_LOWERED,
-    Moment.AUDIT_FAILED,
-    Moment.STORAGE_TROUBLE,
-    Moment.BREAK_GLASS,
+    NotificationType.SOURCE_QUIET,
+    NotificationType.SET_LOWERED,
+    NotificationType.AUDIT_FAILED,
+    NotificationType.STORAGE_TROUBLE,
+    NotificationType.BREAK_GLASS,
 }
-CLOSES = {Moment.ENDED, Moment.COVERAGE_CLOSED, Moment.MAINTENANCE_ENDED, Moment.CHANNEL_WORKS}
+CLOSES = {
+    NotificationType.ENDED,
+    NotificationType.COVERAGE_CLOSED,
+    NotificationType.MAINTENANCE_ENDED,
+    NotificationType.CHANNEL_WORKS,
+}
 
 
 class CallError(Exception):
@@ -128,7 +133,7 @@ class OutOfTimeError(Exception):
 class Conversation:
     """The calls of one post. `found` is what is to be kept, `last` Slack's last answer."""
 
-    post: Post
+    post: Delivery
     channel: ChannelInUse
     now: datetime
     found: dict[str, Mapping[str, Any] | None] = field(default_factory=dict)
@@ -193,7 +198,7 @@ class Conversation:
         )
 
 
-def send(post: Post, channel: ChannelInUse, *, now: datetime) -> Outcome:
+def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
     """Tell Slack what the post says: new cards, edited ones, a digest where there are many."""
     told = Conversation(post, channel, now)
     refused: CallError | None = None
@@ -247,7 +252,7 @@ def steps(told: Conversation) -> Iterator[Callable[[], object]]:
         yield partial(tell_subject, told, subject, items, brief=len(alone) > FEW)
 
 
-def place_of(post: Post, subject: str) -> dict[str, str]:
+def place_of(post: Delivery, subject: str) -> dict[str, str]:
     """Where the card of a subject stands; empty where it has none of its own."""
     kept = post.references.get(subject, {})
     return {name: str(kept[name]) for name in ("channel", "ts") if name in kept}

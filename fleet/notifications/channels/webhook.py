@@ -9,7 +9,7 @@ from django.conf import settings
 from standardwebhooks import Webhook
 
 from fleet.domain.times import iso
-from fleet.notifications.channels.base import ChannelInUse, Item, Outcome, Post, outcome_of
+from fleet.notifications.channels.base import ChannelInUse, Delivery, Item, Outcome, outcome_of
 from fleet.notifications.payloads import path_of
 from fleet.notifications.routing import GROUP
 from fleet.notifications.sender.jobs import HttpJob
@@ -20,14 +20,14 @@ MOST_ITEMS = 200
 MOST_BYTES = 512 * 1024
 
 
-def send(post: Post, channel: ChannelInUse, *, now: datetime) -> Outcome:
+def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
     """One POST; any 2xx takes it, 410 switches the channel off."""
     body = body_of(post)
     headers = {"Content-Type": "application/json", **signed(post.id, body, channel.values, now=now)}
     return outcome_of(send_job(HttpJob("POST", str(channel.values["url"]), headers, body.encode()), now=now))
 
 
-def body_of(post: Post) -> str:
+def body_of(post: Delivery) -> str:
     """`{"type", "timestamp", "data"}`, with as many of the items as fit."""
     items = list(post.items[:MOST_ITEMS])
     while True:
@@ -37,7 +37,7 @@ def body_of(post: Post) -> str:
         items = items[: len(items) // 2]
 
 
-def payload(post: Post, items: list[Item]) -> dict[str, Any]:
+def payload(post: Delivery, items: list[Item]) -> dict[str, Any]:
     if post.alone:
         return told(post.alone)
     data: dict[str, Any] = {"title": post.words.title, "url": post.url}

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import load_der_private_key
 from django.conf import settings
 from py_vapid import Vapid02
 
-from fleet.notifications.channels.base import ChannelInUse, Outcome, Post
+from fleet.notifications.channels.base import ChannelInUse, Delivery, Outcome
 from fleet.notifications.route_services import keys
 from fleet.notifications.sender.jobs import HttpJob, SendError
 from fleet.notifications.sender.pool import send as send_job
@@ -31,7 +31,7 @@ GONE = frozenset({404, 410})
 REFUSED = frozenset({400, 413})
 
 
-def send(post: Post, channel: ChannelInUse, *, now: datetime) -> Outcome:
+def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
     """One notification, which takes the place of an earlier one of the same thing."""
     values = channel.values
     try:
@@ -59,7 +59,7 @@ def send(post: Post, channel: ChannelInUse, *, now: datetime) -> Outcome:
     )
 
 
-def payload(post: Post) -> bytes:
+def payload(post: Delivery) -> bytes:
     """What the worker shows: title, lines, where a click leads, and what it takes the place of; within the limit."""
     words = post.words
     tag = post.alone.news.subject if post.alone else post.moment

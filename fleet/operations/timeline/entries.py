@@ -65,8 +65,8 @@ class Asked:
     trace_id: str = ""
 
 
-# Kinds of entries of which somebody may be told at once: filled by the annex that does.
-TOLD: set[str] = set()
+# Of annexes: kinds of entries that are routed to people at once.
+ROUTED: set[str] = set()
 NOBODY = Asked()
 _asked: ContextVar[Asked] = ContextVar("asked", default=NOBODY)
 
@@ -206,7 +206,7 @@ def _write(rows: list[Entry]) -> None:
     _after_commit(wake_up.wake_streams)
     if any(row.line for row in rows):
         transaction.on_commit(lambda: log_lines(rows))
-    if any(row.kind in TOLD for row in rows):
+    if any(row.kind in ROUTED for row in rows):
         _after_commit(wake_up.hint_messages)
 
 

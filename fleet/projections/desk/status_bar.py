@@ -63,7 +63,7 @@ def overview(*, now: datetime) -> Overview:
 
 # What stands in the head of every page: whether the fleet is watched, and whether approvals would reach Azure.
 
-# Items of annexes: by template, what loads what it shows as `item`.
+# Of annexes: by template, what loads what it shows as `item`.
 ITEMS: dict[str, Callable[[datetime], Any]] = {}
 
 

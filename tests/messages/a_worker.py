@@ -1,4 +1,4 @@
-"""A process that tells and does nothing else, for tests that kill it: `python -m tests.messages.a_teller`."""
+"""A process that only runs the notification worker, for tests that kill it: `python -m tests.messages.a_worker`."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from datetime import timedelta
 import django
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "fleet.settings")
-# The teller imports models, so it comes after this.
+# The worker imports models, so it comes after this.
 django.setup()
 
 from fleet.notifications import queue  # noqa: E402
-from fleet.notifications.tasks import teller  # noqa: E402
+from fleet.notifications.tasks import worker  # noqa: E402
 
 
 def main() -> None:
     # Nobody waits a quarter of a minute for each of many kills.
     queue.LEASE, queue.RENEW_SECONDS = timedelta(seconds=1), 0.3
     while True:
-        teller.start(via="test")
+        worker.start(via="test")
         time.sleep(0.2)
 
 
