@@ -139,7 +139,7 @@ class Base:
 
     def __init__(self, stage: Stage, webhook: str, attackers: int) -> None:
         self.stage = stage
-        stage.environment |= {"OUTGOING_ALLOW": "127.0.0.0/8"}
+        stage.environment |= {"EGRESS_ALLOWLIST": "127.0.0.0/8"}
         # What is announced there is told; what is announced to see when it is visible is not, or it would be a storm.
         port = stage.granian("fleet.asgi:application", path="/healthz")
         join = stage.manage("create_join_token").strip()

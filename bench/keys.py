@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import psycopg
 from drydock_agent import wire
-from drydock_agent.backend.own_key import Key, Secret, authorization
+from drydock_agent.backend.machine_key import Key, Secret, authorization
 
 from bench import ingest, processor
 from bench.ring import seconds_used

@@ -1,6 +1,6 @@
 """From an announcement at Azure to a webhook that has it, in the whole demo: idle, and in a storm of a thousand.
 
-The wait for what comes together (`MESSAGE_GROUP_WAIT_SECONDS`, two seconds by default) is part of each figure.
+The wait for what comes together (`NOTIFICATION_GROUP_WAIT_SECONDS`, two seconds by default) is part of each figure.
 MESSAGE_ROUNDS says how many single announcements there are.
 """
 

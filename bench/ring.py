@@ -97,7 +97,7 @@ def start(stage: Stage) -> Demo:
         PORT=str(port),
         SIMULATOR_PORT=str(simulator),
         DEMO_DIR=str(folder),
-        STORY="off",
+        DEMO_STORY="off",
         BASE_URL=f"http://127.0.0.1:{port}",
     )
 

@@ -40,7 +40,7 @@ class Stage:
         """A stage for these servers; its children end with `stack`, before what is in it already."""
         variables = {
             # Latency counts from the end of the time in which an approval can be undone.
-            "UNDO_SECONDS": "0",
+            "APPROVAL_UNDO_SECONDS": "0",
             **environment,
             "ENROLMENT_POLICY": "token",
             "SECRET_KEY": "for this one measurement, thrown away afterwards",

@@ -23,7 +23,7 @@ from bench.stage import Stage, free_port
 from bench.storm_outcome import Outcome, Storm
 
 # Presence counts for longer than a play takes: of each set one machine holds a call. `bench.held` measures renewals.
-PRESENT = {"LIVE_SECONDS": "3000", "LATE_SECONDS": "6000"}
+PRESENT = {"MACHINE_LIVE_SECONDS": "3000", "MACHINE_LATE_SECONDS": "6000"}
 CREDENTIALS = """UPDATE fleet_machine
     SET credential_hash = encode(sha256(convert_to('storm-' || id, 'UTF8')), 'hex')"""
 # As the crowd speaks. It was there before, so no set has changed since it was judged: triggers would note each.

@@ -13,7 +13,7 @@ from django.core import checks
 from django.core.checks import CheckMessage, Error, Tags, register
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-# Wider than the largest private network: an `OUTGOING_ALLOW` with it is rather none at all.
+# Wider than the largest private network: an `EGRESS_ALLOWLIST` with it is rather none at all.
 WIDEST = {4: 8, 6: 7}
 
 
@@ -39,6 +39,15 @@ def required_settings(app_configs: Sequence[AppConfig] | None, **kwargs: Any) ->
 
 
 @register()
+def former_setting_names(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Return a warning for each setting that is set under the name of release 0.1.0."""
+    return [
+        checks.Warning(f"{former} is now {name}.", hint="Rename it. The former name is still read.", id="fleet.W007")
+        for name, former in settings.FORMER_SETTING_NAMES
+    ]
+
+
+@register()
 def redis_database(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """Azure Managed Redis has one database; another number works elsewhere and fails there."""
     parts = urlsplit(settings.REDIS_URL)
@@ -57,12 +66,13 @@ def redis_database(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
 @register()
 def presence_in_order(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """Live, late, silent, gone: each limit lies beyond the one before."""
-    if settings.LIVE_SECONDS < settings.LATE_SECONDS < settings.GONE_SECONDS:
+    if settings.MACHINE_LIVE_SECONDS < settings.MACHINE_LATE_SECONDS < settings.MACHINE_GONE_SECONDS:
         return []
     return [
         Error(
-            "LIVE_SECONDS, LATE_SECONDS and GONE_SECONDS have to rise in this order.",
-            hint=f"They are {settings.LIVE_SECONDS:g}, {settings.LATE_SECONDS:g} and {settings.GONE_SECONDS:g}.",
+            "MACHINE_LIVE_SECONDS, MACHINE_LATE_SECONDS and MACHINE_GONE_SECONDS have to rise in this order.",
+            hint=f"They are {settings.MACHINE_LIVE_SECONDS:g}, {settings.MACHINE_LATE_SECONDS:g} and"
+            f" {settings.MACHINE_GONE_SECONDS:g}.",
             id="fleet.E004",
         )
     ]
@@ -127,10 +137,10 @@ def mail_one_way(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list
 @register()
 def messages_kept_in(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """What lets messages reach everything is said, since it is easily written and undoes the guard."""
-    networks = [ip_network(network, strict=False) for network in settings.OUTGOING_ALLOW]
+    networks = [ip_network(network, strict=False) for network in settings.EGRESS_ALLOWLIST]
     return [
         checks.Warning(
-            f"OUTGOING_ALLOW lets messages reach all of {network}.",
+            f"EGRESS_ALLOWLIST lets messages reach all of {network}.",
             hint="Name the networks of your receivers: whoever may write a channel's URL reaches whatever is in them.",
             id="fleet.W003",
         )

@@ -1,7 +1,8 @@
-"""Every setting of the backend, in one table: the settings module reads it, the documentation is printed from it.
+"""Table of all backend settings: `fleet.settings` reads them, and docs/settings.md is printed from it.
 
-A setting is an environment variable. Each may also be given as `<NAME>_FILE`, the path of a file that holds the value;
-that is how container platforms hand over secrets. The file wins over the variable.
+A setting is an environment variable. Each may also be given as `<NAME>_FILE`, the path of a file with the value, as
+container platforms pass secrets. The file takes precedence over the variable. A former name of a setting is read if its
+present name is not set.
 """
 
 from __future__ import annotations
@@ -23,323 +24,557 @@ from fleet.domain.sign_on import issuer_fault
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting: its name, its default as it would stand in the environment, its chapter, and what it is for."""
+    """One setting: name, default as text, chapter, help text, and the name that release 0.1.0 used."""
 
     name: str
     default: str
     chapter: str
     help: str
+    former: str = ""
 
 
 SERVERS = "Servers and addresses"
 MACHINES = "Machines and presence"
 DECISIONS = "Decisions"
-REPORTS = "Reports of agents"
-BROWSERS = "Browsers and people"
+REPORTS = "Agent reports"
+BROWSERS = "Browsers and users"
 SIGN_ON = "Single sign-on"
-MESSAGES = "Messages out"
-RUNNING = "Running"
-KEEPING = "What is kept, and the archive"
+MESSAGES = "Notifications"
+RUNNING = "Operation"
+KEEPING = "Retention and archive"
 DEMO = "The demo"
 
 SETTINGS: tuple[Setting, ...] = (
     Setting(
-        "DATABASE_URL", "", SERVERS, "Postgres 14 or newer, as `postgresql://user:password@host:port/name`. Required."
+        "DATABASE_URL",
+        "",
+        SERVERS,
+        "Postgres 14 or later, as `postgresql://user:password@host:port/name`. Required.",
     ),
     Setting(
         "REDIS_URL",
         "",
         SERVERS,
-        "Redis or Valkey, as `redis://`, `rediss://` or `unix://`. Wake-ups and ids only. Required.",
+        "Redis or Valkey, as `redis://`, `rediss://` or `unix://`. Carries wake-ups and ids only. Required.",
     ),
     Setting(
         "SECRET_KEY",
         "",
         SERVERS,
-        "Signs sessions and encrypts the keys that sign orders. A long random text, the same for every process. "
-        "Required.",
+        "Signs sessions and encrypts the keys that sign orders. A long random text, the same for every "
+        "process. Required.",
     ),
-    Setting("SECRET_KEY_FALLBACKS", "", SERVERS, "Earlier values of `SECRET_KEY`, by comma, that are still honoured."),
+    Setting(
+        "SECRET_KEY_FALLBACKS",
+        "",
+        SERVERS,
+        "Earlier values of `SECRET_KEY` that are still accepted, separated by commas.",
+    ),
     Setting(
         "BASE_URL",
         "http://127.0.0.1:8000",
         SERVERS,
-        "Where people find Drydock. With `https`, cookies are secure only.",
+        "Address at which users open Drydock. With `https`, cookies are sent over TLS only.",
     ),
     Setting(
-        "ALLOWED_HOSTS", "", SERVERS, "Host names to answer to, by comma, beside the one of `BASE_URL` and loopback."
+        "ALLOWED_HOSTS",
+        "",
+        SERVERS,
+        "Further accepted host names, separated by commas. The host of `BASE_URL` and loopback are always accepted.",
     ),
-    Setting("BEHIND_PROXY", "no", SERVERS, "`yes` if a proxy in front ends TLS and sets `X-Forwarded-Proto` itself."),
+    Setting(
+        "BEHIND_PROXY",
+        "no",
+        SERVERS,
+        "`yes` if a reverse proxy terminates TLS and sets `X-Forwarded-Proto` itself.",
+    ),
     Setting(
         "TRUSTED_PROXIES",
         "",
         SERVERS,
-        "Addresses or networks of proxies in front, by comma: what these write into `X-Forwarded-For` is believed, and"
-        " stands in the audit.",
+        "Addresses or networks of reverse proxies, separated by commas. Drydock takes client addresses from "
+        "their `X-Forwarded-For` and records them in the audit.",
     ),
-    Setting("DATABASE_SECONDS", "60", SERVERS, "How long a connection to Postgres is kept for the next request."),
     Setting(
-        "LIVE_SECONDS", "60", MACHINES, "A machine is live if it was heard, and had a good poll, within this time."
+        "DATABASE_CONNECTION_SECONDS",
+        "60",
+        SERVERS,
+        "Seconds for which a connection to Postgres is reused.",
+        former="DATABASE_SECONDS",
     ),
-    Setting("LATE_SECONDS", "600", MACHINES, "Up to here it is late, then silent."),
-    Setting("GONE_SECONDS", "86400", MACHINES, "After this time a silent machine is gone."),
-    Setting("CLOCK_TOLERANCE_SECONDS", "2", MACHINES, "A machine's times are corrected if its clock is off by more."),
-    Setting("JOIN_TOKEN_SECONDS", "86400", MACHINES, "How long a join token admits agents, if nothing else is said."),
+    Setting(
+        "MACHINE_LIVE_SECONDS",
+        "60",
+        MACHINES,
+        "A machine is live if its last contact and its last successful poll are at most this many seconds ago.",
+        former="LIVE_SECONDS",
+    ),
+    Setting(
+        "MACHINE_LATE_SECONDS",
+        "600",
+        MACHINES,
+        "A machine is late up to this many seconds after its last contact, and silent afterwards.",
+        former="LATE_SECONDS",
+    ),
+    Setting(
+        "MACHINE_GONE_SECONDS",
+        "86400",
+        MACHINES,
+        "A silent machine is gone after this many seconds.",
+        former="GONE_SECONDS",
+    ),
+    Setting(
+        "CLOCK_TOLERANCE_SECONDS",
+        "2",
+        MACHINES,
+        "Times that a machine reports are corrected if its clock differs by more than this.",
+    ),
+    Setting(
+        "JOIN_TOKEN_SECONDS",
+        "86400",
+        MACHINES,
+        "Default lifetime of a join token in seconds.",
+    ),
     Setting(
         "ENROLMENT_POLICY",
         "",
         MACHINES,
-        "How unknown machines enrol: `join` (by a join token or an attested document, otherwise an administrator admits"
-        " them), `auto` (by an attested document, otherwise an administrator admits them), `attested` (by an attested"
-        " document only), `admit` (an administrator admits each) or `token` (by a join token only, as in 0.1.0). Empty:"
-        " as chosen on First steps; before that `auto` where ATTESTED_SUBSCRIPTIONS is set, `token` where there were"
-        " machines or join tokens before release 0.2.0, and otherwise `join`.",
+        "How unknown machines enrol: `join` (with a join token or an attested document; an administrator "
+        "admits the others), `auto` (with an attested document; an administrator admits the others), "
+        "`attested` (with an attested document only), `admit` (an administrator admits each machine) or "
+        "`token` (with a join token only, as in 0.1.0). Empty: the choice made on First steps. Before that "
+        "choice: `auto` if ATTESTED_SUBSCRIPTIONS is set, `token` if there were machines or join tokens "
+        "before release 0.2.0, otherwise `join`.",
     ),
     Setting(
         "ATTESTED_SUBSCRIPTIONS",
         "",
         MACHINES,
-        "The ids of the subscriptions whose machines may enrol by an attested document, by comma. Empty: none.",
+        "Ids of the subscriptions whose machines may enrol with an attested document, separated by commas. "
+        "Empty: none.",
     ),
     Setting(
         "ATTESTED_ROOTS",
         "",
         MACHINES,
-        "A folder with the certificates (PEM or DER) that attested documents may lead to, and intermediates. Empty: the"
-        " roots that are shipped.",
+        "A folder of root and intermediate certificates (PEM or DER) for attested documents. Empty: the roots"
+        " that Drydock ships.",
     ),
     Setting(
-        "BEARER_UNTIL",
+        "LEGACY_CREDENTIALS_UNTIL",
         "",
         MACHINES,
-        "From this day on, as `2027-03-31` in UTC, calls of agents count only if they are signed with a machine's own"
-        " key. Empty: agents of 0.1.0 go on.",
+        "First day, as `2027-03-31` in UTC, on which agent calls without a signature of the machine's own key"
+        " are rejected. Empty: credentials of 0.1.0 remain valid.",
     ),
     Setting(
-        "SET_TAG",
+        "AVAILABILITY_SET_TAG",
         "drydock:availability-set",
         MACHINES,
-        "The tag of a VM that names its availability set, as `[kind:]name`.",
+        "Azure tag that contains a VM's availability set, as `[kind:]name`.",
+        former="SET_TAG",
     ),
     Setting(
-        "SCOPED_READING",
+        "SCOPED_READ_ACCESS",
         "no",
         BROWSERS,
-        "`yes`: whoever has scopes sees what lies in them and nothing else. Admins see everything.",
+        "`yes`: users with scopes see only what belongs to these scopes. Administrators see everything.",
     ),
     Setting(
-        "UNDO_SECONDS",
+        "APPROVAL_UNDO_SECONDS",
         "3",
         DECISIONS,
-        "How long an approval of a page can be undone, 0 to 10; in the last minute before NotBefore it goes at once.",
+        "Undo period of approvals made on pages, 0 to 10 seconds. In the last minute before NotBefore "
+        "approvals are dispatched immediately.",
     ),
-    Setting("ORDER_ANSWER_SECONDS", "3", DECISIONS, "Silence after which the next machine is asked to start an event."),
+    Setting(
+        "ORDER_ANSWER_SECONDS",
+        "3",
+        DECISIONS,
+        "Seconds to wait for a machine's answer to an order before another machine gets it.",
+    ),
     Setting(
         "WAVE_RETURN_SECONDS",
         "600",
         DECISIONS,
-        "A wave stops when a machine is not live again so long after its event has ended.",
+        "A wave stops if a machine is not live this many seconds after its event ended.",
     ),
-    Setting("BEAT_SECONDS", "2", DECISIONS, "How often Celery beat looks for orders that are due."),
-    Setting("TICKER_SECONDS", "5", DECISIONS, "How often the gateway looks, for the case that Celery is gone."),
     Setting(
-        "INGEST_QUEUE_REPORTS", "20000", REPORTS, "Reports that may wait for the writer before the gateway answers 503."
+        "BEAT_SECONDS",
+        "2",
+        DECISIONS,
+        "Interval at which Celery beat reconciles due orders.",
     ),
-    Setting("AGENT_CALLS_PER_MINUTE", "600", REPORTS, "Calls of one machine before the gateway answers 429."),
-    Setting("ENROLMENTS_PER_MINUTE", "6000", REPORTS, "Enrolments from one address before the gateway answers 429."),
     Setting(
-        "CREDENTIAL_SECONDS", "600", REPORTS, "How long a process trusts a machine's credential without a new look."
+        "FALLBACK_TICK_SECONDS",
+        "5",
+        DECISIONS,
+        "Interval at which the gateway reconciles due orders if Celery is unavailable.",
+        former="TICKER_SECONDS",
     ),
-    Setting("SESSION_SECONDS", "43200", BROWSERS, "How long a login lasts."),
+    Setting(
+        "INGEST_QUEUE_REPORTS",
+        "20000",
+        REPORTS,
+        "Reports that may wait to be written before the gateway answers 503.",
+    ),
+    Setting(
+        "AGENT_CALLS_PER_MINUTE",
+        "600",
+        REPORTS,
+        "Calls of one machine per minute before the gateway answers 429.",
+    ),
+    Setting(
+        "ENROLMENTS_PER_MINUTE",
+        "6000",
+        REPORTS,
+        "Enrolments from one address per minute before the gateway answers 429.",
+    ),
+    Setting(
+        "CREDENTIAL_CACHE_SECONDS",
+        "600",
+        REPORTS,
+        "Seconds for which a process caches a verified machine credential.",
+        former="CREDENTIAL_SECONDS",
+    ),
+    Setting(
+        "SESSION_SECONDS",
+        "43200",
+        BROWSERS,
+        "Lifetime of a session in seconds.",
+    ),
     Setting(
         "STEP_UP_SECONDS",
         "600",
         BROWSERS,
-        "How long somebody who was asked again for a second factor, or the password where there is none, is not asked"
-        " anew.",
+        "Seconds for which a confirmation with a second factor, or with the password if there is none, remains valid.",
     ),
-    Setting("API_TOKEN_SECONDS", "7776000", BROWSERS, "How long a new API token lasts, if nothing else is said."),
     Setting(
-        "HEAD_SECONDS",
+        "API_TOKEN_SECONDS",
+        "7776000",
+        BROWSERS,
+        "Default lifetime of a new API token in seconds.",
+    ),
+    Setting(
+        "STATUS_BAR_CACHE_SECONDS",
         "5",
         BROWSERS,
-        "How long a web process keeps what it counted for the strip in the head of all pages, 0 to 60.",
+        "Seconds for which a web process caches the counts of the status bar, 0 to 60.",
     ),
     Setting(
-        "DATABASE_GIGABYTES",
+        "DATABASE_MAX_GIGABYTES",
         "",
         SERVERS,
-        "How much room the database has. Where nine tenths of that are full, somebody is told. Empty: nobody says.",
+        "Maximum database size in GB. A notification is sent at 90 %. Empty: not monitored.",
     ),
     Setting(
         "PARTITION_ROWS",
         "5000000",
         SERVERS,
-        "How many rows one partition of a large table is to hold, 1000 at least. One leaves as a whole. Few are read"
-        " faster.",
+        "Rows per partition of a large table, at least 1000. A partition is archived as a whole. Fewer "
+        "partitions are faster to query.",
     ),
-    Setting("STREAM_SECONDS", "200", BROWSERS, "A stream to a browser ends after this time; the browser resumes it."),
-    Setting("STREAM_PING_SECONDS", "15", BROWSERS, "Pause between signs of life on a stream."),
+    Setting(
+        "STREAM_SECONDS",
+        "200",
+        BROWSERS,
+        "Seconds after which a browser's event stream ends. The browser reconnects.",
+    ),
+    Setting(
+        "STREAM_PING_SECONDS",
+        "15",
+        BROWSERS,
+        "Interval of keep-alive messages on an event stream.",
+    ),
     Setting(
         "OIDC_ISSUER",
         "",
         SIGN_ON,
-        "The OpenID Connect provider by which people come in, as it calls itself:"
-        " `https://login.microsoftonline.com/TENANT-ID/v2.0` for Entra ID. One tenant's, never `common`. Empty: none.",
+        "Issuer URL of the OpenID Connect provider, exactly as the provider states it: "
+        "`https://login.microsoftonline.com/TENANT-ID/v2.0` for Entra ID. Must be a single tenant, not "
+        "`common`. Empty: single sign-on is disabled.",
     ),
-    Setting("OIDC_CLIENT_ID", "", SIGN_ON, "The application (client) id there."),
-    Setting("OIDC_CLIENT_SECRET", "", SIGN_ON, "Its secret."),
+    Setting(
+        "OIDC_CLIENT_ID",
+        "",
+        SIGN_ON,
+        "Application (client) id at the provider.",
+    ),
+    Setting(
+        "OIDC_CLIENT_SECRET",
+        "",
+        SIGN_ON,
+        "Client secret of the application.",
+    ),
     Setting(
         "OIDC_CLAIM",
         "roles",
         SIGN_ON,
-        "Which claim of the ID token the mapping reads: `roles` for Entra's app roles, `groups`, or a path such as"
-        " `realm_access.roles`.",
+        "Claim of the ID token that the mapping reads: `roles` for app roles of Entra ID, `groups`, or a path"
+        " such as `realm_access.roles`.",
     ),
     Setting(
         "OIDC_SCOPES",
         "openid,profile,email,offline_access",
         SIGN_ON,
-        "What is asked for, by comma. Without `offline_access` people log in anew every 15 minutes.",
+        "Requested scopes, separated by commas. Without `offline_access` users sign in again every 15 minutes.",
     ),
-    Setting("OIDC_NAME", "single sign-on", SIGN_ON, "What the link on the login page calls it."),
+    Setting(
+        "OIDC_DISPLAY_NAME",
+        "single sign-on",
+        SIGN_ON,
+        "Name of the provider on the sign-in page.",
+    ),
     Setting(
         "OIDC_GRACE_SECONDS",
         "14400",
         SIGN_ON,
-        "How long sessions go on while the provider cannot be asked, in the middle of an incident for example.",
+        "Seconds for which sessions remain valid while the provider is unavailable.",
     ),
     Setting(
         "LOCAL_PASSWORDS",
         "yes",
         SIGN_ON,
-        "`no`: passwords of this installation let nobody in but the account of `BREAK_GLASS`.",
+        "`no`: only the account of `EMERGENCY_ACCOUNT` can sign in with a local password.",
     ),
     Setting(
-        "BREAK_GLASS",
+        "EMERGENCY_ACCOUNT",
         "",
         SIGN_ON,
-        "The name of one local account for the day on which single sign-on fails. Whoever uses it, everybody is told.",
+        "User name of one local account for use while single sign-on fails. Every use notifies all administrators.",
     ),
     Setting(
-        "HEADER_LOGIN_FROM",
+        "PROXY_SIGN_IN_FROM",
         "",
         SIGN_ON,
-        "Addresses or networks, by comma, of a proxy that logs people in and says who they are. Empty: nobody is"
-        " believed.",
+        "Addresses or networks, separated by commas, of a reverse proxy that authenticates users and sends "
+        "their names in headers. Empty: these headers are ignored.",
     ),
-    Setting("HEADER_LOGIN_SECRET", "", SIGN_ON, "What that proxy sends in `X-Proxy-Secret`, 32 characters at least."),
-    Setting("HEADER_LOGIN_NAME", "X-Remote-User", SIGN_ON, "The header in which it says who somebody is."),
     Setting(
-        "HEADER_LOGIN_GROUPS",
+        "PROXY_SIGN_IN_SECRET",
+        "",
+        SIGN_ON,
+        "Secret that this proxy sends in `X-Proxy-Secret`, at least 32 characters.",
+    ),
+    Setting(
+        "PROXY_SIGN_IN_USER_HEADER",
+        "X-Remote-User",
+        SIGN_ON,
+        "Header with the user's name.",
+    ),
+    Setting(
+        "PROXY_SIGN_IN_GROUPS_HEADER",
         "X-Remote-Groups",
         SIGN_ON,
-        "The header with their roles or groups, by comma, which the mapping reads.",
+        "Header with the user's roles or groups, separated by commas, for the mapping.",
     ),
     Setting(
-        "HEADER_LOGIN_STREAM_SECONDS",
+        "PROXY_SIGN_IN_STREAM_SECONDS",
         "30",
         SIGN_ON,
-        "A stream to a browser that this proxy signed in ends after this time. It resumes only if the proxy still "
-        "names the same user.",
+        "Seconds after which the event stream of a user authenticated by this proxy ends. It resumes only if "
+        "the proxy still names the same user.",
     ),
     Setting(
-        "OUTGOING_ALLOW",
+        "EGRESS_ALLOWLIST",
         "",
         MESSAGES,
-        "Networks that messages may reach besides the public internet, by comma, such as `10.1.0.0/16`.",
+        "Private networks that notifications may reach in addition to the public internet, separated by "
+        "commas, such as `10.1.0.0/16`.",
     ),
     Setting(
-        "OUTGOING_PROXY",
+        "EGRESS_PROXY",
         "",
         MESSAGES,
-        "An HTTP proxy for messages, as `host:port`. Which addresses it connects to is then for it to refuse.",
+        "HTTP proxy for notifications, as `host:port`. The proxy then decides which addresses can be reached.",
     ),
     Setting(
-        "OUTGOING_CA_FILE",
+        "EGRESS_CA_FILE",
         "",
         MESSAGES,
-        "A PEM file with certificate authorities that receivers may have besides the public ones.",
+        "PEM file of certificate authorities to trust for receivers, in addition to the public ones.",
     ),
-    Setting("EMAIL_HOST", "", MESSAGES, "The mail server of the installation, for channels of the kind mail."),
-    Setting("EMAIL_PORT", "25", MESSAGES, "Its port."),
-    Setting("EMAIL_HOST_USER", "", MESSAGES, "Who logs in there; empty: nobody does."),
-    Setting("EMAIL_HOST_PASSWORD", "", MESSAGES, "The password for it."),
-    Setting("EMAIL_USE_TLS", "no", MESSAGES, "`yes`: STARTTLS, or no mail is sent."),
-    Setting("EMAIL_USE_SSL", "no", MESSAGES, "`yes`: TLS from the first byte, as on port 465."),
-    Setting("EMAIL_TIMEOUT", "15", MESSAGES, "How long one mail may take, in whole seconds, 30 at most."),
-    Setting("DEFAULT_FROM_EMAIL", "", MESSAGES, "From whom mails are; empty: `drydock` at the host of `BASE_URL`."),
+    Setting(
+        "EMAIL_HOST",
+        "",
+        MESSAGES,
+        "SMTP server for e-mail channels.",
+    ),
+    Setting(
+        "EMAIL_PORT",
+        "25",
+        MESSAGES,
+        "Port of the SMTP server.",
+    ),
+    Setting(
+        "EMAIL_HOST_USER",
+        "",
+        MESSAGES,
+        "User name at the SMTP server. Empty: no authentication.",
+    ),
+    Setting(
+        "EMAIL_HOST_PASSWORD",
+        "",
+        MESSAGES,
+        "Password at the SMTP server.",
+    ),
+    Setting(
+        "EMAIL_USE_TLS",
+        "no",
+        MESSAGES,
+        "`yes`: use STARTTLS, and send no e-mail without it.",
+    ),
+    Setting(
+        "EMAIL_USE_SSL",
+        "no",
+        MESSAGES,
+        "`yes`: use TLS from the start of the connection, as on port 465.",
+    ),
+    Setting(
+        "EMAIL_TIMEOUT",
+        "15",
+        MESSAGES,
+        "Timeout for one e-mail in whole seconds, at most 30.",
+    ),
+    Setting(
+        "DEFAULT_FROM_EMAIL",
+        "",
+        MESSAGES,
+        "Sender address of e-mails. Empty: `drydock` at the host of `BASE_URL`.",
+    ),
     Setting(
         "WATCHDOG_URL",
         "",
         MESSAGES,
-        "Where a ping goes once a minute as long as all works, as healthchecks takes it, to tell when Drydock is dead.",
+        "URL that Drydock pings once a minute while it works, as healthchecks expects it. Missing pings show "
+        "that Drydock is down.",
     ),
     Setting(
-        "WATCHDOG_FAIL", "no", MESSAGES, "`yes`: what does not work is told at once, to `/fail` below that address."
+        "WATCHDOG_REPORT_FAILURES",
+        "no",
+        MESSAGES,
+        "`yes`: report failures immediately to `/fail` below `WATCHDOG_URL`.",
     ),
     Setting(
-        "SENDER_PROCESSES", "8", MESSAGES, "How many messages one process of Drydock may have on their way at once."
+        "NOTIFICATION_SENDER_PROCESSES",
+        "8",
+        MESSAGES,
+        "Notifications that one Drydock process may send at the same time.",
     ),
     Setting(
-        "MESSAGE_GROUP_WAIT_SECONDS",
+        "NOTIFICATION_GROUP_WAIT_SECONDS",
         "2",
         MESSAGES,
-        "How long a message waits for others that come with it, 0 to 30.",
+        "Seconds to wait for further notifications before a group is sent, 0 to 30.",
     ),
     Setting(
-        "MESSAGE_GROUP_INTERVAL_SECONDS",
+        "NOTIFICATION_GROUP_INTERVAL_SECONDS",
         "60",
         MESSAGES,
-        "Where much happens, a channel is told once in so long; sooner where a deadline is nearer.",
+        "Seconds between notifications to a busy channel. A closer deadline shortens them.",
     ),
     Setting(
         "ARCHIVE_URL",
         "",
         KEEPING,
-        "Where what leaves goes first: a folder, as `file:///var/lib/drydock/archive`, or a container of Azure Blob"
-        " Storage, as `https://ACCOUNT.blob.core.windows.net/CONTAINER/FOLDER?SIGNATURE` with a shared access signature"
-        " that may read and create. Empty: nothing leaves, whatever its age.",
+        "Archive destination: a folder, as `file:///var/lib/drydock/archive`, or a container of Azure Blob "
+        "Storage, as `https://ACCOUNT.blob.core.windows.net/CONTAINER/FOLDER?SIGNATURE` with a shared access "
+        "signature that permits read and create. Empty: archiving is disabled and nothing is deleted.",
     ),
     Setting(
-        "KEEP_DOCUMENTS_DAYS",
+        "DOCUMENT_RETENTION_DAYS",
         "30",
         KEEPING,
-        "How long reports of agents, such as raw documents, stay if no event is in them; or `for ever`.",
+        "Days for which agent reports without an event are retained, such as raw documents; or `for ever`.",
     ),
     Setting(
-        "KEEP_EVENT_DOCUMENTS_DAYS", "400", KEEPING, "How long raw documents stay that list an event; or `for ever`."
-    ),
-    Setting(
-        "KEEP_ENTRIES_DAYS",
-        "for ever",
-        KEEPING,
-        "How long entries of the timeline stay, decisions among them: `for ever`, or a number of days.",
-    ),
-    Setting(
-        "KEEP_NOTIFICATIONS_DAYS",
+        "EVENT_DOCUMENT_RETENTION_DAYS",
         "400",
         KEEPING,
-        "How long notifications of caches stay, as they were heard; or `for ever`.",
+        "Days for which raw documents that list an event are retained; or `for ever`.",
     ),
-    Setting("KEEP_MESSAGES_DAYS", "400", KEEPING, "How long it stays who was told what; or `for ever`."),
     Setting(
-        "STATIC_ROOT", "", RUNNING, "Where `collectstatic` puts files. Empty: they are served right from the packages."
+        "TIMELINE_RETENTION_DAYS",
+        "for ever",
+        KEEPING,
+        "Days for which timeline entries, including decisions, are retained; or `for ever`.",
     ),
-    Setting("LOG_LEVEL", "INFO", RUNNING, "`DEBUG`, `INFO`, `WARNING` or `ERROR`."),
-    Setting("LOG_FORMAT", "text", RUNNING, "`text` for people, `json` for machines."),
     Setting(
-        "DEBUG", "no", RUNNING, "`yes` shows the cause of an error in the browser. Never where others can reach it."
+        "CACHE_NOTIFICATION_RETENTION_DAYS",
+        "400",
+        KEEPING,
+        "Days for which notifications of caches are retained as received; or `for ever`.",
     ),
-    Setting("DEMO_DIR", ".demo", DEMO, "Where the demo keeps its data."),
-    Setting("PORT", "8000", DEMO, "Where the demo answers."),
-    Setting("SIMULATOR_PORT", "8169", DEMO, "Where the demo's simulated Azure answers."),
-    Setting("SIGN_ON", "off", DEMO, "`on`: people also come in by single sign-on, from a pretended Entra ID."),
-    Setting("SIGN_ON_PORT", "8170", DEMO, "Where that answers."),
-    Setting("STORY", "on", DEMO, "`off`: nothing happens by itself."),
+    Setting(
+        "NOTIFICATION_RETENTION_DAYS",
+        "400",
+        KEEPING,
+        "Days for which sent notifications are retained; or `for ever`.",
+    ),
+    Setting(
+        "STATIC_ROOT",
+        "",
+        RUNNING,
+        "Folder into which `collectstatic` writes. Empty: static files are served from the packages.",
+    ),
+    Setting(
+        "LOG_LEVEL",
+        "INFO",
+        RUNNING,
+        "`DEBUG`, `INFO`, `WARNING` or `ERROR`.",
+    ),
+    Setting(
+        "LOG_FORMAT",
+        "text",
+        RUNNING,
+        "`text` or `json`.",
+    ),
+    Setting(
+        "DEBUG",
+        "no",
+        RUNNING,
+        "`yes` shows the cause of an error in the browser. Use only on a development machine.",
+    ),
+    Setting(
+        "DEMO_DIR",
+        ".demo",
+        DEMO,
+        "Folder for the data of the demo.",
+    ),
+    Setting(
+        "PORT",
+        "8000",
+        DEMO,
+        "Port of the demo.",
+    ),
+    Setting(
+        "SIMULATOR_PORT",
+        "8169",
+        DEMO,
+        "Port of the simulated Azure.",
+    ),
+    Setting(
+        "DEMO_SINGLE_SIGN_ON",
+        "off",
+        DEMO,
+        "`on`: users can also sign in through a simulated Entra ID.",
+    ),
+    Setting(
+        "DEMO_SINGLE_SIGN_ON_PORT",
+        "8170",
+        DEMO,
+        "Port of the simulated Entra ID.",
+    ),
+    Setting(
+        "DEMO_STORY",
+        "on",
+        DEMO,
+        "`off`: no events are simulated automatically.",
+        former="STORY",
+    ),
 )
 
-DEFAULTS: dict[str, str] = {setting.name: setting.default for setting in SETTINGS}
+BY_NAME: dict[str, Setting] = {setting.name: setting for setting in SETTINGS}
 
 HOST = re.compile(r"[\w.-]+", re.ASCII)
 HEADER = re.compile(r"[A-Za-z0-9-]{1,100}")
@@ -350,14 +585,17 @@ FALSE = ("0", "no", "false", "off")
 
 
 class Reader:
-    """Reads settings from an environment; every refusal is one sentence that names the setting."""
+    """Reader of settings from an environment; each error is one sentence that names the setting."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = environment
 
     def text(self, name: str) -> str:
-        """The value without space around it; the default if it is not set. Raises ImproperlyConfigured."""
-        default = DEFAULTS[name]
+        """Return the value without surrounding spaces; the default if it is not set. Raises ImproperlyConfigured."""
+        setting = BY_NAME[name]
+        default = setting.default
+        if setting in self.under_former_names:
+            name = setting.former
         path = self.environment.get(f"{name}_FILE")
         if not path:
             return self.environment.get(name, default).strip() or default
@@ -365,6 +603,14 @@ class Reader:
             return Path(path).read_text(encoding="utf-8").strip() or default
         except OSError as error:
             raise ImproperlyConfigured(f"{name}_FILE names {path}, which cannot be read: {error.strerror}.") from error
+
+    @property
+    def under_former_names(self) -> list[Setting]:
+        """Settings that only their former name sets."""
+        return [each for each in SETTINGS if self._is_set(each.former) and not self._is_set(each.name)]
+
+    def _is_set(self, name: str) -> bool:
+        return bool(name and (self.environment.get(name) or self.environment.get(f"{name}_FILE")))
 
     def whole(self, name: str) -> int:
         """A whole number above zero."""
@@ -521,15 +767,17 @@ class Reader:
 
 
 def markdown() -> str:
-    """The tables of docs/settings.md, one per chapter; a test compares them."""
+    """Return the tables of docs/settings.md, one per chapter."""
     return "\n\n".join("\n".join(chapter_lines(chapter)) for chapter in dict.fromkeys(s.chapter for s in SETTINGS))
 
 
 def chapter_lines(chapter: str) -> Iterator[str]:
     yield f"## {chapter}"
     yield ""
-    yield "| Setting | Default | What it is for |"
+    yield "| Setting | Default | Description |"
     yield "|---|---|---|"
     for setting in SETTINGS:
         if setting.chapter == chapter:
-            yield f"| `{setting.name}` | {f'`{setting.default}`' if setting.default else ''} | {setting.help} |"
+            default = f"`{setting.default}`" if setting.default else ""
+            former = f" Formerly `{setting.former}`." if setting.former else ""
+            yield f"| `{setting.name}` | {default} | {setting.help}{former} |"

@@ -40,7 +40,7 @@ ALLOWED_HOSTS = [*read.words("ALLOWED_HOSTS"), urlsplit(BASE_URL).hostname or ""
 CSRF_TRUSTED_ORIGINS = ["{0.scheme}://{0.netloc}".format(urlsplit(BASE_URL))]
 
 DATABASE_URL = read.address("DATABASE_URL", ("postgresql", "postgres"))
-DATABASE_SECONDS = read.whole("DATABASE_SECONDS")
+DATABASE_CONNECTION_SECONDS = read.whole("DATABASE_CONNECTION_SECONDS")
 
 
 def database(url: str) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def database(url: str) -> dict[str, Any]:
     # A network that drops packets in silence must not hold a request for minutes.
     quick = {"connect_timeout": 5, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
     found["OPTIONS"] = {**quick, "application_name": "drydock", **found.get("OPTIONS", {})}
-    found["CONN_MAX_AGE"] = DATABASE_SECONDS
+    found["CONN_MAX_AGE"] = DATABASE_CONNECTION_SECONDS
     found["CONN_HEALTH_CHECKS"] = True
     return found
 
@@ -63,44 +63,44 @@ REDIS_URL = read.address("REDIS_URL", ("redis", "rediss", "unix"))
 
 # Drydock's own rules; `fleet.configuration` says what each means.
 
-LIVE_SECONDS = read.seconds("LIVE_SECONDS")
-LATE_SECONDS = read.seconds("LATE_SECONDS")
-GONE_SECONDS = read.seconds("GONE_SECONDS")
+MACHINE_LIVE_SECONDS = read.seconds("MACHINE_LIVE_SECONDS")
+MACHINE_LATE_SECONDS = read.seconds("MACHINE_LATE_SECONDS")
+MACHINE_GONE_SECONDS = read.seconds("MACHINE_GONE_SECONDS")
 CLOCK_TOLERANCE_SECONDS = read.seconds("CLOCK_TOLERANCE_SECONDS")
 JOIN_TOKEN_SECONDS = read.whole("JOIN_TOKEN_SECONDS")
 ENROLMENT_POLICY = read.one_of("ENROLMENT_POLICY", ("", "join", "auto", "attested", "admit", "token"))
 ATTESTED_SUBSCRIPTIONS = frozenset(read.ids("ATTESTED_SUBSCRIPTIONS"))
 ATTESTED_ROOTS = read.folder("ATTESTED_ROOTS")
 # The beginning of a day; None where agents of 0.1.0 go on.
-BEARER_UNTIL = read.date("BEARER_UNTIL")
-SET_TAG = read.text("SET_TAG")
+LEGACY_CREDENTIALS_UNTIL = read.date("LEGACY_CREDENTIALS_UNTIL")
+AVAILABILITY_SET_TAG = read.text("AVAILABILITY_SET_TAG")
 # What agents are compared with.
 VERSION = version("drydock-fleet")
 PROTOCOL = wire.PROTOCOL
-HEAD_SECONDS = read.seconds_up_to("HEAD_SECONDS", 60)
-SCOPED_READING = read.flag("SCOPED_READING")
-UNDO_SECONDS = read.seconds_up_to("UNDO_SECONDS", 10)
+STATUS_BAR_CACHE_SECONDS = read.seconds_up_to("STATUS_BAR_CACHE_SECONDS", 60)
+SCOPED_READ_ACCESS = read.flag("SCOPED_READ_ACCESS")
+APPROVAL_UNDO_SECONDS = read.seconds_up_to("APPROVAL_UNDO_SECONDS", 10)
 ORDER_ANSWER_SECONDS = read.seconds("ORDER_ANSWER_SECONDS")
 WAVE_RETURN_SECONDS = read.seconds("WAVE_RETURN_SECONDS")
 BEAT_SECONDS = read.seconds("BEAT_SECONDS")
-MESSAGE_GROUP_WAIT_SECONDS = read.seconds_up_to("MESSAGE_GROUP_WAIT_SECONDS", 30)
-MESSAGE_GROUP_INTERVAL_SECONDS = read.seconds("MESSAGE_GROUP_INTERVAL_SECONDS")
-TICKER_SECONDS = read.seconds("TICKER_SECONDS")
+NOTIFICATION_GROUP_WAIT_SECONDS = read.seconds_up_to("NOTIFICATION_GROUP_WAIT_SECONDS", 30)
+NOTIFICATION_GROUP_INTERVAL_SECONDS = read.seconds("NOTIFICATION_GROUP_INTERVAL_SECONDS")
+FALLBACK_TICK_SECONDS = read.seconds("FALLBACK_TICK_SECONDS")
 INGEST_QUEUE_REPORTS = read.whole("INGEST_QUEUE_REPORTS")
 AGENT_CALLS_PER_MINUTE = read.whole("AGENT_CALLS_PER_MINUTE")
 ENROLMENTS_PER_MINUTE = read.whole("ENROLMENTS_PER_MINUTE")
 PARTITION_ROWS = max(read.whole("PARTITION_ROWS"), 1000)
-DATABASE_GIGABYTES = read.whole("DATABASE_GIGABYTES") if read.text("DATABASE_GIGABYTES") else 0
+DATABASE_MAX_GIGABYTES = read.whole("DATABASE_MAX_GIGABYTES") if read.text("DATABASE_MAX_GIGABYTES") else 0
 ARCHIVE_URL = read.archive("ARCHIVE_URL")
 # Days by kind of rows (`fleet.audit.archive_format.ArchiveKind`, and documents of events); None is for ever.
-KEEP_DAYS = {
-    "observations": read.days("KEEP_DOCUMENTS_DAYS"),
-    "event_documents": read.days("KEEP_EVENT_DOCUMENTS_DAYS"),
-    "entries": read.days("KEEP_ENTRIES_DAYS"),
-    "notifications": read.days("KEEP_NOTIFICATIONS_DAYS"),
-    "messages": read.days("KEEP_MESSAGES_DAYS"),
+RETENTION_DAYS = {
+    "observations": read.days("DOCUMENT_RETENTION_DAYS"),
+    "event_documents": read.days("EVENT_DOCUMENT_RETENTION_DAYS"),
+    "entries": read.days("TIMELINE_RETENTION_DAYS"),
+    "notifications": read.days("CACHE_NOTIFICATION_RETENTION_DAYS"),
+    "messages": read.days("NOTIFICATION_RETENTION_DAYS"),
 }
-CREDENTIAL_SECONDS = read.seconds("CREDENTIAL_SECONDS")
+CREDENTIAL_CACHE_SECONDS = read.seconds("CREDENTIAL_CACHE_SECONDS")
 API_TOKEN_SECONDS = read.whole("API_TOKEN_SECONDS")
 STREAM_SECONDS = read.seconds("STREAM_SECONDS")
 STREAM_PING_SECONDS = read.seconds("STREAM_PING_SECONDS")
@@ -110,20 +110,20 @@ OIDC_CLIENT_ID = read.text("OIDC_CLIENT_ID")
 OIDC_CLIENT_SECRET = read.text("OIDC_CLIENT_SECRET")
 OIDC_CLAIM = read.text("OIDC_CLAIM")
 OIDC_SCOPES = read.words("OIDC_SCOPES")
-OIDC_NAME = read.text("OIDC_NAME")
+OIDC_DISPLAY_NAME = read.text("OIDC_DISPLAY_NAME")
 OIDC_GRACE_SECONDS = read.seconds("OIDC_GRACE_SECONDS")
 LOCAL_PASSWORDS = read.flag("LOCAL_PASSWORDS")
-BREAK_GLASS = read.text("BREAK_GLASS")
-HEADER_LOGIN_STREAM_SECONDS = read.seconds("HEADER_LOGIN_STREAM_SECONDS")
-HEADER_LOGIN = HeaderLogin(
-    networks=tuple(ip_network(network, strict=False) for network in read.networks("HEADER_LOGIN_FROM")),
-    secret=read.text("HEADER_LOGIN_SECRET"),
-    name=read.header("HEADER_LOGIN_NAME").lower(),
-    groups=read.header("HEADER_LOGIN_GROUPS").lower(),
+EMERGENCY_ACCOUNT = read.text("EMERGENCY_ACCOUNT")
+PROXY_SIGN_IN_STREAM_SECONDS = read.seconds("PROXY_SIGN_IN_STREAM_SECONDS")
+PROXY_SIGN_IN = HeaderLogin(
+    networks=tuple(ip_network(network, strict=False) for network in read.networks("PROXY_SIGN_IN_FROM")),
+    secret=read.text("PROXY_SIGN_IN_SECRET"),
+    name=read.header("PROXY_SIGN_IN_USER_HEADER").lower(),
+    groups=read.header("PROXY_SIGN_IN_GROUPS_HEADER").lower(),
 )
-OUTGOING_ALLOW = read.networks("OUTGOING_ALLOW")
-OUTGOING_PROXY = read.host_and_port("OUTGOING_PROXY")
-OUTGOING_CA_FILE = read.readable_file("OUTGOING_CA_FILE")
+EGRESS_ALLOWLIST = read.networks("EGRESS_ALLOWLIST")
+EGRESS_PROXY = read.host_and_port("EGRESS_PROXY")
+EGRESS_CA_FILE = read.readable_file("EGRESS_CA_FILE")
 EMAIL_HOST = read.text("EMAIL_HOST")
 EMAIL_PORT = read.whole("EMAIL_PORT")
 EMAIL_HOST_USER = read.text("EMAIL_HOST_USER")
@@ -133,17 +133,17 @@ EMAIL_USE_SSL = read.flag("EMAIL_USE_SSL")
 EMAIL_TIMEOUT = min(read.whole("EMAIL_TIMEOUT"), 30)
 DEFAULT_FROM_EMAIL = read.text("DEFAULT_FROM_EMAIL")
 WATCHDOG_URL = read.address("WATCHDOG_URL", ("http", "https"))
-WATCHDOG_FAIL = read.flag("WATCHDOG_FAIL")
-SENDER_PROCESSES = read.whole("SENDER_PROCESSES")
+WATCHDOG_REPORT_FAILURES = read.flag("WATCHDOG_REPORT_FAILURES")
+NOTIFICATION_SENDER_PROCESSES = read.whole("NOTIFICATION_SENDER_PROCESSES")
 
 # The demo's handles; the command reads them from here.
 
 DEMO_DIR = read.text("DEMO_DIR")
 PORT = read.whole("PORT")
 SIMULATOR_PORT = read.whole("SIMULATOR_PORT")
-SIGN_ON = read.flag("SIGN_ON")
-SIGN_ON_PORT = read.whole("SIGN_ON_PORT")
-STORY = read.flag("STORY")
+DEMO_SINGLE_SIGN_ON = read.flag("DEMO_SINGLE_SIGN_ON")
+DEMO_SINGLE_SIGN_ON_PORT = read.whole("DEMO_SINGLE_SIGN_ON_PORT")
+DEMO_STORY = read.flag("DEMO_STORY")
 
 # Django
 

@@ -37,9 +37,9 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     # Machines of most tests come in by a join token, and some processes start on a database of their own.
     os.environ["ENROLMENT_POLICY"] = "token"
     # What follows an approval is what most tests look at; those of undoing say so.
-    os.environ["UNDO_SECONDS"] = "0"
+    os.environ["APPROVAL_UNDO_SECONDS"] = "0"
     # One test's numbers are not to be told in the next.
-    os.environ["HEAD_SECONDS"] = "0"
+    os.environ["STATUS_BAR_CACHE_SECONDS"] = "0"
     # Hundreds of processes are started here; each would compile the whole of Django and Celery anew.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if "PYTEST_XDIST_WORKER" in os.environ:

@@ -69,15 +69,28 @@ def test_a_file_holds_a_value_and_wins(tmp_path: Path) -> None:
     assert read.text("SECRET_KEY") == "from the file"
 
 
+def test_a_former_name_is_read_where_the_present_one_is_not_set(tmp_path: Path) -> None:
+    path = tmp_path / "tag"
+    path.write_text("set\n")
+    read = Reader({"TICKER_SECONDS": "7", "SET_TAG_FILE": str(path)})
+    assert read.seconds("FALLBACK_TICK_SECONDS") == 7 and read.text("AVAILABILITY_SET_TAG") == "set"
+    assert {setting.former for setting in read.under_former_names} == {"TICKER_SECONDS", "SET_TAG"}
+    both = Reader({"TICKER_SECONDS": "7", "FALLBACK_TICK_SECONDS": "8"})
+    assert both.seconds("FALLBACK_TICK_SECONDS") == 8 and both.under_former_names == []
+
+
 def test_an_empty_variable_counts_as_not_set() -> None:
-    assert Reader({"LIVE_SECONDS": "", "LATE_SECONDS_FILE": ""}).seconds("LIVE_SECONDS") == 60
+    assert Reader({"MACHINE_LIVE_SECONDS": "", "MACHINE_LATE_SECONDS_FILE": ""}).seconds("MACHINE_LIVE_SECONDS") == 60
 
 
 @pytest.mark.parametrize(
     ("environment", "sentence"),
     [
-        ({"LIVE_SECONDS": "soon"}, "LIVE_SECONDS has to be a number of seconds above zero, not 'soon'."),
-        ({"LIVE_SECONDS": "nan"}, "LIVE_SECONDS has to be a number of seconds above zero, not 'nan'."),
+        (
+            {"MACHINE_LIVE_SECONDS": "soon"},
+            "MACHINE_LIVE_SECONDS has to be a number of seconds above zero, not 'soon'.",
+        ),
+        ({"MACHINE_LIVE_SECONDS": "nan"}, "MACHINE_LIVE_SECONDS has to be a number of seconds above zero, not 'nan'."),
         ({"PORT": "0"}, "PORT has to be a whole number above zero, not '0'."),
         ({"DEBUG": "maybe"}, "DEBUG has to be `yes` or `no`, not 'maybe'."),
         ({"LOG_FORMAT": "xml"}, "LOG_FORMAT has to be one of text, json, not 'xml'."),
@@ -106,14 +119,15 @@ def test_a_bad_value_is_refused_in_one_sentence(environment: dict[str, str], sen
         ({"DATABASE_URL": ""}, "fleet.E001"),
         ({"REDIS_URL": ""}, "fleet.E002"),
         ({"SECRET_KEY_IS_OURS": True}, "fleet.E003"),
-        ({"LIVE_SECONDS": 700.0}, "fleet.E004"),
+        ({"MACHINE_LIVE_SECONDS": 700.0}, "fleet.E004"),
         ({"BASE_URL": "https://drydock.example", "DEBUG": True}, "fleet.E005"),
         ({"BASE_URL": "https://drydock.example", "SECRET_KEY": "short"}, "fleet.E006"),
         ({"EMAIL_USE_TLS": True, "EMAIL_USE_SSL": True}, "fleet.E007"),
         ({"REDIS_URL": "rediss://cache.example:10000/3"}, "fleet.W001"),
         ({"BASE_URL": "http://drydock.example"}, "fleet.W002"),
-        ({"OUTGOING_ALLOW": ["10.0.0.0/8", "0.0.0.0/0"]}, "fleet.W003"),
-        ({"OUTGOING_ALLOW": ["::/0"]}, "fleet.W003"),
+        ({"EGRESS_ALLOWLIST": ["10.0.0.0/8", "0.0.0.0/0"]}, "fleet.W003"),
+        ({"EGRESS_ALLOWLIST": ["::/0"]}, "fleet.W003"),
+        ({"FORMER_SETTING_NAMES": [("FALLBACK_TICK_SECONDS", "TICKER_SECONDS")]}, "fleet.W007"),
     ],
 )
 def test_a_check_names_what_is_wrong(settings: Settings, changed: dict[str, object], check: str) -> None:
@@ -169,19 +183,19 @@ def test_nothing_is_wrong_with_the_documented_settings_where_others_reach_it() -
 
 
 def test_where_messages_may_go_is_checked_before_one_is_sent() -> None:
-    read = Reader({"OUTGOING_ALLOW": "10.1.0.0/16, fd00::/8", "OUTGOING_PROXY": "[fd00::1]:3128", "PORT": "1"})
-    assert read.networks("OUTGOING_ALLOW") == ["10.1.0.0/16", "fd00::/8"]
-    assert read.host_and_port("OUTGOING_PROXY") == "[fd00::1]:3128"
-    assert Reader({"OUTGOING_PROXY": "proxy.example:3128"}).host_and_port("OUTGOING_PROXY") == "proxy.example:3128"
-    assert Reader({}).host_and_port("OUTGOING_PROXY") == ""
+    read = Reader({"EGRESS_ALLOWLIST": "10.1.0.0/16, fd00::/8", "EGRESS_PROXY": "[fd00::1]:3128", "PORT": "1"})
+    assert read.networks("EGRESS_ALLOWLIST") == ["10.1.0.0/16", "fd00::/8"]
+    assert read.host_and_port("EGRESS_PROXY") == "[fd00::1]:3128"
+    assert Reader({"EGRESS_PROXY": "proxy.example:3128"}).host_and_port("EGRESS_PROXY") == "proxy.example:3128"
+    assert Reader({}).host_and_port("EGRESS_PROXY") == ""
     # What somebody took for a URL may hold a password; it is not said again.
     for value in ("http://ann:secret@proxy:3128", "ann:secret@proxy:3128", "proxy", "proxy:0", "proxy:70000", "::1:80"):
-        with pytest.raises(ImproperlyConfigured, match=r"^OUTGOING_PROXY has to be host:port, without a scheme"):
-            Reader({"OUTGOING_PROXY": value}).host_and_port("OUTGOING_PROXY")
-    with pytest.raises(ImproperlyConfigured, match=r"^OUTGOING_ALLOW has to hold addresses or networks"):
-        Reader({"OUTGOING_ALLOW": "inside"}).networks("OUTGOING_ALLOW")
-    with pytest.raises(ImproperlyConfigured, match=r"^OUTGOING_CA_FILE names /nowhere/ca\.pem, which cannot be read"):
-        Reader({"OUTGOING_CA_FILE": "/nowhere/ca.pem"}).readable_file("OUTGOING_CA_FILE")
+        with pytest.raises(ImproperlyConfigured, match=r"^EGRESS_PROXY has to be host:port, without a scheme"):
+            Reader({"EGRESS_PROXY": value}).host_and_port("EGRESS_PROXY")
+    with pytest.raises(ImproperlyConfigured, match=r"^EGRESS_ALLOWLIST has to hold addresses or networks"):
+        Reader({"EGRESS_ALLOWLIST": "inside"}).networks("EGRESS_ALLOWLIST")
+    with pytest.raises(ImproperlyConfigured, match=r"^EGRESS_CA_FILE names /nowhere/ca\.pem, which cannot be read"):
+        Reader({"EGRESS_CA_FILE": "/nowhere/ca.pem"}).readable_file("EGRESS_CA_FILE")
 
 
 def test_nothing_is_wrong_with_the_settings_of_the_tests() -> None:

@@ -1,9 +1,9 @@
 """The Drydock agent: it watches what Azure announces to one machine and carries approvals back to Azure.
 
-Its rooms, and the modules that serve several of them. Each imports only from itself and from what stands above it; so
-hooks and drills know no client of the metadata service, and nothing but `crew` and `check` knows all.
+Packages and shared modules. Each imports only from itself and from the ones listed above it. So hooks and drills import
+no client of the metadata service, and only `supervisor` and `check` import everything.
 
-    wire                the shapes that the backend knows, too; standard library only
+    wire                wire format shared with the backend; standard library only
     clock               the machine's time, the backend's time, and times as text
     backoff             how long to wait after a failure
     version             which release this is
@@ -11,19 +11,19 @@ hooks and drills know no client of the metadata service, and nothing but `crew` 
     log_limiter         warnings that do not fill a disk
     small_http_client   `requests` without what it costs elsewhere
     connections         HTTP calls that another thread can cut
-    logs                lines for people, or as JSON
+    logs                log lines as text or as JSON
     settings            environment, TOML file, defaults
-    spool               what waits on the disk until the backend has it
-    state_folder        the files beside the spool: credential, keys, the machine's id
-    context             what nearly every part of one run shares
+    spool               reports on disk until the backend acknowledges them
+    state_folder        files next to the spool: credential, keys, machine id
+    context             objects shared by the parts of one run
     drills              rehearsals, which never reach Azure
-    hooks               programs of the machine's owner: their folder, processes and progress
-    metadata_service    Azure's Instance Metadata Service: where it is, how it is asked, what it announces
-    machine             which machine this is
-    redis               the maintenance channel of caches; imported only where one is configured
-    backend             enrolment, reports out, orders in
-    crew                all parts put together, each with its thread
-    check               what can be reached from here, in plain words
+    hooks               hook programs: folder, processes and progress
+    metadata_service    Azure's Instance Metadata Service: discovery, client, scheduled events
+    machine             identity of this machine
+    redis               maintenance channel of caches; imported only if a cache is configured
+    backend             enrolment, sending reports, receiving orders
+    supervisor          runs each part in its own thread
+    check               connectivity check in plain sentences
     loop                `run` and `once`
     __main__            the command
 """

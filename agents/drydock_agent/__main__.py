@@ -24,8 +24,8 @@ from drydock_agent.version import agent_version
 USAGE = """usage: drydock-agent run | check | once | trust KEY | --version
 
   run    watch and forward until stopped
-  check  say what can be reached, in plain words
-  once   one poll, one delivery, one look for orders
+  check  report what this machine can reach
+  once   poll once, deliver once, request orders once
   trust  trust this signing key (base64) and no other; restart the agent after it
 
 Settings come from DRYDOCK_* variables, then from the TOML file that DRYDOCK_CONFIG names."""
@@ -38,7 +38,7 @@ class Stopped(BaseException):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit status: 0 well, 1 something is wrong, 2 wrong usage or settings."""
+    """Return the exit status: 0 success, 1 a failed check or delivery, 2 wrong usage or settings."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments in (["-h"], ["--help"]):
         print(USAGE)
@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     if command not in _COMMANDS or len(rest) != (1 if command == "trust" else 0):
         print(USAGE, file=sys.stderr)
         return 2
-    # What it answers on a command line is for people; `run` has a log, whatever is wrong.
+    # Errors of other commands are printed for a terminal; `run` writes every error to its log.
     in_the_log = command == "run" and os.environ.get("DRYDOCK_LOG_FORMAT", "").strip().lower() == "json"
     try:
         if in_the_log:
@@ -92,7 +92,7 @@ def _once(settings: Settings) -> int:
     try:
         wrong = loop.once(settings, clock=Clock())
     except UnknownMachine as error:
-        wrong = [f"Who this machine is cannot be said: {error}."]
+        wrong = [f"This machine cannot be identified: {error}."]
     for sentence in wrong:
         print(sentence, file=sys.stderr)
     return 1 if wrong else 0

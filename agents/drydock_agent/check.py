@@ -1,4 +1,4 @@
-"""`check`: what this machine can reach, each in one plain sentence."""
+"""The `check` command: tests what this machine can reach, one sentence each."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from drydock_agent import machine
-from drydock_agent.backend.client import AdmissionPending, BackendClient, RefusedByBackend, trust
-from drydock_agent.backend.enrolment import secret_of, would_enrol
+from drydock_agent.backend.client import AdmissionPending, BackendClient, RefusedByBackend, tls_context
+from drydock_agent.backend.enrolment import check_admission, secret_from
 from drydock_agent.clock import Clock, ServerClock
 from drydock_agent.connections import NoAnswer
 from drydock_agent.lazy_import import LazyImport
 from drydock_agent.metadata_service import endpoint
-from drydock_agent.metadata_service.client import Imds, NotNow
+from drydock_agent.metadata_service.client import Imds, MetadataUnavailable
 from drydock_agent.metadata_service.document import read
 from drydock_agent.settings.load import Settings
 from drydock_agent.state_folder import StateError, StateFolder
@@ -28,18 +28,18 @@ OFFSET_SECONDS = 2.0
 
 @dataclass(slots=True, frozen=True)
 class Finding:
-    """One thing looked at."""
+    """Result of one check."""
 
     good: bool
     sentence: str
 
 
 def check(settings: Settings, *, clock: Clock) -> list[Finding]:
-    """Look at everything once. Changes nothing, neither here nor at the backend, and takes no order."""
+    """Run all checks once. Changes nothing, neither here nor in the backend, and requests no orders."""
     state = StateFolder(settings.state_dir, clock)
     first = _state(state)
     looked = []
-    if endpoint.wanted(settings):
+    if endpoint.needs_discovery(settings):
         kept = state.endpoint()
         where = f"DHCP named {kept} earlier" if kept else "`run` will ask DHCP, which needs CAP_NET_BIND_SERVICE"
         looked = [Finding(bool(kept), f"The metadata service is not at the configured address: {where}.")]
@@ -69,11 +69,11 @@ def _metadata(imds: Imds, settings: Settings) -> list[Finding]:
         name = machine.resource_name(settings, compute) or "no name"
         text = f"This is machine {found} ({name})." if found else "The instance metadata has no vmId."
         findings.append(Finding(bool(found or settings.machine_id), text))
-    except NotNow as error:
+    except MetadataUnavailable as error:
         findings.append(Finding(False, f"The instance metadata cannot be read: {error}."))
     try:
         document = read(imds.scheduled_events(first_call=True))
-    except NotNow as error:
+    except MetadataUnavailable as error:
         findings.append(Finding(False, f"Scheduled events cannot be read at {settings.imds_url}: {error}."))
     else:
         count = len(document.listed)
@@ -86,11 +86,13 @@ def _metadata(imds: Imds, settings: Settings) -> list[Finding]:
 
 def _backend(settings: Settings, state: StateFolder, clock: Clock) -> list[Finding]:
     server_clock = ServerClock(clock)
-    client = BackendClient(settings.fleet_url, tls=trust(settings.ca_file), clock=clock, server_clock=server_clock)
+    client = BackendClient(
+        settings.fleet_url, tls=tls_context(settings.ca_file), clock=clock, server_clock=server_clock
+    )
     credential = state.credential()
     reached = Finding(True, f"The backend {settings.fleet_url} can be reached.")
     try:
-        client.orders(secret_of(credential) if credential else "", wait=0, held=[])
+        client.orders(secret_from(credential) if credential else "", wait=0, held=[])
     except NoAnswer as error:
         return [Finding(False, f"The backend {settings.fleet_url} cannot be reached: {error}.")]
     except RefusedByBackend as error:
@@ -111,14 +113,14 @@ def _backend(settings: Settings, state: StateFolder, clock: Clock) -> list[Findi
 
 
 def _enrolment(settings: Settings, state: StateFolder, client: BackendClient, word: str) -> Finding:
-    """Whether the backend would admit this machine now; neither side keeps anything of that."""
+    """Check whether the backend would admit this machine now; neither side stores anything."""
     identity = _identity(settings, state)
     if identity is None:
         return Finding(
             False, f"The backend {word}; whether it would admit this machine cannot be asked without its id."
         )
     try:
-        would_enrol(settings, identity, state, client)
+        check_admission(settings, identity, state, client)
     except AdmissionPending:
         text = "it would wait until an administrator admits it on the page “Machines to admit”"
         return Finding(False, f"The backend {word}, and this machine would not be admitted now: {text}.")
@@ -135,16 +137,16 @@ def _enrolment(settings: Settings, state: StateFolder, client: BackendClient, wo
 
 
 def _identity(settings: Settings, state: StateFolder) -> machine.Identity | None:
-    """Who this machine is at one look; nothing is made up."""
+    """Return the identity from one query; no id is generated."""
     imds = Imds(settings.imds_url)
     try:
         compute = imds.instance()
         if found := machine.vm_id(compute):
             former = machine.former_id(state, found)
             return machine.Identity(found, "imds", compute, imds.instance_complete, former)
-    except NotNow:
+    except MetadataUnavailable:
         compute = None
     finally:
         imds.close()
-    known = machine.remembered(settings, state)
+    known = machine.stored_identity(settings, state)
     return replace(known, compute=compute) if known is not None else None

@@ -1,4 +1,4 @@
-"""HTTP for the agent: small answers, kept-alive connections, and a way to cut them from another thread."""
+"""HTTP client for small answers over kept-alive connections that another thread can close."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import urllib3.connectionpool
 
 
 class NoAnswer(Exception):
-    """No usable answer came. `timed_out` tells a silent peer from one that refused or cut the connection."""
+    """No usable answer. `timed_out` is False if the peer refused or closed the connection."""
 
     def __init__(self, sentence: str, *, timed_out: bool = False) -> None:
         super().__init__(sentence)
@@ -27,7 +27,7 @@ class NoAnswer(Exception):
 
 
 class Interrupted(Exception):
-    """The call was ended, or not begun, because the agent stops. Only the loop catches it."""
+    """The call was ended or not started because the agent stops. Only the supervisor catches it."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -43,7 +43,7 @@ class Connections:
     """One session, for one thread. Proxies come only from `proxies`, never from the environment; no redirects.
 
     `interrupt()` may be called from any thread: it shuts every open socket, so that a held call ends at once, and no
-    further call is made.
+    further call is opened.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Connections:
             if self._interrupted.is_set():
                 raise Interrupted("the agent is stopping") from error
             late = isinstance(error, requests.Timeout | urllib3.exceptions.TimeoutError)
-            raise NoAnswer(_sentence(error), timed_out=late) from error
+            raise NoAnswer(_root_cause(error), timed_out=late) from error
         finally:
             self._overdue_at = None
 
@@ -121,15 +121,15 @@ class Connections:
             self._adapter.cut()
 
     def close(self) -> None:
-        """Let go of the connection, from the thread that uses it."""
+        """Close the connection, from the thread that uses it."""
         self._session.close()
 
 
 class _CuttableAdapter(requests.adapters.HTTPAdapter):
-    """Knows the connections that its pools made, and gives them all one TLS context."""
+    """Adapter that tracks the connections of its pools and shares one TLS context."""
 
     def __init__(self, tls: ssl.SSLContext | None) -> None:
-        self._made: weakref.WeakSet[urllib3.connection.HTTPConnection] = weakref.WeakSet()
+        self._opened: weakref.WeakSet[urllib3.connection.HTTPConnection] = weakref.WeakSet()
         self._tls = tls
         super().__init__(pool_connections=1, pool_maxsize=1)
 
@@ -147,7 +147,7 @@ class _CuttableAdapter(requests.adapters.HTTPAdapter):
         conn.cert_reqs = "CERT_REQUIRED"
 
     def cut(self) -> None:
-        for connection in list(self._made):
+        for connection in list(self._opened):
             sock = connection.sock
             if sock is not None:
                 # Below TLS, whose own shutdown would wait for the peer or for the thread that reads.
@@ -155,17 +155,17 @@ class _CuttableAdapter(requests.adapters.HTTPAdapter):
                     socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
     def _watch(self, manager: Any) -> None:
-        made = self._made
+        opened = self._opened
 
         class Plain(urllib3.connection.HTTPConnection):
             def __init__(self, *args: Any, **kwargs: Any) -> None:
                 super().__init__(*args, **kwargs)
-                made.add(self)
+                opened.add(self)
 
         class Secure(urllib3.connection.HTTPSConnection):
             def __init__(self, *args: Any, **kwargs: Any) -> None:
                 super().__init__(*args, **kwargs)
-                made.add(self)
+                opened.add(self)
 
         class PlainPool(urllib3.connectionpool.HTTPConnectionPool):
             ConnectionCls = Plain
@@ -176,8 +176,8 @@ class _CuttableAdapter(requests.adapters.HTTPAdapter):
         manager.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
 
 
-def _sentence(error: BaseException) -> str:
-    """The innermost reason in few words: the outer ones repeat addresses and pool objects."""
+def _root_cause(error: BaseException) -> str:
+    """Return the innermost reason; the outer ones repeat addresses and pool objects."""
     cause: BaseException = error
     while True:
         # urllib3 keeps the reason in a field, among its arguments, in a tuple of words and reason, or as the cause.

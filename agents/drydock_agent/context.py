@@ -1,4 +1,4 @@
-"""What nearly every part of one run shares."""
+"""Objects shared by the parts of one run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from drydock_agent.spool.store import Spool
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Context:
-    """Of one run as one machine. `to_upload` is set whenever there is something for the uploader to do."""
+    """Shared objects of one run as one machine. `to_upload` is set when the uploader has work."""
 
     settings: Settings
     machine_id: str
@@ -23,10 +23,10 @@ class Context:
     clock: Clock
     server_clock: ServerClock
     limiter: LogLimiter
-    # Spreads a fleet's tries; nothing of it is a secret.
+    # Spreads the retries of a fleet; not used for secrets.
     random: Random = field(default_factory=Random)
     to_upload: threading.Event = field(default_factory=threading.Event)
 
     def outbox(self) -> Outbox:
-        """A new one, for one part."""
+        """Return a new outbox, for one part."""
         return Outbox(spool=self.spool, limiter=self.limiter, written=self.to_upload)

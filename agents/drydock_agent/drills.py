@@ -1,7 +1,7 @@
-"""A drill on this machine: it pretends that an event was announced, lets it start and end, and answers for Azure.
+"""Drills on this machine: simulate an announced event, start and end it, and answer orders in place of Azure.
 
-Nothing here knows the metadata service: there is no client of it in this file, and none is handed in. Where it stands
-is kept in the spool, so that a restart goes on; it ends by itself, also when nobody is heard any more.
+This module has no client of the metadata service. The state of a drill is kept in the spool, so it continues after a
+restart. A drill ends on its own schedule, even if the backend is unreachable.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from drydock_agent.context import Context
 from drydock_agent.spool.store import SpoolError
 
 IDLE_SECONDS = 3600.0
-# From the answer to Started, as Azure takes a moment, too.
+# Delay from the answer to Started, as with Azure.
 START_SECONDS = 2.0
-# So long after its end it is too late to pretend anything: the agent was away.
-LATE_SECONDS = 60.0
+# A drill found this long after its end is dropped: the agent did not run meanwhile.
+OVERDUE_SECONDS = 60.0
 
 KEY = "rehearsal"
 
@@ -31,18 +31,18 @@ log = logging.getLogger("drydock_agent")
 
 
 def is_drill(order: wire.Order) -> bool:
-    """Whether an order belongs to a rehearsal. In doubt it does: then it cannot reach Azure."""
+    """Return whether an order belongs to a drill. If in doubt it does, so that it cannot reach Azure."""
     return order.drill is not None or is_drill_id(order.event_id)
 
 
 def is_drill_id(event_id: object) -> bool:
-    """Whether an event of this id is a drill's."""
+    """Return whether this event id belongs to a drill."""
     return str(event_id).strip().upper().startswith(wire.DRILL_PREFIX)
 
 
 @dataclass(slots=True, frozen=True)
-class Pretended:
-    """What is rehearsed. Times are the backend's, as text; `start_at` is empty as long as nobody approved it."""
+class SimulatedEvent:
+    """The simulated event. Times are the backend's, as text; `start_at` is empty until it is approved."""
 
     id: str
     event: dict[str, Any]
@@ -57,7 +57,7 @@ class Pretended:
 
     @property
     def starts(self) -> datetime:
-        return min(_time(self.start_at or self.not_before), _time(self.not_before))
+        return min(_parsed_time(self.start_at or self.not_before), _parsed_time(self.not_before))
 
     @property
     def ends(self) -> datetime:
@@ -65,48 +65,48 @@ class Pretended:
 
 
 class Rehearsal:
-    """`carry_out` is called by whoever carries out orders, `saw` by whoever reads documents; `step` lets time pass."""
+    """State of one drill. `Orders` calls `carry_out`, the poller calls `update_listed`; `step` applies time."""
 
     name = "rehearsal"
 
     def __init__(self, context: Context, *, changed: Callable[[], None]) -> None:
         self.wake = threading.Event()
-        # Set by who runs `step`: without that nothing would ever start or end.
+        # Set by the caller of `step`; without it no event would start or end.
         self.running = False
         self._context = context
         self._changed = changed
         self._lock = threading.Lock()
         # Whether the newest document lists anything real.
-        self._real = False
-        self._now: Pretended | None = _remembered(context.spool.get(KEY))
+        self._has_real_event = False
+        self._current: SimulatedEvent | None = _from_text(context.spool.get(KEY))
 
     @property
-    def busy(self) -> bool:
-        """Whether something is pretended now."""
-        return self._now is not None
+    def is_active(self) -> bool:
+        """Whether a drill is in progress."""
+        return self._current is not None
 
     def listed(self) -> dict[str, dict[str, Any]]:
-        """The event that is pretended, as a document would list it, by its id in lower case."""
-        pretended = self._now
-        return {pretended.key: pretended.event} if pretended is not None else {}
+        """Return the simulated event as a document would list it, by its id in lower case."""
+        simulated = self._current
+        return {simulated.key: simulated.event} if simulated is not None else {}
 
-    def saw(self, listed: Iterable[str]) -> None:
-        """Note the ids of the events that a readable document lists: whatever is real ends the rehearsal."""
-        self._real = any(not is_drill_id(event_id) for event_id in listed)
-        if self._real and self._now is not None:
+    def update_listed(self, listed: Iterable[str]) -> None:
+        """Record the ids of the listed events: any real event ends the drill."""
+        self._has_real_event = any(not is_drill_id(event_id) for event_id in listed)
+        if self._has_real_event and self._current is not None:
             self.wake.set()
 
     def carry_out(self, order: wire.Order) -> str:
-        """Do what a drill's order says. Empty, or the reason for which it is refused. Raises `SpoolError`."""
+        """Carry out the order of a drill. Return an empty text, or the reason for refusing it. Raises `SpoolError`."""
         with self._lock:
-            reason = self._refused(order)
+            reason = self._refusal(order)
             if not reason:
-                reason = self._do(order, order.drill or {})
+                reason = self._apply(order, order.drill or {})
         self.wake.set()
         return reason
 
     def step(self) -> float:
-        """What is due. 0 when something was, else the seconds until it looks again."""
+        """Apply the next due step. Return 0 if one was due, else the seconds until the next check."""
         try:
             with self._lock:
                 return self._pass_time()
@@ -115,9 +115,9 @@ class Rehearsal:
             return 1.0
 
     def interrupt(self) -> None:
-        """Nothing here lasts."""
+        """Do nothing: no step blocks."""
 
-    def _refused(self, order: wire.Order) -> str:
+    def _refusal(self, order: wire.Order) -> str:
         if order.drill is None or not is_drill_id(order.event_id):
             return "not-a-drill"
         if not order.machine_id or "step" not in order.drill:
@@ -128,14 +128,14 @@ class Rehearsal:
             return "expired"
         return ""
 
-    def _do(self, order: wire.Order, drill: dict[str, Any]) -> str:
-        step, now = drill["step"], self._now
+    def _apply(self, order: wire.Order, drill: dict[str, Any]) -> str:
+        step, now = drill["step"], self._current
         if step == "rehearse":
             return self._begin(order, drill)
         mine = now is not None and now.key == order.event_id.strip().lower()
         if step == "cancel":
             if now is not None and mine:
-                self._over(now, "cancelled")
+                self._finish(now, "cancelled")
             return ""
         if step not in ("approve", "start"):
             return "unreadable"
@@ -144,25 +144,25 @@ class Rehearsal:
         soon = self._context.server_clock.now() + timedelta(seconds=START_SECONDS)
         at = from_text(drill.get("at")) if step == "start" else soon
         if not now.start_at:
-            self._keep(replace(now, start_at=to_text(min(at or soon, soon))))
+            self._save(replace(now, start_at=to_text(min(at or soon, soon))))
         return ""
 
     def _begin(self, order: wire.Order, drill: dict[str, Any]) -> str:
-        pretended = self._read(order, drill)
-        if pretended is None:
+        simulated = self._read(order, drill)
+        if simulated is None:
             return "unreadable"
         if not self.running:
             return "not-running"
-        if self._real:
+        if self._has_real_event:
             return "real-event"
-        if self._now is not None:
-            return "" if self._now.id == order.id else "another-drill"
-        log.info("A drill: event %s is pretended here.", pretended.event["EventId"])
-        self._tell(pretended, "announced", keep=pretended)
+        if self._current is not None:
+            return "" if self._current.id == order.id else "another-drill"
+        log.info("Drill: event %s is simulated on this machine.", simulated.event["EventId"])
+        self._report(simulated, "announced", keep=simulated)
         return ""
 
-    def _read(self, order: wire.Order, drill: dict[str, Any]) -> Pretended | None:
-        """What an order asks to pretend; None where it cannot be read, or goes beyond the bounds."""
+    def _read(self, order: wire.Order, drill: dict[str, Any]) -> SimulatedEvent | None:
+        """Return the event that an order simulates; None if it is unreadable or exceeds the limits."""
         event, seconds = drill.get("event"), drill.get("duration_seconds")
         not_before = from_text(drill.get("not_before"))
         if not isinstance(event, dict) or not_before is None or isinstance(seconds, bool):
@@ -173,62 +173,62 @@ class Rehearsal:
         named = str(event.get("EventId") or "").strip().lower()
         if notice > wire.MAX_DRILL_NOTICE_SECONDS or named != order.event_id.strip().lower():
             return None
-        # Whatever else was sent: it says of itself that it is a drill.
+        # Mark the event as a drill, whatever else was sent.
         event = {**event, "EventId": order.event_id, "EventStatus": "Scheduled", "Drill": True}
-        return Pretended(order.id, event, to_text(not_before), float(seconds))
+        return SimulatedEvent(order.id, event, to_text(not_before), float(seconds))
 
     def _pass_time(self) -> float:
-        pretended = self._now
-        if pretended is None:
+        simulated = self._current
+        if simulated is None:
             return IDLE_SECONDS
         now = self._context.server_clock.now()
-        if self._real:
-            self._over(pretended, "real-event")
-        elif now >= pretended.ends + timedelta(seconds=LATE_SECONDS):
-            self._over(pretended, "late")
-        elif pretended.started and now >= pretended.ends:
-            self._over(pretended, "over")
-        elif not pretended.started and now >= pretended.starts:
-            event = {**pretended.event, "EventStatus": "Started", "NotBefore": ""}
-            self._tell(pretended, "started", keep=replace(pretended, event=event, started=True))
+        if self._has_real_event:
+            self._finish(simulated, "real-event")
+        elif now >= simulated.ends + timedelta(seconds=OVERDUE_SECONDS):
+            self._finish(simulated, "late")
+        elif simulated.started and now >= simulated.ends:
+            self._finish(simulated, "over")
+        elif not simulated.started and now >= simulated.starts:
+            event = {**simulated.event, "EventStatus": "Started", "NotBefore": ""}
+            self._report(simulated, "started", keep=replace(simulated, event=event, started=True))
         else:
-            due = (pretended.ends if pretended.started else pretended.starts) - now
-            # The backend's clock may be measured anew in the meantime.
+            due = (simulated.ends if simulated.started else simulated.starts) - now
+            # The offset to the backend's clock may change meanwhile.
             return min(max(due.total_seconds(), 0.01), 1.0)
         return 0.0
 
-    def _over(self, pretended: Pretended, reason: str) -> None:
-        log.info("The drill is over here: %s.", reason)
-        self._tell(pretended, "gone", reason=reason, keep=None)
+    def _finish(self, simulated: SimulatedEvent, reason: str) -> None:
+        log.info("The drill has ended on this machine: %s.", reason)
+        self._report(simulated, "gone", reason=reason, keep=None)
 
-    def _tell(self, pretended: Pretended, step: str, *, keep: Pretended | None, reason: str = "") -> None:
-        """Report a step and keep where it stands, in one transaction."""
+    def _report(self, simulated: SimulatedEvent, step: str, *, keep: SimulatedEvent | None, reason: str = "") -> None:
+        """Report a step and save the drill's state, in one transaction."""
         data = wire.RehearsalData(
-            rehearsal=pretended.id, event_id=str(pretended.event["EventId"]), step=step, reason=reason
+            rehearsal=simulated.id, event_id=str(simulated.event["EventId"]), step=step, reason=reason
         )
-        self._context.spool.add(wire.REHEARSAL, self._context.clock.now(), asdict(data), remember={KEY: _text(keep)})
-        self._now = keep
+        self._context.spool.add(wire.REHEARSAL, self._context.clock.now(), asdict(data), remember={KEY: _to_text(keep)})
+        self._current = keep
         self._changed()
 
-    def _keep(self, pretended: Pretended) -> None:
-        self._context.spool.set(KEY, _text(pretended))
-        self._now = pretended
+    def _save(self, simulated: SimulatedEvent) -> None:
+        self._context.spool.set(KEY, _to_text(simulated))
+        self._current = simulated
 
 
-def _time(text: str) -> datetime:
+def _parsed_time(text: str) -> datetime:
     at = from_text(text)
     if at is None:
         raise ValueError(f"no time: {text!r}")
     return at
 
 
-def _text(pretended: Pretended | None) -> str:
-    return json.dumps(asdict(pretended)) if pretended is not None else ""
+def _to_text(simulated: SimulatedEvent | None) -> str:
+    return json.dumps(asdict(simulated)) if simulated is not None else ""
 
 
-def _remembered(text: str | None) -> Pretended | None:
+def _from_text(text: str | None) -> SimulatedEvent | None:
     if not text:
         return None
     content = json.loads(text)
-    known = {each.name for each in fields(Pretended)}
-    return Pretended(**{name: value for name, value in content.items() if name in known})
+    known = {each.name for each in fields(SimulatedEvent)}
+    return SimulatedEvent(**{name: value for name, value in content.items() if name in known})

@@ -1,4 +1,4 @@
-"""Modules that are imported when they are first used."""
+"""Lazy imports of modules."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 class LazyImport:
-    """Stands for a module until something of it is asked for.
+    """Proxy that imports its module on first attribute access.
 
-    Most machines see no event for weeks; what only an event needs should not cost memory on all of them.
+    Most machines see no event for weeks, so modules that only an event needs should not use memory.
     """
 
     def __init__(self, name: str) -> None:

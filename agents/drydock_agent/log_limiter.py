@@ -1,4 +1,4 @@
-"""Warnings that do not fill a disk: the same one at most once an hour, with the count of those left out."""
+"""Limiter for repeated warnings: each at most once an hour, with the count of suppressed ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agent prints: one line per event on standard error, for people or as JSON, of a bounded length."""
+"""Logging to standard error: one line per event, as text or JSON, of bounded length."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from types import TracebackType
 from typing import Any
 
 FORMATS = ("text", "json")
-# What a line says besides its sentence, where whoever logs gives it as `extra`.
+# Fields that a caller may pass as `extra`.
 FIELDS = ("request_id", "trace_id", "order_id")
-MOST_CHARACTERS = 2_000
-MOST_OF_AN_EXCEPTION = 8_000
+MAX_CHARACTERS = 2_000
+MAX_EXCEPTION_CHARACTERS = 8_000
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 UTC = timezone.utc
 
 log = logging.getLogger("drydock_agent")
 
 
-class Text(logging.Formatter):
-    """`time LEVEL sentence`, then the fields; what was raised stands below."""
+class TextFormatter(logging.Formatter):
+    """`time LEVEL sentence`, then the fields; the exception follows below."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
@@ -33,49 +33,49 @@ class Text(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's own name
         fields = "".join(f" {name}={value}" for name, value in _fields(record).items())
-        return _plain(_cut(super().formatMessage(record)) + fields)
+        return _escape_controls(_truncate(super().formatMessage(record)) + fields)
 
 
-class Json(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """An object a line: `time`, `level`, `logger`, `event` (the sentence), the fields, `exception`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        said: dict[str, Any] = {
+        entry: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "event": _cut(record.getMessage()),
+            "event": _truncate(record.getMessage()),
             **_fields(record),
         }
         if record.exc_info and record.exc_info[0] is not None:
-            said["exception"] = self.formatException(record.exc_info)[-MOST_OF_AN_EXCEPTION:]
-        return json.dumps(said)
+            entry["exception"] = self.formatException(record.exc_info)[-MAX_EXCEPTION_CHARACTERS:]
+        return json.dumps(entry)
 
 
-class Lines(logging.StreamHandler):  # type: ignore[type-arg]
-    """Standard error; what cannot be made a line is left out, and no traceback of `logging`."""
+class StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
+    """Handler for standard error that replaces unwritable text and prints no traceback of `logging`."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
-        # Standard error may be gone: then there is nobody to say it to.
+        # Standard error may be closed.
         with suppress(OSError, ValueError):
             self.stream.write(self.format(_unwritable(record)) + self.terminator)
 
 
 def log_to_stderr(level: str, style: str) -> None:
-    """From here on every line is in this style: those of libraries, and what nobody caught."""
+    """Write all log lines in this style, including those of libraries and uncaught exceptions."""
     root = logging.getLogger()
     # Until the settings were read the style may have been another one.
-    handler = next((one for one in root.handlers if isinstance(one, Lines)), None) or Lines()
-    handler.setFormatter(Json() if style == "json" else Text())
+    handler = next((one for one in root.handlers if isinstance(one, StderrHandler)), None) or StderrHandler()
+    handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler])
     if handler in root.handlers:
         root.setLevel(level.upper())
     logging.getLogger("urllib3").setLevel(logging.WARNING)
     if style == "json":
-        _say_what_python_would_print()
+        _log_uncaught_errors()
 
 
-def _say_what_python_would_print() -> None:
+def _log_uncaught_errors() -> None:
     logging.captureWarnings(capture=True)
 
     def raised(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -97,12 +97,12 @@ def _unwritable(record: logging.LogRecord) -> logging.LogRecord:
 
 def _fields(record: logging.LogRecord) -> dict[str, str]:
     found = {name: getattr(record, name, "") for name in FIELDS}
-    return {name: _cut(str(value)) for name, value in found.items() if value}
+    return {name: _truncate(str(value)) for name, value in found.items() if value}
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
+def _truncate(text: str) -> str:
+    return text if len(text) <= MAX_CHARACTERS else f"{text[:MAX_CHARACTERS]}…"
 
 
-def _plain(text: str) -> str:
+def _escape_controls(text: str) -> str:
     return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)

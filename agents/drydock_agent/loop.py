@@ -1,4 +1,4 @@
-"""Runs the agent: finds out where it is and who it is, and stops in well under a second."""
+"""Entry points `run` and `once`: find the metadata service, identify the machine, run the supervisor."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from dataclasses import replace
 
 from drydock_agent import machine, wire
 from drydock_agent.clock import Clock
-from drydock_agent.crew import Crew, Part
 from drydock_agent.log_limiter import LogLimiter
 from drydock_agent.metadata_service import endpoint
 from drydock_agent.metadata_service.client import Imds
-from drydock_agent.metadata_service.meanwhile import Meanwhile
+from drydock_agent.metadata_service.early_poller import EarlyPoller
 from drydock_agent.settings.load import Settings
 from drydock_agent.state_folder import StateFolder
+from drydock_agent.supervisor import Part, Supervisor
 
-# How often the main thread looks for calls that would never end.
+# How often the main thread ends overdue calls.
 WATCH_SECONDS = 10.0
 
 log = logging.getLogger("drydock_agent")
@@ -35,23 +35,25 @@ def run(settings: Settings, *, clock: Clock, stop: threading.Event) -> None:
         here = replace(settings, imds_url=found.url)
         try:
             with contextlib.closing(Imds(here.imds_url)) as imds:
-                early = Meanwhile(imds, clock, poll_seconds=here.poll_seconds, stop=stop)
-                identity = machine.resolve(here, imds, state, clock, limiter, early.pause, for_ever=not found.sought)
+                early = EarlyPoller(imds, clock, poll_seconds=here.poll_seconds, stop=stop)
+                identity = machine.resolve(
+                    here, imds, state, clock, limiter, early.pause, for_ever=not found.is_discovered
+                )
         except machine.UnknownMachine:
-            # Asking on where nothing can answer leads nowhere: look for the service again.
+            # This address may be wrong: search for the metadata service again.
             continue
         log.info("This is machine %s (%s).", identity.machine_id, identity.source)
-        crew = Crew(here, identity, state, clock=clock, limiter=limiter, wait=wire.MAX_WAIT_SECONDS)
-        crew.scheduled_events.read_before(early.documents)
-        crew.start()
+        supervisor = Supervisor(here, identity, state, clock=clock, limiter=limiter, wait=wire.MAX_WAIT_SECONDS)
+        supervisor.scheduled_events.add_early_documents(early.documents)
+        supervisor.start()
         try:
-            _watch(crew, look_again=found.sought)
+            _watch(supervisor, rediscover=found.is_discovered)
         finally:
-            crew.stop()
+            supervisor.stop()
 
 
 def once(settings: Settings, *, clock: Clock) -> list[str]:
-    """One poll, one delivery, one look for orders. Returns what went wrong, in sentences."""
+    """Poll once, deliver once and request orders once. Return each problem as a sentence."""
     state = StateFolder(settings.state_dir, clock)
     state.prepare()
     limiter = LogLimiter(clock)
@@ -62,25 +64,25 @@ def once(settings: Settings, *, clock: Clock) -> list[str]:
         identity = machine.resolve(
             settings, imds, state, clock, limiter, threading.Event().wait, answer_timeout=0.0, for_ever=False
         )
-    crew = Crew(settings, identity, state, clock=clock, limiter=limiter, wait=0)
+    supervisor = Supervisor(settings, identity, state, clock=clock, limiter=limiter, wait=0)
     try:
-        crew.scheduled_events.step()
-        crew.instance.step()
-        _until_idle(crew.uploader)
-        crew.listener.step()
-        _until_idle(crew.orders)
-        _until_idle(crew.uploader)
+        supervisor.scheduled_events.step()
+        supervisor.instance.step()
+        _until_idle(supervisor.uploader)
+        supervisor.listener.step()
+        _until_idle(supervisor.orders)
+        _until_idle(supervisor.uploader)
         wrong = []
-        if crew.scheduled_events.last_poll_at is None:
+        if supervisor.scheduled_events.last_poll_at is None:
             wrong.append("The metadata service gave no document.")
-        pending = crew.context.spool.pending()
-        if crew.uploader.failing or pending:
+        pending = supervisor.context.spool.pending()
+        if supervisor.uploader.failing or pending:
             wrong.append(f"{pending} reports wait for the backend.")
-        if crew.listener.failing:
+        if supervisor.listener.failing:
             wrong.append("The backend could not be asked for orders.")
         return wrong
     finally:
-        crew.stop()
+        supervisor.stop()
 
 
 def _until_idle(part: Part) -> None:
@@ -88,14 +90,14 @@ def _until_idle(part: Part) -> None:
         pass
 
 
-def _watch(crew: Crew, *, look_again: bool) -> None:
-    """Until the machine is another one; with `look_again` also until no good answer came for as long as that takes."""
+def _watch(supervisor: Supervisor, *, rediscover: bool) -> None:
+    """Return when the machine's identity changed; with `rediscover` also after `RETRY_SECONDS` without an answer."""
     # A wait without end cannot be interrupted by Ctrl-C on Windows.
     pause = 0.5 if sys.platform == "win32" else WATCH_SECONDS
-    heard, last = time.monotonic(), crew.scheduled_events.last_poll_at
-    while not crew.finished.wait(pause):
-        crew.cut_overdue_calls()
-        if crew.scheduled_events.last_poll_at != last:
-            heard, last = time.monotonic(), crew.scheduled_events.last_poll_at
-        elif look_again and time.monotonic() - heard > endpoint.AGAIN_SECONDS:
+    heard, last = time.monotonic(), supervisor.scheduled_events.last_poll_at
+    while not supervisor.finished.wait(pause):
+        supervisor.cut_overdue_calls()
+        if supervisor.scheduled_events.last_poll_at != last:
+            heard, last = time.monotonic(), supervisor.scheduled_events.last_poll_at
+        elif rediscover and time.monotonic() - heard > endpoint.RETRY_SECONDS:
             return

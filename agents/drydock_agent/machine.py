@@ -1,6 +1,6 @@
-"""Which machine this is, and what Azure's instance metadata says of it.
+"""Identity of this machine and its instance metadata.
 
-It is its `vmId`; else `DRYDOCK_MACHINE_ID`; else a UUID kept in the state folder. Only a classic VM gets such a UUID.
+The id is the `vmId`; else `DRYDOCK_MACHINE_ID`; else, on a classic VM only, a UUID kept in the state folder.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from drydock_agent import wire
 from drydock_agent.clock import Clock
 from drydock_agent.context import Context
 from drydock_agent.log_limiter import LogLimiter
-from drydock_agent.metadata_service.client import Imds, NotNow, WithoutCompute
+from drydock_agent.metadata_service.client import Imds, MetadataUnavailable, NoComputeMetadata
 from drydock_agent.settings.load import Settings
 from drydock_agent.spool.store import SpoolError
 from drydock_agent.state_folder import StateError, StateFolder
 
-# At the start, for the first answer of the metadata service.
+# Time for the first answer of the metadata service at start.
 ANSWER_TIMEOUT_SECONDS = 60.0
-ASK_AGAIN_SECONDS = 5.0
-# So long the service answers as on a classic VM, and in no other way, before a UUID stands for the machine.
+QUERY_INTERVAL_SECONDS = 5.0
+# How long the service must answer as on a classic VM before a UUID identifies the machine.
 CLASSIC_SECONDS = 600.0
-# Between two readings of the instance metadata, and after one that failed.
+# Between two readings of the instance metadata, and after a failed one.
 PERIOD_SECONDS = 3600.0
 RETRY_SECONDS = 60.0
 # After an answer that was not complete.
 PARTIAL_SECONDS = 300.0
-_NO_VM = "00000000-0000-0000-0000-000000000000"
+_NIL_UUID = "00000000-0000-0000-0000-000000000000"
 
 
 @dataclass(slots=True, frozen=True)
@@ -50,7 +50,7 @@ class Identity:
 
 
 class UnknownMachine(Exception):
-    """Nothing says who this machine is, yet."""
+    """The machine cannot be identified yet."""
 
 
 def vm_id(compute: dict[str, Any]) -> str:
@@ -61,7 +61,7 @@ def vm_id(compute: dict[str, Any]) -> str:
         text = str(uuid.UUID(text))
     except ValueError:
         return text.lower()
-    return "" if text == _NO_VM else text
+    return "" if text == _NIL_UUID else text
 
 
 def resource_name(settings: Settings, compute: dict[str, Any] | None) -> str:
@@ -80,11 +80,11 @@ def resolve(
     answer_timeout: float = ANSWER_TIMEOUT_SECONDS,
     for_ever: bool = True,
 ) -> Identity:
-    """Ask the metadata service, for `answer_timeout` seconds; then go by what is remembered or configured.
+    """Query the metadata service for `answer_timeout` seconds, then use the stored or configured id.
 
-    A made-up id would stay in the fleet as a second machine next to the real one. So one is made only where nothing is
-    remembered and the service answered for ten minutes as on a classic VM, and in no other way. Until then this asks
-    on, or with `for_ever` off raises `UnknownMachine` after `answer_timeout` seconds without any answer.
+    A generated id would stay in the fleet as a second machine next to the real one. So one is generated only if no id
+    is stored and the service answered for ten minutes as on a classic VM. Until then this repeats the query, or with
+    `for_ever` off raises `UnknownMachine` after `answer_timeout` seconds without any answer.
     """
     begun = silent_since = clock.monotonic()
     classic_since: float | None = None
@@ -94,24 +94,24 @@ def resolve(
         classic = False
         try:
             compute = imds.instance()
-        except NotNow as error:
-            limiter.warn("identity", f"Who this machine is cannot be read yet: {error}.")
-            classic = isinstance(error, WithoutCompute)
+        except MetadataUnavailable as error:
+            limiter.warn("identity", f"This machine cannot be identified yet: {error}.")
+            classic = isinstance(error, NoComputeMetadata)
             if error.status is not None:
                 answered, silent_since = True, clock.monotonic()
         else:
             answered, silent_since = True, clock.monotonic()
             found = vm_id(compute)
             if found:
-                return _of_azure(found, compute, imds, state, limiter)
-            limiter.warn("identity", "Who this machine is cannot be read yet: the instance metadata has no vmId.")
+                return _identity_from_azure(found, compute, imds, state, limiter)
+            limiter.warn("identity", "This machine cannot be identified yet: the instance metadata has no vmId.")
         now = clock.monotonic()
         if not classic:
             classic_since = None
         elif classic_since is None:
             classic_since = now
         if now - begun >= answer_timeout:
-            kept = remembered(settings, state)
+            kept = stored_identity(settings, state)
             if kept is not None:
                 return replace(kept, compute=compute)
             if classic_since is not None and now - classic_since >= CLASSIC_SECONDS:
@@ -119,10 +119,12 @@ def resolve(
             if not for_ever and now - silent_since >= answer_timeout:
                 word = "does not say which machine this is" if answered else "gave no answer"
                 raise UnknownMachine(f"the metadata service {word} and DRYDOCK_MACHINE_ID is not set")
-        pause(min(ASK_AGAIN_SECONDS, max(answer_timeout, 0.2)))
+        pause(min(QUERY_INTERVAL_SECONDS, max(answer_timeout, 0.2)))
 
 
-def _of_azure(found: str, compute: dict[str, Any], imds: Imds, state: StateFolder, limiter: LogLimiter) -> Identity:
+def _identity_from_azure(
+    found: str, compute: dict[str, Any], imds: Imds, state: StateFolder, limiter: LogLimiter
+) -> Identity:
     try:
         state.keep_vm_id(found)
     except StateError as error:
@@ -136,8 +138,8 @@ def former_id(state: StateFolder, machine_id: str) -> str:
     return stored.machine_id if stored is not None and made_up and stored.machine_id != machine_id else ""
 
 
-def remembered(settings: Settings, state: StateFolder) -> Identity | None:
-    """What Azure gave earlier, else what is configured, else the id with which this machine enrolled."""
+def stored_identity(settings: Settings, state: StateFolder) -> Identity | None:
+    """Return the identity that Azure gave earlier, else the configured one, else the one used to enrol."""
     known = state.vm_id()
     if known:
         return Identity(known, "imds", former_id=former_id(state, known))
@@ -150,7 +152,7 @@ def remembered(settings: Settings, state: StateFolder) -> Identity | None:
 
 
 class Instance:
-    """One reading an hour; the first is what the identity was read from."""
+    """Reads the instance metadata once an hour; the first reading identified the machine."""
 
     name = "instance"
 
@@ -171,34 +173,34 @@ class Instance:
         self._clock = context.clock
         self._limiter = context.limiter
         self._imds = imds
-        self._reported = reported
-        self._changed = changed
-        self._unread = identity.compute
-        self._forget = threading.Event()
+        self._on_reported = reported
+        self._on_changed = changed
+        self._unreported = identity.compute
+        self._report_again = threading.Event()
         self._due = context.clock.monotonic() + (PERIOD_SECONDS if identity.compute is not None else 0.0)
 
     def step(self) -> float:
-        """Seconds until the next reading."""
-        if self._unread is None and self._forget.is_set():
-            self._unread = self.compute
-        if self._unread is None:
+        """Read and report when due. Return the seconds until the next reading."""
+        if self._unreported is None and self._report_again.is_set():
+            self._unreported = self.compute
+        if self._unreported is None:
             remaining = self._due - self._clock.monotonic()
             if remaining > 0:
                 return remaining
             try:
-                self._unread = self._imds.instance()
+                self._unreported = self._imds.instance()
                 self._complete = self._imds.instance_complete
-            except NotNow as error:
+            except MetadataUnavailable as error:
                 self._limiter.warn("instance", f"The instance metadata was not read: {error}.")
                 self._due = self._clock.monotonic() + RETRY_SECONDS
                 return RETRY_SECONDS
             self._limiter.recovered("instance", "The instance metadata is read again.")
         try:
-            self._report(self._unread)
+            self._report(self._unreported)
         except SpoolError as error:
             self._limiter.warn("spool", f"The spool cannot be written: {error}.")
             return 1.0
-        self._unread = None
+        self._unreported = None
         pause = PERIOD_SECONDS if self._complete else PARTIAL_SECONDS
         self._due = self._clock.monotonic() + pause
         return pause
@@ -208,12 +210,12 @@ class Instance:
         self._imds.interrupt()
 
     def cut_if_overdue(self) -> None:
-        """End a call that would never end by itself."""
+        """End an overdue call."""
         self._imds.cut_if_overdue()
 
-    def forget(self) -> None:
-        """Report what was read last, whatever was reported before: the backend may not know it."""
-        self._forget.set()
+    def resend(self) -> None:
+        """Report the last reading again, because the backend may lack it."""
+        self._report_again.set()
         self.wake.set()
 
     def resource_name(self) -> str:
@@ -225,7 +227,7 @@ class Instance:
         found = vm_id(compute)
         if found and found != self._context.machine_id:
             self._limiter.warn("identity", f"This machine is {found} now, no longer {self._context.machine_id}.")
-            self._changed()
+            self._on_changed()
             return
         self._name = resource_name(self._context.settings, compute) or self._name
         data = {
@@ -236,7 +238,7 @@ class Instance:
         }
         spool = self._context.spool
         digest = sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
-        if self._forget.is_set() or digest != spool.get("instance"):
+        if self._report_again.is_set() or digest != spool.get("instance"):
             spool.add(wire.INSTANCE, self._clock.now(), data, remember={"instance": digest})
-            self._forget.clear()
-            self._reported()
+            self._report_again.clear()
+            self._on_reported()

@@ -11,19 +11,19 @@ import warnings
 from types import ModuleType
 from typing import cast
 
-_GUESSERS = [name for name in ("chardet", "charset_normalizer") if name not in sys.modules]
+_CHARSET_DETECTORS = [name for name in ("chardet", "charset_normalizer") if name not in sys.modules]
 
 with warnings.catch_warnings():
     # It warns that it found none.
     warnings.simplefilter("ignore")
-    for _name in _GUESSERS:
+    for _name in _CHARSET_DETECTORS:
         # None is how Python itself marks a module that must not be imported.
         sys.modules[_name] = cast(ModuleType, None)
     try:
         import requests
         import requests.adapters
     finally:
-        for _name in _GUESSERS:
+        for _name in _CHARSET_DETECTORS:
             del sys.modules[_name]
 
 __all__ = ["requests"]

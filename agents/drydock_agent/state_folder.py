@@ -108,7 +108,7 @@ class StateFolder:
         if vm_id != self.vm_id():
             self._replace("vm-id", vm_id + "\n")
 
-    def ask(self, *, keep: bool = True) -> str:
+    def admission_secret(self, *, keep: bool = True) -> str:
         """The secret with which this machine asks for admission, made at the first call; empty if it cannot be kept.
         Without `keep` a new one is not stored.
         """
@@ -144,18 +144,18 @@ class StateFolder:
             spool = Spool(path)
         except SpoolDamaged as error:
             log.warning("The spool is damaged (%s).", error)
-            self._put_aside(path, "damaged")
+            self._move_damaged(path, "damaged")
             spool = Spool(path)
         owner = spool.get("machine_id")
         if owner is not None and owner not in (machine_id, former_id):
             log.warning("The spool belongs to machine %s, this is machine %s: a new spool begins.", owner, machine_id)
             spool.close()
-            self._put_aside(path, owner)
+            self._move_damaged(path, owner)
             spool = Spool(path)
         spool.set("machine_id", machine_id)
         return spool
 
-    def _put_aside(self, path: Path, word: str) -> None:
+    def _move_damaged(self, path: Path, word: str) -> None:
         safe = "".join(character if character.isalnum() or character == "-" else "_" for character in word)[:64]
         stem = f"spool-{safe}-{self._clock.now():%Y%m%dT%H%M%S%f}.sqlite3"
         for suffix in ("", "-wal", "-shm"):

@@ -1,7 +1,7 @@
 """The wire between agents and the backend, protocol 1.
 
-Both sides import this file and nothing else of each other. It holds shapes and limits, no behaviour: stdlib only,
-so that an agent pays nothing for it. Every time is an RFC 3339 string in UTC on the wire (a `datetime` once decoded);
+Both sides import this file and nothing else of each other. It holds data classes and limits, no behaviour, and imports
+only the standard library. Every time is an RFC 3339 string in UTC on the wire (a `datetime` once decoded);
 both sides ignore fields and report kinds that they do not know.
 
 An agent makes four calls, all outbound:
@@ -51,19 +51,21 @@ ISSUER_HOSTS = ("www.microsoft.com", "caissuers.microsoft.com")
 MAX_SKEW_SECONDS = 30
 SIGNED = "Drydock"
 
-# As `acknowledged` of an answer, beyond whatever was sent: the agent gives its spool a new name, numbers what waits in
-# it anew, and tells its newest document again. So did 0.1.0 with any number that it had not sent.
-BEGIN_ANEW = 2**53
+# As `acknowledged` of an answer, higher than any sent number: the agent gives its spool a new id, renumbers the waiting
+# reports, and sends its newest document again. Agents of 0.1.0 do so for any number that they had not sent.
+RENUMBER_SPOOL = 2**53
 
 # How the id of a drill's event begins: Azure's are GUIDs. An agent refuses a drill beyond these seconds.
 DRILL_PREFIX = "DRILL-"
 MAX_DRILL_NOTICE_SECONDS = 3600
 MAX_DRILL_DURATION_SECONDS = 600
 
-# How the hosts of caches end that publish no notifications: Azure Managed Redis, and the Enterprise tiers before it, in
-# each of Azure's clouds. Azure Cache for Redis has `.redis.cache.` before the cloud's own part.
+# Endings of cache host names without notifications: Azure Managed Redis and the older Enterprise tiers, in each of
+# Azure's clouds. Azure Cache for Redis has `.redis.cache.` before the cloud's own part.
 _CLOUDS = ("azure.net", "usgovcloudapi.net", "chinacloudapi.cn", "sovcloud-api.de", "sovcloud-api.fr")
-SILENT_CACHES = tuple(f".{kind}.{cloud}" for kind in ("redis", "redisenterprise.cache") for cloud in _CLOUDS)
+CACHE_HOSTS_WITHOUT_NOTIFICATIONS = tuple(
+    f".{kind}.{cloud}" for kind in ("redis", "redisenterprise.cache") for cloud in _CLOUDS
+)
 
 # Kinds of reports. A backend that does not know a kind stores the report as it is and flags it.
 DOCUMENT = "document"
@@ -162,8 +164,8 @@ class PublicKey:
 
 
 @dataclass(slots=True, kw_only=True)
-class KeyWord:
-    """News of a signing key: that it is there, or (`retired`) that it signs no more.
+class KeyNotice:
+    """Notice of a new signing key, or (`retired`) of one that no longer signs.
 
     `signature` (base64) over `key_text` is by the key `by`, which the reader must trust already.
     """
@@ -429,18 +431,24 @@ def order_text(order: Order) -> bytes:
 
     Times count in microseconds since 1970.
     """
-    said = [order.id, order.machine_id, order.event_id, _microseconds(order.issued_at), _microseconds(order.expires_at)]
+    fields = [
+        order.id,
+        order.machine_id,
+        order.event_id,
+        _microseconds(order.issued_at),
+        _microseconds(order.expires_at),
+    ]
     # Of a drill all that it asks for: nobody on the way turns one into an order, or an order into one.
     drill = [] if order.drill is None else [order.drill]
     return json.dumps(
-        ["drydock order 1", *said, *drill], ensure_ascii=True, separators=(",", ":"), sort_keys=True
+        ["drydock order 1", *fields, *drill], ensure_ascii=True, separators=(",", ":"), sort_keys=True
     ).encode()
 
 
-def key_text(word: KeyWord) -> bytes:
+def key_text(notice: KeyNotice) -> bytes:
     """What is signed of the news of a key."""
-    said = ["drydock key 1", word.id, word.public_key, word.retired, word.by]
-    return json.dumps(said, ensure_ascii=True, separators=(",", ":")).encode()
+    fields = ["drydock key 1", notice.id, notice.public_key, notice.retired, notice.by]
+    return json.dumps(fields, ensure_ascii=True, separators=(",", ":")).encode()
 
 
 def _microseconds(at: datetime | None) -> int | None:
@@ -462,7 +470,7 @@ class ReportsAnswer:
     `acknowledged_before` is what the backend had before this call (null from 0.1.0). Where that is less than the agent
     was told, the backend's database was put back to an older state, and the agent tells everything again that is still
     so. `wanted` are hashes of documents which reminders of this batch name and nobody has sent: an agent whose newest
-    document is among them sends it whole. Agents of 0.1.0 know neither, and are told to begin anew (`BEGIN_ANEW`).
+    document is among them sends it whole. Agents of 0.1.0 know neither, and get `RENUMBER_SPOOL`.
     """
 
     acknowledged: int
@@ -470,7 +478,7 @@ class ReportsAnswer:
     refused: list[Refusal] = field(default_factory=list)
     orders: list[Order] = field(default_factory=list)
     # News of signing keys that this agent does not have, or should have no more; in the order in which to read them.
-    key_words: list[KeyWord] = field(default_factory=list)
+    key_words: list[KeyNotice] = field(default_factory=list)
     acknowledged_before: int | None = None
     wanted: list[str] = field(default_factory=list)
     protocol: int = PROTOCOL

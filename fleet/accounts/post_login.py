@@ -98,7 +98,7 @@ class HeaderBackend(ModelBackend):
 
     def get_user(self, user_id: Any) -> User | None:
         """Nobody, once no proxy is believed any more."""
-        return super().get_user(user_id) if settings.HEADER_LOGIN.networks else None
+        return super().get_user(user_id) if settings.PROXY_SIGN_IN.networks else None
 
 
 class LastSeenMiddleware:
@@ -123,7 +123,7 @@ class ProxyMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        if not settings.HEADER_LOGIN.networks:
+        if not settings.PROXY_SIGN_IN.networks:
             return self.get_response(request)
         told = cast(ToldByProxy | None, request.META.get(TOLD_BY_PROXY))
         by_proxy = _is_by_proxy(request)
@@ -154,7 +154,7 @@ class ProxyMiddleware:
         """End a session by proxy once no proxy is believed. After the check of the form's token: a form that finds the
         database away is kept only if that check was made.
         """
-        if not settings.HEADER_LOGIN.networks and _is_by_proxy(request):
+        if not settings.PROXY_SIGN_IN.networks and _is_by_proxy(request):
             logout(request)
 
 

@@ -117,7 +117,7 @@ def _changed(
     know_rights_of([one.user for one in known if one.user is not None])
     ended = [one.user for one in known if settle(one, rights_by(lines, one.values), now=now) and one.user is not None]
     # A proxy in front signs its users in again with their next request, by the mapping as it is then.
-    sessions.end_for_good(people=ended, backend=PROXY_BACKEND if settings.HEADER_LOGIN.networks else "")
+    sessions.end_for_good(people=ended, backend=PROXY_BACKEND if settings.PROXY_SIGN_IN.networks else "")
     if had_admins and not account_services.any_admin():
         raise Refused("validation", Reason("last-admin"))
 
@@ -206,7 +206,7 @@ def _arrived_by_proxy(told: ToldByProxy, now: datetime) -> tuple[User | None, Re
     person = User.objects.filter(username=told.name).first()
     if person is None:
         return None, Reason("person-unknown", name=told.name)
-    if not person.is_active or told.name == settings.BREAK_GLASS or service_of(person) is not None:
+    if not person.is_active or told.name == settings.EMERGENCY_ACCOUNT or service_of(person) is not None:
         return None, BLOCKED
     if told.groups is not None and not person.is_superuser:
         granted = rights_by(grants(), told.groups)
@@ -234,7 +234,7 @@ def spoken_for(said: Any, told: ToldByProxy | None) -> bool:
     """Whether a session that began at the proxy counts in a call with which the proxy says this; `said` is what the
     session keeps.
     """
-    return bool(settings.HEADER_LOGIN.networks) and told is not None and said == said_by(told)
+    return bool(settings.PROXY_SIGN_IN.networks) and told is not None and said == said_by(told)
 
 
 def goes_on_until(person: Any, *, now: datetime) -> datetime | None:
@@ -249,13 +249,13 @@ def goes_on_until(person: Any, *, now: datetime) -> datetime | None:
 
 def password_counts(username: str) -> bool:
     """Whether the password of this name lets anybody in."""
-    return bool(settings.LOCAL_PASSWORDS or (settings.BREAK_GLASS and username == settings.BREAK_GLASS))
+    return bool(settings.LOCAL_PASSWORDS or (settings.EMERGENCY_ACCOUNT and username == settings.EMERGENCY_ACCOUNT))
 
 
 @transaction.atomic
 def note_break_glass(person: User, *, address: str, now: datetime) -> None:
     """Tell everybody, if somebody has just come in as the break-glass account."""
-    if settings.BREAK_GLASS and person.get_username() == settings.BREAK_GLASS:
+    if settings.EMERGENCY_ACCOUNT and person.get_username() == settings.EMERGENCY_ACCOUNT:
         tell(EntryKind.BREAK_GLASS_USED, DRYDOCK, at=now, person=person.get_username(), from_address=address)
 
 
@@ -307,7 +307,7 @@ def link(*, actor: Actor, username: str, subject: str, now: datetime) -> SignOn:
     account_services.lock()
     person = named(username)
     require_reach(actor, person)
-    if username == settings.BREAK_GLASS:
+    if username == settings.EMERGENCY_ACCOUNT:
         raise Refused("validation", Reason("sign-on-break-glass", name=username))
     if service_of(person) is not None:
         raise Refused("validation", Reason("service-no-login", name=username))

@@ -50,14 +50,17 @@ from fleet.wording.times import page_reader
 
 def notices(request: HttpRequest) -> dict[str, Any]:
     """How people sign in, and what the head of every page says of it, as a context processor."""
-    ways = {"sign_on_name": settings.OIDC_NAME if settings.OIDC_ISSUER else "", "passwords": settings.LOCAL_PASSWORDS}
+    ways = {
+        "sign_on_name": settings.OIDC_DISPLAY_NAME if settings.OIDC_ISSUER else "",
+        "passwords": settings.LOCAL_PASSWORDS,
+    }
     if (asked := as_asked(request)) is None:
         return ways
     since = asked.now - sign_on.TOLD_FOR
     return ways | {
         "goes_on_until": sign_on.goes_on_until(asked.user, now=asked.now),
         # Asked where there is such an account, and nowhere else.
-        "broken": SimpleLazyObject(lambda: known.break_glass_used(since=since)) if settings.BREAK_GLASS else None,
+        "broken": SimpleLazyObject(lambda: known.break_glass_used(since=since)) if settings.EMERGENCY_ACCOUNT else None,
     }
 
 
@@ -104,7 +107,7 @@ def mapping_answer(request: Asked, /, **context: Any) -> HttpResponse:
         back=f"{settings.BASE_URL}{reverse('sign-on-back')}",
         grace=settings.OIDC_GRACE_SECONDS,
         passwords=settings.LOCAL_PASSWORDS,
-        break_glass=settings.BREAK_GLASS,
+        break_glass=settings.EMERGENCY_ACCOUNT,
         **context,
     )
 
@@ -211,7 +214,7 @@ class SignOnDoor(DefaultSocialAccountAdapter):  # type: ignore[misc]
             "oauth_pkce_enabled": True,
             "fetch_userinfo": False,
         }
-        names = {"provider": "openid_connect", "provider_id": PROVIDER_ID, "name": settings.OIDC_NAME}
+        names = {"provider": "openid_connect", "provider_id": PROVIDER_ID, "name": settings.OIDC_DISPLAY_NAME}
         secret = {"client_id": settings.OIDC_CLIENT_ID, "secret": settings.OIDC_CLIENT_SECRET}
         return [SocialApp(**names, **secret, settings=own)]
 

@@ -129,7 +129,7 @@ StorageShape = shape(
     {
         "size": "Bytes of the whole database.",
         "most": "Bytes that it has room for, or, where nobody said, the next round size.",
-        "most_is_stated": "Whether `DATABASE_GIGABYTES` says it.",
+        "most_is_stated": "Whether `DATABASE_MAX_GIGABYTES` says it.",
         "daily_bytes": "Bytes a day, as the newest rows came.",
         "full_at": "When it comes to `most`; null for not within ten years, or where that cannot be said.",
         "documents": "Bytes of the bodies of documents.",

@@ -98,7 +98,7 @@ class ExpiringPartition:
 
 def keep_days(kind: ArchiveKind) -> int | None:
     """Return for how many days rows of a kind are retained; None for ever."""
-    days: int | None = settings.KEEP_DAYS[kind.value]
+    days: int | None = settings.RETENTION_DAYS[kind.value]
     return days
 
 

@@ -335,7 +335,7 @@ def retain_reason(
 
 def forward(now: datetime) -> dict[str, Any]:
     """What `OUTLIVES` is asked with."""
-    return {"days": settings.KEEP_DAYS["event_documents"], "now": now, "mark": EVENT_ID}
+    return {"days": settings.RETENTION_DAYS["event_documents"], "now": now, "mark": EVENT_ID}
 
 
 def _not_copied(of: PartitionedTable, partition: Partition, *, now: datetime) -> RetainReason | None:

@@ -333,7 +333,7 @@ def storage(*, now: datetime) -> Storage:
     documents = sum(one.size for one in partitions(BODIES))
     size = _database_size()
     rest = max(0, size - documents - sum(kind.size for kind in kinds))
-    stated = settings.DATABASE_GIGABYTES * GIGABYTE
+    stated = settings.DATABASE_MAX_GIGABYTES * GIGABYTE
     most = stated or next_step(size)
     where = store()
     growths = [Growth(kind.size, kind.daily_bytes or 0, kind.days if where else None) for kind in kinds]

@@ -252,8 +252,8 @@ def _approve(
     request: Asked, values: Mapping[str, Any], found: Sequence[Choice], versions: Mapping[str, int]
 ) -> list[Result]:
     until: datetime | None = None
-    if settings.UNDO_SECONDS:
-        until = selection.undo_at(len(found), now=request.now, seconds=settings.UNDO_SECONDS)
+    if settings.APPROVAL_UNDO_SECONDS:
+        until = selection.undo_at(len(found), now=request.now, seconds=settings.APPROVAL_UNDO_SECONDS)
     actor, reasons, digests = request.actor.because(values["comment"]), _reasons(request), shown_in(request)
 
     def act(choice: Choice, ahead: Judged | None) -> Result:

@@ -39,7 +39,7 @@ class Kept:
         self._spots_until: datetime | None = None
 
     def at(self, now: datetime) -> Strip:
-        """The numbers, at most `HEAD_SECONDS` old; older ones only while somebody counts."""
+        """The numbers, at most `STATUS_BAR_CACHE_SECONDS` old; older ones only while somebody counts."""
         if limited():
             # What is kept counts everything.
             return strip(now=now)
@@ -50,14 +50,14 @@ class Kept:
             return found or strip(now=now)
         try:
             found = strip(now=now, spots=self._spots_at)
-            self._found, self._until = found, now + timedelta(seconds=settings.HEAD_SECONDS)
+            self._found, self._until = found, now + timedelta(seconds=settings.STATUS_BAR_CACHE_SECONDS)
             return found
         finally:
             self._counting.release()
 
     def _spots_at(self, now: datetime) -> int | None:
         """How many there were when somebody looked last; None before that."""
-        if not settings.HEAD_SECONDS:
+        if not settings.STATUS_BAR_CACHE_SECONDS:
             return blind_spot_count(now)
         if (self._spots_until is None or now >= self._spots_until) and self._looking.acquire(blocking=False):
             self._beside(lambda: self._look(now))
@@ -67,7 +67,7 @@ class Kept:
         try:
             began = perf_counter()
             self._spots = blind_spot_count(now)
-            seconds = max(settings.HEAD_SECONDS, (perf_counter() - began) / SHARE)
+            seconds = max(settings.STATUS_BAR_CACHE_SECONDS, (perf_counter() - began) / SHARE)
             self._spots_until = now + timedelta(seconds=seconds)
         finally:
             self._looking.release()

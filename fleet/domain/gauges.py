@@ -1,5 +1,6 @@
-"""The fleet in numbers for Prometheus: which there are, and what each says. `fleet.projections.desk.gauges` counts
-them, and `fleet.relay.counts` those of Celery.
+"""Prometheus metrics of the fleet: names, labels and help texts.
+
+`fleet.projections.desk.gauges` computes them; `fleet.relay.counts` counts those of Celery.
 """
 
 from collections.abc import Mapping
@@ -8,9 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """`labels` are the names of its labels, `help` one sentence. A `counter` only grows until it begins anew; its name
-    ends with `_total`.
-    """
+    """One metric: `labels` are label names, `help` one sentence. The name of a `counter` ends with `_total`."""
 
     name: str
     help: str
@@ -20,104 +19,107 @@ class Gauge:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A gauge with its numbers by the values of its labels; none at all where there is nothing to say."""
+    """Values of one metric by label values; empty if there are none."""
 
     gauge: Gauge
     values: Mapping[tuple[str, ...], float]
 
 
-UP = Gauge(
-    "drydock_up", "1 when the database has answered for this scrape; with 0 the gauges of the fleet are missing."
-)
-EVENTS = Gauge("drydock_events", "Open events by status, without drills.", ("status",))
+UP = Gauge("drydock_up", "1 if the database answered this scrape; with 0 the fleet metrics are absent.")
+EVENTS = Gauge("drydock_events", "Open events by status, excluding drills.", ("status",))
 WAITING = Gauge("drydock_events_waiting", "Events that need a decision: scheduled, not decided, before NotBefore.")
 NEXT_NOT_BEFORE = Gauge(
-    "drydock_next_not_before_seconds", "Until the next NotBefore that nobody has decided about; missing without one."
+    "drydock_next_not_before_seconds",
+    "Seconds until the next NotBefore of an undecided event; absent if there is none.",
 )
-APPROVALS = Gauge("drydock_approvals", "Approvals that are not over, by state.", ("state",))
-OVERDUE = Gauge("drydock_approvals_overdue", "Approvals with a step that takes longer than it should.")
-OVERDUE_STEPS = Gauge("drydock_steps_overdue", "The same by step: `sent` or `answered`.", ("step",))
+APPROVALS = Gauge("drydock_approvals", "Open approvals by state.", ("state",))
+OVERDUE = Gauge("drydock_approvals_overdue", "Approvals with an overdue step.")
+OVERDUE_STEPS = Gauge("drydock_steps_overdue", "Overdue approvals by step: `sent` or `answered`.", ("step",))
 MACHINES = Gauge("drydock_machines", "Machines by presence.", ("presence",))
 WITHOUT_AGENT = Gauge(
     "drydock_machines_without_agent", "Machines of an imported inventory that have no agent, or a revoked one."
 )
 CLOCK_OFFSET = Gauge(
     "drydock_clock_offset_seconds",
-    "How far the clocks of machines that were heard lately are off, in either direction, by quantile; 1 is the worst.",
+    "Absolute clock offset of recently active machines by quantile; 1 is the maximum.",
     ("quantile",),
 )
-CLOCKS_OFF = Gauge("drydock_clocks_off", "Of these machines those off by more than `CLOCK_TOLERANCE_SECONDS`.")
+CLOCKS_OFF = Gauge(
+    "drydock_machine_clocks_off", "Recently active machines whose clock offset exceeds `CLOCK_TOLERANCE_SECONDS`."
+)
 SETS = Gauge(
     "drydock_sets",
-    "Sets by how they are watched: `whole` where every machine is live, `partly`, `not` where none is.",
-    ("watched",),
+    "Sets by coverage: `full` if every machine is live, `partial`, `none` if no machine is live.",
+    ("coverage",),
 )
 CACHES = Gauge(
     "drydock_caches",
-    "Caches by whether their channel is heard: `listened` by a live machine, `unheard`, `unsupported`.",
-    ("channel",),
+    "Caches by coverage: `covered` by a live listener, `uncovered`, or `unsupported`.",
+    ("coverage",),
 )
-OPEN_ORDERS = Gauge("drydock_open_orders", "Orders that wait for a machine's answer.")
-OLDEST_ORDER = Gauge("drydock_oldest_open_order_seconds", "Age of the oldest of these; 0 without one.")
+OPEN_ORDERS = Gauge("drydock_open_orders", "Orders waiting for a machine's answer.")
+OLDEST_ORDER = Gauge("drydock_oldest_open_order_seconds", "Age of the oldest open order; 0 if there is none.")
 RECONCILE_AGE = Gauge(
-    "drydock_sweep_age_seconds", "Since somebody last looked for what is due: Celery's beat, else a gateway."
+    "drydock_sweep_age_seconds", "Seconds since due work was last reconciled, by Celery beat or by a gateway."
 )
 SET_ASIDE = Gauge(
-    "drydock_set_aside",
-    "What cannot be advanced and is tried again, by what it is; missing while there is none.",
-    ("what",),
+    "drydock_quarantined_rows",
+    "Rows in quarantine that are retried, by kind; absent if there are none.",
+    ("kind",),
 )
 SKEW = Gauge(
     "drydock_process_clock_skew_seconds",
-    "How far the clock of a process of Drydock differs from the database's, the worst of each kind where it is more"
-    " than 1 s, and 0 else. Such a process neither decides nor sends.",
+    "Largest clock offset from the database per kind of process if it exceeds 1 s, else 0. Such a process neither"
+    " decides nor sends.",
     ("process",),
 )
-UNSEALED = Gauge("drydock_unsealed_seconds", "Age of the oldest timeline entry that is not sealed yet; 0 without one.")
+UNSEALED = Gauge("drydock_unsealed_seconds", "Age of the oldest unsealed timeline entry; 0 if there is none.")
 PARTITION_ROOM = Gauge(
-    "drydock_partition_room_rows",
-    "Rows that a large table can take before it wants its next partition; negative where that is missing.",
+    "drydock_partition_free_rows",
+    "Rows that fit into a large table before its next partition is needed; negative if that partition is missing.",
     ("table",),
 )
-ARCHIVE_FAILS = Gauge(
-    "drydock_archive_failing_seconds", "Since when nothing can leave for the archive; 0 where all is well."
-)
-WAVES = Gauge("drydock_waves_running", "Waves under way.")
+ARCHIVE_FAILS = Gauge("drydock_archive_failing_seconds", "Seconds since archiving began to fail; 0 if it works.")
+WAVES = Gauge("drydock_waves_running", "Running waves.")
 WAVES_STOPPED = Gauge("drydock_waves_stopped", "Waves that stopped within the last hour.")
 MESSAGES_WAITING = Gauge(
-    "drydock_messages_waiting",
-    "Messages whose time has come and that nobody has sent yet, by kind of channel.",
+    "drydock_notifications_waiting",
+    "Due notifications that are not yet sent, by kind of channel.",
     ("kind",),
 )
-OLDEST_MESSAGE = Gauge("drydock_oldest_waiting_message_seconds", "How long the oldest of these waits; 0 without one.")
+OLDEST_MESSAGE = Gauge(
+    "drydock_oldest_waiting_notification_seconds", "Waiting time of the oldest due notification; 0 if there is none."
+)
 DELIVERIES = Gauge(
-    "drydock_deliveries", "Posts made within the last hour, by kind of channel and state.", ("kind", "state")
+    "drydock_deliveries", "Deliveries of the last hour, by kind of channel and state.", ("kind", "state")
 )
 ATTEMPTS_FAILED = Gauge(
-    "drydock_attempts_failed", "Attempts to send that failed within the last hour, by kind of channel.", ("kind",)
+    "drydock_delivery_attempts_failed", "Failed delivery attempts of the last hour, by kind of channel.", ("kind",)
 )
 ROUTER_AGE = Gauge(
     "drydock_router_age_seconds",
-    "Since somebody last looked whom to tell: Celery, else a gateway; missing before that.",
+    "Seconds since notifications were last routed, by Celery or a gateway; absent before the first run.",
 )
-ROUTER_LAG = Gauge(
-    "drydock_router_lag_seconds", "Age of the oldest timeline entry that has not been routed; 0 without one."
-)
-CHANNELS = Gauge("drydock_channels", "Channels by how they do.", ("state",))
-UNROUTED = Gauge("drydock_events_unrouted", "Open events of which nobody is told, since no route wants them.")
+ROUTER_LAG = Gauge("drydock_router_lag_seconds", "Age of the oldest unrouted timeline entry; 0 if there is none.")
+CHANNELS = Gauge("drydock_channels", "Channels by state.", ("state",))
+UNROUTED = Gauge("drydock_events_unrouted", "Open events that match no notification route.")
 REDIS_UP = Gauge(
     "drydock_redis_up",
-    "1 when Redis has answered for this scrape and takes writes; with 0 Celery's numbers are old or missing.",
+    "1 if Redis answered this scrape and accepts writes; with 0 the Celery metrics are outdated or absent.",
 )
 TASKS = Gauge(
     "drydock_celery_tasks_total",
-    "Tasks that Celery's workers ended, by outcome: `succeeded`, `failed`, `retried`, `dropped` (too old, or unknown).",
+    "Tasks that Celery workers finished, by outcome: `succeeded`, `failed`, `retried`, `dropped` (expired or unknown).",
     ("task", "outcome"),
     counter=True,
 )
-TASK_SECONDS = Gauge("drydock_celery_task_seconds_total", "Seconds that these took.", ("task",), counter=True)
-QUEUE = Gauge("drydock_celery_queue_length", "Tasks that no worker has taken yet.")
-BEAT_AGE = Gauge("drydock_celery_beat_age_seconds", "Since Celery's beat last sent a task; missing before the first.")
+TASK_SECONDS = Gauge(
+    "drydock_celery_task_seconds_total", "Run time of finished Celery tasks in seconds.", ("task",), counter=True
+)
+QUEUE = Gauge("drydock_celery_queue_length", "Tasks in the Celery queue.")
+BEAT_AGE = Gauge(
+    "drydock_celery_beat_age_seconds", "Seconds since Celery beat last sent a task; absent before the first."
+)
 
 GAUGES = (
     UP,

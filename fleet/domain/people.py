@@ -106,7 +106,7 @@ def in_scopes(place: Place, scopes: tuple[tuple[str, str], ...]) -> bool:
 @dataclass(frozen=True, slots=True)
 class Rights:
     """What a person may do: `groups` say what, `scopes` ((kind, pattern) each) where. Reading is narrowed to them
-    only with SCOPED_READING (`fleet.projections.visibility`).
+    only with SCOPED_READ_ACCESS (`fleet.projections.visibility`).
     """
 
     groups: frozenset[str] = frozenset()

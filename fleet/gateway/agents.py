@@ -127,7 +127,7 @@ class Agents:
         has = {order_id.partition(":")[0] for order_id in wanted.held}
         orders = [order for order in written.orders if order.id not in has]
         _count(orders)
-        key_words: list[wire.KeyWord] = []
+        key_words: list[wire.KeyNotice] = []
         try:
             if wanted.signing_keys is not None:
                 await self.keys.look(now)
@@ -201,9 +201,9 @@ class Agents:
         )
         request.forget()
         longest = min(wait, self.waiters.holds.long()) if waiter.carries else wait
-        if caller.signed is None and settings.BEARER_UNTIL is not None:
+        if caller.signed is None and settings.LEGACY_CREDENTIALS_UNTIL is not None:
             # Held no longer than its credential counts.
-            longest = min(longest, max((settings.BEARER_UNTIL - now).total_seconds(), 0.0))
+            longest = min(longest, max((settings.LEGACY_CREDENTIALS_UNTIL - now).total_seconds(), 0.0))
         waiter.hold(longest if wait else self.limits.commit_wait)
         self.waiters.register(waiter)
         # Registered already; then ask, then wait: an order written in between is found by asking.

@@ -235,7 +235,7 @@ def _environ(scope: Scope, body: bytes) -> dict[str, Any]:
     named = [(name, value) for name, value in scope["headers"] if b"_" not in name]
     # By the socket's own peer, which no header says: behind this nobody knows it any more.
     client = scope.get("client")
-    named, told = told_by_proxy(named, peer=str(client[0]) if client else "", by=settings.HEADER_LOGIN)
+    named, told = told_by_proxy(named, peer=str(client[0]) if client else "", by=settings.PROXY_SIGN_IN)
     # Bytes beyond ASCII would raise where the environment is built.
     query = quote_from_bytes(scope["query_string"], safe=PLAIN).encode()
     plain: Any = {**scope, "headers": named, "query_string": query}

@@ -49,7 +49,7 @@ def credentials_of(request: Request) -> CallCredentials:
     """As Django reads them of the same request."""
     scope = request.scope
     client = scope.get("client")
-    _, told = told_by_proxy(scope["headers"], peer=str(client[0]) if client else "", by=settings.HEADER_LOGIN)
+    _, told = told_by_proxy(scope["headers"], peer=str(client[0]) if client else "", by=settings.PROXY_SIGN_IN)
     return CallCredentials(request.bearer, session_key(request), request.client, told)
 
 

@@ -106,7 +106,7 @@ class Probes:
         said |= {"signing": found.signing, "era": found.era}
         # A row that cannot be advanced is no failure of this process.
         if found.aside:
-            said["set_aside"] = found.aside
+            said["quarantined"] = found.aside
         # Numbers alone: names are for who may log in.
         said |= found.unusable
         if found.locked:

@@ -51,7 +51,7 @@ class Keys:
         """What an agent that names these keys does about signatures."""
         return check_of(trusted, [key.key_id for key in self._known or ()])
 
-    def news_for(self, trusted: Sequence[str]) -> list[wire.KeyWord]:
+    def news_for(self, trusted: Sequence[str]) -> list[wire.KeyNotice]:
         return sign.news_for(self._known or (), trusted)
 
     def judged(self, trusted: str | None) -> tuple[SignatureCheck, bool]:

@@ -95,7 +95,7 @@ def sign_on_settings(port: int) -> dict[str, str]:
         "OIDC_ISSUER": f"http://127.0.0.1:{port}/{TENANT}/v2.0",
         "OIDC_CLIENT_ID": CLIENT_ID,
         "OIDC_CLIENT_SECRET": CLIENT_SECRET,
-        "OIDC_NAME": "the demo's Entra ID",
+        "OIDC_DISPLAY_NAME": "the demo's Entra ID",
     }
 
 

@@ -174,7 +174,7 @@ def install() -> str:
 
 
 def timeouts_table() -> str:
-    answer = float(configuration.DEFAULTS["ORDER_ANSWER_SECONDS"])
+    answer = float(configuration.BY_NAME["ORDER_ANSWER_SECONDS"].default)
     rows = [(TIMEOUTS[name], str(count), f"{count * answer:g} s") for name, count in MULTIPLES.items()]
     return table(("What happens then", "Times `ORDER_ANSWER_SECONDS`", "By default"), rows)
 

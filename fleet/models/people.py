@@ -62,7 +62,7 @@ class Profile(models.Model):
 
 
 class Scope(models.Model):
-    """Sets in which a person may act. A person without scopes may act in all of them. With SCOPED_READING
+    """Sets in which a person may act. A person without scopes may act in all of them. With SCOPED_READ_ACCESS
     they see nothing else.
 
     `kind` is `name`, `service` or `resource_group`; `pattern` may carry * and ?, and is compared without case.

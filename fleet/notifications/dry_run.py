@@ -214,7 +214,7 @@ def _of_event(event: ScheduledEvent) -> MessageFacts:
         place=facts.place,
         drill=event.drill,
         decide_by=decide_by(
-            event.not_before, relay=order_timeouts().answer, undo=timedelta(seconds=settings.UNDO_SECONDS)
+            event.not_before, relay=order_timeouts().answer, undo=timedelta(seconds=settings.APPROVAL_UNDO_SECONDS)
         ),
     )
 
@@ -242,7 +242,7 @@ def _told(route: StandingRoute, past: Iterable[_Story], person: User | None) -> 
             if (
                 rights
                 and person
-                and not may_be_told(rights, names_in_entries(person), facts, scoped=bool(settings.SCOPED_READING))
+                and not may_be_told(rights, names_in_entries(person), facts, scoped=bool(settings.SCOPED_READ_ACCESS))
             ):
                 continue
             at = told_at(route, facts, now=facts.at) or facts.at

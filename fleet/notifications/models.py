@@ -355,7 +355,7 @@ def own_channels(numbers: Collection[int]) -> Mapping[int, list[int]]:
 def may_hear(owner: User | None, facts: MessageFacts) -> bool:
     """Whether a moment may be told through a route of this owner; the installation's hear of everything."""
     return owner is None or may_be_told(
-        rights_of(owner), names_in_entries(owner), facts, scoped=bool(settings.SCOPED_READING)
+        rights_of(owner), names_in_entries(owner), facts, scoped=bool(settings.SCOPED_READ_ACCESS)
     )
 
 

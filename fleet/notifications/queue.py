@@ -154,13 +154,13 @@ def pack(channel_id: int, *, now: datetime) -> int:
         .order_by("id")
         .select_for_update(of=("self",), no_key=True)[:MOST]
     )
-    interval = timedelta(seconds=settings.MESSAGE_GROUP_INTERVAL_SECONDS)
+    interval = timedelta(seconds=settings.NOTIFICATION_GROUP_INTERVAL_SECONDS)
     made = MessageDelivery.objects.filter(channel=channel_id, created_at__gt=now - interval).order_by()
     planned: DeliveryPlan = plan(
         [Waiting(row.pk, row.subject, row.service, row.deadline, row.place) for row in rows],
         list(made.annotate(carried=Count("messages")).values_list("group", "created_at", "carried")),
         now=now,
-        wait=timedelta(seconds=settings.MESSAGE_GROUP_WAIT_SECONDS),
+        wait=timedelta(seconds=settings.NOTIFICATION_GROUP_WAIT_SECONDS),
         interval=interval,
         told=_told_of(channel_id, since=now - interval),
     )

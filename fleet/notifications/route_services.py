@@ -338,7 +338,7 @@ def _message(entry: Entry, channel_id: int, *, now: datetime) -> Message:
         entry_id=entry.pk,
         at=entry.at,
         created_at=now,
-        due_at=now + timedelta(seconds=settings.MESSAGE_GROUP_WAIT_SECONDS),
+        due_at=now + timedelta(seconds=settings.NOTIFICATION_GROUP_WAIT_SECONDS),
         severity=type_severity(moment).value,
         channel_id=channel_id,
         state=MessageState.WAITING.value,

@@ -300,7 +300,7 @@ def _decide_by(event: EventFacts, known: Experiences, *, now: datetime) -> datet
         return None
     took = known.of(event.set_id, event.event_type).relay_seconds
     relay = order_timeouts().answer if took is None else timedelta(seconds=took)
-    until = undo_until(event, now=now, seconds=settings.UNDO_SECONDS)
+    until = undo_until(event, now=now, seconds=settings.APPROVAL_UNDO_SECONDS)
     return decide_by(event.not_before, relay=relay, undo=until - now if until else timedelta())
 
 
@@ -331,7 +331,7 @@ def _message(
     state: MessageState = MessageState.WAITING,
     why: str = "",
 ) -> Message:
-    soonest = now + timedelta(seconds=settings.MESSAGE_GROUP_WAIT_SECONDS)
+    soonest = now + timedelta(seconds=settings.NOTIFICATION_GROUP_WAIT_SECONDS)
     return Message(
         moment=STEPS.get(step, told.facts.moment).value,
         subject=told.subject,

@@ -1,7 +1,7 @@
 """Celery task and worker of notifications, and the watchdog signal to an outside service.
 
-The address is in the form of healthchecks: a ping to it says that all is well; with WATCHDOG_FAIL, one to `/fail` below
-it says at once what is not.
+The URL is in the form of healthchecks: a ping to it reports success; with WATCHDOG_REPORT_FAILURES a ping to `/fail`
+below it reports failures immediately.
 """
 
 import threading
@@ -72,7 +72,7 @@ def _tell_apart(now: datetime) -> None:
 
 def _tell(now: datetime) -> bool:
     wrong = troubles(now=now)
-    if wrong and not settings.WATCHDOG_FAIL:
+    if wrong and not settings.WATCHDOG_REPORT_FAILURES:
         return False
     url = f"{settings.WATCHDOG_URL}/fail" if wrong else settings.WATCHDOG_URL
     # The installation itself names it: it may stand inside.

@@ -22,7 +22,7 @@ def require(who: Actor | Person, right: Right, place: Place | None = None, *, do
     if isinstance(who, Actor) and who.kind is ActorKind.COMMAND:
         return
     missing = rights_of(who.person if isinstance(who, Actor) else who).missing(right, place, doing=doing)
-    if missing is not None and settings.SCOPED_READING and missing.code != "right-missing":
+    if missing is not None and settings.SCOPED_READ_ACCESS and missing.code != "right-missing":
         # To somebody who reads by scope, what lies beyond is not there.
         if doing == "drill":
             raise Refused("unknown-set", Reason("drill-of-no-set"))
@@ -32,8 +32,8 @@ def require(who: Actor | Person, right: Right, place: Place | None = None, *, do
 
 
 def sees(actor: Actor, place: Place) -> bool:
-    """Whether what lies there is for the actor to know of: with SCOPED_READING nothing outside of their scopes is."""
-    if not settings.SCOPED_READING or actor.kind is ActorKind.COMMAND:
+    """Return whether the actor may see this place: with SCOPED_READ_ACCESS only what is in their scopes."""
+    if not settings.SCOPED_READ_ACCESS or actor.kind is ActorKind.COMMAND:
         return True
     missing = rights_of(actor.person).missing(Right.READ, place)
     return missing is None or missing.code == "right-missing"

@@ -22,7 +22,7 @@ from redis.retry import Retry
 
 from fleet.domain.trace import Trace
 
-CHANNEL = "drydock:bells"
+CHANNEL = "drydock:wake-ups"
 # Written to learn whether Redis takes anything.
 PROBE_KEY, PROBE_SECONDS = "drydock:ready", 60
 # By name: operations know nothing of the edges.

@@ -43,7 +43,7 @@ def decision_card(
     event: EventRow, blast: BlastRadius, facts: EventFacts, experience: Experience, *, now: datetime
 ) -> DecisionCard:
     """Put one together. No query."""
-    until = undo_until(facts, now=now, seconds=settings.UNDO_SECONDS)
+    until = undo_until(facts, now=now, seconds=settings.APPROVAL_UNDO_SECONDS)
     took = experience.relay_seconds
     # Where nothing was sent yet: one machine that does not answer, and then the next.
     relay = order_timeouts().answer if took is None else timedelta(seconds=took)
@@ -57,7 +57,7 @@ def decision_card(
         if recommendation and not is_advice(event.event_type)
         else None,
         took_seconds=took,
-        undo=undo_offer(facts, now=now, seconds=settings.UNDO_SECONDS),
+        undo=undo_offer(facts, now=now, seconds=settings.APPROVAL_UNDO_SECONDS),
         as_rule=as_rule(facts, recommendation),
     )
 

@@ -1,8 +1,7 @@
 """Visibility: which rows of each table the reader may see. Every projection reads through `seen`.
 
-Where SCOPED_READING is set, people with scopes see what lies in them, as they decide there, and nothing else: not in
-lists, not in counts, not by its address. Admins see everything, and so does whoever runs without a reader: the relay,
-the gateway, commands.
+With SCOPED_READ_ACCESS, users with scopes see only what is in their scopes: in lists, in counts and by address.
+Administrators see everything, and so do callers without a reader: the relay, the gateway, commands.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -246,7 +245,7 @@ _sight: ContextVar[Sight | None] = ContextVar("sight", default=None)
 
 def narrowed(rights: Rights) -> bool:
     """Whether somebody with these rights sees less than everything."""
-    return bool(settings.SCOPED_READING and rights.scopes and ADMIN not in rights.groups)
+    return bool(settings.SCOPED_READ_ACCESS and rights.scopes and ADMIN not in rights.groups)
 
 
 def sight_of(rights: Rights, *, name: str, number: int = 0) -> Sight | None:

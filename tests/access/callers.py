@@ -11,7 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client, override_settings
-from drydock_agent.backend.own_key import Key, authorization
+from drydock_agent.backend.machine_key import Key, authorization
 
 from fleet.accounts import factors, sign_on
 from fleet.accounts.models import SignOn
@@ -36,7 +36,7 @@ COLUMNS = {
     "operator": "an operator by session, who has just proved who they are",
     "here": "an operator whose scopes cover what the address names",
     "elsewhere": "an operator whose scopes cover another set only",
-    "elsewhere-narrow": "the same with `SCOPED_READING`",
+    "elsewhere-narrow": "the same with `SCOPED_READ_ACCESS`",
     "unproved": "an operator who logged in long ago, where each set asks again",
     "by-provider": "an operator who came by single sign-on",
     "by-proxy": "an operator whom a proxy in front has logged in",
@@ -124,7 +124,7 @@ def by_provider() -> Caller:
 def by_proxy() -> Caller:
     """Behind the first request, which is their login."""
     factories.operator("orla")
-    found = Caller(environ={TOLD_BY_PROXY: ToldByProxy("orla", None)}, settings={"HEADER_LOGIN": PROXY})
+    found = Caller(environ={TOLD_BY_PROXY: ToldByProxy("orla", None)}, settings={"PROXY_SIGN_IN": PROXY})
     client = Client()
     with override_settings(**found.settings):
         assert client.get("/you/", **found.environ).status_code == 200
@@ -154,7 +154,7 @@ def callers(world: World) -> dict[str, Caller]:
         "operator": by_session(otto),
         "here": scoped("hera", "web*"),
         "elsewhere": scoped("elsa", "dock*"),
-        "elsewhere-narrow": scoped("nina-narrow", "dock*", settings={"SCOPED_READING": True}),
+        "elsewhere-narrow": scoped("nina-narrow", "dock*", settings={"SCOPED_READ_ACCESS": True}),
         "unproved": by_session(otto, proved=False, before=lambda: AvailabilitySet.objects.update(step_up=True)),
         "by-provider": by_provider(),
         "by-proxy": by_proxy(),

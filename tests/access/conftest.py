@@ -26,7 +26,9 @@ def matrix(db: None, monkeypatch: pytest.MonkeyPatch, settings: Any) -> Matrix:
     # Whoever tries a channel waits for its answer, which nobody gives here.
     monkeypatch.setattr("fleet.notifications.api.TEST_SECONDS", 0.0)
     # A world is looked at for minutes, and nothing in it is to grow old by that.
-    settings.LIVE_SECONDS = settings.LATE_SECONDS = settings.GONE_SECONDS = settings.STEP_UP_SECONDS = A_DAY
+    settings.MACHINE_LIVE_SECONDS = settings.MACHINE_LATE_SECONDS = settings.MACHINE_GONE_SECONDS = (
+        settings.STEP_UP_SECONDS
+    ) = A_DAY
     monkeypatch.setattr("fleet.accounts.external_accounts.INVITATION", timedelta(seconds=A_DAY))
     # There is a provider, and nobody has to ask it.
     settings.OIDC_ISSUER, settings.OIDC_CLIENT_ID = ISSUER, "drydock"

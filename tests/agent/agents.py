@@ -146,7 +146,7 @@ class Parts:
         self.rehearsal = Rehearsal(self.context, changed=lambda: None)
         self.rehearsal.running = True
         self.poller = ScheduledEvents(
-            self.context, imds=self.imds, read_one=lambda document: self.rehearsal.saw(document.listed)
+            self.context, imds=self.imds, on_document=lambda document: self.rehearsal.update_listed(document.listed)
         )
         self.orders_imds = Imds(imds_url, versions=self.versions, rate_limit=Unhurried(clock))
         self.orders = Orders(

@@ -65,7 +65,9 @@ class Machine:
         context = context_of(self.spool, clock, hooks_dir=root, hook_timeout_seconds=timeout)
         self.imds = Imds(imds_url)
         self.hooks = EventHooks(context, resource_name=lambda: name, this_boot=boot)
-        self.poller = ScheduledEvents(context, imds=self.imds, read_one=lambda document: self.hooks.saw(document.body))
+        self.poller = ScheduledEvents(
+            context, imds=self.imds, on_document=lambda document: self.hooks.update_listed(document.body)
+        )
 
     def poll(self) -> None:
         """A second passes, and the metadata service is asked once."""

@@ -121,7 +121,7 @@ def test_once_does_not_guess_who_it_is(agents: Agents) -> None:
     ended = agents.command("once", DRYDOCK_IMDS_URL=f"http://127.0.0.1:{free_port()}")
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-1] == (
-        "Who this machine is cannot be said: the metadata service gave no answer and DRYDOCK_MACHINE_ID is not set."
+        "This machine cannot be identified: the metadata service gave no answer and DRYDOCK_MACHINE_ID is not set."
     )
 
 

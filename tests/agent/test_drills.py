@@ -56,7 +56,7 @@ def order(parts: Parts, step: str, *, order_id: str = "", event_id: str = DRILL,
 
 def carry_out(parts: Parts, *orders: wire.Order) -> dict[str, Any]:
     """The last receipt after these orders were taken and carried out."""
-    parts.orders.take(list(orders))
+    parts.orders.accept(list(orders))
     parts.carry_out()
     return parts.waiting(wire.RECEIPT)[-1]
 
@@ -267,7 +267,7 @@ def hooks(tmp_path: Path) -> HookFolder:
 
 def with_hooks(parts: Parts, hooks: HookFolder) -> WithHooks:
     both = WithHooks(parts, hooks)
-    both.hooks.saw(rehearsal_document(parts))
+    both.hooks.update_listed(rehearsal_document(parts))
     both.work()
     return both
 
@@ -310,15 +310,15 @@ def test_a_drills_hook_makes_way_for_a_real_event_and_is_recovered_after_it(
     clock.advance(1)
     made.poller.step()
     pass_time(made, clock, 0)
-    both.hooks.saw(rehearsal_document(made))
+    both.hooks.update_listed(rehearsal_document(made))
     thread.join(20)
     assert time.monotonic() - began < 20
     both.work()
     assert hooks.lines() == [f"prepare 10-a {DRILL}", f"prepare 10-a {event_id}"], "the drill waits"
     cut = next(data for data in made.waiting(wire.HOOK) if data["step"] == "hook" and data["outcome"] == "failed")
-    assert "something real was announced" in cut["output"]
+    assert "a real event was announced" in cut["output"]
     simulator.events.cancel(event_id)
-    both.hooks.saw(rehearsal_document(made))
+    both.hooks.update_listed(rehearsal_document(made))
     both.work()
     assert hooks.lines()[2:] == [f"recover 10-b {event_id}", f"recover 10-b {DRILL}"]
     assert [data["output"] for data in made.waiting(wire.HOOK) if data["hook"] == "10-b"] == ["others=\n", "others=\n"]

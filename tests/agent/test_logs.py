@@ -1,4 +1,4 @@
-"""Lines of the agent: for people or as JSON, one event each, of a bounded length, with the decision's id."""
+"""StderrHandler of the agent: for people or as JSON, one event each, of a bounded length, with the decision's id."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from drydock_agent import wire
 from drydock_agent.backend.client import read_orders
-from drydock_agent.logs import Json, Lines, Text
+from drydock_agent.logs import JsonFormatter, StderrHandler, TextFormatter
 
 
 def line(formatter: logging.Formatter, words: str, *arguments: object, **fields: Any) -> str:
@@ -21,30 +21,30 @@ def line(formatter: logging.Formatter, words: str, *arguments: object, **fields:
 
 
 def test_json_has_the_fields_of_the_backend_in_their_order() -> None:
-    said = json.loads(line(Json(), "Order %s.", "o", request_id="r", trace_id="", order_id="o"))
-    assert list(said) == ["time", "level", "logger", "event", "request_id", "order_id"]
-    assert (said["level"], said["event"], said["request_id"]) == ("warning", "Order o.", "r")
-    assert said["time"].endswith("Z")
+    entry = json.loads(line(JsonFormatter(), "Order %s.", "o", request_id="r", trace_id="", order_id="o"))
+    assert list(entry) == ["time", "level", "logger", "event", "request_id", "order_id"]
+    assert (entry["level"], entry["event"], entry["request_id"]) == ("warning", "Order o.", "r")
+    assert entry["time"].endswith("Z")
 
 
-@pytest.mark.parametrize("formatter", [Json(), Text()])
+@pytest.mark.parametrize("formatter", [JsonFormatter(), TextFormatter()])
 def test_a_hostile_sentence_is_one_bounded_line(formatter: logging.Formatter) -> None:
-    said = line(formatter, "%s", "\x1b[31m\r\n{}\u2028" + "x" * 100_000, request_id="y" * 100_000)
-    assert len(said.splitlines()) == 1
-    assert "\x1b" not in said
-    assert len(said) < 6000
+    entry = line(formatter, "%s", "\x1b[31m\r\n{}\u2028" + "x" * 100_000, request_id="y" * 100_000)
+    assert len(entry.splitlines()) == 1
+    assert "\x1b" not in entry
+    assert len(entry) < 6000
 
 
 def test_text_names_the_decision_behind_the_sentence() -> None:
-    assert line(Text(), "Done.", request_id="r-1").endswith(" WARNING Done. request_id=r-1")
+    assert line(TextFormatter(), "Done.", request_id="r-1").endswith(" WARNING Done. request_id=r-1")
 
 
 def test_a_line_that_cannot_be_made_says_so_in_one(capsys: pytest.CaptureFixture[str]) -> None:
-    handler = Lines(sys.stderr)
-    handler.setFormatter(Json())
+    handler = StderrHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
     handler.emit(logging.LogRecord("drydock_agent", logging.INFO, __file__, 1, "%d", ("x",), None))
-    (said,) = capsys.readouterr().err.splitlines()
-    assert "could not be written" in json.loads(said)["event"]
+    (entry,) = capsys.readouterr().err.splitlines()
+    assert "could not be written" in json.loads(entry)["event"]
 
 
 def test_whatever_is_wrong_with_its_settings_is_json_where_that_is_asked_for() -> None:
@@ -52,8 +52,8 @@ def test_whatever_is_wrong_with_its_settings_is_json_where_that_is_asked_for() -
     run = [sys.executable, "-m", "drydock_agent", "run"]
     ended = subprocess.run(run, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 2
-    (said,) = ended.stderr.splitlines()
-    assert "DRYDOCK_POLL_SECONDS" in json.loads(said)["event"]
+    (entry,) = ended.stderr.splitlines()
+    assert "DRYDOCK_POLL_SECONDS" in json.loads(entry)["event"]
 
 
 @pytest.mark.parametrize("given", [None, 7, "", "a b", "a\nb", "x" * 129, {"a": 1}])

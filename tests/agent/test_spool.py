@@ -71,15 +71,15 @@ def test_refused_reports_are_kept_apart_with_their_reason(spool: Spool) -> None:
     waiting(spool)
     spool.acknowledge(3, {2: "too deep"})
     assert waiting(spool) == []
-    [(report, reason)] = spool.kept_apart()
+    [(report, reason)] = spool.quarantined()
     assert (report.seq, json.loads(report.data), reason) == (2, {"number": 1}, "too deep")
 
 
 def test_what_is_kept_apart_is_bounded(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool_tables, "KEPT_APART", 5)
+    monkeypatch.setattr(spool_tables, "MAX_QUARANTINED", 5)
     for seq in add(spool, 8):
-        spool.keep_apart(seq, "no")
-    assert [report.seq for report, _ in spool.kept_apart()] == [4, 5, 6, 7, 8]
+        spool.quarantine(seq, "no")
+    assert [report.seq for report, _ in spool.quarantined()] == [4, 5, 6, 7, 8]
 
 
 def test_a_batch_is_bounded_by_number_and_bytes_but_never_empty(spool: Spool) -> None:

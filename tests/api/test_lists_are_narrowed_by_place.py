@@ -149,7 +149,7 @@ def test_an_order_that_no_list_names_is_refused_and_a_cursor_keeps_its_order(
 def test_filters_tell_nothing_of_what_is_out_of_sight(
     two: dict[str, AvailabilitySet], settings: LazySettings, fleet: factories.Fleet
 ) -> None:
-    settings.SCOPED_READING = True
+    settings.SCOPED_READ_ACCESS = True
     person = factories.viewer("scoped")
     Scope.objects.create(user=person, kind="service", pattern="Shop")
     who = caller(person)

@@ -191,7 +191,7 @@ def test_what_changed_is_found_by_the_times_of_its_parts(db: None) -> None:
 def test_whoever_polls_sees_no_change_out_of_sight(
     event: ScheduledEvent, fleet: factories.Fleet, settings: LazySettings
 ) -> None:
-    settings.SCOPED_READING = True
+    settings.SCOPED_READ_ACCESS = True
     person = factories.viewer("scoped")
     Scope.objects.create(user=person, kind="name", pattern="other")
     since = clock()

@@ -76,7 +76,7 @@ def test_nothing_is_told_of_a_set_out_of_sight(settings: LazySettings, db: None)
     AvailabilitySet.objects.filter(name="web").update(service="shop")
     for name in ("vm1", "other1"):
         listeners.cover(name, "subscribed")
-    settings.SCOPED_READING = True
+    settings.SCOPED_READ_ACCESS = True
     person = factories.viewer("scoped")
     Scope.objects.create(user=person, kind="service", pattern="shop")
     (cache,) = caller(person).get("caches/").json()["results"]

@@ -12,8 +12,8 @@ from tests.archive.shelves import folder
 def test_the_api_tells_sizes_to_admins_alone(
     fleet: factories.Fleet, admin: Caller, operator: Caller, settings: Any, tmp_path: Path
 ) -> None:
-    settings.ARCHIVE_URL, settings.DATABASE_GIGABYTES = folder(tmp_path).shown(), 100
-    settings.KEEP_DAYS = {**settings.KEEP_DAYS, "observations": 30, "entries": None}
+    settings.ARCHIVE_URL, settings.DATABASE_MAX_GIGABYTES = folder(tmp_path).shown(), 100
+    settings.RETENTION_DAYS = {**settings.RETENTION_DAYS, "observations": 30, "entries": None}
     factories.announced(fleet)
     problem(operator.get("storage/"), 403, "not-permitted")
     told = admin.get("storage/").json()

@@ -22,7 +22,7 @@ ALL = tuple(f"vm{number}" for number in range(1, 7))
 
 @pytest.fixture(autouse=True)
 def some_seconds(settings: Any) -> None:
-    settings.UNDO_SECONDS = 3
+    settings.APPROVAL_UNDO_SECONDS = 3
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_in_the_last_minute_it_goes_at_once(fleet: Fleet, left: int) -> None:
 
 
 def test_where_the_installation_wants_no_undoing_it_goes_at_once(fleet: Fleet, settings: Any) -> None:
-    settings.UNDO_SECONDS = 0
+    settings.APPROVAL_UNDO_SECONDS = 0
     announced(fleet)
     approval = clicked(fleet)
     assert (approval.when, approval.state, orders(approval)) == ("now", "GRANTED", 1)
@@ -129,7 +129,7 @@ class TestOnThePage:
     @pytest.fixture
     def fleet(self, settings: Any) -> Fleet:
         # Real time passes here, on machines that are slow now and then.
-        settings.UNDO_SECONDS = 9
+        settings.APPROVAL_UNDO_SECONDS = 9
         return Fleet(datetime.now(UTC) - timedelta(seconds=2))
 
     def test_one_click_waits_and_everybody_sees_whose_it_is_and_how_long(self, fleet: Fleet) -> None:

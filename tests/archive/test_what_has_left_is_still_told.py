@@ -124,7 +124,7 @@ def test_an_altered_file_is_not_shown(event: ScheduledEvent, tmp_path: Path) -> 
 
 
 def test_who_may_not_see_the_set_reads_nothing_of_it_from_the_archive(event: ScheduledEvent, settings: Any) -> None:
-    settings.SCOPED_READING = True
+    settings.SCOPED_READ_ACCESS = True
     for scopes, sees in (((("name", "db*"),), False), ((("name", "web*"),), True)):
         with visibility.seeing(None):
             visibility.read_as(Rights(frozenset({"viewer"}), scopes), name="vic")

@@ -141,7 +141,7 @@ def test_addresses_are_checked_and_none_is_repeated() -> None:
 
 def test_days_are_a_number_or_for_ever() -> None:
     for text, days in (("30", 30), ("for ever", None), ("For Ever", None), ("36500", 36_500)):
-        assert Reader({"KEEP_DOCUMENTS_DAYS": text}).days("KEEP_DOCUMENTS_DAYS") == days
+        assert Reader({"DOCUMENT_RETENTION_DAYS": text}).days("DOCUMENT_RETENTION_DAYS") == days
     for text in ("0", "-1", "1.5", "never", "99999", "٣"):
         with pytest.raises(ImproperlyConfigured):
-            Reader({"KEEP_DOCUMENTS_DAYS": text}).days("KEEP_DOCUMENTS_DAYS")
+            Reader({"DOCUMENT_RETENTION_DAYS": text}).days("DOCUMENT_RETENTION_DAYS")

@@ -122,7 +122,7 @@ def test_on_a_phone_decide_shows_the_card_and_its_button_together(
 
 def test_a_click_can_be_undone_in_front_of_everybody(fleet: Fleet, open_page: OpenPage, settings: Any) -> None:
     # Long enough for a slow machine; the default is 3.
-    settings.UNDO_SECONDS = 10
+    settings.APPROVAL_UNDO_SECONDS = 10
     event = factories.announced(fleet)
     factories.operator("olga")
     hers = open_page(f"/events/{event.event_id}/#decision", who="olga", viewport=PHONE).page

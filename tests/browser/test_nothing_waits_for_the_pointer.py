@@ -249,7 +249,7 @@ def test_a_button_that_comes_under_the_pointer_takes_no_click_meant_for_another(
 @pytest.fixture
 def undo_gateway(gateway: Gateway, tmp_path: Path) -> Iterator[Gateway]:
     """A server on which what is approved can be undone for ten seconds."""
-    with running_gateway(gateway.urls, tmp_path, environment={"UNDO_SECONDS": "10"}) as it:
+    with running_gateway(gateway.urls, tmp_path, environment={"APPROVAL_UNDO_SECONDS": "10"}) as it:
         yield it
 
 

@@ -36,7 +36,7 @@ def test_outside_of_an_answer_it_is_asked_each_time(fleet: Fleet) -> None:
 
 
 def test_a_reader_of_few_sets_is_not_told_what_was_read_for_all(fleet: Fleet, settings: object) -> None:
-    settings.SCOPED_READING = True  # type: ignore[attr-defined]
+    settings.SCOPED_READ_ACCESS = True  # type: ignore[attr-defined]
     StaleSet.objects.create(availability_set_id=7)
     with visibility.seeing(None), asking_once():
         assert changed_sets(now=fleet.now) == {7}

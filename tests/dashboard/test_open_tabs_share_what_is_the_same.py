@@ -86,7 +86,7 @@ def test_a_whole_page_and_whoever_sees_less_share_nothing(
 ) -> None:
     factories.announced(fleet)
     operator.get("/")
-    settings.SCOPED_READING = True
+    settings.SCOPED_READ_ACCESS = True
     limited = factories.operator("limited")
     limited.scopes.create(kind="service", pattern="shop")
     assert logged_in(limited).get("/?part=queue", headers={"HX-Request": "true"}).status_code == 200

@@ -42,7 +42,7 @@ def three(fleet: Fleet) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def some_seconds_to_undo(settings: Any) -> None:
-    settings.UNDO_SECONDS = 3
+    settings.APPROVAL_UNDO_SECONDS = 3
 
 
 def look(client: Client, do: str, events: list[str] | None = None, **more: Any) -> Any:
@@ -141,7 +141,7 @@ def test_before_it_is_done_the_page_says_what_several_do_together(
         ("approve", pair[:1], False),
     ):  # fmt: skip
         assert ("data-together" in look(operator, do, events).content.decode()) is said, (do, events)
-    settings.UNDO_SECONDS = 0
+    settings.APPROVAL_UNDO_SECONDS = 0
     looked = look(operator, "approve", pair)
     assert looked.content.decode().count('data-code="no-undo"') == 2
     assert results(send(operator, looked)) == (1, 1)

@@ -86,7 +86,7 @@ def test_the_head_is_asked_for_alone_and_brings_both(watched: Fleet, operator: C
 def test_it_is_counted_once_for_all_readers_and_nobody_waits_for_the_blind_spots(
     watched: Fleet, settings: Any, django_assert_num_queries: Any
 ) -> None:
-    settings.HEAD_SECONDS = 5
+    settings.STATUS_BAR_CACHE_SECONDS = 5
     later: list[Callable[[], None]] = []
     kept = Kept(beside=later.append)
     with django_assert_num_queries(12):

@@ -49,7 +49,7 @@ def test_an_agents_refusal_is_told_in_words(fleet: factories.Fleet, operator: Cl
 
 
 def test_what_was_taken_back_did_not_fail(fleet: factories.Fleet, operator: Client, settings: Any) -> None:
-    settings.UNDO_SECONDS = 9
+    settings.APPROVAL_UNDO_SECONDS = 9
     event = factories.announced(fleet)
     operator.post(f"/events/{event.event_id}/approve/", {"when": "now"})
     operator.post(f"/approvals/{Approval.objects.get().pk}/withdraw/")

@@ -39,7 +39,7 @@ def test_machines_that_another_event_has_taken_do_not_stay_up(fleet: Fleet, oper
 def test_undoing_is_promised_only_where_the_backend_keeps_the_promise(
     fleet: Fleet, operator: Client, settings: object, left: int, kind: str, offered: bool
 ) -> None:
-    settings.UNDO_SECONDS = 3.0  # type: ignore[attr-defined]
+    settings.APPROVAL_UNDO_SECONDS = 3.0  # type: ignore[attr-defined]
     fleet.enrol_set()
     fleet.all_say(listing(event_type=kind, resources=("vm1",), not_before=fleet.now + seconds(left)))
     detail = event_detail(event_id=factories.EVENT, now=fleet.now)

@@ -17,7 +17,7 @@ from tests.factories import Fleet
 def test_while_it_can_be_undone_nobody_is_said_not_to_act_and_undone_it_says_when(
     fleet: Fleet, operator: Client, settings: object
 ) -> None:
-    settings.UNDO_SECONDS = 3.0  # type: ignore[attr-defined]
+    settings.APPROVAL_UNDO_SECONDS = 3.0  # type: ignore[attr-defined]
     factories.announced(fleet)
     approval = fleet.approve(factories.EVENT, when=When.UNDO)
     detail = event_detail(event_id=factories.EVENT, now=fleet.now)

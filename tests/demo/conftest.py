@@ -20,7 +20,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "PORT": str(free_port()),
         "SIMULATOR_PORT": str(free_port()),
         "DEMO_DIR": str(tmp_path_factory.mktemp("demo")),
-        "STORY": "off",
+        "DEMO_STORY": "off",
         # As for a visitor: the demo brings its own servers and its own key.
         "DATABASE_URL": "",
         "REDIS_URL": "",

@@ -10,7 +10,7 @@ import requests
 from django.conf import settings
 from django.contrib.auth.models import User
 from drydock_agent import wire
-from drydock_agent.backend.own_key import Key, authorization
+from drydock_agent.backend.machine_key import Key, authorization
 
 from fleet.accounts import calendars
 from fleet.domain.actor import COMMAND_LINE

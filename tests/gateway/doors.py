@@ -12,7 +12,7 @@ from typing import Any
 import requests
 from azure_simulator.child_process import RunningSimulator
 from drydock_agent import wire
-from drydock_agent.backend.client import BackendClient, trust
+from drydock_agent.backend.client import BackendClient, tls_context
 from drydock_agent.backend.enrolment import Enrolment
 from drydock_agent.backend.signatures import Keyring
 from drydock_agent.clock import Clock, ServerClock
@@ -56,7 +56,9 @@ class Doors:
         state = StateFolder(self.folder / (folder or f"{vm}{machine_id}"), clock)
         state.prepare()
         settings = replace(load({"DRYDOCK_FLEET_URL": self.gateway.url}), imds_url=self.azure.vm_url(vm))
-        client = BackendClient(by or self.gateway.url, tls=trust(""), clock=clock, server_clock=ServerClock(clock))
+        client = BackendClient(
+            by or self.gateway.url, tls=tls_context(""), clock=clock, server_clock=ServerClock(clock)
+        )
         keyring = Keyring(state=state, mode="auto", limiter=LogLimiter(clock))
         identity = Identity(machine_id or VM_IDS[vm], "imds", {"name": vm, "subscriptionId": SUBSCRIPTION})
         return Enrolment(settings, identity, state, keyring=keyring, enrolled=lambda: None), client

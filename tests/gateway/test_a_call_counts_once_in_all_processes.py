@@ -16,7 +16,7 @@ import pytest
 import requests
 from django.apps import apps
 from drydock_agent import wire
-from drydock_agent.backend.own_key import Key, authorization
+from drydock_agent.backend.machine_key import Key, authorization
 
 from fleet.embedded import Urls
 from fleet.models import Approval, Machine, Order, PresenceRow

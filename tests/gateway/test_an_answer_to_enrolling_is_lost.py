@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 from drydock_agent import wire
 from drydock_agent.backend.client import AdmissionPending, BackendClient, RefusedByBackend
-from drydock_agent.backend.own_key import Key
+from drydock_agent.backend.machine_key import Key
 from drydock_agent.clock import Clock
 from drydock_agent.connections import NoAnswer
 

@@ -34,7 +34,7 @@ def with_a_credential(gateway: Gateway, folder: Path, vm_id: str) -> Agent:
 
 
 def day(away: timedelta) -> dict[str, str]:
-    return {"ENROLMENT_POLICY": "token", "BEARER_UNTIL": (datetime.now(UTC) + away).date().isoformat()}
+    return {"ENROLMENT_POLICY": "token", "LEGACY_CREDENTIALS_UNTIL": (datetime.now(UTC) + away).date().isoformat()}
 
 
 def test_until_the_day_it_gets_a_key_and_from_then_on_a_person_admits_it(

@@ -187,7 +187,7 @@ def redis_of(gateway: Gateway) -> str:
 
 def test_nothing_due_waits_for_celery(servers: Urls, folder: Path) -> None:
     """Nobody reconciles but the ticker: an order without an answer goes to the next machine all the same."""
-    with running_gateway(servers, folder, environment={"TICKER_SECONDS": "1"}) as gateway:
+    with running_gateway(servers, folder, environment={"FALLBACK_TICK_SECONDS": "1"}) as gateway:
         agents = [gateway.agent(availability_set="availability_set:ticking") for _ in range(2)]
         names = [f"vm-{agent.vm_id[:8]}" for agent in agents]
         event_id = str(uuid4()).upper()

@@ -10,7 +10,7 @@ import pytest
 import requests
 from drydock_agent import wire
 from drydock_agent.backend.client import AdmissionPending, BackendClient, RefusedByBackend
-from drydock_agent.backend.own_key import Key, authorization
+from drydock_agent.backend.machine_key import Key, authorization
 from drydock_agent.clock import Clock
 
 from fleet.models import Admission, Machine

@@ -209,7 +209,7 @@ def test_a_file_in_progress_is_sent_whole_while_its_access_lasts(
 @pytest.fixture(scope="module")
 def proxied(one_gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """A gateway behind a proxy that logs people in."""
-    settings = {"HEADER_LOGIN_FROM": "127.0.0.1", "HEADER_LOGIN_SECRET": SECRET}
+    settings = {"PROXY_SIGN_IN_FROM": "127.0.0.1", "PROXY_SIGN_IN_SECRET": SECRET}
     with running_gateway(one_gateway.urls, tmp_path_factory.mktemp("proxied"), environment=settings) as found:
         yield found
 
@@ -249,7 +249,7 @@ def test_a_session_of_the_login_proxy_opens_nothing_without_it(
 def test_a_stream_of_the_login_proxy_ends_by_itself(
     gateway: Gateway, servers: Urls, person: User, folder: Path
 ) -> None:
-    settings = {"HEADER_LOGIN_FROM": "127.0.0.1", "HEADER_LOGIN_SECRET": SECRET, "HEADER_LOGIN_STREAM_SECONDS": "1"}
+    settings = {"PROXY_SIGN_IN_FROM": "127.0.0.1", "PROXY_SIGN_IN_SECRET": SECRET, "PROXY_SIGN_IN_STREAM_SECONDS": "1"}
     with running_gateway(servers, folder, environment=settings) as found:
         said, browser = by_proxy(person.get_username()), requests.Session()
         assert browser.get(f"{found.url}/api/v1/me/", headers=said, timeout=SOON).status_code == 200

@@ -177,7 +177,7 @@ def test_what_is_set_aside_is_counted_in_readyz_and_is_no_failure_of_the_process
 
     def becomes(aside: dict[str, int] | None) -> bool:
         answer = requests.get(f"{gateway.url}/readyz", timeout=10)
-        return (answer.status_code, answer.json().get("set_aside")) == (200, aside)
+        return (answer.status_code, answer.json().get("quarantined")) == (200, aside)
 
     # An answer may be a second old.
     wait_for(lambda: becomes({"event": 2, "wave": 1}), seconds=20, what="they are counted", every=0.2)

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.flow, pytest.mark.real_time]
 
 @pytest.fixture(autouse=True)
 def some_seconds(settings: Any) -> None:
-    settings.UNDO_SECONDS = 2
+    settings.APPROVAL_UNDO_SECONDS = 2
 
 
 def test_its_order_reaches_the_agent_when_its_time_comes(gateway: Gateway) -> None:

@@ -30,8 +30,8 @@ def test_a_fleet_without_machines_has_no_clock_to_tell_of() -> None:
     fleet = Fleet()
     assert numbers(fleet, gauges.CLOCK_OFFSET) == {}
     assert numbers(fleet, gauges.CLOCKS_OFF) == {None: 0}
-    assert numbers(fleet, gauges.SETS) == {"whole": 0, "partly": 0, "not": 0}
-    assert numbers(fleet, gauges.CACHES) == {"listened": 0, "unheard": 0, "unsupported": 0}
+    assert numbers(fleet, gauges.SETS) == {"full": 0, "partial": 0, "none": 0}
+    assert numbers(fleet, gauges.CACHES) == {"covered": 0, "uncovered": 0, "unsupported": 0}
 
 
 def test_clocks_are_quantiles_in_either_direction_and_those_too_far_off_are_counted() -> None:
@@ -60,10 +60,10 @@ def test_sets_are_watched_whole_partly_or_not() -> None:
     fleet.enrol_set(2, prefix="c", availability_set="not")
     fleet.later(3600)
     fleet.all_say(names=["a1", "a2", "b1"])
-    assert numbers(fleet, gauges.SETS) == {"whole": 1, "partly": 1, "not": 1}
+    assert numbers(fleet, gauges.SETS) == {"full": 1, "partial": 1, "none": 1}
     # A machine that the inventory lists and that has no agent is not watched, however well the others are.
     listed(fleet, "a3", availability_set=the_set("whole"))
-    assert numbers(fleet, gauges.SETS) == {"whole": 0, "partly": 2, "not": 1}
+    assert numbers(fleet, gauges.SETS) == {"full": 0, "partial": 2, "none": 1}
     assert numbers(fleet, gauges.WITHOUT_AGENT) == {None: 1}
 
 
@@ -74,7 +74,7 @@ def test_a_set_in_which_nobody_has_an_agent_is_not_watched() -> None:
     for name in ("db2", "db3"):
         listed(fleet, name, availability_set=the_set("db"))
     listed(fleet, "db1", availability_set=the_set("db"), machine=gone)
-    assert numbers(fleet, gauges.SETS) == {"whole": 0, "partly": 0, "not": 1}
+    assert numbers(fleet, gauges.SETS) == {"full": 0, "partial": 0, "none": 1}
     assert numbers(fleet, gauges.WITHOUT_AGENT) == {None: 3}
 
 
@@ -85,7 +85,7 @@ def test_a_cache_is_listened_to_by_a_live_machine_or_it_is_not() -> None:
     for host, name, state in (("a", "vm1", "subscribed"), ("b", "vm2", "subscribed"), ("c", "vm3", "lost")):
         fleet.cover(name, state, host=f"{host}.redis.cache.windows.net")
     fleet.cover("vm3", "unsupported", host="d.redis.azure.net")
-    assert numbers(fleet, gauges.CACHES) == {"listened": 2, "unheard": 1, "unsupported": 1}
+    assert numbers(fleet, gauges.CACHES) == {"covered": 2, "uncovered": 1, "unsupported": 1}
     fleet.later(3600)
     fleet.all_say(names=["vm1"])
-    assert numbers(fleet, gauges.CACHES) == {"listened": 1, "unheard": 2, "unsupported": 1}
+    assert numbers(fleet, gauges.CACHES) == {"covered": 1, "uncovered": 2, "unsupported": 1}

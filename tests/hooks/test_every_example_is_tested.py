@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from drydock_agent.hooks.folder import hooks_of
+from drydock_agent.hooks.folder import list_hooks
 
 from tests.hooks.conftest import EXAMPLES
 from tests.processes import ROOT
@@ -37,6 +37,6 @@ def test_each_has_a_test_and_is_described(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_each_file_is_a_hook_that_the_agent_runs(name: str) -> None:
     files = sorted(path.name for path in (EXAMPLES / name).rglob("*") if path.is_file())
-    hooks = [hook for phase in ("prepare", "recover") for hook in hooks_of(EXAMPLES / name, phase)]
+    hooks = [hook for phase in ("prepare", "recover") for hook in list_hooks(EXAMPLES / name, phase)]
     assert sorted(hook.name for hook in hooks) == files
     assert [hook.refused for hook in hooks if hook.refused] == []

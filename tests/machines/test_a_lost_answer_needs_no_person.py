@@ -92,7 +92,7 @@ def test_a_credential_of_0_1_0_that_gets_a_key_asks_again_with_the_credential(se
     key = used(granted(ask(credential=by, now=LATER)))
     assert waits(ask(credential=by, join_token=token(), now=LATER))
     assert granted(ask(signed_by=key_of(key), now=LATER))
-    settings.BEARER_UNTIL = NOW
+    settings.LEGACY_CREDENTIALS_UNTIL = NOW
     assert waits(ask(credential=by, join_token=token(), now=LATER))
 
 
@@ -100,7 +100,7 @@ def test_from_the_day_on_that_is_set_a_credential_does_not_bring_a_lost_key_eith
     settings.ENROLMENT_POLICY = "token"
     by = granted(ask(join_token=token(), keyed=False)).credential
     granted(ask(credential=by))
-    settings.BEARER_UNTIL = LATER
+    settings.LEGACY_CREDENTIALS_UNTIL = LATER
     assert waits(ask(credential=by, join_token=token(), now=LATER))
 
 

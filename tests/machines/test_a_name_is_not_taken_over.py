@@ -91,7 +91,7 @@ def test_a_vm_that_was_made_anew_gets_the_name_once_the_old_one_is_silent() -> N
     fleet = Fleet()
     announced(fleet)
     new, old = again(fleet, "vm1"), fleet.agents["vm1"]
-    fleet.later(settings.LATE_SECONDS + 1)
+    fleet.later(settings.MACHINE_LATE_SECONDS + 1)
     fleet.heard(*(name for name in fleet.agents if name != "vm1"))
     tick(fleet)
     assert (called(new).resource_name, called(new).called) == ("vm1", "")
@@ -105,7 +105,7 @@ def test_a_vm_that_was_made_anew_gets_the_name_once_the_old_one_is_silent() -> N
 def test_it_gets_the_name_at_once_where_the_old_one_is_silent_already_or_revoked() -> None:
     fleet = Fleet()
     announced(fleet)
-    fleet.later(settings.LATE_SECONDS + 1)
+    fleet.later(settings.MACHINE_LATE_SECONDS + 1)
     fleet.heard(*(name for name in fleet.agents if name not in ("vm1", "vm2")))
     assert called(again(fleet, "vm1")).resource_name == "vm1"
     assert called(fleet.agents["vm1"]).called == "vm1"
@@ -122,7 +122,7 @@ def test_silence_loses_no_name_for_good() -> None:
     announced(fleet)
     evil, victim = again(fleet, "vm1"), fleet.agents["vm1"]
     others = [name for name in fleet.agents if name != "vm1"]
-    fleet.later(settings.LATE_SECONDS + 1)
+    fleet.later(settings.MACHINE_LATE_SECONDS + 1)
     fleet.heard(*others)
     tick(fleet)
     assert called(evil).resource_name == "vm1"
@@ -152,6 +152,6 @@ def test_of_two_with_one_name_from_the_release_before_the_first_counts_while_it_
     fleet.later(1)
     fleet.heard("vm6")
     assert hit(fleet)[0] == fleet.agents["vm1"].machine.pk
-    fleet.later(settings.LATE_SECONDS + 1)
+    fleet.later(settings.MACHINE_LATE_SECONDS + 1)
     fleet.heard("vm6")
     assert hit(fleet)[0] == fleet.agents["vm6"].machine.pk

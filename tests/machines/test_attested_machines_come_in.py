@@ -11,7 +11,7 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 from drydock_agent import wire
-from drydock_agent.backend.own_key import Key, authorization
+from drydock_agent.backend.machine_key import Key, authorization
 from pytest_django import Settings
 
 from fleet.domain.machines.enrolment import machine_key
@@ -181,7 +181,7 @@ def test_an_installation_that_had_machines_goes_on_by_join_tokens() -> None:
 
 
 def test_from_the_day_on_that_is_set_credentials_count_no_more(settings: Settings) -> None:
-    settings.BEARER_UNTIL = NOW
+    settings.LEGACY_CREDENTIALS_UNTIL = NOW
     assert refused(lambda: ask(document(), keyed=False)).code == "not-permitted"
     assert isinstance(ask(document(), keyed=False, now=NOW - timedelta(seconds=1)), wire.EnrolAnswer)
     machine = Machine.objects.get()

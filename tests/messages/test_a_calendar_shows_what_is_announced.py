@@ -162,7 +162,7 @@ def test_it_is_narrowed_to_a_service_or_sets(today: Fleet, client: Client) -> No
 
 
 def test_it_shows_no_more_than_its_person_sees(today: Fleet, client: Client, settings: Any) -> None:
-    settings.SCOPED_READING = True
+    settings.SCOPED_READ_ACCESS = True
     viewer = factories.viewer()
     Scope.objects.create(user=viewer, kind="service", pattern="till")
     address = address_of(viewer)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def fleet(settings: Any) -> Fleet:
     """Here time is real."""
-    settings.MESSAGE_GROUP_WAIT_SECONDS = 0.1
+    settings.NOTIFICATION_GROUP_WAIT_SECONDS = 0.1
     fleet = Fleet(now=datetime.now(UTC))
     fleet.enrol_set()
     routed(fleet)

@@ -124,7 +124,7 @@ def test_a_scope_ends_here_too(caller: SlackCaller, there: PretendSlack, setting
     caller.send(press(EVENT, response_url=f"{there.url}/actions/1"))
     assert "does not cover the set web" in said(there)
     # Where people read by scope, it does not even exist.
-    settings.SCOPED_READING = True
+    settings.SCOPED_READ_ACCESS = True
     caller.skew = 1
     caller.send(press(EVENT, response_url=f"{there.url}/actions/2"))
     assert "web" not in said(there)

@@ -93,9 +93,9 @@ def test_every_message_arrives_and_only_what_was_in_flight_comes_twice(rounds: i
     router.route(now=fleet.now, via="test")
     environment = {
         "DATABASE_URL": database_named(connection.settings_dict["NAME"]),
-        "OUTGOING_ALLOW": "127.0.0.0/8",
-        "MESSAGE_GROUP_WAIT_SECONDS": "0",
-        "MESSAGE_GROUP_INTERVAL_SECONDS": "0.1",
+        "EGRESS_ALLOWLIST": "127.0.0.0/8",
+        "NOTIFICATION_GROUP_WAIT_SECONDS": "0",
+        "NOTIFICATION_GROUP_INTERVAL_SECONDS": "0.1",
     }
     log = tmp_path / "teller.log"
     announced: list[dict[str, Any]] = []

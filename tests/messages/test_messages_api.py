@@ -228,7 +228,7 @@ def test_a_message_is_sent_again_once_however_often_the_call_is_repeated(admin: 
 
 
 def test_who_reads_by_scope_sees_messages_of_what_lies_there(admin: Caller, settings: Any) -> None:
-    settings.SCOPED_READING = True
+    settings.SCOPED_READ_ACCESS = True
     now = datetime.now(UTC)
     event = factories.freeze_completed(factories.Fleet(now=now))
     seen = delivered(channel(), now, event=event)

@@ -27,14 +27,16 @@ def test_what_waits_and_what_was_tried_by_kind_of_channel() -> None:
     a_post(mail, [a_message(event, mail, at=fleet.now)], at=fleet.now)
     fleet.later(90)
     found = numbers(fleet)
-    assert found['drydock_messages_waiting{kind="slack"}'] == found['drydock_messages_waiting{kind="mail"}'] == 1
-    assert found["drydock_oldest_waiting_message_seconds"] == 90
+    assert (
+        found['drydock_notifications_waiting{kind="slack"}'] == found['drydock_notifications_waiting{kind="mail"}'] == 1
+    )
+    assert found["drydock_oldest_waiting_notification_seconds"] == 90
     assert found['drydock_deliveries{kind="mail",state="DELIVERED"}'] == 1
     assert found['drydock_deliveries{kind="mail",state="QUEUED"}'] == 1
-    assert found['drydock_attempts_failed{kind="mail"}'] == 2
+    assert found['drydock_delivery_attempts_failed{kind="mail"}'] == 2
     fleet.later(3600)
     later = numbers(fleet)
-    assert not [name for name in later if name.startswith(("drydock_deliveries", "drydock_attempts_failed"))]
+    assert not [name for name in later if name.startswith(("drydock_deliveries", "drydock_delivery_attempts_failed"))]
 
 
 def test_channels_by_how_they_do() -> None:

@@ -169,7 +169,7 @@ def test_whatever_does_not_work_ends_the_pings_or_is_told_at_once(
     breaks(now)
     assert not notification_tasks.ping(via="celery")
     assert outside.got == []
-    settings.WATCHDOG_FAIL = True
+    settings.WATCHDOG_REPORT_FAILURES = True
     LastRun.objects.filter(name="watchdog").delete()
     assert notification_tasks.ping(via="celery")
     (got,) = outside.got

@@ -118,7 +118,7 @@ def test_for_one_alone_what_they_may_not_hear_is_left_out(fleet: Fleet, settings
     factories.freeze_completed(fleet)
     vera = factories.viewer()
     assert tried(fleet, person=vera).messages == 4
-    settings.SCOPED_READING = True
+    settings.SCOPED_READ_ACCESS = True
     Scope.objects.create(user=vera, kind="name", pattern="db")
     assert tried(fleet, person=User.objects.get(pk=vera.pk)).messages == 0
 

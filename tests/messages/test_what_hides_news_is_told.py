@@ -189,7 +189,7 @@ def test_sealing_that_stands_still_and_a_database_that_is_nearly_full(settings: 
     assert told() == [
         "The timeline has not been sealed since 2022-04-11 22:12:00 UTC: see what Celery's log says.",
     ]
-    settings.DATABASE_GIGABYTES = 0.001
+    settings.DATABASE_MAX_GIGABYTES = 0.001
     watched.pass_by(30, *all_but())
     assert "GB: give it more room" in told()[1]
 

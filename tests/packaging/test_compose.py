@@ -30,6 +30,7 @@ COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = {name: each for name, each in SERVICES.items() if "build" in each}
 BACKEND_SETTINGS = {setting.name for setting in SETTINGS}
+FORMER_SETTINGS = {setting.former for setting in SETTINGS if setting.former and setting.chapter != DEMO}
 AGENT_SETTINGS = {f"DRYDOCK_{name.upper()}" for name in SPEC}
 AGENTS = sorted(name for name in OURS if name.startswith("agent-"))
 
@@ -41,7 +42,7 @@ def variables(name: str) -> dict[str, str]:
 
 def test_every_variable_is_a_documented_setting() -> None:
     for name, each in OURS.items():
-        known = AGENT_SETTINGS if each["image"] == "drydock-agent" else BACKEND_SETTINGS
+        known = AGENT_SETTINGS if each["image"] == "drydock-agent" else BACKEND_SETTINGS | FORMER_SETTINGS
         assert set(each.get("environment", {})) <= known, name
     agent_page = (ROOT / "docs" / "agent.md").read_text()
     assert {name for name in AGENT_SETTINGS if f"`{name}`" not in agent_page} == set()
@@ -54,7 +55,7 @@ def test_every_setting_can_be_set_from_outside() -> None:
     # The image states where static files are, the demo's are the demo's, and nobody debugs in public.
     others = {setting.name for setting in SETTINGS if setting.chapter == DEMO} | {"STATIC_ROOT", "DEBUG"}
     for name in ("web", "worker", "beat", "migrate"):
-        assert set(OURS[name]["environment"]) == BACKEND_SETTINGS - others
+        assert set(OURS[name]["environment"]) == (BACKEND_SETTINGS | FORMER_SETTINGS) - others
 
 
 def test_the_images_are_slim_and_nobody_in_them_is_root() -> None:

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("own")
 def event(tmp_path: Path, settings: Any) -> Iterator[ScheduledEvent]:
     """An event that is over, in partitions behind which others begin; entries leave after ten days."""
     settings.ARCHIVE_URL = f"file://{tmp_path}/archive"
-    settings.KEEP_DAYS = {**settings.KEEP_DAYS, "entries": 10}
+    settings.RETENTION_DAYS = {**settings.RETENTION_DAYS, "entries": 10}
     archived_entries._kept.clear()
     found = freeze_completed(Fleet())
     wait_for(partial(all_sealed, Entry.objects.order_by("-pk")[0].pk), seconds=20, what="all of it is sealed")

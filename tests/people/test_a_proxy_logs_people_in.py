@@ -24,7 +24,7 @@ SECRET = "a-secret-that-nobody-guesses-soon"
 @pytest.fixture(autouse=True)
 def believed(settings: Any) -> None:
     networks = (ip_network("10.0.0.1/32"),)
-    settings.HEADER_LOGIN = HeaderLogin(networks, SECRET, "x-remote-user", "x-remote-groups")
+    settings.PROXY_SIGN_IN = HeaderLogin(networks, SECRET, "x-remote-user", "x-remote-groups")
 
 
 def got(client: Client, told: ToldByProxy | None, address: str = "/machines/") -> Any:
@@ -48,7 +48,7 @@ def test_each_request_is_of_whom_the_proxy_names() -> None:
 
 
 def test_a_name_that_nobody_has_and_a_blocked_one_are_refused(settings: Any) -> None:
-    settings.BREAK_GLASS = "ada"
+    settings.EMERGENCY_ACCOUNT = "ada"
     factories.admin()
     User.objects.filter(pk=factories.operator().pk).update(is_active=False)
     for name in ("nobody", "otto", "ada", "OTTO"):
@@ -98,5 +98,5 @@ def test_switched_off_nobody_is_believed_and_such_sessions_end(settings: Any) ->
     client = Client()
     factories.operator()
     assert me(client, ToldByProxy("otto", None)) == "otto"
-    settings.HEADER_LOGIN = HeaderLogin((), "", "x-remote-user", "x-remote-groups")
+    settings.PROXY_SIGN_IN = HeaderLogin((), "", "x-remote-user", "x-remote-groups")
     assert me(client, ToldByProxy("otto", None)) == "401"

@@ -190,7 +190,7 @@ def test_nothing_ends_while_the_provider_only_is_away(entra: Directory, browser:
 @pytest.fixture
 def proxied(settings: Any) -> Client:
     """Otto's browser, whom a proxy in front has signed in."""
-    settings.HEADER_LOGIN = HeaderLogin((ip_network("10.0.0.1/32"),), "s" * 40, "x-remote-user", "x-remote-groups")
+    settings.PROXY_SIGN_IN = HeaderLogin((ip_network("10.0.0.1/32"),), "s" * 40, "x-remote-user", "x-remote-groups")
     factories.operator()
     admin = factories.acting(factories.admin())
     sign_on.create(actor=admin, value="ops", group="operator", now=now())

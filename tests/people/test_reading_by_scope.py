@@ -1,4 +1,4 @@
-"""With SCOPED_READING whoever has scopes sees what lies in them: nothing else is anywhere, as if it were not there."""
+"""With SCOPED_READ_ACCESS users with scopes see only what is in them; anything else does not exist for them."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def sent(fleet: Listeners) -> None:
 
 @pytest.fixture
 def world(db: None, settings: Any) -> World:
-    settings.SCOPED_READING = True
+    settings.SCOPED_READ_ACCESS = True
     fleet = Listeners(now=datetime.now(UTC))
     everything(fleet)
     sent(fleet)
@@ -278,7 +278,7 @@ def test_no_answer_to_any_reading_tells_of_what_is_out_of_sight(world: World) ->
 
 
 def test_this_walk_would_see_it(world: World, settings: Any) -> None:
-    settings.SCOPED_READING = False
+    settings.SCOPED_READ_ACCESS = False
     page, call = callers(world)
     for route in (
         "/", "/fleet/", "/sets/", "/machines/", "/history/", "/caches/", "/timeline/", "/audit/",
@@ -382,7 +382,7 @@ def test_admins_and_people_without_scopes_see_everything_and_without_the_setting
     ada = factories.admin()
     Scope.objects.create(user=ada, kind="name", pattern="web*")
     assert leaks(logged_in(ada).get("/sets/"))
-    settings.SCOPED_READING = False
+    settings.SCOPED_READ_ACCESS = False
     assert leaks(logged_in(world.reader).get("/sets/"))
 
 
@@ -418,9 +418,9 @@ def test_what_was_merged_into_a_set_in_sight_is_in_sight(world: World) -> None:
 
 def test_rights_that_see_less(settings: Any) -> None:
     scopes = (("name", "web"),)
-    settings.SCOPED_READING = True
+    settings.SCOPED_READ_ACCESS = True
     assert visibility.narrowed(Rights(frozenset({"viewer"}), scopes))
     assert not visibility.narrowed(Rights(frozenset({"viewer"})))
     assert not visibility.narrowed(Rights(frozenset({"admin"}), scopes))
-    settings.SCOPED_READING = False
+    settings.SCOPED_READ_ACCESS = False
     assert not visibility.narrowed(Rights(frozenset({"viewer"}), scopes))

@@ -425,7 +425,7 @@ def test_passwords_switched_off_let_in_the_break_glass_account_alone_and_everybo
     mapped()
     factories.admin("glass")
     factories.operator("olga")
-    settings.LOCAL_PASSWORDS, settings.BREAK_GLASS = False, "glass"
+    settings.LOCAL_PASSWORDS, settings.EMERGENCY_ACCOUNT = False, "glass"
     assert by_password(client, "olga")["Location"] == "/accounts/login/?out=passwords"
     assert me(client) is None
     assert by_password(client, "glass")["Location"] == "/"

@@ -117,7 +117,7 @@ def owns_redis(it: Ring, event_id: str) -> None:
         {"orders": [MACHINE], "order": order(event_id)},
         order(event_id),
     ):
-        client.publish("drydock:bells", json.dumps(message))
+        client.publish("drydock:wake-ups", json.dumps(message))
     with app.connection_for_write(broker(it.urls.redis)) as line, line.Producer() as producer:
         for task, arguments in (
             ("fleet.relay.tasks.relay_approval", [1]),

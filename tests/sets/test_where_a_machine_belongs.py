@@ -148,7 +148,7 @@ def test_a_warning_comes_with_a_disagreement_and_goes_with_it() -> None:
 
 @pytest.mark.django_db
 def test_the_name_of_the_tag_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "SET_TAG", "team-set")
+    monkeypatch.setattr(settings, "AVAILABILITY_SET_TAG", "team-set")
     fleet = Fleet()
     tags = [{"name": "team-set", "value": "scale_set:mine"}, {"name": TAG, "value": "other"}]
     machine = fleet.enrol("vm1", availability_set="", tagsList=tags).machine

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from azure_simulator.child_process import ControlError, RunningSimulator
 from azure_simulator.redis_plays import PLAYS, line
-from drydock_agent.redis.errors import Lost
+from drydock_agent.redis.errors import CacheConnectionLost
 from drydock_agent.redis.login import Login
 from drydock_agent.redis.subscription import Subscription
 
@@ -82,7 +82,7 @@ def test_subscribers_are_cut_between_start_and_failover_complete(
     kinds: list[str] = []
     listening = Subscription(cache_at(server.port), Login("", ""))
     assert simulator.play(CACHE, "failover", speed) == 969 / speed
-    with closing(listening), pytest.raises(Lost):
+    with closing(listening), pytest.raises(CacheConnectionLost):
         while True:
             if heard := listening.read(1.0):
                 kinds.append(heard.data.decode().split("|")[1])

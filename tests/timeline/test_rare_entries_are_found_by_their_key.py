@@ -86,7 +86,7 @@ def test_pages_by_keys_show_what_a_filter_leaves_in_its_order(written: None) -> 
 def test_a_reader_of_few_sets_is_shown_the_same_by_the_keys_of_those(
     written: None, settings: LazySettings, scopes: list[tuple[str, str]]
 ) -> None:
-    settings.SCOPED_READING = True
+    settings.SCOPED_READ_ACCESS = True
     with visibility.seeing(None):
         visibility.read_as(Rights(frozenset(["operator"]), tuple(scopes)), name="ada")
         plain = list(visibility.seen(Entry).order_by("-at", "-pk").values_list("pk", flat=True))

@@ -23,7 +23,7 @@ SEEN, TOO, HIDDEN, OTHER, NOWHERE = (f"BADCAFE0-0000-4000-8000-00000000000{numbe
 @pytest.fixture
 def narrow(settings: Any) -> Caller:
     """Somebody who sees the set `web` alone; two events wait in it, and two in `umbra`, where a wave runs."""
-    settings.SCOPED_READING = True
+    settings.SCOPED_READ_ACCESS = True
     fleet = Fleet(now=datetime.now(UTC))
     due = fleet.now + timedelta(minutes=15)
     for name, home in (

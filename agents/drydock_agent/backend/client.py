@@ -1,4 +1,4 @@
-"""The agent's calls to the backend: writing and reading the wire, nothing else."""
+"""Client of the backend: encodes requests and decodes answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from drydock_agent import wire
-from drydock_agent.backend.own_key import Key, Secret, authorization
+from drydock_agent.backend.machine_key import Key, Secret, authorization
 from drydock_agent.clock import Clock, ServerClock, from_text, to_text
 from drydock_agent.connections import Answer, Connections, NoAnswer
 from drydock_agent.settings.load import ConfigError
@@ -26,11 +26,11 @@ CONNECT_SECONDS = 5.0
 READ_SECONDS = 15.0
 ADMISSION_SECONDS = 30.0
 _LIMIT = 8 * 1024 * 1024
-# Nobody may send an agent away for longer than it takes to be missed.
-LONGEST_RENEWAL = 120.0
-SANE_NONCE = re.compile(r"[A-Za-z0-9]{1,32}")
-SANE_KEY = re.compile(r"[0-9a-f]{64}")
-SANE_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
+# Longest pause that a backend may request: shorter than the time until a machine counts as silent.
+MAX_RENEWAL_SECONDS = 120.0
+NONCE_PATTERN = re.compile(r"[A-Za-z0-9]{1,32}")
+KEY_PATTERN = re.compile(r"[0-9a-f]{64}")
+ID_PATTERN = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
 class RefusedByBackend(Exception):
@@ -56,19 +56,19 @@ class Acknowledgement:
     refused: dict[int, str]
     orders: list[wire.Order]
     unreadable: int
-    key_words: tuple[wire.KeyWord, ...] = ()
+    key_words: tuple[wire.KeyNotice, ...] = ()
     before: int | None = None
     wanted: tuple[str, ...] = ()
-    # There is a better key for this machine than what it has.
+    # The backend can give this machine a better credential.
     renew: bool = False
 
 
 @dataclass(slots=True, frozen=True)
-class Standing:
-    """How this agent stands, as a held call says it: then no heartbeat is needed beside it.
+class AgentStatus:
+    """Status of this agent in a long poll, which replaces heartbeats.
 
-    `last_poll_at` and `document` are those of which everything is delivered, else None. `keys` are the ids of the
-    signing keys that it trusts, None where it checks no signatures.
+    `last_poll_at` and `document` are set only if all reports are delivered. `keys` are the ids of the trusted signing
+    keys, None if signatures are not checked.
     """
 
     spool: str
@@ -79,8 +79,8 @@ class Standing:
 
 
 @dataclass(slots=True, frozen=True)
-class Waited:
-    """The answer to a held call; its fields as in `wire.OrdersAnswer`. `unreadable` counts orders without an id."""
+class LongPollAnswer:
+    """The answer to a long poll; its fields as in `wire.OrdersAnswer`. `unreadable` counts orders without an id."""
 
     orders: list[wire.Order]
     unreadable: int
@@ -91,12 +91,12 @@ class Waited:
 
 
 class AdmissionPending(RefusedByBackend):
-    """A person has to admit this machine first."""
+    """An administrator has to admit this machine first."""
 
 
 @dataclass(slots=True, frozen=True)
-class Granted:
-    """What enrolling brought."""
+class EnrolmentGrant:
+    """Result of enrolling."""
 
     secret: Secret
     signing_keys: tuple[wire.PublicKey, ...]
@@ -127,31 +127,31 @@ class BackendClient:
                 return ""
             raise
         nonce = content.get("nonce")
-        return nonce if isinstance(nonce, str) and SANE_NONCE.fullmatch(nonce) else ""
+        return nonce if isinstance(nonce, str) and NONCE_PATTERN.fullmatch(nonce) else ""
 
-    def enrol(self, request: wire.EnrolRequest, key: Key | None = None) -> Granted:
+    def enrol(self, request: wire.EnrolRequest, key: Key | None = None) -> EnrolmentGrant:
         """A key or a credential, and the keys that sign orders. Signed with the `key` that this machine has."""
         content = self._call("POST", wire.ENROL_PATH, key or "", body=json.dumps(asdict(request)).encode())
         if content.get("admission") == "pending":
             seconds = content.get("retry_after")
             wait = min(max(float(seconds), 1.0), 3600.0) if isinstance(seconds, int | float) else ADMISSION_SECONDS
-            raise AdmissionPending(202, "a person has to admit this machine in Drydock first", wait)
+            raise AdmissionPending(202, "an administrator has to admit this machine in Drydock first", wait)
         secret = _secret(content, request.machine_id)
         keys = [
             wire.PublicKey(id=str(item.get("id") or ""), public_key=str(item.get("public_key") or ""))
-            for item in _dicts(content.get("signing_keys"))
+            for item in _dict_items(content.get("signing_keys"))
         ]
-        return Granted(secret, tuple(key for key in keys if key.id and key.public_key))
+        return EnrolmentGrant(secret, tuple(key for key in keys if key.id and key.public_key))
 
     def check_enrolment(self, request: wire.EnrolRequest, key: Key | None = None) -> None:
         """Whether `enrol` would be granted now; it raises the same where not. The backend keeps nothing of it."""
         content = self._call("POST", wire.ENROL_CHECK_PATH, key or "", body=json.dumps(asdict(request)).encode())
         if content.get("admission") != "granted":
-            raise AdmissionPending(202, "a person has to admit this machine in Drydock first", None)
+            raise AdmissionPending(202, "an administrator has to admit this machine in Drydock first", None)
 
     def report(self, secret: Secret, request: wire.ReportsRequest, reports: Iterable[StoredReport]) -> Acknowledgement:
         """Send one batch; `reports` stand in for `request.reports`."""
-        envelope = {name: _plain(value) for name, value in asdict(request).items() if name != "reports"}
+        envelope = {name: _to_json_value(value) for name, value in asdict(request).items() if name != "reports"}
         # The stored data is JSON already: it is put in as it is.
         lines = ",".join(
             f'{{"seq":{report.seq},"kind":{json.dumps(report.kind)},"at":"{report.at}","data":{report.data}}}'
@@ -163,19 +163,19 @@ class BackendClient:
         if not isinstance(acknowledged, int) or isinstance(acknowledged, bool):
             raise NoAnswer("the answer to a batch holds no acknowledgement")
         refused = {}
-        for item in _dicts(content.get("refused")):
+        for item in _dict_items(content.get("refused")):
             if isinstance(item.get("seq"), int):
                 refused[item["seq"]] = str(item.get("reason", ""))
         orders, unreadable = read_orders(content.get("orders"))
         words = tuple(
-            wire.KeyWord(
+            wire.KeyNotice(
                 id=str(item.get("id") or ""),
                 public_key=str(item.get("public_key") or ""),
                 retired=item.get("retired") is True,
                 by=str(item.get("by") or ""),
                 signature=str(item.get("signature") or ""),
             )
-            for item in _dicts(content.get("key_words"))
+            for item in _dict_items(content.get("key_words"))
         )
         before, wanted = content.get("acknowledged_before"), content.get("wanted")
         return Acknowledgement(
@@ -189,25 +189,27 @@ class BackendClient:
             renew=content.get("renew") is True,
         )
 
-    def orders(self, secret: Secret, *, wait: int, held: list[str], standing: Standing | None = None) -> Waited:
-        """A held call: ends when an order comes, or with none after `wait` seconds or sooner."""
+    def orders(
+        self, secret: Secret, *, wait: int, held: list[str], status_report: AgentStatus | None = None
+    ) -> LongPollAnswer:
+        """Make a long poll: it ends when an order comes, or with none after at most `wait` seconds."""
         query = {"wait": str(wait), "sent_at": to_text(self._clock.now())}
         if held:
             query["held"] = ",".join(held)
-        if standing is not None:
-            query |= {"spool": standing.spool, "acknowledged": str(standing.acknowledged)}
-            if standing.last_poll_at is not None:
-                query["last_poll_at"] = to_text(standing.last_poll_at)
-            if standing.document:
-                query["document"] = standing.document
-            if standing.keys is not None:
-                query["keys"] = ",".join(standing.keys)
+        if status_report is not None:
+            query |= {"spool": status_report.spool, "acknowledged": str(status_report.acknowledged)}
+            if status_report.last_poll_at is not None:
+                query["last_poll_at"] = to_text(status_report.last_poll_at)
+            if status_report.document:
+                query["document"] = status_report.document
+            if status_report.keys is not None:
+                query["keys"] = ",".join(status_report.keys)
         path = f"{wire.ORDERS_PATH}?{urlencode(query, safe=':,')}"
         content = self._call("GET", path, secret, wait=wait)
         orders, unreadable = read_orders(content.get("orders"))
         seconds = content.get("renew_in")
-        sane = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= LONGEST_RENEWAL
-        return Waited(
+        sane = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= MAX_RENEWAL_SECONDS
+        return LongPollAnswer(
             orders,
             unreadable,
             takes_polls=content.get("takes_polls") is True,
@@ -247,7 +249,7 @@ class BackendClient:
             detail = content.get("detail") or content.get("title") or "no reason given"
             server_time = from_text(content.get("server_time"))
             if answer.status == 401 and server_time is not None and not again:
-                # It was signed at another time than the backend's: by that, once more.
+                # The clocks differ: sign again with the backend's time.
                 self._server_clock.contact(server_time, received)
                 return self._call(method, path, secret, body=body, wait=wait, again=True)
             sentence = f"the backend answered {answer.status}: {detail}"
@@ -255,14 +257,14 @@ class BackendClient:
             raise RefusedByBackend(answer.status, sentence, seconds, wanted=_wanted(content))
         server_time = from_text(content.get("server_time"))
         if server_time is None:
-            # Some other server stands at this address: a good status without our time is no word of the backend.
+            # Another server answers at this address: an answer of the backend has a server_time.
             raise NoAnswer("the answer is not the backend's: it holds no server_time")
         # A held call is answered long after it was sent: then only the way back counts.
         self._server_clock.contact(server_time, received if wait else (sent + received) / 2)
         return content
 
 
-def trust(ca_file: str) -> ssl.SSLContext:
+def tls_context(ca_file: str) -> ssl.SSLContext:
     """A context that trusts the certificates in `ca_file`, else those that `requests` brings. Raises `ConfigError`."""
     try:
         return ssl.create_default_context(cafile=ca_file or requests.adapters.DEFAULT_CA_BUNDLE_PATH)
@@ -273,7 +275,7 @@ def trust(ca_file: str) -> ssl.SSLContext:
 def _secret(content: dict[str, Any], machine_id: str) -> Secret:
     """The key that an answer to enrolling holds, else its credential. Raises `NoAnswer`."""
     key, generation = content.get("key"), content.get("generation")
-    if key and isinstance(key, str) and SANE_KEY.fullmatch(key) and isinstance(generation, int):
+    if key and isinstance(key, str) and KEY_PATTERN.fullmatch(key) and isinstance(generation, int):
         return Key(str(content.get("machine_id") or machine_id), generation, key)
     credential = content.get("credential")
     # It goes into a header, where nothing but printable ASCII may stand.
@@ -286,7 +288,7 @@ def _wanted(content: dict[str, Any]) -> str:
     """The address of a certificate that the backend misses."""
     if content.get("type") != "intermediate-wanted":
         return ""
-    return next((str(item.get("message") or "") for item in _dicts(content.get("errors"))), "")
+    return next((str(item.get("message") or "") for item in _dict_items(content.get("errors"))), "")
 
 
 def proxies_for(url: str) -> dict[str, str]:
@@ -299,7 +301,7 @@ def proxies_for(url: str) -> dict[str, str]:
 def read_orders(value: object) -> tuple[list[wire.Order], int]:
     """The orders of an answer, and how many had no id. An order without an event or machine keeps an empty one."""
     orders, unreadable = [], 0
-    for item in _dicts(value):
+    for item in _dict_items(value):
         order_id = item.get("id")
         if not isinstance(order_id, str) or not order_id:
             unreadable += 1
@@ -318,36 +320,36 @@ def read_orders(value: object) -> tuple[list[wire.Order], int]:
                 via=str(item.get("via") or ""),
                 signatures=[
                     wire.Signature(key=str(one.get("key") or ""), value=str(one.get("value") or ""))
-                    for one in _dicts(item.get("signatures"))
+                    for one in _dict_items(item.get("signatures"))
                 ],
                 drill=_drill(item.get("drill")),
-                request_id=_sane_id(item.get("request_id")),
-                trace_id=_sane_id(item.get("trace_id")),
+                request_id=_valid_id(item.get("request_id")),
+                trace_id=_valid_id(item.get("trace_id")),
             )
         )
     return orders, unreadable
 
 
-def _sane_id(value: object) -> str:
-    # Nobody signs it, and it goes into the log.
-    return value if isinstance(value, str) and SANE_ID.fullmatch(value) else ""
+def _valid_id(value: object) -> str:
+    # Not signed, and written to the log.
+    return value if isinstance(value, str) and ID_PATTERN.fullmatch(value) else ""
 
 
 def _drill(value: object) -> dict[str, Any] | None:
-    # Whatever stands there makes it a drill's: an order that was meant for a rehearsal must not reach Azure.
+    # Any value marks a drill: an order of a drill must not reach Azure.
     return value if isinstance(value, dict) or value is None else {}
 
 
 def order_to_text(order: wire.Order) -> str:
     """An order as the spool keeps it."""
-    return json.dumps({name: _plain(value) for name, value in asdict(order).items()})
+    return json.dumps({name: _to_json_value(value) for name, value in asdict(order).items()})
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     return to_text(value) if isinstance(value, datetime) else value
 
 
-def _dicts(value: object) -> list[dict[str, Any]]:
+def _dict_items(value: object) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 

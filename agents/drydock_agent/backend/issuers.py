@@ -1,4 +1,4 @@
-"""Certificates of issuers that the backend wants: fetched from two hosts of Microsoft's, and from nowhere else."""
+"""Issuer certificates requested by the backend; fetched only from two Microsoft hosts."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from drydock_agent.connections import Connections, NoAnswer
 from drydock_agent.version import user_agent
 
 CONNECT_SECONDS, READ_SECONDS = 5.0, 10.0
-# Nothing that leads elsewhere: no login, no port, no query.
+# No user name, port or query.
 ADDRESS = re.compile(r"https?://([a-z.]+)/[\w./%()-]{1,300}", re.ASCII)
 
 
-def is_issuers(url: str) -> bool:
-    """Whether this is an address from which a certificate may be fetched."""
+def is_issuer_url(url: str) -> bool:
+    """Return whether a certificate may be fetched from this address."""
     return bool(ADDRESS.fullmatch(url)) and urlsplit(url).hostname in wire.ISSUER_HOSTS
 
 
 def fetch(url: str, proxies: dict[str, str]) -> str:
-    """The certificate in base64. Raises `NoAnswer`."""
-    if not is_issuers(url):
+    """Fetch the certificate and return it in base64. Raises `NoAnswer`."""
+    if not is_issuer_url(url):
         raise NoAnswer(f"it wants a certificate of {url[:200]!r}, which is no address of Microsoft's")
     connections = Connections(headers={"User-Agent": user_agent()}, proxies=proxies)
     with contextlib.closing(connections):

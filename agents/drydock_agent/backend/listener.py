@@ -1,5 +1,6 @@
-"""The held-open call for orders (`GET /agent/v1/orders`), in a thread of its own. It also says all that the backend has
-to hear of a machine where nothing happens, so that one connection is enough.
+"""Long poll for orders (`GET /agent/v1/orders`) in its own thread.
+
+It also sends the agent's status, so that an idle machine needs only one connection.
 """
 
 from __future__ import annotations
@@ -8,25 +9,25 @@ import threading
 from collections.abc import Callable
 
 from drydock_agent import wire
-from drydock_agent.backend.client import BackendClient, RefusedByBackend, Standing, Waited
+from drydock_agent.backend.client import AgentStatus, BackendClient, LongPollAnswer, RefusedByBackend
 from drydock_agent.backend.enrolment import Enrolment
 from drydock_agent.backend.orders import Orders
 from drydock_agent.backoff import BACKEND_SECONDS, QUIET_SECONDS, Backoff
 from drydock_agent.connections import NoAnswer
 from drydock_agent.context import Context
 
-# A backend that answers at once and brings nothing new is not asked again at once.
+# Pause after an answer that came at once without new orders.
 PAUSE_SECONDS = 1.0
-# So long after a good answer to a held call no other heartbeat is needed.
-CARRIED_SECONDS = 75.0
-# A proxy that cuts what is silent for long is asked for shorter waits, and now and then for long ones again.
-SHORTEST_WAIT = 10
-CUTS = 2
-LONG_AGAIN_SECONDS = 3600.0
+# How long a good answer to a long poll replaces heartbeats.
+HEARTBEAT_REPLACED_SECONDS = 75.0
+# After repeated cuts by a proxy the wait is shortened; the full wait is retried later.
+MIN_WAIT_SECONDS = 10
+CUTS_BEFORE_SHORTER_WAIT = 2
+FULL_WAIT_RETRY_SECONDS = 3600.0
 
 
 class OrderListener:
-    """Asks again as soon as an order came: the next call says that this machine has it."""
+    """Repeats the long poll as soon as an order arrived: the next call confirms its receipt."""
 
     name = "listener"
 
@@ -37,11 +38,11 @@ class OrderListener:
         client: BackendClient,
         enrolment: Enrolment,
         orders: Orders,
-        standing: Callable[[], Standing | None] = lambda: None,
-        carried: Callable[[], None] = lambda: None,
+        status_report: Callable[[], AgentStatus | None] = lambda: None,
+        poll_reported: Callable[[], None] = lambda: None,
         report: Callable[[], None] = lambda: None,
         remind: Callable[[], None] = lambda: None,
-        in_a_hurry: Callable[[], bool] = lambda: True,
+        is_urgent: Callable[[], bool] = lambda: True,
         wait: int = wire.MAX_WAIT_SECONDS,
     ) -> None:
         self.wake = threading.Event()
@@ -52,29 +53,29 @@ class OrderListener:
         self._enrolment = enrolment
         self._orders = orders
         self._backoff = Backoff(context.random, most=BACKEND_SECONDS)
-        self._standing = standing
-        self._carried = carried
+        self._status_report = status_report
+        self._poll_reported = poll_reported
         self._report = report
         self._remind = remind
-        self._in_a_hurry = in_a_hurry
-        self._longest = self._wait = wait
+        self._is_urgent = is_urgent
+        self._max_wait = self._wait = wait
         self._cuts = 0
-        self._long_again = 0.0
+        self._full_wait_at = 0.0
         self._not_before = 0.0
-        self._carried_at = float("-inf")
+        self._replaced_heartbeat_at = float("-inf")
 
     @property
     def failing(self) -> bool:
-        """True while no call for orders ends well."""
+        """Whether the last long poll failed."""
         return self._backoff.failing
 
     @property
-    def carries(self) -> bool:
-        """True while held calls tell the backend what a heartbeat would."""
-        return self._clock.monotonic() < self._carried_at + CARRIED_SECONDS
+    def replaces_heartbeat(self) -> bool:
+        """Whether long polls currently replace heartbeats."""
+        return self._clock.monotonic() < self._replaced_heartbeat_at + HEARTBEAT_REPLACED_SECONDS
 
     def step(self) -> float:
-        """One held call. 0 when it brought an order or lasted, else the seconds until the next."""
+        """Make one long poll. Return 0 if it brought an order or lasted, else the seconds until the next."""
         now = self._clock.monotonic()
         if now < self._not_before:
             return self._not_before - now
@@ -82,31 +83,33 @@ class OrderListener:
         if secret is None:
             # Woken by the enrolment.
             return 60.0
-        if now >= self._long_again:
-            self._wait = self._longest
-        standing = self._standing()
+        if now >= self._full_wait_at:
+            self._wait = self._max_wait
+        status_report = self._status_report()
         try:
-            answer = self._client.orders(secret, wait=self._wait, held=self._orders.held(), standing=standing)
+            answer = self._client.orders(
+                secret, wait=self._wait, held=self._orders.unacknowledged(), status_report=status_report
+            )
         except NoAnswer as error:
-            self._limiter.warn("listener", f"The call for orders was cut: {error}.")
-            self._was_cut(now)
-            return self._retreat(None)
+            self._limiter.warn("listener", f"The long poll for orders failed: {error}.")
+            self._record_cut(now)
+            return self._back_off(None)
         except RefusedByBackend as error:
             if error.status in (502, 504):
-                self._was_cut(now)
+                self._record_cut(now)
             self._limiter.warn(f"listener {error.status}", f"No orders: {error}.")
             if error.status == 401:
-                self._enrolment.refused(secret)
+                self._enrolment.discard_rejected(secret)
                 # The uploader enrols.
                 self._context.to_upload.set()
-            return self._retreat(error.retry_after)
+            return self._back_off(error.retry_after)
         self._backoff.succeeded()
         self._cuts = 0
-        self._limiter.recovered("listener", "The call for orders is held again.")
-        news = self._orders.take(answer.orders, answer.unreadable)
-        self._heard(answer, standing)
+        self._limiter.recovered("listener", "The long poll for orders works again.")
+        news = self._orders.accept(answer.orders, answer.unreadable)
+        self._handle_answer(answer, status_report)
         if answer.renew_in and not news:
-            # This process of the backend ends, and sends its machines away one after the other.
+            # This gateway process is stopping and spreads the reconnects of its machines.
             self._not_before = self._clock.monotonic() + answer.renew_in
             return answer.renew_in
         lasted = self._clock.monotonic() - now >= PAUSE_SECONDS
@@ -116,27 +119,27 @@ class OrderListener:
         """End the call in progress."""
         self._client.interrupt()
 
-    def _heard(self, answer: Waited, standing: Standing | None) -> None:
+    def _handle_answer(self, answer: LongPollAnswer, status_report: AgentStatus | None) -> None:
         if answer.report:
             self._report()
         if answer.remind:
             self._remind()
-        if not answer.takes_polls or standing is None:
-            self._carried_at = float("-inf")
+        if not answer.takes_polls or status_report is None:
+            self._replaced_heartbeat_at = float("-inf")
             return
-        self._carried_at = self._clock.monotonic()
-        if standing.last_poll_at is not None and not answer.remind:
-            self._carried()
+        self._replaced_heartbeat_at = self._clock.monotonic()
+        if status_report.last_poll_at is not None and not answer.remind:
+            self._poll_reported()
 
-    def _was_cut(self, began: float) -> None:
-        """Ended from outside, before its time: the second time at once, something on the way does not wait so long."""
+    def _record_cut(self, began: float) -> None:
+        """Record an early end, and shorten the wait after `CUTS_BEFORE_SHORTER_WAIT` in a row."""
         lasted = self._clock.monotonic() - began
-        self._cuts = self._cuts + 1 if SHORTEST_WAIT < lasted < self._wait else 0
-        if self._cuts >= CUTS:
-            self._cuts, self._wait = 0, max(SHORTEST_WAIT, int(lasted * 0.8))
-            self._long_again = self._clock.monotonic() + LONG_AGAIN_SECONDS
+        self._cuts = self._cuts + 1 if MIN_WAIT_SECONDS < lasted < self._wait else 0
+        if self._cuts >= CUTS_BEFORE_SHORTER_WAIT:
+            self._cuts, self._wait = 0, max(MIN_WAIT_SECONDS, int(lasted * 0.8))
+            self._full_wait_at = self._clock.monotonic() + FULL_WAIT_RETRY_SECONDS
 
-    def _retreat(self, retry_after: float | None) -> float:
-        wait = self._backoff.failed(retry_after, most=BACKEND_SECONDS if self._in_a_hurry() else QUIET_SECONDS)
+    def _back_off(self, retry_after: float | None) -> float:
+        wait = self._backoff.failed(retry_after, most=BACKEND_SECONDS if self._is_urgent() else QUIET_SECONDS)
         self._not_before = self._clock.monotonic() + wait
         return wait

@@ -1,4 +1,4 @@
-"""Carries orders out: each once, written down before Azure is asked, and answered by a receipt in the spool."""
+"""Orders: each is recorded before the request to Azure, carried out once, and answered by a receipt in the spool."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from drydock_agent.metadata_service.client import Imds, StartAnswer
 from drydock_agent.metadata_service.scheduled_events import ScheduledEvents
 from drydock_agent.spool.store import SpoolError
 
-# After a start the newest document may be an old one: how long an order waits for the first poll of this run.
+# How long an order waits for the first poll of this run, because the stored document may be old.
 FIRST_POLL_SECONDS = 10.0
-# This machine's metadata service may be behind, and know the event in a moment. Where Azure is busy (429, 5xx), the
-# backend decides when it is asked again, and by whom.
-BEHIND = (404, 410)
+# This machine's metadata service may list the event a moment later. If Azure is busy (429, 5xx), the backend decides
+# which machine repeats the request, and when.
+LAGGING_STATUSES = (404, 410)
 RETRY_SECONDS = (0.2, 1.0)
 BODY_CHARACTERS = 2000
-# Receipts, to a backend that lost them: orders are few, and those of long ago concern nobody.
-MOST_TOLD_AGAIN = 100
+# Receipts sent again to a backend that lost them; older ones are no longer relevant.
+MAX_RESENT_RECEIPTS = 100
 
 log = logging.getLogger("drydock_agent")
 
 
 @dataclass(slots=True)
-class _Known:
+class _TrackedOrder:
     order: wire.Order
     # The receipt's number in the spool, None until it is written there.
     receipt_seq: int | None = None
@@ -46,7 +46,7 @@ class _Known:
 
 
 class Orders:
-    """`take` is called by whoever received orders, from any thread; `step` carries them out in a thread of its own."""
+    """Queue of received orders. `accept` may be called from any thread; `step` carries out orders in its own thread."""
 
     name = "orders"
 
@@ -57,7 +57,7 @@ class Orders:
         imds: Imds,
         scheduled_events: ScheduledEvents,
         rehearsal: Rehearsal,
-        trust: Callable[[wire.Order], str] = lambda order: "",
+        signature_fault: Callable[[wire.Order], str] = lambda order: "",
     ) -> None:
         self.wake = threading.Event()
         self._context = context
@@ -66,89 +66,91 @@ class Orders:
         self._imds = imds
         self._scheduled_events = scheduled_events
         self._rehearsal = rehearsal
-        self._trust = trust
+        self._signature_fault = signature_fault
         self._stopping = threading.Event()
         self._lock = threading.Lock()
-        self._known: dict[str, _Known] = {}
-        self._queue: deque[_Known] = deque()
+        self._tracked: dict[str, _TrackedOrder] = {}
+        self._queue: deque[_TrackedOrder] = deque()
         self._first_poll_until = context.clock.monotonic() + FIRST_POLL_SECONDS
         self.reload()
-        for known in self._known.values():
-            if known.interrupted_at is not None and known.receipt is None:
-                known.queued = True
-                self._queue.append(known)
+        for tracked in self._tracked.values():
+            if tracked.interrupted_at is not None and tracked.receipt is None:
+                tracked.queued = True
+                self._queue.append(tracked)
 
     def reload(self) -> None:
-        """Read the orders from the spool: at the start, and when the spool was numbered anew."""
+        """Read the orders from the spool: at start, and after the spool was renumbered."""
         with self._lock:
             for stored in self._spool.orders():
                 orders, _ = read_orders([json.loads(stored.body)])
                 receipt = json.loads(stored.receipt) if stored.receipt else None
-                known = self._known.setdefault(stored.id, _Known(orders[0]))
-                known.receipt, known.receipt_seq = receipt, stored.receipt_seq
-                if receipt is None and not known.queued:
-                    known.interrupted_at = from_text(stored.attempted_at)
+                tracked = self._tracked.setdefault(stored.id, _TrackedOrder(orders[0]))
+                tracked.receipt, tracked.receipt_seq = receipt, stored.receipt_seq
+                if receipt is None and not tracked.queued:
+                    tracked.interrupted_at = from_text(stored.attempted_at)
 
-    def take(self, orders: list[wire.Order], unreadable: int = 0) -> bool:
-        """Note the orders of an answer. True when one of them was new, or is answered anew."""
+    def accept(self, orders: list[wire.Order], unreadable: int = 0) -> bool:
+        """Queue the orders of an answer. Return whether one is new or has to be answered again."""
         if unreadable:
             self._context.limiter.warn("order", "The backend sent an order without an id.")
         news = False
         with self._lock:
             for order in orders:
-                known = self._known.get(order.id)
-                if known is None:
-                    known = self._known[order.id] = _Known(order)
-                elif known.queued or known.receipt_seq is None or known.receipt_seq > self._spool.acknowledged:
-                    # On its way already: being carried out, or its receipt is.
+                tracked = self._tracked.get(order.id)
+                if tracked is None:
+                    tracked = self._tracked[order.id] = _TrackedOrder(order)
+                elif tracked.queued or tracked.receipt_seq is None or tracked.receipt_seq > self._spool.acknowledged:
+                    # Already queued, or its receipt is not yet acknowledged.
                     continue
-                known.queued = news = True
-                self._queue.append(known)
+                tracked.queued = news = True
+                self._queue.append(tracked)
         if news:
             self.wake.set()
         return news
 
-    def tell_again(self, left: int) -> None:
-        """Write once more what became of orders, as far as the backend has only the reports up to number `left`."""
+    def resend(self, left: int) -> None:
+        """Write the receipts again that have a higher number than `left`, the last report that the backend has."""
         acknowledged = self._spool.acknowledged
         with self._lock:
             lost = [
-                known
-                for known in self._known.values()
-                if known.receipt is not None and not known.queued and left < (known.receipt_seq or 0) <= acknowledged
+                tracked
+                for tracked in self._tracked.values()
+                if tracked.receipt is not None
+                and not tracked.queued
+                and left < (tracked.receipt_seq or 0) <= acknowledged
             ]
-            for known in lost[-MOST_TOLD_AGAIN:]:
-                known.queued = True
-                self._queue.append(known)
+            for tracked in lost[-MAX_RESENT_RECEIPTS:]:
+                tracked.queued = True
+                self._queue.append(tracked)
         self.wake.set()
 
-    def held(self) -> list[str]:
-        """The orders that this machine has and whose receipt the backend has not, as `<order id>:<via>`."""
+    def unacknowledged(self) -> list[str]:
+        """Return the orders whose receipt is not acknowledged, as `<order id>:<via>`."""
         acknowledged = self._spool.acknowledged
         with self._lock:
             return [
-                f"{known.order.id}:{known.order.via}"
-                for known in self._known.values()
-                if known.queued or known.receipt_seq is None or known.receipt_seq > acknowledged
+                f"{tracked.order.id}:{tracked.order.via}"
+                for tracked in self._tracked.values()
+                if tracked.queued or tracked.receipt_seq is None or tracked.receipt_seq > acknowledged
             ]
 
     def step(self) -> float:
-        """One order. 0 when it found one, else the seconds until it looks again."""
+        """Carry out one order. Return 0 if there was one, else the seconds until the next check."""
         if not self._queue:
             return 3600.0
         if not self._scheduled_events.seen.is_set() and self._clock.monotonic() < self._first_poll_until:
             return 0.02
-        known = self._queue[0]
+        tracked = self._queue[0]
         try:
-            self._handle(known)
+            self._handle(tracked)
         except SpoolError as error:
-            # Unwritten is undone: without its attempt on disk an order does not reach Azure.
+            # An order is sent to Azure only after its attempt is on disk.
             self._context.limiter.warn("spool", f"The spool cannot be written, so orders wait: {error}.")
             return 1.0
         with self._lock:
             self._queue.popleft()
-            known.queued = False
-            self._shrink()
+            tracked.queued = False
+            self._forget_oldest()
         self._context.to_upload.set()
         return 0.0
 
@@ -158,32 +160,32 @@ class Orders:
         self._imds.interrupt()
 
     def cut_if_overdue(self) -> None:
-        """End a call that would never end by itself."""
+        """End an overdue call."""
         self._imds.cut_if_overdue()
 
-    def _handle(self, known: _Known) -> None:
-        if known.receipt is None:
-            # Cut off by our own stop, it raises: the attempt stays without a receipt, and the next run repeats it.
-            known.receipt = self._carry_out(known)
-            log.info("Order %s: %s.", known.order.id, _in_words(known.receipt), extra=_found_by(known.order))
-        known.receipt_seq = self._spool.receipt(
-            known.order.id, order_to_text(known.order), wire.RECEIPT, self._clock.now(), known.receipt
+    def _handle(self, tracked: _TrackedOrder) -> None:
+        if tracked.receipt is None:
+            # If the agent stops, this raises: the attempt has no receipt, and the next run repeats it.
+            tracked.receipt = self._carry_out(tracked)
+            log.info("Order %s: %s.", tracked.order.id, _describe(tracked.receipt), extra=_log_fields(tracked.order))
+        tracked.receipt_seq = self._spool.receipt(
+            tracked.order.id, order_to_text(tracked.order), wire.RECEIPT, self._clock.now(), tracked.receipt
         )
 
-    def _carry_out(self, known: _Known) -> dict[str, Any]:
-        order = known.order
+    def _carry_out(self, tracked: _TrackedOrder) -> dict[str, Any]:
+        order = tracked.order
         if is_drill(order):
-            # It has no way from here to the metadata service.
-            return _rehearsed(order, self._trust(order) or self._rehearsal.carry_out(order))
-        reason, event_id = self._judge(order)
-        if not reason and known.interrupted_at is None and self._scheduled_events.started(order.event_id):
-            # Azure would answer 200 to that as well, and it would look as if this order had started the event. One
-            # that this machine has asked for before its stop is asked for again: most likely it has started it.
+            # A drill never reaches the metadata service.
+            return _drill_receipt(order, self._signature_fault(order) or self._rehearsal.carry_out(order))
+        reason, event_id = self._refusal(order)
+        if not reason and tracked.interrupted_at is None and self._scheduled_events.started(order.event_id):
+            # Azure answers 200 for a started event too, which would look as if this order had started it. A request
+            # that the agent's stop interrupted is repeated: most likely it has started the event.
             reason = "already-started"
-        if reason and known.interrupted_at is not None:
+        if reason and tracked.interrupted_at is not None:
             # Azure may have been asked before the stop: "refused" would claim that it was not.
             words = f"the agent stopped while it asked; now the order is {reason}"
-            return _receipt(order, wire.FAILED, reason=words, attempted_at=known.interrupted_at)
+            return _receipt(order, wire.FAILED, reason=words, attempted_at=tracked.interrupted_at)
         if reason:
             return _receipt(order, wire.REFUSED, reason=reason)
         attempted_at = self._clock.now()
@@ -199,9 +201,9 @@ class Orders:
                 started, failure = None, str(error)
                 again = not error.timed_out
             else:
-                again = started.status in BEHIND
+                again = started.status in LAGGING_STATUSES
             # Azure starts an event once, however often it is asked.
-            if not again or pause is None or self._over(pause, order):
+            if not again or pause is None or self._is_settled_after(pause, order):
                 break
         return _receipt(
             order,
@@ -212,13 +214,13 @@ class Orders:
             posts=posts,
         )
 
-    def _judge(self, order: wire.Order) -> tuple[str, str]:
-        """Why this order is not for Azure, or no reason and the event's id as the newest document spells it."""
+    def _refusal(self, order: wire.Order) -> tuple[str, str]:
+        """Return the reason for refusing this order, or an empty one and the event's id in the document's spelling."""
         if not order.event_id or not order.machine_id:
             return "unreadable", ""
         if order.machine_id.lower() != self._context.machine_id.lower():
             return "wrong-machine", ""
-        distrust = self._trust(order)
+        distrust = self._signature_fault(order)
         if distrust:
             return distrust, ""
         if order.expires_at is not None and self._context.server_clock.now() >= order.expires_at:
@@ -226,15 +228,17 @@ class Orders:
         event_id = self._scheduled_events.listed(order.event_id)
         return ("", event_id) if event_id is not None else ("not-listed", "")
 
-    def _over(self, pause: float, order: wire.Order) -> bool:
-        # After a stop the next call raises; that is for the caller's caller.
+    def _is_settled_after(self, pause: float, order: wire.Order) -> bool:
+        # After a stop the next call raises `Interrupted`.
         self._stopping.wait(pause)
-        return bool(self._judge(order)[0])
+        return bool(self._refusal(order)[0])
 
-    def _shrink(self) -> None:
-        answered = [key for key, known in self._known.items() if known.receipt_seq is not None and not known.queued]
+    def _forget_oldest(self) -> None:
+        answered = [
+            key for key, tracked in self._tracked.items() if tracked.receipt_seq is not None and not tracked.queued
+        ]
         for key in answered[:-1000]:
-            del self._known[key]
+            del self._tracked[key]
 
 
 def _receipt(
@@ -260,12 +264,12 @@ def _receipt(
     return {**asdict(receipt), "attempted_at": to_text(attempted_at) if attempted_at else None}
 
 
-def _found_by(order: wire.Order) -> dict[str, str]:
-    """What a line says of the order, by which the decision is found in every log."""
+def _log_fields(order: wire.Order) -> dict[str, str]:
+    """Return the ids that connect log lines about this order across processes."""
     return {"order_id": order.id, "request_id": order.request_id, "trace_id": order.trace_id}
 
 
-def _rehearsed(order: wire.Order, refused: str) -> dict[str, Any]:
+def _drill_receipt(order: wire.Order, refused: str) -> dict[str, Any]:
     if refused:
         return _receipt(order, wire.REFUSED, reason=refused)
     asked = (order.drill or {}).get("step") == "approve"
@@ -273,7 +277,7 @@ def _rehearsed(order: wire.Order, refused: str) -> dict[str, Any]:
     return _receipt(order, wire.ANSWERED, started=StartAnswer(200, body) if asked else None)
 
 
-def _in_words(receipt: dict[str, Any]) -> str:
+def _describe(receipt: dict[str, Any]) -> str:
     if receipt["outcome"] == wire.ANSWERED:
         if is_drill_id(receipt["event_id"]):
             return "a drill's, done"

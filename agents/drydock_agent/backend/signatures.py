@@ -1,7 +1,7 @@
-"""Whether an order is signed by a key that this machine trusts.
+"""Signature check of orders against the signing keys that this machine trusts.
 
-The keys come with the first enrolment; news of others counts when a trusted key signed it. So whoever owns a proxy, the
-broker or Redis can hold an order back, but not make one. Needs the extra `signed`.
+The keys come with the first enrolment; a later key counts only if a trusted key signed its notice. An attacker who
+controls a proxy, the broker or Redis can delay an order, but not forge one. Needs the extra `signed`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hashlib import sha256
 from importlib.util import find_spec
 
 from drydock_agent import wire
-from drydock_agent.backend.verifier import Verifier
+from drydock_agent.backend.signature_verifier import Verifier
 from drydock_agent.log_limiter import LogLimiter
 from drydock_agent.state_folder import StateError, StateFolder
 
@@ -45,8 +45,8 @@ class Keyring:
         self._mode = mode
         self._limiter = limiter
         self._lock = threading.Lock()
-        self._wanted = mode == ALWAYS or (mode == AUTO and available())
-        self._keys: dict[str, str] = state.signing_keys() if self._wanted else {}
+        self._is_checking = mode == ALWAYS or (mode == AUTO and available())
+        self._keys: dict[str, str] = state.signing_keys() if self._is_checking else {}
         if mode == ALWAYS and not self._keys:
             limiter.warn("signing", "No signing key is known yet, so every order is refused until this machine enrols.")
 
@@ -54,58 +54,58 @@ class Keyring:
     def trusted(self) -> list[str] | None:
         """The ids of the trusted keys; None where no signatures are checked."""
         with self._lock:
-            return sorted(self._keys) if self._wanted else None
+            return sorted(self._keys) if self._is_checking else None
 
     def enrolled(self, keys: Sequence[wire.PublicKey]) -> None:
-        """Trust these keys at the first contact. Raises StateError when they cannot be kept.
+        """Trust these keys at the first enrolment. Raises StateError when they cannot be stored.
 
-        Later ones are no reason to trust another key: whoever sits on the way could answer an enrolment, too. What is
-        new counts when a trusted key has signed it; where all are lost, `trust` is for the owner of the machine.
+        Keys of later enrolments are not trusted, because an attacker on the network could answer them. A new key needs
+        a signed notice; if all keys are lost, the machine's owner runs `trust`.
         """
-        if not self._wanted:
+        if not self._is_checking:
             return
         with self._lock:
             if not self._keys:
                 self._keys = {key.id: key.public_key for key in keys}
                 if self._keys:
                     self._state.keep_signing_keys(self._keys)
-            elif strangers := sorted({key.id for key in keys} - set(self._keys)):
+            elif unknown_keys := sorted({key.id for key in keys} - set(self._keys)):
                 self._limiter.warn(
                     "signing",
-                    f"The backend names signing keys that no trusted key has signed: {', '.join(strangers)}. If it has"
-                    " lost its keys, run `drydock-agent trust KEY`.",
+                    f"The backend names signing keys that no trusted key has signed: {', '.join(unknown_keys)}. If it"
+                    " has lost its keys, run `drydock-agent trust KEY`.",
                 )
 
-    def hear(self, words: Sequence[wire.KeyWord]) -> None:
-        """Take news of keys, as far as a trusted key signed them. The last key is never given up."""
-        if not self._wanted:
+    def apply_notices(self, notices: Sequence[wire.KeyNotice]) -> None:
+        """Apply key notices that a trusted key has signed. The last key is never removed."""
+        if not self._is_checking:
             return
         with self._lock:
             before = dict(self._keys)
-            for word in words:
-                signer = self._keys.get(word.by)
-                if signer is None or not self._verifier.any_verifies([(signer, word.signature)], wire.key_text(word)):
-                    self._limiter.warn(
-                        "signing", f"News of the signing key {word.id} carries no signature that counts."
-                    )
-                elif not word.retired:
-                    self._keys[word.id] = word.public_key
-                elif word.by != word.id:
-                    self._keys.pop(word.id, None)
+            for notice in notices:
+                signer = self._keys.get(notice.by)
+                if signer is None or not self._verifier.any_verifies(
+                    [(signer, notice.signature)], wire.key_text(notice)
+                ):
+                    self._limiter.warn("signing", f"The notice of signing key {notice.id} has no trusted signature.")
+                elif not notice.retired:
+                    self._keys[notice.id] = notice.public_key
+                elif notice.by != notice.id:
+                    self._keys.pop(notice.id, None)
             if self._keys != before:
                 try:
                     self._state.keep_signing_keys(self._keys)
                 except StateError as error:
                     self._limiter.warn("signing", f"The signing keys cannot be kept: {error}")
 
-    def judge(self, order: wire.Order) -> str:
-        """Why an order is not to be trusted (`unsigned`, `bad-signature`), or nothing."""
-        if not self._wanted:
+    def signature_fault(self, order: wire.Order) -> str:
+        """Return why an order is not trusted (`unsigned`, `bad-signature`), or an empty text."""
+        if not self._is_checking:
             return ""
         with self._lock:
             keys = dict(self._keys)
         if not keys and self._mode == AUTO:
-            # It enrolled before there were signing keys, or without the library.
+            # The machine enrolled before signing keys existed, or without the library.
             self._limiter.warn("signing", "Orders are not checked: this machine has no signing key; enrol it again.")
             return ""
         if not order.signatures:

@@ -1,5 +1,6 @@
-"""Carries the spool to the backend (`POST /agent/v1/reports`): in order, one batch in flight. Where held calls do not
-tell that this machine is there, as those to 0.1.0, a heartbeat goes out when there is nothing to carry.
+"""Sends the spool to the backend (`POST /agent/v1/reports`): in order, one batch in flight.
+
+Where the long poll does not replace heartbeats, as with a backend of 0.1.0, an idle uploader sends heartbeats.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from collections.abc import Callable
 from datetime import datetime
 
 from drydock_agent import wire
-from drydock_agent.backend.client import Acknowledgement, BackendClient, RefusedByBackend, Standing
+from drydock_agent.backend.client import Acknowledgement, AgentStatus, BackendClient, RefusedByBackend
 from drydock_agent.backend.enrolment import Enrolment
-from drydock_agent.backend.loss import Loss
+from drydock_agent.backend.loss_recovery import LossRecovery
+from drydock_agent.backend.machine_key import Secret
 from drydock_agent.backend.orders import Orders
-from drydock_agent.backend.own_key import Secret
 from drydock_agent.backend.signatures import Keyring
 from drydock_agent.backoff import BACKEND_SECONDS, QUIET_SECONDS, Backoff
 from drydock_agent.connections import NoAnswer
@@ -25,7 +26,7 @@ from drydock_agent.version import agent_version
 
 HEARTBEAT_SECONDS = 15.0
 FRESH_SECONDS = 300.0
-ENROL_AGAIN_SECONDS = 30.0
+ENROL_RETRY_SECONDS = 30.0
 RENEW_SECONDS = 3600.0
 # Room for the envelope; a single report always fits, because a document is at most a quarter of a request.
 BATCH_BYTES = wire.MAX_REQUEST_BYTES - 64 * 1024
@@ -34,7 +35,7 @@ log = logging.getLogger("drydock_agent")
 
 
 class Uploader:
-    """Enrols, sends, deletes what was acknowledged, and hands on the orders that an answer brings."""
+    """Enrols, sends reports, deletes acknowledged ones, and passes on the orders of each answer."""
 
     name = "uploader"
 
@@ -46,11 +47,11 @@ class Uploader:
         enrolment: Enrolment,
         keyring: Keyring,
         orders: Orders,
-        loss: Loss,
-        told: Callable[[], tuple[datetime | None, str]],
+        loss_recovery: LossRecovery,
+        delivered_poll: Callable[[], tuple[datetime | None, str]],
         renewed: Callable[[], None],
-        carried: Callable[[], bool] = lambda: False,
-        in_a_hurry: Callable[[], bool] = lambda: True,
+        heartbeat_replaced: Callable[[], bool] = lambda: False,
+        is_urgent: Callable[[], bool] = lambda: True,
     ) -> None:
         self.wake = context.to_upload
         self._clock = context.clock
@@ -60,25 +61,25 @@ class Uploader:
         self._enrolment = enrolment
         self._keyring = keyring
         self._orders = orders
-        self._loss = loss
+        self._loss_recovery = loss_recovery
         self._backoff = Backoff(context.random, most=BACKEND_SECONDS)
-        self._told = told
+        self._delivered_poll = delivered_poll
         self._renewed = renewed
-        self._carried = carried
-        self._in_a_hurry = in_a_hurry
-        self._wanted = threading.Event()
+        self._heartbeat_replaced = heartbeat_replaced
+        self._is_urgent = is_urgent
+        self._report_requested = threading.Event()
         self._not_before = 0.0
         self._next_heartbeat = 0.0
-        self._most = wire.MAX_REPORTS
+        self._batch_size = wire.MAX_REPORTS
         self._enrolled_at = float("-inf")
         self._renew_after = float("-inf")
         self._trouble: set[str] = set()
-        # The first contact carries nothing: its answer tells whether the state folder was put back to an older state.
-        self._greeted = False
+        # The first call sends no reports: its answer shows whether the state folder was restored from an older copy.
+        self._contacted = False
 
     @property
     def failing(self) -> bool:
-        """True while the backend takes nothing."""
+        """Whether the last call to the backend failed."""
         return self._backoff.failing
 
     def step(self) -> float:
@@ -89,25 +90,25 @@ class Uploader:
         try:
             return self._deliver()
         except NoAnswer as error:
-            return self._retreat("uploader", f"The backend cannot be reached: {error}.", None)
+            return self._back_off("uploader", f"The backend cannot be reached: {error}.", None)
         except RefusedByBackend as error:
-            return self._retreat(
+            return self._back_off(
                 f"uploader {error.status}", f"Nothing was delivered: {error}.", self._retry_after(error)
             )
         except (SpoolError, StateError) as error:
-            return self._retreat("uploader spool", f"The state folder cannot be used: {error}", None)
+            return self._back_off("uploader spool", f"The state folder cannot be used: {error}", None)
 
     def report(self) -> None:
-        """Have a report sent soon, though it be empty: the backend wants one. From any thread."""
-        self._wanted.set()
+        """Send a report soon, even an empty one, because the backend requested it. From any thread."""
+        self._report_requested.set()
         self.wake.set()
 
-    def standing(self) -> Standing | None:
-        """How this agent stands, for the held call; None before the first contact. From any thread."""
-        if not self._greeted:
+    def status_report(self) -> AgentStatus | None:
+        """Return the status for the long poll; None before the first contact. From any thread."""
+        if not self._contacted:
             return None
-        # Read before the spool: whatever that poll and the ones before it found is in there by now.
-        poll_at, document = self._told()
+        # Read before the spool, so that the findings of that poll and of earlier ones are in the spool.
+        poll_at, document = self._delivered_poll()
         spool, acknowledged = self._spool.id, self._spool.acknowledged
         try:
             delivered = self._spool.pending() == 0
@@ -115,24 +116,24 @@ class Uploader:
             delivered = False
         keys = self._keyring.trusted
         if not delivered:
-            return Standing(spool, acknowledged, keys=keys)
-        return Standing(spool, acknowledged, poll_at, document, keys)
+            return AgentStatus(spool, acknowledged, keys=keys)
+        return AgentStatus(spool, acknowledged, poll_at, document, keys)
 
     def interrupt(self) -> None:
         """End the call in progress."""
         self._client.interrupt()
 
-    def _retreat(self, key: str, message: str, retry_after: float | None) -> float:
+    def _back_off(self, key: str, message: str, retry_after: float | None) -> float:
         self._trouble.add(key)
         self._limiter.warn(key, message)
-        wait = self._backoff.failed(retry_after, most=BACKEND_SECONDS if self._in_a_hurry() else QUIET_SECONDS)
+        wait = self._backoff.failed(retry_after, most=BACKEND_SECONDS if self._is_urgent() else QUIET_SECONDS)
         self._not_before = self._clock.monotonic() + wait
         return wait
 
     def _retry_after(self, error: RefusedByBackend) -> float | None:
         # Two machines that were given one id revoke each other: a fresh credential refused is no reason to hurry.
         fresh = self._clock.monotonic() < self._enrolled_at + FRESH_SECONDS
-        return ENROL_AGAIN_SECONDS if error.status == 401 and fresh else error.retry_after
+        return ENROL_RETRY_SECONDS if error.status == 401 and fresh else error.retry_after
 
     def _deliver(self) -> float:
         secret = self._enrolment.secret
@@ -141,36 +142,36 @@ class Uploader:
             self._enrolled_at = self._clock.monotonic()
             log.info("This machine is enrolled.")
             return 0.0
-        # Read before the batch: whatever that poll and the ones before it found is in the spool by now.
-        poll_at, _ = self._told()
-        batch = self._spool.batch(self._most, BATCH_BYTES) if self._greeted else []
+        # Read before the batch, so that the findings of that poll and of earlier ones are in the spool.
+        poll_at, _ = self._delivered_poll()
+        batch = self._spool.batch(self._batch_size, BATCH_BYTES) if self._contacted else []
         if len(batch) < self._spool.pending():
-            # More waits than this call carries: the backend must not believe that it knows what the last poll found.
+            # Reports remain after this batch, so this call does not deliver all findings of the last poll.
             poll_at = None
-        if self._greeted and not batch and (pause := self._pause()):
+        if self._contacted and not batch and (pause := self._pause()):
             return pause
-        self._wanted.clear()
+        self._report_requested.clear()
         try:
             answer = self._send(secret, batch, poll_at)
         except RefusedByBackend as error:
             if error.status == 401:
-                self._enrolment.refused(secret)
+                self._enrolment.discard_rejected(secret)
             if error.status in (413, 422) and batch:
-                return self._make_smaller(secret, batch, error)
+                return self._send_smaller(secret, batch, error)
             raise
         if answer.renew:
             self._renew()
-        greeted, self._greeted = self._greeted, True
+        contacted, self._contacted = self._contacted, True
         if batch and answer.acknowledged < batch[0].seq and not answer.refused:
             raise NoAnswer("it answered without acknowledging anything")
-        self._most = min(self._most * 2, wire.MAX_REPORTS)
+        self._batch_size = min(self._batch_size * 2, wire.MAX_REPORTS)
         self._backoff.succeeded()
         while self._trouble:
             self._limiter.recovered(self._trouble.pop(), "The backend takes reports again.")
-        return 0.0 if batch or not greeted else self._next_heartbeat - self._clock.monotonic()
+        return 0.0 if batch or not contacted else self._next_heartbeat - self._clock.monotonic()
 
     def _renew(self) -> None:
-        """Enrol again by what there is, now and then: meanwhile that goes on."""
+        """Enrol again at most once in `RENEW_SECONDS`; until it succeeds the current credential is used."""
         if self._clock.monotonic() < self._renew_after:
             return
         self._renew_after = self._clock.monotonic() + RENEW_SECONDS
@@ -180,13 +181,13 @@ class Uploader:
             self._limiter.warn("renewal", f"This machine keeps its credential: {error}.")
 
     def _pause(self) -> float:
-        """Seconds until a report without news is due; 0 when it is."""
+        """Return the seconds until a heartbeat is due; 0 when it is due now."""
         remaining = self._next_heartbeat - self._clock.monotonic()
         if remaining > 0:
             return remaining
-        if self._wanted.is_set() or not self._carried():
+        if self._report_requested.is_set() or not self._heartbeat_replaced():
             return 0.0
-        # One connection is enough for an agent that waits. For news another is made.
+        # An idle agent needs only the connection of the long poll. A report opens another.
         self._client.close()
         return HEARTBEAT_SECONDS
 
@@ -197,32 +198,36 @@ class Uploader:
             sent_at=self._clock.now(),
             last_poll_at=poll_at,
             agent_version=agent_version(),
-            held=self._orders.held(),
+            held=self._orders.unacknowledged(),
             signing_keys=self._keyring.trusted,
             acknowledged=known,
         )
         answer = self._client.report(secret, request, batch)
-        self._keyring.hear(answer.key_words)
-        # Orders first: they are in a hurry, and nothing about them depends on the spool's tidying up.
-        self._orders.take(answer.orders, answer.unreadable)
-        if answer.acknowledged > self._spool.sent and not self._loss.may_begin_anew():
-            raise NoAnswer("it asks for a new spool again and again")
+        self._keyring.apply_notices(answer.key_words)
+        # Orders first: they are urgent, and do not depend on the spool.
+        self._orders.accept(answer.orders, answer.unreadable)
+        if answer.acknowledged > self._spool.sent and not self._loss_recovery.may_renumber():
+            raise NoAnswer("it requests a new spool too often")
         if not self._spool.acknowledge(answer.acknowledged, answer.refused):
-            log.warning("The backend knows reports that this state folder lost: it was put back. A new spool begins.")
+            log.warning(
+                "The backend has reports that this state folder lacks: the folder was restored. A new spool begins."
+            )
             self._renewed()
         else:
-            self._loss.heard(known, answer)
+            self._loss_recovery.check_answer(known, answer)
         for seq, reason in answer.refused.items():
-            self._limiter.warn("refused", f"The backend refused report {seq}: {reason}. It is kept apart in the spool.")
+            self._limiter.warn(
+                "refused", f"The backend refused report {seq}: {reason}. It is quarantined in the spool."
+            )
         self._next_heartbeat = self._clock.monotonic() + HEARTBEAT_SECONDS
         return answer
 
-    def _make_smaller(self, secret: Secret, batch: list[StoredReport], error: RefusedByBackend) -> float:
+    def _send_smaller(self, secret: Secret, batch: list[StoredReport], error: RefusedByBackend) -> float:
         if len(batch) > 1:
-            self._most = len(batch) // 2
+            self._batch_size = len(batch) // 2
             return 0.0
-        # Is it this report, or would anything be refused? Only a backend that takes an empty batch condemns a report.
+        # Quarantine the report only if the backend accepts an empty batch; otherwise it refuses everything.
         self._send(secret, [], None)
-        self._spool.keep_apart(batch[0].seq, str(error))
-        self._limiter.warn("refused", f"Report {batch[0].seq} cannot be delivered: {error}. It is kept apart.")
+        self._spool.quarantine(batch[0].seq, str(error))
+        self._limiter.warn("refused", f"Report {batch[0].seq} cannot be delivered: {error}. It is quarantined.")
         return 0.0

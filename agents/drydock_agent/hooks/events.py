@@ -1,7 +1,7 @@
-"""Runs the owner's hooks: prepare when an event that names this machine appears, recover when it is listed no more.
+"""Hooks for scheduled events: prepare when an event that names this machine is listed, recover when it is gone.
 
-Only a document that could be read counts. What the newest one lists is compared with what this machine has done, and
-that is kept in the spool: so nothing happens on boot alone, and what was begun before a restart is ended after it.
+Only readable documents count. The newest list is compared with the progress in the spool: a boot alone runs no hook,
+and a phase that a restart interrupted is completed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from drydock_agent.clock import from_text, to_text
 from drydock_agent.context import Context
 from drydock_agent.drills import is_drill_id
 from drydock_agent.hooks.environment import environment
-from drydock_agent.hooks.folder import FolderRefused, Hook, hooks_of
+from drydock_agent.hooks.folder import FolderRefused, Hook, list_hooks
 from drydock_agent.hooks.progress import (
     FAILED,
     NOTHING,
@@ -28,14 +28,14 @@ from drydock_agent.hooks.progress import (
     Event,
     Memory,
     Progress,
+    any_real_event_names,
     boot,
-    events_of,
-    memory_of,
+    events_in,
+    memory_from_text,
     names,
     next_due,
-    real_names,
+    reported_steps,
     started,
-    told_before,
 )
 from drydock_agent.lazy_import import LazyImport
 
@@ -45,15 +45,15 @@ else:
     process = LazyImport("drydock_agent.hooks.process")
 
 IDLE_SECONDS = 3600.0
-# How often it looks whether the machine's name has become known.
-NAMELESS_SECONDS = 60.0
+# How often to check for the machine's name while it is unknown.
+NAME_CHECK_SECONDS = 60.0
 RETRY_SECONDS = 1.0
 
 log = logging.getLogger("drydock_agent")
 
 
 class EventHooks:
-    """`saw` is called by whoever reads documents, from any thread; `step` runs one hook in a thread of its own."""
+    """Runs hooks for events. `update_listed` may be called from any thread; `step` runs one hook in its own thread."""
 
     name = "hooks"
 
@@ -71,70 +71,70 @@ class EventHooks:
         self._timeout = context.settings.hook_timeout_seconds
         self._outbox = context.outbox()
         self._resource_name = resource_name
-        self._rehearsed = rehearsed
+        self._drill_receipt = rehearsed
         self._stopping = threading.Event()
-        # Set as long as something real names this machine: a drill's hooks make way.
-        self._make_way = threading.Event()
+        # Set while a real event names this machine: the hooks of a drill are then ended.
+        self._preempted = threading.Event()
         self._lock = threading.Lock()
-        # What the newest document lists; None before the first of this run.
+        # Events of the newest document; None before the first of this run.
         self._listed: dict[str, Event] | None = None
-        # How each event was listed last since the last step, also of those that are gone again.
+        # The last listing of each event since the last step, including events that are gone.
         self._listings: dict[str, Event] = {}
         self._boot = this_boot()
-        self._memory: Memory = memory_of(context.spool.get("hooks"))
-        self._kept = self._memory.to_text()
-        # The backend may have lost what it was told.
+        self._memory: Memory = memory_from_text(context.spool.get("hooks"))
+        self._saved_text = self._memory.to_text()
+        # Set when the backend may have lost reports.
         self._again = threading.Event()
         self._to_resume = any(progress.running for progress in self._memory.events.values())
 
-    def saw(self, body: bytes) -> None:
-        """Note what a readable document lists. Returns at once."""
-        listed = events_of(body)
+    def update_listed(self, body: bytes) -> None:
+        """Record the events of a readable document. Returns at once."""
+        listed = events_in(body)
         with self._lock:
             self._listed = listed
             self._listings.update(listed)
-        if real_names(listed, self._memory.resource_name):
-            self._make_way.set()
+        if any_real_event_names(listed, self._memory.resource_name):
+            self._preempted.set()
         else:
-            self._make_way.clear()
+            self._preempted.clear()
         self.wake.set()
 
-    def tell_again(self) -> None:
-        """Report once more how prepare went, of every event that is not over."""
+    def resend(self) -> None:
+        """Report the prepare phase of each current event again."""
         self._again.set()
         self.wake.set()
 
     def step(self) -> float:
-        """One hook, or one move between phases. 0 when it found some, else the seconds until it looks again."""
+        """Run one hook or change one phase. Return 0 if something was due, else the seconds until the next check."""
         with self._lock:
             listed, listings = self._listed, self._listings
             self._listings = {}
         if listed is None:
             return IDLE_SECONDS
-        rehearsed = self._rehearsed()
+        rehearsed = self._drill_receipt()
         listed, listings = {**rehearsed, **listed}, {**rehearsed, **listings}
         self._note(listings)
         if self._to_resume:
             self._resume()
         if self._again.is_set():
             self._again.clear()
-            self._tell_again()
+            self._report_again()
         due = next_due(self._memory, listed)
         if due is None:
             self._keep()
             if self._outbox.waits:
                 return RETRY_SECONDS
-            return IDLE_SECONDS if self._memory.resource_name else NAMELESS_SECONDS
+            return IDLE_SECONDS if self._memory.resource_name else NAME_CHECK_SECONDS
         key, phase = due
         progress = self._memory.events.get(key)
         if progress is None or progress.ended:
             self._begin(key, phase, listed)
         else:
-            self._go_on(key, progress, listed)
+            self._continue(key, progress, listed)
         return 0.0
 
     def interrupt(self) -> None:
-        """End the hook in progress, for good: the next run of the agent finds that it was cut off."""
+        """End the hook in progress; the next run of the agent treats it as interrupted."""
         self._stopping.set()
 
     def _note(self, listings: dict[str, Event]) -> None:
@@ -147,7 +147,7 @@ class EventHooks:
             progress.event = listings.get(key, progress.event)
 
     def _resume(self) -> None:
-        """A hook that was cut off is run once more, unless the machine went down with it."""
+        """Run interrupted hooks again, unless the machine went down with them."""
         self._to_resume = False
         for progress in self._memory.events.values():
             hook = progress.running
@@ -172,7 +172,7 @@ class EventHooks:
         else:
             progress.phase, progress.ended, progress.done, progress.interrupted = wire.RECOVER, False, {}, []
         try:
-            hooks = hooks_of(self._folder, phase)
+            hooks = list_hooks(self._folder, phase)
         except FolderRefused as error:
             progress.done[""] = FAILED
             self._end(key, progress, str(error))
@@ -185,15 +185,15 @@ class EventHooks:
             progress.began_at = to_text(self._context.clock.now())
         self._report(progress, "begin", RUNNING)
 
-    def _go_on(self, key: str, progress: Progress, listed: dict[str, Event]) -> None:
+    def _continue(self, key: str, progress: Progress, listed: dict[str, Event]) -> None:
         try:
-            waiting = [hook for hook in hooks_of(self._folder, progress.phase) if hook.name not in progress.done]
+            waiting = [hook for hook in list_hooks(self._folder, progress.phase) if hook.name not in progress.done]
         except FolderRefused as error:
             progress.done[""] = FAILED
             self._end(key, progress, str(error))
             return
         if waiting and progress.phase == wire.PREPARE and key not in listed:
-            # What was done is undone now; to do more of it would be in vain.
+            # The event is gone and recover follows, so the remaining hooks are skipped.
             progress.done[""] = FAILED
             left_out = ", ".join(hook.name for hook in waiting)
             self._end(key, progress, f"The event was gone before all had run. Not run: {left_out}.")
@@ -205,18 +205,18 @@ class EventHooks:
     def _run(self, progress: Progress, hook: Hook, listed: dict[str, Event]) -> None:
         if hook.refused:
             log.warning("%s", hook.refused)
-            ended = process.Ended(FAILED, None, 0.0, hook.refused)
+            ended = process.HookResult(FAILED, None, 0.0, hook.refused)
         else:
-            # Written down before it is started: after a crash it is known that it may have done something.
+            # Recorded before the start, so that a crash does not hide that the hook may have run.
             progress.running, progress.run, progress.boot = hook.name, uuid.uuid4().hex, self._boot
             self._keep()
             ended = process.run(
                 hook.command(),
                 environment=environment(self._variables(progress, listed)),
-                given=(json.dumps(progress.event) + "\n").encode(),
+                stdin=(json.dumps(progress.event) + "\n").encode(),
                 timeout=self._timeout,
                 stopping=self._stopping,
-                make_way=self._make_way if is_drill_id(progress.event_id) else None,
+                preempted=self._preempted if is_drill_id(progress.event_id) else None,
             )
         progress.running = ""
         progress.done[hook.name] = ended.outcome
@@ -257,7 +257,7 @@ class EventHooks:
         others = [
             str(other["EventId"])
             for key, other in listed.items()
-            # A drill keeps nobody from going back to work.
+            # A drill must not keep the machine out of service.
             if key != progress.event_id.lower() and names(other, name) and not is_drill_id(key)
         ]
         return {
@@ -293,13 +293,13 @@ class EventHooks:
         self._outbox.add(wire.HOOK, self._context.clock.now(), asdict(data))
         self._keep()
 
-    def _tell_again(self) -> None:
-        """As it was told the first time, with its times. A drill is over before a backend is restored."""
+    def _report_again(self) -> None:
+        """Add the earlier reports again with their original times; drills are left out."""
         now = self._context.clock.now()
         for key, progress in self._memory.events.items():
             if is_drill_id(key):
                 continue
-            for step, outcome, hook, at in told_before(progress):
+            for step, outcome, hook, at in reported_steps(progress):
                 data = wire.HookData(
                     event_id=progress.event_id,
                     phase=wire.PREPARE,
@@ -313,11 +313,13 @@ class EventHooks:
         self._keep()
 
     def _keep(self) -> None:
-        """Write the reports and the memory down together; where that fails they are kept, and tried again.
+        """Write reports and progress to the spool together; a failed write is retried.
 
-        Preparing is more urgent than the record of it: hooks go on.
+        Hooks continue meanwhile, because preparing is more urgent than its record.
         """
         text = self._memory.to_text()
         reports = self._outbox.waits
-        if self._outbox.write({"hooks": text}) and (reports or text == self._kept or self._outbox.keep("hooks", text)):
-            self._kept = text
+        if self._outbox.write({"hooks": text}) and (
+            reports or text == self._saved_text or self._outbox.keep("hooks", text)
+        ):
+            self._saved_text = text

@@ -1,4 +1,4 @@
-"""Which programs of the machine's owner there are for a phase, in order, and which of them may not be run."""
+"""Hooks folder: the programs for a phase in order, and the reasons for refusing some."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ _RUNNERS: dict[str, tuple[str, ...]] = {
     ".bat": ("cmd.exe", "/d", "/c"),
     ".exe": (),
 }
-# What editors and package managers leave beside a file that they replaced.
-_LEFT_BEHIND = ("~", ".bak", ".orig", ".swp", ".dpkg-old", ".dpkg-new", ".dpkg-dist", ".rpmnew", ".rpmsave")
+# Endings of backup files that editors and package managers leave.
+_BACKUP_SUFFIXES = ("~", ".bak", ".orig", ".swp", ".dpkg-old", ".dpkg-new", ".dpkg-dist", ".rpmnew", ".rpmsave")
 
-# Of the system that has them; the agent runs where there are none, too.
+# Missing on Windows.
 _own_user = getattr(os, "geteuid", None)
 
 
 class FolderRefused(Exception):
-    """Nothing of the folder may be run; the sentence says why."""
+    """The folder is refused; the message states why."""
 
 
 @dataclass(slots=True, frozen=True)
 class Hook:
-    """One program. `refused` is empty, or a sentence that says why it must not be run."""
+    """One program. `refused` is empty, or the reason for not running it."""
 
     name: str
     path: Path
     refused: str = ""
 
     def command(self, *, windows: bool = WINDOWS) -> list[str]:
-        """What to start."""
+        """Return the command line."""
         runner = _RUNNERS.get(self.path.suffix.lower(), ()) if windows else ()
         return [*runner, str(self.path)]
 
 
-def hooks_of(root: Path, phase: str) -> list[Hook]:
-    """The hooks in `<root>/<phase>.d`, sorted by name; none where a folder is missing. Raises `FolderRefused`."""
+def list_hooks(root: Path, phase: str) -> list[Hook]:
+    """Return the hooks in `<root>/<phase>.d`, sorted by name; none if a folder is missing. Raises `FolderRefused`."""
     folder = root.absolute() / f"{phase}.d"
     try:
         for each in (folder.parent, folder):
-            if word := _unsafe(each.stat()):
+            if word := _unsafe_reason(each.stat()):
                 raise FolderRefused(f"Nothing in {folder} is run: {each} {word}.")
-        found = [path for path in folder.iterdir() if not _passed_over(path.name)]
-        return [_hook(path) for path in sorted(found, key=lambda path: path.name) if _executable(path)]
+        found = [path for path in folder.iterdir() if not _is_ignored(path.name)]
+        return [_hook(path) for path in sorted(found, key=lambda path: path.name) if _is_executable(path)]
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -56,25 +56,25 @@ def hooks_of(root: Path, phase: str) -> list[Hook]:
 
 
 def _hook(path: Path) -> Hook:
-    word = _unsafe(path.stat())
+    word = _unsafe_reason(path.stat())
     # A name is reported as text, whatever bytes the file system has for it.
     name = path.name.encode("utf-8", "replace").decode()
     return Hook(name, path, f"{name} is not run: it {word}." if word else "")
 
 
-def _passed_over(name: str) -> bool:
-    return name.startswith(".") or name.endswith(_LEFT_BEHIND)
+def _is_ignored(name: str) -> bool:
+    return name.startswith(".") or name.endswith(_BACKUP_SUFFIXES)
 
 
-def _executable(path: Path) -> bool:
+def _is_executable(path: Path) -> bool:
     # `stat` first: a link that leads nowhere is no file.
     if not path.is_file():
         return False
     return path.suffix.lower() in _RUNNERS if WINDOWS else bool(path.stat().st_mode & 0o111)
 
 
-def _unsafe(found: os.stat_result) -> str:
-    """What lets somebody else decide what the agent runs; empty where nothing does, and on Windows (see the docs)."""
+def _unsafe_reason(found: os.stat_result) -> str:
+    """Return why other users could change what the agent runs; empty if they cannot, and on Windows (see the docs)."""
     if _own_user is None:
         return ""
     if found.st_uid not in (0, _own_user()):

@@ -19,12 +19,12 @@ from drydock_agent.hooks.progress import FAILED, OUTPUT_CHARACTERS, SUCCEEDED, T
 # Between asking a hook to end and ending it; at the agent's own stop there is less time.
 GRACE_SECONDS = 5.0
 STOP_GRACE_SECONDS = 0.3
-# What a hook leaves running may hold its output open for ever; nobody waits for that.
+# A child of the hook may keep its output open for ever, so waiting for the end is limited.
 DRAIN_SECONDS = 0.5
 # A character is at most four bytes.
 _KEPT_BYTES = 4 * OUTPUT_CHARACTERS
 
-# Of the systems that have them; the agent runs where there are none, too.
+# Missing on Windows.
 _kill_group = getattr(os, "killpg", None)
 _kill = getattr(os, "kill", None)
 _SIGKILL = getattr(signal, "SIGKILL", signal.SIGTERM)
@@ -32,7 +32,7 @@ _NEW_GROUP = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
 
 
 @dataclass(slots=True, frozen=True)
-class Ended:
+class HookResult:
     """`exit_status` is negative for a signal, and None where the hook was not run or did not end by itself."""
 
     outcome: str
@@ -45,15 +45,15 @@ def run(
     command: Sequence[str],
     *,
     environment: Mapping[str, str],
-    given: bytes,
+    stdin: bytes,
     timeout: float,
     stopping: threading.Event,
-    make_way: threading.Event | None = None,
-) -> Ended:
-    """Run `command` with `given` on its standard input. Its outcome is `succeeded` (exit 0), `failed` or `timed-out`.
+    preempted: threading.Event | None = None,
+) -> HookResult:
+    """Run `command` with `stdin` on its standard input. Its outcome is `succeeded` (exit 0), `failed` or `timed-out`.
 
-    Once `make_way` is set it is ended at once, as `failed`. Raises `Interrupted` once `stopping` is set; then it has
-    been ended with everything of its group.
+    Once `preempted` is set the hook is ended at once, as `failed`. Raises `Interrupted` once `stopping` is set, after
+    ending the hook's process group.
     """
     if stopping.is_set():
         raise Interrupted
@@ -72,29 +72,29 @@ def run(
         )
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        return Ended(FAILED, None, time.monotonic() - begun, f"It cannot be run: {reason}.")
-    tail = _Tail(child.stdout)
-    threading.Thread(target=_give, args=(child.stdin, given), name="hook input", daemon=True).start()
-    _wait(child, begun + timeout, stopping, make_way)
+        return HookResult(FAILED, None, time.monotonic() - begun, f"It cannot be run: {reason}.")
+    tail = _OutputTail(child.stdout)
+    threading.Thread(target=_write_input, args=(child.stdin, stdin), name="hook input", daemon=True).start()
+    _wait(child, begun + timeout, stopping, preempted)
     if timed_out := child.poll() is None:
-        cut = make_way is not None and make_way.is_set()
+        cut = preempted is not None and preempted.is_set()
         _end(child, STOP_GRACE_SECONDS if cut or stopping.is_set() else GRACE_SECONDS)
         if stopping.is_set():
             raise Interrupted
         if cut:
-            words = f"{tail.text()}\nIt was ended at once: something real was announced."
-            return Ended(FAILED, None, time.monotonic() - begun, words[-OUTPUT_CHARACTERS:])
+            words = f"{tail.text()}\nIt was ended at once: a real event was announced."
+            return HookResult(FAILED, None, time.monotonic() - begun, words[-OUTPUT_CHARACTERS:])
     seconds = time.monotonic() - begun
     output = tail.text()
     if timed_out:
-        return Ended(TIMED_OUT, None, seconds, output)
-    return Ended(FAILED if child.returncode else SUCCEEDED, child.returncode, seconds, output)
+        return HookResult(TIMED_OUT, None, seconds, output)
+    return HookResult(FAILED if child.returncode else SUCCEEDED, child.returncode, seconds, output)
 
 
 def end_leftovers(mark: str) -> int:
-    """End what an earlier run of the agent left behind: every process with `mark` (`NAME=value`) in its environment.
+    """End processes of an earlier run of the agent: those with `mark` (`NAME=value`) in their environment.
 
-    Returns how many there were; 0 where the system does not tell (it is Linux that does).
+    Return their number; always 0 on systems other than Linux.
     """
     ended = 0
     if _kill is None:
@@ -107,8 +107,8 @@ def end_leftovers(mark: str) -> int:
     return ended
 
 
-class _Tail:
-    """Reads a stream to its end in a thread and keeps the last of it."""
+class _OutputTail:
+    """Reads a stream to its end in a thread and keeps its last part."""
 
     def __init__(self, stream: IO[bytes] | None) -> None:
         self._kept = bytearray()
@@ -117,7 +117,7 @@ class _Tail:
         self._thread.start()
 
     def text(self) -> str:
-        """What was kept, as text; waits a moment for the end."""
+        """Return the kept part as text, after waiting briefly for the end."""
         self._thread.join(DRAIN_SECONDS)
         with self._lock:
             text = self._kept.decode("utf-8", "replace")
@@ -134,19 +134,19 @@ class _Tail:
                     del self._kept[:-_KEPT_BYTES]
 
 
-def _give(stream: IO[bytes] | None, given: bytes) -> None:
+def _write_input(stream: IO[bytes] | None, stdin: bytes) -> None:
     # In a thread: a hook need not read, and a pipe holds only so much.
     if stream is not None:
         with contextlib.suppress(OSError), stream:
-            stream.write(given)
+            stream.write(stdin)
 
 
 def _wait(
-    child: subprocess.Popen[bytes], deadline: float, stopping: threading.Event, make_way: threading.Event | None
+    child: subprocess.Popen[bytes], deadline: float, stopping: threading.Event, preempted: threading.Event | None
 ) -> None:
-    """Until it has ended, the deadline has come, it has to make way, or the agent stops."""
+    """Return when the hook has ended, the deadline has passed, it is preempted, or the agent stops."""
     pause = 0.005
-    while child.poll() is None and not (make_way is not None and make_way.is_set()):
+    while child.poll() is None and not (preempted is not None and preempted.is_set()):
         left = deadline - time.monotonic()
         if left <= 0 or stopping.wait(min(pause, left)):
             return

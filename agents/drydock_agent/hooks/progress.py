@@ -1,4 +1,4 @@
-"""How far this machine is with each event that names it: what is due next, and how that is kept across restarts."""
+"""Progress of hooks for each event that names this machine: the next due step, and its form in the spool."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FAILED = "failed"
 TIMED_OUT = "timed-out"
 NOTHING = "nothing"
 
-# Of what a hook prints, the last.
+# Kept from the end of a hook's output.
 OUTPUT_CHARACTERS = 4000
 
 Event = dict[str, Any]
@@ -25,21 +25,20 @@ Event = dict[str, Any]
 
 @dataclass(slots=True)
 class Progress:
-    """One event: `done` maps each hook of the current phase that has ended to its outcome.
+    """Progress of one event: `done` maps each finished hook of the current phase to its outcome.
 
-    `running` is the hook that was begun, written down before it is started, with the `boot` it was begun in and the
-    mark of its `run`; still set at the start of the agent it means that the hook was cut off. `interrupted` are the
-    hooks which that has happened to.
+    `running` is the hook in progress, saved before its start, with the boot id and the id of its run. If it is set when
+    the agent starts, the hook was interrupted; `interrupted` lists these hooks.
     """
 
-    # As the metadata service last listed it.
+    # The event as the metadata service listed it last.
     event: Event
     phase: str = PREPARE
     late: bool = False
     ended: bool = False
-    # How prepare ended; empty as long as it has not.
+    # Outcome of prepare; empty until it has ended.
     prepared: str = ""
-    # When prepare began and ended, as texts; empty where that is not known.
+    # Start and end of prepare, as text; empty if unknown.
     began_at: str = ""
     ended_at: str = ""
     done: dict[str, str] = field(default_factory=dict)
@@ -50,30 +49,30 @@ class Progress:
 
     @property
     def event_id(self) -> str:
-        """As the metadata service spells it."""
+        """Event id as the metadata service spells it."""
         return str(self.event["EventId"])
 
     def outcome(self) -> str:
-        """Of the whole phase: the worst of its hooks."""
+        """Return the outcome of the phase: the worst of its hooks."""
         found = set(self.done.values())
         return next((word for word in (FAILED, TIMED_OUT, SUCCEEDED) if word in found), NOTHING)
 
 
 @dataclass(slots=True)
 class Memory:
-    """Everything that outlives the agent. Events are keyed by their id in lower case, in order of appearance."""
+    """Progress that is kept across restarts. Events are keyed by their id in lower case, in order of appearance."""
 
     resource_name: str = ""
     events: dict[str, Progress] = field(default_factory=dict)
 
     def to_text(self) -> str:
-        """JSON, for the spool."""
+        """Return the progress as JSON, for the spool."""
         events = {key: asdict(progress) for key, progress in self.events.items()}
         return json.dumps({"resource_name": self.resource_name, "events": events})
 
 
-def memory_of(text: str | None) -> Memory:
-    """What `to_text` wrote, also by a version with more or fewer fields."""
+def memory_from_text(text: str | None) -> Memory:
+    """Return the progress that `to_text` wrote; unknown fields of other versions are ignored."""
     content = json.loads(text or "{}")
     known = {each.name for each in fields(Progress)}
     events = {
@@ -83,21 +82,21 @@ def memory_of(text: str | None) -> Memory:
     return Memory(content.get("resource_name", ""), events)
 
 
-def told_before(progress: Progress) -> list[tuple[str, str, str, str]]:
-    """What a backend has been told of prepare, as far as it still counts: (step, outcome, hook, when)."""
-    said = [("begin", RUNNING, "", progress.began_at)] if progress.began_at else []
+def reported_steps(progress: Progress) -> list[tuple[str, str, str, str]]:
+    """Return the reported steps of prepare that still count: (step, outcome, hook, time)."""
+    steps = [("begin", RUNNING, "", progress.began_at)] if progress.began_at else []
     if progress.phase == PREPARE:
         bad = [(hook, outcome) for hook, outcome in progress.done.items() if hook and outcome != SUCCEEDED]
-        said += [("hook", outcome, hook, progress.ended_at) for hook, outcome in bad]
+        steps += [("hook", outcome, hook, progress.ended_at) for hook, outcome in bad]
     if progress.prepared:
-        said.append(("end", progress.prepared, "", progress.ended_at))
-    return said
+        steps.append(("end", progress.prepared, "", progress.ended_at))
+    return steps
 
 
-ADVICE = ("spotrebalancerecommendation",)
+ADVISORY_TYPES = ("spotrebalancerecommendation",)
 
 
-def events_of(body: bytes) -> dict[str, Event]:
+def events_in(body: bytes) -> dict[str, Event]:
     """Return the events of a readable document by their id in lower case, in its order, without those that have no id.
 
     Advice is left out: nothing happens to the machine because of it, so no hook prepares for it.
@@ -105,13 +104,17 @@ def events_of(body: bytes) -> dict[str, Event]:
     found = {}
     for event in json.loads(body.decode("utf-8-sig"), strict=False)["Events"]:
         event_id = event.get("EventId") if isinstance(event, dict) else None
-        if isinstance(event_id, str) and event_id and str(event.get("EventType")).strip().casefold() not in ADVICE:
+        if (
+            isinstance(event_id, str)
+            and event_id
+            and str(event.get("EventType")).strip().casefold() not in ADVISORY_TYPES
+        ):
             found[event_id.lower()] = event
     return found
 
 
 def names(event: Event, resource_name: str) -> bool:
-    """Whether the event names this machine: without case, and without the underscore of old api-versions."""
+    """Return whether the event names this machine, ignoring case and the underscore of old api-versions."""
     given = event.get("Resources")
     wanted = resource_name.casefold()
     found = [given] if isinstance(given, str) else given if isinstance(given, list) else []
@@ -121,12 +124,12 @@ def names(event: Event, resource_name: str) -> bool:
 
 
 def started(event: Event) -> bool:
-    """Whether Azure has started it."""
+    """Return whether Azure has started the event."""
     return str(event.get("EventStatus") or "").strip().casefold() == "started"
 
 
 def boot() -> str:
-    """A word that changes with each boot of the machine; empty where the system has none (it is Linux that has)."""
+    """Return an id that changes with each boot; empty on systems other than Linux."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except (OSError, ValueError):
@@ -134,13 +137,12 @@ def boot() -> str:
 
 
 def next_due(memory: Memory, listed: Mapping[str, Event]) -> tuple[str, str] | None:
-    """The id of the event to go on with, and its phase; None where nothing is to be done.
+    """Return the id of the next event to handle and its phase; None if nothing is due.
 
-    A phase that was begun is ended before another event's: their hooks never run in turns. Then preparing goes before
-    recovering, because only preparing is in a hurry. A drill comes last, and waits as long as anything real names this
-    machine: nothing of it may be undone or redone then.
+    A phase that has begun is completed before another event's begins. New events are prepared before others recover,
+    because only preparing is urgent. A drill comes last, and waits while a real event names this machine.
     """
-    busy = real_names(listed, memory.resource_name)
+    busy = any_real_event_names(listed, memory.resource_name)
     begun = [key for key, progress in memory.events.items() if not progress.ended]
     for key in sorted(begun, key=is_drill_id):
         if not (busy and is_drill_id(key)):
@@ -154,6 +156,6 @@ def next_due(memory: Memory, listed: Mapping[str, Event]) -> tuple[str, str] | N
     return None
 
 
-def real_names(listed: Mapping[str, Event], resource_name: str) -> bool:
-    """Whether an event that is no drill names this machine."""
+def any_real_event_names(listed: Mapping[str, Event], resource_name: str) -> bool:
+    """Return whether a real event names this machine."""
     return any(not is_drill_id(key) and names(event, resource_name) for key, event in listed.items())

@@ -14,7 +14,7 @@ from drydock_agent import wire
 from drydock_agent.clock import Clock
 from drydock_agent.connections import Answer, Connections, NoAnswer
 from drydock_agent.metadata_service.rate_limit import OF_THIS_PROCESS, RateLimit
-from drydock_agent.metadata_service.versions import EVENTS_VERSIONS, INSTANCE_VERSIONS, Versions, speaks_of_versions
+from drydock_agent.metadata_service.versions import EVENTS_VERSIONS, INSTANCE_VERSIONS, Versions, mentions_version
 from drydock_agent.version import user_agent
 
 CONNECT_SECONDS = 2.0
@@ -39,7 +39,7 @@ MAYBE_EMPTY = (
 LIMIT = wire.MAX_DOCUMENT_BYTES
 
 
-class NotNow(Exception):
+class MetadataUnavailable(Exception):
     """The metadata service gave no good answer this time; the sentence says why. `status` is None without an answer."""
 
     def __init__(self, sentence: str, *, status: int | None = None) -> None:
@@ -47,7 +47,7 @@ class NotNow(Exception):
         self.status = status
 
 
-class WithoutCompute(NotNow):
+class NoComputeMetadata(MetadataUnavailable):
     """The service answers as it does on a classic VM: 404, or a document without `compute`."""
 
 
@@ -83,11 +83,11 @@ class Imds:
         self.instance_complete = False
 
     def scheduled_events(self, *, first_call: bool = False) -> bytes:
-        """The document as received, never empty. A `first_call` may take long. Raises `NotNow`."""
+        """The document as received, never empty. A `first_call` may take long. Raises `MetadataUnavailable`."""
         read_seconds = FIRST_READ_SECONDS if first_call else READ_SECONDS
         answer, version = self._get("scheduledevents", self.versions, read_seconds)
         if not answer.body.strip():
-            raise NotNow("the metadata service answered 200 with an empty body", status=200)
+            raise MetadataUnavailable("the metadata service answered 200 with an empty body", status=200)
         # The one that this document came with; `versions` is shared and may have moved on.
         self.events_version = version
         return answer.body
@@ -95,7 +95,7 @@ class Imds:
     def instance(self) -> dict[str, Any]:
         """Return `compute` of the instance metadata; all values are text, absent ones empty. `privateIpAddresses` holds
         the addresses that `network` states. `instance_complete` says whether an empty value in it is a statement.
-        Raises `WithoutCompute` where a classic VM answers so, else `NotNow`.
+        Raises `NoComputeMetadata` where a classic VM answers so, else `MetadataUnavailable`.
         """
         self.instance_complete = False
         answer, extended = self._instance()
@@ -104,10 +104,10 @@ class Imds:
         except (ValueError, RecursionError):
             content = None
         if isinstance(content, dict) and "compute" not in content:
-            raise WithoutCompute("the instance metadata has no part compute", status=200)
+            raise NoComputeMetadata("the instance metadata has no part compute", status=200)
         compute = content.get("compute") if isinstance(content, dict) else None
         if not isinstance(compute, dict):
-            raise NotNow("the instance metadata cannot be read", status=200)
+            raise MetadataUnavailable("the instance metadata cannot be read", status=200)
         self.instance_complete = extended and _is_complete(compute)
         found = _private_addresses(content.get("network"))
         return compute | {"privateIpAddresses": found} if found else compute
@@ -116,15 +116,15 @@ class Imds:
         """Request the instance metadata, and say whether the answer is the extended one: others may be partial."""
         try:
             return self._get("instance", self._instance_versions, READ_SECONDS, "&extended=true")[0], True
-        except NotNow as error:
+        except MetadataUnavailable as error:
             if error.status == 404:
-                raise WithoutCompute(str(error), status=404) from error
+                raise NoComputeMetadata(str(error), status=404) from error
             if error.status != 400:
                 raise
         return self._get("instance", self._instance_versions, READ_SECONDS)[0], False
 
     def attested(self, nonce: str) -> str:
-        """Who this machine is, signed by Azure together with `nonce`: PKCS #7 in base64. Raises `NotNow`."""
+        """Return the attested document for `nonce`: PKCS #7 in base64. Raises `MetadataUnavailable`."""
         answer, _ = self._get("attested/document", self._instance_versions, READ_SECONDS, f"&nonce={nonce}")
         try:
             content = json.loads(answer.body)
@@ -132,7 +132,7 @@ class Imds:
             content = None
         signature = content.get("signature") if isinstance(content, dict) else None
         if not isinstance(signature, str) or not 0 < len(signature) <= 2 * wire.MAX_ATTESTED_BYTES:
-            raise NotNow("the attested document cannot be read", status=200)
+            raise MetadataUnavailable("the attested document cannot be read", status=200)
         return signature
 
     def start(self, event_id: str) -> StartAnswer:
@@ -188,12 +188,12 @@ class Imds:
                     cut=versions is self.versions,
                 )
             except NoAnswer as error:
-                raise NotNow(f"the metadata service does not answer: {error}") from error
+                raise MetadataUnavailable(f"the metadata service does not answer: {error}") from error
             if answer.status == 200:
                 return answer, version
-            if answer.status == 400 and speaks_of_versions(answer.body) and versions.refused(version, answer.body):
+            if answer.status == 400 and mentions_version(answer.body) and versions.refused(version, answer.body):
                 continue
-            raise NotNow(f"the metadata service answered {answer.status}", status=answer.status)
+            raise MetadataUnavailable(f"the metadata service answered {answer.status}", status=answer.status)
 
 
 def _is_complete(compute: dict[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Asks DHCP where the metadata service is, for a machine that is in no virtual network.
+"""Discovery of the metadata service by DHCP, for machines outside a virtual network.
 
 Such machines (classic ones, cloud services) do not reach 169.254.169.254. Azure's DHCP server names the address of the
 host's endpoint in option 245, as four bytes. Source: "Scheduled Events for Linux VMs in Azure" (Microsoft, 2023-01-25),
@@ -18,29 +18,29 @@ from pathlib import Path
 
 SERVER_PORT, CLIENT_PORT = 67, 68
 # Seconds to wait before each request.
-WAITS = (0.0, 10.0, 30.0, 60.0, 60.0)
+REQUEST_DELAYS_SECONDS = (0.0, 10.0, 30.0, 60.0, 60.0)
 # Seconds to listen after each.
 LISTEN_SECONDS = 5.0
 
 ENDPOINT_OPTION = 245
-_PAD, _MESSAGE_TYPE, _WANTED, _END = 0, 53, 55, 255
+_PAD, _MESSAGE_TYPE, _PARAMETER_LIST, _END = 0, 53, 55, 255
 _DISCOVER, _NAK = 1, 6
 _REQUEST, _REPLY = 1, 2
 _COOKIE = bytes((99, 130, 83, 99))
 # op, htype, hlen, hops, xid, secs, flags, ciaddr, yiaddr, siaddr, giaddr, chaddr, sname, file
-_HEAD = struct.Struct("!BBBB4sHH4s4s4s4s16s64s128s")
+_HEADER = struct.Struct("!BBBB4sHH4s4s4s4s16s64s128s")
 # The answer is to come as a broadcast: nobody listens for one that is addressed to this machine.
 _BROADCAST = 0x8000
 # Some servers drop what is shorter than BOOTP's packets were.
-_LEAST_BYTES = 300
+_MIN_BYTES = 300
 
 
 class NotAllowed(Exception):
-    """This process may not use the port; the sentence names the right that it needs."""
+    """This process may not use the port; the message names the capability that it needs."""
 
 
-def ask(listen_seconds: float) -> str | None:
-    """One request to the network. The endpoint's address, or None where no answer named one. Raises `NotAllowed`."""
+def query_dhcp(listen_seconds: float) -> str | None:
+    """Send one request. Return the endpoint's address, or None if no answer named one. Raises `NotAllowed`."""
     interface = _interface()
     xid, mac = os.urandom(4), _mac(interface)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -65,19 +65,19 @@ def ask(listen_seconds: float) -> str | None:
 
 def request(xid: bytes, mac: bytes) -> bytes:
     """A DHCPDISCOVER that asks for option 245; it takes no lease."""
-    head = _HEAD.pack(
+    head = _HEADER.pack(
         _REQUEST, 1, len(mac), 0, xid, 0, _BROADCAST, bytes(4), bytes(4), bytes(4), bytes(4), mac, b"", b""
     )
-    options = bytes((_MESSAGE_TYPE, 1, _DISCOVER, _WANTED, 1, ENDPOINT_OPTION, _END))
-    return (head + _COOKIE + options).ljust(_LEAST_BYTES, b"\0")
+    options = bytes((_MESSAGE_TYPE, 1, _DISCOVER, _PARAMETER_LIST, 1, ENDPOINT_OPTION, _END))
+    return (head + _COOKIE + options).ljust(_MIN_BYTES, b"\0")
 
 
 def endpoint_in(packet: bytes, xid: bytes, mac: bytes) -> str | None:
     """The address that an answer to the request of `xid` and `mac` names; None where it is none, or names none."""
-    start = _HEAD.size + len(_COOKIE)
-    if len(packet) < start or packet[_HEAD.size : start] != _COOKIE:
+    start = _HEADER.size + len(_COOKIE)
+    if len(packet) < start or packet[_HEADER.size : start] != _COOKIE:
         return None
-    op, _, length, _, its_xid, _, _, _, _, _, _, its_mac, _, _ = _HEAD.unpack_from(packet)
+    op, _, length, _, its_xid, _, _, _, _, _, _, its_mac, _, _ = _HEADER.unpack_from(packet)
     if op != _REPLY or its_xid != xid or its_mac[:length] != mac:
         return None
     options = _options(packet[start:])

@@ -1,4 +1,4 @@
-"""Reading one answer of the metadata service. Any bytes give a `Document`; none raise."""
+"""Parser for answers of the metadata service. Any bytes give a `Document`; none raise."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _LARGEST_INCARNATION = 2**63 - 1
 
 @dataclass(slots=True, frozen=True)
 class Document:
-    """One answer as received, and what the agent itself needs of it.
+    """One answer as received, and the parts that the agent needs.
 
-    `hash` is the SHA-256 of the bytes. `sameness` is equal for two documents with the same content, whatever the order
-    of keys or of events. `listed` maps each EventId in lower case to its spelling here; `started` are those, in lower
-    case, that have Started. `readable` is False where the bytes are no document with a list of events; then `sameness`
-    is `hash` and nothing is listed.
+    `hash` is the SHA-256 of the bytes. `content_key` is equal for documents with the same content, in any order of keys
+    or events. `listed` maps each EventId in lower case to its spelling here; `started` are those, in lower
+    case, that have Started. `readable` is False if the bytes are no document with a list of events; then
+    `content_key` is `hash` and nothing is listed.
     """
 
     body: bytes
     hash: str
-    sameness: str
+    content_key: str
     readable: bool
     incarnation: int | None = None
     listed: dict[str, str] = field(default_factory=dict)
@@ -33,20 +33,20 @@ class Document:
 
 
 def read(body: bytes) -> Document:
-    """Understand `body` as far as it goes. Raw newlines in strings and a byte order mark are accepted."""
+    """Parse `body` as far as possible. Raw newlines in strings and a byte order mark are accepted."""
     digest = sha256(body).hexdigest()
     try:
         content = json.loads(body.decode("utf-8-sig"), strict=False)
         if not isinstance(content, dict) or not isinstance(content.get("Events"), list):
-            return Document(body=body, hash=digest, sameness=digest, readable=False)
+            return Document(body=body, hash=digest, content_key=digest, readable=False)
         events = sorted(json.dumps(event, sort_keys=True) for event in content["Events"])
         rest = json.dumps({name: value for name, value in content.items() if name != "Events"}, sort_keys=True)
     except (ValueError, RecursionError):
-        return Document(body=body, hash=digest, sameness=digest, readable=False)
+        return Document(body=body, hash=digest, content_key=digest, readable=False)
     return Document(
         body=body,
         hash=digest,
-        sameness=sha256("\n".join([rest, *events]).encode()).hexdigest(),
+        content_key=sha256("\n".join([rest, *events]).encode()).hexdigest(),
         readable=True,
         incarnation=_incarnation(content.get("DocumentIncarnation")),
         listed=_listed(content["Events"]),

@@ -1,7 +1,7 @@
-"""Which address the metadata service is asked at: the configured one, or one that DHCP named.
+"""Address of the metadata service: the configured one, or one found by DHCP.
 
-Discovery begins only when it is asked for, or when the usual address cannot be routed to. What it found is kept in the
-state folder, and used again as long as something answers there.
+Discovery runs only if it is configured, or if there is no route to the default address. The address found is kept in
+the state folder and used again while something answers there.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from drydock_agent.metadata_service import discovery
 from drydock_agent.settings.load import DEFAULT_IMDS_URL, Settings
 from drydock_agent.state_folder import StateError, StateFolder
 
-# How often an agent that found no endpoint, or whose found one went silent, looks again.
-AGAIN_SECONDS = 3600.0
+# Interval of discovery while no endpoint is found or the found one does not answer.
+RETRY_SECONDS = 3600.0
 CONNECT_SECONDS = 2.0
 
 log = logging.getLogger("drydock_agent")
@@ -27,21 +27,21 @@ log = logging.getLogger("drydock_agent")
 
 @dataclass(slots=True, frozen=True)
 class Endpoint:
-    """`url` has no slash at its end. `sought` says that it is, or should be, a discovered one."""
+    """`url` has no trailing slash. `is_discovered`: it is, or should be, a discovered one."""
 
     url: str
-    sought: bool = False
+    is_discovered: bool = False
 
 
-def wanted(settings: Settings) -> bool:
-    """Whether the configured address is not the one to ask."""
+def needs_discovery(settings: Settings) -> bool:
+    """Return whether discovery has to find the address."""
     if settings.discover_endpoint == "auto":
-        return settings.imds_url == DEFAULT_IMDS_URL and not routable(settings.imds_url)
+        return settings.imds_url == DEFAULT_IMDS_URL and not is_routable(settings.imds_url)
     return settings.discover_endpoint == "always"
 
 
-def routable(url: str) -> bool:
-    """Whether this machine has a route to the host of `url`; nothing is sent."""
+def is_routable(url: str) -> bool:
+    """Return whether this machine has a route to the host of `url`; nothing is sent."""
     parts = urlsplit(url)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         try:
@@ -57,36 +57,36 @@ def find(
     limiter: LogLimiter,
     pause: Callable[[float], object],
     *,
-    waits: tuple[float, ...] = discovery.WAITS,
+    waits: tuple[float, ...] = discovery.REQUEST_DELAYS_SECONDS,
     listen_seconds: float = discovery.LISTEN_SECONDS,
 ) -> Endpoint:
-    """The configured address unless discovery is wanted: then the kept one, else one that DHCP names.
+    """Return the configured address unless discovery is needed: then the stored one, else one found by DHCP.
 
-    Asks up to five times, over about three minutes; where nothing is found the configured address is all there is.
+    Sends up to five requests in about three minutes; if nothing is found, returns the configured address.
     """
-    if not wanted(settings):
+    if not needs_discovery(settings):
         return Endpoint(settings.imds_url)
     kept = state.endpoint()
     if kept and _answers(kept):
-        return Endpoint(f"http://{kept}", sought=True)
-    log.info("The metadata service is looked for by DHCP.")
+        return Endpoint(f"http://{kept}", is_discovered=True)
+    log.info("Searching for the metadata service by DHCP.")
     for wait in waits:
         if wait:
             pause(wait)
             # At the start of a machine the network may merely have been late.
-            if not wanted(settings):
+            if not needs_discovery(settings):
                 return Endpoint(settings.imds_url)
         try:
-            found = discovery.ask(listen_seconds)
+            found = discovery.query_dhcp(listen_seconds)
         except discovery.NotAllowed as error:
-            limiter.warn("endpoint", f"The metadata service was not looked for: {error}.")
-            return Endpoint(settings.imds_url, sought=True)
+            limiter.warn("endpoint", f"Discovery of the metadata service is not possible: {error}.")
+            return Endpoint(settings.imds_url, is_discovered=True)
         if found:
-            log.info("DHCP says that the metadata service is at %s.", found)
+            log.info("DHCP named %s as the address of the metadata service.", found)
             _keep(state, found, limiter)
-            return Endpoint(f"http://{found}", sought=True)
-    limiter.warn("endpoint", "No DHCP answer named the metadata service; the usual address is asked meanwhile.")
-    return Endpoint(settings.imds_url, sought=True)
+            return Endpoint(f"http://{found}", is_discovered=True)
+    limiter.warn("endpoint", "No DHCP answer named the metadata service; the default address is used meanwhile.")
+    return Endpoint(settings.imds_url, is_discovered=True)
 
 
 def _keep(state: StateFolder, address: str, limiter: LogLimiter) -> None:

@@ -1,4 +1,4 @@
-"""The poller: one poll a second of what Azure announces, and every change of it into the spool."""
+"""Poller of scheduled events: one poll a second, and a report in the spool for each change."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from typing import Any
 from drydock_agent import wire
 from drydock_agent.clock import from_text, to_text
 from drydock_agent.context import Context
-from drydock_agent.metadata_service.client import Imds, NotNow
+from drydock_agent.metadata_service.client import Imds, MetadataUnavailable
 from drydock_agent.metadata_service.document import Document, read, to_data
-from drydock_agent.metadata_service.meanwhile import EarlyDocument
+from drydock_agent.metadata_service.early_poller import EarlyDocument
 from drydock_agent.spool.store import Spool
 
-# A path that answers with another unreadable page each second must not fill the disk: so many bytes are kept an hour,
-# and a small page counts as much as a report costs.
+# Bytes of unreadable answers kept an hour, so that they do not fill the disk. A small page counts as a whole report.
 UNREADABLE_BYTES = 4 * (wire.MAX_DOCUMENT_BYTES + 4096)
 UNREADABLE_SECONDS = 3600.0
-UNREADABLE_LEAST = 4096
+UNREADABLE_MIN_BYTES = 4096
 # The service switches itself off after a day without a call; the next call may then take two minutes.
 SWITCHED_OFF_SECONDS = 24 * 3600.0
 
@@ -34,41 +33,40 @@ class ScheduledEvents:
     name = "scheduled events"
 
     def __init__(
-        self, context: Context, *, imds: Imds, read_one: Callable[[Document], None] = lambda document: None
+        self, context: Context, *, imds: Imds, on_document: Callable[[Document], None] = lambda document: None
     ) -> None:
         self.wake = threading.Event()
-        # Set by the first good answer of this run: from then on `listed` speaks of now.
+        # Set by the first good answer of this run: from then on `listed` is current.
         self.seen = threading.Event()
         self.last_poll_at: datetime | None = None
-        # The last good poll, and the hash of the document that was forwarded last, as far as all that was found up to
-        # then is in the spool.
-        self.told: tuple[datetime | None, str] = (None, "")
+        # Time of the last good poll and hash of the last forwarded document; set once all findings are in the spool.
+        self.spooled_poll: tuple[datetime | None, str] = (None, "")
         self._context = context
         self._clock = context.clock
         self._limiter = context.limiter
         self._poll_seconds = context.settings.poll_seconds
         self._imds = imds
-        self._read_one = read_one
+        self._on_document = on_document
         self._outbox = context.outbox()
-        self._forget = threading.Event()
+        self._resend = threading.Event()
         self._trouble: set[str] = set()
         self._last_body: bytes | None = None
-        self._doubtful: Document | None = None
+        self._unconfirmed: Document | None = None
         self._last_unreadable = ""
         self._unreadable_until = 0.0
         self._unreadable_left = 0
         self._next_reminder = 0.0
         self._reminds = threading.Event()
-        self._asked_again = self._carried_until = float("-inf")
+        self._next_requested_reminder = self._reminder_deferred_until = float("-inf")
         self._due = 0.0
         remembered = _remembered(context.spool)
-        self._sameness: str = remembered.get("sameness", "")
+        self._content_key: str = remembered.get("sameness", "")
         self._hash: str = remembered.get("hash", "")
         self._incarnation: int | None = remembered.get("incarnation")
         self._listed: dict[str, str] = remembered.get("listed", {})
         self._started = frozenset(remembered.get("started", ()))
         polled = from_text(remembered.get("at"))
-        self._good_at = polled
+        self._last_good_at = polled
         self._kept_version = context.spool.get("events_version") or ""
         imds.versions.remembered = self._kept_version
 
@@ -85,39 +83,40 @@ class ScheduledEvents:
         """Whether the newest document lists the event as Started."""
         return event_id.lower() in self._started
 
-    def forget(self) -> None:
-        """Forward the next document whole, whatever was forwarded before: the backend may not know it."""
-        self._forget.set()
+    def resend(self) -> None:
+        """Forward the next document even if it is unchanged, because the backend may lack it."""
+        self._resend.set()
 
-    def tell_if(self, hashes: Collection[str]) -> bool:
-        """The same, if the document that was forwarded last is one of these."""
+    def resend_if_wanted(self, hashes: Collection[str]) -> bool:
+        """Call `resend` if the last forwarded document is one of `hashes`. Return whether it is."""
         wanted = self._hash in hashes
         if wanted:
-            self.forget()
+            self.resend()
         return wanted
 
-    def carried(self) -> None:
-        """The backend heard of a good poll: no reminder is needed for a while. From any thread."""
-        self._carried_until = self._clock.monotonic() + self._context.settings.reminder_seconds
+    def defer_reminder(self) -> None:
+        """Postpone the next reminder, because the backend knows of a good poll. From any thread."""
+        self._reminder_deferred_until = self._clock.monotonic() + self._context.settings.reminder_seconds
 
     def remind(self) -> None:
-        """Write a reminder with the next good poll: the backend does not have this document as the newest. A backend
-        that says so again and again is reminded no more often than others. From any thread.
+        """Write a reminder with the next good poll, because the backend has another newest document.
+
+        At most once in `reminder_seconds`. From any thread.
         """
         now = self._clock.monotonic()
-        if now >= self._asked_again:
-            self._asked_again = now + self._context.settings.reminder_seconds
+        if now >= self._next_requested_reminder:
+            self._next_requested_reminder = now + self._context.settings.reminder_seconds
             self._reminds.set()
 
     def step(self) -> float:
-        """One poll when it is due. Returns the seconds until the next."""
+        """Poll if due. Return the seconds until the next poll."""
         now = self._clock.monotonic()
         if now < self._due:
             return self._due - now
         self._due = now + self._poll_seconds
         try:
             body = self._imds.scheduled_events(first_call=self._first_call())
-        except NotNow as error:
+        except MetadataUnavailable as error:
             self._trouble.add(f"poll {error.status}")
             self._limiter.warn(f"poll {error.status}", f"No document: {error}.")
             if error.status == 429:
@@ -126,13 +125,13 @@ class ScheduledEvents:
             self._take(body, self._clock.now())
         if self._outbox.write():
             self._keep_version()
-            self.told = (self.last_poll_at, self._hash)
+            self.spooled_poll = (self.last_poll_at, self._hash)
         # A slow answer moves the next poll; it never makes two polls follow each other at once.
         self._due = max(self._due, self._clock.monotonic() + self._poll_seconds / 2)
         return self._due - self._clock.monotonic()
 
-    def read_before(self, documents: Iterable[EarlyDocument]) -> None:
-        """Take what was read before it was known which machine this is. Call it before the first poll."""
+    def add_early_documents(self, documents: Iterable[EarlyDocument]) -> None:
+        """Process documents that were read before the machine was identified. Call it before the first poll."""
         for one in documents:
             self._imds.events_version = one.api_version
             self._take(one.body, one.at)
@@ -142,41 +141,42 @@ class ScheduledEvents:
         self._imds.interrupt()
 
     def cut_if_overdue(self) -> None:
-        """End a call that would never end by itself."""
+        """End an overdue call."""
         self._imds.cut_if_overdue()
 
     def _take(self, body: bytes, at: datetime) -> None:
-        forget = self._forget.is_set()
-        self._forget.clear()
-        if body != self._last_body or forget:
+        is_resend = self._resend.is_set()
+        self._resend.clear()
+        if body != self._last_body or is_resend:
             document = read(body)
             if not document.readable:
                 self._take_unreadable(document, at)
                 return
             self._last_body = body
             # Before the document counts as the newest one.
-            doubtful = self._is_doubtful(document)
-            if forget or document.sameness != self._sameness:
+            needs_confirmation = self._needs_confirmation(document)
+            if is_resend or document.content_key != self._content_key:
                 self._forward(document, at)
             self._listed, self._started = document.listed, document.started
-            self._doubtful = document if doubtful else None
-            if not doubtful:
-                self._read_one(document)
-        elif self._doubtful is not None:
+            self._unconfirmed = document if needs_confirmation else None
+            if not needs_confirmation:
+                self._on_document(document)
+        elif self._unconfirmed is not None:
             # The next poll confirms it.
-            document, self._doubtful = self._doubtful, None
-            self._read_one(document)
-        self.last_poll_at = self._good_at = at
+            document, self._unconfirmed = self._unconfirmed, None
+            self._on_document(document)
+        self.last_poll_at = self._last_good_at = at
         self.seen.set()
         while self._trouble:
             self._limiter.recovered(self._trouble.pop(), "The metadata service answers again.")
         now = self._clock.monotonic()
-        if self._reminds.is_set() or now >= max(self._next_reminder, self._carried_until):
+        if self._reminds.is_set() or now >= max(self._next_reminder, self._reminder_deferred_until):
             self._remind(at)
 
-    def _is_doubtful(self, document: Document) -> bool:
-        """Whether a document did not advance: its incarnation runs backwards, or events are gone without a new one. It
-        is forwarded like any other, but no hook runs on it before the next poll confirms it.
+    def _needs_confirmation(self, document: Document) -> bool:
+        """Return whether a document is suspect: its incarnation decreased, or events are gone without a new one.
+
+        It is forwarded like any other, but runs no hook before the next poll confirms it.
         """
         if document.incarnation is None or self._incarnation is None:
             return False
@@ -185,13 +185,16 @@ class ScheduledEvents:
 
     def _first_call(self) -> bool:
         # By the wall clock: a machine that was put to sleep for a day wakes to a service that is switched off.
-        return self._good_at is None or (self._clock.now() - self._good_at).total_seconds() > SWITCHED_OFF_SECONDS
+        return (
+            self._last_good_at is None
+            or (self._clock.now() - self._last_good_at).total_seconds() > SWITCHED_OFF_SECONDS
+        )
 
     def _forward(self, document: Document, at: datetime) -> None:
-        self._sameness, self._hash, self._incarnation = document.sameness, document.hash, document.incarnation
+        self._content_key, self._hash, self._incarnation = document.content_key, document.hash, document.incarnation
         self._next_reminder = self._clock.monotonic() + self._context.settings.reminder_seconds
         remember = {
-            "sameness": document.sameness,
+            "sameness": document.content_key,
             "hash": document.hash,
             "incarnation": document.incarnation,
             "listed": document.listed,
@@ -206,13 +209,13 @@ class ScheduledEvents:
         now = self._clock.monotonic()
         if now >= self._unreadable_until:
             self._unreadable_until, self._unreadable_left = now + UNREADABLE_SECONDS, UNREADABLE_BYTES
-        size = max(len(document.body), UNREADABLE_LEAST)
+        size = max(len(document.body), UNREADABLE_MIN_BYTES)
         if document.hash != self._last_unreadable and size <= self._unreadable_left:
             self._last_unreadable = document.hash
             self._unreadable_left -= size
             data = to_data(document, api_version=self._imds.events_version)
             self._outbox.add(wire.DOCUMENT, at, data)
-            # That is the newest word now: the next good answer is told even where it is the same as before.
+            # Report the next good answer even if it equals the one before this page.
             self._reminds.set()
 
     def _remind(self, at: datetime) -> None:

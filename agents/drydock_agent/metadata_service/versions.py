@@ -1,4 +1,4 @@
-"""Which api-version the metadata service is asked with: the newest that it knows.
+"""Choice of the api-version: the newest that the metadata service supports.
 
 A cloud that lags answers 400 to a version that it does not know, and may name others. Source of the versions:
 https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events (page of 2023-01-25).
@@ -24,17 +24,17 @@ EVENTS_VERSIONS = (
 )
 INSTANCE_VERSIONS = ("2020-09-01", "2019-08-01", "2017-12-01")
 
-# A cloud that lagged may have caught up.
-AGAIN_SECONDS = 24 * 3600.0
+# Retry the newest version, because the cloud may have been updated.
+RETRY_NEWEST_SECONDS = 24 * 3600.0
 
 _VERSION = re.compile(r"20\d\d-\d\d-\d\d")
 
 
 class Versions:
-    """The version in use, shared by all that ask the same service.
+    """The version in use, shared by all clients of the service.
 
-    It begins with the newest, and begins anew a day after it had to step down. `remembered` is where an earlier run
-    arrived: the first refusal leads straight there.
+    It begins with the newest, and retries it a day after stepping down. `remembered` is the version of an earlier run,
+    used directly after the first refusal.
     """
 
     def __init__(self, known: tuple[str, ...], clock: Clock, *, remembered: str = "") -> None:
@@ -46,7 +46,7 @@ class Versions:
 
     @property
     def current(self) -> str:
-        """What to ask with now."""
+        """Version for the next request."""
         if self._again_at is not None and self._clock.monotonic() >= self._again_at:
             self._again_at = None
             self.remembered, self._current = self._current, self.known[0]
@@ -63,7 +63,7 @@ class Versions:
             self._current, self._again_at, self.remembered = self.known[0], None, ""
             return False
         self._current = lower
-        self._again_at = self._clock.monotonic() + AGAIN_SECONDS
+        self._again_at = self._clock.monotonic() + RETRY_NEWEST_SECONDS
         return True
 
     def _lower(self, version: str, body: bytes) -> str | None:
@@ -77,8 +77,8 @@ class Versions:
         return next(iter([*both, *lower, *named]), None)
 
 
-def speaks_of_versions(body: bytes) -> bool:
-    """Whether a 400 may be about the version. One about a header will not get better with another version."""
+def mentions_version(body: bytes) -> bool:
+    """Return whether a 400 may be about the version, and not about a header."""
     return b"api-version" in body or b"header" not in body.lower()
 
 

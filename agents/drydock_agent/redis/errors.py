@@ -1,13 +1,13 @@
 """How a connection to a cache ends."""
 
 
-class Lost(Exception):
+class CacheConnectionLost(Exception):
     """The connection ended, or could not be made; the sentence says why."""
 
 
-class Stale(Lost):
+class CacheConnectionStale(CacheConnectionLost):
     """The connection gave no sign of life and was closed here."""
 
 
-class RefusedByCache(Lost):
+class RefusedByCache(CacheConnectionLost):
     """The cache answered, and does not let this machine listen."""

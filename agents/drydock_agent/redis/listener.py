@@ -1,8 +1,7 @@
-"""Listens to `AzureRedisEvents` of one cache: every line into the spool as it came, and who listened when.
+"""Listener for `AzureRedisEvents` of one cache: writes each line and each change of coverage to the spool.
 
-There is no replay: what is said while nobody listens is gone, so the gaps are reported like the lines. The connection
-is watched by pings of our own, because a path that swallows bytes ends no read; it is replaced now and then, the new
-one before the old one goes.
+Redis does not repeat missed notifications, so gaps are reported too. The listener pings, because a path that drops
+packets ends no read. The connection is replaced periodically: the new one is opened before the old one is closed.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from drydock_agent.connections import Interrupted
 from drydock_agent.context import Context
 from drydock_agent.lazy_import import LazyImport
 from drydock_agent.redis import notification as line
-from drydock_agent.redis.errors import Lost, RefusedByCache, Stale
+from drydock_agent.redis.coverage_record import LOST, REFUSED, STALE, SUBSCRIBED, UNSUPPORTED, CoverageRecord
+from drydock_agent.redis.errors import CacheConnectionLost, CacheConnectionStale, RefusedByCache
 from drydock_agent.redis.hooks import CacheHooks
-from drydock_agent.redis.login import TokenClient, login_of
-from drydock_agent.redis.record import LOST, REFUSED, STALE, SUBSCRIBED, UNSUPPORTED, Record
+from drydock_agent.redis.login import TokenClient, login_for
 from drydock_agent.settings.caches import Cache
 
 if TYPE_CHECKING:
@@ -29,18 +28,17 @@ else:
     connection = LazyImport("drydock_agent.redis.subscription")
 
 IDLE_SECONDS = 3600.0
-# After a line that says so a lost connection is no surprise, and is soon to be had again.
+# After a maintenance notification a lost connection is expected and retried quickly.
 MAINTENANCE_SECONDS = 300.0
 
 log = logging.getLogger("drydock_agent")
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Rhythm:
-    """All in seconds; pairs are the least and the most of a random wait.
+class Timing:
+    """Intervals in seconds; pairs are the bounds of a random wait.
 
-    A connection whose path swallows bytes is given up after `ping` and `pong`, and what a read and its rest may take
-    between them: less than 45 in all.
+    A connection whose path drops packets is closed after `ping`, `pong` and one read: less than 45 seconds in all.
     """
 
     read: float = 1.0
@@ -48,20 +46,20 @@ class Rhythm:
     pong: float = 10.0
     hurry: tuple[float, float] = (1.0, 2.0)
     hurry_for: float = 60.0
-    # Seldom, and often enough that a mended key or right is on the pages within a minute.
+    # A corrected key or permission shows on the pages within a minute.
     refused: tuple[float, float] = (20.0, 40.0)
-    # A connection that lasted so long was a good one; after a shorter one the waits go on growing.
+    # A connection that lasted this long resets the backoff.
     steady: float = 30.0
-    # Azure closes what is old or idle in its own time; this spreads a fleet over an hour.
+    # Azure closes old connections; this spreads the reconnects of a fleet over an hour.
     renew: tuple[float, float] = (3600.0, 7200.0)
-    # Before a token ends, and the least time between two connections for the sake of one.
+    # Time before a token expires, and the least time between two renewals for a token.
     margin: float = 300.0
     least: float = 30.0
     handover: float = 3.0
 
 
 class CacheListener:
-    """One cache, one thread. `hooks` are told of each line, and of what becomes of the connection."""
+    """Listener of one cache in one thread. `hooks` receive each line and each change of the connection."""
 
     def __init__(
         self,
@@ -70,7 +68,7 @@ class CacheListener:
         *,
         tokens: TokenClient,
         hooks: CacheHooks | None = None,
-        rhythm: Rhythm | None = None,
+        timing: Timing | None = None,
     ) -> None:
         self.name = f"redis {cache.host}"
         self.wake = threading.Event()
@@ -80,12 +78,12 @@ class CacheListener:
         self._random = context.random
         self._tokens = tokens
         self._hooks = hooks
-        self._rhythm = rhythm or Rhythm()
+        self._timing = timing or Timing()
         self._backoff = Backoff(context.random)
         self._subscription: connection.Subscription | None = None
         self._stopping = threading.Event()
         self._again = threading.Event()
-        self._record = Record(context, cache)
+        self._record = CoverageRecord(context, cache)
         self._due = 0.0
         self._hurry_until = 0.0
         self._maintenance_until = 0.0
@@ -101,30 +99,30 @@ class CacheListener:
         self._record.write()
         if self._again.is_set():
             self._again.clear()
-            self._record.say_again()
+            self._record.resend_state()
         if not self._cache.publishes:
             self._report(UNSUPPORTED, "Azure publishes no maintenance notifications for a cache of this kind")
-            return self._rhythm.read if self._record.waits else IDLE_SECONDS
+            return self._timing.read if self._record.waits else IDLE_SECONDS
         try:
             if self._subscription is not None:
                 self._listen(self._subscription)
                 return 0.0
             wait = self._due - self._clock.monotonic()
             if wait > 0:
-                return min(wait, self._rhythm.read) if self._record.waits else wait
+                return min(wait, self._timing.read) if self._record.waits else wait
             self._connect()
-        except Lost as error:
+        except CacheConnectionLost as error:
             if self._stopping.is_set():
                 self._close()
                 raise Interrupted from error
-            return self._retreat(error)
+            return self._back_off(error)
         except Interrupted:
             self._close()
             raise
         return 0.0
 
     def interrupt(self) -> None:
-        """Stop listening, for good; that nobody listens from now on is written down first."""
+        """Record the end of coverage, then stop listening."""
         self._stopping.set()
         self._record.end()
         self._tokens.interrupt()
@@ -132,8 +130,8 @@ class CacheListener:
         if subscription is not None:
             subscription.cut()
 
-    def forget(self) -> None:
-        """Say once more how it stands: the backend may not know it."""
+    def resend(self) -> None:
+        """Report the coverage again, because the backend may lack it."""
         self._again.set()
         self.wake.set()
 
@@ -143,43 +141,45 @@ class CacheListener:
         self._subscription = subscription
         self._alive()
         self._since = self._alive_at
-        self._limiter.recovered(self.name, f"{self._cache.host}: the channel is heard again.")
+        self._limiter.recovered(self.name, f"{self._cache.host}: the connection to the channel is restored.")
         self._report(SUBSCRIBED, "")
         if self._hooks is not None:
             self._hooks.restored(at)
 
     def _open(self) -> connection.Subscription:
-        """A connection that the server has acknowledged. Sets when it has to be replaced."""
-        login = login_of(self._cache, self._tokens)
-        seconds = self._random.uniform(*self._rhythm.renew)
-        seconds = min(seconds, max(login.seconds - self._rhythm.margin, self._rhythm.least))
+        """Return an acknowledged connection and set the time of its renewal."""
+        login = login_for(self._cache, self._tokens)
+        seconds = self._random.uniform(*self._timing.renew)
+        seconds = min(seconds, max(login.seconds - self._timing.margin, self._timing.least))
         try:
             opened = connection.Subscription(self._cache, login)
         except ModuleNotFoundError as error:
-            raise Lost("the Python package redis is not installed (drydock-agent[redis] brings it)") from error
+            raise CacheConnectionLost(
+                "the Python package redis is not installed (drydock-agent[redis] brings it)"
+            ) from error
         self._renew_at = self._clock.monotonic() + seconds
         return opened
 
-    def _retreat(self, error: Lost) -> float:
-        """Note that nobody listens now, and when to try again."""
+    def _back_off(self, error: CacheConnectionLost) -> float:
+        """Record the gap and return the seconds until the next attempt."""
         now = self._clock.monotonic()
         had = self._subscription is not None
         self._close()
-        if had and now - self._since >= self._rhythm.steady:
+        if had and now - self._since >= self._timing.steady:
             self._backoff.succeeded()
         if isinstance(error, RefusedByCache):
             self._report(REFUSED, str(error))
-        elif isinstance(error, Stale):
+        elif isinstance(error, CacheConnectionStale):
             self._report(STALE, str(error))
         elif had or self._record.state not in (LOST, STALE):
             self._report(LOST, str(error))
-        self._limiter.warn(self.name, f"{self._cache.host}: nobody listens to its channel here: {error}.")
+        self._limiter.warn(self.name, f"{self._cache.host}: this machine does not receive its notifications: {error}.")
         if had and now < self._maintenance_until:
-            self._hurry_until = now + self._rhythm.hurry_for
+            self._hurry_until = now + self._timing.hurry_for
         if isinstance(error, RefusedByCache):
-            wait = self._random.uniform(*self._rhythm.refused)
+            wait = self._random.uniform(*self._timing.refused)
         elif now < self._hurry_until:
-            wait = self._random.uniform(*self._rhythm.hurry)
+            wait = self._random.uniform(*self._timing.hurry)
         else:
             wait = self._backoff.failed()
         self._due = now + wait
@@ -195,50 +195,50 @@ class CacheListener:
         if self._clock.monotonic() >= self._renew_at:
             self._renew(subscription)
             return
-        heard = subscription.read(self._rhythm.read)
+        heard = subscription.read(self._timing.read)
         now = self._clock.monotonic()
         if heard is not None:
             self._alive()
             self._take(heard)
         elif self._pinged_at is not None:
-            if now - self._pinged_at >= self._rhythm.pong:
-                raise Stale(f"no sign of life for {now - self._alive_at:.0f} s")
-        elif now - self._alive_at >= self._rhythm.ping:
+            if now - self._pinged_at >= self._timing.pong:
+                raise CacheConnectionStale(f"no sign of life for {now - self._alive_at:.0f} s")
+        elif now - self._alive_at >= self._timing.ping:
             self._pinged_at = now
             subscription.ping()
 
     def _alive(self) -> None:
         self._alive_at, self._pinged_at = self._clock.monotonic(), None
 
-    def _take(self, heard: connection.Heard) -> None:
+    def _take(self, heard: connection.CacheReply) -> None:
         if heard.kind == connection.PONG:
             self._record.alive()
         if heard.kind != connection.LINE:
             return
         at, raw = self._clock.now(), heard.data
-        # Onto the disk before anybody looks at what it says.
+        # Written to disk before it is interpreted.
         self._record.line(raw, at)
-        said = line.read(raw)
-        if said.kind in (line.STARTING, line.START):
+        notification = line.read(raw)
+        if notification.kind in (line.STARTING, line.START):
             self._maintenance_until = self._clock.monotonic() + MAINTENANCE_SECONDS
-        log.info("%s: %s.", self._cache.host, said.shown)
+        log.info("%s: %s.", self._cache.host, notification.shown)
         if self._hooks is not None:
             self._hooks.heard(raw, at)
 
     def _renew(self, old: connection.Subscription) -> None:
-        """Replace the connection: the new one listens before the old one goes, and no line is lost or taken twice."""
+        """Replace the connection without losing or repeating a line."""
         try:
             new = self._open()
-        except Lost as error:
-            # The old one still listens.
-            self._renew_at = self._clock.monotonic() + self._random.uniform(*self._rhythm.refused)
+        except CacheConnectionLost as error:
+            # The old connection still works.
+            self._renew_at = self._clock.monotonic() + self._random.uniform(*self._timing.refused)
             self._limiter.warn(f"{self.name} renewal", f"{self._cache.host}: no second connection: {error}.")
             return
         self._subscription = new
         before = self._last_of(old)
         old.close()
         new.ping()
-        after, deadline = [], self._clock.monotonic() + self._rhythm.handover
+        after, deadline = [], self._clock.monotonic() + self._timing.handover
         while (left := deadline - self._clock.monotonic()) > 0:
             heard = new.read(left)
             if heard is not None and heard.kind == connection.PONG:
@@ -249,10 +249,10 @@ class CacheListener:
         for heard in after[overlap([each.data for each in before], [each.data for each in after]) :]:
             self._take(heard)
 
-    def _last_of(self, old: connection.Subscription) -> list[connection.Heard]:
-        """Take what the old connection still has, to its end; returns those lines."""
-        lines: list[connection.Heard] = []
-        deadline = self._clock.monotonic() + self._rhythm.handover
+    def _last_of(self, old: connection.Subscription) -> list[connection.CacheReply]:
+        """Read the remaining lines of the old connection and return them."""
+        lines: list[connection.CacheReply] = []
+        deadline = self._clock.monotonic() + self._timing.handover
         try:
             old.unsubscribe()
             while (left := deadline - self._clock.monotonic()) > 0:
@@ -262,8 +262,8 @@ class CacheListener:
                 if heard is not None and heard.kind == connection.LINE:
                     self._take(heard)
                     lines.append(heard)
-        except Lost as error:
-            # It may not be allowed to unsubscribe, or be gone; the new one listens already.
+        except CacheConnectionLost as error:
+            # UNSUBSCRIBE may be forbidden, or the connection lost; the new one is subscribed already.
             log.debug("%s: the old connection ended: %s.", self._cache.host, error)
         return lines
 
@@ -279,5 +279,5 @@ class CacheListener:
 
 
 def overlap(before: list[bytes], after: list[bytes]) -> int:
-    """How many lines at the beginning of `after` are those at the end of `before`."""
+    """Return how many lines at the beginning of `after` repeat the end of `before`."""
     return next((count for count in range(min(len(before), len(after)), 0, -1) if before[-count:] == after[:count]), 0)

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 from drydock_agent.connections import Connections, NoAnswer
 from drydock_agent.metadata_service.rate_limit import OF_THIS_PROCESS
-from drydock_agent.redis.errors import Lost, RefusedByCache
+from drydock_agent.redis.errors import CacheConnectionLost, RefusedByCache
 from drydock_agent.settings.caches import MANAGED_IDENTITY, Cache
 from drydock_agent.version import user_agent
 
@@ -38,8 +38,8 @@ class Login:
     seconds: float = math.inf
 
 
-def login_of(cache: Cache, tokens: TokenClient) -> Login:
-    """A login that is good now. Raises `RefusedByCache` where there can be none, else `Lost`."""
+def login_for(cache: Cache, tokens: TokenClient) -> Login:
+    """A login that is good now. Raises `RefusedByCache` where there can be none, else `CacheConnectionLost`."""
     if cache.entra:
         token = tokens.fetch(cache)
         return replace(token, username=cache.username or token.username)
@@ -57,7 +57,7 @@ class TokenClient:
         self._connections = Connections(headers={"Metadata": "true", "User-Agent": user_agent()})
 
     def fetch(self, cache: Cache) -> Login:
-        """A token for this cache. Raises `RefusedByCache` where the machine has no such identity, else `Lost`."""
+        """Return a token. Raises `RefusedByCache` if the machine has no such identity, else `CacheConnectionLost`."""
         asked = {"api-version": API_VERSION, "resource": RESOURCE}
         if cache.entra != MANAGED_IDENTITY:
             asked["client_id"] = cache.entra
@@ -71,11 +71,11 @@ class TokenClient:
                 limit=LIMIT,
             )
         except NoAnswer as error:
-            raise Lost(f"no token from the metadata service: {error}") from error
+            raise CacheConnectionLost(f"no token from the metadata service: {error}") from error
         if answer.status in (400, 403, 404):
             raise RefusedByCache(f"the metadata service has no token for this identity ({answer.status})")
         if answer.status != 200:
-            raise Lost(f"no token: the metadata service answered {answer.status}")
+            raise CacheConnectionLost(f"no token: the metadata service answered {answer.status}")
         return _token(answer.body)
 
     def interrupt(self) -> None:
@@ -90,7 +90,7 @@ def _token(body: bytes) -> Login:
         if not isinstance(secret, str) or not secret:
             raise ValueError
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise Lost("the metadata service answered with something that is no token") from None
+        raise CacheConnectionLost("the metadata service answered with something that is no token") from None
     seconds = UNSTATED_SECONDS
     with contextlib.suppress(KeyError, ValueError, TypeError):
         seconds = float(content["expires_on"]) - time.time()

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from drydock_agent.context import Context
 from drydock_agent.lazy_import import LazyImport
-from drydock_agent.redis.errors import Lost, RefusedByCache
+from drydock_agent.redis.errors import CacheConnectionLost, RefusedByCache
 from drydock_agent.redis.hooks import CacheHooks
 from drydock_agent.redis.listener import CacheListener
-from drydock_agent.redis.login import TokenClient, login_of
+from drydock_agent.redis.login import TokenClient, login_for
 from drydock_agent.settings.caches import Cache
 from drydock_agent.settings.load import Settings
 
@@ -42,13 +42,13 @@ def check(cache: Cache, settings: Settings) -> tuple[bool, str]:
     if not cache.publishes:
         return False, _unsupported(cache)
     try:
-        with closing(connection.Subscription(cache, login_of(cache, TokenClient(settings.imds_url)))):
+        with closing(connection.Subscription(cache, login_for(cache, TokenClient(settings.imds_url)))):
             return True, f"The notifications of {cache.host} can be heard."
     except ModuleNotFoundError:
         return False, f"{cache.host} is not listened to: the Python package redis is missing (drydock-agent[redis])."
     except RefusedByCache as error:
         return False, f"{cache.host} refuses this machine: {error}."
-    except Lost as error:
+    except CacheConnectionLost as error:
         return False, f"The notifications of {cache.host} cannot be heard: {error}."
 
 

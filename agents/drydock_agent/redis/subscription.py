@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, cast
 
-from drydock_agent.redis.errors import Lost, RefusedByCache
+from drydock_agent.redis.errors import CacheConnectionLost, RefusedByCache
 from drydock_agent.redis.login import Login
 from drydock_agent.settings.caches import Cache
 
@@ -46,7 +46,7 @@ UNSUBSCRIBED = "unsubscribe"
 
 
 @dataclass(slots=True, frozen=True)
-class Heard:
+class CacheReply:
     """One answer: `kind` is the server's own word (`message`, `pong`, …), or empty; `data` is the line's bytes."""
 
     kind: str
@@ -57,51 +57,51 @@ class Subscription:
     """Exists only once the server has acknowledged. For one thread; `cut` may come from another."""
 
     def __init__(self, cache: Cache, login: Login, *, answer_seconds: float = ANSWER_SECONDS) -> None:
-        """Connect and subscribe. Raises `RefusedByCache` and `Lost`."""
+        """Connect and subscribe. Raises `RefusedByCache` and `CacheConnectionLost`."""
         self._connection: Any = _connection(cache, login, answer_seconds)
         try:
             try:
-                with _sentences():
+                with _translated_errors():
                     self._connection.connect()
                     # Before it listens: without the right to ping it could not watch over itself.
                     self._connection.send_command("PING")
                     self._connection.read_response()
                     self._connection.send_command("SUBSCRIBE", CHANNEL)
-            except _NotYet as error:
-                raise Lost("the cache did not answer") from error
+            except _NoReply as error:
+                raise CacheConnectionLost("the cache did not answer") from error
             deadline = time.monotonic() + answer_seconds
             while (heard := self.read(deadline - time.monotonic())) is None or heard.kind != "subscribe":
                 if time.monotonic() >= deadline:
-                    raise Lost("the cache did not answer")
-        except Lost:
+                    raise CacheConnectionLost("the cache did not answer")
+        except CacheConnectionLost:
             self.close()
             raise
 
-    def read(self, seconds: float) -> Heard | None:
+    def read(self, seconds: float) -> CacheReply | None:
         """The next answer, or None where none has come within the time, or not whole within `answer_seconds` more.
 
-        Raises `Lost`, and `RefusedByCache` where the server says no.
+        Raises `CacheConnectionLost`, and `RefusedByCache` where the server says no.
         """
         try:
-            with _sentences():
+            with _translated_errors():
                 if not self._connection.can_read(timeout=max(seconds, 0.01)):
                     return None
                 answer = self._connection.read_response(disconnect_on_error=False)
-        except _NotYet:
+        except _NoReply:
             return None
         if not isinstance(answer, list) or not answer or not isinstance(answer[0], bytes):
-            return Heard("")
+            return CacheReply("")
         data = answer[-1] if isinstance(answer[-1], bytes) else b""
-        return Heard(answer[0].decode("ascii", "replace"), data)
+        return CacheReply(answer[0].decode("ascii", "replace"), data)
 
     def ping(self) -> None:
-        """Ask for a sign of life; the answer is read like any other. Raises `Lost`."""
-        with _sentences():
+        """Ask for a sign of life; the answer is read like any other. Raises `CacheConnectionLost`."""
+        with _translated_errors():
             self._connection.send_command("PING", check_health=False)
 
     def unsubscribe(self) -> None:
-        """Ask the server to send no more; `unsubscribe` is the last thing that is read. Raises `Lost`."""
-        with _sentences():
+        """Unsubscribe; the last answer is `unsubscribe`. Raises `CacheConnectionLost`."""
+        with _translated_errors():
             self._connection.send_command("UNSUBSCRIBE", CHANNEL, check_health=False)
 
     def cut(self) -> None:
@@ -117,12 +117,12 @@ class Subscription:
         self._connection.disconnect()
 
 
-class _NotYet(Exception):
+class _NoReply(Exception):
     """No whole answer within the time."""
 
 
 @contextlib.contextmanager
-def _sentences() -> Iterator[None]:
+def _translated_errors() -> Iterator[None]:
     """Turns what the client raises into the words of this agent."""
     try:
         yield
@@ -130,11 +130,11 @@ def _sentences() -> Iterator[None]:
         raise RefusedByCache(_sentence(error)) from error
     except redis.TimeoutError as error:
         if str(error).startswith("Timeout reading"):
-            raise _NotYet from error
-        raise Lost(_sentence(error)) from error
+            raise _NoReply from error
+        raise CacheConnectionLost(_sentence(error)) from error
     except (redis.RedisError, OSError, ValueError) as error:
         # A ValueError is what a peer that speaks something else comes to.
-        raise Lost(_sentence(error)) from error
+        raise CacheConnectionLost(_sentence(error)) from error
 
 
 def _sentence(error: BaseException) -> str:
@@ -179,5 +179,5 @@ def _connection(cache: Cache, login: Login, answer_seconds: float) -> Any:
     try:
         context = ssl.create_default_context(cafile=cache.ca_file or None)
     except (ssl.SSLError, OSError) as error:
-        raise Lost(f"{cache.ca_file} holds no certificates") from error
+        raise CacheConnectionLost(f"{cache.ca_file} holds no certificates") from error
     return _Secure(name=cache.host, context=context, host=host, port=port, **common)

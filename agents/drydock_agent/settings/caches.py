@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from drydock_agent.settings.loopback import is_loopback
-from drydock_agent.wire import SILENT_CACHES
+from drydock_agent.wire import CACHE_HOSTS_WITHOUT_NOTIFICATIONS
 
 TLS_PORT = 6380
 PLAIN_PORT = 6379
@@ -46,7 +46,7 @@ class Cache:
     @property
     def publishes(self) -> bool:
         """False where Azure publishes no notifications for caches of this kind."""
-        return not self.host.endswith(SILENT_CACHES)
+        return not self.host.endswith(CACHE_HOSTS_WITHOUT_NOTIFICATIONS)
 
     @property
     def socket(self) -> str:
@@ -66,7 +66,7 @@ class Cache:
         return Path(self.password_file).read_text("utf-8").strip() if self.password_file else self.password
 
 
-def caches_of(value: object) -> tuple[Cache, ...]:
+def read_caches(value: object) -> tuple[Cache, ...]:
     """The caches of a setting: addresses with spaces or commas between, or a list of tables. Raises `ValueError`."""
     if isinstance(value, str):
         found = [_from_address(word) for word in re.split(r"[\s,]+", value) if word]
@@ -115,7 +115,7 @@ def _from_table(table: Mapping[str, Any], *, secure: bool | None = None) -> Cach
     values["tier"] = values["tier"].lower()
     if values["tier"] and values["tier"] not in TIERS:
         raise ValueError(f"gives {host} the tier {values['tier']!r}, which is none of {', '.join(TIERS)}")
-    stated = _truth(table, "tls", host)
+    stated = _boolean(table, "tls", host)
     tls = stated if stated is not None else _secure(secure, values["connect"])
     cache = Cache(
         **values,
@@ -159,7 +159,7 @@ def _number(table: Mapping[str, Any], key: str, default: int, most: int, host: s
     return number
 
 
-def _truth(table: Mapping[str, Any], key: str, host: str) -> bool | None:
+def _boolean(table: Mapping[str, Any], key: str, host: str) -> bool | None:
     value = table.get(key)
     found = {None: None, True: True, False: False, "true": True, "false": False}
     if isinstance(value, bool | str | None) and value in found:

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from drydock_agent.logs import FORMATS
-from drydock_agent.settings.caches import Cache, caches_of
+from drydock_agent.settings.caches import Cache, read_caches
 from drydock_agent.settings.loopback import is_loopback
 
 if sys.version_info >= (3, 11):
@@ -227,7 +227,7 @@ SPEC: dict[str, tuple[str | Callable[[Mapping[str, str]], str], Callable[[object
     "reminder_seconds": ("300", _seconds(10, 86400)),
     "hooks_dir": (default_hooks_dir, _path),
     "hook_timeout_seconds": ("300", _seconds(1, 86400)),
-    "redis_caches": ("", caches_of),
+    "redis_caches": ("", read_caches),
     "signed_orders": ("auto", _signed),
     "ca_file": ("", _file),
     "log_level": ("info", _level),

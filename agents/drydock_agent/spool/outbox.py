@@ -1,4 +1,4 @@
-"""Reports on their way to the spool: a disk that cannot be written stops nobody who has something to say."""
+"""Outbox of one part: keeps reports in memory while the spool cannot be written."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 from drydock_agent.log_limiter import LogLimiter
 from drydock_agent.spool.store import Spool, SpoolError
 
-# Reports kept in memory while the disk cannot be written; beyond that the oldest goes.
-MOST_WAITING = 1000
+# Reports kept in memory while the disk cannot be written; beyond that the oldest is dropped.
+MAX_PENDING = 1000
 
 
 @dataclass(slots=True, frozen=True)
@@ -25,25 +25,25 @@ class _Waiting:
 
 
 class Outbox:
-    """Of one part. Sets `written` when something reached the spool."""
+    """Outbox of one part. Sets `written` when a report reached the spool."""
 
     def __init__(self, *, spool: Spool, limiter: LogLimiter, written: threading.Event) -> None:
         self._spool = spool
         self._limiter = limiter
         self._written = written
-        self._waiting: deque[_Waiting] = deque(maxlen=MOST_WAITING)
+        self._waiting: deque[_Waiting] = deque(maxlen=MAX_PENDING)
 
     @property
     def waits(self) -> bool:
-        """True while something is not on the disk yet."""
+        """Whether reports are not yet on disk."""
         return bool(self._waiting)
 
     def add(self, kind: str, at: datetime, data: dict[str, Any], *, remember: Mapping[str, str] | None = None) -> None:
-        """Note one report, and what the spool is to remember together with it. `write` brings it to the disk."""
+        """Add one report, and the values to store with it. `write` brings both to the disk."""
         self._waiting.append(_Waiting(kind, at, data, dict(remember or {})))
 
     def write(self, remember: Mapping[str, str] | None = None) -> bool:
-        """Bring to the disk what waits, each report together with `remember`. False where something still waits."""
+        """Write waiting reports, each together with `remember`. Return whether all are written."""
         wrote = False
         try:
             while self._waiting:
@@ -59,7 +59,7 @@ class Outbox:
         return not self._waiting
 
     def keep(self, key: str, value: str) -> bool:
-        """Have the spool remember a value. False where that failed."""
+        """Store a value in the spool. Return whether that succeeded."""
         try:
             self._spool.set(key, value)
         except SpoolError as error:

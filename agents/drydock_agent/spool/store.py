@@ -1,4 +1,4 @@
-"""The durable spool: everything the agent has observed and the backend has not yet acknowledged.
+"""Durable spool: reports that the backend has not yet acknowledged, and orders.
 
 SQLite in WAL mode with `synchronous=FULL`: what a call wrote is on disk when it returns. One connection, used by one
 thread; the other threads hand it their work and wait. The connection holds the file exclusively, so that a second agent
@@ -28,15 +28,15 @@ ORDERS_REMEMBERED = 1000
 
 
 class SpoolError(Exception):
-    """The spool cannot be opened or written; the sentence says why."""
+    """The spool cannot be opened or written; the message states why."""
 
 
 class SpoolDamaged(SpoolError):
-    """The file is no database any more."""
+    """The file is not a valid database."""
 
 
 class SpoolBusy(SpoolError):
-    """Another agent holds this spool."""
+    """Another agent uses this spool."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -119,40 +119,40 @@ class Spool:
         return self._call(work)
 
     def acknowledge(self, acknowledged: int, refused: dict[int, str]) -> bool:
-        """Delete everything up to `acknowledged`; keep the `refused` apart with their reasons.
+        """Delete everything up to `acknowledged`; quarantine the `refused` with their reasons.
 
-        Returns False when the backend knows numbers that this spool has not sent: then the state folder was put back to
-        an older state, and the waiting reports begin a new spool, numbered anew.
+        Returns False when the backend knows numbers that this spool has not sent: then the state folder was restored
+        from an older copy, and the waiting reports are renumbered in a new spool.
         """
         if acknowledged > self._sent:
             new = str(uuid.uuid4())
-            self._call(lambda db: tables.renew(db, new))
+            self._call(lambda db: tables.renumber(db, new))
             self._id, self._acknowledged, self._sent = new, 0, 0
             return False
         highest = max(self._acknowledged, acknowledged)
 
         def work(db: sqlite3.Connection) -> None:
             for seq, reason in refused.items():
-                tables.keep_apart(db, seq, reason)
+                tables.quarantine(db, seq, reason)
             db.execute("DELETE FROM reports WHERE seq <= ?", (acknowledged,))
             tables.put(db, "acknowledged", str(highest))
 
-        # An idle heartbeat changes nothing, and then the disk is left alone.
+        # An idle heartbeat changes nothing and needs no write.
         if refused or highest > self._acknowledged:
             self._call(work)
         self._acknowledged = highest
         return True
 
-    def keep_apart(self, seq: int, reason: str) -> None:
-        """Move one report out of the way without an acknowledgement."""
-        self._call(lambda db: tables.keep_apart(db, seq, reason))
+    def quarantine(self, seq: int, reason: str) -> None:
+        """Quarantine one report without an acknowledgement."""
+        self._call(lambda db: tables.quarantine(db, seq, reason))
 
     def pending(self) -> int:
-        """How many reports wait."""
+        """Return the number of waiting reports."""
         return self._call(lambda db: int(db.execute("SELECT count(*) FROM reports").fetchone()[0]))
 
-    def kept_apart(self) -> list[tuple[StoredReport, str]]:
-        """The refused reports with their reasons, oldest first; at most `tables.KEPT_APART`."""
+    def quarantined(self) -> list[tuple[StoredReport, str]]:
+        """Return the quarantined reports with their reasons, oldest first; at most `tables.MAX_QUARANTINED`."""
 
         def work(db: sqlite3.Connection) -> list[tuple[StoredReport, str]]:
             rows = db.execute("SELECT seq, kind, at, data, reason FROM kept_apart ORDER BY id")
@@ -161,15 +161,15 @@ class Spool:
         return self._call(work)
 
     def get(self, key: str) -> str | None:
-        """A remembered value."""
+        """Return a stored value."""
         return self._call(lambda db: tables.get(db, key))
 
     def set(self, key: str, value: str) -> None:
-        """Remember a value."""
+        """Store a value."""
         self._call(lambda db: tables.put(db, key, value))
 
     def orders(self) -> list[StoredOrder]:
-        """The orders this machine took, oldest first; at most `ORDERS_REMEMBERED`."""
+        """Return the received orders, oldest first; at most `ORDERS_REMEMBERED`."""
 
         def work(db: sqlite3.Connection) -> list[StoredOrder]:
             rows = db.execute("SELECT id, body, attempted_at, receipt, receipt_seq FROM orders ORDER BY number")
@@ -178,7 +178,7 @@ class Spool:
         return self._call(work)
 
     def attempt(self, order_id: str, body: str, at: datetime) -> None:
-        """Write down that Azure is about to be asked."""
+        """Record the attempt before the request to Azure."""
 
         def work(db: sqlite3.Connection) -> None:
             db.execute(
@@ -190,7 +190,7 @@ class Spool:
         self._call(work)
 
     def receipt(self, order_id: str, body: str, kind: str, at: datetime, data: dict[str, Any]) -> int:
-        """Write a receipt, as a report and beside its order, in one transaction. Returns the report's number."""
+        """Write a receipt as a report and with its order, in one transaction. Returns the report's number."""
         text = json.dumps(data)
 
         def work(db: sqlite3.Connection) -> int:
@@ -273,7 +273,7 @@ class _Job(Generic[T]):
                 if db.in_transaction:
                     db.execute("ROLLBACK")
         except (sqlite3.Error, ValueError, OverflowError) as error:
-            # Also a value that SQLite cannot hold fails this one call: the thread is everybody's, and must not end.
+            # A value that SQLite cannot store fails only this call: the shared thread must not end.
             self.error = error
         finally:
             self._done.set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import cast
 
-KEPT_APART = 1000
+MAX_QUARANTINED = 1000
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -27,33 +27,33 @@ def insert(db: sqlite3.Connection, kind: str, at: str, data: str) -> int:
     return cast(int, seq)
 
 
-def keep_apart(db: sqlite3.Connection, seq: int, reason: str) -> None:
-    """Move one report aside, and drop the oldest of those beyond `KEPT_APART`."""
+def quarantine(db: sqlite3.Connection, seq: int, reason: str) -> None:
+    """Move one report to the quarantine, and drop the oldest beyond `MAX_QUARANTINED`."""
     db.execute(
         "INSERT INTO kept_apart (seq, kind, at, data, reason) SELECT seq, kind, at, data, ? FROM reports WHERE seq = ?",
         (reason, seq),
     )
     db.execute("DELETE FROM reports WHERE seq = ?", (seq,))
-    db.execute("DELETE FROM kept_apart WHERE id <= (SELECT max(id) FROM kept_apart) - ?", (KEPT_APART,))
+    db.execute("DELETE FROM kept_apart WHERE id <= (SELECT max(id) FROM kept_apart) - ?", (MAX_QUARANTINED,))
 
 
 def get(db: sqlite3.Connection, key: str) -> str | None:
-    """A remembered value."""
+    """Return a stored value."""
     row = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
     return None if row is None else str(row[0])
 
 
 def put(db: sqlite3.Connection, key: str, value: str) -> None:
-    """Remember a value."""
+    """Store a value."""
     db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
 
-def renew(db: sqlite3.Connection, new: str) -> None:
-    """Number the waiting reports anew, from 1, as the spool `new`."""
+def renumber(db: sqlite3.Connection, new: str) -> None:
+    """Renumber the waiting reports from 1, in a spool with the id `new`."""
     waiting = db.execute("SELECT kind, at, data FROM reports ORDER BY seq").fetchall()
     db.execute("DELETE FROM reports")
     db.execute("DELETE FROM sqlite_sequence WHERE name = 'reports'")
-    # A receipt that was acknowledged under the old numbers stays so: number 0 is behind every acknowledgement.
+    # Receipts acknowledged under the old numbers get number 0, which counts as acknowledged.
     db.execute("UPDATE orders SET receipt_seq = 0 WHERE receipt_seq IS NOT NULL")
     for kind, at, data in waiting:
         seq = insert(db, kind, at, data)

@@ -63,7 +63,14 @@ class Command(BaseCommand):
             if not FLEET_FILE.exists():
                 raise ServerProblem("The demo plays Azure with the simulator of the source tree, and runs there only.")
             ports = {"PORT": settings.PORT, "SIMULATOR_PORT": settings.SIMULATOR_PORT}
-            for name, port in (ports | ({"SIGN_ON_PORT": settings.SIGN_ON_PORT} if settings.SIGN_ON else {})).items():
+            for name, port in (
+                ports
+                | (
+                    {"DEMO_SINGLE_SIGN_ON_PORT": settings.DEMO_SINGLE_SIGN_ON_PORT}
+                    if settings.DEMO_SINGLE_SIGN_ON
+                    else {}
+                )
+            ).items():
                 expect_free(name, port)
             with (
                 held(Path(settings.DEMO_DIR)) as folder,
@@ -100,8 +107,8 @@ class Command(BaseCommand):
         self.workers, self.logs = workers, folder / "logs"
         self.logs.mkdir(exist_ok=True)
         self.say(f"Starting Drydock with its data in {folder} ...")
-        if settings.SIGN_ON:
-            self.launch(recipes.directory(port=settings.SIGN_ON_PORT, back=f"{url}/accounts/sign-on/back/"))
+        if settings.DEMO_SINGLE_SIGN_ON:
+            self.launch(recipes.directory(port=settings.DEMO_SINGLE_SIGN_ON_PORT, back=f"{url}/accounts/sign-on/back/"))
         self.launch(recipes.simulator(port=settings.SIMULATOR_PORT, fleet_file=FLEET_FILE, caches=caches))
         # What an earlier start has left there is kept under another name until everything answers.
         credentials_file, people_file = folder / CREDENTIALS, folder / "people.json"
@@ -135,9 +142,9 @@ class Command(BaseCommand):
         self.launch(recipes.beat())
         write_private(credentials_file, people_file.read_text())
         self.say(welcome(credentials, folder))
-        if settings.STORY:
+        if settings.DEMO_STORY:
             requests.post(f"{simulator_url}/control/stories", json={"story": "all"}, timeout=5).raise_for_status()
-        quiet = story_of_silence(agents[SILENT]) if settings.STORY else iter(())
+        quiet = story_of_silence(agents[SILENT]) if settings.DEMO_STORY else iter(())
         while True:
             self.watch()
             next(quiet, None)
@@ -204,7 +211,7 @@ def own_settings(folder: Path, url: str) -> dict[str, str]:
     path = folder / "secret-key"
     if not path.exists():
         write_private(path, secrets.token_urlsafe(48))
-    mine = {"SECRET_KEY": path.read_text(), "BASE_URL": url, "LATE_SECONDS": recipes.DEMO_LATE_SECONDS}
+    mine = {"SECRET_KEY": path.read_text(), "BASE_URL": url, "MACHINE_LATE_SECONDS": recipes.DEMO_LATE_SECONDS}
     # Its machines prove who they are by what the simulated Azure signs.
     roots = folder / ROOTS
     roots.mkdir(exist_ok=True)
@@ -212,9 +219,9 @@ def own_settings(folder: Path, url: str) -> dict[str, str]:
     mine |= {"ENROLMENT_POLICY": "auto", "ATTESTED_ROOTS": str(roots.resolve())}
     mine["ATTESTED_SUBSCRIPTIONS"] = ",".join(sorted(subscriptions))
     # Whoever tries a webhook does so on the same machine.
-    mine["OUTGOING_ALLOW"] = "127.0.0.0/8, ::1"
-    if settings.SIGN_ON:
-        mine |= recipes.sign_on_settings(settings.SIGN_ON_PORT)
+    mine["EGRESS_ALLOWLIST"] = "127.0.0.0/8, ::1"
+    if settings.DEMO_SINGLE_SIGN_ON:
+        mine |= recipes.sign_on_settings(settings.DEMO_SINGLE_SIGN_ON_PORT)
     return {
         name: value for name, value in mine.items() if not os.environ.get(name) and not os.environ.get(f"{name}_FILE")
     }
@@ -294,6 +301,6 @@ Drydock answers at {credentials["url"]}
 
 def by_sign_on() -> str:
     """What the welcome says of single sign-on; nothing where it is off."""
-    if not settings.SIGN_ON:
+    if not settings.DEMO_SINGLE_SIGN_ON:
         return ""
-    return f"  Or log in by its pretended Entra ID, at http://127.0.0.1:{settings.SIGN_ON_PORT}\n"
+    return f"  Or log in by its pretended Entra ID, at http://127.0.0.1:{settings.DEMO_SINGLE_SIGN_ON_PORT}\n"

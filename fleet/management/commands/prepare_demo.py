@@ -55,7 +55,7 @@ class Command(BaseCommand):
         found["inbox"] = f"{simulator_url}/inbox/"
         if before.get("inbox") != found["inbox"]:
             set_up_inbox(found["inbox"], now)
-        if settings.SIGN_ON:
+        if settings.DEMO_SINGLE_SIGN_ON:
             map_roles(now)
         write_private(file, json.dumps(found, indent=2) + "\n")
         # On standard output for the demo alone: agents need it once, people never.

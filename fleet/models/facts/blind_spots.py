@@ -318,7 +318,7 @@ def _of_storage(now: datetime) -> Iterator[Trouble]:
             " FROM pg_database WHERE datname = current_database()"
         )
         size, transactions = cursor.fetchone() or (0, 0)
-    most = settings.DATABASE_GIGABYTES * 1024**3
+    most = settings.DATABASE_MAX_GIGABYTES * 1024**3
     if most and size > NEARLY_FULL * most:
         yield Trouble("database-large", values={"size": size, "most": most})
     if transactions > MOST_TRANSACTIONS:

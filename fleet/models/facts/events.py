@@ -29,7 +29,9 @@ from fleet.models.policy import NoApprovalWindow, stop_in_force
 
 def presence_limits() -> Limits:
     """The ages that make a machine live, late or silent, out of the settings."""
-    return Limits(live=settings.LIVE_SECONDS, late=settings.LATE_SECONDS, gone=settings.GONE_SECONDS)
+    return Limits(
+        live=settings.MACHINE_LIVE_SECONDS, late=settings.MACHINE_LATE_SECONDS, gone=settings.MACHINE_GONE_SECONDS
+    )
 
 
 def order_timeouts() -> Timeouts:

@@ -49,7 +49,7 @@ class SendError(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HttpJob:
-    """One HTTP request, without redirects. `allow` are networks beside those of OUTGOING_ALLOW.
+    """One HTTP request, without redirects. `allow` are networks beside those of EGRESS_ALLOWLIST.
 
     The answer is read up to `most_bytes`; `limit_seconds` is for all of it.
     """

@@ -244,10 +244,10 @@ def receiver(job: Job) -> str:
 def own_pool() -> Pool:
     """This process's pool, by the settings."""
     pool = Pool(
-        most=settings.SENDER_PROCESSES,
-        command=(*COMMAND, settings.OUTGOING_CA_FILE),
-        proxy=settings.OUTGOING_PROXY,
-        allow=settings.OUTGOING_ALLOW,
+        most=settings.NOTIFICATION_SENDER_PROCESSES,
+        command=(*COMMAND, settings.EGRESS_CA_FILE),
+        proxy=settings.EGRESS_PROXY,
+        allow=settings.EGRESS_ALLOWLIST,
     )
     atexit.register(pool.close)
     return pool

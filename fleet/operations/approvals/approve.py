@@ -304,7 +304,7 @@ def _decided_by(actor: Actor) -> dict[str, Any]:
 
 def with_undo(plan: Plan, facts: EventFacts, *, now: datetime) -> Plan:
     """The plan with the time until which it can be undone; at once where there is none."""
-    until = undo_until(facts, now=now, seconds=settings.UNDO_SECONDS)
+    until = undo_until(facts, now=now, seconds=settings.APPROVAL_UNDO_SECONDS)
     if until is None:
         return replace(plan, when=When.NOW, due_at=None)
     # Those that are decided together go together.

@@ -78,7 +78,7 @@ def take(reports: Sequence[CoverageReport], caches: Mapping[str, Cache], names: 
 
 def _state(report: CoverageReport) -> str:
     """As reported; but who is subscribed where nothing is ever published, as 0.1.0 is in some clouds, hears nothing."""
-    return UNSUPPORTED if report.data.cache.endswith(wire.SILENT_CACHES) else report.data.state
+    return UNSUPPORTED if report.data.cache.endswith(wire.CACHE_HOSTS_WITHOUT_NOTIFICATIONS) else report.data.state
 
 
 def _close(before: Coverage, report: CoverageReport, *, again: bool) -> None:

@@ -101,7 +101,7 @@ def _is_dropped(event: ScheduledEvent, now: datetime) -> bool:
     """Whether no machine lists it any more of those that are heard, and none of its set ever did."""
     if event.version or event.drill or event.status == EventStatus.ENDED.value:
         return False
-    since = now - timedelta(seconds=settings.GONE_SECONDS)
+    since = now - timedelta(seconds=settings.MACHINE_GONE_SECONDS)
     heard = Q(machine__presence__last_heard_at__gt=since) | Q(listed_at__gt=since)
     listed = Sighting.objects.filter(heard, event=event, gone_at__isnull=True, machine__revoked_at=None)
     return not listed.exists()

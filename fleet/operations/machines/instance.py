@@ -190,7 +190,7 @@ def _claimants(set_id: int, name: str) -> QuerySet[Machine]:
 
 def _heard(now: datetime) -> Q:
     """Of those: heard not long ago, or enrolled so."""
-    since = now - timedelta(seconds=settings.LATE_SECONDS)
+    since = now - timedelta(seconds=settings.MACHINE_LATE_SECONDS)
     return Q(presence__last_heard_at__gt=since) | Q(presence__last_heard_at=None, enrolled_at__gt=since)
 
 

@@ -51,7 +51,7 @@ def _made(vm_id: str, generation: int, masters: tuple[bytes, ...]) -> tuple[tupl
 
 def bearers_count(now: datetime) -> bool:
     """Whether calls with a credential alone still count."""
-    return settings.BEARER_UNTIL is None or now < settings.BEARER_UNTIL
+    return settings.LEGACY_CREDENTIALS_UNTIL is None or now < settings.LEGACY_CREDENTIALS_UNTIL
 
 
 # How a machine loses its credential. Only an admission brings it back.

@@ -158,8 +158,8 @@ def rotate(*, overlap: timedelta, now: datetime, actor: Actor = COMMAND_LINE) ->
 class KnownKey:
     """A signing key, and whether it signs no more, as agents hear of it."""
 
-    introduction: wire.KeyWord | None
-    retirement: wire.KeyWord | None
+    introduction: wire.KeyNotice | None
+    retirement: wire.KeyNotice | None
     key_id: str
 
 
@@ -175,12 +175,12 @@ def all_keys(*, now: datetime) -> list[KnownKey]:
     ]
 
 
-def _word(row: SigningKey, *, retired: bool) -> wire.KeyWord:
+def _word(row: SigningKey, *, retired: bool) -> wire.KeyNotice:
     by, signature = (row.retired_by, row.retirement) if retired else (row.introduced_by, row.introduction)
-    return wire.KeyWord(id=row.key_id, public_key=row.public_key, retired=retired, by=by, signature=signature)
+    return wire.KeyNotice(id=row.key_id, public_key=row.public_key, retired=retired, by=by, signature=signature)
 
 
-def news_for(keys: Iterable[KnownKey], trusted: Collection[str]) -> list[wire.KeyWord]:
+def news_for(keys: Iterable[KnownKey], trusted: Collection[str]) -> list[wire.KeyNotice]:
     """What an agent that trusts these keys has to hear: first the keys that are new to it, in the order in which each
     introduced the next, then those that sign no more.
     """

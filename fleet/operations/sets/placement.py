@@ -186,7 +186,7 @@ def statements_of(
         configured=configured,
         compute=compute,
         inventory=listed_key(listed),
-        set_tag=settings.SET_TAG,
+        set_tag=settings.AVAILABILITY_SET_TAG,
         confined=confined,
     )
 
@@ -240,7 +240,7 @@ def _service(compute: dict[str, Any]) -> str:
 def warnings_of(stated: Statements, home: AvailabilitySet) -> list[dict[str, Any]]:
     """What is wrong with the statements, as a column keeps it. Two names of one merged set are no disagreement."""
     found = list(stated.problems)
-    warning = disagreement(stated.stated, set_tag=settings.SET_TAG)
+    warning = disagreement(stated.stated, set_tag=settings.AVAILABILITY_SET_TAG)
     if warning is not None:
         first = stated.stated[0].key
         others = [each.key for each in stated.stated[1:] if not agree(first, each.key)]

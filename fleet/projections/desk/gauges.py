@@ -164,15 +164,14 @@ def _sets(now: datetime) -> Sample:
     live, whole = Q(live__gt=0), Q(live=F("agents"), without_agent=0)
     kept = seen(SetCount).exclude(availability_set__any=changed).exclude(agents=0, without_agent=0)
     found = kept.aggregate(
-        whole=Count("pk", filter=live & whole),
-        partly=Count("pk", filter=live & ~whole),
+        full=Count("pk", filter=live & whole),
+        partial=Count("pk", filter=live & ~whole),
         none=Count("pk", filter=~live),
     )
     for of_set in _counted(changed, now=now):
         agents, present, lacking = of_set["agents"], of_set["live"], of_set["lacking"]
-        found["none" if not present else "whole" if present == agents and not lacking else "partly"] += 1
-    named = {"whole": "whole", "partly": "partly", "not": "none"}
-    return Sample(gauges.SETS, {(watched,): found[count] for watched, count in named.items()})
+        found["none" if not present else "full" if present == agents and not lacking else "partial"] += 1
+    return Sample(gauges.SETS, {(coverage,): count for coverage, count in found.items()})
 
 
 def _counted(set_ids: Sequence[int], *, now: datetime) -> list[dict[str, int]]:
@@ -192,18 +191,17 @@ def _caches(now: datetime) -> Sample:
     """One query."""
     newest = seen(Coverage).filter(cache=OuterRef("pk"), until=None)
     hearing = newest.alias(polled=last_poll("machine__")).filter(is_live(now=now, machine="machine__"))
-    listened = Exists(hearing.filter(state="subscribed"))
+    has_listener = Exists(hearing.filter(state="subscribed"))
     found = (
         seen(Cache)
-        .annotate(listened=listened, unsupported=Exists(newest.filter(state="unsupported")))
+        .annotate(has_listener=has_listener, publishes_nothing=Exists(newest.filter(state="unsupported")))
         .aggregate(
-            heard=Count("pk", filter=Q(listened=True)),
-            none=Count("pk", filter=Q(listened=False, unsupported=True)),
-            unheard=Count("pk", filter=Q(listened=False, unsupported=False)),
+            covered=Count("pk", filter=Q(has_listener=True)),
+            unsupported=Count("pk", filter=Q(has_listener=False, publishes_nothing=True)),
+            uncovered=Count("pk", filter=Q(has_listener=False, publishes_nothing=False)),
         )
     )
-    named = {"listened": "heard", "unheard": "unheard", "unsupported": "none"}
-    return Sample(gauges.CACHES, {(channel,): found[count] for channel, count in named.items()})
+    return Sample(gauges.CACHES, {(coverage,): count for coverage, count in found.items()})
 
 
 def _orders(now: datetime) -> tuple[Sample, ...]:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from drydock_agent.backend.client import BackendClient, trust
+from drydock_agent.backend.client import BackendClient, tls_context
 from drydock_agent.backend.enrolment import Enrolment
-from drydock_agent.backend.loss import Loss
+from drydock_agent.backend.loss_recovery import LossRecovery
 from drydock_agent.backend.signatures import Keyring
 from drydock_agent.backend.uploader import Uploader
 from drydock_agent.machine import Identity
@@ -36,15 +36,15 @@ def uploader(
     state = StateFolder(tmp_path, clock)
     keyring = Keyring(state=state, mode="auto", limiter=made.context.limiter)
     identity = Identity(VM_IDS["web-vm1"], "imds")
-    client = BackendClient(fleet.url, tls=trust(""), clock=clock, server_clock=made.server_clock)
+    client = BackendClient(fleet.url, tls=tls_context(""), clock=clock, server_clock=made.server_clock)
     yield Uploader(
         made.context,
         client=client,
         enrolment=Enrolment(settings, identity, state, keyring=keyring, enrolled=lambda: None),
         keyring=keyring,
         orders=made.orders,
-        loss=Loss(clock, tell_document=made.poller.tell_if, tell_everything=told_again.append),
-        told=lambda: made.poller.told,
-        renewed=made.poller.forget,
+        loss_recovery=LossRecovery(clock, resend_document=made.poller.resend_if_wanted, resend_all=told_again.append),
+        delivered_poll=lambda: made.poller.spooled_poll,
+        renewed=made.poller.resend,
     )
     client.close()

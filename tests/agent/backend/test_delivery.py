@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from azure_simulator.child_process import RunningSimulator
 from drydock_agent import wire
-from drydock_agent.backend.client import BackendClient, trust
+from drydock_agent.backend.client import BackendClient, tls_context
 from drydock_agent.backend.uploader import Uploader
 from drydock_agent.backoff import BACKEND_SECONDS, Backoff
 from drydock_agent.clock import Clock, ServerClock, from_text, to_text
@@ -37,15 +37,15 @@ def test_it_enrols_greets_and_delivers_in_order(uploader: Uploader, fleet: Fleet
 
 def test_the_last_poll_is_told_only_with_everything_that_it_found(uploader: Uploader, fleet: FleetDouble) -> None:
     fill(uploader, 450)
-    first = uploader.standing()
+    first = uploader.status_report()
     until_idle(uploader)
     assert [batch["last_poll_at"] is None for batch in fleet.batches] == [True, True, True, False]
-    standing = uploader.standing()
+    status_report = uploader.status_report()
     assert first is None, "before the first contact the backend knows nothing of this spool"
-    assert standing is not None and standing.last_poll_at == from_text(fleet.batches[-1]["last_poll_at"])
+    assert status_report is not None and status_report.last_poll_at == from_text(fleet.batches[-1]["last_poll_at"])
     fill(uploader, 1)
-    standing = uploader.standing()
-    assert standing is not None and (standing.last_poll_at, standing.document) == (None, None)
+    status_report = uploader.status_report()
+    assert status_report is not None and (status_report.last_poll_at, status_report.document) == (None, None)
 
 
 def test_a_quiet_machine_is_heard_every_fifteen_seconds(
@@ -79,7 +79,7 @@ def test_what_the_backend_refuses_is_kept_apart_and_the_rest_goes_on(uploader: U
     fleet.refuse["strange"] = "not understood"
     until_idle(uploader)
     assert [report["kind"] for report in fleet.reports()] == ["document"]
-    assert [(report.seq, reason) for report, reason in uploader._spool.kept_apart()] == [
+    assert [(report.seq, reason) for report, reason in uploader._spool.quarantined()] == [
         (2, "not understood"),
         (3, "not understood"),
     ]
@@ -91,7 +91,7 @@ def test_a_batch_that_is_too_large_is_halved(uploader: Uploader, fleet: FleetDou
     fill(uploader, 100)
     until_idle(uploader)
     assert [report["seq"] for report in fleet.reports()] == list(range(1, 102))
-    assert uploader._spool.kept_apart() == []
+    assert uploader._spool.quarantined() == []
 
 
 def test_one_report_that_nothing_can_deliver_stands_aside(uploader: Uploader, fleet: FleetDouble) -> None:
@@ -99,7 +99,7 @@ def test_one_report_that_nothing_can_deliver_stands_aside(uploader: Uploader, fl
     fill(uploader, 2)
     fleet.statuses = [(wire.REPORTS_PATH, 422)] * 2
     until_idle(uploader)
-    assert [report.seq for report, _ in uploader._spool.kept_apart()] == [2]
+    assert [report.seq for report, _ in uploader._spool.quarantined()] == [2]
     assert [report["seq"] for report in fleet.reports()] == [1, 3]
 
 
@@ -110,7 +110,7 @@ def test_a_backend_that_can_read_nothing_costs_no_report(
     fill(uploader, 1)
     fleet.statuses = [(wire.REPORTS_PATH, 422)] * 2
     assert uploader.step() > 0
-    assert uploader._spool.kept_apart() == []
+    assert uploader._spool.quarantined() == []
     clock.advance(2)
     until_idle(uploader)
     assert len(fleet.reports()) == 2
@@ -238,7 +238,7 @@ def test_the_backends_clock_is_carried_forward_by_monotonic_time(clock: SteppedC
 
 def test_plain_words_for_a_backend_that_is_not_there(clock: SteppedClock) -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    fleet = BackendClient(url, tls=trust(""), clock=clock, server_clock=ServerClock(clock))
+    fleet = BackendClient(url, tls=tls_context(""), clock=clock, server_clock=ServerClock(clock))
     with pytest.raises(NoAnswer, match=r"^Connection refused$"):
         fleet.orders("secret", wait=0, held=[])
     fleet.close()

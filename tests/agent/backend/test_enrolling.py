@@ -10,9 +10,9 @@ import pytest
 from azure_simulator.child_process import RunningSimulator
 from drydock_agent import wire
 from drydock_agent.backend import issuers
-from drydock_agent.backend.client import Granted, RefusedByBackend
+from drydock_agent.backend.client import EnrolmentGrant, RefusedByBackend
 from drydock_agent.backend.enrolment import Enrolment
-from drydock_agent.backend.own_key import Key
+from drydock_agent.backend.machine_key import Key
 from drydock_agent.connections import NoAnswer
 from drydock_agent.machine import Identity
 from drydock_agent.settings.load import load
@@ -35,12 +35,12 @@ class Wanting:
     def nonce(self) -> str:
         return "A" * 32
 
-    def enrol(self, request: wire.EnrolRequest, key: Key | None = None) -> Granted:
+    def enrol(self, request: wire.EnrolRequest, key: Key | None = None) -> EnrolmentGrant:
         self.asked.append(request)
         self.keys.append(key)
         if len(self.asked) <= self.misses:
             raise RefusedByBackend(422, "intermediate wanted", None, wanted=self.url)
-        return Granted(KEY, ())
+        return EnrolmentGrant(KEY, ())
 
 
 class NoKeys:
@@ -75,7 +75,7 @@ def test_certificates_that_the_backend_misses_are_fetched_and_sent_along(
     assert again.secret == KEY
     again.enrol(backend)  # type: ignore[arg-type]
     assert backend.keys[-1] == KEY
-    with pytest.raises(NoAnswer, match="ever more"):
+    with pytest.raises(NoAnswer, match="too many"):
         enrolment.enrol(Wanting(9))  # type: ignore[arg-type]
 
 
@@ -93,11 +93,11 @@ def test_certificates_that_the_backend_misses_are_fetched_and_sent_along(
     ],
 )
 def test_from_anywhere_else_nothing_is_fetched(url: str) -> None:
-    assert not issuers.is_issuers(url)
+    assert not issuers.is_issuer_url(url)
     with pytest.raises(NoAnswer, match="no address of Microsoft's"):
         issuers.fetch(url, {})
 
 
 def test_both_hosts_of_microsofts_are_good() -> None:
-    assert issuers.is_issuers(URL)
-    assert issuers.is_issuers("http://caissuers.microsoft.com/pkiops/certs/x(1).crt")
+    assert issuers.is_issuer_url(URL)
+    assert issuers.is_issuer_url("http://caissuers.microsoft.com/pkiops/certs/x(1).crt")

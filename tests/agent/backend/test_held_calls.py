@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from azure_simulator.child_process import RunningSimulator
 from drydock_agent import wire
-from drydock_agent.backend.client import RefusedByBackend, Standing, Waited
-from drydock_agent.backend.listener import CARRIED_SECONDS, LONG_AGAIN_SECONDS, OrderListener
+from drydock_agent.backend.client import AgentStatus, LongPollAnswer, RefusedByBackend
+from drydock_agent.backend.listener import FULL_WAIT_RETRY_SECONDS, HEARTBEAT_REPLACED_SECONDS, OrderListener
 from drydock_agent.backend.uploader import Uploader
 from drydock_agent.backoff import BACKEND_SECONDS, QUIET_SECONDS
 from drydock_agent.connections import NoAnswer
@@ -18,7 +18,7 @@ from tests.agent.agents import Agents, PartsFactory, SteppedClock, context_of
 from tests.agent.backend.stepping import fill, until_idle
 from tests.agent.fleet_double import FleetDouble, eventually
 
-Answer = Waited | Exception
+Answer = LongPollAnswer | Exception
 
 
 class Backend:
@@ -26,12 +26,14 @@ class Backend:
 
     def __init__(self, clock: SteppedClock) -> None:
         self.clock = clock
-        self.answer: Callable[[int], Answer] = lambda wait: Waited([], 0, takes_polls=True)
+        self.answer: Callable[[int], Answer] = lambda wait: LongPollAnswer([], 0, takes_polls=True)
         self.lasts: Callable[[int], float] = float
-        self.asked: list[tuple[int, Standing | None]] = []
+        self.asked: list[tuple[int, AgentStatus | None]] = []
 
-    def orders(self, secret: str, *, wait: int, held: list[str], standing: Standing | None = None) -> Waited:
-        self.asked.append((wait, standing))
+    def orders(
+        self, secret: str, *, wait: int, held: list[str], status_report: AgentStatus | None = None
+    ) -> LongPollAnswer:
+        self.asked.append((wait, status_report))
         self.clock.advance(self.lasts(wait))
         answer = self.answer(wait)
         if isinstance(answer, Exception):
@@ -48,18 +50,18 @@ class Stage:
         self.backend = Backend(clock)
         self.done: list[str] = []
         self.hurries = True
-        self.standing: Standing | None = Standing("spool", 3, clock.now(), "f" * 64)
+        self.status_report: AgentStatus | None = AgentStatus("spool", 3, clock.now(), "f" * 64)
         credential: Any = type("Credential", (), {"secret": "secret", "refused": lambda *_: None})()
         self.listener = OrderListener(
             context_of(made.spool, clock),
             client=self.backend,  # type: ignore[arg-type]
             enrolment=credential,
             orders=made.orders,
-            standing=lambda: self.standing,
-            carried=lambda: self.done.append("carried"),
+            status_report=lambda: self.status_report,
+            poll_reported=lambda: self.done.append("carried"),
             report=lambda: self.done.append("report"),
             remind=lambda: self.done.append("remind"),
-            in_a_hurry=lambda: self.hurries,
+            is_urgent=lambda: self.hurries,
         )
 
 
@@ -69,34 +71,34 @@ def stage(parts: PartsFactory, clock: SteppedClock) -> Stage:
 
 
 def test_it_says_how_the_agent_stands_and_then_no_heartbeat_is_needed(stage: Stage) -> None:
-    assert not stage.listener.carries
+    assert not stage.listener.replaces_heartbeat
     assert stage.listener.step() == 0.0
-    assert stage.backend.asked == [(wire.MAX_WAIT_SECONDS, stage.standing)]
-    assert stage.listener.carries and stage.done == ["carried"]
-    stage.clock.advance(CARRIED_SECONDS)
-    assert not stage.listener.carries, "a call that is not answered tells nothing"
+    assert stage.backend.asked == [(wire.MAX_WAIT_SECONDS, stage.status_report)]
+    assert stage.listener.replaces_heartbeat and stage.done == ["carried"]
+    stage.clock.advance(HEARTBEAT_REPLACED_SECONDS)
+    assert not stage.listener.replaces_heartbeat, "a call that is not answered tells nothing"
 
 
 def test_a_backend_of_the_release_before_gets_heartbeats(stage: Stage) -> None:
-    stage.backend.answer = lambda wait: Waited([], 0)
+    stage.backend.answer = lambda wait: LongPollAnswer([], 0)
     stage.listener.step()
-    assert not stage.listener.carries and stage.done == []
+    assert not stage.listener.replaces_heartbeat and stage.done == []
 
 
 def test_what_waits_in_the_spool_is_no_poll_that_was_heard_of(stage: Stage) -> None:
-    stage.standing = Standing("spool", 3)
+    stage.status_report = AgentStatus("spool", 3)
     stage.listener.step()
-    assert stage.listener.carries and stage.done == []
+    assert stage.listener.replaces_heartbeat and stage.done == []
 
 
 def test_it_has_done_what_the_backend_wants(stage: Stage) -> None:
-    stage.backend.answer = lambda wait: Waited([], 0, takes_polls=True, report=True, remind=True)
+    stage.backend.answer = lambda wait: LongPollAnswer([], 0, takes_polls=True, report=True, remind=True)
     stage.listener.step()
     assert stage.done == ["report", "remind"]
 
 
 def test_a_backend_that_ends_is_asked_again_when_it_says(stage: Stage) -> None:
-    stage.backend.answer = lambda wait: Waited([], 0, takes_polls=True, renew_in=8.5)
+    stage.backend.answer = lambda wait: LongPollAnswer([], 0, takes_polls=True, renew_in=8.5)
     assert stage.listener.step() == 8.5
     assert stage.listener.step() == 8.5, "being woken does not hurry it"
     assert len(stage.backend.asked) == 1
@@ -104,13 +106,15 @@ def test_a_backend_that_ends_is_asked_again_when_it_says(stage: Stage) -> None:
 
 def test_a_proxy_that_cuts_at_thirty_seconds_is_asked_for_shorter_waits(stage: Stage) -> None:
     stage.backend.lasts = lambda wait: min(wait, 30.0)
-    stage.backend.answer = lambda wait: NoAnswer("connection reset") if wait > 30 else Waited([], 0, takes_polls=True)
+    stage.backend.answer = lambda wait: (
+        NoAnswer("connection reset") if wait > 30 else LongPollAnswer([], 0, takes_polls=True)
+    )
     for _ in range(3):
         stage.clock.advance(stage.listener.step())
     assert [wait for wait, _ in stage.backend.asked] == [50, 50, 24]
-    assert stage.listener.carries
+    assert stage.listener.replaces_heartbeat
     # It may be gone one day.
-    stage.clock.advance(LONG_AGAIN_SECONDS)
+    stage.clock.advance(FULL_WAIT_RETRY_SECONDS)
     stage.listener.step()
     assert stage.backend.asked[-1][0] == 50
 
@@ -144,7 +148,7 @@ def test_an_unchanged_poll_that_the_backend_heard_of_writes_nothing(parts: Parts
     for second in range(2000):
         made.poller.step()
         if second % 40 == 0:
-            made.poller.carried()
+            made.poller.defer_reminder()
         clock.advance(1)
     assert made.waiting(wire.REMINDER) == []
     # The backend is away: then what is seen is written down as ever.
@@ -158,7 +162,7 @@ def test_a_backend_without_the_document_is_reminded_within_measure(parts: PartsF
     made = parts(reminder_seconds=300)
     made.poller.step()
     for _ in range(600):
-        made.poller.carried()
+        made.poller.defer_reminder()
         made.poller.remind()
         clock.advance(1)
         made.poller.step()
@@ -170,24 +174,24 @@ def test_a_poll_counts_once_what_it_found_is_written_down(
 ) -> None:
     made = parts()
     made.poller.step()
-    told = made.poller.told
+    told = made.poller.spooled_poll
     assert told[0] == clock.now()
     simulator.events.create(set="web", type="Freeze", notice_seconds=600)
     clock.advance(1)
     with monkeypatch.context() as patched:
         patched.setattr(made.poller._outbox, "write", lambda: False)
         made.poller.step()
-        assert made.poller.told == told
+        assert made.poller.spooled_poll == told
     clock.advance(1)
     made.poller.step()
-    assert made.poller.told[0] == clock.now() and made.poller.told[1] != told[1]
+    assert made.poller.spooled_poll[0] == clock.now() and made.poller.spooled_poll[1] != told[1]
 
 
 def test_held_calls_take_the_place_of_heartbeats(
     uploader: Uploader, fleet: FleetDouble, clock: SteppedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     carried = True
-    monkeypatch.setattr(uploader, "_carried", lambda: carried)
+    monkeypatch.setattr(uploader, "_heartbeat_replaced", lambda: carried)
     until_idle(uploader)
     before, closed = len(fleet.batches), []
     monkeypatch.setattr(uploader._client, "close", lambda: closed.append(True))

@@ -47,17 +47,17 @@ def test_an_order_is_carried_out_and_answered(parts: PartsFactory, simulator: Ru
     event_id = announced(simulator)
     made = parts()
     made.poller.step()
-    made.orders.take([order(made, event_id.lower())])
-    assert made.orders.held() == ["order-1:celery"]
+    made.orders.accept([order(made, event_id.lower())])
+    assert made.orders.unacknowledged() == ["order-1:celery"]
     made.carry_out()
     [receipt] = made.waiting(wire.RECEIPT)
     assert (receipt["outcome"], receipt["azure_status"], receipt["via"]) == ("answered", 200, "celery")
     assert receipt["event_id"] == event_id.lower() and receipt["attempted_at"]
     [body] = posts(simulator, event_id)
     assert json.loads(body) == {"StartRequests": [{"EventId": event_id}]}, "spelled as the document spells it"
-    assert made.orders.held() == ["order-1:celery"], "held until the backend has the receipt"
+    assert made.orders.unacknowledged() == ["order-1:celery"], "held until the backend has the receipt"
     made.spool.acknowledge(2, {})
-    assert made.orders.held() == []
+    assert made.orders.unacknowledged() == []
 
 
 def test_a_repeated_order_is_answered_from_memory(parts: PartsFactory, simulator: RunningSimulator) -> None:
@@ -65,13 +65,13 @@ def test_a_repeated_order_is_answered_from_memory(parts: PartsFactory, simulator
     made = parts()
     made.poller.step()
     same = order(made, event_id)
-    assert made.orders.take([same])
-    assert not made.orders.take([same])
+    assert made.orders.accept([same])
+    assert not made.orders.accept([same])
     made.carry_out()
-    assert not made.orders.take([same]), "its receipt is on its way"
+    assert not made.orders.accept([same]), "its receipt is on its way"
     made.waiting()
     made.spool.acknowledge(2, {})
-    assert made.orders.take([same])
+    assert made.orders.accept([same])
     made.carry_out()
     made.close()
 
@@ -79,7 +79,7 @@ def test_a_repeated_order_is_answered_from_memory(parts: PartsFactory, simulator
     again.poller.step()
     again.waiting()
     again.spool.acknowledge(3, {})
-    assert again.orders.take([same]), "remembered beyond a restart"
+    assert again.orders.accept([same]), "remembered beyond a restart"
     again.carry_out()
     [receipt] = again.waiting(wire.RECEIPT)
     assert receipt["outcome"] == "answered"
@@ -101,7 +101,7 @@ def test_an_order_that_is_not_for_azure_is_refused_with_its_reason(
     event_id = announced(simulator)
     made = parts()
     made.poller.step()
-    made.orders.take([order(made, **{"event_id": event_id, **change})])  # type: ignore[arg-type]
+    made.orders.accept([order(made, **{"event_id": event_id, **change})])  # type: ignore[arg-type]
     made.carry_out()
     [receipt] = made.waiting(wire.RECEIPT)
     assert (receipt["outcome"], receipt["reason"], receipt["azure_status"]) == ("refused", reason, None)
@@ -115,7 +115,7 @@ def test_an_order_for_an_event_that_has_started_is_refused_because_azures_200_wo
     simulator.events.start(event_id)
     made = parts()
     made.poller.step()
-    made.orders.take([order(made, event_id)])
+    made.orders.accept([order(made, event_id)])
     made.carry_out()
     [receipt] = made.waiting(wire.RECEIPT)
     assert (receipt["outcome"], receipt["reason"], receipt["azure_status"]) == ("refused", "already-started", None)
@@ -129,7 +129,7 @@ def test_a_refused_order_that_comes_again_is_refused_from_memory_also_after_a_re
     made = parts()
     made.poller.step()
     expired = order(made, event_id, seconds=0)
-    made.orders.take([expired])
+    made.orders.accept([expired])
     made.carry_out()
     made.waiting()
     made.spool.acknowledge(2, {})
@@ -139,7 +139,7 @@ def test_a_refused_order_that_comes_again_is_refused_from_memory_also_after_a_re
     again.waiting()
     again.spool.acknowledge(3, {})
     # Told differently now, it is still the same order.
-    assert again.orders.take([order(again, event_id)])
+    assert again.orders.accept([order(again, event_id)])
     again.carry_out()
     [receipt] = again.waiting(wire.RECEIPT)
     assert (receipt["outcome"], receipt["reason"]) == ("refused", "expired")
@@ -167,7 +167,7 @@ def test_wherever_the_agent_is_stopped_the_order_is_answered_once_and_truly(
     if stop == "after the attempt was written":
         made.spool.attempt(one.id, order_to_text(one), clock.now())
     elif stop != "before anything was written":
-        made.orders.take([one])
+        made.orders.accept([one])
         if stop == "after Azure answered":
             made.orders._carry_out(made.orders._queue[0])
         else:
@@ -179,7 +179,7 @@ def test_wherever_the_agent_is_stopped_the_order_is_answered_once_and_truly(
     again = parts()
     again.poller.step()
     # The backend has no receipt yet, so it offers the order again.
-    again.orders.take([one])
+    again.orders.accept([one])
     again.carry_out()
     receipts = again.waiting(wire.RECEIPT)
     assert [(receipt["outcome"], receipt["azure_status"]) for receipt in receipts] == [("answered", 200)]
@@ -191,7 +191,7 @@ def test_the_machine_id_is_compared_without_case(parts: PartsFactory, simulator:
     event_id = announced(simulator)
     made = parts()
     made.poller.step()
-    made.orders.take([order(made, event_id, machine=MACHINE.upper())])
+    made.orders.accept([order(made, event_id, machine=MACHINE.upper())])
     made.carry_out()
     assert made.waiting(wire.RECEIPT)[0]["outcome"] == "answered"
 
@@ -206,10 +206,12 @@ def test_expiry_goes_by_the_backends_clock(
     still_good = order(made, event_id)
     assert still_good.expires_at is not None and still_good.expires_at < clock.now()
     clock.wall += timedelta(days=30)
-    made.orders.take([still_good])
+    made.orders.accept([still_good])
     made.carry_out()
     clock.advance(61)
-    made.orders.take([wire.Order(**{**{name: getattr(still_good, name) for name in wire.Order.__slots__}, "id": "2"})])
+    made.orders.accept(
+        [wire.Order(**{**{name: getattr(still_good, name) for name in wire.Order.__slots__}, "id": "2"})]
+    )
     made.carry_out()
     assert [receipt["outcome"] for receipt in made.waiting(wire.RECEIPT)] == ["answered", "refused"]
 
@@ -220,13 +222,13 @@ def test_an_attempt_without_receipt_is_repeated_after_a_crash(
     event_id = announced(simulator)
     made = parts()
     made.poller.step()
-    made.orders.take([order(made, event_id)])
+    made.orders.accept([order(made, event_id)])
     # The crash: the attempt is on disk, Azure was asked, and the process is gone before the receipt.
     made.orders._carry_out(made.orders._queue[0])
     made.close()
     clock.advance(5)
     again = parts()
-    assert again.orders.held() == ["order-1:celery"]
+    assert again.orders.unacknowledged() == ["order-1:celery"]
     again.poller.step()
     again.carry_out()
     [receipt] = again.waiting(wire.RECEIPT)
@@ -256,7 +258,7 @@ def test_an_interrupted_attempt_that_came_too_late_says_that_it_is_not_known(
 def test_after_a_start_an_order_waits_for_the_first_poll(parts: PartsFactory, simulator: RunningSimulator) -> None:
     event_id = announced(simulator)
     made = parts()
-    made.orders.take([order(made, event_id)])
+    made.orders.accept([order(made, event_id)])
     assert 0 < made.orders.step() < 0.1
     made.poller.step()
     made.carry_out()
@@ -271,7 +273,7 @@ def test_whether_a_busy_azure_is_asked_again_is_for_the_backend_to_say(
     made = parts()
     made.poller.step()
     simulator.fault("web-vm1", fault, method="POST")
-    made.orders.take([order(made, event_id)])
+    made.orders.accept([order(made, event_id)])
     made.carry_out()
     [receipt] = made.waiting(wire.RECEIPT)
     assert receipt["azure_status"] == int(fault.removeprefix("status-"))
@@ -284,7 +286,7 @@ def test_a_metadata_service_that_is_behind_is_asked_again(parts: PartsFactory, s
     made = parts()
     made.poller.step()
     simulator.fault("web-vm1", "status-404", method="POST")
-    made.orders.take([order(made, event_id)])
+    made.orders.accept([order(made, event_id)])
     made.carry_out()
     [receipt] = made.waiting(wire.RECEIPT)
     assert (receipt["azure_status"], receipt["posts"]) == (200, 2)
@@ -295,7 +297,7 @@ def test_no_answer_from_azure_is_a_failure_in_words(parts: PartsFactory, simulat
     made = parts()
     made.poller.step()
     simulator.fault("web-vm1", "reset", method="POST", count=3)
-    made.orders.take([order(made, event_id)])
+    made.orders.accept([order(made, event_id)])
     made.carry_out()
     [receipt] = made.waiting(wire.RECEIPT)
     assert receipt["outcome"] == "failed" and receipt["reason"] and receipt["attempted_at"]
@@ -308,14 +310,14 @@ def test_orders_keep_their_receipts_when_the_spool_is_numbered_anew(
     event_id = announced(simulator)
     made = parts()
     made.poller.step()
-    made.orders.take([order(made, event_id)])
+    made.orders.accept([order(made, event_id)])
     made.carry_out()
     assert not made.spool.acknowledge(99, {})
     made.orders.reload()
-    assert made.orders.held() == ["order-1:celery"]
+    assert made.orders.unacknowledged() == ["order-1:celery"]
     made.waiting()
     made.spool.acknowledge(2, {})
-    assert made.orders.held() == []
+    assert made.orders.unacknowledged() == []
 
 
 def _objects(inner: st.SearchStrategy[object]) -> st.SearchStrategy[dict[str, object]]:

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from drydock_agent import wire
 from drydock_agent.__main__ import main
 from drydock_agent.backend.client import order_to_text, read_orders
+from drydock_agent.backend.signature_verifier import MAX_PROCESSES, PROGRAM, Verifier
 from drydock_agent.backend.signatures import Keyring, key_of
-from drydock_agent.backend.verifier import MOST, PROGRAM, Verifier
 from drydock_agent.clock import Clock
 from drydock_agent.log_limiter import LogLimiter
 from drydock_agent.settings.load import ConfigError, load
@@ -52,8 +52,8 @@ class Key:
     def signed(self, order: wire.Order) -> wire.Order:
         return replace(order, signatures=[wire.Signature(key=self.name, value=self.sign(wire.order_text(order)))])
 
-    def word(self, about: Key, *, retired: bool = False) -> wire.KeyWord:
-        word = wire.KeyWord(
+    def word(self, about: Key, *, retired: bool = False) -> wire.KeyNotice:
+        word = wire.KeyNotice(
             id=about.name, public_key=about.public.public_key, retired=retired, by=self.name, signature=""
         )
         return replace(word, signature=self.sign(wire.key_text(word)))
@@ -71,12 +71,15 @@ OURS, THEIRS = Key("ours"), Key("theirs")
 
 def test_a_signed_order_is_trusted_and_any_other_is_not(tmp_path: Path) -> None:
     trust = ring(tmp_path, OURS)
-    assert trust.judge(OURS.signed(ORDER)) == ""
-    assert trust.judge(ORDER) == "unsigned"
-    assert trust.judge(THEIRS.signed(ORDER)) == "bad-signature"
+    assert trust.signature_fault(OURS.signed(ORDER)) == ""
+    assert trust.signature_fault(ORDER) == "unsigned"
+    assert trust.signature_fault(THEIRS.signed(ORDER)) == "bad-signature"
     posing = replace(THEIRS.signed(ORDER), signatures=[wire.Signature(key="ours", value=THEIRS.sign(b"x"))])
-    assert trust.judge(posing) == "bad-signature"
-    assert trust.judge(replace(ORDER, signatures=[wire.Signature(key="ours", value="no base64!")])) == "bad-signature"
+    assert trust.signature_fault(posing) == "bad-signature"
+    assert (
+        trust.signature_fault(replace(ORDER, signatures=[wire.Signature(key="ours", value="no base64!")]))
+        == "bad-signature"
+    )
 
 
 CHANGES: dict[str, Any] = {
@@ -102,7 +105,7 @@ def test_the_way_that_an_order_took_is_not_signed_and_it_survives_the_wire_and_t
     trust = ring(tmp_path, OURS)
     order = replace(OURS.signed(ORDER), via="celery")
     [again], unreadable = read_orders([json.loads(order_to_text(order))])
-    assert (again, unreadable, trust.judge(again)) == (order, 0, "")
+    assert (again, unreadable, trust.signature_fault(again)) == (order, 0, "")
 
 
 def test_the_library_is_loaded_elsewhere_and_whoever_sends_many_is_judged_here(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +119,7 @@ def test_the_library_is_loaded_elsewhere_and_whoever_sends_many_is_judged_here(m
     assert not verifier.any_verifies([], text)
     assert not verifier.any_verifies([("no base64!", "nor this")], text)
     assert PROGRAM not in sys.modules
-    for _ in range(MOST):
+    for _ in range(MAX_PROCESSES):
         assert verifier.any_verifies([pair], text)
     assert PROGRAM in sys.modules
 
@@ -133,18 +136,18 @@ def test_trusted_keys_survive_a_restart(tmp_path: Path) -> None:
     ring(tmp_path, OURS)
     again = ring(tmp_path)
     assert again.trusted == ["ours"]
-    assert again.judge(THEIRS.signed(ORDER)) == "bad-signature"
+    assert again.signature_fault(THEIRS.signed(ORDER)) == "bad-signature"
 
 
 def test_a_new_key_counts_when_a_trusted_one_introduces_it(tmp_path: Path) -> None:
     second, third = Key("second"), Key("third")
     trust = ring(tmp_path, OURS)
-    trust.hear([OURS.word(second), second.word(third)])
+    trust.apply_notices([OURS.word(second), second.word(third)])
     assert trust.trusted == ["ours", "second", "third"]
-    assert trust.judge(third.signed(ORDER)) == ""
-    trust.hear([second.word(OURS, retired=True)])
+    assert trust.signature_fault(third.signed(ORDER)) == ""
+    trust.apply_notices([second.word(OURS, retired=True)])
     assert trust.trusted == ["second", "third"]
-    assert trust.judge(OURS.signed(ORDER)) == "bad-signature"
+    assert trust.signature_fault(OURS.signed(ORDER)) == "bad-signature"
     assert ring(tmp_path).trusted == ["second", "third"]
 
 
@@ -153,8 +156,8 @@ def test_a_later_enrolment_brings_no_other_key(tmp_path: Path) -> None:
     made = ring(tmp_path, ours)
     # Whoever sits on the way answers the next enrolment, and then an order.
     made.enrolled([forged.public])
-    assert made.judge(forged.signed(ORDER)) == "bad-signature"
-    assert made.judge(ours.signed(ORDER)) == ""
+    assert made.signature_fault(forged.signed(ORDER)) == "bad-signature"
+    assert made.signature_fault(ours.signed(ORDER)) == ""
     assert ring(tmp_path).trusted == ["ours"]
 
 
@@ -171,24 +174,26 @@ def test_the_owner_of_the_machine_trusts_a_key_by_hand(
     known = key_of(new.public.public_key)
     signature = wire.Signature(key=known.id, value=new.sign(wire.order_text(ORDER)))
     assert ring(tmp_path).trusted == [known.id]
-    assert ring(tmp_path).judge(replace(ORDER, signatures=[signature])) == ""
-    assert ring(tmp_path).judge(lost.signed(ORDER)) == "bad-signature"
+    assert ring(tmp_path).signature_fault(replace(ORDER, signatures=[signature])) == ""
+    assert ring(tmp_path).signature_fault(lost.signed(ORDER)) == "bad-signature"
 
 
 def test_nobody_introduces_or_retires_a_key_without_a_trusted_one(tmp_path: Path) -> None:
     trust = ring(tmp_path, OURS)
     forged = replace(THEIRS.word(THEIRS), by="ours")
-    trust.hear([THEIRS.word(THEIRS), forged, THEIRS.word(OURS, retired=True), replace(OURS.word(THEIRS), retired=True)])
+    trust.apply_notices(
+        [THEIRS.word(THEIRS), forged, THEIRS.word(OURS, retired=True), replace(OURS.word(THEIRS), retired=True)]
+    )
     assert trust.trusted == ["ours"]
-    trust.hear([OURS.word(OURS, retired=True)])
+    trust.apply_notices([OURS.word(OURS, retired=True)])
     assert trust.trusted == ["ours"], "a key cannot retire itself: somebody has to follow it"
 
 
 def test_what_is_not_checked_says_so_and_always_takes_nothing_without_a_key(tmp_path: Path) -> None:
-    assert ring(tmp_path).judge(ORDER) == "", "enrolled before there were keys: it warns"
-    assert ring(tmp_path, mode="always").judge(OURS.signed(ORDER)) == "bad-signature"
+    assert ring(tmp_path).signature_fault(ORDER) == "", "enrolled before there were keys: it warns"
+    assert ring(tmp_path, mode="always").signature_fault(OURS.signed(ORDER)) == "bad-signature"
     never = ring(tmp_path, OURS, mode="never")
-    assert (never.trusted, never.judge(ORDER)) == (None, "")
+    assert (never.trusted, never.signature_fault(ORDER)) == (None, "")
 
 
 def test_the_setting_takes_three_words() -> None:
@@ -247,7 +252,7 @@ def test_an_attacker_on_the_way_makes_no_machine_start_anything(
     assert event_id in post["body"]
 
 
-def _plain(word: wire.KeyWord) -> dict[str, Any]:
+def _plain(word: wire.KeyNotice) -> dict[str, Any]:
     return {name: getattr(word, name) for name in ("id", "public_key", "retired", "by", "signature")}
 
 

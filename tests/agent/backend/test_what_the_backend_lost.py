@@ -10,7 +10,7 @@ import pytest
 from azure_simulator.child_process import RunningSimulator
 from drydock_agent import wire
 from drydock_agent.backend.client import Acknowledgement
-from drydock_agent.backend.loss import PAUSE_SECONDS, Loss
+from drydock_agent.backend.loss_recovery import PAUSE_SECONDS, LossRecovery
 from drydock_agent.backend.uploader import Uploader
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,9 +77,9 @@ def test_a_hostile_backend_is_told_again_within_measure(answers: list[tuple[int,
         told.append(clock.monotonic())
         return True
 
-    loss = Loss(clock, tell_document=lambda _: tell(), tell_everything=lambda _: tell() and None)
+    loss = LossRecovery(clock, resend_document=lambda _: tell(), resend_all=lambda _: tell() and None)
     for known, before, wanted, seconds in answers:
-        loss.heard(known, answer(known, before, *(["0" * 64] if wanted else [])))
+        loss.check_answer(known, answer(known, before, *(["0" * 64] if wanted else [])))
         clock.advance(seconds)
     # Twice as long each time: of a whole day a handful.
     assert len(told) - 1 <= 7 + (clock.monotonic() - 1000) / 3600
@@ -92,7 +92,7 @@ def test_a_hostile_backend_has_a_new_spool_begun_at_most_once_a_minute(
     fill(uploader, 3)
     begun: list[tuple[str, float]] = []
     for _ in range(300):
-        fleet.acknowledged[uploader._spool.id] = wire.BEGIN_ANEW
+        fleet.acknowledged[uploader._spool.id] = wire.RENUMBER_SPOOL
         uploader.step()
         if not begun or begun[-1][0] != uploader._spool.id:
             begun.append((uploader._spool.id, clock.monotonic()))
@@ -109,11 +109,11 @@ def test_a_hostile_backend_has_a_new_spool_begun_at_most_once_a_minute(
 def test_a_loss_that_comes_too_early_is_made_good_later() -> None:
     clock = SteppedClock()
     told: list[int] = []
-    loss = Loss(clock, tell_document=lambda _: False, tell_everything=told.append)
-    loss.heard(10, answer(10, 4))
-    loss.heard(12, answer(12, 8))
+    loss = LossRecovery(clock, resend_document=lambda _: False, resend_all=told.append)
+    loss.check_answer(10, answer(10, 4))
+    loss.check_answer(12, answer(12, 8))
     clock.advance(500)
-    loss.heard(12, answer(12, 12))
+    loss.check_answer(12, answer(12, 12))
     assert told == [4, 8]
 
 
@@ -121,12 +121,12 @@ def test_a_document_that_a_reminder_names_in_vain_is_told_whole(parts: PartsFact
     made = parts()
     made.poller.step()
     (whole,) = made.waiting(wire.DOCUMENT)
-    loss = Loss(clock, tell_document=made.poller.tell_if, tell_everything=lambda _: None)
-    loss.heard(1, answer(1, 1, "f" * 64))
+    loss = LossRecovery(clock, resend_document=made.poller.resend_if_wanted, resend_all=lambda _: None)
+    loss.check_answer(1, answer(1, 1, "f" * 64))
     clock.advance(1)
     made.poller.step()
     assert len(made.waiting(wire.DOCUMENT)) == 1, "what it never had it cannot tell"
-    loss.heard(1, answer(1, 1, "f" * 64, whole["hash"]))
+    loss.check_answer(1, answer(1, 1, "f" * 64, whole["hash"]))
     for _ in range(3):
         clock.advance(1)
         made.poller.step()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from azure_simulator.child_process import RunningSimulator
-from drydock_agent.hooks.folder import FolderRefused, hooks_of
+from drydock_agent.hooks.folder import FolderRefused, list_hooks
 
 from tests.agent.agents import SteppedClock
 from tests.agent.machine_hooks import HookFolder, Machine
@@ -25,8 +25,8 @@ def hooks(tmp_path: Path) -> HookFolder:
 def test_files_are_run_in_the_order_of_their_names(hooks: HookFolder) -> None:
     for name in ("20-b.py", "10-z", "100-a", "10-a.sh", "A"):
         hooks.add("prepare", name)
-    assert [hook.name for hook in hooks_of(hooks.root, "prepare")] == ["10-a.sh", "10-z", "100-a", "20-b.py", "A"]
-    assert hooks_of(hooks.root, "recover") == []
+    assert [hook.name for hook in list_hooks(hooks.root, "prepare")] == ["10-a.sh", "10-z", "100-a", "20-b.py", "A"]
+    assert list_hooks(hooks.root, "recover") == []
 
 
 def test_what_is_no_program_is_passed_over(hooks: HookFolder) -> None:
@@ -36,19 +36,19 @@ def test_what_is_no_program_is_passed_over(hooks: HookFolder) -> None:
     folder = hooks.root / "prepare.d"
     (folder / "folder").mkdir()
     (folder / "dangling").symlink_to(folder / "nowhere")
-    assert hooks_of(hooks.root, "prepare") == []
+    assert list_hooks(hooks.root, "prepare") == []
 
 
 def test_a_link_to_a_program_is_run(hooks: HookFolder, tmp_path: Path) -> None:
     target = hooks.add("prepare", "10-a").rename(tmp_path / "target")
     (hooks.root / "prepare.d" / "10-link").symlink_to(target)
-    assert [hook.name for hook in hooks_of(hooks.root, "prepare")] == ["10-link"]
+    assert [hook.name for hook in list_hooks(hooks.root, "prepare")] == ["10-link"]
 
 
 def test_a_name_that_is_no_text_is_reported_as_text(hooks: HookFolder) -> None:
     path = hooks.add("prepare", "10-a")
     path.rename(os.fsdecode(os.fsencode(path) + b"\xff"))
-    assert [hook.name for hook in hooks_of(hooks.root, "prepare")] == ["10-a?"]
+    assert [hook.name for hook in list_hooks(hooks.root, "prepare")] == ["10-a?"]
 
 
 def test_a_file_that_everybody_can_write_is_refused_with_a_sentence_and_the_others_run(
@@ -69,7 +69,7 @@ def test_a_file_that_everybody_can_write_is_refused_with_a_sentence_and_the_othe
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files away")
 def test_a_file_of_another_user_is_refused(hooks: HookFolder) -> None:
     os.chown(hooks.add("prepare", "10-a"), STRANGER, -1)
-    [hook] = hooks_of(hooks.root, "prepare")
+    [hook] = list_hooks(hooks.root, "prepare")
     assert hook.refused == f"10-a is not run: it belongs to user {STRANGER}, not to root or to the agent's user."
 
 
@@ -91,4 +91,4 @@ def test_nothing_of_a_folder_that_everybody_can_write_is_run(
 def test_a_folder_that_is_no_folder_is_a_sentence(hooks: HookFolder) -> None:
     (hooks.root / "prepare.d").touch()
     with pytest.raises(FolderRefused, match=r"prepare\.d cannot be read: Not a directory\.$"):
-        hooks_of(hooks.root, "prepare")
+        list_hooks(hooks.root, "prepare")

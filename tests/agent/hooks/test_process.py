@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from drydock_agent.connections import Interrupted
 from drydock_agent.hooks.folder import Hook
-from drydock_agent.hooks.process import Ended, end_leftovers, run
+from drydock_agent.hooks.process import HookResult, end_leftovers, run
 from drydock_agent.hooks.progress import OUTPUT_CHARACTERS
 
 from tests.agent.fleet_double import eventually
@@ -26,9 +26,9 @@ def hook(tmp_path: Path, script: str, *, head: str = "#!/bin/sh\n") -> str:
     return str(path)
 
 
-def ended(command: str, *, given: bytes = b"", timeout: float = 10.0, **variables: str) -> Ended:
+def ended(command: str, *, stdin: bytes = b"", timeout: float = 10.0, **variables: str) -> HookResult:
     environment = {"PATH": os.environ["PATH"], **variables}
-    return run([command], environment=environment, given=given, timeout=timeout, stopping=threading.Event())
+    return run([command], environment=environment, stdin=stdin, timeout=timeout, stopping=threading.Event())
 
 
 def test_the_end_of_the_output_is_kept_of_both_streams(tmp_path: Path) -> None:
@@ -78,8 +78,8 @@ def test_what_a_hook_leaves_running_keeps_nobody_waiting(tmp_path: Path) -> None
 
 
 def test_a_hook_need_not_read_its_input(tmp_path: Path) -> None:
-    assert ended(hook(tmp_path, "exit 0"), given=b"x" * 1_000_000).outcome == "succeeded"
-    assert ended(hook(tmp_path, "wc -c"), given=b"x" * 1_000_000).output.strip() == "1000000"
+    assert ended(hook(tmp_path, "exit 0"), stdin=b"x" * 1_000_000).outcome == "succeeded"
+    assert ended(hook(tmp_path, "wc -c"), stdin=b"x" * 1_000_000).output.strip() == "1000000"
 
 
 @pytest.mark.parametrize(
@@ -106,11 +106,11 @@ def test_a_stop_ends_the_hook_soon_even_one_that_does_not_want_to(tmp_path: Path
     command = hook(tmp_path, f"trap '' TERM\necho $$ > {pid}\nwhile :; do sleep 1; done")
     begun = time.monotonic()
     with pytest.raises(Interrupted):
-        run([command], environment={"PATH": os.environ["PATH"]}, given=b"", timeout=60, stopping=stopping)
+        run([command], environment={"PATH": os.environ["PATH"]}, stdin=b"", timeout=60, stopping=stopping)
     assert time.monotonic() - begun < 4
     eventually(lambda: not alive(pid))
     with pytest.raises(Interrupted):
-        run([hook(tmp_path, f"rm {pid}")], environment={}, given=b"", timeout=60, stopping=stopping)
+        run([hook(tmp_path, f"rm {pid}")], environment={}, stdin=b"", timeout=60, stopping=stopping)
     assert pid.exists(), "nothing is begun after a stop"
 
 

@@ -6,8 +6,8 @@ import struct
 from pathlib import Path
 
 import pytest
-from drydock_agent.metadata_service.discovery import WAITS, endpoint_in, request
-from drydock_agent.metadata_service.endpoint import wanted
+from drydock_agent.metadata_service.discovery import REQUEST_DELAYS_SECONDS, endpoint_in, request
+from drydock_agent.metadata_service.endpoint import needs_discovery
 from drydock_agent.settings.load import ConfigError, Settings, load
 from drydock_agent.state_folder import StateFolder
 from hypothesis import given
@@ -30,7 +30,7 @@ def configured(**more: str) -> Settings:
 
 
 def test_it_waits_as_documented() -> None:
-    assert WAITS == (0, 10, 30, 60, 60)
+    assert REQUEST_DELAYS_SECONDS == (0, 10, 30, 60, 60)
 
 
 def test_the_request_is_a_broadcast_that_asks_for_the_option_and_takes_no_lease() -> None:
@@ -80,9 +80,9 @@ def test_no_options_make_the_reader_raise(options: bytes) -> None:
 
 def test_it_begins_only_when_asked_for_or_when_there_is_no_way_to_the_usual_address() -> None:
     elsewhere = {"DRYDOCK_IMDS_URL": "http://127.0.0.1:8169"}
-    assert not wanted(configured(**elsewhere)), "an address that was configured is the one"
-    assert wanted(configured(**elsewhere, DRYDOCK_DISCOVER_ENDPOINT="always"))
-    assert not wanted(configured(DRYDOCK_DISCOVER_ENDPOINT="never"))
+    assert not needs_discovery(configured(**elsewhere)), "an address that was configured is the one"
+    assert needs_discovery(configured(**elsewhere, DRYDOCK_DISCOVER_ENDPOINT="always"))
+    assert not needs_discovery(configured(DRYDOCK_DISCOVER_ENDPOINT="never"))
 
 
 def test_a_wrong_word_is_one_sentence() -> None:

@@ -36,7 +36,7 @@ time = clock.Clock()
 folder = state.StateFolder(settings.state_dir, time)
 folder.prepare()
 found = endpoint.find(settings, folder, limiter.LogLimiter(time), waited.append, listen_seconds=0.5)
-print(found.url, found.sought, *waited)
+print(found.url, found.is_discovered, *waited)
 """
 CALL = """
 import sys, urllib.request

@@ -77,7 +77,7 @@ def test_a_restart_forwards_nothing_twice_but_reminds(
 def test_after_forgetting_the_whole_document_is_forwarded_again(parts: PartsFactory, clock: SteppedClock) -> None:
     made = parts()
     made.poller.step()
-    made.poller.forget()
+    made.poller.resend()
     clock.advance(1)
     made.poller.step()
     first, second = made.waiting(wire.DOCUMENT)
@@ -225,7 +225,7 @@ def test_hooks_see_an_answer_that_did_not_advance_only_once_the_next_poll_confir
     empty = json.dumps({"DocumentIncarnation": incarnation, "Events": []}).encode()
     seen: list[bool] = []
     poller = ScheduledEvents(
-        made.context, imds=made.imds, read_one=lambda document: seen.append("a" in document.listed)
+        made.context, imds=made.imds, on_document=lambda document: seen.append("a" in document.listed)
     )
 
     def polled(*bodies: bytes) -> list[bool]:

@@ -8,7 +8,7 @@ import threading
 from azure_simulator.child_process import RunningSimulator
 from drydock_agent import wire
 from drydock_agent.metadata_service.client import Imds
-from drydock_agent.metadata_service.meanwhile import MOST_DOCUMENTS, EarlyDocument, Meanwhile
+from drydock_agent.metadata_service.early_poller import MAX_DOCUMENTS, EarlyDocument, EarlyPoller
 
 from tests.agent.agents import Agents, PartsFactory, SteppedClock
 from tests.agent.fleet_double import FleetDouble, eventually
@@ -56,7 +56,7 @@ def test_an_event_that_comes_and_goes_before_the_machine_is_known_is_told(
 
 def test_it_polls_as_often_as_ever_and_keeps_what_differs(simulator: RunningSimulator, clock: SteppedClock) -> None:
     imds = Imds(simulator.vm_url("web-vm1"))
-    early = Meanwhile(imds, clock, poll_seconds=1.0, stop=Pauses(clock))
+    early = EarlyPoller(imds, clock, poll_seconds=1.0, stop=Pauses(clock))
     early.pause(3)
     simulator.events.create(set="web", type="Freeze", resources=["web-vm1"], notice_seconds=600)
     early.pause(3)
@@ -68,12 +68,12 @@ def test_it_polls_as_often_as_ever_and_keeps_what_differs(simulator: RunningSimu
 
 def test_what_is_kept_is_bounded_and_the_newest_word_is_in_it(simulator: RunningSimulator, clock: SteppedClock) -> None:
     imds = Imds(simulator.vm_url("web-vm1"))
-    early = Meanwhile(imds, clock, poll_seconds=1.0, stop=Pauses(clock))
-    for _ in range(MOST_DOCUMENTS + 3):
+    early = EarlyPoller(imds, clock, poll_seconds=1.0, stop=Pauses(clock))
+    for _ in range(MAX_DOCUMENTS + 3):
         simulator.fault("web-vm1", "incarnation-jump")
         early.pause(1)
     imds.close()
-    assert len(early.documents) == MOST_DOCUMENTS
+    assert len(early.documents) == MAX_DOCUMENTS
     numbers = [json.loads(document.body)["DocumentIncarnation"] for document in early.documents]
     assert numbers == sorted(numbers) and numbers[-1] - numbers[-2] > numbers[1] - numbers[0]
 
@@ -81,7 +81,7 @@ def test_what_is_kept_is_bounded_and_the_newest_word_is_in_it(simulator: Running
 def test_no_answer_at_all_is_no_word(clock: SteppedClock, simulator: RunningSimulator) -> None:
     simulator.fault("web-vm1", "status-503", count=2)
     imds = Imds(simulator.vm_url("web-vm1"))
-    early = Meanwhile(imds, clock, poll_seconds=1.0, stop=Pauses(clock))
+    early = EarlyPoller(imds, clock, poll_seconds=1.0, stop=Pauses(clock))
     early.pause(2)
     imds.close()
     assert early.documents == []
@@ -94,7 +94,7 @@ def test_what_was_read_before_is_the_first_that_is_forwarded_with_its_own_times(
     body = b'{"DocumentIncarnation": 7, "Events": []}'
     at = clock.now()
     clock.advance(30)
-    made.poller.read_before([EarlyDocument(body, at, "2019-08-01")])
+    made.poller.add_early_documents([EarlyDocument(body, at, "2019-08-01")])
     assert made.poller.last_poll_at == at
     made.poller.step()
     first, _ = made.waiting(wire.DOCUMENT)

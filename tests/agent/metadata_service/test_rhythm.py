@@ -1,4 +1,4 @@
-"""The rhythm of asking: never too fast for the others of the machine, and never broken by what comes back."""
+"""The timing of asking: never too fast for the others of the machine, and never broken by what comes back."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from azure_simulator.child_process import RunningSimulator
 from drydock_agent import wire
 from drydock_agent.clock import Clock
 from drydock_agent.machine import Identity, Instance
-from drydock_agent.metadata_service.client import Imds, NotNow
-from drydock_agent.metadata_service.rate_limit import MOST_A_SECOND, RateLimit
+from drydock_agent.metadata_service.client import Imds, MetadataUnavailable
+from drydock_agent.metadata_service.rate_limit import MAX_PER_SECOND, RateLimit
 from drydock_agent.metadata_service.scheduled_events import SWITCHED_OFF_SECONDS
 
 from tests.agent.agents import FLEET, VM_IDS, Agents, PartsFactory, SteppedClock
@@ -85,7 +85,7 @@ def test_no_second_sees_more_than_three_requests_of_this_process() -> None:
     begun.sort()
     assert len(begun) == 8
     # A thread notes its time late where others keep the processor busy; without the limit it would be no time at all.
-    assert all(later - first >= 0.7 for first, later in zip(begun, begun[MOST_A_SECOND:], strict=False))
+    assert all(later - first >= 0.7 for first, later in zip(begun, begun[MAX_PER_SECOND:], strict=False))
     assert begun[-1] - begun[0] < 6, "and no longer than needed"
 
 
@@ -93,7 +93,7 @@ def test_a_request_that_is_alone_does_not_wait(clock: SteppedClock) -> None:
     rate_limit, begun = RateLimit(clock), time.monotonic()
     for _ in range(100):
         rate_limit.wait()
-        clock.advance(1 / MOST_A_SECOND + 0.001)
+        clock.advance(1 / MAX_PER_SECOND + 0.001)
     # One wait of a third of a second each time would be half a minute.
     assert time.monotonic() - begun < 5
 
@@ -115,7 +115,7 @@ def test_a_burst_of_approvals_beside_the_polls_never_meets_the_limit(tmp_path: P
         assert 429 not in {entry["status"] for entry in entries}
         times = [datetime.fromisoformat(entry["time"]).timestamp() for entry in entries]
         # As they arrive, which is not quite as they were sent.
-        assert all(later - first > 0.6 for first, later in zip(times, times[MOST_A_SECOND:], strict=False))
+        assert all(later - first > 0.6 for first, later in zip(times, times[MAX_PER_SECOND:], strict=False))
 
 
 @pytest.mark.real_time
@@ -149,7 +149,7 @@ def test_an_answer_that_never_ends_is_cut(monkeypatch: pytest.MonkeyPatch) -> No
         watcher = threading.Thread(target=watch)
         watcher.start()
         begun = time.monotonic()
-        with pytest.raises(NotNow, match="does not answer"):
+        with pytest.raises(MetadataUnavailable, match="does not answer"):
             imds.scheduled_events()
         assert 0.4 < time.monotonic() - begun < 5
         stop.set()

@@ -9,8 +9,8 @@ import pytest
 from azure_simulator.child_process import RunningSimulator
 from azure_simulator.documents import VERSIONS as OF_AZURE
 from drydock_agent import wire
-from drydock_agent.metadata_service.client import NotNow
-from drydock_agent.metadata_service.versions import AGAIN_SECONDS, EVENTS_VERSIONS, Versions, speaks_of_versions
+from drydock_agent.metadata_service.client import MetadataUnavailable
+from drydock_agent.metadata_service.versions import EVENTS_VERSIONS, RETRY_NEWEST_SECONDS, Versions, mentions_version
 
 from tests.agent.agents import PartsFactory, SteppedClock
 
@@ -107,8 +107,8 @@ def test_a_cloud_without_the_preview_is_asked_with_the_version_before_it(clock: 
 
 
 def test_a_400_about_a_header_is_no_reason_to_step_down() -> None:
-    assert not speaks_of_versions(b'{ "error": "Bad request: . Required metadata header not specified" }')
-    assert speaks_of_versions(b"") and speaks_of_versions(ODD)
+    assert not mentions_version(b'{ "error": "Bad request: . Required metadata header not specified" }')
+    assert mentions_version(b"") and mentions_version(ODD)
 
 
 def test_a_refusal_of_a_version_left_already_changes_nothing(clock: SteppedClock) -> None:
@@ -121,7 +121,7 @@ def test_after_a_day_the_newest_is_tried_again_and_then_straight_the_one_that_wo
     versions = Versions(EVENTS_VERSIONS, clock)
     for version in EVENTS_VERSIONS[:4]:
         versions.refused(version, ODD)
-    clock.advance(AGAIN_SECONDS - 1)
+    clock.advance(RETRY_NEWEST_SECONDS - 1)
     assert versions.current == "2019-01-01"
     clock.advance(1)
     assert versions.current == "2024-07-09"
@@ -151,7 +151,7 @@ def test_every_version_refused_is_no_good_poll_and_begins_anew(
     simulator.fault("web-vm1", "lagging-cloud", seconds=60, newest="2016-01-01")
     made = parts()
     before = newest(simulator)
-    with pytest.raises(NotNow) as caught:
+    with pytest.raises(MetadataUnavailable) as caught:
         made.imds.scheduled_events()
     assert caught.value.status == 400
     assert asked_with(simulator, before) == list(EVENTS_VERSIONS)

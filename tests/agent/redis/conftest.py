@@ -16,9 +16,9 @@ from drydock_agent import wire
 from drydock_agent.clock import Clock, from_text
 from drydock_agent.connections import Interrupted
 from drydock_agent.redis.hooks import CacheHooks
-from drydock_agent.redis.listener import CacheListener, Rhythm
+from drydock_agent.redis.listener import CacheListener, Timing
 from drydock_agent.redis.login import Login, TokenClient
-from drydock_agent.settings.caches import Cache, caches_of
+from drydock_agent.settings.caches import Cache, read_caches
 from drydock_agent.spool.store import Spool
 
 from tests.agent.agents import context_of
@@ -27,7 +27,7 @@ from tests.processes import wait_for
 
 HOST = "shop.redis.cache.windows.net"
 # As the real one, in fewer seconds.
-QUICK = Rhythm(
+QUICK = Timing(
     read=0.05,
     ping=0.3,
     # An answer that is only slow, where others keep the processor busy, is no lost connection.
@@ -57,13 +57,13 @@ class Listening:
         spool: Spool,
         cache: Cache,
         *,
-        rhythm: Rhythm = QUICK,
+        timing: Timing = QUICK,
         tokens: TokenClient | None = None,
         hooks: CacheHooks | None = None,
     ) -> None:
         self.spool = spool
         context = context_of(spool, Clock())
-        self.part = CacheListener(context, cache, tokens=tokens or NoTokens(""), hooks=hooks, rhythm=rhythm)
+        self.part = CacheListener(context, cache, tokens=tokens or NoTokens(""), hooks=hooks, timing=timing)
         self._thread = threading.Thread(target=self._work)
         self._thread.start()
 
@@ -115,7 +115,7 @@ ListeningFactory = Callable[..., Listening]
 
 def cache_at(port: int, query: str = "", *, user: str = "") -> Cache:
     """The shop's cache, reached at a port of loopback."""
-    (cache,) = caches_of(f"redis://{user}{HOST}?tls=false&connect=127.0.0.1:{port}{query}")
+    (cache,) = read_caches(f"redis://{user}{HOST}?tls=false&connect=127.0.0.1:{port}{query}")
     return replace(cache, tier="premium")
 
 

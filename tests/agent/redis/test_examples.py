@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from azure_simulator.child_process import RunningSimulator
-from drydock_agent.hooks.folder import hooks_of
+from drydock_agent.hooks.folder import list_hooks
 from drydock_agent.spool.store import Spool
 
 from tests.agent.redis.conftest import cache_at
@@ -40,7 +40,7 @@ def test_each_use_has_an_example_a_test_and_a_description() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_each_file_is_a_hook_that_the_agent_runs(name: str) -> None:
     files = sorted(path.name for path in (EXAMPLES / name).rglob("*") if path.is_file())
-    hooks = hooks_of(EXAMPLES / name, "redis")
+    hooks = list_hooks(EXAMPLES / name, "redis")
     assert [hook.name for hook in hooks] == files and not any(hook.refused for hook in hooks)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from drydock_agent import wire
-from drydock_agent.redis.listener import Rhythm
+from drydock_agent.redis.listener import Timing
 
 from tests.agent.redis.conftest import QUICK, ListeningFactory, cache_at
 from tests.agent.redis.servers import CacheServer, FaultyPath
@@ -48,7 +48,7 @@ def test_a_server_that_stops_and_starts_is_heard_again(server: CacheServer, list
 def test_a_server_that_cuts_each_connection_at_once_is_asked_less_and_less(
     server: CacheServer, listening: ListeningFactory
 ) -> None:
-    one = listening(server.port, rhythm=replace(QUICK, steady=30.0))
+    one = listening(server.port, timing=replace(QUICK, steady=30.0))
     one.until("subscribed")
     end = time.monotonic() + 6
     while time.monotonic() < end:
@@ -61,7 +61,7 @@ def test_a_server_that_cuts_each_connection_at_once_is_asked_less_and_less(
 def test_during_a_maintenance_it_comes_back_within_two_seconds(
     server: CacheServer, listening: ListeningFactory
 ) -> None:
-    one = listening(server.port, rhythm=replace(QUICK, hurry=(1.0, 2.0)))
+    one = listening(server.port, timing=replace(QUICK, hurry=(1.0, 2.0)))
     one.until("subscribed")
     server.say(START)
     one.heard(1)
@@ -119,7 +119,7 @@ def test_the_least_rights_are_enough_and_a_missing_one_is_a_refusal(
 ) -> None:
     with server.client() as client:
         client.execute_command("ACL", "SETUSER", "agent", "on", ">secret", "resetkeys", *rights.split())
-    one = listening(cache_at(server.port, user="agent:secret@"), rhythm=replace(QUICK, renew=(0.3, 0.3)))
+    one = listening(cache_at(server.port, user="agent:secret@"), timing=replace(QUICK, renew=(0.3, 0.3)))
     one.until(state)
     time.sleep(1.0)
     assert one.states() == [state], "also over pings and renewals"
@@ -172,7 +172,7 @@ def test_a_line_of_which_only_a_part_comes_is_found_as_well(
 def test_a_path_that_only_delays_is_not_given_up(
     path: FaultyPath, server: CacheServer, listening: ListeningFactory
 ) -> None:
-    one = listening(path.port, rhythm=replace(QUICK, pong=2.0))
+    one = listening(path.port, timing=replace(QUICK, pong=2.0))
     one.until("subscribed")
     path.delay = 0.3
     sent = [f"{START}|{number}" for number in range(5)]
@@ -203,7 +203,7 @@ def test_what_the_disk_did_not_take_is_written_when_it_does(
 def test_a_swallowed_connection_is_noticed_within_45_seconds_at_the_real_rhythm(
     path: FaultyPath, listening: ListeningFactory
 ) -> None:
-    one = listening(path.port, rhythm=Rhythm())
+    one = listening(path.port, timing=Timing())
     one.until("subscribed")
     path.swallows = True
     begun = datetime.now(timezone.utc)

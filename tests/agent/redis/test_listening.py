@@ -103,7 +103,7 @@ def test_without_a_server_it_tries_for_ever_and_says_once_that_nobody_listens(
 
 @pytest.mark.real_time
 def test_a_stop_is_said_at_once_and_takes_no_time(server: CacheServer, listening: ListeningFactory) -> None:
-    one = listening(server.port, rhythm=QUICK)
+    one = listening(server.port, timing=QUICK)
     one.until("subscribed")
     begun = time.monotonic()
     one.stop()
@@ -128,7 +128,7 @@ def test_an_agent_that_was_killed_says_afterwards_how_long_it_had_listened(
     second.until("subscribed")
     assert second.states() == ["subscribed", "lost", "lost", "subscribed"]
     gap = second.reports(wire.COVERAGE)[2]
-    assert gap["reason"] == "the agent ended without a word"
+    assert gap["reason"] == "the agent ended unexpectedly"
     assert gap["at"].isoformat()[:23] in alive
 
 
@@ -136,7 +136,7 @@ def test_an_agent_that_was_killed_says_afterwards_how_long_it_had_listened(
 def test_a_backend_that_forgot_is_told_again(server: CacheServer, listening: ListeningFactory) -> None:
     one = listening(server.port)
     one.until("subscribed")
-    one.part.forget()
+    one.part.resend()
     wait_for(lambda: one.states() == ["subscribed", "subscribed"], seconds=20, what="said again")
 
 
@@ -156,8 +156,8 @@ def test_a_host_that_publishes_nothing_is_reported_and_left_alone(
 @pytest.mark.real_time
 def test_renewing_neither_loses_nor_doubles_a_line(server: CacheServer, listening: ListeningFactory) -> None:
     every = 0.25
-    rhythm = type(QUICK)(**{name: getattr(QUICK, name) for name in QUICK.__slots__} | {"renew": (every, every)})
-    one = listening(server.port, rhythm=rhythm)
+    timing = type(QUICK)(**{name: getattr(QUICK, name) for name in QUICK.__slots__} | {"renew": (every, every)})
+    one = listening(server.port, timing=timing)
     one.until("subscribed")
     ids: set[str] = set()
     sent: list[str] = []

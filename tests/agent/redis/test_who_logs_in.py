@@ -17,9 +17,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from drydock_agent import wire
-from drydock_agent.redis.errors import Lost, RefusedByCache
+from drydock_agent.redis.errors import CacheConnectionLost, RefusedByCache
 from drydock_agent.redis.login import TokenClient
-from drydock_agent.settings.caches import Cache, caches_of
+from drydock_agent.settings.caches import Cache, read_caches
 
 from tests.agent.redis.conftest import HOST, QUICK, ListeningFactory, cache_at
 from tests.agent.redis.servers import CHANNEL, CacheServer, FaultyPath
@@ -121,14 +121,16 @@ def test_one_of_several_identities_is_asked_for_by_its_client_id(metadata: Metad
     ("status", "body", "kind"),
     [
         (400, b'{"error":"invalid_request","error_description":"Identity not found"}', RefusedByCache),
-        (429, b"", Lost),
-        (500, b"", Lost),
-        (200, b"", Lost),
-        (200, b"[]", Lost),
-        (200, b'{"access_token": 3}', Lost),
+        (429, b"", CacheConnectionLost),
+        (500, b"", CacheConnectionLost),
+        (200, b"", CacheConnectionLost),
+        (200, b"[]", CacheConnectionLost),
+        (200, b'{"access_token": 3}', CacheConnectionLost),
     ],
 )
-def test_no_token_is_a_reason(metadata: MetadataService, status: int, body: bytes, kind: type[Lost]) -> None:
+def test_no_token_is_a_reason(
+    metadata: MetadataService, status: int, body: bytes, kind: type[CacheConnectionLost]
+) -> None:
     metadata.status, metadata.body = status, body
     with pytest.raises(kind) as error:
         TokenClient(metadata.url).fetch(with_identity(1))
@@ -166,7 +168,7 @@ def tls_port(server: CacheServer, certificate: tuple[Path, ssl.SSLContext]) -> I
 def test_over_tls_the_cache_is_heard_wherever_it_is_reached(
     server: CacheServer, tls_port: int, certificate: tuple[Path, ssl.SSLContext], listening: ListeningFactory
 ) -> None:
-    (cache,) = caches_of(f"rediss://{HOST}?connect=127.0.0.1:{tls_port}&ca_file={certificate[0]}")
+    (cache,) = read_caches(f"rediss://{HOST}?connect=127.0.0.1:{tls_port}&ca_file={certificate[0]}")
     one = listening(cache)
     one.until("subscribed")
     server.say("NotificationType|NodeMaintenanceStart")
@@ -180,8 +182,8 @@ def test_a_certificate_of_another_name_or_of_nobody_is_not_taken(
 ) -> None:
     # Trusted but another's, or the right name from nobody who is trusted.
     text = f"rediss://another.example?ca_file={certificate[0]}&" if trusted else f"rediss://{HOST}?"
-    (cache,) = caches_of(f"{text}connect=127.0.0.1:{tls_port}")
-    one = listening(cache, rhythm=QUICK)
+    (cache,) = read_caches(f"{text}connect=127.0.0.1:{tls_port}")
+    one = listening(cache, timing=QUICK)
     one.until("lost")
     assert "certificate verify failed" in one.reports(wire.COVERAGE)[0]["reason"].lower()
 
@@ -190,6 +192,6 @@ def test_a_certificate_of_another_name_or_of_nobody_is_not_taken(
 def test_a_cache_that_speaks_no_tls_is_not_listened_to_in_the_clear(
     server: CacheServer, listening: ListeningFactory
 ) -> None:
-    (cache,) = caches_of(f"rediss://:key@{HOST}?connect=127.0.0.1:{server.port}")
+    (cache,) = read_caches(f"rediss://:key@{HOST}?connect=127.0.0.1:{server.port}")
     listening(cache).until("lost")
     assert server.listeners() == 0

@@ -1,4 +1,4 @@
-"""What was heard of one cache, and whether somebody listened: written down in the order in which it came."""
+"""Record of one cache: received lines and changes of coverage, in the order in which they occurred."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ LINE_CHARACTERS = 16000
 _BASE64_BYTES = LINE_CHARACTERS // 4 * 3
 
 
-class Record:
-    """Used by the thread that listens, and at the stop by another one."""
+class CoverageRecord:
+    """Writes the lines and the coverage of one cache. Used by the listener's thread, and by another one at the stop."""
 
     def __init__(self, context: Context, cache: Cache) -> None:
         self.state = ""
@@ -40,17 +40,17 @@ class Record:
 
     @property
     def waits(self) -> bool:
-        """True while the disk could not be written."""
+        """Whether reports wait because the disk could not be written."""
         return self._outbox.waits
 
     def line(self, raw: bytes, at: datetime) -> None:
-        """One line, as it came."""
+        """Record one line as received."""
         with self._lock:
             self._outbox.add(wire.REDIS, at, _data(self._cache.host, raw))
         self.write()
 
     def coverage(self, state: str, reason: str, at: datetime) -> None:
-        """The state has changed. Raises `Interrupted` after `end`."""
+        """Record a new state. Raises `Interrupted` after `end`."""
         with self._lock:
             if self._ended:
                 raise Interrupted
@@ -58,19 +58,19 @@ class Record:
             self._note(state, reason, at)
         self.write()
 
-    def say_again(self) -> None:
-        """The state as it is, for a backend that may not know it."""
+    def resend_state(self) -> None:
+        """Report the current state again, for a backend that may lack it."""
         with self._lock:
             if self.state:
                 self._note(self.state, "", self._clock.now())
         self.write()
 
     def alive(self) -> None:
-        """A sign of life: should this agent be killed, it had listened until here."""
+        """Record that the listener is alive, so that a later run knows how long it listened."""
         self._outbox.keep(self._key, _remembered(self.state, self._clock.now()))
 
     def end(self) -> None:
-        """Nobody listens from now on, because the agent stops."""
+        """Record that listening ends because the agent stops."""
         with self._lock:
             self._ended = True
             if self.state == SUBSCRIBED:
@@ -78,16 +78,16 @@ class Record:
             self._outbox.write()
 
     def write(self) -> None:
-        """Bring to the disk what waits."""
+        """Write waiting reports to the spool."""
         with self._lock:
             self._outbox.write()
 
     def _close_gap(self, remembered: str | None) -> None:
-        """An agent that was killed could not say that it no longer listens."""
+        """Report the end of coverage for an earlier run that was killed."""
         content = json.loads(remembered or "{}")
         alive = from_text(content.get("alive"))
         if content.get("state") == SUBSCRIBED and alive is not None:
-            self._note(LOST, "the agent ended without a word", alive)
+            self._note(LOST, "the agent ended unexpectedly", alive)
 
     def _note(self, state: str, reason: str, at: datetime) -> None:
         data = wire.CoverageData(

@@ -1,4 +1,4 @@
-"""What Azure announces while it is not known yet which machine this is: read and kept, and told once that is known."""
+"""Poller for the time before the machine is identified: keeps documents, to be reported once its identity is known."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from drydock_agent.clock import Clock
-from drydock_agent.metadata_service.client import LIMIT, Imds, NotNow
+from drydock_agent.metadata_service.client import LIMIT, Imds, MetadataUnavailable
 
-# More than an hour of changes; what comes then takes the place of the newest, so that the first words and the last
-# stay.
-MOST_DOCUMENTS = 64
-MOST_BYTES = 2 * LIMIT
+# More than an hour of changes. A further document replaces the newest, so that the first and the last are kept.
+MAX_DOCUMENTS = 64
+MAX_BYTES = 2 * LIMIT
 
 
 @dataclass(slots=True, frozen=True)
@@ -24,8 +23,8 @@ class EarlyDocument:
     api_version: str
 
 
-class Meanwhile:
-    """The pauses between two questions for the machine's identity, spent with polling."""
+class EarlyPoller:
+    """Polls for scheduled events between two attempts to identify the machine."""
 
     def __init__(self, imds: Imds, clock: Clock, *, poll_seconds: float, stop: threading.Event) -> None:
         self.documents: list[EarlyDocument] = []
@@ -35,7 +34,7 @@ class Meanwhile:
         self._stop = stop
 
     def pause(self, seconds: float) -> None:
-        """Poll for so many seconds; ends early when the agent is to stop."""
+        """Poll for `seconds`; return early when the agent stops."""
         ends = self._clock.monotonic() + seconds
         while not self._stop.is_set() and (left := ends - self._clock.monotonic()) > 0:
             self._poll()
@@ -44,12 +43,12 @@ class Meanwhile:
     def _poll(self) -> None:
         try:
             body = self._imds.scheduled_events()
-        except NotNow:
-            # Said already by whoever asks for the identity.
+        except MetadataUnavailable:
+            # `machine.resolve` has logged it already.
             return
         if self.documents and self.documents[-1].body == body:
             return
         size = sum(len(document.body) for document in self.documents) + len(body)
-        if len(self.documents) >= MOST_DOCUMENTS or size > MOST_BYTES:
+        if len(self.documents) >= MAX_DOCUMENTS or size > MAX_BYTES:
             self.documents = self.documents[:-1]
         self.documents.append(EarlyDocument(body, self._clock.now(), self._imds.events_version))

@@ -1,4 +1,4 @@
-"""This machine's own key: each call is signed with it, and it is never sent itself."""
+"""Machine key: signs each call and is never sent."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from drydock_agent import wire
 
 @dataclass(slots=True, frozen=True)
 class Key:
-    """What the backend handed over when this machine enrolled: `key` is 32 bytes in hex."""
+    """Key that the backend gave at enrolment: `key` is 32 bytes in hex."""
 
     machine_id: str
     generation: int
     key: str
 
 
-# By what a call proves whose it is: a key, or the credential that 0.1.0 gave.
+# Authenticates a call: a machine key, or a credential of 0.1.0.
 Secret = Key | str
 
 
 def authorization(secret: Secret, method: str, target: str, body: bytes | None, now: datetime) -> str:
-    """The header `Authorization` of one call. `now` is the backend's time as it was heard last."""
+    """Return the `Authorization` header of one call. `now` is the backend's time."""
     if isinstance(secret, str):
         return f"Bearer {secret}"
     body_hash = sha256(body).hexdigest() if body else "-"

@@ -1,4 +1,4 @@
-"""All parts of the agent put together, each with a thread of its own."""
+"""Supervisor of the agent's parts: starts each in its own thread, stops them, and connects them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from drydock_agent.backend.client import BackendClient, trust
+from drydock_agent.backend.client import BackendClient, tls_context
 from drydock_agent.backend.enrolment import Enrolment
 from drydock_agent.backend.listener import OrderListener
-from drydock_agent.backend.loss import Loss
+from drydock_agent.backend.loss_recovery import LossRecovery
 from drydock_agent.backend.orders import Orders
 from drydock_agent.backend.signatures import Keyring
 from drydock_agent.backend.uploader import Uploader
@@ -57,7 +57,7 @@ class Part(Protocol):
     def interrupt(self) -> None: ...
 
 
-class Crew:
+class Supervisor:
     """All parts for one identity. `finished` is set when the machine turned out to be another one."""
 
     def __init__(
@@ -72,7 +72,7 @@ class Crew:
     ) -> None:
         self.finished = threading.Event()
         self.stopping = threading.Event()
-        tls = trust(settings.ca_file)
+        tls = tls_context(settings.ca_file)
         self.context = context = Context(
             settings=settings,
             machine_id=identity.machine_id,
@@ -92,7 +92,7 @@ class Crew:
         self.hooks = EventHooks(context, resource_name=self.instance.resource_name, rehearsed=self.rehearsal.listed)
         versions = Versions(EVENTS_VERSIONS, clock)
         self.scheduled_events = ScheduledEvents(
-            context, imds=Imds(settings.imds_url, versions=versions), read_one=self._saw
+            context, imds=Imds(settings.imds_url, versions=versions), on_document=self._document_read
         )
         keyring = Keyring(state=state, mode=settings.signed_orders, limiter=limiter)
         self.orders = Orders(
@@ -100,9 +100,9 @@ class Crew:
             imds=Imds(settings.imds_url, versions=versions),
             scheduled_events=self.scheduled_events,
             rehearsal=self.rehearsal,
-            trust=keyring.judge,
+            signature_fault=keyring.signature_fault,
         )
-        self.uploader, self.listener = self._to_the_backend(identity, state, keyring, tls, wait)
+        self.uploader, self.listener = self._backend_parts(identity, state, keyring, tls, wait)
         self.cache_listeners: list[CacheListener] = []
         cache_hooks: list[CacheHooks] = []
         if settings.redis_caches:
@@ -120,7 +120,7 @@ class Crew:
         )
         self._threads: list[threading.Thread] = []
 
-    def _to_the_backend(
+    def _backend_parts(
         self, identity: Identity, state: StateFolder, keyring: Keyring, tls: ssl.SSLContext, wait: int
     ) -> tuple[Uploader, OrderListener]:
         enrolment = Enrolment(self.context.settings, identity, state, keyring=keyring, enrolled=self._enrolled)
@@ -130,24 +130,24 @@ class Crew:
             enrolment=enrolment,
             keyring=keyring,
             orders=self.orders,
-            loss=Loss(
-                self.context.clock, tell_document=self.scheduled_events.tell_if, tell_everything=self._tell_everything
+            loss_recovery=LossRecovery(
+                self.context.clock, resend_document=self.scheduled_events.resend_if_wanted, resend_all=self._resend_all
             ),
-            told=lambda: self.scheduled_events.told,
+            delivered_poll=lambda: self.scheduled_events.spooled_poll,
             renewed=self._renewed,
-            carried=lambda: self.listener.carries,
-            in_a_hurry=self._in_a_hurry,
+            heartbeat_replaced=lambda: self.listener.replaces_heartbeat,
+            is_urgent=self._is_urgent,
         )
         listener = OrderListener(
             self.context,
             client=self._client(tls),
             enrolment=enrolment,
             orders=self.orders,
-            standing=uploader.standing,
-            carried=self.scheduled_events.carried,
+            status_report=uploader.status_report,
+            poll_reported=self.scheduled_events.defer_reminder,
             report=uploader.report,
             remind=self.scheduled_events.remind,
-            in_a_hurry=self._in_a_hurry,
+            is_urgent=self._is_urgent,
             wait=wait,
         )
         return uploader, listener
@@ -197,39 +197,39 @@ class Crew:
             if pause > 0 and not self.stopping.is_set():
                 part.wake.wait(pause)
 
-    def _saw(self, document: Document) -> None:
-        # A rehearsal first: what is real ends it, and its hooks make way.
-        self.rehearsal.saw(document.listed)
-        self.hooks.saw(document.body)
+    def _document_read(self, document: Document) -> None:
+        # The rehearsal first: a real event ends it, and its hooks are ended.
+        self.rehearsal.update_listed(document.listed)
+        self.hooks.update_listed(document.body)
 
     def _wake_hooks_and_uploader(self) -> None:
-        # A rehearsal went on; or the machine's name may be another one, and with it which events name this machine.
+        # The rehearsal changed, or the machine's name changed and with it the events that name this machine.
         self.hooks.wake.set()
         self.context.to_upload.set()
 
-    def _in_a_hurry(self) -> bool:
-        # An order for what is listed, or for what waits to be told, must not wait until a whole fleet has come back.
-        return self.scheduled_events.lists_any or self.rehearsal.busy
+    def _is_urgent(self) -> bool:
+        # An order for a listed event must not wait until a whole fleet has reconnected.
+        return self.scheduled_events.lists_any or self.rehearsal.is_active
 
     def _renewed(self) -> None:
-        # What the old state remembers of numbers and documents may be behind what the backend has.
+        # Numbers and documents in the restored state folder may be older than what the backend has.
         self.orders.reload()
-        self._forget()
+        self._resend_current()
 
     def _enrolled(self) -> None:
-        # A backend that gave a new credential may not have what an earlier one of this spool had acknowledged.
+        # A backend that gives a new credential may lack what it acknowledged from this spool before.
         if self.context.spool.acknowledged:
-            self._forget()
+            self._resend_current()
         self.listener.wake.set()
 
-    def _tell_everything(self, left: int) -> None:
-        # Of what is over nothing is told again; the backend says on its timeline which reports it lost.
-        self._forget()
-        self.instance.forget()
-        self.hooks.tell_again()
-        self.orders.tell_again(left)
+    def _resend_all(self, left: int) -> None:
+        # Only the current state is sent again; the backend's timeline records which reports it lost.
+        self._resend_current()
+        self.instance.resend()
+        self.hooks.resend()
+        self.orders.resend(left)
 
-    def _forget(self) -> None:
-        self.scheduled_events.forget()
+    def _resend_current(self) -> None:
+        self.scheduled_events.resend()
         for each in self.cache_listeners:
-            each.forget()
+            each.resend()

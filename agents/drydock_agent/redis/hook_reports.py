@@ -1,4 +1,4 @@
-"""Reports how hooks for caches ended. Kept in memory while the disk cannot be written: hooks go on."""
+"""Reports on finished hooks for caches. They are kept in memory while the disk cannot be written."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from drydock_agent.context import Context
 from drydock_agent.hooks.progress import FAILED, OUTPUT_CHARACTERS
 
 RETRY_SECONDS = 5.0
-# Of a type, which may be anything that stood in a line.
+# Limit of a notification type, which may be any text.
 TYPE_CHARACTERS = 200
-# Under this name, which no file has, stands the folder.
+# Key of the folder itself; no file has this name.
 FOLDER = ""
 
 
-class Outcomes:
-    """Used by the one thread that runs the hooks of one cache."""
+class HookReports:
+    """Reports for one cache; used by the thread that runs its hooks."""
 
     def __init__(self, context: Context, cache: str) -> None:
         self._cache = cache
         self._clock = context.clock
         self._outbox = context.outbox()
         self._key = f"redis hook {cache}"
-        # The mark of the hook that an earlier run of the agent began last.
-        self.left_over = context.spool.get(self._key) or ""
-        # What was last said of each refused file, and of the folder.
+        # Id of the last hook run that an earlier run of the agent started.
+        self.leftover_run = context.spool.get(self._key) or ""
+        # Last reported reason for each refused file, and for the folder.
         self._refused: dict[str, str] = {}
 
     @property
     def waits(self) -> bool:
-        """True while the disk could not be written."""
+        """Whether reports wait because the disk could not be written."""
         return self._outbox.waits
 
     def begun(self, run: str) -> None:
-        """A hook is about to begin: after a crash the next agent knows by its mark what was left over."""
+        """Record the run id before a hook starts, so that the next agent can end it after a crash."""
         self._outbox.keep(self._key, run)
 
     def ended(
@@ -48,7 +48,7 @@ class Outcomes:
         seconds: float | None = None,
         output: str = "",
     ) -> None:
-        """One hook that was begun has ended."""
+        """Report the result of one hook."""
         data = wire.RedisHookData(
             cache=self._cache,
             notification_type=notification_type[:TYPE_CHARACTERS],
@@ -62,15 +62,15 @@ class Outcomes:
         self.write()
 
     def refused(self, notification_type: str, hook: str, sentence: str) -> None:
-        """A file, or the `FOLDER`, is not run. Said again only when the sentence is another, or it was good since."""
+        """Report that a file, or the `FOLDER`, is refused; only once per reason."""
         if self._refused.get(hook) != sentence:
             self._refused[hook] = sentence
             self.ended(notification_type, hook, FAILED, output=sentence)
 
-    def still_refused(self, names: Collection[str]) -> None:
-        """The folder can be read, and of its files only these are refused."""
-        self._refused = {name: said for name, said in self._refused.items() if name in names}
+    def retain_refusals(self, names: Collection[str]) -> None:
+        """Forget the reported reasons of files that are no longer refused."""
+        self._refused = {name: reason for name, reason in self._refused.items() if name in names}
 
     def write(self) -> None:
-        """Bring to the disk what waits."""
+        """Write waiting reports to the spool."""
         self._outbox.write()

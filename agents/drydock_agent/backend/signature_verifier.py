@@ -1,5 +1,6 @@
-"""Checks signatures in a process that ends with the answer: the library would stay in memory for good, 7 to 11 MB on
-each machine that was ever sent an order, and most get one in weeks.
+"""Verifier of signatures in a short-lived process.
+
+In the agent's own process the library would keep 7 to 11 MB of memory, although orders are rare.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ else:
     ed25519 = LazyImport("drydock_agent.backend.ed25519")
 
 PROGRAM = "drydock_agent.backend.ed25519"
-# A process that does not answer in time is given up, and the check is made here: an order waits for it.
-SECONDS = 2.0
-# So many in a minute; more are checked here. Whoever sends orders by the thousand, on the way say, costs no processor.
-MOST, WITHIN_SECONDS = 5, 60.0
+# After this time the check is made in the agent's process instead.
+TIMEOUT_SECONDS = 2.0
+# Processes per period; further checks are made in the agent's process, so that a flood of orders starts few processes.
+MAX_PROCESSES, PERIOD_SECONDS = 5, 60.0
 
 Signed = Sequence[tuple[str, str]]
 
@@ -37,31 +38,31 @@ class Verifier:
     def __init__(self, *, interpreter: str = sys.executable, steady: Callable[[], float] = time.monotonic) -> None:
         self._interpreter = interpreter
         self._steady = steady
-        self._made: deque[float] = deque(maxlen=MOST)
+        self._spawned_at: deque[float] = deque(maxlen=MAX_PROCESSES)
 
     def any_verifies(self, signed: Signed, text: bytes) -> bool:
         if not signed:
             return False
-        said = self._ask(signed, text) if self._may_ask() else ""
-        # Whatever kept the process from answering, the order is judged.
-        return ed25519.any_verifies(signed, text) if said not in ("good", "bad") else said == "good"
+        verdict = self._verify_in_subprocess(signed, text) if self._may_spawn() else ""
+        # If the process gave no answer, check here.
+        return ed25519.any_verifies(signed, text) if verdict not in ("good", "bad") else verdict == "good"
 
-    def _may_ask(self) -> bool:
+    def _may_spawn(self) -> bool:
         now = self._steady()
-        # Where the library is here already, a process saves nothing.
+        # If the library is loaded already, a process saves nothing.
         if PROGRAM in sys.modules or not self._interpreter:
             return False
-        if len(self._made) == MOST and now < self._made[0] + WITHIN_SECONDS:
+        if len(self._spawned_at) == MAX_PROCESSES and now < self._spawned_at[0] + PERIOD_SECONDS:
             return False
-        self._made.append(now)
+        self._spawned_at.append(now)
         return True
 
-    def _ask(self, signed: Signed, text: bytes) -> str:
-        question = json.dumps([list(signed), base64.b64encode(text).decode()]).encode()
+    def _verify_in_subprocess(self, signed: Signed, text: bytes) -> str:
+        request = json.dumps([list(signed), base64.b64encode(text).decode()]).encode()
         # Isolated: neither the folder in which the agent was started nor the environment can put a module in between.
         command = [self._interpreter, "-I", "-m", PROGRAM]
         try:
-            done = subprocess.run(command, input=question, capture_output=True, timeout=SECONDS, check=True)
+            done = subprocess.run(command, input=request, capture_output=True, timeout=TIMEOUT_SECONDS, check=True)
         except (OSError, subprocess.SubprocessError):
             return ""
         return done.stdout.decode("ascii", "replace").strip()
