@@ -32,6 +32,8 @@ DEBUG = read.flag("DEBUG")
 # Without a key each process makes its own: nothing can be forged, and logins end with the process. A check says so.
 SECRET_KEY = read.text("SECRET_KEY") or secrets.token_urlsafe(48)
 SECRET_KEY_FALLBACKS = read.words("SECRET_KEY_FALLBACKS")
+# (present name, former name) of each setting that only its former name sets; a check warns.
+FORMER_SETTING_NAMES = [(setting.name, setting.former) for setting in read.under_former_names]
 SECRET_KEY_IS_OURS = not read.text("SECRET_KEY")
 BASE_URL = read.address("BASE_URL", ("http", "https"))
 BEHIND_PROXY = read.flag("BEHIND_PROXY")
