@@ -2,15 +2,12 @@
 
 from typing import Any
 
-from django import forms
 from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
 
-from fleet.dashboard.forms import Sent, line
 from fleet.dashboard.pages import Asked, acts, done, filters_of, page, shown
 from fleet.dashboard.places import ADMIN, PLACES, Tab
-from fleet.domain.desk import LISTS
 from fleet.domain.people import Rights
 from fleet.operations import saved_views as kept
 from fleet.projections.desk import find
@@ -43,17 +40,6 @@ def find_page(request: Asked) -> HttpResponse:
     return page(request, "desk/find.html", {"desk/found.html": found}, text=text)
 
 
-class ViewForm(Sent):
-    wrong = "Enter a name of up to 60 characters."
-    name = line(60, required=True)
-    page = forms.ChoiceField(choices=[(name, name) for name in LISTS])
-    query = forms.CharField(required=False, max_length=2000)
-    shared = forms.BooleanField(required=False)
-
-    def clean_query(self) -> str:
-        return filters_of(QueryDict(self.cleaned_data["query"]))
-
-
 def views_answer(request: Asked, /, **context: Any) -> HttpResponse:
     """All views that somebody can open; also the answer to a form about one that was refused."""
     context.pop("view_id", None)
@@ -65,8 +51,8 @@ view_list = shown(views_answer)
 
 @acts(views_answer)
 def save_view(request: Asked) -> HttpResponse:
-    values = ViewForm(request.POST).values
-    row = kept.save_view(actor=request.actor, now=request.now, **values)
+    sent = {**request.POST.dict(), "query": filters_of(QueryDict(request.POST.get("query", "")))}
+    row = kept.save_view(kept.ViewForm(sent), actor=request.actor, now=request.now)
     done(request, f"The view “{row.name}” is kept.", row.page)
     return redirect(reverse(row.page) + (f"?{row.query}" if row.query else ""))
 

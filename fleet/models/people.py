@@ -8,9 +8,11 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
 from django.db import models
 from django.db.models import F, Q, Value
 
+from fleet.domain.desk import LISTS
 from fleet.domain.people import ADMIN, Right, Rights, pattern_of
 from fleet.domain.pseudonyms import former, pseudonym
 from fleet.domain.sets import PROVISIONAL
+from fleet.models.fields import Line
 
 
 class SavedView(models.Model):
@@ -19,9 +21,9 @@ class SavedView(models.Model):
     """
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="saved_views")
-    name = models.TextField()
-    page = models.TextField()
-    query = models.TextField(blank=True, default="")
+    name = Line(max_length=60)
+    page = Line(choices=[(name, name) for name in LISTS])
+    query = Line(max_length=2000, blank=True, default="")
     shared = models.BooleanField(default=False)
     created_at = models.DateTimeField()
 
@@ -30,7 +32,7 @@ class SavedView(models.Model):
         indexes = [models.Index(fields=["page", "name"], name="view_shared", condition=models.Q(shared=True))]
 
     def __str__(self) -> str:
-        return self.name
+        return str(self.name)
 
 
 # People: their settings and scopes, their tokens, and answers kept for repeated requests.

@@ -201,7 +201,7 @@ def save_audited(
 def delete_audited(
     row: models.Model, actor: Actor, audit: Audit, *, now: Any, expected: Collection[str] | None = None, **marks: Any
 ) -> None:
-    """Mark a locked row as deleted with these columns, and record it. Raises Refused: `not-permitted`,
+    """Delete a locked row, or mark it as deleted with these columns, and record it. Raises Refused: `not-permitted`,
     `precondition-failed`.
     """
     require(actor, audit.right)
@@ -209,8 +209,11 @@ def delete_audited(
     audit.touch(row, now)
     for name, value in marks.items():
         setattr(row, name, value)
-    row.save()
     tell(audit.deleted, actor, at=now, before=before, after=None, **audit.data(row))
+    if marks:
+        row.save()
+    else:
+        row.delete()
 
 
 def _before(row: models.Model, audit: Audit, expected: Collection[str] | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from django.contrib.auth.models import User
 from django.db import transaction
 
 from fleet.domain.actor import Actor
@@ -12,31 +13,43 @@ from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import SavedView
 from fleet.models.people import rights_of
-from fleet.operations.timeline.entries import tell
+from fleet.operations.audited import Audit, AuditedForm, delete_audited, save_audited
+
+
+class ViewForm(AuditedForm):
+    class Meta(AuditedForm.Meta):
+        model, fields = SavedView, ("name", "page", "query", "shared")
+        error_messages = {
+            "name": dict.fromkeys(("required", "max_length"), "Enter a name of up to 60 characters."),
+            "query": {"max_length": "The filters are too long to be saved."},
+        }
+
+
+VIEWS = Audit(
+    ("query", "shared"),
+    created=EntryKind.VIEW_SAVED,
+    deleted=EntryKind.VIEW_DELETED,
+    data=lambda row: {"name": row.name, "page": row.page, "shared": row.shared},
+    right=Right.READ,
+)
 
 
 @transaction.atomic
-def save_view(*, actor: Actor, name: str, page: str, query: str, shared: bool, now: datetime) -> SavedView:
-    """Keep a list with its filters. One of the same name and list that they have already is replaced.
+def save_view(sent: ViewForm, *, actor: Actor, now: datetime) -> SavedView:
+    """Save a list with its filters. A view of the same person, name and list is replaced.
 
-    Raises Refused `validation` where the list has no filters, or they keep too many views.
+    Raises Refused `validation` where the list has no filters, or the person has too many views.
     """
-    name = tidy(name)
+    page, name = sent.data.get("page"), tidy(sent.data.get("name", ""))
     if page not in LISTS:
         raise Refused("validation", Reason("view-of-no-list"))
-    own = SavedView.objects.filter(owner=actor.person)
-    was = own.select_for_update().filter(page=page, name=name).first()
-    if was is None and own.count() >= MOST_VIEWS:
+    # One at a time: two of the same name would be one too many.
+    own = SavedView.objects.filter(owner=User.objects.select_for_update(no_key=True).get(pk=actor.person.pk))
+    row = own.filter(page=page, name=name).first()
+    if row is None and own.count() >= MOST_VIEWS:
         raise Refused("validation", Reason("too-many-views", most=MOST_VIEWS))
-    before = {"query": was.query, "shared": was.shared} if was else None
-    after = {"query": query, "shared": shared}
-    if before == after and was is not None:
-        return was
-    row, _ = SavedView.objects.update_or_create(
-        owner=actor.person, page=page, name=name, defaults=after, create_defaults={**after, "created_at": now}
-    )
-    tell(EntryKind.VIEW_SAVED, actor, at=now, before=before, after=after, name=name, page=page, shared=shared)
-    return row
+    row = row or SavedView(owner=actor.person, created_at=now)
+    return save_audited(sent, actor, VIEWS, row=row, now=now)
 
 
 @transaction.atomic
@@ -49,7 +62,5 @@ def delete_view(*, actor: Actor, view_id: int, now: datetime) -> SavedView:
     )
     if row is None or not may:
         raise Refused("not-found", Reason("no-such-view"))
-    before = {"query": row.query, "shared": row.shared}
-    row.delete()
-    tell(EntryKind.VIEW_DELETED, actor, at=now, before=before, name=row.name, page=row.page, shared=row.shared)
+    delete_audited(row, actor, VIEWS, now=now)
     return row

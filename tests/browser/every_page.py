@@ -26,7 +26,7 @@ from fleet.operations.approvals import claims
 from fleet.operations.drills import begin as drills
 from fleet.operations.machines.inventory import import_inventory
 from fleet.operations.policy import rules
-from fleet.operations.saved_views import save_view
+from fleet.operations.saved_views import ViewForm, save_view
 from fleet.urls import PAGES
 from tests import factories
 from tests.browser.story import tell
@@ -97,7 +97,9 @@ def whole_fleet(fleet: Listeners) -> Whole:
     fleet.enrol("solo", availability_set="standalone:solo")
     drill = drills.begin(set_id=fleet.agents["solo"].machine.availability_set_id, actor=acting(otto), now=now)
     claims.claim(event_id=story.waiting, actor=acting(otto, why="I am on it"), now=now)
-    view = save_view(actor=acting(ada), name="Web", page="sets", query="q=web", shared=True, now=now)
+    view = save_view(
+        ViewForm({"name": "Web", "page": "sets", "query": "q=web", "shared": True}), actor=acting(ada), now=now
+    )
     post = messages(fleet.now, story.waiting)
     bot = service_accounts.make(username="deploy-bot", group="operator", owner="otto", purpose="deploys", now=now)
     import_inventory(inventory=read_inventory(sample("vm_list")), now=now)

@@ -97,7 +97,8 @@ def busy(fleet: factories.Fleet) -> User:
     route_services.begin(
         actor=acts, name="phone", endpoint="https://push.example.org/1", p256dh="A" * 87, auth="A" * 22, now=now
     )
-    saved_views.save_view(actor=acts, name="mine", page="sets", query="q=a", shared=True, now=now)
+    view = {"name": "mine", "page": "sets", "query": "q=a", "shared": True}
+    saved_views.save_view(saved_views.ViewForm(view), actor=acts, now=now)
     KnownDevice.objects.create(user=zelda, secret_hash="d", made_at=now)
     session = logged_in(zelda)
     assert session.get("/you/").status_code == 200

@@ -11,6 +11,7 @@ from django.db.models import Count, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
 from fleet.domain.people import Right, Rights
+from fleet.domain.shapes import like
 from fleet.domain.states import EventStatus
 from fleet.models import AvailabilitySet, Cache, Machine, SavedView, ScheduledEvent
 from fleet.models.facts.events import place_of
@@ -242,15 +243,7 @@ def saved_views(*, user_id: int, page: str = "", named: str = "") -> tuple[Saved
     if named:
         rows = rows.filter(name__icontains=named)
     found = [
-        SavedViewRow(
-            id=row.pk,
-            name=row.name,
-            page=row.page,
-            query=row.query,
-            shared=row.shared,
-            owner=row.owner.get_username(),
-            mine=row.owner_id == user_id,
-        )
+        like(SavedViewRow, row, owner=row.owner.get_username(), mine=row.owner_id == user_id)
         for row in rows.order_by("name", "pk")[:MAX_SAVED_VIEWS]
     ]
     return tuple(sorted(found, key=lambda row: not row.mine))
