@@ -294,7 +294,7 @@ def add_passkey(request: Asked) -> HttpResponseBase:
 @asked_again
 def remove_factor(request: Asked, factor_id: int) -> HttpResponseBase:
     factors.remove(actor=request.actor, factor_id=factor_id, now=request.now)
-    return done(request, "It is no second factor of yours any more.", "you-signing-in")
+    return done(request, "It is no second factor of yours any more.", "account-security")
 
 
 @acts(signing_in_answer)
@@ -306,4 +306,4 @@ def new_codes(request: Asked) -> HttpResponseBase:
 def _added(request: Asked, said: str, codes: list[str]) -> HttpResponse:
     if codes:
         return signing_in_answer(request, new_codes=codes, said=said)
-    return done(request, said, "you-signing-in")
+    return done(request, said, "account-security")

@@ -85,7 +85,7 @@ ADMIN = Area(
         Tab("Machines to admit", "admissions", ("admissions",)),
         Tab("Inventory", "inventory", ("inventory",), Right.ADMINISTER),
         Tab("Storage", "storage", (), Right.ADMINISTER),
-        Tab("First steps", "first-steps", ("first-steps",), Right.ADMINISTER),
+        Tab("First steps", "first-steps", ("first-steps", "onboarding"), Right.ADMINISTER),
     ),
 )
 
