@@ -193,12 +193,12 @@ def _calls(now: datetime) -> dict[str, Callable[[], int]]:
 
     from fleet.gateway.probes import Probes
     from fleet.projections.desk import gauges
-    from fleet.projections.desk.status_bar import strip
+    from fleet.projections.desk.status_bar import status_bar
 
     probes: Any = Probes.__new__(Probes)
     probes.migrated = True
     return {
-        "=head": lambda: len(render_to_string("desk/strip.html", {"strip": strip(now=now)})),
+        "=head": lambda: len(render_to_string("desk/strip.html", {"strip": status_bar(now=now)})),
         "=metrics": lambda: len(repr(gauges.measure(now=now))),
         "=ready": lambda: len(repr(probes._ask())),
     }

@@ -22,9 +22,9 @@ except ImproperlyConfigured as error:
 from fleet import database
 from fleet.accounts.sessions import last_seen
 from fleet.accounts.tasks import refresh_if_late
-from fleet.api.views.inventory import MAX_INVENTORY_BYTES
+from fleet.api.views.machines import MAX_INVENTORY_BYTES
 from fleet.dashboard.failures import page_of
-from fleet.dashboard.inventory import MAX_FORM_BYTES
+from fleet.dashboard.machines import MAX_FORM_BYTES
 from fleet.domain.db_timeouts import TELLING
 from fleet.gateway import metrics
 from fleet.gateway.app import Gateway

@@ -55,14 +55,14 @@ def _act_as_relay(sender: Any = None, **_: Any) -> None:
     """Before its threads or processes are there: all of them are as patient as the relay is, and say how many they
     are: one for each task, for the worker itself, and what tells people beside them.
     """
-    db_timeouts.all_act_as("relay")
+    db_timeouts.use_profile_everywhere("relay")
     database.opens_at_most(int(sender.concurrency) + 1 + TELLING, kind="worker")
 
 
 @beat_init.connect(dispatch_uid="fleet.celery")
 def _act_as_beat(**_: Any) -> None:
     """It asks the database what time it is, on one connection, and must not wait long for that."""
-    db_timeouts.all_act_as("relay")
+    db_timeouts.use_profile_everywhere("relay")
     database.opens_at_most(1, kind="beat")
 
 

@@ -24,7 +24,7 @@ from fleet.domain.trace import CALL, Call, trace_of
 from fleet.operations.timeline.entries import asked_by
 from fleet.projections import visibility
 from fleet.projections.people import rights
-from fleet.projections.request_cache import asking_once
+from fleet.projections.request_cache import request_cache
 
 
 class AskedMiddleware:
@@ -63,12 +63,12 @@ class SightMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         # Whoever writes and then reads has to see what they wrote.
         reads = request.method in ("GET", "HEAD")
-        with visibility.seeing(None), asking_once() if reads else nullcontext():
+        with visibility.reading_as(None), request_cache() if reads else nullcontext():
             answer = self.get_response(request)
             if isinstance(answer, StreamingHttpResponse):
                 if (access := access_of(request)) is not None:
                     request.META[SENT_WITH] = access
-                answer.streaming_content = visibility.sent_later(answer.streaming_content)  # type: ignore[arg-type]
+                answer.streaming_content = visibility.as_current_reader(answer.streaming_content)  # type: ignore[arg-type]
         return answer
 
 

@@ -37,7 +37,7 @@ def held(*rows: models.Model) -> Iterator[None]:
 def as_patient_as(role: str) -> Iterator[None]:
     """This thread's connection waits as long as the role does."""
     connection.close()
-    with db_timeouts.acting_as(role):
+    with db_timeouts.profile_in_use(role):
         connection.ensure_connection()
         yield
     connection.close()

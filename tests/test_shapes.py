@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from fleet.domain.reasons import Reason
-from fleet.domain.shapes import like, names_of, of_values
+from fleet.domain.shapes import from_row, names_of, of_values
 from fleet.domain.states import EndedAs, EventStatus
 from fleet.models import AvailabilitySet, ScheduledEvent
 
@@ -41,7 +41,7 @@ def event(**said: object) -> ScheduledEvent:
 
 
 def test_what_a_row_has_becomes_what_the_field_says() -> None:
-    shaped = like(Shape, event(ended_as="completed"))
+    shaped = from_row(Shape, event(ended_as="completed"))
     assert shaped.status is EventStatus.STARTED
     assert shaped.ended_as is EndedAs.COMPLETED
     assert shaped.resources == ("vm1",)
@@ -52,37 +52,39 @@ def test_what_a_row_has_becomes_what_the_field_says() -> None:
 
 
 def test_an_empty_text_is_no_member_of_an_enum() -> None:
-    assert like(Shape, event()).ended_as is None
+    assert from_row(Shape, event()).ended_as is None
     with pytest.raises(ValueError, match="EventStatus"):
-        like(Shape, event(status=""))
+        from_row(Shape, event(status=""))
 
 
 def test_what_is_given_stays_as_it_is_and_another_shape_is_a_row_too() -> None:
-    shaped = like(Shape, event(), resources=["vm2"], open=False)
+    shaped = from_row(Shape, event(), resources=["vm2"], open=False)
     assert shaped.resources == ["vm2"]
-    assert like(Shape, shaped, event_id="B") == like(Shape, event(), event_id="B", resources=("vm2",), open=False)
+    assert from_row(Shape, shaped, event_id="B") == from_row(
+        Shape, event(), event_id="B", resources=("vm2",), open=False
+    )
 
 
 def test_a_field_that_nobody_fills_and_one_that_there_is_not_are_refused() -> None:
     with pytest.raises(TypeError, match="event_id"):
-        like(Shape, AvailabilitySet(name="a"))
+        from_row(Shape, AvailabilitySet(name="a"))
     with pytest.raises(TypeError, match="unheard"):
-        like(Shape, event(), unheard=1)
+        from_row(Shape, event(), unheard=1)
 
 
 def test_the_database_is_never_asked() -> None:
     # A test without the database would fail at the query; a relation is refused before.
     row = event(availability_set_id=1)
     with pytest.raises(TypeError, match=r"WithSet\.availability_set has to be given"):
-        like(WithSet, row)
-    assert like(WithSet, row, availability_set="web").availability_set == "web"
+        from_row(WithSet, row)
+    assert from_row(WithSet, row, availability_set="web").availability_set == "web"
 
 
 def test_a_deferred_column_is_refused_even_where_the_field_has_a_default() -> None:
     row = event()
     del row.__dict__["event_id"]
     with pytest.raises(TypeError, match=r"WithSet\.event_id"):
-        like(WithSet, row, availability_set="web")
+        from_row(WithSet, row, availability_set="web")
 
 
 def test_many_rows_are_made_of_their_values_alone() -> None:

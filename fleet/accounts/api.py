@@ -34,9 +34,9 @@ from fleet.accounts.serializers import (
 )
 from fleet.api.authentication import person_of
 from fleet.api.calls import Call
-from fleet.api.describe import describe, ordering
 from fleet.api.problems import Problem
 from fleet.api.repeats import ONE_SIGHT
+from fleet.api.schema import describe, ordering
 from fleet.domain.people import Right
 from fleet.operations import profile
 from fleet.projections.pages import Page

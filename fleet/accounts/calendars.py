@@ -16,14 +16,14 @@ from django.utils.crypto import constant_time_compare
 from icalendar import Calendar, Event
 
 from fleet.accounts import sessions
+from fleet.api.preconditions import read_only
 from fleet.api.problems import bare
-from fleet.api.read_only import read_only
 from fleet.domain.actor import Actor
 from fleet.domain.caches.maintenances import ACTIVE
 from fleet.domain.event_types import event_type_of
 from fleet.domain.people import Right, pattern_of
-from fleet.domain.policy.hours import next_edge, within
-from fleet.domain.reasons import Reason, Refused, or_refuse
+from fleet.domain.policy.hours import is_within_hours, next_edge
+from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.secrets import hash_of, new_secret, prefix_of
 from fleet.domain.states import EventStatus
 from fleet.domain.texts import tidy
@@ -35,7 +35,7 @@ from fleet.operations.timeline.entries import tell
 from fleet.projections import visibility
 from fleet.projections.events.rows import OPEN
 from fleet.projections.people import rights
-from fleet.projections.visibility import seen
+from fleet.projections.visibility import visible
 from fleet.wording.events import named
 from fleet.wording.sentences import some
 from fleet.wording.times import one_line
@@ -89,7 +89,7 @@ def end(*, actor: Actor, prefix: str, now: datetime) -> CalendarFeed:
     found = CalendarFeed.objects.select_related("user").filter(prefix=prefix).first()
     if found is None or actor.person != found.user:
         require(actor, Right.ADMINISTER)
-    feed = or_refuse(found, "validation", Reason("calendar-unknown"))
+    feed = require_found(found, "validation", Reason("calendar-unknown"))
     if not sessions.end_calendar(feed, actor=actor, now=now):
         raise Refused("validation", Reason("calendar-unknown"))
     return feed
@@ -166,7 +166,7 @@ class CalendarFeedRow:
 
 def feeds(*, user_id: int) -> tuple[CalendarFeedRow, ...]:
     """A person's calendars that have not ended, the newest first. One query."""
-    rows = seen(CalendarFeed).filter(user=user_id, ended_at=None).order_by("-id")
+    rows = visible(CalendarFeed).filter(user=user_id, ended_at=None).order_by("-id")
     return tuple(
         CalendarFeedRow(row.prefix, row.name, row.set_pattern, row.service, row.created_at, row.last_used_at)
         for row in rows
@@ -188,7 +188,7 @@ def _narrowed(column: str, pattern: str) -> Q:
 
 def _events(set_pattern: str, service: str, now: datetime) -> Iterator[CalendarDate]:
     where = _narrowed("availability_set__name", set_pattern) & _narrowed("availability_set__service", service)
-    rows = seen(ScheduledEvent).filter(where, drill=False).select_related("availability_set")
+    rows = visible(ScheduledEvent).filter(where, drill=False).select_related("availability_set")
     timed = rows.filter(Q(not_before__isnull=False) | Q(started_at__isnull=False))
     ended = timed.filter(status=EventStatus.ENDED.value, first_seen_at__gte=now - SEEN_WITHIN, ended_at__gte=now - KEPT)
     for row in timed.filter(status__in=OPEN).order_by("not_before", "id")[:MAX_DATES]:
@@ -224,7 +224,7 @@ def _windows(set_pattern: str, service: str, now: datetime) -> Iterator[Calendar
     """Those that hold in some set or in this service; deleted ones stay as cancelled for a while."""
     still = Q(deleted_at=None) | Q(deleted_at__gte=now - KEPT)
     lasting = Q(ends_at=None) | Q(ends_at__gte=now - KEPT)
-    rows = seen(NoApprovalWindow).filter(still & lasting).order_by("id")
+    rows = visible(NoApprovalWindow).filter(still & lasting).order_by("id")
     if service:
         rows = rows.filter(Q(service="") | _narrowed("service", service))
     if set_pattern:
@@ -252,8 +252,8 @@ def _spans(row: NoApprovalWindow, now: datetime) -> Iterator[tuple[datetime, dat
         edge = next_edge(at, **hours)
         if edge is None or edge > now + AHEAD:
             return
-        inside = within(edge, **hours)
-        if inside and begun is None and not within(edge - timedelta(seconds=1), **hours):
+        inside = is_within_hours(edge, **hours)
+        if inside and begun is None and not is_within_hours(edge - timedelta(seconds=1), **hours):
             begun = edge
         elif not inside and begun is not None:
             yield begun, edge
@@ -279,7 +279,7 @@ def _window(row: NoApprovalWindow, begin: datetime, end: datetime) -> CalendarDa
 
 
 def _maintenances(service: str, now: datetime) -> Iterator[CalendarDate]:
-    rows = seen(Maintenance).filter(_narrowed("cache__service", service)).select_related("cache")
+    rows = visible(Maintenance).filter(_narrowed("cache__service", service)).select_related("cache")
     active = [status.value for status in ACTIVE]
     over = rows.exclude(status__in=active).filter(first_at__gte=now - KEPT)
     for row in (
@@ -376,7 +376,7 @@ def feed(request: HttpRequest, token: str) -> HttpResponseBase:
     found = asked_for(token=token, now=now)
     if found is None or not rights(found.user).may(Right.READ):
         return bare("not-found")
-    visibility.read_as(rights(found.user), name=found.user.get_username(), number=found.user.pk)
+    visibility.set_reader(rights(found.user), name=found.user.get_username(), number=found.user.pk)
     shown = dates(set_pattern=found.set_pattern, service=found.service, now=now)
     body = ics(found.name, shown, base_url=settings.BASE_URL, host=urlsplit(settings.BASE_URL).hostname or "drydock")
     etag = f'"{sha256(body).hexdigest()[:32]}"'

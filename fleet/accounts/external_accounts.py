@@ -11,12 +11,12 @@ from django.db import IntegrityError, transaction
 
 from fleet.domain.actor import Actor
 from fleet.domain.people import Right
-from fleet.domain.reasons import Reason, Refused, or_refuse
+from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import OutsideAccount
 from fleet.models.people import service_of
-from fleet.operations.rights import named, require, require_administrator, require_person, require_reach
+from fleet.operations.rights import require, require_administrator, require_person, require_reach, user_named
 from fleet.operations.timeline.entries import tell
 
 KINDS = ("slack", "pagerduty")
@@ -49,7 +49,7 @@ def link(
 ) -> OutsideAccount:
     """An admin says whose an account is. Raises Refused: `not-permitted`, `unknown-person`, `validation`."""
     require_administrator(actor)
-    person = named(username)
+    person = user_named(username)
     require_reach(actor, person)
     return _link(person, kind, team.strip(), account.strip(), name, actor=actor, now=now)
 
@@ -89,7 +89,7 @@ def unlink(*, actor: Actor, account_id: int, now: datetime) -> None:
     require_person(actor)
     if known is None or known.user != actor.person:
         require(actor, Right.ADMINISTER)
-    row = or_refuse(known, "validation", Reason("outside-unknown"))
+    row = require_found(known, "validation", Reason("outside-unknown"))
     person = row.user.get_username() if row.user else ""
     row.delete()
     _tell("unlinked", row, person, actor=actor, now=now)

@@ -20,11 +20,11 @@ from django.db import transaction
 from django.utils.crypto import constant_time_compare
 
 from fleet.domain.actor import Actor
-from fleet.domain.reasons import Reason, Refused, or_refuse
+from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models.cipher import Cipher
-from fleet.operations.rights import named, require_administrator, require_reach
+from fleet.operations.rights import require_administrator, require_reach, user_named
 from fleet.operations.timeline.entries import tell
 
 CIPHER = Cipher("drydock second factors")
@@ -133,7 +133,7 @@ def remove(*, actor: Actor, factor_id: int, now: datetime) -> Any:
     """One's own second factor is none any more; with the last one the recovery codes go. Raises Refused."""
     _lock(actor.person)
     found = Authenticator.objects.filter(user=actor.person, pk=factor_id).exclude(type=CODES).first()
-    row = or_refuse(found, "validation", Reason("factor-unknown"))
+    row = require_found(found, "validation", Reason("factor-unknown"))
     kind, name = row.type, _name(row)
     row.delete()
     if not Authenticator.objects.filter(user=actor.person).exclude(type=CODES).exists():
@@ -146,7 +146,7 @@ def remove(*, actor: Actor, factor_id: int, now: datetime) -> Any:
 def remove_all(*, username: str, actor: Actor, now: datetime) -> int:
     """For somebody who lost theirs, by an admin. How many there were. Raises Refused."""
     require_administrator(actor)
-    person = named(username, User.objects.select_for_update())
+    person = user_named(username, User.objects.select_for_update())
     require_reach(actor, person)
     gone: int = Authenticator.objects.filter(user=person).exclude(type=CODES).count()
     Authenticator.objects.filter(user=person).delete()

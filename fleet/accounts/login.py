@@ -30,7 +30,7 @@ from fleet.accounts.queries import Factors, factors_of
 from fleet.accounts.single_sign_on import step_up_address
 from fleet.accounts.text import CHALLENGE_OVER, PASSKEY_WRONG
 from fleet.accounts.verification import Purpose
-from fleet.dashboard.pages import Asked, acts, came_from, done, page, reader, shown
+from fleet.dashboard.pages import Asked, action_view, came_from, done, page, read_view, require_reader
 from fleet.dashboard.reauthentication import asked_again, box, in_a_box
 from fleet.dashboard.saved_form import SavedForm, forget_user, load_form, page_user
 from fleet.domain.reasons import Reason, Refused
@@ -47,7 +47,7 @@ def keep(request: HttpRequest, kept: SavedForm | None) -> None:
 
 
 @require_safe
-@reader
+@require_reader
 @asked_again
 def back(request: Asked) -> HttpResponse:
     """Somebody has proved who they are, in the middle of something: they press the button once more, and see before
@@ -63,7 +63,7 @@ def back(request: Asked) -> HttpResponse:
 
 
 @sensitive_post_parameters()
-@reader
+@require_reader
 def step_up_page(request: Asked) -> HttpResponse:
     """Asked again: by a second factor, by the password where there is none, or at the provider."""
     if request.method != "POST":
@@ -241,7 +241,7 @@ def signing_in_answer(request: Asked, /, **context: Any) -> HttpResponse:
     return page(request, "people/signing_in.html", factors=factors_of(user_id=request.user.pk), **context)
 
 
-signing_in = shown(signing_in_answer)
+signing_in = read_view(signing_in_answer)
 
 
 @asked_again
@@ -256,11 +256,11 @@ def app_answer(request: Asked, /, **context: Any) -> HttpResponse:
     return page(request, "people/app.html", secret=secret, picture=picture, **context)
 
 
-app_page = shown(app_answer)
+app_page = read_view(app_answer)
 
 
 @sensitive_post_parameters()
-@acts(app_answer)
+@action_view(app_answer)
 @asked_again
 def add_app(request: Asked) -> HttpResponseBase:
     secret, code = request.session.get(SECRET, ""), request.POST.get("code", "")[:100]
@@ -275,10 +275,10 @@ def passkey_answer(request: Asked, /, **context: Any) -> HttpResponse:
     return page(request, "people/passkey.html", options=options, **context)
 
 
-passkey_page = shown(passkey_answer)
+passkey_page = read_view(passkey_answer)
 
 
-@acts(passkey_answer)
+@action_view(passkey_answer)
 @asked_again
 def add_passkey(request: Asked) -> HttpResponseBase:
     told = verification.new_passkey(request, request.POST.get("credential", ""), request.user)
@@ -290,14 +290,14 @@ def add_passkey(request: Asked) -> HttpResponseBase:
     return _added(request, "You can log in by this passkey from now on.", codes)
 
 
-@acts(signing_in_answer)
+@action_view(signing_in_answer)
 @asked_again
 def remove_factor(request: Asked, factor_id: int) -> HttpResponseBase:
     factors.remove(actor=request.actor, factor_id=factor_id, now=request.now)
     return done(request, "It is no second factor of yours any more.", "account-security")
 
 
-@acts(signing_in_answer)
+@action_view(signing_in_answer)
 @asked_again
 def new_codes(request: Asked) -> HttpResponseBase:
     return signing_in_answer(request, new_codes=factors.new_codes(actor=request.actor, now=request.now))

@@ -28,7 +28,7 @@ from fleet.accounts.models import keys_by
 from fleet.accounts.services import any_admin, changeable
 from fleet.accounts.sessions import end_made_with
 from fleet.domain.actor import COMMAND_LINE, Actor
-from fleet.domain.pseudonyms import NAMING, former, hash_of_name, pseudonym, rename_in_reasons
+from fleet.domain.pseudonyms import NAMING, erased_name, hash_of_name, pseudonym, rename_in_reasons
 from fleet.domain.reasons import Reason, Refused
 from fleet.domain.timeline import EntryKind
 from fleet.models import Admission, ApiToken, Approval, Claim, Drill, Entry, FormerName, KnownDevice, Stop, Wave
@@ -265,7 +265,7 @@ def forget(*, username: str, now: datetime, actor: Actor = COMMAND_LINE, confirm
     _replace(person, username)
     # Counts of the name and an address, or of a device, are hashes, and go by themselves within days.
     logins.release(username=username)
-    person.username, person.first_name, person.last_name, person.email = former(person.pk), "", "", ""
+    person.username, person.first_name, person.last_name, person.email = erased_name(person.pk), "", "", ""
     person.is_active = person.is_staff = person.is_superuser = False
     person.last_login, person.date_joined = None, now
     person.set_unusable_password()
@@ -292,7 +292,7 @@ def _look(person: User) -> Forgetting:
     return Forgetting(
         username=person.get_username(),
         pseudonym=pseudonym(person.pk),
-        former=former(person.pk),
+        former=erased_name(person.pk),
         goes=tuple(part for part in goes if part.count),
         stays=tuple(part for part in _staying(person) if part.count),
         older=_acts(person.get_username()).count,
@@ -358,7 +358,7 @@ def _end_claims(person: User, actor: Actor, now: datetime) -> None:
 
 def _replace(person: User, name: str) -> None:
     """In texts of ours that are under no seal: names as they were written then."""
-    called = former(person.pk)
+    called = erased_name(person.pk)
     Admission.objects.filter(admitted_by=name).update(admitted_by=called)
     Stop.objects.filter(stopped_by=name).update(stopped_by=called)
     Stop.objects.filter(lifted_by=name).update(lifted_by=called)

@@ -13,16 +13,16 @@ from django.db.models import Count, F, Q
 
 from fleet.accounts.models import PersonSession, contents_of, going_on
 from fleet.domain.people import Rights
-from fleet.domain.pseudonyms import FORMER, former, pseudonym
+from fleet.domain.pseudonyms import FORMER, erased_name, pseudonym
 from fleet.domain.reasons import Reason
 from fleet.domain.secrets import hash_of
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.models import ApiToken, OutsideAccount, Scope
-from fleet.models.people import know_rights_of, rights_of
+from fleet.models.people import prefetch_rights, rights_of
 from fleet.operations.access import AccessStates, AccountState
 from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.people import OwnSettings, own_settings
-from fleet.projections.visibility import seen
+from fleet.projections.visibility import visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def listing(
     *, order: str = "", cursor: str | None = None, size: int | None = None, q: str = "", services: bool = False
 ) -> Page[PersonRow]:
     """By name, without those who were forgotten; `services` alone or everybody. Three queries."""
-    known = seen(User).exclude(username__startswith=FORMER)
+    known = visible(User).exclude(username__startswith=FORMER)
     known = known.filter(service_account__isnull=False) if services else known
     users = known.filter(username__icontains=q) if q else known
     return read_page(ordered(users, order, [Segment(users, "username")]), cursor=cursor, size=size).map(_rows)
@@ -116,46 +116,46 @@ def listing(
 
 def detail(*, username: str) -> PersonRow | None:
     """One person by the exact name. Up to four queries."""
-    found = _rows(list(seen(User).filter(username=username)))
+    found = _rows(list(visible(User).filter(username=username)))
     return found[0] if found else None
 
 
 def me(*, user_id: int, token: ApiToken | None = None) -> Me:
     """The person of this row id, with the token that the call carried. Five queries."""
-    person = _rows([seen(User).get(pk=user_id)])[0]
-    carried = like(CarriedToken, token) if token else None
+    person = _rows([visible(User).get(pk=user_id)])[0]
+    carried = from_row(CarriedToken, token) if token else None
     return Me(person=person, settings=own_settings(user_id=user_id), token=carried)
 
 
 def tokens(*, username: str, with_ended: bool = False) -> tuple[TokenRow, ...]:
     """Somebody's tokens, newest first, at most 500. One query."""
-    rows = seen(ApiToken).filter(user__username=username).order_by("-created_at", "-pk")
+    rows = visible(ApiToken).filter(user__username=username).order_by("-created_at", "-pk")
     if not with_ended:
         rows = rows.filter(revoked_at__isnull=True)
-    return tuple(like(TokenRow, row, ended_at=row.revoked_at) for row in rows[:500])
+    return tuple(from_row(TokenRow, row, ended_at=row.revoked_at) for row in rows[:500])
 
 
 def page_of_tokens(
     *, username: str, with_ended: bool = False, cursor: str | None = None, size: int | None = None
 ) -> Page[TokenRow]:
     """Somebody's tokens, newest first. One query."""
-    rows = seen(ApiToken).filter(user__username=username)
+    rows = visible(ApiToken).filter(user__username=username)
     if not with_ended:
         rows = rows.filter(revoked_at__isnull=True)
     found = read_page([Segment(rows, "created_at", descending=True)], cursor=cursor, size=size)
-    return found.map(lambda shown: [like(TokenRow, row, ended_at=row.revoked_at) for row in shown])
+    return found.map(lambda shown: [from_row(TokenRow, row, ended_at=row.revoked_at) for row in shown])
 
 
 def token_of_service(*, prefix: str) -> TokenRow | None:
     """A token of a service account by its public beginning. One query."""
-    row = seen(ApiToken).filter(user__service_account__isnull=False, prefix=prefix.strip()).first()
-    return like(TokenRow, row, ended_at=row.revoked_at) if row else None
+    row = visible(ApiToken).filter(user__service_account__isnull=False, prefix=prefix.strip()).first()
+    return from_row(TokenRow, row, ended_at=row.revoked_at) if row else None
 
 
 def token(*, username: str, prefix: str) -> TokenRow | None:
     """One of somebody's tokens by its public beginning, also one that was ended. One query."""
-    row = seen(ApiToken).filter(user__username=username, prefix=prefix.strip()).first()
-    return like(TokenRow, row, ended_at=row.revoked_at) if row else None
+    row = visible(ApiToken).filter(user__username=username, prefix=prefix.strip()).first()
+    return from_row(TokenRow, row, ended_at=row.revoked_at) if row else None
 
 
 def _rows(users: Sequence[User]) -> tuple[PersonRow, ...]:
@@ -164,10 +164,10 @@ def _rows(users: Sequence[User]) -> tuple[PersonRow, ...]:
     for user_id, name in User.groups.through.objects.filter(user__in=ids).values_list("user_id", "group__name"):
         groups[user_id].add(name)
     scopes: dict[int, list[ScopeRow]] = defaultdict(list)
-    for row in seen(Scope).filter(user__in=ids).order_by("kind", "pattern"):
+    for row in visible(Scope).filter(user__in=ids).order_by("kind", "pattern"):
         scopes[row.user_id].append(ScopeRow(kind=row.kind, pattern=row.pattern))
     live = Count("api_tokens", filter=Q(api_tokens__revoked_at__isnull=True))
-    known = seen(User).filter(pk__in=ids).annotate(live=live)
+    known = visible(User).filter(pk__in=ids).annotate(live=live)
     owner = ("service_account__owner__username", "service_account__owner__is_active")
     rows = known.values_list("pk", "live", "service_account__purpose", *owner)
     counts = {pk: count for pk, count, *_ in rows}
@@ -183,7 +183,7 @@ def _rows(users: Sequence[User]) -> tuple[PersonRow, ...]:
             joined_at=user.date_joined,
             last_login_at=user.last_login,
             tokens=counts.get(user.pk, 0),
-            forgotten=user.get_username() == former(user.pk),
+            forgotten=user.get_username() == erased_name(user.pk),
             service=user.pk in services,
             purpose=services.get(user.pk, ("", ""))[0],
             owner=services.get(user.pk, ("", ""))[1],
@@ -210,11 +210,13 @@ def outside_accounts(*, username: str | None = None, most: int = 500) -> tuple[O
     """One person's accounts elsewhere; without a name everybody's, those first that are nobody's and were seen last.
     One query.
     """
-    rows = seen(OutsideAccount).select_related("user")
+    rows = visible(OutsideAccount).select_related("user")
     if username is not None:
         rows = rows.filter(user__username=username)
     ordered = rows.order_by(F("user__username").asc(nulls_first=True), F("seen_at").desc(nulls_last=True), "pk")
-    return tuple(like(OutsideRow, row, person=row.user.get_username() if row.user else "") for row in ordered[:most])
+    return tuple(
+        from_row(OutsideRow, row, person=row.user.get_username() if row.user else "") for row in ordered[:most]
+    )
 
 
 # What the access of open calls rests on, read for many calls at once: sessions, tokens, accounts and their rights.
@@ -228,9 +230,9 @@ def access_states(
 ) -> AccessStates:
     """Up to four queries, however many are asked for, and one for each level of tokens that were made by tokens."""
     people = list(
-        seen(User).filter(pk__in=list(accounts), is_active=True).select_related("sign_on", "service_account__owner")
+        visible(User).filter(pk__in=list(accounts), is_active=True).select_related("sign_on", "service_account__owner")
     )
-    know_rights_of(people)
+    prefetch_rights(people)
     return AccessStates(
         {one.pk: _account_state(one, now) for one in people},
         contents_of(sessions, now=now) if sessions else {},
@@ -251,11 +253,11 @@ def _token_states(prefixes: Collection[str], now: datetime) -> dict[str, Any]:
     """Without those that have ended, or that were made by one that has."""
     counts = Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=now))
     names = [field.attname for field in ApiToken._meta.concrete_fields if field.attname not in OF_USE]
-    rows = {row["prefix"]: row for row in seen(ApiToken).filter(counts, prefix__in=list(prefixes)).values(*names)}
+    rows = {row["prefix"]: row for row in visible(ApiToken).filter(counts, prefix__in=list(prefixes)).values(*names)}
     # By whom each was made, level by level: nearly always by none.
     makers = {prefix: row["made_with_id"] for prefix, row in rows.items() if row["made_with_id"] is not None}
     while makers:
-        found = dict(seen(ApiToken).filter(counts, pk__in=set(makers.values())).values_list("pk", "made_with_id"))
+        found = dict(visible(ApiToken).filter(counts, pk__in=set(makers.values())).values_list("pk", "made_with_id"))
         for prefix in [prefix for prefix, maker in makers.items() if maker not in found]:
             del rows[prefix], makers[prefix]
         makers = {prefix: found[maker] for prefix, maker in makers.items() if found[maker] is not None}
@@ -293,7 +295,7 @@ class Factors:
 
 def factors_of(*, user_id: int) -> Factors:
     """One person's second factors. One query."""
-    rows = list(seen(Authenticator).filter(user=user_id).order_by("pk"))
+    rows = list(visible(Authenticator).filter(user=user_id).order_by("pk"))
     found = [
         Factor(row.pk, row.type, str(row.data.get("name", "")), row.created_at, row.last_used_at)
         for row in rows
@@ -337,6 +339,6 @@ def session_rows(
 ) -> Page[SessionRow]:
     """Somebody's sessions that go on, those first that were seen last. One query."""
     own = hash_of(session_key) if session_key else ""
-    rows = going_on(seen(PersonSession).filter(user__username=username), now=now)
+    rows = going_on(visible(PersonSession).filter(user__username=username), now=now)
     found = read_page([Segment(rows, "last_seen_at", descending=True)], cursor=cursor, size=size)
-    return found.map(lambda shown: [like(SessionRow, row, this=row.key_hash == own) for row in shown])
+    return found.map(lambda shown: [from_row(SessionRow, row, this=row.key_hash == own) for row in shown])

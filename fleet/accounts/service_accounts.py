@@ -13,13 +13,13 @@ from django.db.models import F, Q
 from fleet.accounts import logins, sessions, tokens
 from fleet.accounts import services as account_services
 from fleet.domain.actor import COMMAND_LINE, DRYDOCK, Actor
-from fleet.domain.reasons import Reason, Refused, or_refuse
+from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind, differing
 from fleet.models import ApiToken, ServiceAccount
 from fleet.models.people import service_of
 from fleet.operations import control
-from fleet.operations.rights import named, require_administrator
+from fleet.operations.rights import require_administrator, user_named
 from fleet.operations.timeline.entries import tell
 
 # That a token expires is told so many days ahead, of one that lives at least twice as long.
@@ -112,7 +112,7 @@ def change(
 ) -> ServiceAccount:
     """Who answers for it, and what it is for; what is None stays. Raises Refused as `make` does."""
     user = account_services.changeable(username, actor)
-    row = or_refuse(service_of(user), "validation", Reason("service-unknown", name=username))
+    row = require_found(service_of(user), "validation", Reason("service-unknown", name=username))
     before = _shown(row)
     if owner is not None:
         # Whoever owned it before stays behind it.
@@ -156,14 +156,14 @@ def make_token(
 
 def _service(username: str, actor: Actor) -> User:
     require_administrator(actor, doing="make-token")
-    user = named(username)
-    or_refuse(service_of(user), "validation", Reason("service-unknown", name=username))
+    user = user_named(username)
+    require_found(service_of(user), "validation", Reason("service-unknown", name=username))
     return user
 
 
 def _owner(name: str) -> User:
     found = User.objects.filter(username=name.strip(), is_active=True).first()
-    owner = or_refuse(found, "validation", Reason("service-owner", name=name.strip()[:150]))
+    owner = require_found(found, "validation", Reason("service-owner", name=name.strip()[:150]))
     if service_of(owner) is not None:
         raise Refused("validation", Reason("service-owner", name=name.strip()[:150]))
     return owner

@@ -13,7 +13,7 @@ from django.db import transaction
 from fleet.accounts import logins, sessions
 from fleet.domain.actor import COMMAND_LINE, Actor
 from fleet.domain.people import ADMIN, GROUPS, Rights
-from fleet.domain.pseudonyms import former
+from fleet.domain.pseudonyms import erased_name
 from fleet.domain.reasons import Reason, Refused
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind, differing
@@ -21,7 +21,7 @@ from fleet.models import Scope
 from fleet.models.people import service_of
 from fleet.operations import control
 from fleet.operations.locks import Lock, take
-from fleet.operations.rights import named, require_administrator, require_reach
+from fleet.operations.rights import require_administrator, require_reach, user_named
 from fleet.operations.timeline.entries import tell
 
 SCOPE_KINDS = ("name", "service", "resource_group")
@@ -240,9 +240,9 @@ def changeable(username: str, actor: Actor) -> User:
     """
     require_administrator(actor)
     lock()
-    person = named(username)
+    person = user_named(username)
     require_reach(actor, person)
-    if username == former(person.pk):
+    if username == erased_name(person.pk):
         raise Refused("validation", Reason("person-forgotten", name=username))
     return person
 

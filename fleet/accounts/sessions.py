@@ -18,11 +18,11 @@ from django.db.models import Q, QuerySet
 from fleet.accounts.models import PersonSession, django_sessions, going_on, keys_by
 from fleet.domain.actor import Actor
 from fleet.domain.people import Right
-from fleet.domain.reasons import Reason, or_refuse
+from fleet.domain.reasons import Reason, require_found
 from fleet.domain.secrets import hash_of
 from fleet.domain.timeline import EntryKind
 from fleet.models import ApiToken, CalendarFeed, JoinToken
-from fleet.operations.rights import named, require, require_change, require_reach
+from fleet.operations.rights import require, require_change, require_reach, user_named
 from fleet.operations.timeline.entries import tell
 
 # Nobody says more of itself than this in truth.
@@ -182,7 +182,7 @@ def end(*, actor: Actor, session_id: int, now: datetime, carried: ApiToken | Non
     if found is None:
         # Who ends their own alone does not learn of which there are others.
         require_change(actor, own=False, carried=carried)
-    row = or_refuse(found, "not-found", Reason("session-unknown"))
+    row = require_found(found, "not-found", Reason("session-unknown"))
     _allowed(actor, row.user, carried)
     _end([row])
     _tell("session-ended", row.user, 1, actor=actor, now=now)
@@ -200,7 +200,7 @@ def end_others(*, actor: Actor, session_key: str, now: datetime, carried: ApiTok
 def end_all(*, actor: Actor, username: str, now: datetime, carried: ApiToken | None = None) -> int:
     """End all of somebody's sessions, by an admin; how many. Raises Refused: `not-permitted`, `unknown-person`."""
     require(actor, Right.ADMINISTER)
-    person = named(username)
+    person = user_named(username)
     _allowed(actor, person, carried)
     return _end_of(person, actor, now)
 

@@ -14,13 +14,13 @@ from fleet.accounts.models import SignOn, SignOnGrant
 from fleet.accounts.sessions import end_access
 from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.people import GROUPS, Rights
-from fleet.domain.reasons import Reason, Refused, or_refuse
+from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.sign_on import LONGEST_SUBJECT, LONGEST_VALUE, Grant, Identity, ToldByProxy, rights_by
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
-from fleet.models.people import know_rights_of, rights_of, service_of
+from fleet.models.people import prefetch_rights, rights_of, service_of
 from fleet.operations import control
-from fleet.operations.rights import named, require_administrator, require_reach
+from fleet.operations.rights import require_administrator, require_reach, user_named
 from fleet.operations.timeline.entries import tell
 
 MOST_GRANTS = 200
@@ -91,7 +91,7 @@ def _changeable(grant_id: int, actor: Actor) -> SignOnGrant:
     require_administrator(actor)
     account_services.lock()
     found = SignOnGrant.objects.select_for_update().filter(pk=grant_id).first()
-    return or_refuse(found, "not-found", Reason("grant-unknown"))
+    return require_found(found, "not-found", Reason("grant-unknown"))
 
 
 def _stated(group: str, scopes: Sequence[account_services.ScopePair]) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def _changed(
     tell(EntryKind.MAPPING_CHANGED, actor, at=now, before=before, after=after, value=row.value, did=did)
     had_admins, lines = account_services.any_admin(), grants()
     known = list(SignOn.objects.filter(user__isnull=False, seen_at__isnull=False).select_related("user").order_by("pk"))
-    know_rights_of([one.user for one in known if one.user is not None])
+    prefetch_rights([one.user for one in known if one.user is not None])
     ended = [one.user for one in known if settle(one, rights_by(lines, one.values), now=now) and one.user is not None]
     # A proxy in front signs its users in again with their next request, by the mapping as it is then.
     sessions.end_for_good(people=ended, backend=PROXY_BACKEND if settings.PROXY_SIGN_IN.networks else "")
@@ -305,7 +305,7 @@ def link(*, actor: Actor, username: str, subject: str, now: datetime) -> SignOn:
     """
     require_administrator(actor)
     account_services.lock()
-    person = named(username)
+    person = user_named(username)
     require_reach(actor, person)
     if username == settings.EMERGENCY_ACCOUNT:
         raise Refused("validation", Reason("sign-on-break-glass", name=username))
@@ -337,7 +337,7 @@ def unlink(*, actor: Actor, sign_on_id: int, now: datetime) -> None:
     require_administrator(actor)
     account_services.lock()
     rows = SignOn.objects.select_for_update(of=("self",)).select_related("user").filter(user__isnull=False)
-    row = or_refuse(rows.filter(pk=sign_on_id).first(), "not-found", Reason("sign-on-unknown"))
+    row = require_found(rows.filter(pk=sign_on_id).first(), "not-found", Reason("sign-on-unknown"))
     had_admins = account_services.any_admin()
     _tell("signed-off", row, before=row.subject, after=None, actor=actor, now=now)
     if row.user is not None:

@@ -17,7 +17,7 @@ from fleet.accounts.serializers import (
     SignOnShape,
 )
 from fleet.api.calls import Call
-from fleet.api.describe import describe
+from fleet.api.schema import describe
 from fleet.domain.sign_on import Grant
 from fleet.projections.pages import Page
 

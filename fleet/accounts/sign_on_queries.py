@@ -17,10 +17,10 @@ from fleet.domain.reasons import Reason, read_reason
 from fleet.domain.sign_on import ClaimFault, Grant, identity_of, rights_by
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry
-from fleet.models.people import know_rights_of, rights_of
+from fleet.models.people import prefetch_rights, rights_of
 from fleet.projections.pages import Page, Segment, read_page
 from fleet.projections.timeline.entries import named
-from fleet.projections.visibility import seen
+from fleet.projections.visibility import visible
 
 MOST = 500
 # Longer than any token that a browser can carry.
@@ -84,37 +84,39 @@ class MappingTrial:
 
 def mapping() -> tuple[GrantRow, ...]:
     """Every line, by its value. One query."""
-    return tuple(_line(row) for row in seen(SignOnGrant).order_by("value")[:MOST])
+    return tuple(_line(row) for row in visible(SignOnGrant).order_by("value")[:MOST])
 
 
 def page_of_mapping(*, cursor: str | None = None, size: int | None = None) -> Page[GrantRow]:
     """The same, page by page. One query."""
-    found = read_page([Segment(seen(SignOnGrant), "value")], cursor=cursor, size=size)
+    found = read_page([Segment(visible(SignOnGrant), "value")], cursor=cursor, size=size)
     return found.map(lambda rows: [_line(row) for row in rows])
 
 
 def grant(grant_id: int) -> GrantRow | None:
     """One line by its id. One query."""
-    row = seen(SignOnGrant).filter(pk=grant_id).first()
+    row = visible(SignOnGrant).filter(pk=grant_id).first()
     return None if row is None else _line(row)
 
 
 def accounts() -> tuple[SignOnRow, ...]:
     """Accounts at the provider, those first whom nobody has let in, at most 500. One query."""
-    rows = seen(SignOn).select_related("user")
+    rows = visible(SignOn).select_related("user")
     ordered = rows.order_by(F("user__username").asc(nulls_first=True), F("seen_at").desc(nulls_last=True), "pk")
     return tuple(_account(row) for row in ordered[:MOST])
 
 
 def page_of_accounts(*, cursor: str | None = None, size: int | None = None) -> Page[SignOnRow]:
     """All of them, the newest first, page by page. One query."""
-    found = read_page([Segment(seen(SignOn).select_related("user"), "pk", descending=True)], cursor=cursor, size=size)
+    found = read_page(
+        [Segment(visible(SignOn).select_related("user"), "pk", descending=True)], cursor=cursor, size=size
+    )
     return found.map(lambda rows: [_account(row) for row in rows])
 
 
 def account(sign_on_id: int) -> SignOnRow | None:
     """One by its id. One query."""
-    row = seen(SignOn).select_related("user").filter(pk=sign_on_id).first()
+    row = visible(SignOn).select_related("user").filter(pk=sign_on_id).first()
     return None if row is None else _account(row)
 
 
@@ -122,15 +124,15 @@ def dry_run(grants: Iterable[Grant] | None = None, *, pasted: str = "") -> Mappi
     """Who would be what, by these lines instead of those that count, and whom a pasted token would make of somebody.
     Nothing is changed, and nothing pasted is kept. Up to six queries.
     """
-    lines = [row.grant for row in seen(SignOnGrant)] if grants is None else list(grants)
-    known = list(seen(SignOn).select_related("user").filter(seen_at__isnull=False).order_by("name", "pk")[:MOST])
-    know_rights_of([row.user for row in known if row.user is not None])
+    lines = [row.grant for row in visible(SignOnGrant)] if grants is None else list(grants)
+    known = list(visible(SignOn).select_related("user").filter(seen_at__isnull=False).order_by("name", "pk")[:MOST])
+    prefetch_rights([row.user for row in known if row.user is not None])
     rows = [_would(row, rights_by(lines, row.values)) for row in known]
     rows.sort(key=lambda row: (not row.changes, row.person or row.name))
     told, fault = _pasted(pasted, lines) if pasted.strip() else (None, None)
     admins = {row.person for row in rows if row.person and row.group == ADMIN}
     others = (
-        seen(User)
+        visible(User)
         .filter(is_active=True, groups__name=ADMIN)
         .exclude(pk__in=[row.user_id for row in known if row.user_id])
     )
@@ -156,7 +158,7 @@ class Broken:
 
 def break_glass_used(*, since: datetime) -> Broken:
     """Who used the break-glass account last since then, and when. One query, by index, and one for the name."""
-    found = seen(Entry).filter(kind=EntryKind.BREAK_GLASS_USED.value, at__gte=since).order_by("-pk").first()
+    found = visible(Entry).filter(kind=EntryKind.BREAK_GLASS_USED.value, at__gte=since).order_by("-pk").first()
     if found is None:
         return Broken()
     (names,) = named([found])
@@ -207,7 +209,7 @@ def _pasted(text: str, lines: list[Grant]) -> tuple[WouldBe | None, Reason | Non
         identity = identity_of(claims, issuer=settings.OIDC_ISSUER, claim=settings.OIDC_CLAIM)
     except ClaimFault as fault:
         return None, fault.reason
-    row = seen(SignOn).select_related("user").filter(issuer=identity.issuer, subject=identity.subject).first()
+    row = visible(SignOn).select_related("user").filter(issuer=identity.issuer, subject=identity.subject).first()
     stranger = SignOn(issuer=identity.issuer, subject=identity.subject)
     found = row or stranger
     found.name, found.values = identity.name, list(identity.values)

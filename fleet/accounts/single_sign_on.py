@@ -38,7 +38,7 @@ from fleet.accounts.provider import ProviderError, Why
 from fleet.accounts.text import TROUBLES, all_roles
 from fleet.accounts.views import admins_only, scopes_of
 from fleet.dashboard.forms import Sent, line
-from fleet.dashboard.pages import Asked, acts, as_asked, done, page, shown
+from fleet.dashboard.pages import Asked, action_view, as_asked, done, page, read_view
 from fleet.dashboard.pages import known as found
 from fleet.domain.people import GROUPS, Right
 from fleet.domain.reasons import Refused
@@ -112,10 +112,10 @@ def mapping_answer(request: Asked, /, **context: Any) -> HttpResponse:
     )
 
 
-mapping_page = shown(mapping_answer)
+mapping_page = read_view(mapping_answer)
 
 
-@acts(mapping_answer)
+@action_view(mapping_answer)
 def try_mapping(request: Asked) -> HttpResponse:
     """Who would be what, by the lines that stand there, and by the claims that were pasted. Nothing is changed."""
     if not request.rights.may(Right.ADMINISTER):
@@ -134,7 +134,7 @@ def _tried(request: Asked, instead: Grant, *, line: str = "") -> HttpResponse:
     return mapping_answer(request, tried=tried, trying=instead.value, line=line, sent=request.POST)
 
 
-@acts(mapping_answer)
+@action_view(mapping_answer)
 def make_line(request: Asked) -> HttpResponse:
     values = LineForm(request.POST).values
     if "try" in request.POST:
@@ -143,7 +143,7 @@ def make_line(request: Asked) -> HttpResponse:
     return done(request, f"“{row.value}” is mapped. It counts from the next request on.", "mapping")
 
 
-@acts(mapping_answer)
+@action_view(mapping_answer)
 def change_line(request: Asked, grant_id: int) -> HttpResponse:
     values = LineForm(request.POST).values
     if "try" in request.POST:
@@ -154,20 +154,20 @@ def change_line(request: Asked, grant_id: int) -> HttpResponse:
     return done(request, f"“{row.value}” is changed. It counts from the next request on.", "mapping")
 
 
-@acts(mapping_answer)
+@action_view(mapping_answer)
 def delete_line(request: Asked, grant_id: int) -> HttpResponse:
     row = sign_on.delete(actor=request.actor, grant_id=grant_id, now=request.now)
     return done(request, f"“{row.value}” gives nobody anything any more.", "mapping")
 
 
-@acts(mapping_answer)
+@action_view(mapping_answer)
 def link_account(request: Asked) -> HttpResponse:
     row = sign_on.link(actor=request.actor, now=request.now, **LinkForm(request.POST).values)
     person = row.user.get_username() if row.user else ""
     return done(request, f"Whoever comes with this account is {person}.", "mapping")
 
 
-@acts(mapping_answer)
+@action_view(mapping_answer)
 def unlink_account(request: Asked, sign_on_id: int) -> HttpResponse:
     sign_on.unlink(actor=request.actor, sign_on_id=sign_on_id, now=request.now)
     return done(request, "This account is nobody's any more, and its sessions have ended.", "mapping")

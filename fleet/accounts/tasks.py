@@ -20,7 +20,7 @@ def refresh() -> None:
 @shared_task(name="fleet.relay.tasks.tidy_up", ignore_result=True)
 def tidy_up() -> None:
     """Tell of tokens that expire soon, and let go of sessions that are over: sent by beat."""
-    if clock.may_decide():
+    if clock.may_clock_decide():
         service_accounts.tidy_up(now=clock.now())
 
 

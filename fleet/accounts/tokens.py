@@ -14,14 +14,14 @@ from fleet.accounts import sessions, sign_on
 from fleet.domain.actor import COMMAND_LINE, Actor
 from fleet.domain.addresses import NetworkFault, allows, beyond, read_networks
 from fleet.domain.people import TOKEN_SCOPES, Right
-from fleet.domain.reasons import Reason, Refused, or_refuse
+from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.secrets import hash_of, new_secret, prefix_of
 from fleet.domain.sign_on import ToldByProxy
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import ApiToken
 from fleet.models.people import rights_of, service_of
-from fleet.operations.rights import require, require_change, stands, until_its_end
+from fleet.operations.rights import expiry_within_token, is_token_valid, require, require_change
 from fleet.operations.timeline.entries import tell
 
 MAX_TOKEN_NAME = 200
@@ -137,7 +137,7 @@ def make_within(
         more = [scope for scope in TOKEN_SCOPES if scope in scopes and scope not in carried.scopes]
         if more:
             raise Refused("not-permitted", Reason("beyond-carried-token", scope=more[0]))
-        expires_at = until_its_end(expires_at, carried=carried)
+        expires_at = expiry_within_token(expires_at, carried=carried)
         if wider := beyond(networks, carried.allowed_from):
             raise Refused("not-permitted", Reason("beyond-carried-addresses", network=wider))
         networks = networks or carried.allowed_from
@@ -168,7 +168,7 @@ def person_of_token(*, token: str, now: datetime, address: str | None = None) ->
     )
     if row is None or not constant_time_compare(row.secret_hash, hash_of(token)):
         return None
-    if not stands(row, now=now) or not row.user.is_active:
+    if not is_token_valid(row, now=now) or not row.user.is_active:
         return None
     if address is not None and not allows(row.allowed_from, address):
         raise Refused("not-permitted", Reason("token-address", address=address))
@@ -194,7 +194,7 @@ def end_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE, carrie
         require_change(actor, own=True, carried=carried)
     else:
         require_change(actor, own=False, carried=carried)
-    token = or_refuse(found, "validation", Reason("token-unknown"))
+    token = require_found(found, "validation", Reason("token-unknown"))
     if not sessions.revoke_token(token, actor=actor, now=now):
         raise Refused("validation", Reason("token-ended"))
     return token

@@ -26,7 +26,19 @@ from fleet.accounts.post_login import session_key
 from fleet.accounts.queries import SessionRow, session_rows
 from fleet.accounts.text import OUTSIDE, PASSWORD_WRONG, all_roles, counted_part
 from fleet.dashboard.forms import Sent, line
-from fleet.dashboard.pages import Asked, Panel, acts, done, known, listed, loaded, page, reader, refused, shown
+from fleet.dashboard.pages import (
+    Asked,
+    Panel,
+    action_view,
+    done,
+    known,
+    listed,
+    loaded,
+    page,
+    read_view,
+    refused,
+    require_reader,
+)
 from fleet.domain.people import GROUPS, TOKEN_SCOPES, Right
 from fleet.domain.reasons import Refused
 from fleet.operations import profile
@@ -104,17 +116,17 @@ def you_answer(request: Asked, /, **context: Any) -> HttpResponse:
     )
 
 
-you = shown(you_answer)
+you = read_view(you_answer)
 
 
-@acts(you_answer)
+@action_view(you_answer)
 def choose(request: Asked) -> HttpResponse:
     profile.choose(actor=request.actor, now=request.now, **ChoicesForm(request.POST).values)
     return done(request, "Saved.", "you")
 
 
 @sensitive_post_parameters()
-@acts(you_answer)
+@action_view(you_answer)
 def make_token(request: Asked) -> HttpResponse:
     values = TokenForm(request.POST).values
     _, plain = tokens.make_own_token(
@@ -128,7 +140,7 @@ def make_token(request: Asked) -> HttpResponse:
     return you_answer(request, new_token=plain)
 
 
-@acts(you_answer)
+@action_view(you_answer)
 def end_token(request: Asked, prefix: str) -> HttpResponse:
     token = tokens.end_token(prefix=prefix, actor=request.actor, now=request.now)
     said = f"The token “{token.name}” has ended."
@@ -137,20 +149,20 @@ def end_token(request: Asked, prefix: str) -> HttpResponse:
     return done(request, said, "you")
 
 
-@acts(you_answer)
+@action_view(you_answer)
 def make_calendar(request: Asked) -> HttpResponse:
     _, plain = calendars.make(actor=request.actor, now=request.now, **CalendarForm(request.POST).values)
     return you_answer(request, new_calendar=f"{settings.BASE_URL}{reverse('calendar', args=[plain])}")
 
 
-@acts(you_answer)
+@action_view(you_answer)
 def end_calendar(request: Asked, prefix: str) -> HttpResponse:
     feed = calendars.end(actor=request.actor, prefix=prefix, now=request.now)
     return done(request, f"The calendar “{feed.name}” has ended.", "you")
 
 
 @sensitive_post_parameters()
-@reader
+@require_reader
 def password(request: Asked) -> HttpResponse:
     """It wants the old one and looks at the new one."""
     who, sent = request.user, request.method == "POST"
@@ -233,7 +245,7 @@ def people_answer(request: Asked, /, **context: Any) -> HttpResponse:
     )
 
 
-people_page = shown(people_answer)
+people_page = read_view(people_answer)
 
 
 # Of annexes, at the end of a person's page; each loads what it shows for the person.
@@ -262,11 +274,11 @@ def person_answer(request: Asked, /, username: str, **context: Any) -> HttpRespo
     )
 
 
-person_page = shown(person_answer)
+person_page = read_view(person_answer)
 
 
 @sensitive_post_parameters()
-@acts(people_answer)
+@action_view(people_answer)
 def make_person(request: Asked) -> HttpResponse:
     values = PersonForm(request.POST).values
     made, plain = account_services.make_person(
@@ -279,7 +291,7 @@ def make_person(request: Asked) -> HttpResponse:
     return person_answer(request, made.get_username(), new_password=plain)
 
 
-@acts(person_answer)
+@action_view(person_answer)
 def change_person(request: Asked, username: str) -> HttpResponse:
     values = PersonForm({**request.POST.dict(), "username": username}).values
     account_services.change_person(**values, actor=request.actor, now=request.now)
@@ -287,7 +299,7 @@ def change_person(request: Asked, username: str) -> HttpResponse:
 
 
 @sensitive_post_parameters()
-@acts(person_answer)
+@action_view(person_answer)
 def reset_password(request: Asked, username: str) -> HttpResponse:
     plain = account_services.reset_password(username=username, actor=request.actor, now=request.now)
     return person_answer(request, username, new_password=plain)
@@ -313,10 +325,10 @@ def forget_answer(request: Asked, /, username: str, **context: Any) -> HttpRespo
     )
 
 
-forget_page = shown(forget_answer)
+forget_page = read_view(forget_answer)
 
 
-@acts(forget_answer)
+@action_view(forget_answer)
 def forget_person(request: Asked, username: str) -> HttpResponse:
     found = forgetting.forget(
         username=username, confirmed=request.POST.get("confirmed", ""), actor=request.actor, now=request.now
@@ -324,14 +336,14 @@ def forget_person(request: Asked, username: str) -> HttpResponse:
     return done(request, f"The name was erased: who had it is {found.former} from now on.", "people")
 
 
-@acts(person_answer)
+@action_view(person_answer)
 def reset_factors(request: Asked, username: str) -> HttpResponse:
     gone = factors.remove_all(username=username, actor=request.actor, now=request.now)
     said = "Their password alone lets them in until they add another one." if gone else "There was none to remove."
     return done(request, said, "person", username=username)
 
 
-@acts(people_answer)
+@action_view(people_answer)
 def make_service(request: Asked) -> HttpResponse:
     values = ServiceForm(request.POST).values
     values.pop("active")
@@ -339,7 +351,7 @@ def make_service(request: Asked) -> HttpResponse:
     return done(request, "It is there. Make it a token.", "person", username=row.user.get_username())
 
 
-@acts(person_answer)
+@action_view(person_answer)
 def change_service(request: Asked, username: str) -> HttpResponse:
     values = OwnerForm(request.POST).values
     service_accounts.change(username=username, actor=request.actor, now=request.now, **values)
@@ -347,7 +359,7 @@ def change_service(request: Asked, username: str) -> HttpResponse:
 
 
 @sensitive_post_parameters()
-@acts(person_answer)
+@action_view(person_answer)
 def make_service_token(request: Asked, username: str) -> HttpResponse:
     values = TokenForm(request.POST).values
     _, plain = service_accounts.make_token(
@@ -375,16 +387,16 @@ def invitation_answer(request: Asked, /, invitation: str, **context: Any) -> Htt
     return page(request, "people/account.html", **{"invitation": invitation, **told, **context})
 
 
-account = shown(invitation_answer)
+account = read_view(invitation_answer)
 
 
-@acts(invitation_answer)
+@action_view(invitation_answer)
 def link_account(request: Asked, invitation: str) -> HttpResponse:
     row = external_accounts.link_own(actor=request.actor, token=invitation, now=request.now)
     return done(request, f"What the {OUTSIDE[row.kind]} account {row.account} claims, you claim.", "you")
 
 
-@acts(you_answer)
+@action_view(you_answer)
 def unlink_account(request: Asked, account_id: int) -> HttpResponse:
     external_accounts.unlink(actor=request.actor, account_id=account_id, now=request.now)
     return done(request, "It claims nothing for you any more.", "you")
@@ -401,10 +413,10 @@ def sessions_answer(request: Asked, /, **context: Any) -> HttpResponse:
     return page(request, "people/sessions.html", sessions=_own(request), **context)
 
 
-sessions_page = shown(sessions_answer)
+sessions_page = read_view(sessions_answer)
 
 
-@acts(sessions_answer)
+@action_view(sessions_answer)
 def end_session(request: Asked, session_id: int) -> HttpResponseBase:
     this = any(row.this and row.id == session_id for row in _own(request))
     row = ending.end(actor=request.actor, session_id=session_id, now=request.now)
@@ -416,14 +428,14 @@ def end_session(request: Asked, session_id: int) -> HttpResponseBase:
     return done(request, "The session has ended.", "you-sessions")
 
 
-@acts(sessions_answer)
+@action_view(sessions_answer)
 def end_others(request: Asked) -> HttpResponse:
     key = str(request.session.session_key)
     count = ending.end_others(actor=request.actor, session_key=key, now=request.now)
     return done(request, _ended(count), "you-sessions")
 
 
-@acts(person_answer)
+@action_view(person_answer)
 def end_all(request: Asked, username: str) -> HttpResponse:
     count = ending.end_all(actor=request.actor, username=username, now=request.now)
     return done(request, _ended(count), "person", username=username)

@@ -1,7 +1,8 @@
-"""What every call has in common: who may make it, how its body is read, and how lists go."""
+"""Cursors as callers hold them: signed, and good for the list, the filters and the order that they were made of."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import threading
@@ -11,6 +12,7 @@ from datetime import datetime
 from typing import IO, Any
 
 from django.core.exceptions import ValidationError
+from django.core.signing import BadSignature, Signer
 from django.forms import NullBooleanField
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.exceptions import ParseError
@@ -24,7 +26,6 @@ from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
 from fleet.api.authentication import Allowed, actor_of
-from fleet.api.cursors import ORDERING, PAGE_SIZE, address, read_cursor, unreadable
 from fleet.api.parameters import wrongly_given
 from fleet.api.problems import Problem, wrong
 from fleet.api.shapes.derive import Shape
@@ -35,6 +36,59 @@ from fleet.projections import visibility
 from fleet.projections.pages import BadCursorError, Page
 from fleet.projections.people import rights
 from fleet.wording.problems import PROBLEMS
+
+CURSOR, PAGE_SIZE, ORDERING = "cursor", "page_size", "ordering"
+UNREADABLE = "The cursor cannot be read: take it from `next` or `previous`."
+OF_ANOTHER = "The cursor is of another list, of other filters or of another order: begin without it."
+
+
+def unreadable() -> Problem:
+    """Problem `validation` about the cursor."""
+    return wrong(CURSOR, UNREADABLE)
+
+
+def read_cursor(request: Request) -> str | None:
+    """What the projection made; None where the list begins. Raises Problem `validation`."""
+    given = request.query_params.get(CURSOR)
+    if not given:
+        return None
+    try:
+        of, _, cursor = _signer().unsign(given).partition(".")
+    except BadSignature:
+        raise unreadable() from None
+    if of != _list(request):
+        raise wrong(CURSOR, OF_ANOTHER)
+    return cursor
+
+
+def address(request: Request, cursor: str | None) -> str | None:
+    """The whole address of the page at this cursor of a projection; None where there is none."""
+    if cursor is None:
+        return None
+    query = request.query_params.copy()
+    query[CURSOR] = _signer().sign(f"{_list(request)}.{cursor}")
+    return request.build_absolute_uri(f"{request.path}?{query.urlencode()}")
+
+
+def _signer() -> Signer:
+    """By SECRET_KEY; cursors of those among the SECRET_KEY_FALLBACKS are read."""
+    return Signer(salt="drydock.api.cursor")
+
+
+def _list(request: Request) -> str:
+    """What tells a list with its filters and its order from every other one. Its person does not: whoever follows a
+    cursor sees what they see.
+    """
+    asked = {
+        name: sorted(filter(None, values))
+        for name, values in request.query_params.lists()
+        if name not in (CURSOR, PAGE_SIZE) and any(values)
+    }
+    told = json.dumps([request.path, asked], sort_keys=True)
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+# What every call has in common: who may make it, how its body is read, and how lists go.
 
 MAX_BODY_BYTES = 64 * 1024
 SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -159,12 +213,12 @@ class Call(APIView):
         if holding := sorted(name for name, values in request.query_params.lists() if "\x00" in name + "".join(values)):
             raise Problem("validation", errors=[{"field": holding[0], "message": "It may not hold a NUL."}])
         if request.user.is_authenticated:
-            visibility.read_as(rights(request.user), name=request.user.get_username(), number=request.user.pk)
+            visibility.set_reader(rights(request.user), name=request.user.get_username(), number=request.user.pk)
         if request.method not in ("GET", "HEAD") and (hidden := visibility.out_of_sight(kwargs)):
             unknown_one = f"unknown-{hidden.removesuffix('_id')}"
             raise Problem(unknown_one if unknown_one in PROBLEMS else "not-found")
         if request.method not in ("GET", "HEAD"):
-            clock.expect_right()
+            clock.require_correct_clock()
         if (taken := self.taken) is None:
             return
         # One that is not known is a mistake of the caller that would pass unseen.

@@ -11,10 +11,9 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from drf_spectacular.generators import SchemaGenerator
 
 from fleet.api.examples import show_examples
-from fleet.api.problems import CONTENT_TYPE
-from fleet.api.read_only import read_only
+from fleet.api.preconditions import read_only
+from fleet.api.problems import CONTENT_TYPE, answer_of, by_status, name_of, shape_of, told
 from fleet.api.shapes import strict as schema_extensions  # noqa: F401
-from fleet.api.shapes.problems import answer_of, by_status, name_of, shape_of, told
 from fleet.wording.problems import PROBLEMS
 
 # The generator keeps its state on the views, which all threads share.

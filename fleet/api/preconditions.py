@@ -7,12 +7,17 @@ machine is heard or a rule counts one more decision.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.views.decorators.csrf import csrf_exempt
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 
-from fleet.api.problems import wrong
+from fleet.api.problems import bare, wrong
 
 # One tag; what a proxy on the way has made a weak one of still names its version.
 VERSION = r"[\x21\x23-\x7e]*"
@@ -51,3 +56,21 @@ def refuse_preconditions(request: Request, *, but_if_match: bool) -> None:
     for name in OTHERS if but_if_match else (IF_MATCH.name, *OTHERS):
         if name in request.headers:
             raise wrong(name, "This call heeds no such condition: read the thing first, then send the call without it.")
+
+
+# Addresses below `/api/` that are no calls, and are only read: they answer any other method with a problem, too.
+
+View = Callable[..., HttpResponseBase]
+METHODS = ("GET", "HEAD")
+
+
+def read_only(view: View) -> View:
+    """The view, for GET and HEAD. Nothing is written, so there is nothing to forge."""
+
+    @wraps(view)
+    def read(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if request.method not in METHODS:
+            return bare("method-not-allowed", {"Allow": ", ".join(METHODS)})
+        return view(request, *args, **kwargs)
+
+    return csrf_exempt(read)

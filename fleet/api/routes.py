@@ -2,27 +2,15 @@
 
 from django.urls import path
 
-from fleet.api.views import (
-    approvals,
-    bulk,
-    caches,
-    claims,
-    drills,
-    events,
-    inventory,
-    machines,
-    rules,
-    sets,
-    waves,
-)
+from fleet.api.views import approvals, bulk, events, machines, rules, sets, waves
 
 CALLS = [
     path("v1/sets/", sets.Sets.as_view(), name="api-sets"),
     path("v1/sets/<int:set_id>/", sets.Set.as_view(), name="api-set"),
     path("v1/sets/<int:set_id>/admissions/", sets.AdmissionRule.as_view(), name="api-set-admissions"),
     path("v1/sets/<int:set_id>/merge/", sets.MergeSet.as_view(), name="api-set-merge"),
-    path("v1/inventory/", inventory.Inventory.as_view(), name="api-inventory"),
-    path("v1/blind-spots/", inventory.BlindSpots.as_view(), name="api-blind-spots"),
+    path("v1/inventory/", machines.Inventory.as_view(), name="api-inventory"),
+    path("v1/blind-spots/", machines.BlindSpots.as_view(), name="api-blind-spots"),
     path("v1/machines/", machines.Machines.as_view(), name="api-machines"),
     path("v1/machines/<int:machine_id>/", machines.Machine.as_view(), name="api-machine"),
     path("v1/machines/<int:machine_id>/revoke/", machines.RevokeMachine.as_view(), name="api-machine-revoke"),
@@ -40,8 +28,8 @@ CALLS = [
     path("v1/approvals/", approvals.Approvals.as_view(), name="api-approvals"),
     path("v1/approvals/<int:approval_id>/", approvals.Approval.as_view(), name="api-approval"),
     path("v1/approvals/<int:approval_id>/consents/", approvals.Consents.as_view(), name="api-approval-consents"),
-    path("v1/events/<str:event_id>/claims/", claims.EventClaims.as_view(), name="api-event-claims"),
-    path("v1/events/<str:event_id>/holds/", claims.EventHolds.as_view(), name="api-event-holds"),
+    path("v1/events/<str:event_id>/claims/", approvals.EventClaims.as_view(), name="api-event-claims"),
+    path("v1/events/<str:event_id>/holds/", approvals.EventHolds.as_view(), name="api-event-holds"),
     path("v1/bulk/approvals/", bulk.BulkApprovals.as_view(), name="api-bulk-approvals"),
     path("v1/bulk/claims/", bulk.BulkClaims.as_view(), name="api-bulk-claims"),
     path("v1/stop/", rules.Stop.as_view(), name="api-stop"),
@@ -51,13 +39,13 @@ CALLS = [
     path("v1/rules/dry-run/", rules.RuleDryRun.as_view(), name="api-rule-dry-run"),
     path("v1/no-approval-windows/", rules.NoApprovalWindows.as_view(), name="api-no-approval-windows"),
     path("v1/no-approval-windows/<int:window_id>/", rules.NoApprovalWindow.as_view(), name="api-no-approval-window"),
-    path("v1/drills/", drills.Drills.as_view(), name="api-drills"),
-    path("v1/drills/<int:drill_id>/", drills.Drill.as_view(), name="api-drill"),
+    path("v1/drills/", waves.Drills.as_view(), name="api-drills"),
+    path("v1/drills/<int:drill_id>/", waves.Drill.as_view(), name="api-drill"),
     path("v1/waves/", waves.Waves.as_view(), name="api-waves"),
     path("v1/waves/<int:wave_id>/", waves.Wave.as_view(), name="api-wave"),
-    path("v1/caches/", caches.Caches.as_view(), name="api-caches"),
-    path("v1/caches/<int:cache_id>/", caches.Cache.as_view(), name="api-cache"),
-    path("v1/maintenances/", caches.Maintenances.as_view(), name="api-maintenances"),
-    path("v1/maintenances/<int:maintenance_id>/", caches.Maintenance.as_view(), name="api-maintenance"),
-    path("v1/notifications/", caches.Notifications.as_view(), name="api-notifications"),
+    path("v1/caches/", sets.Caches.as_view(), name="api-caches"),
+    path("v1/caches/<int:cache_id>/", sets.Cache.as_view(), name="api-cache"),
+    path("v1/maintenances/", sets.Maintenances.as_view(), name="api-maintenances"),
+    path("v1/maintenances/<int:maintenance_id>/", sets.Maintenance.as_view(), name="api-maintenance"),
+    path("v1/notifications/", sets.Notifications.as_view(), name="api-notifications"),
 ]

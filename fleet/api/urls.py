@@ -4,8 +4,8 @@ from django.urls import path, re_path
 from drf_spectacular.views import SpectacularSwaggerSplitView
 
 from fleet.api import documentation
-from fleet.api.read_only import read_only
-from fleet.api.views import elsewhere
+from fleet.api.preconditions import read_only
+from fleet.api.views import events
 
 # Public, and without a query to the database: the page holds no data of the fleet.
 docs_page = SpectacularSwaggerSplitView.as_view(
@@ -16,5 +16,5 @@ urlpatterns = [
     path("schema/", documentation.schema_document, name="api-schema"),
     path("docs/", read_only(docs_page), name="api-docs"),
     # People may leave out the slash of the page and of the document.
-    re_path(r"^(?!(docs|schema)$)", elsewhere.Elsewhere.as_view()),
+    re_path(r"^(?!(docs|schema)$)", events.Elsewhere.as_view()),
 ]

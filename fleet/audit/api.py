@@ -8,8 +8,7 @@ from drf_spectacular.types import OpenApiTypes
 from rest_framework import serializers
 
 from fleet.api.calls import Call
-from fleet.api.describe import describe, filters_of, ordering
-from fleet.api.places import MACHINES, PLACES
+from fleet.api.schema import MACHINES, PLACE_PLACES, describe, filters_of, ordering
 from fleet.api.shapes.derive import shape
 from fleet.api.shapes.events import EntryShape
 from fleet.audit import queries as audit_queries
@@ -24,7 +23,7 @@ from fleet.wording.timeline import kinds_named
 AUDIT_FILTERS = filters_of(
     audit_queries.AuditFilter,
     {
-        **PLACES,
+        **PLACE_PLACES,
         **MACHINES,
         "person": "Who acted: a person's name, or `rule: ` and a rule's.",
         "actor_kind": "`person`, `rule` or `command`.",

@@ -41,7 +41,7 @@ from fleet.domain.actor import Actor
 from fleet.domain.timeline import NO_HASH, EntryKind, Place
 from fleet.models import Entry, ScheduledEvent, Seal
 from fleet.models.timeline import numbering
-from fleet.operations.locks import take_your_time
+from fleet.operations.locks import no_timeouts
 from fleet.operations.timeline.entries import tell
 
 # Rows in one file: what an event's page reads in a moment.
@@ -90,7 +90,7 @@ def archive_next(
         # One view of them all, so that what is stated of the rows is what is written.
         with transaction.atomic():
             _see_one_state()
-            take_your_time()
+            no_timeouts()
             facts = _facts(portion)
             written = _write(file, portion, first_line(number, kind.value, previous))
             events = _events(portion, written.event_ids)
@@ -320,7 +320,7 @@ def mark_database_restored(*, actor: Actor, now: datetime) -> RestoreResult:
     entry than that, so that it may be done twice. Only the owner of the tables may. Waits for all who write entries.
     """
     table = Entry._meta.db_table
-    take_your_time()
+    no_timeouts()
     with connection.cursor() as cursor:
         # Whoever writes a row of the era that ends has committed it by then.
         cursor.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")

@@ -36,7 +36,7 @@ from fleet.models.timeline import ACTING
 from fleet.projections.archived import ArchivedDocuments, ArchivedEntries, ArchivedUntil
 from fleet.projections.intake import last_place
 from fleet.projections.timeline.entries import TimelineRow, rows_of
-from fleet.projections.visibility import OF_TWO, limited, seen
+from fleet.projections.visibility import OF_TWO, is_limited, visible
 
 # Of one event. It lies in one file or two: files hold what was written within hours.
 MOST_FILES = 6
@@ -59,7 +59,7 @@ _waits = threading.BoundedSemaphore(4)
 
 def entries_of(event_id: str) -> ArchivedEntries:
     """Return the archived entries of an event (EventId in any case) that the reader may see, oldest first."""
-    event = seen(ScheduledEvent).filter(event_id=event_id.upper()).first()
+    event = visible(ScheduledEvent).filter(event_id=event_id.upper()).first()
     if event is None:
         return ArchivedEntries()
     files = files_of(ArchiveKind.ENTRIES, event.pk)
@@ -75,7 +75,7 @@ def entries_of(event_id: str) -> ArchivedEntries:
 
 def archived_at(event_pk: int) -> datetime | None:
     """Return when the newest archived entries of an event (row id) were archived; None without any. One query."""
-    files = seen(ArchiveFile).filter(
+    files = visible(ArchiveFile).filter(
         kind=ArchiveKind.ENTRIES.value, events__contains=[event_pk], dropped_at__isnull=False
     )
     return files.order_by("-number").values_list("archived_at", flat=True).first()
@@ -83,14 +83,14 @@ def archived_at(event_pk: int) -> datetime | None:
 
 def archived_until() -> ArchivedUntil | None:
     """Return up to when entries are archived, whatever their subject; None without any. One query."""
-    files = seen(ArchiveFile).filter(kind=ArchiveKind.ENTRIES.value, dropped_at__isnull=False)
+    files = visible(ArchiveFile).filter(kind=ArchiveKind.ENTRIES.value, dropped_at__isnull=False)
     newest = files.defer("events").order_by("-number").first()
     return ArchivedUntil(newest.last_at, newest.told.name) if newest else None
 
 
 def files_of(kind: ArchiveKind, event_pk: int) -> list[ArchiveFile]:
     """Those that say something of this event, and whose rows are nowhere else. One query."""
-    files = seen(ArchiveFile).filter(kind=kind.value, events__contains=[event_pk], dropped_at__isnull=False)
+    files = visible(ArchiveFile).filter(kind=kind.value, events__contains=[event_pk], dropped_at__isnull=False)
     return list(files.defer("events").order_by("-number")[:MOST_FILES])
 
 
@@ -143,13 +143,13 @@ def visible_entries(rows: Iterable[Entry], event: ScheduledEvent) -> list[Entry]
     for any other entry. Three queries at most.
     """
     given = list(rows)
-    sets = seen(AvailabilitySet).in_bulk({row.availability_set_id for row in given} - {None})
-    machines = seen(Machine).defer("compute").in_bulk({row.machine_id for row in given} - {None})
-    caches = seen(Cache).in_bulk({row.cache_id for row in given} - {None})
+    sets = visible(AvailabilitySet).in_bulk({row.availability_set_id for row in given} - {None})
+    machines = visible(Machine).defer("compute").in_bulk({row.machine_id for row in given} - {None})
+    caches = visible(Cache).in_bulk({row.cache_id for row in given} - {None})
     told = []
     for row in given:
         row.event = event
-        if limited() and row.kind in OF_TWO:
+        if is_limited() and row.kind in OF_TWO:
             continue
         for name, known in (("availability_set", sets), ("machine", machines), ("cache", caches)):
             about = getattr(row, f"{name}_id")
@@ -227,7 +227,7 @@ def archived_files(*, since: datetime | None = None) -> QuerySet[ArchiveFile]:
     """The files of entries that are in the database no more, the oldest first, and only those in which something may
     have happened since then: what happened was written afterwards.
     """
-    files = seen(ArchiveFile).filter(kind=ArchiveKind.ENTRIES.value, dropped_at__isnull=False)
+    files = visible(ArchiveFile).filter(kind=ArchiveKind.ENTRIES.value, dropped_at__isnull=False)
     return (files.filter(last_at__gte=since) if since else files).defer("events").order_by("number")
 
 
@@ -257,10 +257,10 @@ def archived_rows(wanted: ArchivedSpan) -> Iterator[TimelineRow]:
 def _told(found: list[Entry]) -> tuple[TimelineRow, ...]:
     """With what they are about, as far as that is still there. Five queries at most."""
     known: dict[str, Mapping[Any, Any]] = {
-        "event": seen(ScheduledEvent).in_bulk({row.event_id for row in found} - {None}),
-        "availability_set": seen(AvailabilitySet).in_bulk({row.availability_set_id for row in found} - {None}),
-        "machine": seen(Machine).defer("compute").in_bulk({row.machine_id for row in found} - {None}),
-        "cache": seen(Cache).in_bulk({row.cache_id for row in found} - {None}),
+        "event": visible(ScheduledEvent).in_bulk({row.event_id for row in found} - {None}),
+        "availability_set": visible(AvailabilitySet).in_bulk({row.availability_set_id for row in found} - {None}),
+        "machine": visible(Machine).defer("compute").in_bulk({row.machine_id for row in found} - {None}),
+        "cache": visible(Cache).in_bulk({row.cache_id for row in found} - {None}),
     }
     for row in found:
         for name, things in known.items():

@@ -17,7 +17,7 @@ from django.db import DatabaseError, connection, transaction
 from psycopg import sql
 
 from fleet.domain.caches.maintenances import ACTIVE
-from fleet.domain.db_timeouts import met_a_limit
+from fleet.domain.db_timeouts import is_timeout
 from fleet.models import DocumentBody, LastRun, LatestDocument, Observation, Seal, WaitingReport
 from fleet.models.partitions import (
     BODIES,
@@ -34,8 +34,8 @@ from fleet.models.partitions import (
     partitions,
 )
 from fleet.models.reconcile import seconds_since_run
-from fleet.operations.locks import Lock, take_if_free, take_your_time
-from fleet.operations.quarantine import in_turn
+from fleet.operations.locks import Lock, no_timeouts, try_take
+from fleet.operations.quarantine import call_each
 
 RUN = "partitions"
 # Writers and readers wait behind whoever waits for the table: a moment, and again in a minute.
@@ -73,11 +73,11 @@ def make_ahead(*, now: datetime, via: str, rows: int = 0, noted: bool = True) ->
         try:
             made.extend(_close_last(of, rows))
         except DatabaseError as error:
-            if not met_a_limit(error):
+            if not is_timeout(error):
                 raise
             held.append(of.table)
 
-    in_turn(*(partial(one, of) for of in TABLES))
+    call_each(*(partial(one, of) for of in TABLES))
     if noted:
         LastRun.objects.update_or_create(name=RUN, defaults={"ran_at": now, "via": via})
     for name in made:
@@ -112,8 +112,8 @@ def _close_last(of: PartitionedTable, rows: int) -> list[str]:
     if last.last_id is not None:
         _bound_rows(of, last, rows)
     with transaction.atomic():
-        take_your_time()
-        if not take_if_free(Lock.PARTITIONS, of.table):
+        no_timeouts()
+        if not try_take(Lock.PARTITIONS, of.table):
             return []
         _impatient()
         run("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", of.table)
@@ -147,7 +147,7 @@ def _bound_rows(of: PartitionedTable, last: Partition, rows: int) -> None:
     so it reads none of them while it holds the table. Only the first one has rows by then, or one that nobody closed.
     """
     with transaction.atomic():
-        if not take_if_free(Lock.PARTITIONS, of.table):
+        if not try_take(Lock.PARTITIONS, of.table):
             return
         _impatient()
         begin = _next_begin(ahead(of)[0], rows)
@@ -162,7 +162,7 @@ def _bound_rows(of: PartitionedTable, last: Partition, rows: int) -> None:
             begin,
         )
     with transaction.atomic():
-        take_your_time()
+        no_timeouts()
         run("ALTER TABLE {} VALIDATE CONSTRAINT {}", last.name, _bound_name(last))
 
 
@@ -383,7 +383,7 @@ def _take_out(of: PartitionedTable | None, name: str) -> bool:
             _carry_forward(name)
         run("DROP TABLE {}", name)
     except DatabaseError as error:
-        if not met_a_limit(error):
+        if not is_timeout(error):
             raise
         log.info("partition.held", name=name)
         return False
@@ -424,7 +424,7 @@ def _is_sealed(partition: Partition) -> bool:
 
 def _ask(statement: str, leaf: str, **values: Any) -> bool:
     with transaction.atomic(), connection.cursor() as cursor:
-        take_your_time()
+        no_timeouts()
         cursor.execute(statement.replace("{leaf}", connection.ops.quote_name(leaf)), values)
         return bool(cursor.fetchone() == (True,))
 
@@ -449,7 +449,7 @@ def _carry_forward(name: str) -> int:
     carried = 0
     while True:
         with transaction.atomic(), connection.cursor() as cursor:
-            take_your_time()
+            no_timeouts()
             cursor.execute(statement, [PORTION])
             moved = int(cursor.rowcount)
         carried += moved

@@ -24,13 +24,13 @@ from fleet.domain.gauges import ARCHIVE_FAILS, Sample
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
 from fleet.models import Entry
-from fleet.models.index_scan import Near, NearRows, Walk
+from fleet.models.index_scan import IndexRange, IndexScanRows, IndexWalk
 from fleet.models.partitions import BODIES, Partition, partitions
 from fleet.models.timeline import ACTING
 from fleet.projections.pages import MAX_PAGE_SIZE, Page
 from fleet.projections.places import PORTION, EntryPlaceFilter, TimeFilter
-from fleet.projections.timeline.entries import TimelineRow, called, fleet, keys_of
-from fleet.projections.visibility import seen
+from fleet.projections.timeline.entries import TimelineRow, fleet, keys_of, pseudonyms_named
+from fleet.projections.visibility import visible
 
 COLUMNS = (
     "id", "at", "recorded_at", "kind", "actor", "via", "token_name", "text", "why", "before", "after", "event_id",
@@ -52,7 +52,7 @@ LONGEST = 200
 
 def acts() -> QuerySet[Entry]:
     """What people and rules did, by index."""
-    return seen(Entry).filter(IS_ACT)
+    return visible(Entry).filter(IS_ACT)
 
 
 class Told(Func):
@@ -110,7 +110,7 @@ class AuditFilter(EntryPlaceFilter):
     def filter_person(self, queryset: QuerySet[Entry], name: str, value: str) -> QuerySet[Entry]:
         keys = keys_of(value)
         found = queryset.filter(actor__in=keys)
-        return found.near(Near("actor", keys, IS_ACT)) if isinstance(found, NearRows) else found
+        return found.near(IndexRange("actor", keys, IS_ACT)) if isinstance(found, IndexScanRows) else found
 
     def filter_actor_kind(self, queryset: QuerySet[Entry], name: str, value: str) -> QuerySet[Entry]:
         by_service = Q(data__contains={ACTOR_KIND: ActorKind.SERVICE.value})
@@ -132,14 +132,14 @@ class AuditFilter(EntryPlaceFilter):
         found = Q(kind__in=[kind.value for kind in self.kinds_named(value)])
         for name in ("kind", "actor", "text", "why", "token_name", "told"):
             found |= Q(**{f"{name}__icontains": value})
-        if people := called(value):
+        if people := pseudonyms_named(value):
             found |= Q(actor__in=people) | Q(told__regex=rf"(^|\n)({'|'.join(people)})(\n|$)")
         return queryset.alias(told=Told(F("data"), F("before"), F("after"))).filter(found)
 
 
 def _near(rows: QuerySet[Entry], column: str, keys: list[str]) -> QuerySet[Entry]:
     """The same acts by the index that begins with this column, where no other leads to them."""
-    return rows.near(Near(column, keys, IS_ACT)) if isinstance(rows, NearRows) and not rows.nearest else rows
+    return rows.near(IndexRange(column, keys, IS_ACT)) if isinstance(rows, IndexScanRows) and not rows.nearest else rows
 
 
 def listing(
@@ -160,7 +160,7 @@ def about(*, person: PersonRow, size: int = 25) -> tuple[TimelineRow, ...]:
     first. Three queries.
     """
     found = acts().filter(data__person__in=[person.pseudonym, person.username])
-    found = found.looked_through(Walk(PORTION, among=IS_ACT)) if isinstance(found, NearRows) else found
+    found = found.looked_through(IndexWalk(PORTION, among=IS_ACT)) if isinstance(found, IndexScanRows) else found
     return listing(entries=found, size=size).results
 
 
@@ -328,7 +328,7 @@ class Storage:
 
 def storage(*, now: datetime) -> Storage:
     """Everything at once. As many statements as there are partitions, and about ten."""
-    state = seen(ArchiveState).first()
+    state = visible(ArchiveState).first()
     kinds = tuple(_kind(kind, state) for kind in ArchiveKind)
     documents = sum(one.size for one in partitions(BODIES))
     size = _database_size()
@@ -358,13 +358,13 @@ def storage(*, now: datetime) -> Storage:
 
 def archive_fault() -> str:
     """What is wrong with the archive, as a code; empty where all is well, or where there is none. One query."""
-    state = seen(ArchiveState).first() if settings.ARCHIVE_URL else None
+    state = visible(ArchiveState).first() if settings.ARCHIVE_URL else None
     return state.fault if state else ""
 
 
 def measure(*, now: datetime) -> tuple[Sample, ...]:
     """Return for how long archiving has failed, in seconds; 0 where it works. One query."""
-    since = seen(ArchiveState).exclude(fault="").values_list("fault_since", flat=True).first()
+    since = visible(ArchiveState).exclude(fault="").values_list("fault_since", flat=True).first()
     return (Sample(ARCHIVE_FAILS, {(): max(0.0, (now - since).total_seconds()) if since else 0.0}),)
 
 
@@ -394,7 +394,9 @@ def _daily(parts: Sequence[Partition]) -> int | None:
 
 
 def _archive(where: str, state: ArchiveState | None) -> ArchiveRow:
-    told = seen(ArchiveFile).aggregate(files=Count("pk"), lines=Sum("rows"), size=Sum("bytes"), last=Max("archived_at"))
+    told = visible(ArchiveFile).aggregate(
+        files=Count("pk"), lines=Sum("rows"), size=Sum("bytes"), last=Max("archived_at")
+    )
     return ArchiveRow(
         where=where,
         files=told["files"],

@@ -41,7 +41,7 @@ from fleet.domain.history import (
     months_back,
 )
 from fleet.domain.reasons import Reason
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.domain.states import ApprovalState, EndedAs
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval, Claim, Entry, Hold, Machine, ScheduledEvent
@@ -55,7 +55,7 @@ from fleet.projections.intake import EventDocuments
 from fleet.projections.pages import MAX_PAGE_SIZE, Segment, read_page
 from fleet.projections.timeline import entries
 from fleet.projections.timeline.entries import TimelineRow, fleet
-from fleet.projections.visibility import seen
+from fleet.projections.visibility import visible
 
 # Entries in a report; the timeline has them all.
 MOST = 500
@@ -110,10 +110,10 @@ def event_report(*, event_id: str, now: datetime) -> EventReport | None:
 
 
 def _local(event_pk: int) -> tuple[LocalWord, ...]:
-    claims = seen(Claim).filter(event=event_pk).select_related("by")
-    holds = seen(Hold).filter(event=event_pk).select_related("by", "rule")
-    found = [like(LocalWord, row, kind="claim", by=row.by.get_username(), said=row.comment) for row in claims]
-    found += [like(LocalWord, row, kind="hold", by=name_of(row), said=hold_reason(row.reason)) for row in holds]
+    claims = visible(Claim).filter(event=event_pk).select_related("by")
+    holds = visible(Hold).filter(event=event_pk).select_related("by", "rule")
+    found = [from_row(LocalWord, row, kind="claim", by=row.by.get_username(), said=row.comment) for row in claims]
+    found += [from_row(LocalWord, row, kind="hold", by=name_of(row), said=hold_reason(row.reason)) for row in holds]
     return tuple(sorted(found, key=lambda word: word.at))
 
 
@@ -210,10 +210,10 @@ def handover(*, since: datetime, until: datetime, now: datetime) -> Handover:
     """Entries from `since` on and before `until`. Ten queries, by the indexes of acts and of milestones, and one for
     the names in each part.
     """
-    within = seen(Entry).filter(at__gte=since, at__lt=until)
+    within = visible(Entry).filter(at__gte=since, at__lt=until)
     acts = within.filter(via__in=ACTING)
     decisions = [kind.value for kind in DECISIONS]
-    waiting = seen(ScheduledEvent).filter(status__in=OPEN).select_related("availability_set")
+    waiting = visible(ScheduledEvent).filter(status__in=OPEN).select_related("availability_set")
     events = list(waiting.order_by("not_before", "pk")[: MAX_HANDOVER_ROWS + 1])
     return Handover(
         since=since,
@@ -319,13 +319,13 @@ class MonthReport:
 
 def months(*, now: datetime) -> tuple[Month, ...]:
     """The months of which there is a report, newest first. One query, by the index of the newest events."""
-    first = seen(ScheduledEvent).order_by("first_seen_at", "pk").values_list("first_seen_at", flat=True).first()
+    first = visible(ScheduledEvent).order_by("first_seen_at", "pk").values_list("first_seen_at", flat=True).first()
     return months_back(first, now=now, most=MONTHS)
 
 
 def of_month(month: Month) -> QuerySet[ScheduledEvent]:
     """Its real events: those first seen in it. By the index of the newest events."""
-    rows = seen(ScheduledEvent).filter(first_seen_at__gte=month.begin, first_seen_at__lt=month.end)
+    rows = visible(ScheduledEvent).filter(first_seen_at__gte=month.begin, first_seen_at__lt=month.end)
     return rows.filter(drill=False)
 
 
@@ -340,7 +340,7 @@ def month_report(*, month: Month, documented: Mapping[str, int | None], now: dat
         elsewhere=Count("pk", filter=Q(approved_elsewhere=True)),
         **{how.value: Count("pk", filter=Q(status="ENDED", ended_as=how.value)) for how in EndedAs},
     )
-    drills = seen(ScheduledEvent).filter(first_seen_at__gte=month.begin, first_seen_at__lt=month.end, drill=True)
+    drills = visible(ScheduledEvent).filter(first_seen_at__gte=month.begin, first_seen_at__lt=month.end, drill=True)
     late = lapsed(month, now=now)
     deciders = _deciders(rows)
     return MonthReport(
@@ -363,9 +363,9 @@ def month_report(*, month: Month, documented: Mapping[str, int | None], now: dat
 
 def lapsed(month: Month, *, now: datetime) -> QuerySet[ScheduledEvent]:
     """The month's events that Azure was free to start before a decision from here had reached it."""
-    approvals = seen(Approval).filter(event=OuterRef("pk"))
+    approvals = visible(Approval).filter(event=OuterRef("pk"))
     decided = approvals.exclude(state__in=["LAPSED", "REFUSED", "WITHDRAWN"])
-    held = seen(Hold).filter(event=OuterRef("pk"), by__isnull=False)
+    held = visible(Hold).filter(event=OuterRef("pk"), by__isnull=False)
     # What was gone before its time asked nothing of anybody any more.
     gone = Q(ended_at__isnull=False, ended_at__lt=F("not_before"))
     behind = of_month(month).filter(not_before__lte=now, approved_elsewhere=False).exclude(gone)
@@ -374,7 +374,7 @@ def lapsed(month: Month, *, now: datetime) -> QuerySet[ScheduledEvent]:
 
 
 def _notice(rows: QuerySet[ScheduledEvent], documented: Mapping[str, int | None]) -> tuple[NoticeRow, ...]:
-    located = seen(Machine).filter(availability_set=OuterRef("availability_set")).exclude(region="")
+    located = visible(Machine).filter(availability_set=OuterRef("availability_set")).exclude(region="")
     promised = Case(
         *[When(event_type=name, then=Value(seconds)) for name, seconds in documented.items() if seconds is not None],
         default=Value(None),
@@ -406,7 +406,7 @@ def _deciders(rows: QuerySet[ScheduledEvent]) -> tuple[DeciderRow, ...]:
     states = ("CONFIRMED", "LAPSED", "REFUSED", "WITHDRAWN")
     who = ("rule", "rule__name", "decided_by__username")
     approved = (
-        seen(Approval)
+        visible(Approval)
         .filter(event__in=rows)
         .annotate(took=took)
         .values(*who)
@@ -425,7 +425,7 @@ def _deciders(rows: QuerySet[ScheduledEvent]) -> tuple[DeciderRow, ...]:
             "median_seconds": _seconds(row.pop("median")),
             "slowest_seconds": _seconds(row.pop("slowest")),
         }
-    held = seen(Hold).filter(event__in=rows).values_list("rule", "rule__name", "by__username")
+    held = visible(Hold).filter(event__in=rows).values_list("rule", "rule__name", "by__username")
     for rule, name, person, left in held.annotate(left=Count("pk")).order_by("rule", "by__username"):
         found[rule, name, person]["left"] = left
     shaped = [

@@ -30,7 +30,7 @@ from fleet.domain.blind_spots.facts import Trouble
 from fleet.domain.timeline import EntryKind
 from fleet.models import Observation
 from fleet.models.partitions import BODIES
-from fleet.operations.locks import Lock, alone, take_your_time
+from fleet.operations.locks import Lock, exclusively, no_timeouts
 from fleet.operations.timeline.entries import tell
 
 GIGABYTE = 1024**3
@@ -108,7 +108,7 @@ class Retained:
 def retain(*, now: datetime, drop: Drop | None = None, seconds: float = SECONDS) -> Retained:
     """Archive and drop what is due, for about so many seconds. One process at a time; another returns at once."""
     where = store()
-    with alone(Lock.ARCHIVE) as free:
+    with exclusively(Lock.ARCHIVE) as free:
         if not free:
             return Retained(ran=False)
         done = Retained()
@@ -199,7 +199,7 @@ def copy_forward(one: ExpiringPartition, *, now: datetime) -> int:
     copied = 0
     while True:
         with transaction.atomic(), connection.cursor() as cursor:
-            take_your_time()
+            no_timeouts()
             cursor.execute(
                 f"""
                 INSERT INTO {table} ({columns})

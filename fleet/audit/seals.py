@@ -23,7 +23,7 @@ from fleet.models import Entry, LastRun, OpenTrouble, Seal
 from fleet.models.reconcile import seconds_since_run
 from fleet.models.timeline import NEWEST_ERA, SETTLED, lines_between, numbering
 from fleet.operations.blind_spots import as_trouble
-from fleet.operations.locks import Lock, take_if_free, take_your_time
+from fleet.operations.locks import Lock, no_timeouts, try_take
 
 RUN = "audit-check"
 EVERY = timedelta(minutes=5)
@@ -42,7 +42,7 @@ def check(*, now: datetime, via: str, besides: Collection[int] = ()) -> int | No
     are looked at as well.
     """
     with transaction.atomic():
-        take_your_time()
+        no_timeouts()
         run, _ = LastRun.objects.get_or_create(name=RUN, defaults={"ran_at": now, "via": via})
         newest = list(Seal.objects.order_by("-number").values_list("number", flat=True)[:SEALS])
         next_ones = list(
@@ -112,8 +112,8 @@ def seal(*, now: datetime, via: str, most_rows: int = MOST_ROWS, most_seals: int
     rows = 0
     while len(heads) < most_seals:
         with transaction.atomic():
-            take_your_time()
-            if not take_if_free(Lock.SEAL):
+            no_timeouts()
+            if not try_take(Lock.SEAL):
                 return Sealed(ran=bool(heads), heads=tuple(heads), rows=rows)
             made = _next_seal(now, most_rows)
             if made is None:

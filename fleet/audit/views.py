@@ -23,7 +23,7 @@ from fleet.dashboard.events import REPORT_PANELS, UNKNOWN
 from fleet.dashboard.export import defused, exported
 from fleet.dashboard.forms import Sent
 from fleet.dashboard.lanes.event import draw_event
-from fleet.dashboard.pages import Asked, acts, done, known, listed, loaded, page, shown
+from fleet.dashboard.pages import Asked, action_view, done, known, listed, loaded, page, read_view
 from fleet.domain.event_types import EVENT_TYPES, event_type_of
 from fleet.domain.history import FIRST_YEAR, Month, month_of
 from fleet.domain.people import Right
@@ -35,7 +35,7 @@ from fleet.projections.events.rows import EventRow
 from fleet.projections.filters import EventFilter
 from fleet.projections.intake import RawDocument
 from fleet.wording import times
-from fleet.wording.badges import ENTRY_LOOKS, look_of
+from fleet.wording.badges import ENTRY_BADGES, badge_of
 from fleet.wording.events import effect_of
 from fleet.wording.say import recorded, say, who_acted, why_apart
 from fleet.wording.timeline import VIAS, kinds_named
@@ -94,10 +94,10 @@ def _all_of(part: Part, since: datetime, until: datetime) -> str:
     return f"{reverse('timeline') if kinds else reverse('audit')}?{urlencode([*kinds, *at])}"
 
 
-handover_page = shown(answer)
+handover_page = read_view(answer)
 
 
-@acts(answer)
+@action_view(answer)
 def read(request: Asked) -> HttpResponse:
     """Somebody has read what changed until then; the next look begins there."""
     until = ReadForm(request.POST).values["until"]
@@ -178,7 +178,7 @@ def _facts(report: EventReport) -> list[tuple[str, ...]]:
     return [
         ("EventId", plain(event.event_id)),
         ("set", _said(event.set.label)),
-        ("state", plain(look_of(event.status).label)),
+        ("state", plain(badge_of(event.status).label)),
         ("first seen", _at(event.first_seen_at)),
         ("NotBefore", _at(event.not_before)),
         ("notice given", f"{notice}, documented {times.duration(promised)}" if promised else notice),
@@ -216,7 +216,7 @@ A = TypeVar("A", HttpResponse, StreamingHttpResponse)
 DOCUMENTED = {each.name: each.documented_notice_seconds for each in EVENT_TYPES if not each.is_advice}
 
 
-@shown
+@read_view
 def report_list(request: Asked) -> HttpResponse:
     """The months, and the events that ended last."""
     ended = EventFilter({"status": ["ENDED"]}, now=request.now).qs
@@ -232,7 +232,7 @@ def _event(request: Asked, event_id: str) -> EventReport:
     return known(event_report(event_id=event_id, now=request.now), UNKNOWN)
 
 
-@shown
+@read_view
 def event_page(request: Asked, event_id: str) -> HttpResponse:
     found = _event(request, event_id)
     lanes = draw_event(found.detail, now=request.now)
@@ -242,14 +242,14 @@ def event_page(request: Asked, event_id: str) -> HttpResponse:
     )
 
 
-@shown
+@read_view
 def event_markdown(request: Asked, event_id: str) -> HttpResponse:
     found = _event(request, event_id)
     answer = HttpResponse(written(found), content_type="text/markdown; charset=utf-8")
     return _named(answer, f"{found.detail.event.event_id}.md")
 
 
-@shown
+@read_view
 def event_json(request: Asked, event_id: str) -> HttpResponse:
     found = _event(request, event_id)
     told = {
@@ -272,7 +272,7 @@ def _of_address(month: Month, request: Asked) -> Month:
     return month
 
 
-@shown
+@read_view
 def month_page(request: Asked, month: Month) -> HttpResponse:
     found = months.month_report(month=_of_address(month, request), documented=DOCUMENTED, now=request.now)
     later = month.next if month.next <= month_of(request.now) else None
@@ -280,7 +280,7 @@ def month_page(request: Asked, month: Month) -> HttpResponse:
     return page(request, "history/month.html", report=found, title=month_named(month), later=later, earlier=earlier)
 
 
-@shown
+@read_view
 def month_csv(request: Asked, month: Month, table: str) -> StreamingHttpResponse:
     """One table of the month, all of it."""
     of = _of_address(month, request)
@@ -364,7 +364,7 @@ TABLES: dict[str, Callable[[Asked, Month], Iterator[Iterable[Any]]]] = {
 # Storage, for admins: what the database holds, how it grows, what leaves next, and how the archive is.
 
 
-@shown
+@read_view
 def storage_page(request: Asked) -> HttpResponse:
     if not request.rights.may(Right.ADMINISTER):
         return render(request, "403.html", {"reason": "Seeing storage needs the right of an admin."}, status=403)
@@ -374,7 +374,7 @@ def storage_page(request: Asked) -> HttpResponse:
 # The audit of what people and rules did, on a page and as files.
 
 
-@shown
+@read_view
 def audit_page(request: Asked) -> HttpResponse:
     """Who did what, through what and why. The filters stand in the address."""
     filters = queries.AuditFilter(request.GET, kinds_named=kinds_named)
@@ -386,19 +386,19 @@ def audit_page(request: Asked) -> HttpResponse:
         "timeline/audit_rows.html",
         partial(queries.listing, entries=filters.qs),
         wrong=[str(filters.filters[name].label) for name in (filters.errors or {})],
-        kinds=sorted(((kind.value, look.label) for kind, look in ENTRY_LOOKS.items()), key=lambda pair: pair[1]),
+        kinds=sorted(((kind.value, look.label) for kind, look in ENTRY_BADGES.items()), key=lambda pair: pair[1]),
         vias=VIAS,
         export=query.urlencode(),
         filtered=any(request.GET.get(name) for name in filters.filters),
     )
 
 
-@shown
+@read_view
 def audit_csv(request: Asked) -> StreamingHttpResponse:
     return _audit_file(request, partial(queries.csv_lines, text=recorded), "text/csv; charset=utf-8", "audit.csv")
 
 
-@shown
+@read_view
 def audit_jsonl(request: Asked) -> StreamingHttpResponse:
     return _audit_file(request, partial(queries.json_lines, text=recorded), "application/jsonl", "audit.jsonl")
 

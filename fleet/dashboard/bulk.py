@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from fleet.dashboard.forms import CommentForm, line, shown_in
-from fleet.dashboard.pages import Asked, acts, page, reader, refused, shown
+from fleet.dashboard.pages import Asked, action_view, page, read_view, refused, require_reader
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import TAKE_REASONS
 from fleet.domain.db_timeouts import sqlstate
@@ -23,7 +23,7 @@ from fleet.domain.states import ApprovalState
 from fleet.operations import clock, waves
 from fleet.operations.approvals import approve, claims
 from fleet.operations.approvals import conditions as taking_back
-from fleet.operations.approvals.approve import Judged, Plan
+from fleet.operations.approvals.approve import LockedFacts, Plan
 from fleet.projections.desk import selection
 from fleet.projections.desk.selection import Choice
 from fleet.projections.filters import EventFilter
@@ -63,7 +63,7 @@ class Result:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@reader
+@require_reader
 def bulk(request: Asked) -> HttpResponse:
     """GET shows what is chosen and asks for what it needs, POST does it."""
     sent = request.POST if request.method == "POST" else request.GET
@@ -193,7 +193,7 @@ def outcome(request: Asked, results: Sequence[Result], *, do: str) -> HttpRespon
 
 def _followed(events: Sequence[int], approvals: Sequence[int], *, now: datetime) -> dict[str, Any]:
     """The lines as they are now, which approvals can still be undone, and until when."""
-    lines = selection.followed(events, approvals, now=now)
+    lines = selection.followed_events(events, approvals, now=now)
     undo = [one.approval for one in lines if one.approval is not None and one.undoable]
     times = [approval.due_at for approval in undo if approval.due_at is not None]
     return {
@@ -206,7 +206,7 @@ def _followed(events: Sequence[int], approvals: Sequence[int], *, now: datetime)
     }
 
 
-@shown
+@read_view
 def bulk_state(request: Asked) -> HttpResponse:
     """How those are now that were decided together: asked for by the page of their results."""
     events, approvals = (_numbers(request.GET.get(name, "")) for name in ("events", "approvals"))
@@ -219,12 +219,12 @@ def _numbers(text: str) -> list[int]:
 
 
 def _each(
-    found: Iterable[Choice], act: Callable[[Choice, Judged | None], Result], *, ahead: bool = False
+    found: Iterable[Choice], act: Callable[[Choice, LockedFacts | None], Result], *, ahead: bool = False
 ) -> list[Result]:
     """Each on its own: one refusal stops nothing, and what somebody holds keeps nobody waiting."""
     choices = {choice.event_id: choice for choice in found}
 
-    def one(event_id: str, judged: Judged | None) -> Result:
+    def one(event_id: str, judged: LockedFacts | None) -> Result:
         try:
             return act(choices[event_id], judged)
         except Refused as error:
@@ -256,7 +256,7 @@ def _approve(
         until = selection.undo_at(len(found), now=request.now, seconds=settings.APPROVAL_UNDO_SECONDS)
     actor, reasons, digests = request.actor.because(values["comment"]), _reasons(request), shown_in(request)
 
-    def act(choice: Choice, ahead: Judged | None) -> Result:
+    def act(choice: Choice, ahead: LockedFacts | None) -> Result:
         approval = approve.grant(
             event_id=choice.event_id,
             actor=actor,
@@ -285,7 +285,7 @@ def _claim(
 ) -> list[Result]:
     actor = request.actor.because(values["comment"])
 
-    def act(choice: Choice, _: Judged | None) -> Result:
+    def act(choice: Choice, _: LockedFacts | None) -> Result:
         version = versions[choice.event_id]
         claims.claim(event_id=choice.event_id, actor=actor, now=request.now, expected_version=version)
         return Result(choice.event_id, _name(choice), done=True, said=words.DONE["claim"], event=choice.card.event.id)
@@ -298,7 +298,7 @@ def _leave(
 ) -> list[Result]:
     actor = request.actor.because(values["reason"])
 
-    def act(choice: Choice, _: Judged | None) -> Result:
+    def act(choice: Choice, _: LockedFacts | None) -> Result:
         version = versions[choice.event_id]
         claims.hold(event_id=choice.event_id, actor=actor, now=request.now, expected_version=version)
         return Result(choice.event_id, _name(choice), done=True, said=words.DONE["hold"], event=choice.card.event.id)
@@ -344,7 +344,7 @@ def _wave(
     return results
 
 
-@acts(lambda request, **context: page(request, "bulk/refused.html", **context))
+@action_view(lambda request, **context: page(request, "bulk/refused.html", **context))
 def undo(request: Asked) -> HttpResponse:
     """Take back what was approved together and has not gone yet; what has gone says so."""
     results = []

@@ -6,30 +6,37 @@ from typing import Any
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 
-from fleet.dashboard import timelines
-from fleet.dashboard.lanes.cache import draw_maintenance
-from fleet.dashboard.pages import HISTORY_SIZE, Asked, history, known, listed, page, shown
+from fleet.dashboard import timeline
+from fleet.dashboard.fleet_map import NAMED, ROOM, draw_cells
+from fleet.dashboard.lanes.event import draw_maintenance
+from fleet.dashboard.lanes.picture import Band
+from fleet.dashboard.pages import HISTORY_SIZE, Asked, history, known, listed, page, read_view
+from fleet.dashboard.tags.words import service_url
 from fleet.projections import spans
 from fleet.projections.caches import maintenances, overview
 from fleet.projections.caches.coverage import CacheFilter
+from fleet.projections.desk import service
+from fleet.projections.filters import EntryFilter
 from fleet.projections.timeline import entries
 from fleet.wording.caches import NO_APPROVAL, TIERS
+from fleet.wording.say import say
+from fleet.wording.times import page_reader
 
 
-@shown
+@read_view
 def cache_list(request: Asked) -> HttpResponse:
     read = partial(overview.listing, now=request.now, caches=CacheFilter(request.GET).qs)
     return listed(request, "caches/list.html", "caches/cache_rows.html", read, tiers=TIERS, no_approval=NO_APPROVAL)
 
 
-@shown
+@read_view
 def cache_page(request: Asked, cache_id: int) -> HttpResponseBase:
-    choice, _ = timelines.service_choice(request, spans.listened_since(cache_id))
+    choice, _ = timeline.service_choice(request, spans.listened_since(cache_id))
     asked = overview.detail(cache_id=cache_id, now=request.now, window=choice.window)
     found = known(asked, "No cache has this number.")
-    drawn = cache(lambda: timelines.of_cache(request, choice, found))
-    if timelines.wants_file(request):
-        return timelines.as_file(request, drawn(), "cache")
+    drawn = cache(lambda: timeline.of_cache(request, choice, found))
+    if timeline.wants_file(request):
+        return timeline.as_file(request, drawn(), "cache")
 
     def body() -> dict[str, Any]:
         heard = maintenances.of_cache(cache_id=cache_id, size=HISTORY_SIZE)
@@ -45,12 +52,12 @@ def cache_page(request: Asked, cache_id: int) -> HttpResponseBase:
             ),
         },
         detail=found,
-        query=timelines.query_of(request),
+        query=timeline.query_of(request),
         no_approval=NO_APPROVAL,
     )
 
 
-@shown
+@read_view
 def maintenance_page(request: Asked, maintenance_id: int) -> HttpResponse:
     found = known(
         maintenances.detail(maintenance_id=maintenance_id, now=request.now), "No maintenance has this number."
@@ -62,3 +69,51 @@ def maintenance_page(request: Asked, maintenance_id: int) -> HttpResponse:
         detail=found,
         no_approval=NO_APPROVAL,
     )
+
+
+# A service: its sets and caches, and where what happens to them meets.
+
+
+@read_view
+def service_page(request: Asked, name: str = "") -> HttpResponseBase:
+    """`?name=` where a name makes no address, such as one of dots."""
+    asked = name or request.GET.get("name", "")
+    found = known(service.detail(service=asked, now=request.now) if asked else None, "No service has this name.")
+
+    @cache
+    def seen() -> tuple[timeline.TimelinePart, tuple[service.MeetingRow, ...]]:
+        since = spans.enrolled_since(availability_set__service__iexact=found.name)
+        choice, types = timeline.service_choice(request, since)
+        read = spans.of_service(found.name, choice.window, types=types, now=request.now)
+        meet = service.meetings_of(read, now=request.now)
+        bands = [Band(row.begin, row.end, say(row.text, page_reader(request.now))) for row in meet]
+        return timeline.of_service(request, found.name, read, choice, bands), meet
+
+    if timeline.wants_file(request):
+        return timeline.as_file(request, seen()[0], "service")
+
+    def body() -> dict[str, Any]:
+        named = len(found.group.sets) + len(found.group.caches) <= NAMED
+        few = found.group.worst_first(ROOM)
+        cells = draw_cells(few, page_reader(request.now), named=named)
+        return {
+            "cells": cells,
+            "more": found.group.size - few.size,
+            "named": named,
+            "meetings": seen()[1],
+            **seen()[0].context,
+        }
+
+    def story() -> dict[str, Any]:
+        told = entries.without_sightings(EntryFilter({"service": found.name}).qs)
+        return history(entries.fleet(entries=told, size=HISTORY_SIZE), service=found.name)
+
+    answer: HttpResponse = page(
+        request,
+        "desk/service.html",
+        {"desk/service_body.html": body, "desk/service_history.html": story},
+        detail=found,
+        here=service_url(found.name).partition("?")[0],
+        query=timeline.query_of(request),
+    )
+    return answer

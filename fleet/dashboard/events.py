@@ -6,10 +6,10 @@ from typing import Any
 from django.db.models import QuerySet
 from django.http import HttpResponse, JsonResponse
 
-from fleet.dashboard.approvals.panel import panel_of
+from fleet.dashboard.decision_panel import panel_of
 from fleet.dashboard.export import exported
 from fleet.dashboard.lanes.event import draw_event
-from fleet.dashboard.pages import Asked, Panel, history, known, listed, loaded, page, shown
+from fleet.dashboard.pages import Asked, Panel, history, known, listed, loaded, page, read_view
 from fleet.domain.people import Right
 from fleet.projections import intake
 from fleet.projections.archived import ARCHIVE
@@ -26,7 +26,7 @@ HEAD_PANELS: list[Panel] = []
 REPORT_PANELS: list[Panel] = []
 
 
-@shown
+@read_view
 def event_list(request: Asked) -> HttpResponse:
     found = EventFilter(request.GET, now=request.now).qs
     read = partial(event_rows.listing, now=request.now, events=found)
@@ -84,7 +84,7 @@ def event_answer(request: Asked, /, event_id: str, *, only: str = "", **context:
     )
 
 
-event_page = shown(event_answer)
+event_page = read_view(event_answer)
 
 
 def _from_archive(event_id: str) -> dict[str, Any]:
@@ -92,21 +92,21 @@ def _from_archive(event_id: str) -> dict[str, Any]:
     return {"left": left, "left_entries": entries.rows_of(left.entries)}
 
 
-@shown
+@read_view
 def event_archive(request: Asked, event_id: str) -> HttpResponse:
     """What of its timeline lies in the archive, on a page of its own."""
     known(event_detail(event_id=event_id, now=request.now), UNKNOWN)
     return page(request, "events/archive_page.html", event_id=event_id.upper(), **_from_archive(event_id))
 
 
-@shown
+@read_view
 def event_documents(request: Asked, event_id: str) -> HttpResponse:
     """The raw documents on a page of their own."""
     raw = known(intake.for_event(event_id=event_id), UNKNOWN)
     return page(request, "events/documents_page.html", raw=raw, event_id=event_id.upper())
 
 
-@shown
+@read_view
 def event_export(request: Asked, event_id: str) -> HttpResponse:
     """Everything about one event as a JSON file, for a post-mortem."""
     found = known(event_detail(event_id=event_id, now=request.now), UNKNOWN)

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.middleware.csrf import get_token
 
-from fleet.dashboard.pages import Asked, failure, page, reader
+from fleet.dashboard.pages import Asked, failure, page, require_reader
 from fleet.dashboard.reauthentication import stale
 from fleet.dashboard.saved_form import save_form
 from fleet.domain.actor import REQUEST_ID
@@ -43,7 +43,7 @@ class PageForEveryFailure:
         return failure(answer.status_code, headers=headers, **said)
 
 
-@reader
+@require_reader
 def not_found(request: Asked, exception: Exception) -> HttpResponse:
     """The 404 of addresses that lead nowhere, and of things that are not there."""
     # Django's own says which patterns it tried.

@@ -6,7 +6,7 @@ from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
 
-from fleet.dashboard.pages import Asked, acts, done, filters_of, page, shown
+from fleet.dashboard.pages import Asked, action_view, done, filters_of, page, read_view
 from fleet.dashboard.places import ADMIN, PLACES, Tab
 from fleet.domain.people import Rights
 from fleet.operations import saved_views as kept
@@ -25,7 +25,7 @@ def pages_named(text: str, rights: Rights) -> list[Tab]:
     return [tab for name, tab in named if words and all(word in name.lower() for word in words)]
 
 
-@shown
+@read_view
 def find_page(request: Asked) -> HttpResponse:
     """Search over everything that has a name. The part is what the box on every page asks for while somebody types."""
     text = request.GET.get("q", "")[:LONGEST].strip()
@@ -46,10 +46,10 @@ def views_answer(request: Asked, /, **context: Any) -> HttpResponse:
     return page(request, "desk/views.html", views=find.saved_views(user_id=request.user.pk), **context)
 
 
-view_list = shown(views_answer)
+view_list = read_view(views_answer)
 
 
-@acts(views_answer)
+@action_view(views_answer)
 def save_view(request: Asked) -> HttpResponse:
     sent = {**request.POST.dict(), "query": filters_of(QueryDict(request.POST.get("query", "")))}
     row = kept.save_view(kept.ViewForm(sent), actor=request.actor, now=request.now)
@@ -57,7 +57,7 @@ def save_view(request: Asked) -> HttpResponse:
     return redirect(reverse(row.page) + (f"?{row.query}" if row.query else ""))
 
 
-@acts(views_answer)
+@action_view(views_answer)
 def delete_view(request: Asked, view_id: int) -> HttpResponse:
     row = kept.delete_view(actor=request.actor, view_id=view_id, now=request.now)
     return done(request, f"The view “{row.name}” is deleted.", "views")

@@ -11,7 +11,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 
 from fleet.dashboard.agent_package import requirement
 from fleet.dashboard.forms import Sent, line
-from fleet.dashboard.pages import Asked, acts, done, page, shown
+from fleet.dashboard.pages import Asked, action_view, done, page, read_view
 from fleet.dashboard.sets import KINDS, SetNameForm
 from fleet.domain.machines.enrolment import CHOICES, install_lines
 from fleet.domain.people import Right
@@ -58,7 +58,7 @@ def steps_answer(request: Asked, /, **context: Any) -> HttpResponse:
     return page(request, "desk/first_steps_page.html", {"desk/first_steps.html": lambda: parts(request)}, **context)
 
 
-steps_page = shown(steps_answer)
+steps_page = read_view(steps_answer)
 
 
 class FirstTokenForm(Sent):
@@ -73,7 +73,7 @@ class EntranceForm(Sent):
     subscriptions = line(4000)
 
 
-@acts(steps_answer)
+@action_view(steps_answer)
 def choose_entrance(request: Asked) -> HttpResponse:
     sent = EntranceForm(request.POST).values
     named = sent["subscriptions"].replace(",", " ").split()
@@ -82,7 +82,7 @@ def choose_entrance(request: Asked) -> HttpResponse:
 
 
 @sensitive_post_parameters()
-@acts(steps_answer)
+@action_view(steps_answer)
 def make_token(request: Asked) -> HttpResponse:
     sent = FirstTokenForm(request.POST).values
     token, plain = entrance.create_join_token(
@@ -97,7 +97,7 @@ def make_token(request: Asked) -> HttpResponse:
     return steps_answer(request, new_token=token, lines=lines)
 
 
-@acts(steps_answer)
+@action_view(steps_answer)
 def name_set(request: Asked, set_id: int) -> HttpResponse:
     sent = SetNameForm(request.POST).values
     row = names.name_set(
@@ -106,7 +106,7 @@ def name_set(request: Asked, set_id: int) -> HttpResponse:
     return done(request, f"This set is now called “{row.name}”.", "first-steps")
 
 
-@acts(steps_answer)
+@action_view(steps_answer)
 def put_away(request: Asked) -> HttpResponse:
     profile.choose(actor=request.actor, now=request.now, first_steps=False)
     return done(request, "Put away. The first steps remain under Admin.", "queue")

@@ -13,11 +13,11 @@ from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.gzip import gzip_page
 
 from fleet.dashboard.export import defused
-from fleet.dashboard.pages import Asked, page, shown
-from fleet.domain.desk import Glance
+from fleet.dashboard.pages import Asked, page, read_view
+from fleet.domain.desk import WorstState
 from fleet.domain.states import Presence
 from fleet.projections.desk.fleet_map import CacheCell, FleetMap, MapFilter, ServiceGroup, SetCell, fleet_map
-from fleet.wording.badges import GLANCE_LOOKS, PRESENCE_LOOKS
+from fleet.wording.badges import GLANCE_BADGES, PRESENCE_BADGES
 from fleet.wording.say import say
 from fleet.wording.sets import KINDS
 from fleet.wording.times import API, Reader, iso, page_reader
@@ -46,7 +46,7 @@ class DrawnGroup:
 
 
 @gzip_page
-@shown
+@read_view
 def map_page(request: Asked) -> HttpResponse:
     chosen = MapFilter.of(request.GET.dict())
     as_table = request.GET.get("as") == "table"
@@ -71,12 +71,12 @@ def map_page(request: Asked) -> HttpResponse:
         as_map=_with(request, **{"as": ""}),
         as_rows=_with(request, **{"as": "table"}),
         kinds=KINDS,
-        presences=[(presence.value, PRESENCE_LOOKS[presence].label) for presence in Presence],
-        states=[(glance.value, GLANCE_LOOKS[glance].label) for glance in Glance],
+        presences=[(presence.value, PRESENCE_BADGES[presence].label) for presence in Presence],
+        states=[(glance.value, GLANCE_BADGES[glance].label) for glance in WorstState],
     )
 
 
-@shown
+@read_view
 def map_csv(request: Asked) -> StreamingHttpResponse:
     """Every set that the page's own filter leaves, the worst first."""
     found = fleet_map(now=request.now, chosen=MapFilter.of(request.GET.dict()))
@@ -116,7 +116,7 @@ def draw_cells(group: ServiceGroup, reader: Reader, *, named: bool) -> SafeStrin
 def _services(groups: Iterable[ServiceGroup], request: Asked, reader: Reader) -> Iterator[str]:
     """A cell for each service, which leads to its own map."""
     for group in groups:
-        mark = "" if group.glance is Glance.LIVE else f" g-{group.glance}"
+        mark = "" if group.glance is WorstState.LIVE else f" g-{group.glance}"
         there = (
             escape(_with(request, service=group.service))
             if group.service
@@ -130,7 +130,7 @@ def _drawn(
 ) -> Iterator[str]:
     for cell in cells:
         # Most are live: what has no class is drawn so.
-        marks = [*([] if cell.glance is Glance.LIVE else [f"g-{cell.glance}"]), *([also] if also else [])]
+        marks = [*([] if cell.glance is WorstState.LIVE else [f"g-{cell.glance}"]), *([also] if also else [])]
         mark = f' class="{" ".join(marks)}"' if marks else ""
         label = cell.label if isinstance(cell, SetCell) else cell.name
         # Said by the title already, and how it stands.
@@ -154,7 +154,7 @@ def _with(request: Asked, **changed: str) -> str:
     return f"?{query.urlencode()}"
 
 
-def _chips(found: FleetMap, request: Asked) -> list[tuple[Glance, int, str, bool]]:
+def _chips(found: FleetMap, request: Asked) -> list[tuple[WorstState, int, str, bool]]:
     """The states with how many are so, the link that leaves these alone (or all again), and whether it is chosen."""
     chosen = request.GET.get("state", "")
     return [

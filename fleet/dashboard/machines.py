@@ -1,31 +1,129 @@
-"""Machines: their list, the page of one, who waits for admission, and the tokens with which new ones enrol."""
+"""The inventory: what `az` printed, uploaded or pasted, tried without a change first; and what is known by it."""
 
+import json
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import cache, partial
 from typing import Any
 
 from django import forms
 from django.conf import settings
+from django.core.files.uploadedfile import UploadedFile
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
+from django.shortcuts import render
 
-from fleet.dashboard import timelines
+from fleet.dashboard import timeline
 from fleet.dashboard.agent_package import requirement
 from fleet.dashboard.forms import CommentForm, Sent, line
-from fleet.dashboard.pages import HISTORY_SIZE, Asked, acts, done, history, known, listed, page, shown
+from fleet.dashboard.pages import HISTORY_SIZE, Asked, action_view, done, history, known, listed, page, read_view
 from fleet.domain.machines.enrolment import install_lines
+from fleet.domain.machines.inventory import read_inventory, read_json
 from fleet.domain.people import Right
+from fleet.domain.reasons import Refused
+from fleet.operations import clock
 from fleet.operations.machines import admissions, entrance, keys
+from fleet.operations.machines.inventory import import_inventory, try_inventory
 from fleet.operations.machines.move import move_machine
 from fleet.projections import machines, sets
 from fleet.projections.filters import MachineFilter
 from fleet.projections.timeline import entries
+from fleet.wording.say import say
+from fleet.wording.times import page_reader
+
+# As much as the API takes; what is pasted, or carried by a form from the trial to the import, is far less.
+MOST_BYTES = 32 * 1024 * 1024
+MOST_PASTED = 1024 * 1024
+# The form with all of it.
+MAX_FORM_BYTES = MOST_BYTES + 2 * MOST_PASTED
+# How many rows of a trial are shown; the counts above them are of all.
+MOST_CHANGES = 500
+
+
+class InventoryForm(Sent):
+    wrong = f"What is pasted may have up to {MOST_PASTED // 1024**2} MiB: upload larger lists as files."
+    pasted = forms.CharField(required=False, max_length=MOST_PASTED, strip=True)
+    complete = forms.BooleanField(required=False)
+    what = forms.ChoiceField(choices=[("try", ""), ("import", "")])
+
+
+def inventory_answer(request: Asked, /, status: int = 200, **context: Any) -> HttpResponse:
+    """What is known, and the form with what is `kept` in it; also the answer to one that was refused, or tried."""
+    if not request.rights.may(Right.ADMINISTER):
+        reason = "The inventory needs the right of an admin."
+        return render(request, "403.html", {"reason": reason}, status=403)
+    q, only = request.GET.get("q", "").replace("\x00", ""), request.GET.get("agent") == "none"
+    read = partial(machines.inventory, q=q, without_agent=only)
+    return listed(
+        request,
+        "machines/inventory.html",
+        "machines/inventory_rows.html",
+        read,
+        status=status,
+        without_agent=only,
+        most=MOST_PASTED,
+        **{"kept": "", **context},
+    )
+
+
+inventory_page = read_view(inventory_answer)
+
+
+@action_view(inventory_answer)
+def take_inventory(request: Asked) -> HttpResponse:
+    sent = InventoryForm(request.POST).values
+    items, errors = _items(request.FILES.getlist("files"), sent["pasted"])
+    if errors:
+        return inventory_answer(request, status=422, errors=errors, sent=sent, kept=sent["pasted"])
+    inventory, complete = read_inventory(items), sent["complete"]
+    if sent["what"] == "try":
+        trial = try_inventory(inventory=inventory, actor=request.actor, now=request.now, complete=complete)
+        # Exactly what was tried goes along to the import, where a form can carry it.
+        text = json.dumps(items, ensure_ascii=False, separators=(",", ":"))
+        carried = text if len(text) <= MOST_PASTED else ""
+        rest = max(0, len(trial.changes) - MOST_CHANGES)
+        shown_of = trial.changes[:MOST_CHANGES]
+        return inventory_answer(request, trial=trial, changes=shown_of, rest=rest, kept=carried, sent=sent)
+    found = import_inventory(inventory=inventory, actor=request.actor, now=request.now, complete=complete)
+    said = f"Imported: {found.machines} machines, {found.new} of them new, {found.without_agent} without an agent."
+    return done(request, said, "inventory")
+
+
+def _items(files: Iterable["UploadedFile[Any]"], pasted: str) -> tuple[list[Any], list[tuple[str, str]]]:
+    """What all of it lists, and of each source that cannot be read its name and why."""
+    reader = page_reader(clock.now())
+    sources: list[tuple[str, Callable[[], bytes]]] = [
+        (file.name or "a file", partial(file.read, MOST_BYTES + 1)) for file in files
+    ]
+    if pasted:
+        sources.append(("What was pasted", pasted.encode))
+    items: list[Any] = []
+    errors: list[tuple[str, str]] = []
+    for name, read in sources:
+        raw = read()
+        if len(raw) > MOST_BYTES:
+            errors.append((name, f"An inventory may hold {MOST_BYTES // 1024**2} MiB at once."))
+            continue
+        try:
+            printed = read_json(raw)
+            # Read one by one, so that an error names its source.
+            read_inventory(printed)
+        except Refused as error:
+            errors.append((name, say(error.reason, reader)))
+            continue
+        items += printed if isinstance(printed, list) else [printed]
+    if not sources:
+        errors.append(("Nothing", "was sent: choose files, or paste what `az` printed."))
+    return items, errors
+
+
+# Machines: their list, the page of one, who waits for admission, and the tokens with which new ones enrol.
 
 # How long a join token admits machines, in hours, as the form offers it; the first is chosen.
 LIFETIMES = [(24, "1 day"), (1, "1 hour"), (4, "4 hours"), (12, "12 hours"), (72, "3 days"), (168, "1 week")]
 
 
-@shown
+@read_view
 def machine_list(request: Asked) -> HttpResponse:
     read = partial(machines.listing, now=request.now, machines=MachineFilter(request.GET, now=request.now).qs)
     return listed(request, "machines/list.html", "machines/machine_rows.html", read)
@@ -33,9 +131,9 @@ def machine_list(request: Asked) -> HttpResponse:
 
 def machine_answer(request: Asked, /, machine_id: int, **context: Any) -> HttpResponseBase:
     found = known(machines.detail(machine_id=machine_id, now=request.now), "No machine has this number.")
-    drawn = cache(lambda: timelines.of_machine(request, found))
-    if timelines.wants_file(request):
-        return timelines.as_file(request, drawn(), "machine")
+    drawn = cache(lambda: timeline.of_machine(request, found))
+    if timeline.wants_file(request):
+        return timeline.as_file(request, drawn(), "machine")
     if request.rights.may(Right.ADMINISTER):
         context |= {"named_sets": sets.named(), "waiting": machines.waiting(machine_id=machine_id)}
     return page(
@@ -49,15 +147,15 @@ def machine_answer(request: Asked, /, machine_id: int, **context: Any) -> HttpRe
             ),
         },
         detail=found,
-        query=timelines.query_of(request),
+        query=timeline.query_of(request),
         **context,
     )
 
 
-machine_page = shown(machine_answer)
+machine_page = read_view(machine_answer)
 
 
-@acts(machine_answer)
+@action_view(machine_answer)
 def revoke(request: Asked, machine_id: int) -> HttpResponse:
     actor = request.actor.because(CommentForm(request.POST).values["comment"])
     keys.revoke(machine_id=machine_id, actor=actor, now=request.now)
@@ -70,7 +168,7 @@ class MoveForm(CommentForm):
     set = forms.IntegerField(min_value=1)
 
 
-@acts(machine_answer)
+@action_view(machine_answer)
 def move(request: Asked, machine_id: int) -> HttpResponse:
     sent = MoveForm(request.POST).values
     actor = request.actor.because(sent["comment"])
@@ -79,7 +177,7 @@ def move(request: Asked, machine_id: int) -> HttpResponse:
     return done(request, said, "machine", machine_id=machine_id)
 
 
-@acts(machine_answer)
+@action_view(machine_answer)
 def lift(request: Asked, machine_id: int) -> HttpResponse:
     actor = request.actor.because(CommentForm(request.POST).values["comment"])
     move_machine(machine_id=machine_id, set_id=None, actor=actor, now=request.now)
@@ -113,10 +211,10 @@ def admissions_answer(request: Asked, /, **context: Any) -> HttpResponse:
     )
 
 
-admission_list = shown(admissions_answer)
+admission_list = read_view(admissions_answer)
 
 
-@acts(admissions_answer)
+@action_view(admissions_answer)
 def decide(request: Asked) -> HttpResponse:
     sent = AdmissionsForm(request.POST).values
     operation = admissions.admit if sent["decision"] == "admit" else admissions.refuse
@@ -141,10 +239,10 @@ def tokens_answer(request: Asked, /, **context: Any) -> HttpResponse:
     return page(request, "machines/join_tokens.html", **{"prefix": "", **context})
 
 
-token_list = shown(tokens_answer)
+token_list = read_view(tokens_answer)
 
 
-@acts(tokens_answer)
+@action_view(tokens_answer)
 def make_token(request: Asked) -> HttpResponse:
     sent = JoinTokenForm(request.POST).values
     token, plain = entrance.create_join_token(
@@ -160,7 +258,7 @@ def make_token(request: Asked) -> HttpResponse:
     return tokens_answer(request, new_token=token, lines=lines)
 
 
-@acts(tokens_answer)
+@action_view(tokens_answer)
 def end_token(request: Asked, prefix: str) -> HttpResponse:
     entrance.end_join_token(prefix=prefix, actor=request.actor, now=request.now)
     return done(request, "Ended: it admits nobody more.", "join-tokens")

@@ -79,7 +79,7 @@ def loaded(panels: Iterable[Panel], *subject: Any) -> list[tuple[str, Any]]:
     return [(panel.template, panel.load(*subject)) for panel in panels]
 
 
-def reader(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
+def require_reader(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
     """Only people who may read. Where the login has ended, the password is asked for; what a form sent is kept."""
 
     @wraps(view)
@@ -94,10 +94,10 @@ def reader(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseB
         request_id, address = request.META.get(REQUEST_ID, ""), request.META["REMOTE_ADDR"]
         proved = step_up.recent(step_up.last(request.session), now=asked.now)
         asked.actor = actor.person(asked.user, "page", request_id=request_id, address=address, proved=proved)
-        visibility.read_as(asked.rights, name=asked.actor.name, number=asked.user.pk)
+        visibility.set_reader(asked.rights, name=asked.actor.name, number=asked.user.pk)
         if request.method not in ("GET", "HEAD") and visibility.out_of_sight(kwargs):
             raise Http404("Nothing is known at this address.")
-        if request.method not in ("GET", "HEAD") and not clock.may_decide():
+        if request.method not in ("GET", "HEAD") and not clock.may_clock_decide():
             title, reason = CLOCK_WRONG
             return failure(503, title=title, reason=reason)
         with timezone.override(zone_of(asked.own, request.COOKIES.get("drydock_zone", ""))):
@@ -129,12 +129,12 @@ def came_from(request: HttpRequest) -> str:
     return urlsplit(request.headers.get("Referer", "")).path or "/"
 
 
-def shown(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
+def read_view(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
     """A page that only reads."""
-    return require_safe(reader(view))
+    return require_safe(require_reader(view))
 
 
-def acts(answer: Answer) -> Callable[[View[P]], Callable[Concatenate[HttpRequest, P], HttpResponseBase]]:
+def action_view(answer: Answer) -> Callable[[View[P]], Callable[Concatenate[HttpRequest, P], HttpResponseBase]]:
     """A form that was sent. When it is refused, `answer` makes the page on which it stands, which then says why."""
 
     def decorate(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
@@ -145,7 +145,7 @@ def acts(answer: Answer) -> Callable[[View[P]], Callable[Concatenate[HttpRequest
             except Refused as error:
                 return answer(request, *args, **kwargs, sent=request.POST, **refused(error))
 
-        acting = reader(guarded)
+        acting = require_reader(guarded)
 
         @wraps(view)
         def posted(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
@@ -263,7 +263,7 @@ def page(
         return render(request, name, told, status=status)
 
     # Whoever sees less than everything sees it under their own name.
-    shared = request.htmx and name in same and not visibility.limited()
+    shared = request.htmx and name in same and not visibility.is_limited()
     answer = HttpResponse(alike.once(_alike_for(request), lambda: make().content)) if shared else make()
     patch_vary_headers(answer, ["HX-Request"])
     # By the server's time the browser counts down.

@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from fleet.dashboard.forms import CommentForm
-from fleet.dashboard.pages import Asked, acts, done, known, page, reader, refused, shown
+from fleet.dashboard.pages import Asked, action_view, done, known, page, read_view, refused, require_reader
 from fleet.domain.people import Right
 from fleet.domain.policy.hours import WEEKDAYS
 from fleet.domain.policy.rules import StandingRule
@@ -88,11 +88,11 @@ def list_answer(request: Asked, /, **context: Any) -> HttpResponse:
     return page(request, "policy/rules.html", **context)
 
 
-rule_list = shown(list_answer)
+rule_list = read_view(list_answer)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@reader
+@require_reader
 def rule_new(request: Asked) -> HttpResponse:
     """The form of a new rule; trying it on the past saves nothing."""
     missing = request.rights.missing(Right.ADMINISTER, doing="make-rule")
@@ -116,7 +116,7 @@ def _prefilled(request: Asked) -> dict[str, Any]:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@reader
+@require_reader
 def rule_page(request: Asked, rule_id: int) -> HttpResponse:
     """One rule: its form for admins, its words for everybody, and what it would have decided."""
     found = known(rules.detail(rule_id=rule_id, now=request.now), "No rule has this number; it may have been deleted.")
@@ -156,21 +156,21 @@ def form_answer(request: Asked, found: RuleRow | None) -> HttpResponse:
     return redirect("rule", rule_id=row.pk)
 
 
-@acts(list_answer)
+@action_view(list_answer)
 def rule_switch(request: Asked, rule_id: int) -> HttpResponse:
     sent = RuleRequestSerializer(data={"enabled": request.POST.get("enabled") == "on"})
     row = operations.change_rule(sent, rule_id=rule_id, actor=request.actor, now=request.now, expected=_seen(request))
     return _back(request, f"“{row.name}” is {'on: it decides from now on' if row.enabled else 'off'}.", rule_id)
 
 
-@acts(list_answer)
+@action_view(list_answer)
 def rule_move(request: Asked, rule_id: int) -> HttpResponse:
     steps = -1 if request.POST.get("to") == "up" else 1
     row = operations.move(rule_id=rule_id, actor=request.actor, now=request.now, steps=steps, expected=_seen(request))
     return _back(request, f"“{row.name}” is number {row.position} now.", rule_id)
 
 
-@acts(list_answer)
+@action_view(list_answer)
 def rule_delete(request: Asked, rule_id: int) -> HttpResponse:
     row = operations.delete_rule(rule_id=rule_id, actor=request.actor, now=request.now, expected=_seen(request))
     return _back(request, f"“{row.name}” is deleted. What it decided stands.")
@@ -193,13 +193,13 @@ def window_answer(request: Asked, *, refusal: dict[str, Any], **context: Any) ->
     return list_answer(request, refusal=refusal, window_form=form, **context)
 
 
-@acts(window_answer)
+@action_view(window_answer)
 def window_new(request: Asked) -> HttpResponse:
     row = operations.create_window(WindowForm(request.POST), actor=request.actor, now=request.now)
     return done(request, f"“{row.name}” has been created.", f"{reverse('rules')}#windows")
 
 
-@acts(list_answer)
+@action_view(list_answer)
 def window_delete(request: Asked, window_id: int) -> HttpResponse:
     row = operations.delete_window(window_id=window_id, actor=request.actor, now=request.now)
     return done(request, f"“{row.name}” is deleted.", "rules")
@@ -209,23 +209,23 @@ def stop_answer(request: Asked, /, **context: Any) -> HttpResponse:
     return page(request, "policy/stop.html", state=rules.state(), **context)
 
 
-stop_page = shown(stop_answer)
+stop_page = read_view(stop_answer)
 
 
-@shown
+@read_view
 def banner(request: Asked) -> HttpResponse:
     """Asked for again when the stream tells of a change."""
     return page(request, "policy/stop_banner.html")
 
 
-@acts(stop_answer)
+@action_view(stop_answer)
 def stop_all(request: Asked) -> HttpResponse:
     actor = request.actor.because(CommentForm(request.POST).values["comment"])
     operations.stop_all(actor=actor, now=request.now)
     return done(request, "All approvals are stopped. What Azure was asked already goes on.", "stop")
 
 
-@acts(stop_answer)
+@action_view(stop_answer)
 def lift(request: Asked) -> HttpResponse:
     actor = request.actor.because(CommentForm(request.POST).values["comment"])
     operations.lift(actor=actor, now=request.now, expected=request.POST.getlist("version") or None)

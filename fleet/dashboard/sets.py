@@ -9,9 +9,9 @@ from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 
-from fleet.dashboard import timelines
+from fleet.dashboard import timeline
 from fleet.dashboard.forms import CommentForm, Sent, line
-from fleet.dashboard.pages import HISTORY_SIZE, Asked, acts, done, history, known, listed, page, pager, shown
+from fleet.dashboard.pages import HISTORY_SIZE, Asked, action_view, done, history, known, listed, page, pager, read_view
 from fleet.dashboard.reauthentication import proved
 from fleet.domain import drills
 from fleet.domain.people import Right
@@ -73,7 +73,7 @@ class AdmissionRuleForm(CommentForm):
     hours = forms.TypedChoiceField(choices=[(0, ""), *ADMIT_HOURS], coerce=int)
 
 
-@shown
+@read_view
 def set_list(request: Asked) -> HttpResponse:
     filters = SetFilter(request.GET, now=request.now)
     read = partial(sets.lines, now=request.now, sets=filters.qs)
@@ -85,9 +85,9 @@ def set_answer(request: Asked, /, set_id: int, **context: Any) -> HttpResponseBa
     found = sets.detail(set_id=set_id, now=request.now, most=sets.MOST_SHOWN)
     found = known(found, "No availability set has this number.")
     home = found.set.id
-    drawn = cache(lambda: timelines.of_set(request, found.set))
-    if timelines.wants_file(request):
-        return timelines.as_file(request, drawn(), "set")
+    drawn = cache(lambda: timeline.of_set(request, found.set))
+    if timeline.wants_file(request):
+        return timeline.as_file(request, drawn(), "set")
     if request.rights.may(Right.APPROVE):
         context["drill_form"] = DRILL_FORM
     if request.rights.may(Right.ADMINISTER):
@@ -101,7 +101,7 @@ def set_answer(request: Asked, /, set_id: int, **context: Any) -> HttpResponseBa
         ),
     }
     try:
-        return page(request, "sets/page.html", parts, detail=found, query=timelines.query_of(request), **context)
+        return page(request, "sets/page.html", parts, detail=found, query=timeline.query_of(request), **context)
     except BadCursorError:
         return redirect(request.path)
 
@@ -117,10 +117,10 @@ def _agents(request: Asked, found: sets.SetDetail) -> dict[str, Any]:
     return pager(request, rows)
 
 
-set_page = shown(set_answer)
+set_page = read_view(set_answer)
 
 
-@acts(set_answer)
+@action_view(set_answer)
 @proved
 def name_set(request: Asked, set_id: int) -> HttpResponse:
     values = SetNameForm(request.POST).values
@@ -135,14 +135,14 @@ def name_set(request: Asked, set_id: int) -> HttpResponse:
     return done(request, f"This set is now called “{row.name}”.", "set", set_id=set_id)
 
 
-@acts(set_answer)
+@action_view(set_answer)
 def merge_set(request: Asked, set_id: int) -> HttpResponse:
     into = MergeForm(request.POST).values["into"]
     row = names.merge_sets(set_id=set_id, into=into, actor=request.actor, now=request.now)
     return done(request, f"Merged: “{row.name}” remains.", "set", set_id=row.pk)
 
 
-@acts(set_answer)
+@action_view(set_answer)
 @proved
 def ask_for_second(request: Asked, set_id: int) -> HttpResponse:
     wanted = SecondPersonForm(request.POST).values["second_person"]
@@ -153,7 +153,7 @@ def ask_for_second(request: Asked, set_id: int) -> HttpResponse:
     return done(request, said, "set", set_id=set_id)
 
 
-@acts(set_answer)
+@action_view(set_answer)
 @proved
 def spare_services(request: Asked, set_id: int) -> HttpResponse:
     wanted = SparesForm(request.POST).values["spares"]
@@ -164,7 +164,7 @@ def spare_services(request: Asked, set_id: int) -> HttpResponse:
     return done(request, said, "set", set_id=set_id)
 
 
-@acts(set_answer)
+@action_view(set_answer)
 @proved
 def ask_again(request: Asked, set_id: int) -> HttpResponse:
     wanted = StepUpForm(request.POST).values["step_up"]
@@ -179,7 +179,7 @@ def ask_again(request: Asked, set_id: int) -> HttpResponse:
     )
 
 
-@acts(set_answer)
+@action_view(set_answer)
 @proved
 def say_needs(request: Asked, set_id: int) -> HttpResponse:
     wanted = NeedsForm(request.POST).values["needs_live"] or 0
@@ -192,7 +192,7 @@ def say_needs(request: Asked, set_id: int) -> HttpResponse:
     return done(request, said, "set", set_id=set_id)
 
 
-@acts(set_answer)
+@action_view(set_answer)
 def admit_by_rule(request: Asked, set_id: int) -> HttpResponse:
     sent = AdmissionRuleForm(request.POST).values
     until = request.now + timedelta(hours=sent["hours"]) if sent["hours"] else None

@@ -9,8 +9,8 @@ from time import perf_counter
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 
-from fleet.projections.desk.status_bar import Strip, blind_spot_count, strip
-from fleet.projections.visibility import limited
+from fleet.projections.desk.status_bar import StatusBar, blind_spot_count, status_bar
+from fleet.projections.visibility import is_limited
 
 # Looking for blind spots takes at most this part of a process's time, however large the fleet is.
 SHARE = 0.05
@@ -31,25 +31,25 @@ class Kept:
 
     def __init__(self, beside: Callable[[Callable[[], None]], None] = apart) -> None:
         self._counting = threading.Lock()
-        self._found: Strip | None = None
+        self._found: StatusBar | None = None
         self._until: datetime | None = None
         self._beside = beside
         self._looking = threading.Lock()
         self._spots: int | None = None
         self._spots_until: datetime | None = None
 
-    def at(self, now: datetime) -> Strip:
+    def at(self, now: datetime) -> StatusBar:
         """The numbers, at most `STATUS_BAR_CACHE_SECONDS` old; older ones only while somebody counts."""
-        if limited():
+        if is_limited():
             # What is kept counts everything.
-            return strip(now=now)
+            return status_bar(now=now)
         found = self._found
         if found is not None and self._until is not None and found.counted_at <= now < self._until:
             return found
         if not self._counting.acquire(blocking=found is None):
-            return found or strip(now=now)
+            return found or status_bar(now=now)
         try:
-            found = strip(now=now, spots=self._spots_at)
+            found = status_bar(now=now, spots=self._spots_at)
             self._found, self._until = found, now + timedelta(seconds=settings.STATUS_BAR_CACHE_SECONDS)
             return found
         finally:

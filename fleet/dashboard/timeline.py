@@ -1,22 +1,234 @@
-"""The fleet's timeline."""
+"""Timelines as pictures on pages: the time that is looked at, what is shown of it, its table and its file."""
 
+import csv
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cache, partial
+from typing import Any
 
+from django.http import StreamingHttpResponse
 from django.http.response import HttpResponseBase
+from django.urls import reverse
+from django.utils.http import urlencode
 
-from fleet.dashboard import timelines
-from fleet.dashboard.pages import Asked, listed, shown
+from fleet.dashboard.export import defused
+from fleet.dashboard.lanes.event import listener_rows, shard_rows
+from fleet.dashboard.lanes.picture import Band, Row
+from fleet.dashboard.lanes.timeline import (
+    MOST_LANES,
+    Choice,
+    Drawn,
+    Line,
+    Way,
+    cache_row,
+    chosen_window,
+    draw_rows,
+    rows_by,
+    within,
+)
+from fleet.dashboard.pages import Asked, listed, read_view
+from fleet.dashboard.tags.words import service_url
+from fleet.domain.event_types import TYPES
+from fleet.projections import spans
+from fleet.projections.caches.overview import CacheDetail
 from fleet.projections.filters import EntryFilter
+from fleet.projections.machines import MachineDetail
+from fleet.projections.refs import SetRef, plain_name
+from fleet.projections.sets import SetRow
+from fleet.projections.spans import EventSpan, Spans
 from fleet.projections.timeline import entries
+from fleet.wording.say import say
+from fleet.wording.times import iso, page_reader
+
+MAINTENANCE = "maintenance"
+SHOWN = {"": "Everything", **{name: name for name in TYPES}, MAINTENANCE: "Cache maintenance"}
+# So many services of the fleet are drawn.
+SERVICES = 20
+COLUMNS = ("what", "where", "state", "begin", "until", "address")
 
 
-@shown
+@dataclass(frozen=True, slots=True)
+class TimelinePart:
+    """What `timeline/picture.html` shows."""
+
+    choice: Choice
+    drawn: Drawn
+    shown: tuple[Way, ...]
+    file: str
+
+    @property
+    def context(self) -> dict[str, Any]:
+        return {"timeline": self, "lanes": self.drawn.picture}
+
+
+def of_fleet(request: Asked) -> TimelinePart:
+    """A lane for each service."""
+    choice, shown, types = _asked(request, spans.enrolled_since())
+    whole = wants_file(request)
+    found = _left(spans.of_fleet(choice.window, types=types, now=request.now, whole=whole), shown)
+
+    def names(event: EventSpan) -> list[tuple[str, str]]:
+        return [(event.service, service_url(event.service)) if event.service else ("no service", reverse("fleet"))]
+
+    rows = sorted(rows_by(found.events, names, now=request.now), key=lambda row: -len(row.stays))
+    # Of more services those with most events; the table has all of them.
+    rows = [*_sorted(rows[:SERVICES]), *_sorted(rows[SERVICES:])]
+    return _part(request, choice, rows, found, most=SERVICES)
+
+
+def of_service(request: Asked, name: str, found: Spans, choice: Choice, bands: Iterable[Band] = ()) -> TimelinePart:
+    """A lane for each set and each cache."""
+    shown = _shown(request)
+    left = _left(found, shown)
+    rows = rows_by(left.events, lambda event: [_set_lane(event.set)], now=request.now)
+    return _part(request, choice, _sorted(rows), left, bands)
+
+
+def of_set(request: Asked, row: SetRow) -> TimelinePart:
+    """A lane for each machine."""
+    choice, shown, types = _asked(request, spans.enrolled_since(availability_set=row.id))
+    found = _left(spans.of_set(row.id, choice.window, types=types, now=request.now), shown)
+    machines = {
+        plain_name(one.resource_name): (one.resource_name, reverse("machine", args=[one.id])) for one in row.machines
+    }
+
+    def names(event: EventSpan) -> list[tuple[str, str]]:
+        return [machines.get(plain_name(name), (name, "")) for name in event.resources] or [("no named machine", "")]
+
+    rows = rows_by(found.events, names, now=request.now, first=machines.values())
+    return _part(request, choice, [row for row in rows if row.stays] + [row for row in rows if not row.stays], found)
+
+
+def of_machine(request: Asked, detail: MachineDetail) -> TimelinePart:
+    """Its own lane, and one of what hit others of its set."""
+    machine = detail.machine
+    choice, shown, types = _asked(request, spans.enrolled_since(pk=machine.id))
+    found = _left(spans.of_machine(machine.id, machine.set.id, choice.window, types=types, now=request.now), shown)
+    own = (machine.resource_name, "")
+    rest = ("others of its set", reverse("set", args=[machine.set.id]))
+
+    def names(event: EventSpan) -> list[tuple[str, str]]:
+        return [own if plain_name(own[0]) in map(plain_name, event.resources) else rest]
+
+    rows = rows_by(found.events, names, now=request.now, first=[own])
+    return _part(request, choice, [replace(rows[0], hit=True), *rows[1:]], found)
+
+
+def of_cache(request: Asked, choice: Choice, detail: CacheDetail) -> TimelinePart:
+    """A lane for each shard, and one for each machine that told whether it listens."""
+    found = spans.of_cache(detail.cache.id, choice.window, now=request.now)
+    (own,) = found.caches
+    lanes = [*shard_rows(own.maintenances, now=request.now), *listener_rows(detail.stretches)]
+    drawn = draw_rows(
+        lanes,
+        choice.window,
+        now=request.now,
+        zoom=partial(within, request.GET.dict()),
+        gaps=detail.gaps,
+        gap_said="Nobody listened",
+    )
+    rest = {name: value for name, value in request.GET.dict().items() if name not in ("part", "cursor", "show", "as")}
+    return TimelinePart(choice, drawn, (), f"?{urlencode({**rest, 'as': 'csv'})}")
+
+
+def service_choice(request: Asked, since: datetime | None) -> tuple[Choice, tuple[str, ...]]:
+    """The time that is asked for, and the types of events that are wanted."""
+    choice, _, types = _asked(request, since)
+    return choice, types
+
+
+def as_file(request: Asked, part: TimelinePart, name: str) -> StreamingHttpResponse:
+    """The picture's table as a file."""
+    return StreamingHttpResponse(
+        _csv(part.drawn.lines, request),
+        content_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="{name}.csv"'},
+    )
+
+
+def wants_file(request: Asked) -> bool:
+    return request.GET.get("as") == "csv"
+
+
+def _asked(request: Asked, since: datetime | None) -> tuple[Choice, str, tuple[str, ...]]:
+    shown = _shown(request)
+    # A type that nobody has leaves no event, and no query is spared for it.
+    types = () if shown == "" else ("-",) if shown == MAINTENANCE else (shown,)
+    return chosen_window(request.GET.dict(), now=request.now, since=since), shown, types
+
+
+def _shown(request: Asked) -> str:
+    asked = request.GET.get("show", "")
+    return asked if asked in SHOWN else ""
+
+
+def _left(found: Spans, shown: str) -> Spans:
+    return found if shown in ("", MAINTENANCE) else replace(found, caches=())
+
+
+def _set_lane(ref: SetRef) -> tuple[str, str]:
+    return say(ref.label, page_reader()), reverse("set", args=[ref.id])
+
+
+def _sorted(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: row.name.casefold())
+
+
+def _part(
+    request: Asked, choice: Choice, rows: list[Row], found: Spans, bands: Iterable[Band] = (), most: int = MOST_LANES
+) -> TimelinePart:
+    rest = {name: value for name, value in request.GET.dict().items() if name not in ("part", "cursor", "show", "as")}
+    caches = [cache_row(cache, now=request.now) for cache in found.caches]
+    lanes = [*rows[:most], *caches, *rows[most:]]
+    drawn = draw_rows(
+        lanes,
+        choice.window,
+        now=request.now,
+        zoom=partial(within, request.GET.dict()),
+        bands=bands,
+        gaps=found.unwatched,
+        more=found.more,
+        most=min(MOST_LANES, most + len(caches)),
+    )
+    shown = tuple(
+        Way(label, f"?{urlencode({**rest, **({'show': value} if value else {})})}", "", value == _shown(request))
+        for value, label in SHOWN.items()
+    )
+    return TimelinePart(choice, drawn, shown, f"?{urlencode({**rest, 'show': _shown(request), 'as': 'csv'})}")
+
+
+def _csv(lines: Iterable[Line], request: Asked) -> Iterator[str]:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer)
+    writer.writerow(COLUMNS)
+    for line in lines:
+        until = iso(line.until) if line.until else ""
+        address = request.build_absolute_uri(line.href) if line.href else ""
+        told = (line.what, line.where, line.state, iso(line.begin), until, address)
+        writer.writerow([defused(text) for text in told])
+    yield buffer.getvalue()
+
+
+def query_of(request: Asked) -> str:
+    """The time and the kinds that are asked for, as the part that refreshes repeats them."""
+    query = request.GET.copy()
+    for name in ("part", "as"):
+        query.pop(name, None)
+    return query.urlencode()
+
+
+# The fleet's timeline.
+
+
+@read_view
 def fleet_timeline(request: Asked) -> HttpResponseBase:
     found = EntryFilter(request.GET).qs
     read = partial(entries.fleet, entries=found)
-    drawn = cache(lambda: timelines.of_fleet(request))
-    if timelines.wants_file(request):
-        return timelines.as_file(request, drawn(), "fleet-timeline")
+    drawn = cache(lambda: of_fleet(request))
+    if wants_file(request):
+        return as_file(request, drawn(), "fleet-timeline")
     # What is about one thing stands as a picture on the page of that.
     whole = not any(request.GET.get(name) for name in EntryFilter.base_filters) and "cursor" not in request.GET
     beside = {"timeline/fleet_picture.html": lambda: drawn().context} if whole else {}

@@ -1,4 +1,4 @@
-"""Waves: their list, the page of one, beginning and stopping it."""
+"""Drills: their list, the report of one, beginning and stopping it."""
 
 from functools import partial
 from typing import Any
@@ -8,11 +8,66 @@ from django.http import HttpResponse
 from django.views.decorators.http import require_http_methods
 
 from fleet.dashboard.forms import CommentForm, line, shown_in
-from fleet.dashboard.pages import Asked, acts, done, known, listed, page, reader, refused, shown
+from fleet.dashboard.pages import Asked, action_view, done, known, listed, page, read_view, refused, require_reader
+from fleet.dashboard.sets import set_answer
+from fleet.domain.drills import DURATION_SECONDS, KINDS, NOTICE_SECONDS
 from fleet.domain.reasons import Refused
-from fleet.operations import waves as begin
 from fleet.operations import waves as end
-from fleet.projections import waves
+from fleet.operations import waves as wave_operations
+from fleet.operations.drills import begin as operations
+from fleet.operations.drills.begin import Wanted
+from fleet.projections import drills, waves
+
+
+class DrillForm(CommentForm):
+    """What is rehearsed. Which machines the event names is read beside it: it depends on the set."""
+
+    wrong = ""
+    type = forms.ChoiceField(choices=[(kind, kind) for kind in KINDS])
+    notice_seconds = forms.IntegerField(min_value=NOTICE_SECONDS[0], max_value=NOTICE_SECONDS[1])
+    duration_seconds = forms.IntegerField(min_value=DURATION_SECONDS[0], max_value=DURATION_SECONDS[1])
+
+
+@read_view
+def drill_list(request: Asked) -> HttpResponse:
+    return listed(request, "drills/list.html", "drills/drill_rows.html", drills.listing)
+
+
+def drill_answer(request: Asked, /, drill_id: int, **context: Any) -> HttpResponse:
+    """The report; also the answer to a form that was refused, which explains itself on it."""
+    found = known(drills.report(drill_id=drill_id, now=request.now), "No drill has this number.")
+    return page(request, "drills/page.html", {"drills/drill_body.html": dict}, report=found, **context)
+
+
+drill_page = read_view(drill_answer)
+
+
+@action_view(set_answer)
+def begin(request: Asked, set_id: int) -> HttpResponse:
+    values = DrillForm(request.POST).values
+    drill = operations.begin(
+        set_id=set_id,
+        actor=request.actor.because(values["comment"]),
+        now=request.now,
+        wanted=Wanted(
+            event_type=values["type"],
+            machines=request.POST.getlist("machines"),
+            notice_seconds=values["notice_seconds"],
+            duration_seconds=values["duration_seconds"],
+        ),
+    )
+    said = "The drill has begun. Decide about its event as you would about a real one."
+    return done(request, said, "drill", drill_id=drill.pk)
+
+
+@action_view(drill_answer)
+def stop(request: Asked, drill_id: int) -> HttpResponse:
+    actor = request.actor.because(CommentForm(request.POST).values["comment"])
+    operations.stop(drill_id=drill_id, actor=actor, now=request.now)
+    return done(request, "Stopped. The machines are told.", "drill", drill_id=drill_id)
+
+
+# Waves: their list, the page of one, beginning and stopping it.
 
 
 class BeginWaveForm(CommentForm):
@@ -24,7 +79,7 @@ class BeginWaveForm(CommentForm):
     reason = line()
 
 
-@shown
+@read_view
 def wave_list(request: Asked) -> HttpResponse:
     read = partial(waves.listing, now=request.now, size=25)
     return listed(request, "waves/list.html", "waves/wave_rows.html", read)
@@ -36,11 +91,11 @@ def wave_answer(request: Asked, /, wave_id: int, **context: Any) -> HttpResponse
     return page(request, "waves/page.html", {"waves/wave_body.html": dict}, wave=found, **context)
 
 
-wave_page = shown(wave_answer)
+wave_page = read_view(wave_answer)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@reader
+@require_reader
 def begin_wave(request: Asked) -> HttpResponse:
     """Choose the events of a service (`?service=`) or a set (`?set=`), then begin."""
     sent = request.POST if request.method == "POST" else request.GET
@@ -51,7 +106,7 @@ def begin_wave(request: Asked) -> HttpResponse:
     if request.method == "POST":
         try:
             reason = form.values["reason"]
-            wave = begin.begin(
+            wave = wave_operations.begin(
                 actor=request.actor.because(form.values["comment"]),
                 events=request.POST.getlist("events"),
                 shown=shown_in(request),
@@ -83,7 +138,7 @@ def _takes_reason(refusal: Refused) -> list[dict[str, Any]]:
     return list(known.values())
 
 
-@acts(wave_answer)
+@action_view(wave_answer)
 def stop_wave(request: Asked, wave_id: int) -> HttpResponse:
     actor = request.actor.because(CommentForm(request.POST).values["comment"])
     end.stop(wave_id=wave_id, actor=actor, now=request.now)

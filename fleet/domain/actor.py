@@ -100,7 +100,7 @@ _BY_VIA = {
 _BY_NAME = {("agent", AZURE.name): AZURE.kind, ("agent", DRYDOCK.name): DRYDOCK.kind}
 
 
-def kind_as_told(name: str, via: str, stated: object = "") -> ActorKind | None:
+def recorded_kind(name: str, via: str, stated: object = "") -> ActorKind | None:
     """The kind of actor that an entry tells of: as it is `stated` there, else through what it acted under which name.
 
     None where a later release tells what is not known here.
@@ -114,6 +114,6 @@ def kind_as_told(name: str, via: str, stated: object = "") -> ActorKind | None:
     return _BY_NAME.get((via, name)) or _BY_VIA.get(via)
 
 
-def stated_kind(actor: Actor) -> dict[str, str]:
+def kind_data(actor: Actor) -> dict[str, str]:
     """What an entry's data have to state of the actor's kind: nothing where name and way tell it."""
-    return {} if kind_as_told(actor.name, actor.via) is actor.kind else {ACTOR_KIND: actor.kind.value}
+    return {} if recorded_kind(actor.name, actor.via) is actor.kind else {ACTOR_KIND: actor.kind.value}

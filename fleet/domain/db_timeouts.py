@@ -54,7 +54,7 @@ def read_names(ours: Mapping[str, int], *, others: int, room: int) -> Connection
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class TimeoutProfile:
     """In seconds: for one statement, for a lock, and for a transaction in which nothing is asked."""
 
     statement: float
@@ -64,18 +64,18 @@ class Patience:
 
 ROLES = {
     # Whoever looks at a page has gone, or asks again, by then.
-    "pages": Patience(statement=5, lock=2, idle=10),
+    "pages": TimeoutProfile(statement=5, lock=2, idle=10),
     # Everybody's reports wait behind it. In a storm writers of several processes have the same events to write, and a
     # commit takes about a second: one after the other costs less than what each does where it did not wait.
-    "writer": Patience(statement=10, lock=1, idle=10),
+    "writer": TimeoutProfile(statement=10, lock=1, idle=10),
     # Everybody's orders wait behind it.
-    "dispatcher": Patience(statement=10, lock=0.2, idle=10),
+    "dispatcher": TimeoutProfile(statement=10, lock=0.2, idle=10),
     # Reconciling comes again in two seconds.
-    "relay": Patience(statement=15, lock=0.5, idle=15),
+    "relay": TimeoutProfile(statement=15, lock=0.5, idle=15),
     # Nobody waits for it: what was not told now is told a moment later.
-    "messages": Patience(statement=15, lock=2, idle=15),
+    "messages": TimeoutProfile(statement=15, lock=2, idle=15),
     # What a gateway asks beside that: who calls, who is there, what is new.
-    "gateway": Patience(statement=10, lock=1, idle=10),
+    "gateway": TimeoutProfile(statement=10, lock=1, idle=10),
 }
 # Where somebody waits behind many others, and has met a lock already.
 IMPATIENT = 0.05
@@ -87,18 +87,18 @@ _thread = threading.local()
 _process = {"role": ""}
 
 
-def act_as(role: str) -> None:
+def use_profile(role: str) -> None:
     """From now on this thread's new connections are as patient as this role."""
     _thread.role = role
 
 
-def all_act_as(role: str) -> None:
+def use_profile_everywhere(role: str) -> None:
     """So are those of every thread of this process that says nothing itself."""
     _process["role"] = role
 
 
 @contextmanager
-def acting_as(role: str) -> Iterator[None]:
+def profile_in_use(role: str) -> Iterator[None]:
     """Meanwhile this thread's new connections are as patient as this role."""
     before = getattr(_thread, "role", "")
     _thread.role = role
@@ -113,7 +113,7 @@ def sqlstate(error: BaseException) -> str:
     return str(getattr(error.__cause__, "sqlstate", "") or "")
 
 
-def met_a_limit(error: BaseException) -> bool:
+def is_timeout(error: BaseException) -> bool:
     """Whether somebody held what was wanted, or the question took too long; the database is there all the same."""
     return sqlstate(error) in (LOCKED, TOO_SLOW)
 

@@ -19,7 +19,7 @@ MOST_VIEWS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class Monitoring:
     """How well the fleet is watched: agents that are live, that should be, and that ever were; machines of an inventory
     without an agent; when reconciling last ran, and by whom.
     """
@@ -42,14 +42,14 @@ class RelayHealth(StrEnum):
     STANDS_STILL = "stands_still"
 
 
-def relay_health(watch: Watch, *, now: datetime) -> RelayHealth:
+def relay_health(watch: Monitoring, *, now: datetime) -> RelayHealth:
     """By when reconciling last ran, and by whom."""
     if seconds_since(watch.reconciled_at, now=now) > RECONCILED_WITHIN.total_seconds():
         return RelayHealth.STANDS_STILL
     return RelayHealth.WORKS if watch.reconciled_by == BEAT else RelayHealth.WITHOUT_CELERY
 
 
-def doubts(watch: Watch, *, now: datetime) -> tuple[Reason, ...]:
+def monitoring_gaps(watch: Monitoring, *, now: datetime) -> tuple[Reason, ...]:
     """Why nobody should rely on seeing nothing, the worst first; empty where all is well."""
     found = []
     if not watch.ever:
@@ -71,7 +71,7 @@ def doubts(watch: Watch, *, now: datetime) -> tuple[Reason, ...]:
     return tuple(found)
 
 
-class Glance(StrEnum):
+class WorstState(StrEnum):
     """How a set or a cache stands: the worst that is known of it. They stand here from worst to best."""
 
     DECIDE = "decide"
@@ -84,11 +84,11 @@ class Glance(StrEnum):
     EMPTY = "empty"
 
 
-WORST_FIRST = {glance: number for number, glance in enumerate(Glance)}
+WORST_FIRST = {glance: number for number, glance in enumerate(WorstState)}
 
 
 @dataclass(frozen=True, slots=True)
-class GlanceFacts:
+class StateFacts:
     """What counts at a glance: machines by presence, those without an agent, open events by how far they are, and those
     of them that need a decision (`undecided`).
     """
@@ -103,30 +103,30 @@ class GlanceFacts:
     scheduled: int = 0
 
 
-def glance_of(facts: GlanceFacts) -> Glance:
+def worst_state_of_set(facts: StateFacts) -> WorstState:
     """The worst of a set."""
     machines = facts.live + facts.late + facts.silent + facts.expected + facts.without_agent
     found = {
-        Glance.DECIDE: facts.undecided,
-        Glance.UNWATCHED: machines and not facts.live,
-        Glance.STARTED: facts.started,
-        Glance.SCHEDULED: facts.scheduled,
-        Glance.PARTLY: facts.silent or facts.expected or facts.without_agent,
-        Glance.LATE: facts.late,
-        Glance.LIVE: facts.live,
+        WorstState.DECIDE: facts.undecided,
+        WorstState.UNWATCHED: machines and not facts.live,
+        WorstState.STARTED: facts.started,
+        WorstState.SCHEDULED: facts.scheduled,
+        WorstState.PARTLY: facts.silent or facts.expected or facts.without_agent,
+        WorstState.LATE: facts.late,
+        WorstState.LIVE: facts.live,
     }
-    return next((glance for glance, so in found.items() if so), Glance.EMPTY)
+    return next((glance for glance, so in found.items() if so), WorstState.EMPTY)
 
 
-def glance_of_cache(*, announced: int, under_way: int, listening: int, unsupported: int) -> Glance:
+def worst_state_of_cache(*, announced: int, under_way: int, listening: int, unsupported: int) -> WorstState:
     """The worst of a cache: nobody who listens hears nothing, whatever is under way."""
     if not listening:
-        return Glance.EMPTY if unsupported else Glance.UNWATCHED
+        return WorstState.EMPTY if unsupported else WorstState.UNWATCHED
     if under_way:
-        return Glance.STARTED
-    return Glance.SCHEDULED if announced else Glance.LIVE
+        return WorstState.STARTED
+    return WorstState.SCHEDULED if announced else WorstState.LIVE
 
 
-def worst(glances: Iterable[Glance]) -> Glance:
+def worst(glances: Iterable[WorstState]) -> WorstState:
     """The worst of several."""
-    return min(glances, key=WORST_FIRST.__getitem__, default=Glance.EMPTY)
+    return min(glances, key=WORST_FIRST.__getitem__, default=WorstState.EMPTY)

@@ -41,7 +41,7 @@ class Listed:
 
 
 @dataclass(slots=True)
-class Divided:
+class ListedEvents:
     """EventIds: those that are taken up now, those that come later, and those that are quarantined."""
 
     now: set[str] = field(default_factory=set)
@@ -49,12 +49,12 @@ class Divided:
     quarantined: set[str] = field(default_factory=set)
 
 
-def divide(listed: Iterable[Listed], *, machines: int, room: int) -> Divided:
+def limit_listed_events(listed: Iterable[Listed], *, machines: int, room: int) -> ListedEvents:
     """Divide the events of one document. `machines` are those of its set, `room` is how many new ones may be taken up.
 
     What is known goes first and is always taken up, or it would seem gone; then what names the machine; then as listed.
     """
-    found, others = Divided(), EVENTS + machines
+    found, others = ListedEvents(), EVENTS + machines
     for one in sorted(listed, key=lambda one: (not one.known, not one.own)):
         if not one.own:
             others -= 1
@@ -282,7 +282,7 @@ def cost(size: int) -> int:
     return max(size, LEAST)
 
 
-def kept(before: int, sizes: Iterable[int]) -> list[bool]:
+def fits_hourly_limit(before: int, sizes: Iterable[int]) -> list[bool]:
     """Which of these bodies are kept, in their order, after so many bytes in the same hour."""
     return [before + total <= BYTES for total in accumulate(cost(size) for size in sizes)]
 
@@ -375,6 +375,6 @@ MOST_A_DAY = 24
 MANY_A_DAY = 5
 
 
-def may_begin_anew(*, begun: int, since: timedelta) -> bool:
+def may_restart_spool(*, begun: int, since: timedelta) -> bool:
     """`begun` counts the machine's spools of the last day, `since` the newest of them began."""
     return since >= SETTLES and begun < MOST_A_DAY

@@ -57,7 +57,7 @@ def number_of(text: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def former(number: int) -> str:
+def erased_name(number: int) -> str:
     """What is shown instead of a name that was erased. Nobody can be called so."""
     return f"{FORMER}{number}"
 
@@ -67,12 +67,12 @@ def hash_of_name(name: str) -> str:
     return hash_of(f"name\n{name}")
 
 
-def could_be_name(text: str) -> bool:
+def may_be_username(text: str) -> bool:
     """Whether somebody may be called so: rules, `the command line` and pseudonyms have a blank."""
     return bool(text) and " " not in text
 
 
-def rename(kind: str, value: Any, change: Callable[[str], str]) -> Any:
+def rename_in_entry(kind: str, value: Any, change: Callable[[str], str]) -> Any:
     """The same part of an entry (`data`, `before` or `after`, in JSON values) with every name of a person changed."""
     fields = NAMING.get(EntryKind(kind))
     return value if fields is None or not value else _renamed(value, fields, change)

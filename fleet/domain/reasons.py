@@ -55,7 +55,7 @@ def from_json(value: Any) -> Any:
     return value
 
 
-def stored(reason: Reason | str) -> str:
+def stored_text(reason: Reason | str) -> str:
     """As a text column keeps it."""
     return reason.stored if isinstance(reason, Reason) else reason
 
@@ -86,14 +86,14 @@ class Refused(Exception):
         self.details = details
 
 
-def or_refuse(found: T | None, code: str, reason: Reason) -> T:
+def require_found(found: T | None, code: str, reason: Reason) -> T:
     """What was looked for. Raises Refused where there is none."""
     if found is None:
         raise Refused(code, reason)
     return found
 
 
-def refuse_other(version: int | datetime, expected: Collection[str] | None) -> None:
+def require_version(version: int | datetime, expected: Collection[str] | None) -> None:
     """Raises Refused `precondition-failed` (details `version`) where something is at none of the versions that somebody
     decided on, written as the API writes them; None: at any.
     """

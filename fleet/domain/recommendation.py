@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from fleet.domain.approvals.conditions import not_ready
-from fleet.domain.approvals.guards import EventFacts, Guard, Need, guards, hit_machines
+from fleet.domain.approvals.conditions import unprepared_names
+from fleet.domain.approvals.guards import EventFacts, Guard, Need, affected_machines, guards
 from fleet.domain.event_types import TYPES
 from fleet.domain.events import FAR_AHEAD
 from fleet.domain.policy.rules import Action
@@ -111,10 +111,10 @@ def _not_like_others(facts: EventFacts, found: Mapping[str, Guard], now: datetim
     last = found.get("last-live-machines")
     if last is not None and facts.event_type != "Freeze":
         return _because(Advised.LOOK, last)
-    missing = not_ready(facts)
+    missing = unprepared_names(facts)
     if not missing:
         return None
-    there = {machine.name.lower() for machine in hit_machines(facts) if machine.presence is Presence.LIVE}
+    there = {machine.name.lower() for machine in affected_machines(facts) if machine.presence is Presence.LIVE}
     prepares = [name for name in missing if name.lower() in there]
     if prepares:
         return Recommendation(Advised.WHEN_PREPARED, (Reason("recommend-prepares", machines=prepares),))

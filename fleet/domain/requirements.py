@@ -11,7 +11,7 @@ from fleet.domain.people import Place
 LOWERING_WAITS = timedelta(days=1)
 
 
-class Requiring(Protocol):
+class HasRequirements(Protocol):
     """A set's row, or the facts of an event."""
 
     @property
@@ -36,7 +36,7 @@ class Requirements:
     needs_live: int | None = None
 
     @classmethod
-    def of(cls, row: Requiring) -> Self:
+    def of(cls, row: HasRequirements) -> Self:
         return cls(**{each.name: getattr(row, each.name) for each in fields(cls)})
 
     def stricter(self, other: Self) -> Self:
@@ -62,7 +62,7 @@ class Requirements:
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class FormerSet:
     """A set in which an open event was before it moved, or before the set changed: its row id and its place then."""
 
     set_id: int
@@ -76,27 +76,27 @@ class Home:
         return Place(self.kind, self.name, self.service, self.resource_group)
 
 
-def announced_under(requirements: Requirements) -> dict[str, Any] | None:
+def requirements_to_keep(requirements: Requirements) -> dict[str, Any] | None:
     """What an event keeps from the beginning; None where its set requires nothing."""
-    return None if requirements == Requirements() else Kept(requirements).as_json
+    return None if requirements == Requirements() else KeptRequirements(requirements).as_json
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptRequirements:
     """What an open event keeps until it is over: the requirements under which it was announced, and where that was."""
 
     requirements: Requirements = field(default_factory=Requirements)
-    homes: tuple[Home, ...] = ()
+    homes: tuple[FormerSet, ...] = ()
 
     @classmethod
     def read(cls, stored: Mapping[str, Any] | None) -> Self:
         """What a column holds; nothing where it is NULL."""
         if stored is None:
             return cls()
-        homes = tuple(Home(**each) for each in stored["homes"])
+        homes = tuple(FormerSet(**each) for each in stored["homes"])
         return cls(Requirements(**stored["requirements"]), homes)
 
-    def and_also(self, requirements: Requirements, homes: Iterable[Home] = ()) -> Self:
+    def and_also(self, requirements: Requirements, homes: Iterable[FormerSet] = ()) -> Self:
         """The same with more of both."""
         known = dict.fromkeys([*self.homes, *homes])
         return type(self)(self.requirements.stricter(requirements), tuple(known))

@@ -10,7 +10,7 @@ LONGEST_PAUSE = timedelta(hours=1)
 HELD_PAUSE = timedelta(seconds=1)
 
 
-class What(StrEnum):
+class QuarantineKind(StrEnum):
     """Whose row it is: an event (its state and its way to Azure), its rules, an approval that waits, …"""
 
     EVENT = "event"
@@ -28,10 +28,10 @@ class What(StrEnum):
 
 
 # What a report waits for because somebody holds it.
-HELD = (What.EVENT, What.CACHE, What.MACHINE)
+HELD = (QuarantineKind.EVENT, QuarantineKind.CACHE, QuarantineKind.MACHINE)
 
 
-def pause(tries: int) -> timedelta:
+def retry_pause(tries: int) -> timedelta:
     """How long to wait after so many tries: twice as long each time, up to an hour."""
     return min(FIRST_PAUSE * (1 << min(tries - 1, 20)), LONGEST_PAUSE)
 
@@ -55,7 +55,7 @@ def first_after(now: datetime, moments: Iterable[datetime | None]) -> datetime:
     return min((moment for moment in moments if moment is not None and moment > now), default=NEVER)
 
 
-def before(moment: datetime | None, lead: timedelta) -> datetime | None:
+def just_before(moment: datetime | None, lead: timedelta) -> datetime | None:
     """So long before a moment that somebody may have stated anyhow; None where the calendar has no such time."""
     try:
         return None if moment is None else moment - lead

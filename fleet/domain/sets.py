@@ -168,7 +168,7 @@ def read_statements(
     return Statements(tuple(found), tuple(problems))
 
 
-def own_set(compute: dict[str, Any], machine_id: str) -> SetKey:
+def provisional_set_name(compute: dict[str, Any], machine_id: str) -> SetKey:
     """The provisional set of a machine about which nobody says anything."""
     return SetKey(PROVISIONAL, machine_id, _text(compute, "subscriptionId"), _text(compute, "resourceGroupName"))
 
@@ -215,7 +215,7 @@ def location_of(compute: dict[str, Any]) -> Location:
     )
 
 
-def told_apart(places: Sequence[tuple[str, str, str]]) -> list[str]:
+def with_suffix(places: Sequence[tuple[str, str, str]]) -> list[str]:
     """What to write beside each of several sets of one name, by their (kind, resource group, subscription): no more
     than is needed. Empty for one alone.
     """

@@ -13,7 +13,7 @@ T = TypeVar("T")
 _NOTHING = object()
 
 
-def like(shape: type[T], row: object, /, **own: Any) -> T:
+def from_row(shape: type[T], row: object, /, **own: Any) -> T:
     """The dataclass `shape`: the fields in `own` as they are, every other one as `row` has it.
 
     What the row has becomes what the field says: an enum's value its member, a list a tuple, a stored reason a reason,

@@ -42,7 +42,7 @@ class Signal(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Returner:
+class ReturnFacts:
     """A machine with an agent that the event hits. `back`: it is live, and was heard after the event had ended."""
 
     name: str
@@ -70,7 +70,7 @@ class Member:
     not_before: datetime | None = None
     started: bool = False
     ended_at: datetime | None = None
-    machines: tuple[Returner, ...] = ()
+    machines: tuple[ReturnFacts, ...] = ()
     # The event's row, and what was decided when the wave began.
     event_pk: int = 0
     decision: Decision | None = None
@@ -190,7 +190,7 @@ def _why_out(member: Member) -> dict[str, Any]:
     return {"state": member.approval_state.value, "why": member.reason}
 
 
-def how_far(
+def member_progress(
     member: Member, members: Sequence[Member], judgement: Judgement, *, running: bool, against: Reason | str = ""
 ) -> Reason:
     """What one event of a wave waits for or how it went, for its row. `against`: what a guard says against the one
@@ -200,7 +200,7 @@ def how_far(
         case Phase.WAITS if not running:
             return Reason("wave-member-waits")
         case Phase.WAITS if judgement.approval_id == member.approval_id:
-            return but(Reason("wave-member-turn"), against)
+            return unless(Reason("wave-member-turn"), against)
         case Phase.WAITS:
             ahead = sum(other.phase is Phase.WAITS and other.turn < member.turn for other in members)
             return Reason("wave-member-ahead", count=ahead) if ahead else judgement.reason
@@ -216,6 +216,6 @@ def how_far(
             return Reason("wave-member-left-out", **_why_out(member))
 
 
-def but(reason: Reason, against: Reason | str) -> Reason:
+def unless(reason: Reason, against: Reason | str) -> Reason:
     """The same with what a guard says against it."""
     return Reason("wave-kept", reason=reason, against=against) if against else reason

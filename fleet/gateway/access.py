@@ -45,7 +45,7 @@ class Access:
         # Looked up once: the time of a route and method, and the count of each class of status.
         self._counts: dict[tuple[str, str], tuple[Histogram, dict[int, prometheus_client.Counter]]] = {}
 
-    def note(self, call: Call, method: str, sent: Sent, seconds: float) -> None:
+    def note(self, call: Call, method: str, sent: CountingSend, seconds: float) -> None:
         """The request is over; `seconds` is how long it took."""
         route, method = call.route or UNMATCHED, method if method in METHODS else "other"
         times, by_kind = self._counts.get((route, method)) or self._begin(route, method)
@@ -90,7 +90,7 @@ class Access:
         log.warning("request", **said, **({"unsaid": unsaid} if unsaid else {}))
 
 
-class Sent:
+class CountingSend:
     """An ASGI `send` that remembers what went out, and answers with the request's id."""
 
     __slots__ = ("_request_id", "_send", "bytes", "status")

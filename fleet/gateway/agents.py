@@ -30,11 +30,11 @@ from fleet.gateway.presence import Contacts
 from fleet.gateway.readers import Clock, clean, utc
 from fleet.gateway.signed_calls import Keys, SignedCall, SignedCalls
 from fleet.gateway.threads import Loop, Threads
-from fleet.gateway.waiters import Holds, Waiter, Waiters
+from fleet.gateway.waiters import LongPollTimes, Waiter, Waiters
 from fleet.operations import clock
 from fleet.operations.intake.keep import Delivery
-from fleet.operations.intake.presence import AgentStanding
-from fleet.operations.machines.keys import bearers_count
+from fleet.operations.intake.presence import AgentHeartbeat
+from fleet.operations.machines.keys import are_bearer_credentials_accepted
 from fleet.projections import machines
 from fleet.projections.machines import MachineIdentity
 from fleet.wording.say import say
@@ -87,7 +87,7 @@ class Agents:
         self.credentials = Credentials(limits.credential, threads)
         self.contacts = Contacts()
         self.committer = Committer(limits, events)
-        holds = Holds(most=limits.hold, close=limits.close_hold, renewals=limits.close_renewals)
+        holds = LongPollTimes(most=limits.hold, close=limits.close_hold, renewals=limits.close_renewals)
         self.waiters = Waiters(limits.held_per_machine, holds)
         self.dispatcher = Dispatcher(self.waiters, events)
         self.calls = Buckets(limits.agent_calls)
@@ -242,7 +242,7 @@ class Agents:
         signed = self.signed_calls.read(request, now)
         if signed is not None:
             found = await self.credentials.found(signed.found_by)
-        elif bearers_count(now):
+        elif are_bearer_credentials_accepted(now):
             credential = request.bearer
             found = await self.credentials.identity(credential) if credential else None
         else:
@@ -285,13 +285,13 @@ class Agents:
             self.dispatcher.note_held(noted)
 
 
-def _standing(machine_id: int, query: dict[str, str]) -> AgentStanding:
+def _standing(machine_id: int, query: dict[str, str]) -> AgentHeartbeat:
     """What the agent says of itself; nothing where it does not, as 0.1.0, or where that cannot be."""
     spool, acknowledged, document = query.get("spool", ""), query.get("acknowledged", ""), query.get("document", "")
     if not 0 < len(spool) <= MOST_SPOOL or clean(spool) != spool:
-        return AgentStanding(machine_id)
+        return AgentHeartbeat(machine_id)
     number = int(acknowledged) if acknowledged.isascii() and acknowledged.isdigit() and len(acknowledged) < 20 else 0
-    return AgentStanding(
+    return AgentHeartbeat(
         machine_id, spool, number if number < BIGGEST else 0, document if HASH.fullmatch(document) else None
     )
 

@@ -16,7 +16,7 @@ from drydock_agent import wire
 from structlog.contextvars import bind_contextvars, unbind_contextvars
 
 from fleet.domain.trace import Call
-from fleet.gateway.access import Access, Sent, call_of
+from fleet.gateway.access import Access, CountingSend, call_of
 from fleet.gateway.agents import Agents
 from fleet.gateway.dispatcher import Comparer, Sealer, Ticker, UndoClock
 from fleet.gateway.feed import Feed
@@ -105,7 +105,7 @@ class Gateway:
             await self.pages(scope, receive, send)
             return
         call, method, began = call_of(scope), scope["method"], time.monotonic()
-        sent = Sent(send, call.trace.request_id)
+        sent = CountingSend(send, call.trace.request_id)
         # Tens of thousands of calls are held within this: structlog's own `with` keeps three times as much for each.
         bind_contextvars(**call.trace.words)
         try:

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 from django.db import InterfaceError, OperationalError, connections
 
-from fleet.domain.db_timeouts import LOCKED, met_a_limit
+from fleet.domain.db_timeouts import LOCKED, is_timeout
 from fleet.gateway import metrics
 from fleet.gateway.http import Problem, busy
 from fleet.gateway.limits import GatewayLimits
@@ -25,7 +25,7 @@ from fleet.gateway.write_queue import Lane, Lanes, Pending, Written, parts_of
 from fleet.operations import clock
 from fleet.operations.intake.keep import Delivery, ParsedReport
 from fleet.operations.orders import queue
-from fleet.operations.quarantine import is_away
+from fleet.operations.quarantine import is_quarantined
 from fleet.operations.reports import record
 from fleet.wording.problems import database_waits
 
@@ -205,9 +205,9 @@ class Committer:
             taken = with_connection(lambda: record.record(deliveries=deliveries, now=now, careful=careful))
         except Exception as error:
             # Whatever one report breaks, the others are not to suffer.
-            if is_away(error):
+            if is_quarantined(error):
                 raise
-            if met_a_limit(error):
+            if is_timeout(error):
                 return self._wait(deliveries, done)
             connections.close_all()
             if len(deliveries) > 1:
@@ -296,7 +296,7 @@ class Committer:
 
     def _add_orders(self, done: dict[int, Written | Problem]) -> None:
         # A process with a wrong clock stores what it is told, and sends nothing.
-        if not clock.is_right():
+        if not clock.is_clock_correct():
             return
         answered = {machine_id for machine_id, written in done.items() if isinstance(written, Written)}
         # Nearly always there is nothing, and to ask for whom costs a hundredth of asking what.

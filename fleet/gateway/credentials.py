@@ -84,7 +84,7 @@ class Credentials:
         """Ask the database; takes its time, so call it in a thread."""
         forgotten = self._forgotten
         # Before anything is believed: from now on nobody is given another key for this one.
-        replaced = keys.use(hashes)
+        replaced = keys.mark_used(hashes)
         found = {key: one for key, one in identities_of(hashes=hashes).items() if key not in replaced}
         with self._lock:
             now = time.monotonic()

@@ -19,15 +19,15 @@ from uuid import UUID
 
 from django.db import InterfaceError, OperationalError
 
-from fleet.domain.db_timeouts import met_a_limit
+from fleet.domain.db_timeouts import is_timeout
 from fleet.gateway.threads import Loop
 from fleet.gateway.waiters import Waiters
 from fleet.operations import blind_spots, clock, reconcile
 from fleet.operations.approvals import conditions
 from fleet.operations.intake import presence
-from fleet.operations.intake.presence import AgentStanding, StandingCheck
+from fleet.operations.intake.presence import AgentHeartbeat, HeartbeatCheck
 from fleet.operations.orders import queue, receipts
-from fleet.operations.quarantine import in_turn
+from fleet.operations.quarantine import call_each
 from fleet.operations.sets import coverage
 from fleet.projections.events.rows import sets_under_way
 
@@ -56,7 +56,7 @@ class Dispatcher:
         self.loop = Loop("dispatch", self.dispatch, pause=PAUSE_SECONDS, role="dispatcher")
         self._lock = threading.Lock()
         # What each says of itself; None where only a wake-up named it.
-        self._asked: dict[int, AgentStanding | None] = {}
+        self._asked: dict[int, AgentHeartbeat | None] = {}
         self._woken: dict[int, tuple[str, float]] = {}
         self._held: set[Held] = set()
         self._next_full = 0.0
@@ -64,7 +64,7 @@ class Dispatcher:
         # Somebody waits for the next look: not only calls that are held for longer than it takes to gather them.
         self._awaited = threading.Event()
 
-    def ask(self, standing: AgentStanding, *, held: bool) -> None:
+    def ask(self, standing: AgentHeartbeat, *, held: bool) -> None:
         """A call of this machine is registered: ask for its orders now, or soon where it is held."""
         with self._lock:
             self._asked[standing.machine_id] = standing
@@ -143,15 +143,15 @@ class Dispatcher:
         try:
             return set(receipts.note_held(held=sorted(held), now=clock.now()).passed_by)
         except (OperationalError, InterfaceError) as error:
-            if not met_a_limit(error):
+            if not is_timeout(error):
                 raise
             return held
 
-    def _look(self, asked: dict[int, AgentStanding | None], *, whole: bool, now: float) -> None:
+    def _look(self, asked: dict[int, AgentHeartbeat | None], *, whole: bool, now: float) -> None:
         """Ask for these machines, and with `whole` for all that are held here."""
         mine = asked.keys() | self.waiters.machine_ids() if whole else asked.keys()
         # A process with a wrong clock sends nothing: the machine is asked by another one, or another machine is.
-        waited_for = queue.waited_for() & mine if mine and clock.is_right() else set()
+        waited_for = queue.waited_for() & mine if mine and clock.is_clock_correct() else set()
         found = queue.waiting_orders(machine_ids=sorted(waited_for)) if waited_for else {}
         said = [one for one in asked.values() if one is not None]
         compared = presence.compare(said) if said else {}
@@ -160,7 +160,7 @@ class Dispatcher:
         orders = {key: [replace(order, via=vias[key]) for order in found[key]] for key in found}
         if whole:
             self.events.call_soon_threadsafe(self.waiters.look_closely, sets_under_way() if mine else set())
-        told: dict[int, StandingCheck | None] = {machine_id: compared.get(machine_id) for machine_id in asked}
+        told: dict[int, HeartbeatCheck | None] = {machine_id: compared.get(machine_id) for machine_id in asked}
         self.events.call_soon_threadsafe(self.waiters.deliver, told, orders)
 
     def _via(self, machine_id: int, now: float) -> str:
@@ -177,7 +177,7 @@ class Ticker:
         self.loop = Loop("ticker", self.tick, pause=PAUSE_SECONDS, role="relay")
 
     def tick(self) -> None:
-        if not clock.may_decide():
+        if not clock.may_clock_decide():
             return
         advanced = reconcile.advance_if_quiet(now=clock.now(), quiet_seconds=self.seconds, via="ticker")
         if advanced.woken:
@@ -191,7 +191,7 @@ class Sealer:
         self.loop = Loop("seal", self.step, pause=SEAL_PAUSE_SECONDS)
 
     def step(self) -> None:
-        in_turn(*(partial(run_if_quiet, job) for job in reconcile.SLOW_IF_QUIET))
+        call_each(*(partial(run_if_quiet, job) for job in reconcile.SLOW_IF_QUIET))
 
 
 def run_if_quiet(job: reconcile.IfQuiet) -> None:
@@ -208,7 +208,7 @@ class Comparer:
 
     def step(self) -> None:
         quiet: dict[str, Any] = {"quiet_seconds": SEAL_QUIET_SECONDS, "via": "ticker"}
-        in_turn(
+        call_each(
             *(partial(run_if_quiet, job) for job in reconcile.IF_QUIET),
             lambda: self.compare(quiet),
         )
@@ -236,11 +236,11 @@ class UndoClock:
 
     def step(self) -> None:
         """Wait for each that is about to go, and let it go."""
-        if not clock.may_decide():
+        if not clock.may_clock_decide():
             return
-        for at, event_pks in conditions.about_to_go(until=clock.now() + AHEAD):
+        for at, event_pks in conditions.due_for_dispatch(until=clock.now() + AHEAD):
             self.loop.sleep(max((at - clock.now()).total_seconds(), 0.0))
-            if self.loop.stopped or not clock.may_decide():
+            if self.loop.stopped or not clock.may_clock_decide():
                 return
             if conditions.advance(now=clock.now(), event_pks=event_pks):
                 self.gone()

@@ -81,7 +81,7 @@ class Pages:
         self.running = 0
         self._handler = handler
         self._threads = ThreadPoolExecutor(
-            threads, thread_name_prefix="django", initializer=db_timeouts.act_as, initargs=("pages",)
+            threads, thread_name_prefix="django", initializer=db_timeouts.use_profile, initargs=("pages",)
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -9,7 +9,7 @@ import threading
 import msgspec
 from drydock_agent import wire
 
-from fleet.domain.machines.enrolment import stated_name
+from fleet.domain.machines.enrolment import enrolled_name
 from fleet.domain.reasons import Reason, Refused, as_json
 from fleet.gateway import metrics
 from fleet.gateway.http import Problem, Request, Send, answer
@@ -50,7 +50,7 @@ class Refusals:
                 key = (reason.code, "")
             call = self._waiting.get(key)
             if call is None:
-                name = stated_name(request.resource_name, request.instance or {}, vm_id) if key[1] else ""
+                name = enrolled_name(request.resource_name, request.instance or {}, vm_id) if key[1] else ""
                 text = json.dumps(as_json(reason))
                 call = RefusedCalls(name, address[:100] if key[1] else "", text, first_at=now, last_at=now)
                 self._waiting[key] = call

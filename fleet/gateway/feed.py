@@ -30,7 +30,7 @@ RECENT = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class FeedFrame:
     """One entry as it goes out, encoded once for all streams."""
 
     cursor: Cursor
@@ -48,7 +48,7 @@ def cursor_text(cursor: Cursor) -> bytes:
     return ".".join(map(str, cursor[1:] if cursor[0] == FIRST_ERA else cursor)).encode()
 
 
-def told(entry: FeedEntry) -> Told:
+def feed_frame(entry: FeedEntry) -> FeedFrame:
     """The entry as a server-sent event `changed` whose id is its cursor."""
     row = entry.row
     data = msgspec.json.encode(
@@ -63,7 +63,7 @@ def told(entry: FeedEntry) -> Told:
         }
     )
     frame = b"id: %b\nevent: changed\ndata: %b\n\n" % (cursor_text(entry.cursor), data)
-    return Told(entry.cursor, frame, row.kind in ACCESS_KINDS)
+    return FeedFrame(entry.cursor, frame, row.kind in ACCESS_KINDS)
 
 
 class Subscription:
@@ -72,11 +72,11 @@ class Subscription:
     __slots__ = ("news", "overrun", "queue")
 
     def __init__(self, size: int) -> None:
-        self.queue: deque[Told] = deque(maxlen=size)
+        self.queue: deque[FeedFrame] = deque(maxlen=size)
         self.news = asyncio.Event()
         self.overrun = False
 
-    def put(self, entries: list[Told]) -> None:
+    def put(self, entries: list[FeedFrame]) -> None:
         limit = self.queue.maxlen or 0
         if len(self.queue) + len(entries) > limit:
             self.end()
@@ -101,7 +101,7 @@ class Feed:
         # Where the event loop's thread is, and what it told last: entries after `floor` up to `position`.
         self.position: Cursor | None = None
         self.floor: Cursor | None = None
-        self.recent: deque[Told] = deque(maxlen=RECENT)
+        self.recent: deque[FeedFrame] = deque(maxlen=RECENT)
         self._cursor: Cursor | None = None
         self._last_read = 0.0
         self._started = threading.Event()
@@ -125,7 +125,7 @@ class Feed:
             entries = feed.entries_after(cursor=self._cursor, limit=PAGE)
             if entries:
                 self._cursor = entries[-1].cursor
-                self.events.call_soon_threadsafe(self._tell, [told(entry) for entry in entries])
+                self.events.call_soon_threadsafe(self._tell, [feed_frame(entry) for entry in entries])
             if len(entries) < PAGE:
                 return
 
@@ -137,7 +137,7 @@ class Feed:
     def unsubscribe(self, subscription: Subscription) -> None:
         self.subscriptions.discard(subscription)
 
-    def since(self, cursor: Cursor) -> list[Told] | None:
+    def since(self, cursor: Cursor) -> list[FeedFrame] | None:
         """What was told after the cursor, from memory; None when memory does not reach back that far."""
         if self.floor is None or cursor < self.floor:
             return None
@@ -154,7 +154,7 @@ class Feed:
         self.recent.clear()
         self.position = self.floor = cursor
 
-    def _tell(self, entries: list[Told]) -> None:
+    def _tell(self, entries: list[FeedFrame]) -> None:
         if len(self.recent) + len(entries) > RECENT:
             gone = len(self.recent) + len(entries) - RECENT
             self.floor = [*self.recent, *entries][gone - 1].cursor

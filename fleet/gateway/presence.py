@@ -9,7 +9,7 @@ from datetime import datetime
 import structlog
 from django.db import DatabaseError, InterfaceError, OperationalError
 
-from fleet.domain.db_timeouts import met_a_limit
+from fleet.domain.db_timeouts import is_timeout
 from fleet.gateway.threads import Loop
 from fleet.operations import clock
 from fleet.operations.intake import presence
@@ -59,12 +59,12 @@ class Contacts:
         try:
             presence.flush(contacts=noted.values())
         except (OperationalError, InterfaceError) as error:
-            if met_a_limit(error):
+            if is_timeout(error):
                 # Somebody holds one of the rows: the others are written, and those of whom nothing is known yet wait.
                 noted = self._pass_by(noted)
             with self._lock:
                 self._noted = {**noted, **self._noted}
-            if not met_a_limit(error):
+            if not is_timeout(error):
                 raise
         except DatabaseError:
             # One that cannot be written, as of a machine that was deleted, must not silence all others.

@@ -14,7 +14,7 @@ from django.db.migrations.executor import MigrationExecutor
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from redis import RedisError
 
-from fleet.domain.db_timeouts import Connections, met_a_limit
+from fleet.domain.db_timeouts import Connections, is_timeout
 from fleet.gateway import metrics
 from fleet.gateway.agents import Agents
 from fleet.gateway.http import Request, Send, answer
@@ -35,7 +35,7 @@ ANSWER_SECONDS = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ProbeCache:
     """How it stands with the database, the keys that sign, the era, what is set aside, what of annexes is unusable, the
     connections of all processes, tables whose next partition is missing, and faults of annexes with which this process
     stays ready.
@@ -80,9 +80,9 @@ class Probes:
         self.migrated = False
 
     # What was found last and when, and the question that is under way.
-    _found: Asked | None = None
+    _found: ProbeCache | None = None
     _found_at = float("-inf")
-    _asking: asyncio.Future[Asked] | None = None
+    _asking: asyncio.Future[ProbeCache] | None = None
 
     async def healthz(self, request: Request, send: Send) -> None:
         """The process itself: 200, or 500 when one of its threads has ended."""
@@ -137,7 +137,7 @@ class Probes:
             body += generate_latest(registry)
         await answer(send, 200, body, kind=CONTENT_TYPE_LATEST.encode())
 
-    async def _current(self) -> Asked:
+    async def _current(self) -> ProbeCache:
         """What was found at most a second ago. All callers share one question, however many come: it is anybody's."""
         if self._found is not None and time.monotonic() - self._found_at < FRESH_SECONDS:
             return self._found
@@ -147,42 +147,44 @@ class Probes:
             async with asyncio.timeout(ANSWER_SECONDS):
                 found = await asyncio.shield(self._asking)
         except TimeoutError:
-            return Asked("too slow")
+            return ProbeCache("too slow")
         if found is not self._found:
             self._found, self._found_at = found, time.monotonic()
         return found
 
-    def _asked(self) -> Asked:
+    def _asked(self) -> ProbeCache:
         try:
             return replace(with_connection(self._ask), redis=_redis())
         except DatabaseError as error:
             connection.close()
-            return self._waits() if met_a_limit(error) else Asked("away")
+            return self._waits() if is_timeout(error) else ProbeCache("away")
 
-    def _waits(self) -> Asked:
+    def _waits(self) -> ProbeCache:
         try:
             locked = readiness.locks()
         except DatabaseError:
             connection.close()
             locked = ()
-        return Asked("locked", locked=locked) if locked else Asked("too slow")
+        return ProbeCache("locked", locked=locked) if locked else ProbeCache("too slow")
 
-    def _ask(self) -> Asked:
+    def _ask(self) -> ProbeCache:
         if not self.migrated:
             executor = MigrationExecutor(connection)
             self.migrated = not executor.migration_plan(executor.loader.graph.leaf_nodes())
         if not self.migrated:
-            return Asked("migrations are missing")
+            return ProbeCache("migrations are missing")
         if locked := readiness.locked_tables():
-            return Asked("locked", locked=locked)
+            return ProbeCache("locked", locked=locked)
         if full := readiness.tables_without_room():
-            return Asked("full", full=full)
+            return ProbeCache("full", full=full)
         signing = "unreadable" if unreadable(now=clock.now()) else "ok"
         era = "not begun" if readiness.is_era_missing() else "ok"
         troubles = late_partitions(), readiness.notices()
-        found = Asked("ok", signing, era, set_aside(), readiness.unusable(), connections(), *troubles)
+        found = ProbeCache("ok", signing, era, set_aside(), readiness.unusable(), connections(), *troubles)
         now = clock.now()
-        return replace(found, stalled=readiness.stalled(now=now), skew=0.0 if clock.may_decide() else clock.skew())
+        return replace(
+            found, stalled=readiness.stalled(now=now), skew=0.0 if clock.may_clock_decide() else clock.skew()
+        )
 
 
 def _redis() -> str:

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from drydock_agent import wire
 
-from fleet.domain.machines.enrolment import mark_of
+from fleet.domain.machines.enrolment import call_signature
 from fleet.domain.orders.series import SignatureCheck, check_of
 from fleet.gateway.http import Problem, Request
 from fleet.gateway.threads import Threads
@@ -129,7 +129,7 @@ class SignedCalls:
         text = wire.call_text(scope["method"], target, body_hash, at, call_id)
         vm_id = unquote(quoted) if "%" in quoted else quoted
         for number, (key, found_by) in enumerate(possible_keys(vm_id, int(generation))):
-            if hmac.compare_digest(mark_of(key, text), mark):
+            if hmac.compare_digest(call_signature(key, text), mark):
                 self._take(mark, int(at), now)
                 request.signed_hash = body_hash
                 return SignedCall(vm_id, found_by, number == 0, int(at), mark)

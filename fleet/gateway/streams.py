@@ -15,7 +15,7 @@ from fleet.domain.pseudonyms import pseudonym
 from fleet.domain.reasons import Refused
 from fleet.domain.timeline import FIRST_ERA, LAST_ERA
 from fleet.gateway import metrics
-from fleet.gateway.feed import PAGE, Feed, Subscription, Told, cursor_text, told
+from fleet.gateway.feed import PAGE, Feed, FeedFrame, Subscription, cursor_text, feed_frame
 from fleet.gateway.http import Message, Problem, Request, Send, busy
 from fleet.gateway.limits import GatewayLimits
 from fleet.gateway.open_calls import CallCredentials, OpenCalls, access_of, credentials_of
@@ -23,7 +23,7 @@ from fleet.gateway.threads import Threads
 from fleet.operations import clock
 from fleet.projections.timeline import entries as feed_operations
 from fleet.projections.timeline.entries import Cursor
-from fleet.projections.visibility import Sight, seeing, sight_of
+from fleet.projections.visibility import Sight, reading_as, sight_of
 from fleet.wording.say import say
 from fleet.wording.times import API
 
@@ -43,7 +43,7 @@ STREAM_BEGINS: Message = {
 
 
 @dataclass(frozen=True, slots=True)
-class Ear:
+class StreamListener:
     """Who listens, by which token, with which access. `sight` says how far they see; None where they see everything."""
 
     sight: Sight | None
@@ -52,7 +52,7 @@ class Ear:
     access: Access
 
 
-def listener_of(by: CallCredentials, *, now: datetime) -> Ear | None:
+def listener_of(by: CallCredentials, *, now: datetime) -> StreamListener | None:
     """Who listens by these credentials; None where they let nobody in. Raises Problem 403 when they may not read."""
     try:
         found = access_of(by, now=now)
@@ -66,13 +66,13 @@ def listener_of(by: CallCredentials, *, now: datetime) -> Ear | None:
     if not owned.may(Right.READ):
         raise Problem(403, "not-permitted", "Reading needs the right of a viewer. Ask an admin of your installation.")
     sight = sight_of(owned, name=found.name, number=found.access.person)
-    return Ear(sight, pseudonym(found.access.person), found.token_name, found.access)
+    return StreamListener(sight, pseudonym(found.access.person), found.token_name, found.access)
 
 
-def told_to(sight: Sight, ids: Collection[int]) -> dict[int, bytes]:
+def frames_in_sight(sight: Sight, ids: Collection[int]) -> dict[int, bytes]:
     """Of these entries those in sight, each as this stream tells it, by id."""
-    with seeing(Sight(sight.name, sight.scopes, sight.number)):
-        return {entry.row.id: told(entry).frame for entry in feed_operations.entries_in_sight(ids)}
+    with reading_as(Sight(sight.name, sight.scopes, sight.number)):
+        return {entry.row.id: feed_frame(entry).frame for entry in feed_operations.entries_in_sight(ids)}
 
 
 def read_cursor(text: str) -> Cursor | None:
@@ -133,7 +133,7 @@ class Streams:
             self.feed.unsubscribe(subscription)
             self.count -= 1
 
-    def _longest(self, by: CallCredentials, ear: Ear) -> float:
+    def _longest(self, by: CallCredentials, ear: StreamListener) -> float:
         """For how many seconds it is open at most. A session of the login proxy counts only while the proxy speaks for
         it, which is heard when a stream begins.
         """
@@ -160,22 +160,22 @@ class Streams:
             return position, "ahead"
         return cursor, ""
 
-    async def _ear(self, request: Request, by: CallCredentials) -> Ear | None:
+    async def _ear(self, request: Request, by: CallCredentials) -> StreamListener | None:
         ear = await self.threads.run(listener_of, by, now=clock.now())
         if ear is not None:
             request.call.person, request.call.token = ear.person, ear.token
         return ear
 
-    async def _frames(self, entries: list[Told], ear: Ear) -> bytes:
+    async def _frames(self, entries: list[FeedFrame], ear: StreamListener) -> bytes:
         """What one stream tells of these entries."""
         if ear.sight is None:
             return b"".join(entry.frame for entry in entries)
         ids = [entry.cursor[2] for entry in entries]
-        frames = await self.threads.run(told_to, ear.sight, ids)
+        frames = await self.threads.run(frames_in_sight, ear.sight, ids)
         return b"".join(frames[number] for number in ids if number in frames)
 
     async def _parts(
-        self, request: Request, subscription: Subscription, cursor: Cursor, ear: Ear, lost: str
+        self, request: Request, subscription: Subscription, cursor: Cursor, ear: StreamListener, lost: str
     ) -> AsyncIterator[bytes]:
         """The stream's bytes, until it has to end. What comes while it catches up waits in the subscription.
 
@@ -192,7 +192,7 @@ class Streams:
             recent = self.feed.since(cursor)
             if recent is None:
                 page = await self.threads.run(feed_operations.entries_after, cursor=cursor, limit=PAGE)
-                recent = [told(entry) for entry in page]
+                recent = [feed_frame(entry) for entry in page]
                 if len(recent) < PAGE:
                     position = cursor
             else:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import structlog
 from django.db import InterfaceError, OperationalError, connections
 
-from fleet.domain.db_timeouts import act_as, met_a_limit, sqlstate
+from fleet.domain.db_timeouts import is_timeout, sqlstate, use_profile
 from fleet.gateway.http import busy
 from fleet.wording.problems import database_waits
 
@@ -55,7 +55,7 @@ class Loop(threading.Thread):
         self._stopped.wait(seconds)
 
     def run(self) -> None:
-        act_as(self.role)
+        use_profile(self.role)
         failures = 0
         while not self._stopped.is_set():
             self._woken.clear()
@@ -106,13 +106,13 @@ def with_connection(call: Callable[[], T]) -> T:
     try:
         return call()
     except (OperationalError, InterfaceError) as error:
-        if met_a_limit(error):
+        if is_timeout(error):
             raise
         connections.close_all()
     try:
         return call()
     except (OperationalError, InterfaceError) as error:
-        if not met_a_limit(error):
+        if not is_timeout(error):
             connections.close_all()
         raise
 
@@ -125,7 +125,7 @@ class Threads:
         self.waiting = 0
         self._threads = threads
         self._pool = ThreadPoolExecutor(
-            threads, thread_name_prefix="gateway", initializer=act_as, initargs=("gateway",)
+            threads, thread_name_prefix="gateway", initializer=use_profile, initargs=("gateway",)
         )
 
     async def run(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:

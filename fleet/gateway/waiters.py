@@ -22,7 +22,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from fleet.gateway.threads import Loop
-from fleet.operations.intake.presence import StandingCheck
+from fleet.operations.intake.presence import HeartbeatCheck
 from fleet.operations.wake_up import CHANNEL
 
 # Of a hold so much is jitter, so that a fleet that came at once does not stay in step.
@@ -35,7 +35,7 @@ COMING_A_SECOND = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Holds:
+class LongPollTimes:
     """How long calls are held, in seconds: `most`, and `close` where something is under way; of the latter at most
     `renewals` a second are asked for, however many sets have an event at once.
     """
@@ -102,7 +102,7 @@ class Waiter:
 class Waiters:
     """The held calls of this process, by machine."""
 
-    def __init__(self, per_machine: int, holds: Holds, *, steady: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, per_machine: int, holds: LongPollTimes, *, steady: Callable[[], float] = time.monotonic) -> None:
         self.per_machine = per_machine
         self.holds = holds
         self.steady = steady
@@ -137,7 +137,7 @@ class Waiters:
         self.count -= 1
         self._close -= waiter.close
 
-    def deliver(self, asked: Mapping[int, StandingCheck | None], orders: Mapping[int, list[Order]]) -> None:
+    def deliver(self, asked: Mapping[int, HeartbeatCheck | None], orders: Mapping[int, list[Order]]) -> None:
         """End the calls of the machines that were asked for, where there is something for them or they do not wait;
         for the others choose how long they are held.
         """
@@ -176,7 +176,7 @@ class Waiters:
                 waiter.renew_in = random.uniform(0, min(spread, 1.0) if waiter.close else spread)  # noqa: S311
                 waiter.end([])
 
-    def _place(self, waiter: Waiter, compared: StandingCheck) -> None:
+    def _place(self, waiter: Waiter, compared: HeartbeatCheck) -> None:
         waiter.set_id, waiter.remind = compared.set_id, compared.remind
         waiter.report |= compared.report
         if not waiter.carries:

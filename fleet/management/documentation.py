@@ -17,7 +17,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from fleet import configuration
 from fleet.accounts.text import MAY
 from fleet.api.documentation import schema
-from fleet.api.shapes.problems import MORE
+from fleet.api.problems import MORE
 from fleet.domain.event_types import EVENT_TYPES, Severity
 from fleet.domain.gauges import GAUGES
 from fleet.domain.machines.enrolment import UNIT, install_lines
@@ -37,7 +37,7 @@ from fleet.gateway import metrics as gateway_metrics
 from fleet.notifications.labels import type_label
 from fleet.notifications.routing import OF_ENTRY, NotificationType
 from fleet.notifications.severity import OF_NOTIFICATION_TYPE, cache_severity
-from fleet.wording.badges import look_of
+from fleet.wording.badges import badge_of
 from fleet.wording.caches import TIERS
 from fleet.wording.orders import TIMEOUTS
 from fleet.wording.problems import PROBLEMS
@@ -77,7 +77,7 @@ def diagram(moves: Mapping[State, tuple[State, ...]], starts: Iterable[State]) -
 
 
 def looks(kind: type[StrEnum]) -> str:
-    rows = [(f"`{state.value}`", look_of(state).label, look_of(state).tone, look_of(state).icon) for state in kind]
+    rows = [(f"`{state.value}`", badge_of(state).label, badge_of(state).tone, badge_of(state).icon) for state in kind]
     return table(("State", "Shown as", "Tone", "Icon"), rows)
 
 
@@ -100,7 +100,7 @@ def presences() -> str:
 
 
 def entries() -> str:
-    rows = [(f"`{kind.value}`", look_of(kind).label, look_of(kind).tone, look_of(kind).icon) for kind in EntryKind]
+    rows = [(f"`{kind.value}`", badge_of(kind).label, badge_of(kind).tone, badge_of(kind).icon) for kind in EntryKind]
     return table(("Kind", "Shown as", "Tone", "Icon"), rows)
 
 

@@ -37,8 +37,8 @@ class ScheduledEvent(StatedColumns, ChangeColumn):
     # A rehearsal: no real event, and Azure knows nothing of it.
     drill = models.BooleanField(default=False)
 
-    # Requirements of its set that were lowered, or of a set in which it was before (`fleet.domain.requirements.Kept`).
-    # They count until it is over; NULL where there are none.
+    # Lowered requirements of its set, or those of a former set (`fleet.domain.requirements.KeptRequirements`), until it
+    # ends; NULL where there are none.
     kept = models.JSONField(null=True, blank=True)
 
     status = models.TextField(default=EventStatus.SCHEDULED.value)

@@ -99,7 +99,7 @@ ALL = Q()
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
+class IndexRange:
     """Rows whose `column` has one of these values, and of which `where` holds: an index begins with that column, is as
     narrow as `where` says, and goes on in the order that is asked for.
     """
@@ -110,7 +110,7 @@ class Near:
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class IndexWalk:
     """Rows are looked for among others, `portion` of them at once: those of which `within` holds, and where no key
     leads to them, `among`, too. Both are what an index answers while it is walked.
     """
@@ -120,28 +120,28 @@ class Walk:
     among: Q = ALL
 
 
-class NearRows(QuerySet[M]):
+class IndexScanRows(QuerySet[M]):
     """Rows of which it is known by which keys they are found: one of the ways in `nearest` leads to each of them; and
     whether that leads to others as well, which have to be looked through (`walk`).
     """
 
-    nearest: tuple[Near, ...] = ()
-    walk: Walk | None = None
+    nearest: tuple[IndexRange, ...] = ()
+    walk: IndexWalk | None = None
 
-    def near(self, *ways: Near) -> NearRows[M]:
+    def near(self, *ways: IndexRange) -> IndexScanRows[M]:
         """The same rows. No row that the filters leave may lie outside these ways."""
-        clone: NearRows[M] = self.all()
+        clone: IndexScanRows[M] = self.all()
         clone.nearest = ways
         return clone
 
-    def looked_through(self, walk: Walk) -> NearRows[M]:
+    def looked_through(self, walk: IndexWalk) -> IndexScanRows[M]:
         """The same rows, found portion by portion: a page may hold none, and others may follow."""
-        clone: NearRows[M] = self.all()
+        clone: IndexScanRows[M] = self.all()
         clone.walk = walk
         return clone
 
-    def _clone(self) -> NearRows[M]:
-        clone: NearRows[M] = super()._clone()  # type: ignore[misc]
+    def _clone(self) -> IndexScanRows[M]:
+        clone: IndexScanRows[M] = super()._clone()  # type: ignore[misc]
         clone.nearest, clone.walk = self.nearest, self.walk
         return clone
 
@@ -164,7 +164,7 @@ def first_rows(rows: QuerySet[M], order: Sequence[str], count: int) -> QuerySet[
     return rows.filter(pk__in=found).order_by(*order)[:count]
 
 
-def first_of_each(rows: QuerySet[M], way: Near, order: Sequence[str], count: int) -> QuerySet[M]:
+def first_of_each(rows: QuerySet[M], way: IndexRange, order: Sequence[str], count: int) -> QuerySet[M]:
     """The first so many rows of each key, in this order; what they share with others is not read."""
     asked = rows.filter(way.where, **{way.column: _key(rows, way)}).order_by(*order).values("pk")[:count]
     told = _of_each(rows, way, asked, "found.id", "id")
@@ -173,13 +173,13 @@ def first_of_each(rows: QuerySet[M], way: Near, order: Sequence[str], count: int
     return rows.filter(pk__in=RawSQL(told[0], tuple(told[1]))).order_by(*order)  # noqa: S611
 
 
-def last_looked_at(rows: NearRows[M], order: Sequence[str], beyond: Q) -> tuple[Any, int] | None:
+def last_checked_at(rows: IndexScanRows[M], order: Sequence[str], beyond: Q) -> tuple[Any, int] | None:
     """Where a portion of the walk ends that begins `beyond` a place: the value of the column that rows go by, and the
     id. None where it comes to the end of all. `order` is (column, id), both in one direction. One query, of an index.
 
     Of several keys each has its share of the portion; the walk ends where the first of them has used up its own.
     """
-    walk = rows.walk or Walk(0)
+    walk = rows.walk or IndexWalk(0)
     column = order[0].lstrip("-")
     ways, plain = _ways(rows), rows.model._default_manager.order_by(*order).filter(walk.within, beyond)
     last = walk.portion // max(1, sum(len(way.values) for way in ways)) or 1
@@ -205,19 +205,19 @@ def last_looked_at(rows: NearRows[M], order: Sequence[str], beyond: Q) -> tuple[
     return end
 
 
-def _ways(rows: QuerySet[M]) -> tuple[Near, ...]:
-    ways: tuple[Near, ...] = getattr(rows, "nearest", ())
+def _ways(rows: QuerySet[M]) -> tuple[IndexRange, ...]:
+    ways: tuple[IndexRange, ...] = getattr(rows, "nearest", ())
     return () if sum(len(way.values) for way in ways) > FEW else ways
 
 
-def _key(rows: QuerySet[M], way: Near) -> RawSQL:
+def _key(rows: QuerySet[M], way: IndexRange) -> RawSQL:
     """The key that is looked up, one of the way's values."""
     field: Any = rows.model._meta.get_field(way.column)
     return RawSQL("near.key", (), output_field=field)
 
 
 def _of_each(
-    rows: QuerySet[M], way: Near, asked: QuerySet[Any, Any], wanted: str, columns: str
+    rows: QuerySet[M], way: IndexRange, asked: QuerySet[Any, Any], wanted: str, columns: str
 ) -> tuple[str, list[Any]] | None:
     """The statement that asks this for each key of a way; None where Django sees itself that nothing can be found."""
     field: Any = rows.model._meta.get_field(way.column)

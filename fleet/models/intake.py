@@ -154,8 +154,8 @@ class Spool(models.Model):
 class WaitingReport(models.Model):
     """A report that is kept, and of which one part has still to be taken: somebody held what it is about.
 
-    `what` is a `fleet.domain.scheduling.What`, and `about` names it: an EventId, a cache's host, a machine's row id. No
-    foreign keys: they would have to lock exactly what is held.
+    `what` is a `fleet.domain.scheduling.QuarantineKind`; `about` is an EventId, the host of a cache or the row id of a
+    machine. No foreign keys: they would lock exactly the rows that another transaction has locked.
     """
 
     what = models.TextField()

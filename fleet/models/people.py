@@ -10,7 +10,7 @@ from django.db.models import F, Q, Value
 
 from fleet.domain.desk import LISTS
 from fleet.domain.people import ADMIN, Right, Rights, pattern_of
-from fleet.domain.pseudonyms import former, pseudonym
+from fleet.domain.pseudonyms import erased_name, pseudonym
 from fleet.domain.sets import PROVISIONAL
 from fleet.models.fields import Line
 
@@ -237,7 +237,7 @@ class FormerName(models.Model):
     number = models.BigIntegerField()
 
     def __str__(self) -> str:
-        return former(self.number)
+        return erased_name(self.number)
 
 
 def names_in_entries(person: User) -> tuple[str, ...]:
@@ -262,7 +262,7 @@ def rights_of(person: Person) -> Rights:
     return known
 
 
-def know_rights_of(people: Iterable[User]) -> None:
+def prefetch_rights(people: Iterable[User]) -> None:
     """The same for many at once: one query, and `rights_of` asks no more for any of these objects."""
     unknown = [one for one in people if one.is_active and not one.is_superuser and not hasattr(one, "_drydock_rights")]
     if not unknown:
@@ -288,7 +288,7 @@ def _rights(rows: Iterable[tuple[str, str]]) -> Rights:
     )
 
 
-def decides(rights: Rights, *, proposed: Q) -> Q:
+def decision_filter(rights: Rights, *, proposed: Q) -> Q:
     """The events about which somebody with these rights decides, as `Rights.decides` says it; `proposed` are those that
     wait for a second person.
     """
@@ -297,10 +297,10 @@ def decides(rights: Rights, *, proposed: Q) -> Q:
     found = Q() if rights.may(Right.OVERRIDE) else ~proposed
     if ADMIN in rights.groups or not rights.scopes:
         return found
-    return found & lying_in(rights.scopes, of="availability_set__") & ~Q(availability_set__kind=PROVISIONAL)
+    return found & located_in(rights.scopes, of="availability_set__") & ~Q(availability_set__kind=PROVISIONAL)
 
 
-def lying_in(scopes: Iterable[tuple[str, str]], *, of: str = "") -> Q:
+def located_in(scopes: Iterable[tuple[str, str]], *, of: str = "") -> Q:
     """What lies in one of these scopes by its columns behind `of`, as `fleet.domain.people.in_scopes` says it."""
     found = Q(pk__in=[])
     for kind, text in scopes:

@@ -12,7 +12,7 @@ from fleet.domain.event_types import TYPES
 from fleet.domain.policy.hours import WEEKDAYS
 from fleet.domain.policy.rules import ACCEPT_LABELS, ACTION_LABELS, SOURCES, TYPE_NAME, StandingRule
 from fleet.domain.policy.windows import Window
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.models.fields import Line, ListOf, validate_time_zone
 
 PATTERN = "{}, with `*` and `?`, without case; empty: every one."
@@ -152,7 +152,7 @@ def stop_in_force() -> StopFacts | None:
 
 def rule_of(row: Rule) -> StandingRule:
     """One rule as it stands."""
-    return like(StandingRule, row, deleted=row.deleted_at is not None, rule_id=row.pk)
+    return from_row(StandingRule, row, deleted=row.deleted_at is not None, rule_id=row.pk)
 
 
 def rules_in_force(*, now: datetime) -> dict[int, Rule]:
@@ -164,4 +164,4 @@ def rules_in_force(*, now: datetime) -> dict[int, Rule]:
 
 def window_of(row: NoApprovalWindow) -> Window:
     """One no-approval window as it was said."""
-    return like(Window, row)
+    return from_row(Window, row)

@@ -66,7 +66,7 @@ def seconds_since_run(name: str, *, now: datetime) -> float:
 
 
 class SetAside(models.Model):
-    """What could not be advanced, and why; everything beside it goes on. `what` is a `fleet.domain.scheduling.What`."""
+    """A row that could not be advanced, with the reason. `what` is a `fleet.domain.scheduling.QuarantineKind`."""
 
     what = models.TextField()
     row_id = models.BigIntegerField()

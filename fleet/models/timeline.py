@@ -14,7 +14,7 @@ from fleet.domain.timeline import FIRST_ERA, EntryKind, Place
 from fleet.models.approvals import Approval
 from fleet.models.caches import Cache, Maintenance
 from fleet.models.events import ScheduledEvent
-from fleet.models.index_scan import NearRows
+from fleet.models.index_scan import IndexScanRows
 from fleet.models.machines import AvailabilitySet, Machine
 
 # The number of the writing transaction: xid8 goes to bigint by way of text.
@@ -120,7 +120,7 @@ class Entry(models.Model):
     address = models.TextField(blank=True, default="", db_default="")
     data = models.JSONField(default=dict)
 
-    objects = NearRows.as_manager()
+    objects = IndexScanRows.as_manager()
 
     class Meta:
         indexes = [

@@ -10,10 +10,9 @@ from rest_framework.response import Response
 
 from fleet.api.authentication import person_of
 from fleet.api.calls import Call
-from fleet.api.describe import describe, filters_of, ordering
-from fleet.api.places import PLACES
 from fleet.api.problems import Problem
 from fleet.api.repeats import ONE_SIGHT, answered, once
+from fleet.api.schema import PLACE_PLACES, describe, filters_of, ordering
 from fleet.domain.policy.rules import refuse
 from fleet.notifications import channel_services as channel_changes
 from fleet.notifications import dry_run, log
@@ -223,7 +222,7 @@ NO_MESSAGE = ("not-found", "There is no message with this id.")
 FILTERS = filters_of(
     MessageFilter,
     {
-        **PLACES,
+        **PLACE_PLACES,
         "channel": "The id of a channel; may be repeated.",
         "state": "May be given several times.",
         "event": "An EventId.",

@@ -20,8 +20,8 @@ from django.db.models import Model, QuerySet
 
 from fleet.domain.actor import Actor
 from fleet.domain.policy.rules import refuse
-from fleet.domain.pseudonyms import former
-from fleet.domain.reasons import Reason, Refused, or_refuse, refuse_other
+from fleet.domain.pseudonyms import erased_name
+from fleet.domain.reasons import Reason, Refused, require_found, require_version
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind, differing
 from fleet.domain.times import iso
@@ -129,7 +129,7 @@ def of(rows: QuerySet[M], row_id: int, actor: Actor, *, unknown: Reason, carried
     found: Any = rows.select_for_update(of=("self",)).filter(pk=row_id, deleted_at=None).first()
     if found is not None and found.owner_id is not None and found.owner_id != getattr(actor.person, "pk", None):
         found = None
-    row: Any = or_refuse(found, "not-found", unknown)
+    row: Any = require_found(found, "not-found", unknown)
     require_over(actor, row.owner, carried=carried)
     return row  # type: ignore[no-any-return]
 
@@ -201,7 +201,7 @@ def change(
     at. Raises Refused: `not-found`, `not-permitted`, `precondition-failed`, `validation` (details `errors`).
     """
     row = _of(channel_id, actor, carried)
-    refuse_other(row.changed_at, expected)
+    require_version(row.changed_at, expected)
     hidden, readable = _opened(row)
     before = _told(row, hidden, readable=readable)
     said = {key: value for key, value in {**row.settings, **hidden}.items() if key in fields_of(row.kind)}
@@ -247,7 +247,7 @@ def delete(
     Raises Refused: `not-found`, `not-permitted`, `precondition-failed`, `validation` while routes lead to it alone.
     """
     row = _of(channel_id, actor, carried)
-    refuse_other(row.changed_at, expected)
+    require_version(row.changed_at, expected)
     routes = list(Route.objects.filter(channel=row, deleted_at=None).order_by("position", "pk").values_list("name"))
     if routes:
         raise Refused("validation", Reason("channel-of-routes", routes=[name for (name,) in routes]))
@@ -274,7 +274,7 @@ def rotate(
     Raises Refused: `not-found`, `not-permitted`, `precondition-failed`, `validation` for another kind.
     """
     row = _of(channel_id, actor, carried)
-    refuse_other(row.changed_at, expected)
+    require_version(row.changed_at, expected)
     hidden, _ = _opened(row)
     before = {"secret_made_at": row.settings.get("secret_made_at")}
     earlier = hidden.get("secret")
@@ -427,7 +427,7 @@ def count_own(person: User) -> int:
 
 def empty_own(person: User, now: datetime) -> None:
     """Erase what is personal in a person's own channels and routes. The rows stay for the log of messages."""
-    called = former(person.pk)
+    called = erased_name(person.pk)
     channels, routes = Channel.objects.filter(owner=person), Route.objects.filter(owner=person)
     Reference.objects.filter(channel__in=channels).delete()
     RouteVersion.objects.filter(route__in=routes).update(name=called, wording="")

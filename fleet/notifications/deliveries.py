@@ -13,7 +13,7 @@ from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.notifications import news
 from fleet.notifications.models import Channel, DeliveryAttempt, Message, MessageDelivery
 from fleet.notifications.news import Subject
@@ -21,7 +21,7 @@ from fleet.notifications.queries import for_reader
 from fleet.notifications.routing import GROUP, TEST, DeliveryState, MessageState, NotificationType
 from fleet.projections.pages import Page, Segment, read_page
 from fleet.projections.places import IdsFilter, PlaceFilter, TimeFilter
-from fleet.projections.visibility import seen
+from fleet.projections.visibility import visible
 
 # So many of the messages of one post are named; the post's own page has more.
 NAMED = 3
@@ -113,7 +113,7 @@ class DeliveryRow:
 
 def channels(*, user_id: int) -> tuple[ChannelNamed, ...]:
     """Every channel that this person may know by name, also deleted ones, to narrow down the log by. One query."""
-    rows = seen(Channel).filter(for_reader(user_id)).select_related("owner").order_by("name", "pk")
+    rows = visible(Channel).filter(for_reader(user_id)).select_related("owner").order_by("name", "pk")
     return tuple(_named(row, user_id) for row in rows)
 
 
@@ -124,9 +124,9 @@ def _named(row: Channel, user_id: int | None) -> ChannelNamed:
 
 
 def _posts(named: int, rows: QuerySet[MessageDelivery] | None = None) -> QuerySet[MessageDelivery]:
-    carried = seen(Message).filter(delivery=OuterRef("pk")).order_by()
+    carried = visible(Message).filter(delivery=OuterRef("pk")).order_by()
     count = carried.values("delivery").annotate(value=Count("pk")).values("value")
-    found = seen(MessageDelivery) if rows is None else rows
+    found = visible(MessageDelivery) if rows is None else rows
     return found.select_related("channel__owner").annotate(
         count=Coalesce(Subquery(count), 0),
         first=ArraySubquery(carried.order_by("pk").values("pk")[:named]),
@@ -171,7 +171,7 @@ def unsent(
 
     Raises `BadCursorError`.
     """
-    rows = messages if messages is not None else seen(Message)
+    rows = messages if messages is not None else visible(Message)
     rows = _loaded(rows.filter(Q(channel=None) | for_reader(user_id, path="channel__"), delivery=None))
     page = read_page([Segment(rows, "id", descending=True)], cursor=cursor, size=size)
     return page.map(partial(_messages, user_id=user_id))
@@ -181,9 +181,9 @@ def of_event(
     event_pk: int, *, user_id: int | None, now: datetime, limit: int
 ) -> tuple[tuple[DeliveredMessage, ...], dict[UUID, DeliveryRow]]:
     """The newest messages of one event (row id), and the posts that carry them. Three queries."""
-    rows = list(_loaded(seen(Message).filter(event=event_pk)).order_by("-pk")[:limit])
+    rows = list(_loaded(visible(Message).filter(event=event_pk)).order_by("-pk")[:limit])
     ids = {row.delivery_id for row in rows if row.delivery_id}
-    posts = list(seen(MessageDelivery).filter(pk__in=ids).select_related("channel__owner"))
+    posts = list(visible(MessageDelivery).filter(pk__in=ids).select_related("channel__owner"))
     told = _messages(rows, user_id=user_id)
     carried: dict[UUID, list[DeliveredMessage]] = defaultdict(list)
     for row in told:
@@ -202,7 +202,7 @@ def _loaded(rows: QuerySet[Message]) -> QuerySet[Message]:
 
 def _shaped(rows: Sequence[Any], *, user_id: int, now: datetime) -> Sequence[DeliveryRow]:
     ids = [pk for row in rows for pk in row.first]
-    told = {row.id: row for row in _messages(list(_loaded(seen(Message).filter(pk__in=ids))), user_id=user_id)}
+    told = {row.id: row for row in _messages(list(_loaded(visible(Message).filter(pk__in=ids))), user_id=user_id)}
     tries = _tries([row.pk for row in rows])
     return [
         replace(
@@ -221,8 +221,8 @@ def _shaped(rows: Sequence[Any], *, user_id: int, now: datetime) -> Sequence[Del
 
 def _tries(ids: Iterable[UUID]) -> Mapping[UUID, tuple[DeliveryTry, ...]]:
     found: dict[UUID, tuple[DeliveryTry, ...]] = defaultdict(tuple)
-    for row in seen(DeliveryAttempt).filter(delivery__in=list(ids)).order_by("delivery", "number"):
-        found[row.delivery_id] += (like(DeliveryTry, row),)
+    for row in visible(DeliveryAttempt).filter(delivery__in=list(ids)).order_by("delivery", "number"):
+        found[row.delivery_id] += (from_row(DeliveryTry, row),)
     return found
 
 
@@ -236,7 +236,7 @@ def _post(
 ) -> DeliveryRow:
     held = row.channel.held_until
     still_open = row.state in (DeliveryState.QUEUED.value, DeliveryState.SENDING.value)
-    return like(
+    return from_row(
         DeliveryRow,
         row,
         channel=_named(row.channel, user_id),
@@ -251,7 +251,7 @@ def _messages(rows: Sequence[Message], *, user_id: int | None) -> tuple[Delivere
     """Rows that have their channel, route and event loaded. One query for each kind of what else they are about."""
     names = news.names(row.subject for row in rows)
     return tuple(
-        like(
+        from_row(
             DeliveredMessage,
             row,
             subject=news.subject(row, names),
@@ -282,14 +282,14 @@ class DeliveryFilter(django_filters.FilterSet):  # type: ignore[misc]
         fields: list[str] = []
 
     def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, seen(MessageDelivery) if queryset is None else queryset, **kwargs)
+        super().__init__(data, visible(MessageDelivery) if queryset is None else queryset, **kwargs)
 
     def filter_event(self, queryset: QuerySet[MessageDelivery], name: str, value: str) -> QuerySet[MessageDelivery]:
-        of_event = seen(Message).filter(event__event_id=value.upper(), delivery__isnull=False)
+        of_event = visible(Message).filter(event__event_id=value.upper(), delivery__isnull=False)
         return queryset.filter(pk__in=of_event.order_by().values("delivery"))
 
     def filter_moment(self, queryset: QuerySet[MessageDelivery], name: str, value: str) -> QuerySet[MessageDelivery]:
-        carried = seen(Message).filter(delivery=OuterRef("pk"), moment=value).order_by()
+        carried = visible(Message).filter(delivery=OuterRef("pk"), moment=value).order_by()
         return queryset.filter(Q(moment=value) | Q(Exists(carried), moment=GROUP))
 
 
@@ -306,7 +306,7 @@ class UnsentFilter(django_filters.FilterSet):  # type: ignore[misc]
         fields: list[str] = []
 
     def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, seen(Message) if queryset is None else queryset, **kwargs)
+        super().__init__(data, visible(Message) if queryset is None else queryset, **kwargs)
 
     def filter_event(self, queryset: QuerySet[Message], name: str, value: str) -> QuerySet[Message]:
         return queryset.filter(event__event_id=value.upper())
@@ -330,7 +330,7 @@ class MessageFilter(PlaceFilter):
         fields: list[str] = []
 
     def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, seen(Message) if queryset is None else queryset, **kwargs)
+        super().__init__(data, visible(Message) if queryset is None else queryset, **kwargs)
 
     def filter_event(self, queryset: QuerySet[Message], name: str, value: str) -> QuerySet[Message]:
         return queryset.filter(event__event_id=value.upper())

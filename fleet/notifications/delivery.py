@@ -19,7 +19,7 @@ from fleet.notifications.news import MessageNews, news_of
 from fleet.notifications.payloads import MessageWords
 from fleet.notifications.routing import GROUP, TEST, DeliveryState
 from fleet.notifications.text import group_words, test_words
-from fleet.operations.clock import may_decide
+from fleet.operations.clock import may_clock_decide
 from fleet.wording.times import Form, Reader
 
 # What goes wrong on our own side is tried so often; then it is this post that is odd.
@@ -38,7 +38,7 @@ def kind_of(name: str) -> ModuleType:
     return importlib.import_module(f"fleet.notifications.channels.{name}")
 
 
-def work_off(channel_id: int, *, clock: Clock, may_send: Callable[[], bool] = may_decide) -> None:
+def work_off(channel_id: int, *, clock: Clock, may_send: Callable[[], bool] = may_clock_decide) -> None:
     """Send everything that waits for this channel (row id) and is due, unless somebody else is at it."""
     if not queue.lease(channel_id, now=clock()):
         return

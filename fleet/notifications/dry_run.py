@@ -16,10 +16,10 @@ from django.db.models import QuerySet
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.history import MILESTONES
 from fleet.domain.people import Place
-from fleet.domain.policy.hours import within, zone_of
+from fleet.domain.policy.hours import is_within_hours, zone_of
 from fleet.domain.reasons import Reason
 from fleet.domain.recommendation import decide_by
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, ScheduledEvent
@@ -40,7 +40,7 @@ from fleet.notifications.routing import (
 from fleet.notifications.severity import cache_severity, severity
 from fleet.projections.caches.maintenances import CacheRef, cache_ref
 from fleet.projections.refs import SetRef, set_ref
-from fleet.projections.visibility import seen
+from fleet.projections.visibility import visible
 
 LOOKS_BACK = timedelta(days=30)
 MOST = 2000
@@ -124,7 +124,7 @@ def dry_run(*, route: StandingRoute, now: datetime, person: User | None = None) 
     past, more = _past(since)
     found = sorted(_told(tried, past, person), key=lambda one: one.at)
     zone = zone_of(tried.time_zone)
-    night = sum(within(one.at, **NIGHT, time_zone=tried.time_zone) for one in found)  # type: ignore[arg-type]
+    night = sum(is_within_hours(one.at, **NIGHT, time_zone=tried.time_zone) for one in found)  # type: ignore[arg-type]
     weeks = Counter(_monday(one.at.astimezone(zone).date()) for one in found)
     moments = Counter(one.moment for one in found)
     considered = sum(len(story) for story in past)
@@ -160,21 +160,21 @@ _Story = Sequence[_Fact]
 
 def events_since(since: datetime) -> QuerySet[ScheduledEvent]:
     """The newest events, one more than are looked at."""
-    rows = seen(ScheduledEvent).filter(first_seen_at__gte=since).select_related("availability_set")
+    rows = visible(ScheduledEvent).filter(first_seen_at__gte=since).select_related("availability_set")
     return rows.order_by("-first_seen_at", "-pk")[: MOST + 1]
 
 
 def upkeep_since(since: datetime) -> QuerySet[Entry]:
     """What happened to caches, newest first, one more than is looked at."""
     kinds = [kind.value for kind in OF_CACHES]
-    rows = seen(Entry).filter(kind__in=kinds, at__gte=since, cache__isnull=False).select_related("cache")
+    rows = visible(Entry).filter(kind__in=kinds, at__gte=since, cache__isnull=False).select_related("cache")
     return rows.order_by("-at", "-pk")[: MOST + 1]
 
 
 def entries_of(event_ids: Sequence[int]) -> QuerySet[Entry]:
     """What happened to these events (row ids), each oldest first."""
     kinds = [kind.value for kind in OF_EVENTS]
-    return seen(Entry).filter(event__in=event_ids, kind__in=kinds).order_by("event", "at", "pk")
+    return visible(Entry).filter(event__in=event_ids, kind__in=kinds).order_by("event", "at", "pk")
 
 
 def _past(since: datetime) -> tuple[list[_Story], bool]:
@@ -198,7 +198,7 @@ def _stories(events: Sequence[ScheduledEvent]) -> Iterator[_Story]:
 
 def _of_event(event: ScheduledEvent) -> MessageFacts:
     home = event.availability_set
-    facts = like(
+    facts = from_row(
         EventFacts,
         event,
         **(set_facts(home) | {"needs_live": None}),
@@ -273,7 +273,7 @@ def _message(one: _Fact, at: datetime) -> PastMessage:
 def _name_of(route: StandingRoute) -> str:
     if route.channel_id is None:
         return ""
-    row = seen(Channel).filter(pk=route.channel_id, owner=route.owner_id).first()
+    row = visible(Channel).filter(pk=route.channel_id, owner=route.owner_id).first()
     return row.name if row else ""
 
 

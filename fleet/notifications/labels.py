@@ -9,7 +9,7 @@ from fleet.notifications.grouping import ChannelHealth, NotificationHealth
 from fleet.notifications.routing import DeliveryState, MessageState, NotificationType
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
-from fleet.wording.badges import Look
+from fleet.wording.badges import Badge
 from fleet.wording.policy import conditions, one_of
 from fleet.wording.sentences import EntryText, Sentence, counted, listed
 from fleet.wording.times import Reader
@@ -412,35 +412,35 @@ ENTRIES: dict[EntryKind, EntryText] = {
 
 # How states of notifications are shown.
 
-LOOKS: Mapping[type, Mapping[Any, Look]] = {
+LOOKS: Mapping[type, Mapping[Any, Badge]] = {
     NotificationHealth: {
-        NotificationHealth.STANDS_STILL: Look("nobody is now", "bad", "bell-off"),
-        NotificationHealth.ALL_FAIL: Look("nobody can be", "bad", "bell-off"),
-        NotificationHealth.UNDELIVERED: Look("somebody was not", "bad", "bell-off"),
-        NotificationHealth.SOME_FAIL: Look("a channel fails", "due", "bell-dot"),
-        NotificationHealth.NOBODY: Look("nobody is", "quiet", "bell-minus"),
-        NotificationHealth.WORKS: Look("people are", "good", "bell"),
+        NotificationHealth.STANDS_STILL: Badge("nobody is now", "bad", "bell-off"),
+        NotificationHealth.ALL_FAIL: Badge("nobody can be", "bad", "bell-off"),
+        NotificationHealth.UNDELIVERED: Badge("somebody was not", "bad", "bell-off"),
+        NotificationHealth.SOME_FAIL: Badge("a channel fails", "due", "bell-dot"),
+        NotificationHealth.NOBODY: Badge("nobody is", "quiet", "bell-minus"),
+        NotificationHealth.WORKS: Badge("people are", "good", "bell"),
     },
     MessageState: {
-        MessageState.WAITING: Look("waits", "due", "hourglass"),
-        MessageState.BATCHED: Look("being sent", "busy", "send"),
-        MessageState.SENT: Look("told", "good", "circle-check"),
-        MessageState.DROPPED: Look("not sent", "quiet", "circle-slash"),
-        MessageState.GIVEN_UP: Look("given up", "bad", "octagon-x"),
-        MessageState.UNROUTED: Look("nobody was told", "bad", "bell-off"),
+        MessageState.WAITING: Badge("waits", "due", "hourglass"),
+        MessageState.BATCHED: Badge("being sent", "busy", "send"),
+        MessageState.SENT: Badge("told", "good", "circle-check"),
+        MessageState.DROPPED: Badge("not sent", "quiet", "circle-slash"),
+        MessageState.GIVEN_UP: Badge("given up", "bad", "octagon-x"),
+        MessageState.UNROUTED: Badge("nobody was told", "bad", "bell-off"),
     },
     DeliveryState: {
-        DeliveryState.QUEUED: Look("waits", "due", "hourglass"),
-        DeliveryState.SENDING: Look("being sent", "busy", "send"),
-        DeliveryState.DELIVERED: Look("delivered", "good", "circle-check"),
-        DeliveryState.DROPPED: Look("not sent", "quiet", "circle-slash"),
-        DeliveryState.GIVEN_UP: Look("given up", "bad", "octagon-x"),
+        DeliveryState.QUEUED: Badge("waits", "due", "hourglass"),
+        DeliveryState.SENDING: Badge("being sent", "busy", "send"),
+        DeliveryState.DELIVERED: Badge("delivered", "good", "circle-check"),
+        DeliveryState.DROPPED: Badge("not sent", "quiet", "circle-slash"),
+        DeliveryState.GIVEN_UP: Badge("given up", "bad", "octagon-x"),
     },
     ChannelHealth: {
-        ChannelHealth.WORKS: Look("works", "good", "circle-check"),
-        ChannelHealth.NEW: Look("not tried yet", "calm", "circle-dashed"),
-        ChannelHealth.HELD: Look("held back", "due", "circle-pause"),
-        ChannelHealth.FAILS: Look("fails", "bad", "octagon-x"),
-        ChannelHealth.OFF: Look("switched off", "quiet", "circle-off"),
+        ChannelHealth.WORKS: Badge("works", "good", "circle-check"),
+        ChannelHealth.NEW: Badge("not tried yet", "calm", "circle-dashed"),
+        ChannelHealth.HELD: Badge("held back", "due", "circle-pause"),
+        ChannelHealth.FAILS: Badge("fails", "bad", "octagon-x"),
+        ChannelHealth.OFF: Badge("switched off", "quiet", "circle-off"),
     },
 }

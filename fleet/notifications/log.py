@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
 
 from fleet.domain.reasons import Reason, read_reason
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.notifications import deliveries
 from fleet.notifications.deliveries import ChannelNamed, DeliveredMessage, DeliveryRow
 from fleet.notifications.models import Channel, DeliveryAttempt, Message, MessageDelivery, RouteVersion, route_of
@@ -18,7 +18,7 @@ from fleet.notifications.queries import ChannelRef, channel_ref, for_reader, may
 from fleet.notifications.routing import DeliveryState, MessageState, route_wording
 from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.refs import SetRef, set_ref
-from fleet.projections.visibility import seen
+from fleet.projections.visibility import visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ BESIDE = ("event__availability_set", "channel", "route", "delivery")
 
 def messages_for(person: User) -> QuerySet[Message]:
     """The messages of the installation's channels and of this person's own, and those that no route wanted."""
-    return seen(Message).filter(Q(channel=None) | for_reader(person, path="channel__"))
+    return visible(Message).filter(Q(channel=None) | for_reader(person, path="channel__"))
 
 
 def listing(
@@ -107,7 +107,7 @@ def sent_by(messages: Collection[Message]) -> dict[int, SentBy]:
     kept: dict[tuple[int, int | None], RouteVersion] = {}
     if routes:
         versions = {row.route_version for row in messages if row.route_version is not None}
-        for one in seen(RouteVersion).filter(route__in=routes, version__in=versions):
+        for one in visible(RouteVersion).filter(route__in=routes, version__in=versions):
             kept[one.route_id, one.version] = one
     found = {}
     for row in messages:
@@ -134,7 +134,7 @@ def _rows(rows: Sequence[Message], person: User) -> tuple[MessageRow, ...]:
 def _attempts(deliveries: Collection[UUID]) -> dict[UUID, list[DeliveryAttempt]]:
     found: dict[UUID, list[DeliveryAttempt]] = defaultdict(list)
     if deliveries:
-        for row in seen(DeliveryAttempt).filter(delivery__in=deliveries).order_by("delivery", "number"):
+        for row in visible(DeliveryAttempt).filter(delivery__in=deliveries).order_by("delivery", "number"):
             found[row.delivery_id].append(row)
     return found
 
@@ -143,7 +143,7 @@ def _row(row: Message, person: User, tries: Sequence[DeliveryAttempt], routes: d
     open_to = row.channel is not None and may_change(row.channel, person)
     sent = row.delivery is not None and row.delivery.state in (DeliveryState.DELIVERED, DeliveryState.GIVEN_UP)
     usable = row.channel is not None and row.channel.enabled and row.channel.deleted_at is None
-    return like(
+    return from_row(
         MessageRow,
         row,
         id=row.pk,
@@ -161,7 +161,7 @@ def _row(row: Message, person: User, tries: Sequence[DeliveryAttempt], routes: d
 
 def _attempt(row: DeliveryAttempt, open_to: bool) -> AttemptRow:
     took = (row.ended_at - row.at).total_seconds() if row.ended_at else None
-    return like(AttemptRow, row, took_seconds=took, answer=row.answer if open_to else None)
+    return from_row(AttemptRow, row, took_seconds=took, answer=row.answer if open_to else None)
 
 
 def _next(row: Message) -> datetime | None:
@@ -189,7 +189,7 @@ class ChannelTrial:
 
 def trial(*, delivery_id: str, person: User) -> ChannelTrial | None:
     """Two queries. Only of a channel of which this person may see the answers."""
-    row = seen(MessageDelivery).filter(pk=delivery_id).select_related("channel").first()
+    row = visible(MessageDelivery).filter(pk=delivery_id).select_related("channel").first()
     if row is None or not may_change(row.channel, person):
         return None
     tries = _attempts([row.pk])[row.pk]
@@ -265,7 +265,7 @@ def told_of(event_pk: int, *, user_id: int | None, now: datetime) -> WhoWasTold:
         failing=tuple(one for one in failing.values() if one),
         waiting=waiting,
         unrouted=any(row.state is MessageState.UNROUTED for row in rows),
-        channels=seen(Channel).filter(enabled=True, deleted_at=None).exists(),
+        channels=visible(Channel).filter(enabled=True, deleted_at=None).exists(),
         rows=rows[:MAX_TOLD],
         posts=carried,
         more=len(rows) > MAX_TOLD,

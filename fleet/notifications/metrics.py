@@ -15,7 +15,7 @@ from fleet.models import Entry, LastRun
 from fleet.notifications.grouping import ChannelHealth, health_of
 from fleet.notifications.models import Channel, Cursor, DeliveryAttempt, Message, MessageDelivery
 from fleet.notifications.routing import DeliveryState, MessageState
-from fleet.projections.visibility import seen
+from fleet.projections.visibility import visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class Backlog:
 
 def backlog(*, now: datetime) -> dict[int, Backlog]:
     """What has come due and is not sent yet, by channel (row id). Two queries."""
-    due = seen(Message).filter(state=MessageState.WAITING.value, due_at__lte=now)
-    packed = seen(MessageDelivery).filter(state__in=[DeliveryState.QUEUED.value, DeliveryState.SENDING.value])
+    due = visible(Message).filter(state=MessageState.WAITING.value, due_at__lte=now)
+    packed = visible(MessageDelivery).filter(state__in=[DeliveryState.QUEUED.value, DeliveryState.SENDING.value])
     found: dict[int, Backlog] = {}
     for rows, column in ((due, "due_at"), (packed, "created_at")):
         grouped = rows.order_by().values_list("channel").annotate(count=Count("pk"), since=Min(column))
@@ -53,8 +53,8 @@ def measure(*, now: datetime) -> tuple[Sample, ...]:
 
 
 def _waiting(now: datetime) -> tuple[Sample, ...]:
-    due = seen(Message).filter(state=MessageState.WAITING.value, due_at__lte=now, channel__deleted_at=None)
-    packed = seen(MessageDelivery).filter(state__in=OPEN_DELIVERIES, channel__deleted_at=None)
+    due = visible(Message).filter(state=MessageState.WAITING.value, due_at__lte=now, channel__deleted_at=None)
+    packed = visible(MessageDelivery).filter(state__in=OPEN_DELIVERIES, channel__deleted_at=None)
     counts: Counter[str] = Counter()
     oldest = now
     for kind, count, since in (*_by_kind(due, "due_at"), *_by_kind(packed, "created_at")):
@@ -72,8 +72,8 @@ def _by_kind(rows: QuerySet[Message] | QuerySet[MessageDelivery], column: str) -
 
 
 def _posts(now: datetime) -> tuple[Sample, ...]:
-    made = seen(MessageDelivery).filter(created_at__gt=now - HOUR).order_by()
-    failed = seen(DeliveryAttempt).filter(at__gt=now - HOUR, ok=False).order_by()
+    made = visible(MessageDelivery).filter(created_at__gt=now - HOUR).order_by()
+    failed = visible(DeliveryAttempt).filter(at__gt=now - HOUR, ok=False).order_by()
     return (
         Sample(
             gauges.DELIVERIES,
@@ -93,7 +93,7 @@ def _posts(now: datetime) -> tuple[Sample, ...]:
 
 
 def _router(now: datetime) -> tuple[Sample, ...]:
-    ran_at = seen(LastRun).filter(name=ROUTER).values_list("ran_at", flat=True).first()
+    ran_at = visible(LastRun).filter(name=ROUTER).values_list("ran_at", flat=True).first()
     age: dict[tuple[str, ...], float] = {}
     if ran_at is not None:
         age[()] = seconds_since(ran_at, now=now)
@@ -102,10 +102,10 @@ def _router(now: datetime) -> tuple[Sample, ...]:
 
 def router_lag(now: datetime) -> float:
     """For how many seconds the oldest entry waits that the router has not read. Two queries."""
-    cursor = seen(Cursor).filter(name=ROUTER).first()
+    cursor = visible(Cursor).filter(name=ROUTER).first()
     # By the index of the stream: the first entry behind the cursor.
     behind = [TupleGreaterThan(Tuple("era", "xid", "id"), (cursor.era, cursor.xid, cursor.entry_id))] if cursor else []
-    entry = seen(Entry).filter(*behind).order_by("era", "xid", "id").values_list("recorded_at", flat=True).first()
+    entry = visible(Entry).filter(*behind).order_by("era", "xid", "id").values_list("recorded_at", flat=True).first()
     return 0.0 if cursor is None or entry is None else max(0.0, (now - entry).total_seconds())
 
 
@@ -118,12 +118,12 @@ def _channels(now: datetime) -> tuple[Sample, ...]:
             held_until=row.held_until,
             now=now,
         )
-        for row in seen(Channel).filter(deleted_at=None)
+        for row in visible(Channel).filter(deleted_at=None)
     )
     return (Sample(gauges.CHANNELS, {(health.value,): counts[health] for health in ChannelHealth}),)
 
 
 def _unrouted() -> Sample:
-    found = seen(Message).filter(state=MessageState.UNROUTED.value, event__drill=False)
+    found = visible(Message).filter(state=MessageState.UNROUTED.value, event__drill=False)
     still_open = found.exclude(event__status=EventStatus.ENDED.value)
     return Sample(gauges.UNROUTED, {(): still_open.order_by().values("event").distinct().count()})

@@ -10,10 +10,10 @@ from django.contrib.auth.models import User
 from django.db import models
 from django.db.models import Q
 
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.models.events import ScheduledEvent
 from fleet.models.partitions import by_id
-from fleet.models.people import ServiceAccount, know_rights_of, names_in_entries, rights_of
+from fleet.models.people import ServiceAccount, names_in_entries, prefetch_rights, rights_of
 from fleet.notifications.kinds import KINDS
 from fleet.notifications.routing import DeliveryState, MessageFacts, MessageState, StandingRoute, may_be_told
 
@@ -310,7 +310,7 @@ class RouteInForce:
 
 def route_of(row: Route) -> StandingRoute:
     """One route as it stands."""
-    return like(StandingRoute, row, deleted=row.deleted_at is not None, route_id=row.pk)
+    return from_row(StandingRoute, row, deleted=row.deleted_at is not None, route_id=row.pk)
 
 
 def routes_in_force() -> tuple[RouteInForce, ...]:
@@ -324,7 +324,7 @@ def routes_in_force() -> tuple[RouteInForce, ...]:
         .select_related("owner")
         .order_by("position", "pk")
     )
-    know_rights_of(row.owner for row in rows if row.owner is not None)
+    prefetch_rights(row.owner for row in rows if row.owner is not None)
     found = []
     for row in rows:
         channels = of_all if row.channel_id is None else tuple(filter(None, [usable.get(row.channel_id)]))

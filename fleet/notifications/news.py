@@ -12,7 +12,7 @@ from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.caches.maintenances import ACTIVE, MaintenanceStatus
 from fleet.domain.event_types import TYPES, Severity, event_type_of
 from fleet.domain.recommendation import OWN
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
@@ -39,7 +39,7 @@ from fleet.projections.events.rows import NOBODY, OPEN, EventRow, blast_radii, e
 from fleet.projections.orders import ByHandRow
 from fleet.projections.refs import SetRef, plain_name, set_ref
 from fleet.projections.timeline.entries import TimelineRow, rows_of, with_subjects
-from fleet.projections.visibility import load_facts, seen
+from fleet.projections.visibility import load_facts, visible
 
 # Those that are told, or will be.
 NOT_DROPPED = [state.value for state in (MessageState.WAITING, MessageState.BATCHED, MessageState.SENT)]
@@ -80,8 +80,8 @@ class MessageNews:
 def news_of(message_ids: Collection[int], *, now: datetime) -> dict[int, MessageNews]:
     """What these messages (row ids) tell, by row id; a fixed number of queries."""
     # With when they changed last, as the API tells of them.
-    events = Prefetch("event", queryset=with_changes(seen(ScheduledEvent).select_related("availability_set")))
-    messages = list(seen(Message).filter(pk__in=list(message_ids)).prefetch_related(events).order_by("pk"))
+    events = Prefetch("event", queryset=with_changes(visible(ScheduledEvent).select_related("availability_set")))
+    messages = list(visible(Message).filter(pk__in=list(message_ids)).prefetch_related(events).order_by("pk"))
     lines = _lines(messages)
     of_events = _Events([message.event for message in messages if message.event is not None], now=now)
     maintenances = _maintenances(lines)
@@ -127,13 +127,13 @@ class _Events:
         self.cards = decision_cards(list(self.rows.values()), blasts, self.facts, now=now)
         self.first = {
             event_id: (str(data.get("event_type", "")), tuple(data.get("resources", ())))
-            for event_id, data in seen(Entry)
+            for event_id, data in visible(Entry)
             .filter(event__in=ids, kind=EntryKind.EVENT_SEEN.value)
             .values_list("event_id", "data")
         }
         self.machines: dict[int, list[Machine]] = defaultdict(list)
         sets = {event.availability_set_id for event in chosen}
-        for machine in seen(Machine).filter(availability_set__in=sets).only("availability_set", "os_type"):
+        for machine in visible(Machine).filter(availability_set__in=sets).only("availability_set", "os_type"):
             self.machines[machine.availability_set_id].append(machine)
 
     def told(self, news: MessageNews, event_pk: int) -> MessageNews:
@@ -156,19 +156,19 @@ class _Events:
 
 def _lines(messages: Collection[Message]) -> dict[int, TimelineRow]:
     ids = [message.entry_id for message in messages if message.entry_id is not None]
-    return {row.id: row for row in rows_of(with_subjects(seen(Entry).filter(pk__in=ids)))}
+    return {row.id: row for row in rows_of(with_subjects(visible(Entry).filter(pk__in=ids)))}
 
 
 def _maintenances(lines: Mapping[int, TimelineRow]) -> dict[int, MaintenanceRow]:
     ids = [line.maintenance_id for line in lines.values() if line.maintenance_id is not None]
-    rows = seen(Maintenance).filter(pk__in=ids).select_related("cache")
+    rows = visible(Maintenance).filter(pk__in=ids).select_related("cache")
     return {row.pk: maintenance_row(row) for row in rows}
 
 
 def _newer(messages: Collection[Message]) -> dict[int, frozenset[NotificationType]]:
     """The moments of newer messages of the same event for the same channel, by row id."""
     moments = {moment.value for later in SUPERSEDED_BY.values() for moment in later}
-    rows = seen(Message).filter(
+    rows = visible(Message).filter(
         event__in={message.event_id for message in messages if message.event_id is not None},
         channel__in={message.channel_id for message in messages if message.channel_id is not None},
         moment__in=moments,
@@ -188,7 +188,7 @@ def _newer(messages: Collection[Message]) -> dict[int, frozenset[NotificationTyp
 def _failing(messages: Collection[Message]) -> frozenset[str]:
     """The subjects of channels that fail now."""
     ids = [message.subject.partition(":")[2] for message in messages if message.subject.startswith("channel:")]
-    rows = seen(Channel).filter(pk__in=ids, failing_since__isnull=False, enabled=True, deleted_at=None)
+    rows = visible(Channel).filter(pk__in=ids, failing_since__isnull=False, enabled=True, deleted_at=None)
     return frozenset(f"channel:{pk}" for pk in rows.values_list("pk", flat=True))
 
 
@@ -196,7 +196,7 @@ def _troubles(lines: Mapping[int, TimelineRow]) -> frozenset[str]:
     """The keys of troubles that last, and of those that were told together when."""
     if not any("trouble" in line.data for line in lines.values()):
         return frozenset()
-    rows = list(seen(OpenTrouble).filter(told_at__isnull=False).values_list("key", "code", "told_at"))
+    rows = list(visible(OpenTrouble).filter(told_at__isnull=False).values_list("key", "code", "told_at"))
     return frozenset(key for key, _, _ in rows) | {
         f"{code}: {iso(told_at)}" for _, code, told_at in rows if told_at is not None
     }
@@ -289,9 +289,9 @@ class OpenThing:
 
 def open_things() -> tuple[OpenThing, ...]:
     """All that is open, the nearest NotBefore first, in two queries."""
-    events = seen(ScheduledEvent).filter(status__in=OPEN).select_related("availability_set")
+    events = visible(ScheduledEvent).filter(status__in=OPEN).select_related("availability_set")
     active = [status.value for status in ACTIVE]
-    maintenances = seen(Maintenance).filter(status__in=active).select_related("cache").order_by("-first_at", "-id")
+    maintenances = visible(Maintenance).filter(status__in=active).select_related("cache").order_by("-first_at", "-id")
     return (
         *map(_event, events.order_by("not_before", "id")[:MOST]),
         *map(_maintenance, maintenances[:MOST]),
@@ -345,7 +345,7 @@ def muted_machines(things: Iterable[OpenThing]) -> dict[str, tuple[Muted, ...]]:
     """
     named = [thing for thing in things if thing.set_id is not None]
     known: dict[tuple[int, str], Machine] = {}
-    for row in seen(Machine).filter(availability_set__in={thing.set_id for thing in named}):
+    for row in visible(Machine).filter(availability_set__in={thing.set_id for thing in named}):
         known[row.availability_set_id, plain_name(row.resource_name)] = row
     found: dict[str, tuple[Muted, ...]] = {}
     for thing in named:
@@ -370,23 +370,23 @@ def addresses(said: Mapping[str, Any]) -> tuple[str, ...]:
 
 def live_machines(holds_for: Callable[[str], bool], *, now: datetime, most: int) -> tuple[Muted, ...]:
     """Up to so many machines, heard lately, whose service is one of these. Two queries."""
-    stated = seen(AvailabilitySet).filter(merged_into=None).order_by().values_list("service", flat=True).distinct()
+    stated = visible(AvailabilitySet).filter(merged_into=None).order_by().values_list("service", flat=True).distinct()
     wanted = [service for service in stated if holds_for(service)]
     since = now - timedelta(seconds=presence_limits().late)
-    rows = seen(Machine).filter(availability_set__service__in=wanted, presence__last_heard_at__gte=since)
+    rows = visible(Machine).filter(availability_set__service__in=wanted, presence__last_heard_at__gte=since)
     return tuple(map(muted, rows.order_by("id")[:most]))
 
 
 def live_caches(holds_for: Callable[[str], bool], *, most: int) -> tuple[Muted, ...]:
     """Up to so many caches whose service is one of these. Two queries."""
-    stated = seen(Cache).order_by().values_list("service", flat=True).distinct()
-    rows = seen(Cache).filter(service__in=[service for service in stated if holds_for(service)])
+    stated = visible(Cache).order_by().values_list("service", flat=True).distinct()
+    rows = visible(Cache).filter(service__in=[service for service in stated if holds_for(service)])
     return tuple(Muted(cache=(row.host,)) for row in rows.order_by("id")[:most])
 
 
 def kept(channel_id: int) -> dict[str, Mapping[str, Any]]:
     """What a channel keeps, by subject. One query."""
-    rows = seen(Reference).filter(channel=channel_id).order_by()
+    rows = visible(Reference).filter(channel=channel_id).order_by()
     return dict(rows.values_list("subject", "value"))
 
 
@@ -422,7 +422,7 @@ def subject(row: Message, names: Mapping[str, str]) -> Subject:
     row_id = int(number) if number.isdecimal() else None
     if row.event is None:
         return Subject(kind, row_id, names.get(row.subject, ""))
-    event = like(EventNamed, row.event, set=set_ref(row.event.availability_set))
+    event = from_row(EventNamed, row.event, set=set_ref(row.event.availability_set))
     return Subject("event", row.event_id, event=event)
 
 
@@ -446,6 +446,6 @@ def names(subjects: Iterable[str]) -> dict[str, str]:
     found = {}
     for kind, ids in wanted.items():
         model, column = CALLED[kind]
-        for pk, name in seen(model).filter(pk__in=ids).values_list("pk", column):
+        for pk, name in visible(model).filter(pk__in=ids).values_list("pk", column):
             found[f"{kind}:{pk}"] = name
     return found

@@ -9,7 +9,7 @@ from django.db.models import Count, Q
 
 from fleet.domain.people import Right
 from fleet.domain.reasons import Reason
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.models import LastRun
 from fleet.models.people import rights_of
 from fleet.notifications.grouping import (
@@ -25,7 +25,7 @@ from fleet.notifications.metrics import ROUTER
 from fleet.notifications.models import Channel, Message, MessageDelivery, Route, route_of
 from fleet.notifications.routing import FAILING_AFTER, DeliveryState, MessageState, StandingRoute, route_wording
 from fleet.projections.pages import Page, Segment, read_page
-from fleet.projections.visibility import seen
+from fleet.projections.visibility import visible
 
 # More are not counted: one is an alarm.
 MOST = 100
@@ -48,15 +48,15 @@ class NotificationAlarm:
 def notification_alarm(*, now: datetime) -> NotificationAlarm:
     """Four queries, each by index or over the few channels."""
     counted = (
-        seen(Channel)
+        visible(Channel)
         .filter(enabled=True, deleted_at=None)
         .aggregate(channels=Count("pk"), failing=Count("pk", filter=Q(failures__gte=FAILING_AFTER)))
     )
-    unrouted = seen(Message).filter(state=MessageState.UNROUTED.value, event__isnull=False).order_by("-id")
+    unrouted = visible(Message).filter(state=MessageState.UNROUTED.value, event__isnull=False).order_by("-id")
     found = sum(at > now - LATELY for at in unrouted.values_list("created_at", flat=True)[:MOST])
-    newest = seen(MessageDelivery).filter(created_at__gt=now - LATELY, state=DeliveryState.GIVEN_UP.value)
+    newest = visible(MessageDelivery).filter(created_at__gt=now - LATELY, state=DeliveryState.GIVEN_UP.value)
     found += newest.exclude(moment="test").order_by()[:MOST].count()
-    routed_at = seen(LastRun).filter(name=ROUTER).values_list("ran_at", flat=True).first()
+    routed_at = visible(LastRun).filter(name=ROUTER).values_list("ran_at", flat=True).first()
     telling = NotificationFacts(**counted, undelivered=found, routed_at=routed_at)
     return NotificationAlarm(
         notification_health(telling, now=now), telling.channels, telling.failing, telling.undelivered
@@ -65,7 +65,7 @@ def notification_alarm(*, now: datetime) -> NotificationAlarm:
 
 def any_channel() -> bool:
     """Whether a channel of the installation is in use. One query."""
-    return seen(Channel).filter(owner=None, enabled=True, deleted_at=None).exists()
+    return visible(Channel).filter(owner=None, enabled=True, deleted_at=None).exists()
 
 
 # The phones and browsers that a person has told.
@@ -84,8 +84,8 @@ class BrowserRow:
 
 def own_browsers(*, user_id: int) -> tuple[BrowserRow, ...]:
     """The newest first. One query."""
-    rows = seen(Channel).filter(owner=user_id, kind="webpush", deleted_at=None).order_by("-id")
-    return tuple(like(BrowserRow, row) for row in rows)
+    rows = visible(Channel).filter(owner=user_id, kind="webpush", deleted_at=None).order_by("-id")
+    return tuple(from_row(BrowserRow, row) for row in rows)
 
 
 # Channels and routes, as people see them: those of the installation, and one's own. Others' are nobody else's.
@@ -185,27 +185,27 @@ def may_change(row: Channel | Route, person: User) -> bool:
 
 def listing(*, person: User, now: datetime) -> tuple[ChannelRow, ...]:
     """The installation's channels by name, then one's own. One query, and one for the person's rights."""
-    rows = seen(Channel).filter(for_reader(person), deleted_at=None).order_by("name", "pk")
+    rows = visible(Channel).filter(for_reader(person), deleted_at=None).order_by("name", "pk")
     return tuple(sorted((_channel(row, person, now) for row in rows), key=lambda row: row.own))
 
 
 def page(*, person: User, now: datetime, cursor: str | None = None, size: int | None = None) -> Page[ChannelRow]:
     """The installation's channels by name, then one's own. Up to two queries, and one for the person's rights."""
-    rows = seen(Channel).filter(deleted_at=None)
+    rows = visible(Channel).filter(deleted_at=None)
     parts = [Segment(rows.filter(owner=None), "name"), Segment(rows.filter(owner=person), "name")]
     return read_page(parts, cursor=cursor, size=size).map(lambda found: [_channel(row, person, now) for row in found])
 
 
 def detail(*, channel_id: int, person: User, now: datetime) -> ChannelRow | None:
     """One channel; None where there is none for this person. One query."""
-    row = seen(Channel).filter(for_reader(person), pk=channel_id, deleted_at=None).first()
+    row = visible(Channel).filter(for_reader(person), pk=channel_id, deleted_at=None).first()
     return _channel(row, person, now) if row else None
 
 
 def _channel(row: Channel, person: User, now: datetime) -> ChannelRow:
     open_to = may_change(row, person)
     known = fields_of(row.kind) if row.kind in KINDS else {}
-    return like(
+    return from_row(
         ChannelRow,
         row,
         id=row.pk,
@@ -237,33 +237,35 @@ def _time(row: Channel, name: str, *, after: datetime | None = None) -> datetime
 
 def routes(*, person: User) -> tuple[RouteRow, ...]:
     """The installation's routes in their order, then one's own. One query, and one for the person's rights."""
-    rows = seen(Route).filter(for_reader(person), deleted_at=None).select_related("channel").order_by("position", "pk")
+    rows = (
+        visible(Route).filter(for_reader(person), deleted_at=None).select_related("channel").order_by("position", "pk")
+    )
     return tuple(sorted((_route(row, person) for row in rows), key=lambda row: row.own))
 
 
 def page_of_routes(*, person: User, cursor: str | None = None, size: int | None = None) -> Page[RouteRow]:
     """The installation's routes in their order, then one's own. Up to two queries, and one for the person's rights."""
-    rows = seen(Route).filter(deleted_at=None).select_related("channel")
+    rows = visible(Route).filter(deleted_at=None).select_related("channel")
     parts = [Segment(rows.filter(owner=None), "position"), Segment(rows.filter(owner=person), "position")]
     return read_page(parts, cursor=cursor, size=size).map(lambda found: [_route(row, person) for row in found])
 
 
 def route(*, route_id: int, person: User) -> RouteRow | None:
     """One route; None where there is none for this person. One query."""
-    rows = seen(Route).filter(for_reader(person), pk=route_id, deleted_at=None).select_related("channel")
+    rows = visible(Route).filter(for_reader(person), pk=route_id, deleted_at=None).select_related("channel")
     row = rows.first()
     return _route(row, person) if row else None
 
 
 def standing(*, route_id: int, person: User) -> StandingRoute | None:
     """One route as the domain judges it. One query."""
-    row = seen(Route).filter(for_reader(person), pk=route_id, deleted_at=None).first()
+    row = visible(Route).filter(for_reader(person), pk=route_id, deleted_at=None).first()
     return route_of(row) if row else None
 
 
 def _route(row: Route, person: User) -> RouteRow:
     stands = route_of(row)
-    return like(
+    return from_row(
         RouteRow,
         row,
         id=row.pk,
@@ -274,6 +276,6 @@ def _route(row: Route, person: User) -> RouteRow:
         types=stands.event_types,
         severity=stands.severities,
         set=stands.set_pattern,
-        hours=like(RouteHours, stands),
+        hours=from_row(RouteHours, stands),
         may_change=may_change(row, person),
     )

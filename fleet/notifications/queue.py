@@ -35,7 +35,7 @@ from fleet.notifications.routing import (
     delivery_sources,
     pause_seconds,
 )
-from fleet.operations.locks import Lock, take_if_free
+from fleet.operations.locks import Lock, try_take
 from fleet.operations.timeline.entries import tell
 
 # Whoever sends renews it (`RENEW_SECONDS`); once it is over, somebody else goes on.
@@ -394,7 +394,7 @@ EVERY = timedelta(seconds=55)
 @transaction.atomic
 def mine(*, now: datetime, via: str) -> bool:
     """Whether it is ours to tell now; nobody else does within the minute."""
-    if not take_if_free(Lock.WATCHDOG):
+    if not try_take(Lock.WATCHDOG):
         return False
     if seconds_since_run(NAME, now=now) < EVERY.total_seconds():
         return False

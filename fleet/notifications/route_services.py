@@ -18,7 +18,7 @@ from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.people import Place
 from fleet.domain.policy.rules import refuse
 from fleet.domain.pseudonyms import number_of
-from fleet.domain.reasons import Reason, Refused, refuse_other, stored
+from fleet.domain.reasons import Reason, Refused, require_version, stored_text
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.timeline import EntryKind, differing
 from fleet.models import ApiToken, Entry
@@ -55,7 +55,7 @@ from fleet.notifications.severity import type_severity
 from fleet.operations import wake_up
 from fleet.operations.locks import Lock, take
 from fleet.operations.policy.rules import refuse_unknown, values_of
-from fleet.operations.rights import sees
+from fleet.operations.rights import can_see
 from fleet.operations.timeline.entries import tell
 
 UNKNOWN = Reason("route-unknown")
@@ -109,7 +109,7 @@ def change(
     """
     take(Lock.CHANNELS)
     row = _of(route_id, actor, carried)
-    refuse_other(row.version, expected)
+    require_version(row.version, expected)
     before, was = values_of(row, TOLD), route_of(row)
     route = _said(replace(was, enabled=row.enabled if enabled is None else enabled), fields or {})
     channel = _check(route, row.owner)
@@ -138,7 +138,7 @@ def delete(
 ) -> Route:
     """Delete a route. What it sent keeps naming it. Raises Refused as `change` does."""
     row = _of(route_id, actor, carried)
-    refuse_other(row.version, expected)
+    require_version(row.version, expected)
     before = values_of(row, TOLD)
     _keep(row, route_of(row), now=now)
     row.enabled = False
@@ -158,7 +158,7 @@ def redeliver(*, message_id: int, actor: Actor, now: datetime, carried: ApiToken
     place = (
         place_of(message.event.availability_set) if message is not None and message.event else Place(PROVISIONAL, "")
     )
-    if not sees(actor, place):
+    if not can_see(actor, place):
         message = None
     channel = message.channel if message else None
     mine = getattr(actor.person, "pk", None)
@@ -238,7 +238,7 @@ def _keep(row: Route, was: StandingRoute, *, now: datetime) -> None:
     said = {
         "at": row.created_at,
         "name": was.name,
-        "wording": stored(route_wording(was, named.name if named else "")),
+        "wording": stored_text(route_wording(was, named.name if named else "")),
     }
     RouteVersion.objects.get_or_create(route=row, version=was.version, defaults=said)
 
@@ -247,7 +247,7 @@ def _note(
     kind: EntryKind, row: Route, channel: Channel | None, actor: Actor, *, now: datetime, before: Any, after: Any
 ) -> None:
     wording = _wording(row, channel)
-    RouteVersion.objects.create(route=row, version=row.version, at=now, name=row.name, wording=stored(wording))
+    RouteVersion.objects.create(route=row, version=row.version, at=now, name=row.name, wording=stored_text(wording))
     _tell(kind, row, wording, actor, now=now, before=before, after=after)
 
 

@@ -44,8 +44,8 @@ from fleet.notifications.routing import (
     told_at,
 )
 from fleet.notifications.severity import cache_severity, severity, type_severity
-from fleet.operations.locks import Lock, take_if_free
-from fleet.operations.quarantine import in_parts
+from fleet.operations.locks import Lock, try_take
+from fleet.operations.quarantine import bisect_failures
 
 NAME = "router"
 # Of one transaction.
@@ -86,7 +86,7 @@ class _Told:
 @transaction.atomic
 def route(*, now: datetime, via: str) -> Routed:
     """Make messages of what is new on the timeline, at most so much at once. Another run does so meanwhile: nothing."""
-    if not take_if_free(Lock.ROUTER):
+    if not try_take(Lock.ROUTER):
         return Routed()
     LastRun.objects.update_or_create(name=NAME, defaults={"ran_at": now, "via": via})
     horizon = _horizon()
@@ -178,7 +178,7 @@ def _each_alone(entries: Sequence[Entry], *, now: datetime) -> list[Message]:
         log.error("router.entry", entry=entry.pk, error=f"{type(error).__name__}: {error}")
         odd.append(_unreadable(entry, now=now))
 
-    return in_parts(entries, partial(_messages, now=now), fail) + odd
+    return bisect_failures(entries, partial(_messages, now=now), fail) + odd
 
 
 def _unreadable(entry: Entry, *, now: datetime) -> Message:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from fleet.domain.people import ADMIN, Place, Right, Rights, in_scopes, speaks_of
-from fleet.domain.policy.hours import among, in_hours, stated, tidied
+from fleet.domain.policy.hours import in_hours, is_among, normalized, stated_values
 from fleet.domain.reasons import Reason
 from fleet.domain.states import ApprovalState, EventStatus
 from fleet.domain.timeline import EntryKind
@@ -225,7 +225,7 @@ ROUTE_SAID = (
 
 def changed_route(route: StandingRoute, fields: Mapping[str, Any]) -> StandingRoute:
     """The route with what somebody says of it (of `ROUTE_SAID`), tidied."""
-    return replace(route, **{name: tidied(value) for name, value in fields.items()})
+    return replace(route, **{name: normalized(value) for name, value in fields.items()})
 
 
 # Which moments start (or move) the clock of a step of escalation; its own `moments` stay empty.
@@ -245,9 +245,9 @@ def matches(route: StandingRoute, facts: MessageFacts, *, now: datetime) -> bool
     told = told_at(route, facts, now=now)
     return (
         told is not None
-        and among(facts.event_type, route.event_types)
-        and among(facts.source, route.sources)
-        and among(facts.severity, route.severities)
+        and is_among(facts.event_type, route.event_types)
+        and is_among(facts.source, route.sources)
+        and is_among(facts.severity, route.severities)
         and speaks_of(route, facts.place)
         and in_hours(route, told)
     )
@@ -281,7 +281,7 @@ def may_be_told(rights: Rights, names: Collection[str], facts: MessageFacts, *, 
 
 def route_wording(route: StandingRoute, channel: str) -> Reason:
     """The whole route, with its channel's name (empty: every channel of the installation), as entries keep it."""
-    return Reason("route", channel=channel, **stated(route))
+    return Reason("route", channel=channel, **stated_values(route))
 
 
 def _of_moment(route: StandingRoute, moment: NotificationType) -> bool:

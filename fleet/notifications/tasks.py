@@ -15,7 +15,7 @@ from celery import shared_task
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, OperationalError, connection, connections
 
-from fleet.domain.db_timeouts import CHANNELS_AT_ONCE, act_as
+from fleet.domain.db_timeouts import CHANNELS_AT_ONCE, use_profile
 from fleet.domain.desk import RelayHealth
 from fleet.notifications import queue, router
 from fleet.notifications.delivery import work_off
@@ -45,7 +45,7 @@ def troubles(*, now: datetime) -> tuple[str, ...]:
         found.append("nobody-routes")
     if health is NotificationHealth.ALL_FAIL:
         found.append("all-channels-fail")
-    if seen.wrong_clocks or not clock.is_right():
+    if seen.wrong_clocks or not clock.is_clock_correct():
         found.append("clocks-wrong")
     return tuple(found)
 
@@ -120,7 +120,7 @@ class Worker:
                 self._thread.start()
 
     def _run(self, via: str) -> None:
-        act_as("messages")
+        use_profile("messages")
         quiet_since = time.monotonic()
         try:
             while not self._ends(quiet_since):
@@ -144,7 +144,7 @@ class Worker:
 
     def _round(self, via: str) -> tuple[float, bool]:
         """How long to wait for the next, and whether anything is under way."""
-        if not clock.may_decide():
+        if not clock.may_clock_decide():
             # Another process routes and sends, once this one has been quiet for a while.
             return LOOK_SECONDS, bool(self._sending)
         now = _clock()
@@ -175,7 +175,7 @@ class Worker:
         threading.Thread(target=self._work_off, args=(channel_id,), name=f"channel {channel_id}", daemon=True).start()
 
     def _work_off(self, channel_id: int) -> None:
-        act_as("messages")
+        use_profile("messages")
         try:
             self._send(channel_id)
         except DatabaseError as error:
@@ -192,7 +192,7 @@ worker = Worker()
 
 def tell_if_quiet() -> None:
     """Start it here where nobody has routed for a while: the web process's part when Celery is gone."""
-    if clock.may_decide() and router.quiet_for(now=_clock()) >= QUIET_SECONDS:
+    if clock.may_clock_decide() and router.quiet_for(now=_clock()) >= QUIET_SECONDS:
         worker.start(via="web")
     # Whoever has told it within the minute, Celery or another process, keeps this from doing so again.
     ping_apart()

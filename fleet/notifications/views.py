@@ -16,7 +16,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from fleet.accounts.views import you_answer
 from fleet.dashboard.forms import Sent, line
-from fleet.dashboard.pages import Asked, acts, done, known, listed, page, reader, refused, shown
+from fleet.dashboard.pages import Asked, action_view, done, known, listed, page, read_view, refused, require_reader
 from fleet.dashboard.policy import HoursForm, boxes, seconds, text
 from fleet.domain.event_types import ADVICE_TYPES, TYPES, Severity
 from fleet.domain.people import Right
@@ -42,7 +42,7 @@ from fleet.notifications.routing import (
     changed_route,
 )
 from fleet.projections.events.rows import EventRow
-from fleet.wording.badges import SEVERITY_LOOKS
+from fleet.wording.badges import SEVERITY_BADGES
 
 BOX = {"class": "form-control", "autocomplete": "off"}
 MOST_LETTERS = 10_000
@@ -117,7 +117,7 @@ class RouteForm(HoursForm):
     )
     event_types = boxes("Types", [(name, name) for name in (*TYPES, *ADVICE_TYPES)])
     sources = boxes("Sources", [(name, name) for name in SOURCES])
-    severities = boxes("How bad", [(one.value, SEVERITY_LOOKS[one].label) for one in Severity])
+    severities = boxes("How bad", [(one.value, SEVERITY_BADGES[one].label) for one in Severity])
     unclaimed_after_seconds = seconds("While nobody is on it, after so many seconds")
     before_decide_by_seconds = seconds("While nobody has decided, so many seconds before “decide by”")
 
@@ -142,7 +142,7 @@ UNKNOWN_KIND = "There is no such kind of channel."
 
 @sensitive_post_parameters()
 @require_http_methods(["GET", "HEAD", "POST"])
-@reader
+@require_reader
 def channel_new(request: Asked, kind: str) -> HttpResponse:
     """The form of a new channel of this kind; `own`: for oneself."""
     known(KINDS.get(kind), UNKNOWN_KIND)
@@ -202,7 +202,7 @@ def channel_answer(request: Asked, /, channel_id: int, **context: Any) -> HttpRe
 
 @sensitive_post_parameters()
 @require_http_methods(["GET", "HEAD", "POST"])
-@reader
+@require_reader
 def channel_page(request: Asked, channel_id: int) -> HttpResponse:
     """One channel with its health, and its form for who may change it."""
     if request.method != "POST":
@@ -226,27 +226,27 @@ def channel_page(request: Asked, channel_id: int) -> HttpResponse:
     return done(request, f"“{row.name}” is saved.", "channel", channel_id=row.pk)
 
 
-@acts(channel_answer)
+@action_view(channel_answer)
 def channel_switch(request: Asked, channel_id: int) -> HttpResponse:
     enabled = request.POST.get("enabled") == "on"
     row = operations.change(channel_id=channel_id, actor=request.actor, now=request.now, enabled=enabled)
     return done(request, f"“{row.name}” is {'on' if row.enabled else 'off'}.", "channel", channel_id=row.pk)
 
 
-@acts(channel_answer)
+@action_view(channel_answer)
 def channel_test(request: Asked, channel_id: int) -> HttpResponse:
     """Leads to the page of the test, which follows it until the channel has answered."""
     delivery = operations.request_test(channel_id=channel_id, actor=request.actor, now=request.now)
     return redirect("delivery", delivery_id=delivery)
 
 
-@acts(channel_answer)
+@action_view(channel_answer)
 def channel_rotate(request: Asked, channel_id: int) -> HttpResponse:
     _, secret = operations.rotate(channel_id=channel_id, actor=request.actor, now=request.now)
     return channel_answer(request, channel_id, new_secret=secret)
 
 
-@acts(channel_answer)
+@action_view(channel_answer)
 def channel_delete(request: Asked, channel_id: int) -> HttpResponse:
     row = operations.delete(channel_id=channel_id, actor=request.actor, now=request.now)
     said = f"“{row.name}” is deleted, and its secrets are forgotten. What was sent through it stays in the log."
@@ -258,7 +258,7 @@ def channel_delete(request: Asked, channel_id: int) -> HttpResponse:
 UNKNOWN_DELIVERY = "No post has this number."
 
 
-@shown
+@read_view
 def sent_list(request: Asked) -> HttpResponse:
     """Posts, newest first."""
     read = partial(deliveries.sent, user_id=request.user.pk, now=request.now, posts=DeliveryFilter(request.GET).qs)
@@ -266,7 +266,7 @@ def sent_list(request: Asked) -> HttpResponse:
     return listed(request, "messages/log.html", "messages/sent_rows.html", read, **choices)
 
 
-@shown
+@read_view
 def unsent_list(request: Asked) -> HttpResponse:
     """Messages that no post carries, newest first."""
     read = partial(deliveries.unsent, user_id=request.user.pk, messages=UnsentFilter(request.GET).qs)
@@ -292,10 +292,10 @@ def delivery_answer(request: Asked, /, delivery_id: UUID, **context: Any) -> Htt
     return page(request, "messages/delivery.html", {"messages/delivery_body.html": dict}, post=found, **context)
 
 
-delivery_page = shown(delivery_answer)
+delivery_page = read_view(delivery_answer)
 
 
-@acts(delivery_answer)
+@action_view(delivery_answer)
 def delivery_again(request: Asked, delivery_id: UUID) -> HttpResponse:
     """Send it once more, under the same id."""
     found = known(deliveries.post(delivery_id=delivery_id, user_id=request.user.pk, now=request.now), UNKNOWN_DELIVERY)
@@ -335,8 +335,8 @@ def _answer(request: Asked, /, *, own: bool, **context: Any) -> HttpResponse:
     return page(request, template, parts, own_only=own, routes=routes, kinds=kinds, may_make=may_make, **kept)
 
 
-overview = shown(overview_answer)
-own = shown(own_answer)
+overview = read_view(overview_answer)
+own = read_view(own_answer)
 
 
 # One route: who is told what. It is tried on what happened before it is saved.
@@ -345,7 +345,7 @@ UNKNOWN_ROUTE = "No route has this number; it may have been deleted, or be someb
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@reader
+@require_reader
 def route_new(request: Asked) -> HttpResponse:
     """The form of a new route; `own`: for what comes to oneself. Trying it saves nothing."""
     own = bool(request.GET.get("own"))
@@ -365,7 +365,7 @@ def route_answer(request: Asked, /, route_id: int, **context: Any) -> HttpRespon
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@reader
+@require_reader
 def route_page(request: Asked, route_id: int) -> HttpResponse:
     """One route in words, its form for who may change it, and what it would have told."""
     if request.method != "POST":
@@ -420,7 +420,7 @@ def _try(request: Asked, route: StandingRoute, *, own: bool) -> dry_run.RouteDry
     return dry_run.dry_run(route=route, now=request.now, person=request.user if own else None)
 
 
-@acts(route_answer)
+@action_view(route_answer)
 def route_switch(request: Asked, route_id: int) -> HttpResponse:
     enabled = request.POST.get("enabled") == "on"
     row = route_operations.change(route_id=route_id, actor=request.actor, now=request.now, enabled=enabled)
@@ -428,7 +428,7 @@ def route_switch(request: Asked, route_id: int) -> HttpResponse:
     return done(request, said, "you-messages" if row.owner_id else "messages")
 
 
-@acts(route_answer)
+@action_view(route_answer)
 def route_delete(request: Asked, route_id: int) -> HttpResponse:
     row = route_operations.delete(route_id=route_id, actor=request.actor, now=request.now)
     said = f"“{row.name}” is deleted. What it told stays in the log."
@@ -476,19 +476,19 @@ class BrowserForm(Sent):
     auth = line(100, required=True)
 
 
-@acts(you_answer)
+@action_view(you_answer)
 def push_key(request: Asked) -> HttpResponse:
     """For the script that asks the browser for a subscription; made when somebody asks for the first time."""
     return JsonResponse({"key": route_services.keys(now=request.now).public})
 
 
-@acts(you_answer)
+@action_view(you_answer)
 def tell_browser(request: Asked) -> HttpResponse:
     route_services.begin(actor=request.actor, now=request.now, **BrowserForm(request.POST).values)
     return done(request, "This browser is told from now on.", "you")
 
 
-@acts(you_answer)
+@action_view(you_answer)
 def end_browser(request: Asked, channel_id: int) -> HttpResponse:
     channel = route_services.end(actor=request.actor, channel_id=channel_id, now=request.now)
     return done(request, f"“{channel.name}” is told no more.", "you")

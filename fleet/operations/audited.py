@@ -30,9 +30,9 @@ from rest_framework import serializers
 
 from fleet.domain.actor import Actor
 from fleet.domain.people import Right
-from fleet.domain.policy.hours import plain
+from fleet.domain.policy.hours import json_value
 from fleet.domain.policy.rules import Fault, refuse
-from fleet.domain.reasons import refuse_other
+from fleet.domain.reasons import require_version
 from fleet.domain.timeline import EntryKind, differing
 from fleet.models.fields import ListOf
 from fleet.operations.inputs import ClockTime, RequestSerializer, Time, UtcField, flat_errors
@@ -154,7 +154,7 @@ class Audit:
 
     def values(self, row: models.Model) -> dict[str, Any]:
         """Return the fields as JSON values."""
-        return {name: plain(getattr(row, name)) for name in self.fields}
+        return {name: json_value(getattr(row, name)) for name in self.fields}
 
     def touch(self, row: models.Model, now: Any) -> None:
         """Move the row to its next version."""
@@ -218,5 +218,5 @@ def delete_audited(
 
 def _before(row: models.Model, audit: Audit, expected: Collection[str] | None) -> dict[str, Any]:
     if audit.version:
-        refuse_other(getattr(row, audit.version), expected)
+        require_version(getattr(row, audit.version), expected)
     return audit.values(row)

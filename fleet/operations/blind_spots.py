@@ -10,12 +10,12 @@ from fleet.domain.actor import DRYDOCK
 from fleet.domain.blind_spots.facts import AT_ONCE, OPENING, SETTLES, Trouble, together, without_lesser
 from fleet.domain.clock import seconds_since
 from fleet.domain.reasons import as_json
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, LastRun, OpenTrouble, WrongClock
-from fleet.models.facts.blind_spots import anybody_is_heard, troubles
+from fleet.models.facts.blind_spots import is_any_agent_heard, troubles
 from fleet.models.reconcile import LATELY, seconds_since_run
-from fleet.operations.locks import Lock, take_if_free
+from fleet.operations.locks import Lock, try_take
 from fleet.operations.timeline.entries import entry as new_entry
 from fleet.operations.timeline.entries import write
 
@@ -40,7 +40,7 @@ def compare(*, now: datetime, via: str) -> Compared:
     # In transactions of their own: they may read much, and nobody waits for them.
     of_annexes = [trouble for look in LOOKS for trouble in look(now=now, via=via)]
     with transaction.atomic():
-        if not take_if_free(Lock.TROUBLES):
+        if not try_take(Lock.TROUBLES):
             return Compared(ran=False)
         run = LastRun.objects.filter(name=RUN).first()
         if run is not None and seconds_since(run.ran_at, now=now) < LEAST_PAUSE.total_seconds():
@@ -64,7 +64,7 @@ def compare_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Compar
 def _found(known: dict[str, OpenTrouble], *, now: datetime) -> Iterable[Trouble]:
     """What there is now. While nobody at all is heard, all machines are as they were."""
     found = list(troubles(now=now))
-    if not anybody_is_heard(now=now):
+    if not is_any_agent_heard(now=now):
         found = [one for one in found if one.set_id is None and one.cache_id is None]
         found += [as_trouble(row) for row in known.values() if row.availability_set_id or row.cache_id]
     return without_lesser(found)
@@ -72,7 +72,7 @@ def _found(known: dict[str, OpenTrouble], *, now: datetime) -> Iterable[Trouble]
 
 def as_trouble(row: OpenTrouble) -> Trouble:
     """A trouble as it was found before."""
-    return like(Trouble, row, set_id=row.availability_set_id, names=tuple(row.names))
+    return from_row(Trouble, row, set_id=row.availability_set_id, names=tuple(row.names))
 
 
 def _begun(known: dict[str, OpenTrouble], found: dict[str, Trouble], *, first: bool, now: datetime) -> list[Entry]:

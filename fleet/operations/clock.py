@@ -64,24 +64,24 @@ def skew() -> float:
     return _database.skew(steady=time.monotonic(), own=datetime.now(UTC))
 
 
-def is_right() -> bool:
+def is_clock_correct() -> bool:
     """Whether this process may decide and send, by the last reading. For threads that must not wait."""
     return abs(skew()) <= MOST_SKEW_SECONDS
 
 
-def may_decide() -> bool:
+def may_clock_decide() -> bool:
     """Whether this process may decide and send. It reads the database's clock again where it has not for a second.
 
     Raises what the database raises.
     """
     if _is_stale():
         measure()
-    return is_right()
+    return is_clock_correct()
 
 
-def expect_right() -> None:
+def require_correct_clock() -> None:
     """Raise Refused `clock-wrong` where this process may not decide."""
-    if not may_decide():
+    if not may_clock_decide():
         raise Refused("clock-wrong", Reason("clock-wrong", seconds=round(abs(skew()), 1)))
 
 
@@ -105,7 +105,7 @@ def _is_stale() -> bool:
     """Whether the last reading is too old. A clock that seems wrong is read more often: where a server was suspended,
     it is the reading that is out of date.
     """
-    return _database.age(time.monotonic()) > (FRESH_SECONDS if is_right() else AGAIN_SECONDS)
+    return _database.age(time.monotonic()) > (FRESH_SECONDS if is_clock_correct() else AGAIN_SECONDS)
 
 
 def _in_event_loop() -> bool:

@@ -52,7 +52,7 @@ def take(lock: Lock, of: str = "") -> None:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [lock.value])
 
 
-def take_if_free(lock: Lock, of: str = "") -> bool:
+def try_take(lock: Lock, of: str = "") -> bool:
     """Whether it, or the one of it that belongs to this name, was free and is held now."""
     with connection.cursor() as cursor:
         if of:
@@ -74,7 +74,7 @@ def take_free(lock: Lock, names: Sequence[str]) -> list[str]:
 
 
 @contextmanager
-def alone(lock: Lock) -> Iterator[bool]:
+def exclusively(lock: Lock) -> Iterator[bool]:
     """Whether it was free and is held for the length of a block, across transactions. It is free again when the
     connection ends, however this process does.
     """
@@ -90,7 +90,7 @@ def alone(lock: Lock) -> Iterator[bool]:
 
 
 @contextmanager
-def impatient() -> Iterator[None]:
+def short_lock_timeout() -> Iterator[None]:
     """Within a transaction: meanwhile wait a moment for a lock, and no longer. What fails is rolled back with it.
 
     Rows that are pointed to are locked at once, and no longer at the commit, where nobody could tell whose they were.
@@ -105,7 +105,7 @@ def impatient() -> Iterator[None]:
         cursor.execute("SELECT set_config('lock_timeout', %s, true)", [before])
 
 
-def take_your_time() -> None:
+def no_timeouts() -> None:
     """Until the end of this transaction nothing is cut short."""
     with connection.cursor() as cursor:
         cursor.execute(

@@ -12,11 +12,11 @@ from typing import Self, TypeVar
 
 from django.db import InterfaceError, OperationalError, transaction
 
-from fleet.domain.db_timeouts import met_a_limit
-from fleet.domain.scheduling import HELD_PAUSE, What, pause
+from fleet.domain.db_timeouts import is_timeout
+from fleet.domain.scheduling import HELD_PAUSE, QuarantineKind, retry_pause
 from fleet.domain.texts import readable
 from fleet.models import SetAside
-from fleet.operations.locks import impatient
+from fleet.operations.locks import short_lock_timeout
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -30,27 +30,27 @@ FORGOTTEN = timedelta(minutes=5)
 AWAY = frozenset({"08", "40", "53", "55", "57", "58"})
 
 
-def is_away(error: BaseException) -> bool:
+def is_quarantined(error: BaseException) -> bool:
     """Whether the database could not do it just now, whatever it was; else what it was to do is at fault."""
-    if not isinstance(error, OperationalError | InterfaceError) or met_a_limit(error):
+    if not isinstance(error, OperationalError | InterfaceError) or is_timeout(error):
         return False
     state = getattr(error.__cause__, "sqlstate", None)
     return state is None or state[:2] in AWAY
 
 
-def said_of(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """The error in one line that can be kept."""
     text = str(error).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     first = (readable(text).strip().splitlines() or [""])[0]
     return f"{type(error).__name__}: {first}"[:LONGEST]
 
 
-def in_parts(
+def bisect_failures(
     keys: Sequence[K],
     call: Callable[[Sequence[K]], Sequence[T]],
     fail: Callable[[K, Exception], None],
     *,
-    splits: Callable[[Exception], bool] = lambda error: not is_away(error),
+    splits: Callable[[Exception], bool] = lambda error: not is_quarantined(error),
     hurried: bool = False,
 ) -> list[T]:
     """What the call gives for these keys, all at once or else in halves, each in a transaction of its own; `fail` gets
@@ -60,7 +60,7 @@ def in_parts(
         with transaction.atomic():
             if not hurried:
                 return list(call(keys))
-            with impatient():
+            with short_lock_timeout():
                 return list(call(keys))
     except Exception as error:
         if not splits(error):
@@ -68,20 +68,20 @@ def in_parts(
         if len(keys) == 1:
             fail(keys[0], error)
             return []
-        hurried = hurried or met_a_limit(error)
+        hurried = hurried or is_timeout(error)
     middle = len(keys) // 2
     halves = (keys[:middle], keys[middle:])
-    return [one for half in halves for one in in_parts(half, call, fail, splits=splits, hurried=hurried)]
+    return [one for half in halves for one in bisect_failures(half, call, fail, splits=splits, hurried=hurried)]
 
 
-class Apart:
+class Quarantine:
     """One round over the rows of one kind: `with Apart(What.WAVE, now=now) as apart`.
 
     `look` and `run` leave out what was set aside until its time has come, and set aside what fails. What was tried and
     did not fail is forgotten at the end.
     """
 
-    def __init__(self, what: What, *, now: datetime) -> None:
+    def __init__(self, what: QuarantineKind, *, now: datetime) -> None:
         self.what = what
         self.now = now
         self._known: dict[int, SetAside] | None = None
@@ -102,7 +102,7 @@ class Apart:
         free = [row_id for row_id in row_ids if self.waits_until(row_id) is None]
         if not free:
             return []
-        found = in_parts(free, call, self.set_aside)
+        found = bisect_failures(free, call, self.set_aside)
         self._tried.update(free)
         return found
 
@@ -123,32 +123,32 @@ class Apart:
         """It has failed: say why, and when it is tried again."""
         known = (self._known or {}).get(row_id)
         tries = known.tries + 1 if known else 1
-        wait = pause(tries)
-        if met_a_limit(error):
+        wait = retry_pause(tries)
+        if is_timeout(error):
             tries, wait = known.tries if known else 1, HELD_PAUSE
-            logger.warning("%s %s is set aside: %s", self.what.value, row_id, said_of(error))
+            logger.warning("%s %s is set aside: %s", self.what.value, row_id, error_text(error))
         else:
             logger.error("%s %s is set aside", self.what.value, row_id, exc_info=error)
         self._failed[row_id] = self.now + wait
         SetAside.objects.update_or_create(
             what=self.what.value,
             row_id=row_id,
-            defaults={"reason": said_of(error), "tries": tries, "next_try_at": self.now + wait},
+            defaults={"reason": error_text(error), "tries": tries, "next_try_at": self.now + wait},
             create_defaults={
                 "since": self.now,
-                "reason": said_of(error),
+                "reason": error_text(error),
                 "tries": tries,
                 "next_try_at": self.now + wait,
             },
         )
 
 
-def forget(*, now: datetime) -> None:
+def delete_expired(*, now: datetime) -> None:
     """Forget what is nobody's any more: its time came, and nobody tried it."""
     SetAside.objects.filter(next_try_at__lt=now - FORGOTTEN).delete()
 
 
-def in_turn(*calls: Callable[[], object]) -> None:
+def call_each(*calls: Callable[[], object]) -> None:
     """Make each call, whatever becomes of the others; then raise what the first one raised that failed."""
     first: Exception | None = None
     for call in calls:

@@ -18,10 +18,10 @@ from django.db import OperationalError, transaction
 from django.db.models import Q
 
 from fleet.domain.clock import is_ahead
-from fleet.domain.db_timeouts import met_a_limit
+from fleet.domain.db_timeouts import is_timeout
 from fleet.domain.events import compute_state
 from fleet.domain.orders.next_step import Do
-from fleet.domain.scheduling import AT_ONCE, NEVER, What
+from fleet.domain.scheduling import AT_ONCE, NEVER, QuarantineKind
 from fleet.domain.states import ApprovalState, EventStatus
 from fleet.models import Approval, Drill, LastRun, Maintenance, ScheduledEvent
 from fleet.models.facts.decisions import load_due
@@ -33,11 +33,11 @@ from fleet.operations.caches import coverage, maintenances
 from fleet.operations.drills import advance as drills
 from fleet.operations.events import compute, scheduling
 from fleet.operations.intake import oddities, presence
-from fleet.operations.locks import Lock, settle_due, take_if_free
+from fleet.operations.locks import Lock, settle_due, try_take
 from fleet.operations.machines import instance
 from fleet.operations.orders import advance as orders
 from fleet.operations.policy import apply
-from fleet.operations.quarantine import Apart, forget, in_parts, in_turn, said_of
+from fleet.operations.quarantine import Quarantine, bisect_failures, call_each, delete_expired, error_text
 from fleet.operations.reports import slow_path
 from fleet.operations.sets import coverage as kept
 from fleet.operations.timeline.entries import gathered
@@ -75,7 +75,7 @@ def advance(*, now: datetime, via: str) -> Advanced:
         return Advanced(ran=False)
     looked: list[int] = []
     done: list[tuple[int, int, set[int]]] = []
-    in_turn(
+    call_each(
         scheduling.renew,
         partial(slow_path.catch_up, now=now),
         partial(_go_through, looked, done, now=now, via=via),
@@ -88,7 +88,7 @@ def advance(*, now: datetime, via: str) -> Advanced:
 def _go_through(looked: list[int], done: list[tuple[int, int, set[int]]], *, now: datetime, via: str) -> None:
     """Look at what is due; `looked` and `done` gather what was looked at and what came of it."""
     began = monotonic()
-    with Apart(What.EVENT, now=now) as apart:
+    with Quarantine(QuarantineKind.EVENT, now=now) as apart:
         # Once more, for those whom the first steps have moved.
         for _ in range(2):
             before = len(looked)
@@ -101,7 +101,7 @@ def _go_through(looked: list[int], done: list[tuple[int, int, set[int]]], *, now
             if len(looked) == before or not _notice(now, via):
                 break
         # In transactions of their own: approvals do not wait for them.
-        in_turn(
+        call_each(
             coverage.vouch,
             partial(instance.settle_all, now=now),
             partial(maintenances.advance, now=now),
@@ -110,12 +110,12 @@ def _go_through(looked: list[int], done: list[tuple[int, int, set[int]]], *, now
         )
 
 
-def _follow_due(looked: Sequence[int], apart: Apart, *, now: datetime) -> None:
+def _follow_due(looked: Sequence[int], apart: Quarantine, *, now: datetime) -> None:
     """Judge what was looked at, and say when each is due again. Where any of this fails it is all taken up soon: what
     else belongs to an event, its wave or its drill, hears of its news by this only.
     """
     portions = [looked[at : at + scheduling.PORTION] for at in range(0, len(looked), scheduling.PORTION)]
-    in_turn(
+    call_each(
         partial(drills.advance, now=now, event_pks=looked),
         partial(_turns, looked, now=now),
         *(partial(conditions.advance, now=now, event_pks=judged) for judged in portions),
@@ -137,7 +137,7 @@ def _notice(now: datetime, via: str) -> bool:
     """Make due what has news since the last time: by the timeline, by turns of presence, by other times in the
     settings. False where another run does so at this moment.
     """
-    if not take_if_free(Lock.RECONCILE):
+    if not try_take(Lock.RECONCILE):
         return False
     run, _ = LastRun.objects.get_or_create(name=LastRun.RECONCILE, defaults={"ran_at": now, "via": via})
     news, times = read_news(run), str((settings.ORDER_ANSWER_SECONDS, settings.WAVE_RETURN_SECONDS, presence_limits()))
@@ -152,7 +152,7 @@ def _notice(now: datetime, via: str) -> bool:
             table.objects.filter(look_at__gt=AT_ONCE, look_at__lt=NEVER).update(look_at=AT_ONCE)
     scheduling.make_news_due(news)
     scheduling.make_turned_due(presence.turned(now=now, limits=presence_limits()))
-    forget(now=now)
+    delete_expired(now=now)
     run.ran_at, run.via, run.times = now, via, times
     run.save()
     return True
@@ -185,7 +185,7 @@ def repair(*, now: datetime) -> None:
     """Correct times in the future, which a process with a wrong clock has written: they would block what they are about
     until then. What lies there counts as having just happened.
     """
-    in_turn(
+    call_each(
         partial(presence.repair, now=now, limits=presence_limits()),
         partial(orders.repair, now=now),
         partial(scheduling.repair, now=now),
@@ -229,9 +229,9 @@ def _changed(event_pks: Sequence[int], *, now: datetime) -> list[int]:
     return found
 
 
-def follow(event_pks: Collection[int] | None = None, *, now: datetime) -> None:
+def advance_dependents(event_pks: Collection[int] | None = None, *, now: datetime) -> None:
     """Judge these events (row ids) and what stands beside them, or everything that is open."""
-    in_turn(
+    call_each(
         partial(drills.advance, now=now, event_pks=event_pks or ()),
         partial(_turns, event_pks or (), now=now),
         partial(conditions.advance, now=now, event_pks=event_pks),
@@ -239,7 +239,7 @@ def follow(event_pks: Collection[int] | None = None, *, now: datetime) -> None:
     )
 
 
-def take_on(*, approval_id: int, now: datetime, via: str) -> None:
+def advance_new_approval(*, approval_id: int, now: datetime, via: str) -> None:
     """What follows at once from a decision: its condition may be met already, and then its machine is woken.
 
     In a storm of reports somebody is writing of its event all the time. The machine does not wait for that, since its
@@ -252,11 +252,11 @@ def take_on(*, approval_id: int, now: datetime, via: str) -> None:
     try:
         orders.advance_approval(approval_id=approval_id, now=now, via=via)
     except OperationalError as error:
-        if not met_a_limit(error):
+        if not is_timeout(error):
             raise
 
 
-def take_on_many(approval_ids: Sequence[int], *, now: datetime, via: str) -> None:
+def advance_new_approvals(approval_ids: Sequence[int], *, now: datetime, via: str) -> None:
     """The same of several that were decided together: looked at all at once, and what somebody holds is left to the
     tick. Where that fails, in halves, so that one that is odd stops no other.
     """
@@ -268,9 +268,9 @@ def take_on_many(approval_ids: Sequence[int], *, now: datetime, via: str) -> Non
     def advance_them(pks: Sequence[int]) -> list[int]:
         return [*orders.advance_approvals(pks, now=now, via=via)]
 
-    in_parts(approval_ids, advance_them, _leave_to_the_tick)
+    bisect_failures(approval_ids, advance_them, _leave_to_the_tick)
 
 
 def _leave_to_the_tick(approval_id: int, error: Exception) -> None:
     """The tick sets it aside with its reason."""
-    log.warning("an approval is left to the tick", approval=approval_id, error=said_of(error))
+    log.warning("an approval is left to the tick", approval=approval_id, error=error_text(error))

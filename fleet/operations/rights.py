@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 
 from fleet.domain.actor import Actor, ActorKind
 from fleet.domain.people import Place, Right
-from fleet.domain.reasons import Reason, Refused, or_refuse
+from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.texts import cleaned
 from fleet.models import ApiToken
 from fleet.models.people import Person, rights_of
@@ -31,7 +31,7 @@ def require(who: Actor | Person, right: Right, place: Place | None = None, *, do
         raise Refused("not-permitted", missing)
 
 
-def sees(actor: Actor, place: Place) -> bool:
+def can_see(actor: Actor, place: Place) -> bool:
     """Return whether the actor may see this place: with SCOPED_READ_ACCESS only what is in their scopes."""
     if not settings.SCOPED_READ_ACCESS or actor.kind is ActorKind.COMMAND:
         return True
@@ -67,7 +67,7 @@ def require_change(actor: Actor, *, own: bool, carried: ApiToken | None) -> None
     """
     if own:
         require(actor, Right.READ)
-        if only_reads(carried):
+        if is_read_only(carried):
             raise Refused("not-permitted", Reason("token-only-reads"))
         return
     require(actor, Right.ADMINISTER)
@@ -75,12 +75,12 @@ def require_change(actor: Actor, *, own: bool, carried: ApiToken | None) -> None
         raise Refused("not-permitted", Reason("token-without-scope", scope="admin"))
 
 
-def only_reads(carried: ApiToken | None) -> bool:
+def is_read_only(carried: ApiToken | None) -> bool:
     """Whether a request came with a token that may nothing else."""
     return carried is not None and set(carried.scopes) <= {"read"}
 
 
-def until_its_end(wanted: datetime, *, carried: ApiToken | None) -> datetime:
+def expiry_within_token(wanted: datetime, *, carried: ApiToken | None) -> datetime:
     """The end of what a token makes that asks for this one, inside the transaction that makes it: not after its own.
 
     Its row is locked, so that it does not end at the same time without what it makes. Raises Refused `not-permitted`
@@ -94,7 +94,7 @@ def until_its_end(wanted: datetime, *, carried: ApiToken | None) -> datetime:
     return min(wanted, row.expires_at) if row.expires_at is not None else wanted
 
 
-def stands(token: ApiToken, *, now: datetime) -> bool:
+def is_token_valid(token: ApiToken, *, now: datetime) -> bool:
     """Whether a token counts still: neither it has ended nor any by which it was made. One query for each of those."""
     each: ApiToken | None = token
     while each is not None:
@@ -104,10 +104,10 @@ def stands(token: ApiToken, *, now: datetime) -> bool:
     return True
 
 
-def named(username: str, people: QuerySet[User] | None = None) -> User:
+def user_named(username: str, people: QuerySet[User] | None = None) -> User:
     """Who is called so, of these people or of all. Raises Refused `unknown-person`."""
     found = (User.objects.all() if people is None else people).filter(username=username).first()
-    return or_refuse(found, "unknown-person", Reason("person-unknown", name=username))
+    return require_found(found, "unknown-person", Reason("person-unknown", name=username))
 
 
 def require_reach(actor: Actor, person: User) -> None:

@@ -13,8 +13,8 @@ from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import EventFacts, Need, guards
 from fleet.domain.event_types import is_advice
 from fleet.domain.people import Right
-from fleet.domain.reasons import Reason, Refused, or_refuse, read_reason
-from fleet.domain.scheduling import AT_ONCE, What
+from fleet.domain.reasons import Reason, Refused, read_reason, require_found
+from fleet.domain.scheduling import AT_ONCE, QuarantineKind
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus
 from fleet.domain.texts import cleaned_reasons
 from fleet.domain.timeline import EntryKind
@@ -23,12 +23,20 @@ from fleet.models import Approval, ScheduledEvent, Wave
 from fleet.models.facts.decisions import events_in_turn, load_due_waves, load_members, return_timeout
 from fleet.models.facts.events import load_facts, place_of
 from fleet.operations.approvals import conditions
-from fleet.operations.approvals.approve import Plan, alone_with, decide, home_name, judged, take_over, told
+from fleet.operations.approvals.approve import (
+    Plan,
+    decide,
+    decision_lock,
+    home_name,
+    load_facts_locked,
+    override_entry_data,
+    supersede_rule_decision,
+)
 from fleet.operations.events import compute
 from fleet.operations.locks import settle_due, take_due
 from fleet.operations.orders.states import close
-from fleet.operations.quarantine import Apart
-from fleet.operations.rights import acting, require, sees
+from fleet.operations.quarantine import Quarantine
+from fleet.operations.rights import acting, can_see, require
 from fleet.operations.timeline.entries import tell
 
 # Beginning a wave: all of its events are decided at once, or none.
@@ -67,7 +75,7 @@ def begin(
     home = {home_name(row.availability_set.service, row.availability_set_id) for row in rows}
     if len(home) > 1:
         raise Refused("validation", Reason("wave-of-services"))
-    with alone_with(*[row.pk for row in rows], meanwhile=Reason("wave-already-decided")):
+    with decision_lock(*[row.pk for row in rows], meanwhile=Reason("wave-already-decided")):
         wave = _begun(
             rows, actor, Plan(overrides=reasons, shown=shown or {}), _seen(rows, versions, every=bool(service)), now=now
         )
@@ -93,7 +101,7 @@ def _named(event_ids: Sequence[str], actor: Actor) -> list[ScheduledEvent]:
     }
     for event_id in wanted:
         # One that the actor may not see is answered as one that is not there, before anything else is said of any.
-        if event_id not in found or not sees(actor, place_of(found[event_id].availability_set)):
+        if event_id not in found or not can_see(actor, place_of(found[event_id].availability_set)):
             raise Refused("unknown-event", Reason("wave-unknown-event", event_id=event_id[:200]))
     for event_id in wanted:
         if found[event_id].drill:
@@ -109,7 +117,7 @@ def _of_service(service: str, actor: Actor, now: datetime) -> list[ScheduledEven
         availability_set__service=service, status=EventStatus.SCHEDULED.value, drill=False
     ).exclude(pk__in=decided)
     # In this order as many as possible get their turn before NotBefore.
-    known = [row for row in rows.select_related("availability_set") if sees(actor, place_of(row.availability_set))]
+    known = [row for row in rows.select_related("availability_set") if can_see(actor, place_of(row.availability_set))]
     # About advice there is nothing to decide.
     in_time = [
         row for row in known if not is_advice(row.event_type) and (row.not_before is None or row.not_before > now)
@@ -131,7 +139,7 @@ def _begun(
     running = near.values_list("pk", flat=True).first()
     if running is not None:
         members = ScheduledEvent.objects.filter(approvals__wave=running).select_related("availability_set")
-        if all(sees(actor, place_of(member.availability_set)) for member in members):
+        if all(can_see(actor, place_of(member.availability_set)) for member in members):
             raise Refused("wave-running", Reason("wave-running", wave=running), wave=running)
         raise Refused("wave-running", Reason("wave-running-elsewhere"))
     wave = Wave.objects.create(
@@ -145,13 +153,13 @@ def _begun(
     )
     against: list[dict[str, object]] = []
     # Locked in the order of their row ids, then decided in turn.
-    facts = {pk: judged(pk, now=now) for pk in sorted(row.pk for row in rows)}
+    facts = {pk: load_facts_locked(pk, now=now) for pk in sorted(row.pk for row in rows)}
     for turn, row in enumerate(rows, 1):
         require(actor, Right.APPROVE, facts[row.pk].place, doing="approve")
         try:
             # A savepoint: a refusal leaves nothing of this event, and the next one is still judged.
             with transaction.atomic():
-                current = take_over(row.pk, facts[row.pk], actor, now=now)
+                current = supersede_rule_decision(row.pk, facts[row.pk], actor, now=now)
                 _needs_no_second_person(current, now)
                 plan = replace(said, when=When.TURN, expected_version=versions.get(row.pk), wave=wave, turn=turn)
                 decide(row.pk, actor, plan, now=now)
@@ -193,7 +201,7 @@ def _needs_no_second_person(facts: EventFacts, now: datetime) -> None:
         raise Refused(
             "guarded",
             Reason("wave-waits-for-no-second", guard=second[0].sentence),
-            guards=told(second),
+            guards=override_entry_data(second),
         )
 
 
@@ -216,7 +224,7 @@ def advance(*, now: datetime, event_pks: Collection[int] = ()) -> list[int]:
     taken = take_due(Wave, now=now, most=PORTION, open_only=RUNNING)
     if not taken:
         return []
-    with Apart(What.WAVE, now=now) as apart:
+    with Quarantine(QuarantineKind.WAVE, now=now) as apart:
         for wave_id in apart.look(taken, partial(_over, now=now)):
             apart.run(wave_id, partial(_settle, wave_id, now=now))
         in_turns = apart.look(taken, partial(events_in_turn, now=now))
@@ -279,7 +287,7 @@ def _locked(wave_id: int, *, now: datetime) -> tuple[Wave, list[Member]]:
     event_pks = Approval.objects.filter(wave_id=wave_id).values_list("event_id", flat=True)
     compute.lock(list(event_pks))
     found = Wave.objects.select_for_update().filter(pk=wave_id).first()
-    wave = or_refuse(found, "unknown-wave", Reason("unknown-wave"))
+    wave = require_found(found, "unknown-wave", Reason("unknown-wave"))
     return wave, load_members([wave_id], now=now)[wave_id]
 
 

@@ -13,7 +13,7 @@ from fleet.domain.approvals.conditions import When, next_wait, waits_for
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.approvals.recheck import Decision
 from fleet.domain.reasons import Reason, from_json, read_reason
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EndedAs, EventStatus, OrderState
 from fleet.models import Approval, Order, ScheduledEvent
 from fleet.models.facts.decisions import decision_of
@@ -21,7 +21,7 @@ from fleet.models.facts.events import name_of, order_timeouts
 from fleet.projections.changes import changed_at
 from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.refs import MachineRef, RuleRef, SetRef, machine_ref, rule_ref, set_ref
-from fleet.projections.visibility import load_facts, seen, without_names
+from fleet.projections.visibility import load_facts, visible, without_names
 
 # The way of an approval to Azure, step by step.
 
@@ -282,7 +282,7 @@ class ApprovalRow:
 
 def _order_row(order: Order) -> OrderRow:
     trace = {"request_id": order.approval.request_id, "trace_id": order.approval.trace_id}
-    return like(OrderRow, order, machine=machine_ref(order.machine), reason=reason_of(order), **trace)
+    return from_row(OrderRow, order, machine=machine_ref(order.machine), reason=reason_of(order), **trace)
 
 
 def _waits_for(approval: Approval) -> Reason | str:
@@ -319,7 +319,7 @@ def approval_row(approval: Approval, event: ScheduledEvent, *, now: datetime) ->
     """Shape an approval loaded with its decider, machine and orders (`with_orders`). No query."""
     orders = list(approval.orders.all())
     reason = read_reason(approval.reason)
-    return like(
+    return from_row(
         ApprovalRow,
         approval,
         event_id=event.event_id,
@@ -346,7 +346,7 @@ def approval_row(approval: Approval, event: ScheduledEvent, *, now: datetime) ->
 
 def with_orders(approvals: QuerySet[Approval]) -> QuerySet[Approval]:
     """Approvals with all that `approval_row` needs, save for their events."""
-    ordered_ones = seen(Order).select_related("machine").order_by("offered_at", "pk")
+    ordered_ones = visible(Order).select_related("machine").order_by("offered_at", "pk")
     beside = approvals.select_related("decided_by", "consented_by", "accepted_by", "rule")
     return beside.prefetch_related(Prefetch("orders", ordered_ones))
 
@@ -362,7 +362,7 @@ def listing(
     """The newest decision first; `approvals` is a filtered queryset (see `filters.ApprovalFilter`). Two queries; eleven
     where one waits.
     """
-    rows = with_orders(seen(Approval) if approvals is None else approvals).select_related("event__availability_set")
+    rows = with_orders(visible(Approval) if approvals is None else approvals).select_related("event__availability_set")
     page = read_page(ordered(rows, order, [Segment(rows, "decided_at", descending=True)]), cursor=cursor, size=size)
     return page.map(lambda found: _told(found, now=now))
 
@@ -381,7 +381,7 @@ def _told_with_events(approvals: Sequence[Approval], *, now: datetime) -> list[t
 def by_event(events: Iterable[ScheduledEvent], *, now: datetime) -> dict[int, tuple[ApprovalRow, ...]]:
     """The approvals of each event, newest first, by the event's primary key. Two queries."""
     known = {event.pk: event for event in events}
-    approvals = with_orders(seen(Approval).filter(event_id__in=list(known))).order_by("-pk")
+    approvals = with_orders(visible(Approval).filter(event_id__in=list(known))).order_by("-pk")
     found: dict[int, list[ApprovalRow]] = defaultdict(list)
     for approval in approvals:
         found[approval.event_id].append(approval_row(approval, known[approval.event_id], now=now))
@@ -390,7 +390,7 @@ def by_event(events: Iterable[ScheduledEvent], *, now: datetime) -> dict[int, tu
 
 def event_of(approval_id: int) -> str | None:
     """The EventId of an approval's event. One query."""
-    found: str | None = seen(Approval).filter(pk=approval_id).values_list("event__event_id", flat=True).first()
+    found: str | None = visible(Approval).filter(pk=approval_id).values_list("event__event_id", flat=True).first()
     return found
 
 
@@ -398,5 +398,5 @@ def details(approval_ids: Collection[int], *, now: datetime) -> list[tuple[int, 
     """Some approvals, each behind its event's row id. Two queries; eleven where one waits. Who is asked next stands in
     `orders.approvals`.
     """
-    found = with_orders(seen(Approval).filter(pk__in=approval_ids)).select_related("event__availability_set")
+    found = with_orders(visible(Approval).filter(pk__in=approval_ids)).select_related("event__availability_set")
     return _told_with_events(list(found), now=now)

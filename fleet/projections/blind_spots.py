@@ -14,8 +14,8 @@ from fleet.domain.blind_spots.facts import BlindSpot, CacheFacts, Confidence, Se
 from fleet.domain.blind_spots.find import RANKS, Named, elsewhere
 from fleet.domain.intake import PERIOD
 from fleet.domain.reasons import Reason, from_json
-from fleet.domain.scheduling import What
-from fleet.domain.shapes import like
+from fleet.domain.scheduling import QuarantineKind
+from fleet.domain.shapes import from_row
 from fleet.models import (
     Admission,
     AvailabilitySet,
@@ -35,9 +35,9 @@ from fleet.projections.counts import is_live, last_poll, stale_sets
 from fleet.projections.machines import agentless
 from fleet.projections.pages import Key, Page, cut_page, cut_window
 from fleet.projections.refs import MachineRef, SetRef, plain_name, set_ref
-from fleet.projections.visibility import seen, sees_set
+from fleet.projections.visibility import sees_set, visible
 
-OF_EVENTS = (What.EVENT.value, What.RULES.value)
+OF_EVENTS = (QuarantineKind.EVENT.value, QuarantineKind.RULES.value)
 # So many machines of one are named; the others are counted.
 MOST_NAMED = 500
 # So many sets that have just changed are judged by whoever reads; more are shown as they were, and told.
@@ -145,7 +145,7 @@ def overview(*, now: datetime) -> BlindSpots:
         # What has just passed was counted a moment ago.
         if found[code]
     ]
-    return BlindSpots(tuple(groups), seen(Machine).filter(revoked_at=None).exists(), look.waiting, now)
+    return BlindSpots(tuple(groups), visible(Machine).filter(revoked_at=None).exists(), look.waiting, now)
 
 
 def count(*, now: datetime) -> int:
@@ -234,7 +234,7 @@ def _shaped(rows: Iterable[SetBlindSpot]) -> list[BlindSpotRow]:
 
 
 def _spot(row: SetBlindSpot) -> BlindSpot:
-    return like(
+    return from_row(
         BlindSpot,
         row,
         certainty=Confidence(row.certainty),
@@ -249,7 +249,7 @@ def _spot(row: SetBlindSpot) -> BlindSpot:
 
 
 def _row(spot: BlindSpot, home: SetRef | None) -> BlindSpotRow:
-    return like(
+    return from_row(
         BlindSpotRow,
         spot,
         set=home,
@@ -273,11 +273,11 @@ def _homes(machines: Collection[int] | None, names: Collection[str] | None) -> l
     """The sets (row ids) of these machines (row ids), and of machines of these names, with an agent or without."""
     found: set[int | None] = set()
     if machines is not None:
-        found |= set(seen(Machine).filter(pk__any=list(machines)).values_list("availability_set", flat=True))
+        found |= set(visible(Machine).filter(pk__any=list(machines)).values_list("availability_set", flat=True))
     if names is not None:
         upper = [name.upper() for name in names]
-        with_agent = seen(Machine).alias(upper=Upper("resource_name")).filter(upper__in=upper)
-        without = seen(InventoryMachine).alias(upper=Upper("name")).filter(upper__in=upper)
+        with_agent = visible(Machine).alias(upper=Upper("resource_name")).filter(upper__in=upper)
+        without = visible(InventoryMachine).alias(upper=Upper("name")).filter(upper__in=upper)
         found |= set(with_agent.values_list("availability_set", flat=True))
         found |= set(without.values_list("availability_set", flat=True))
     return sorted(pk for pk in found if pk is not None)
@@ -292,7 +292,7 @@ def _look(now: datetime, *, caches: int | None = None, hosts: Collection[str] | 
         unheard = unheard.filter(host__named=list(hosts))
     stale = stale_sets(now=now)
     judged = stale[:MOST_JUDGED]
-    homes = {row.pk: set_ref(row) for row in seen(AvailabilitySet).filter(pk__any=judged)}
+    homes = {row.pk: set_ref(row) for row in visible(AvailabilitySet).filter(pk__any=judged)}
     rows = [
         _row(spot, homes[each.facts.set_id])
         for each in load_findings(list(homes), now=now)
@@ -301,7 +301,7 @@ def _look(now: datetime, *, caches: int | None = None, hosts: Collection[str] | 
     ]
     alone = agentless().filter(availability_set=None)
     called = Coalesce("machine__resource_name", "resource_name")
-    waiting = seen(Admission).filter(admitted_at__isnull=True)
+    waiting = visible(Admission).filter(admitted_at__isnull=True)
     waits, quarantined = _both_named(
         waiting.annotate(titled=called).order_by("titled", "pk"),
         _quarantined(now).annotate(titled=F("resource_name")).order_by("titled", "pk"),
@@ -315,7 +315,7 @@ def _look(now: datetime, *, caches: int | None = None, hosts: Collection[str] | 
         era_missing=numbering().missing,
     )
     rows += [_row(spot, None) for spot in beside]
-    kept = seen(SetBlindSpot).exclude(availability_set__any=judged)
+    kept = visible(SetBlindSpot).exclude(availability_set__any=judged)
     more = unheard.count() - len(first) if caches and len(first) == caches else 0
     return _Look(tuple(rows), kept, len(stale) - len(judged), more)
 
@@ -333,7 +333,7 @@ def _both_named(one: QuerySet[Any], other: QuerySet[Any]) -> tuple[Named, Named]
 
 def _quarantined(now: datetime) -> QuerySet[Machine]:
     """The machines of which something was beyond their bounds within the hour."""
-    within = seen(Machine).filter(presence__bounded_since__gt=now - PERIOD, revoked_at=None)
+    within = visible(Machine).filter(presence__bounded_since__gt=now - PERIOD, revoked_at=None)
     return within.filter(presence__quarantined__gt=0)
 
 
@@ -345,9 +345,9 @@ def _named(rows: QuerySet[Any], column: str) -> Named:
 
 def _unheard(now: datetime) -> QuerySet[Cache]:
     """The caches to which no live machine listens, in the order of their hosts' code points."""
-    heard = seen(Coverage).filter(cache=OuterRef("pk"), until=None, state="subscribed")
+    heard = visible(Coverage).filter(cache=OuterRef("pk"), until=None, state="subscribed")
     heard = heard.alias(polled=last_poll("machine__")).filter(is_live(now=now, machine="machine__"))
-    return seen(Cache).filter(~Exists(heard)).alias(by_host=Collate("host", "C")).order_by("by_host")
+    return visible(Cache).filter(~Exists(heard)).alias(by_host=Collate("host", "C")).order_by("by_host")
 
 
 def _caches(rows: Iterable[Cache], now: datetime) -> list[CacheFacts]:
@@ -370,22 +370,22 @@ def _caches(rows: Iterable[Cache], now: datetime) -> list[CacheFacts]:
 
 def _aside() -> list[SetAsideFacts]:
     """One query, and two more where there is something."""
-    rows = list(seen(SetAside).order_by("what", "row_id"))
+    rows = list(visible(SetAside).order_by("what", "row_id"))
     events = dict(
-        seen(ScheduledEvent)
+        visible(ScheduledEvent)
         .filter(pk__in=[row.row_id for row in rows if row.what in OF_EVENTS])
         .values_list("pk", "event_id")
         if rows
         else ()
     )
     hosts = dict(
-        seen(Cache)
-        .filter(pk__in=[row.row_id for row in rows if row.what == What.CACHE.value])
+        visible(Cache)
+        .filter(pk__in=[row.row_id for row in rows if row.what == QuarantineKind.CACHE.value])
         .values_list("pk", "host")
         if rows
         else ()
     )
-    named = {What.EVENT.value: events, What.RULES.value: events, What.CACHE.value: hosts}
+    named = {QuarantineKind.EVENT.value: events, QuarantineKind.RULES.value: events, QuarantineKind.CACHE.value: hosts}
     return [
         SetAsideFacts(
             what=row.what,

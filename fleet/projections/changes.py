@@ -12,7 +12,7 @@ from django.db.models.functions import Greatest
 
 from fleet import models
 from fleet.projections.places import TimeFilter
-from fleet.projections.visibility import seen
+from fleet.projections.visibility import visible
 
 M = TypeVar("M", bound=Model)
 # Of what else a row of each table tells, with the way from there to that row.
@@ -46,9 +46,9 @@ class ChangeFilter(TimeFilter):
 
 def _since(model: type[Model], moment: datetime) -> Q:
     # Each by its own index: what changed is few, and is found before anything is sorted.
-    found = [seen(model).filter(changed_at__gte=moment).order_by().values("pk")]
+    found = [visible(model).filter(changed_at__gte=moment).order_by().values("pk")]
     for part, path in PARTS[model]:
-        rows = seen(part).filter(changed_at__gte=moment, **{f"{path}__isnull": False})
+        rows = visible(part).filter(changed_at__gte=moment, **{f"{path}__isnull": False})
         found.append(rows.order_by().values(path))
     return Q(pk__in=found[0].union(*found[1:]) if len(found) > 1 else found[0])
 
@@ -56,7 +56,7 @@ def _since(model: type[Model], moment: datetime) -> Q:
 def with_changes(rows: QuerySet[M]) -> QuerySet[M]:
     """The rows, each with `changed`: when it changed last, itself or in what else it tells."""
     parts = [
-        Subquery(seen(part).filter(**{path: OuterRef("pk")}).order_by("-changed_at").values("changed_at")[:1])
+        Subquery(visible(part).filter(**{path: OuterRef("pk")}).order_by("-changed_at").values("changed_at")[:1])
         for part, path in PARTS[rows.model]
     ]
     found: QuerySet[M] = rows.annotate(changed=Greatest(F("changed_at"), *parts))  # type: ignore[assignment]

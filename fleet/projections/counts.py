@@ -18,8 +18,8 @@ from fleet.models.facts.events import presence_limits
 from fleet.models.facts.machines import PRESENCE, presence_values
 from fleet.projections.machines import agentless
 from fleet.projections.refs import PresenceCounts
-from fleet.projections.request_cache import once
-from fleet.projections.visibility import reader_key, seen, sees_set
+from fleet.projections.request_cache import cached_in_request
+from fleet.projections.visibility import reader_key, sees_set, visible
 
 # Where nobody has looked lately who is heard, that has to be found out from everybody's times.
 TURNED = f"""
@@ -34,12 +34,12 @@ def changed_sets(*, now: datetime) -> frozenset[int]:
     """The sets (row ids) of which something has changed since they were looked at. Two queries for an answer, however
     many parts of it ask; three where nobody reconciles.
     """
-    return once(("changed_sets", now, reader_key()), lambda: _changed_sets(now))
+    return cached_in_request(("changed_sets", now, reader_key()), lambda: _changed_sets(now))
 
 
 def _changed_sets(now: datetime) -> frozenset[int]:
-    run = seen(LastRun).filter(name=LastRun.RECONCILE).values_list("ran_at", flat=True).first()
-    changed = set(seen(StaleSet).order_by().values_list("availability_set", flat=True).distinct())
+    run = visible(LastRun).filter(name=LastRun.RECONCILE).values_list("ran_at", flat=True).first()
+    changed = set(visible(StaleSet).order_by().values_list("availability_set", flat=True).distinct())
     if run is None or not -AHEAD <= now - run <= RECONCILED_WITHIN:
         with connection.cursor() as cursor:
             cursor.execute(TURNED, presence_values(now=now, limits=presence_limits()))
@@ -51,7 +51,7 @@ def stale_sets(*, now: datetime) -> list[int]:
     """Those, and of which time alone may have changed the blind spots, or a newer version judges otherwise. One more
     query.
     """
-    due = seen(SetCount).filter(to_judge(now=now))
+    due = visible(SetCount).filter(to_judge(now=now))
     return sorted(changed_sets(now=now) | set(due.order_by().values_list("pk", flat=True)))
 
 
@@ -75,9 +75,9 @@ def counts(*, now: datetime) -> tuple[PresenceCounts, int]:
     where a set has just changed. Five queries, one more where nobody reconciles.
     """
     changed = list(changed_sets(now=now))
-    kept = seen(SetCount).exclude(availability_set__any=changed)
+    kept = visible(SetCount).exclude(availability_set__any=changed)
     sums = kept.aggregate(**{name: Sum(name, default=0) for name in (*PRESENCES, "without_agent")})
-    fresh = seen(Machine).filter(availability_set__any=changed).alias(polled=last_poll())
+    fresh = visible(Machine).filter(availability_set__any=changed).alias(polled=last_poll())
     counted = counts_of(fresh.aggregate(**counts_by(now=now)))
     presence = PresenceCounts(**{name: sums[name] + getattr(counted, name) for name in PRESENCES})
     # Those that stand alone are of no set.
@@ -90,14 +90,14 @@ def counts_of_sets(scope: Mapping[str, Any], *, now: datetime) -> dict[int, SetC
     more where nobody reconciles.
     """
     changed = list(changed_sets(now=now))
-    kept = seen(SetCount).filter(**scope).exclude(availability_set__any=changed)
+    kept = visible(SetCount).filter(**scope).exclude(availability_set__any=changed)
     found = {
         set_id: SetCounts(PresenceCounts(**dict(zip(PRESENCES, counted, strict=True))), without_agent, tuple(regions))
         for set_id, without_agent, regions, *counted in kept.values_list("pk", "without_agent", "regions", *PRESENCES)
     }
     bare = agentless().filter(**scope).filter(availability_set__any=changed).order_by()
     missing = dict(bare.values_list("availability_set").annotate(Count("pk")))
-    machines = seen(Machine).filter(**scope).filter(availability_set__any=changed).alias(polled=last_poll())
+    machines = visible(Machine).filter(**scope).filter(availability_set__any=changed).alias(polled=last_poll())
     grouped = machines.values("availability_set").annotate(
         **counts_by(now=now), regions=ArrayAgg("region", distinct=True)
     )

@@ -8,13 +8,13 @@ from django.db.models import QuerySet
 
 from fleet.domain.drills import Outcome
 from fleet.domain.reasons import Reason, read_reason
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus
 from fleet.models import Approval, Drill, Instruction, Order, Preparation, Rehearsal, Sighting
 from fleet.projections.changes import changed_at
 from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
-from fleet.projections.visibility import seen
+from fleet.projections.visibility import visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +99,13 @@ BESIDE = ("event__availability_set", "started_by")
 
 
 def _with_event() -> QuerySet[Drill]:
-    return seen(Drill).select_related(*BESIDE)
+    return visible(Drill).select_related(*BESIDE)
 
 
 def _row(drill: Drill) -> DrillRow:
     event = drill.event
     notice = (event.not_before - drill.created_at).total_seconds() if event.not_before else 0
-    return like(
+    return from_row(
         DrillRow,
         drill,
         event_id=event.event_id,
@@ -130,7 +130,7 @@ def listing(
     size: int | None = None,
 ) -> Page[DrillRow]:
     """Drills, newest first. `drills` is a filtered queryset (see `filters.DrillFilter`). One query."""
-    rows = (seen(Drill) if drills is None else drills).select_related(*BESIDE)
+    rows = (visible(Drill) if drills is None else drills).select_related(*BESIDE)
     if set_id is not None:
         rows = rows.filter(event__availability_set=set_id)
     own = [Segment(rows, "created_at", descending=True)]
@@ -143,13 +143,15 @@ def report(*, drill_id: int, now: datetime) -> DrillReport | None:
     drill = _with_event().filter(pk=drill_id).first()
     if drill is None:
         return None
-    approvals = list(seen(Approval).filter(event=drill.event_id).select_related("decided_by", "rule").order_by("pk"))
-    orders = list(seen(Order).filter(approval__event=drill.event_id).select_related("machine").order_by("offered_at"))
-    sightings = {row.machine_id: row for row in seen(Sighting).filter(event=drill.event_id)}
-    hooks = {row.machine_id: row for row in seen(Preparation).filter(event=drill.event_id)}
-    told = {row.rehearsal_id: row for row in seen(Instruction).filter(rehearsal__drill=drill, what="rehearse")}
+    approvals = list(visible(Approval).filter(event=drill.event_id).select_related("decided_by", "rule").order_by("pk"))
+    orders = list(
+        visible(Order).filter(approval__event=drill.event_id).select_related("machine").order_by("offered_at")
+    )
+    sightings = {row.machine_id: row for row in visible(Sighting).filter(event=drill.event_id)}
+    hooks = {row.machine_id: row for row in visible(Preparation).filter(event=drill.event_id)}
+    told = {row.rehearsal_id: row for row in visible(Instruction).filter(rehearsal__drill=drill, what="rehearse")}
     rehearsals = (
-        seen(Rehearsal)
+        visible(Rehearsal)
         .filter(drill=drill)
         .select_related("machine")
         .defer("machine__compute")

@@ -18,7 +18,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.domain.waves import WaveState
 from fleet.models import Admission, Approval, AvailabilitySet, Cache, Drill, Entry, Machine, ScheduledEvent, Wave
 from fleet.models.facts.events import presence_limits
-from fleet.models.index_scan import Near, NearRows, words_begin, words_of
+from fleet.models.index_scan import IndexRange, IndexScanRows, words_begin, words_of
 from fleet.projections.changes import ChangeFilter
 from fleet.projections.desk.find import machines_called
 from fleet.projections.events.rows import needs_decision
@@ -38,7 +38,7 @@ from fleet.projections.places import (
     sets_with,
     with_presences,
 )
-from fleet.projections.visibility import listening, seen
+from fleet.projections.visibility import listening, visible
 
 
 def _named(names: Iterable[str]) -> Q:
@@ -80,11 +80,11 @@ class EventFilter(PlaceFilter):
 
     def __init__(self, data: Any = None, queryset: Any = None, *, now: datetime, **kwargs: Any) -> None:
         self.now = now
-        super().__init__(data, seen(ScheduledEvent) if queryset is None else queryset, **kwargs)
+        super().__init__(data, visible(ScheduledEvent) if queryset is None else queryset, **kwargs)
 
     def filter_machine(self, queryset: QuerySet[ScheduledEvent], name: str, value: Any) -> QuerySet[ScheduledEvent]:
         either = Q(pk__in=[])
-        for machine in seen(Machine).filter(pk__in=value).only("resource_name", "availability_set"):
+        for machine in visible(Machine).filter(pk__in=value).only("resource_name", "availability_set"):
             either |= Q(availability_set=machine.availability_set_id) & _named([machine.resource_name])
         return self._with_names(queryset).filter(either)
 
@@ -156,23 +156,23 @@ class SetFilter(PlaceFilter):
 
     def __init__(self, data: Any = None, queryset: Any = None, *, now: datetime | None = None, **kwargs: Any) -> None:
         self.now = now
-        super().__init__(data, seen(AvailabilitySet) if queryset is None else queryset, **kwargs)
+        super().__init__(data, visible(AvailabilitySet) if queryset is None else queryset, **kwargs)
 
     def filter_machine(self, queryset: QuerySet[AvailabilitySet], name: str, value: Any) -> QuerySet[AvailabilitySet]:
-        return queryset.filter(sets_with(seen(Machine).filter(pk__in=value))) if value else queryset
+        return queryset.filter(sets_with(visible(Machine).filter(pk__in=value))) if value else queryset
 
     def filter_machine_name(
         self, queryset: QuerySet[AvailabilitySet], name: str, value: list[str]
     ) -> QuerySet[AvailabilitySet]:
         named = one_of("resource_name", value, lookup="iexact")
-        return queryset.filter(sets_with(seen(Machine).filter(named))) if value else queryset
+        return queryset.filter(sets_with(visible(Machine).filter(named))) if value else queryset
 
     def filter_presence(
         self, queryset: QuerySet[AvailabilitySet], name: str, value: list[str]
     ) -> QuerySet[AvailabilitySet]:
         if not value:
             return queryset
-        present = with_presences(seen(Machine), asked=value, now=self.now, limits=presence_limits())
+        present = with_presences(visible(Machine), asked=value, now=self.now, limits=presence_limits())
         return queryset.filter(sets_with(present))
 
     def filter_q(self, queryset: QuerySet[AvailabilitySet], name: str, value: str) -> QuerySet[AvailabilitySet]:
@@ -205,7 +205,7 @@ class EntryFilter(EntryPlaceFilter):
         fields: list[str] = []
 
     def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, seen(Entry) if queryset is None else queryset, **kwargs)
+        super().__init__(data, visible(Entry) if queryset is None else queryset, **kwargs)
 
     def asked_of(self, columns: Any) -> dict[str, list[Any]]:
         return {name: value for name, value in super().asked_of(columns).items() if name != "service"}
@@ -214,12 +214,12 @@ class EntryFilter(EntryPlaceFilter):
         if not value:
             return queryset
         named = one_of("service", value, lookup="iexact")
-        sets = ids_of(seen(AvailabilitySet).filter(named))
+        sets = ids_of(visible(AvailabilitySet).filter(named))
         heard = listening().filter(one_of("machine__availability_set__service", value, lookup="iexact"))
-        caches = ids_of(seen(Cache).filter(named | Q(pk__in=heard.order_by().values("cache"))))
+        caches = ids_of(visible(Cache).filter(named | Q(pk__in=heard.order_by().values("cache"))))
         found = queryset.filter(Q(availability_set__in=sets) | Q(cache__in=caches))
-        if isinstance(found, NearRows) and isinstance(sets, list) and isinstance(caches, list):
-            return found.near(Near("availability_set", sets), Near("cache", caches))
+        if isinstance(found, IndexScanRows) and isinstance(sets, list) and isinstance(caches, list):
+            return found.near(IndexRange("availability_set", sets), IndexRange("cache", caches))
         return found
 
 
@@ -239,7 +239,7 @@ class ApprovalFilter(PlaceFilter):
         fields: list[str] = []
 
     def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, seen(Approval) if queryset is None else queryset, **kwargs)
+        super().__init__(data, visible(Approval) if queryset is None else queryset, **kwargs)
 
     def filter_event(self, queryset: QuerySet[Approval], name: str, value: list[str]) -> QuerySet[Approval]:
         return queryset.filter(event__event_id__in=[each.upper() for each in value]) if value else queryset
@@ -259,7 +259,7 @@ class DrillFilter(PlaceFilter):
         fields: list[str] = []
 
     def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, seen(Drill) if queryset is None else queryset, **kwargs)
+        super().__init__(data, visible(Drill) if queryset is None else queryset, **kwargs)
 
 
 class WaveFilter(PlaceFilter):
@@ -275,10 +275,10 @@ class WaveFilter(PlaceFilter):
         fields: list[str] = []
 
     def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, seen(Wave) if queryset is None else queryset, **kwargs)
+        super().__init__(data, visible(Wave) if queryset is None else queryset, **kwargs)
 
     def in_sets(self, sets: Ids) -> Q:
-        members = seen(Approval).filter(event__availability_set__in=sets, wave__isnull=False)
+        members = visible(Approval).filter(event__availability_set__in=sets, wave__isnull=False)
         return Q(pk__in=members.order_by().values("wave"))
 
 
@@ -306,7 +306,7 @@ class EventEntryFilter(django_filters.FilterSet):  # type: ignore[misc]
         fields: list[str] = []
 
     def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, seen(Entry) if queryset is None else queryset, **kwargs)
+        super().__init__(data, visible(Entry) if queryset is None else queryset, **kwargs)
 
     def keeps(self, entry: Entry) -> bool:
         """The same of one that is no longer in the table."""
@@ -326,7 +326,7 @@ class BlindSpotFilter(MachinePlaceFilter):
         fields: list[str] = []
 
     def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, seen(AvailabilitySet) if queryset is None else queryset, **kwargs)
+        super().__init__(data, visible(AvailabilitySet) if queryset is None else queryset, **kwargs)
 
     def of_machines(self, machines: Ids) -> Q:
         return Q()

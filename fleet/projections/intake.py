@@ -9,13 +9,13 @@ from difflib import unified_diff
 
 from fleet.domain.intake import read_document
 from fleet.domain.reasons import Reason
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.domain.times import iso
 from fleet.models import DocumentBody, Observation, ScheduledEvent, Sighting
 from fleet.projections.archived import ARCHIVE
 from fleet.projections.pages import Key, Page, cut_page
 from fleet.projections.refs import MachineRef, machine_ref, plain_name
-from fleet.projections.visibility import seen
+from fleet.projections.visibility import visible
 
 # A set of a hundred machines says the same thing a hundred times; the machines that are hit come first.
 MACHINES = 20
@@ -93,7 +93,7 @@ def _observations(sightings: Sequence[Sighting]) -> list[Observation]:
     parts = []
     for sighting in sightings:
         epoch, last = last_place(sighting)
-        rows = seen(Observation).filter(machine=sighting.machine_id, epoch=epoch, seq__lte=last)
+        rows = visible(Observation).filter(machine=sighting.machine_id, epoch=epoch, seq__lte=last)
         parts.append(rows.defer("data").order_by("-seq")[:REPORTS])
     if not parts:
         return []
@@ -102,12 +102,12 @@ def _observations(sightings: Sequence[Sighting]) -> list[Observation]:
 
 def for_event(*, event_id: str) -> EventDocuments | None:
     """The documents that list the event, and for each machine the first that no longer does. Five queries."""
-    event = seen(ScheduledEvent).filter(event_id=event_id.upper()).first()
+    event = visible(ScheduledEvent).filter(event_id=event_id.upper()).first()
     if event is None:
         return None
     named = {plain_name(name) for name in event.resources}
     sightings = list(
-        seen(Sighting)
+        visible(Sighting)
         .filter(event=event)
         .select_related("machine")
         .defer("machine__compute")
@@ -118,7 +118,7 @@ def for_event(*, event_id: str) -> EventDocuments | None:
     reports = [
         report for report in _observations(chosen) if report.kind == "document" and report.document_id is not None
     ]
-    bodies = {body.hash: body for body in seen(DocumentBody).filter(hash__in={r.document_id for r in reports})}
+    bodies = {body.hash: body for body in visible(DocumentBody).filter(hash__in={r.document_id for r in reports})}
     archived = ARCHIVE.documents_of(event, chosen)
     known = {(report.machine_id, report.epoch, report.seq) for report in reports}
     reports += [one for one in archived.reports if (one.machine_id, one.epoch, one.seq) not in known]
@@ -133,7 +133,7 @@ def for_event(*, event_id: str) -> EventDocuments | None:
         ordered = sorted(by_machine.values(), key=lambda reading: (reading.first_at, reading.machine.id))
         compared = before.get((ordered[0].machine.id, key))
         shaped.append(
-            like(
+            from_row(
                 RawDocument,
                 bodies[key],
                 body=_text(bodies[key]),

@@ -12,10 +12,10 @@ from django.db.models.functions import Coalesce
 from fleet.domain.blind_spots.facts import BlindSpot, Confidence
 from fleet.domain.blind_spots.find import SIGNATURES
 from fleet.domain.intake import Limits
-from fleet.domain.machines.enrolment import Claimed, claimed_of, contradictions, remedy_of
+from fleet.domain.machines.enrolment import Claimed, claim_contradictions, claimed_of, remedy_of
 from fleet.domain.reasons import Reason, from_json
 from fleet.domain.sets import PROVISIONAL, SetSource
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.domain.states import EventStatus, Presence
 from fleet.models import Admission, InventoryMachine, JoinToken, Machine, RefusedEnrolment, ScheduledEvent
 from fleet.models.facts.events import contact_times, machine_presence, presence_limits
@@ -23,7 +23,7 @@ from fleet.models.facts.machines import entrance_facts
 from fleet.projections.changes import changed_at
 from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.refs import SetRef, plain_name, set_ref
-from fleet.projections.visibility import seen
+from fleet.projections.visibility import visible
 
 # So many refused enrolments a page shows.
 MOST_REFUSED = 20
@@ -161,7 +161,7 @@ def machine_rows(machines: Iterable[Machine], *, now: datetime, limits: Limits) 
 def _machine_row(machine: Machine, *, now: datetime, limits: Limits) -> MachineRow:
     heard_at, polled_at = contact_times(machine)
     row = getattr(machine, "presence", None)
-    return like(
+    return from_row(
         MachineRow,
         machine,
         set=set_ref(machine.availability_set),
@@ -184,7 +184,7 @@ def identities_of(*, hashes: Collection[str]) -> dict[str, MachineIdentity]:
     """The machines with these hashes of credentials, by hash; without those that are unknown or revoked. One query, by
     the index.
     """
-    rows = seen(Machine).filter(credential_hash__any=list(hashes), revoked_at__isnull=True)
+    rows = visible(Machine).filter(credential_hash__any=list(hashes), revoked_at__isnull=True)
     return {
         row[0]: MachineIdentity(*row[1:])
         for row in rows.values_list("credential_hash", "pk", "vm_id", "availability_set_id")
@@ -193,25 +193,25 @@ def identities_of(*, hashes: Collection[str]) -> dict[str, MachineIdentity]:
 
 def row_id(*, vm_id: str) -> int:
     """The row id of a machine; 0, which none has, where there is no such vmId."""
-    return seen(Machine).filter(vm_id=vm_id.strip().lower()).values_list("pk", flat=True).first() or 0
+    return visible(Machine).filter(vm_id=vm_id.strip().lower()).values_list("pk", flat=True).first() or 0
 
 
 def credentials_since(moment: datetime) -> dict[int, str]:
     """The hash of the credential of each machine (row id) that was revoked or enrolled after this moment; empty where
     it has none. One query, by two indexes.
     """
-    rows = seen(Machine).filter(Q(revoked_at__gt=moment) | Q(enrolled_at__gt=moment))
+    rows = visible(Machine).filter(Q(revoked_at__gt=moment) | Q(enrolled_at__gt=moment))
     return dict(rows.values_list("pk", "credential_hash"))
 
 
 def with_presence() -> QuerySet[Machine]:
     """Machines with all that `machine_rows` needs, without the large `compute`."""
-    return seen(Machine).select_related("availability_set", "presence", "latest_document").defer("compute")
+    return visible(Machine).select_related("availability_set", "presence", "latest_document").defer("compute")
 
 
 def agentless() -> QuerySet[InventoryMachine]:
     """Machines of an imported inventory that have no agent, or one whose credential was revoked."""
-    return seen(InventoryMachine).filter(Q(machine=None) | Q(machine__revoked_at__isnull=False))
+    return visible(InventoryMachine).filter(Q(machine=None) | Q(machine__revoked_at__isnull=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,9 +233,9 @@ class RefusedEnrolmentRow:
 
 def refused_enrolments(*, most: int = MOST_REFUSED) -> tuple[RefusedEnrolmentRow, ...]:
     """The newest first. One query."""
-    rows = seen(RefusedEnrolment).order_by("-last_at", "-pk")[:most]
+    rows = visible(RefusedEnrolment).order_by("-last_at", "-pk")[:most]
     return tuple(
-        like(
+        from_row(
             RefusedEnrolmentRow,
             row,
             id=row.pk,
@@ -249,9 +249,9 @@ def refused_enrolments(*, most: int = MOST_REFUSED) -> tuple[RefusedEnrolmentRow
 
 def waiting_rows() -> QuerySet[Admission]:
     """Admissions with all that their rows show."""
-    twins = seen(Admission).filter(vm_id=OuterRef("vm_id")).exclude(pk=OuterRef("pk")).order_by().values("vm_id")
-    namesakes = seen(Machine).filter(resource_name__iexact=OuterRef("resource_name")).exclude(resource_name="")
-    rows = seen(Admission).select_related("machine__availability_set", "join_token").defer("machine__compute")
+    twins = visible(Admission).filter(vm_id=OuterRef("vm_id")).exclude(pk=OuterRef("pk")).order_by().values("vm_id")
+    namesakes = visible(Machine).filter(resource_name__iexact=OuterRef("resource_name")).exclude(resource_name="")
+    rows = visible(Admission).select_related("machine__availability_set", "join_token").defer("machine__compute")
     return rows.annotate(
         twins=Coalesce(Subquery(twins.annotate(many=Count("pk")).values("many")), 0),
         namesake=Exists(namesakes),
@@ -290,7 +290,7 @@ def _admission(row: Any, subscriptions: Collection[str]) -> AdmissionRow:
         # A set without a name is none that somebody could compare.
         known_home = f"{home.kind}:{home.name}" if home.kind != PROVISIONAL else ""
         known = claimed_of(machine.resource_name, known_as, known_home)
-    return like(
+    return from_row(
         AdmissionRow,
         row,
         id=row.pk,
@@ -303,7 +303,7 @@ def _admission(row: Any, subscriptions: Collection[str]) -> AdmissionRow:
         stated_resource_group=claimed.resource_group,
         stated_region=claimed.region,
         stated_addresses=claimed.addresses,
-        contradictions=contradictions(
+        contradictions=claim_contradictions(
             claimed,
             known,
             attested=row.attested,
@@ -352,17 +352,17 @@ def page_of_waiting(
 
 def join_token(*, prefix: str, now: datetime) -> JoinTokenRow | None:
     """One join token by its public beginning. Two queries."""
-    rows = seen(JoinToken).select_related("created_by").filter(prefix=prefix.strip())
+    rows = visible(JoinToken).select_related("created_by").filter(prefix=prefix.strip())
     return next(iter(_join_tokens(list(rows), now=now)), None)
 
 
 def _join_tokens(rows: Sequence[JoinToken], *, now: datetime) -> tuple[JoinTokenRow, ...]:
     enrolled: dict[int | None, list[str]] = defaultdict(list)
-    named = seen(Machine).filter(join_token__in=[row.pk for row in rows]).order_by("resource_name", "pk")
+    named = visible(Machine).filter(join_token__in=[row.pk for row in rows]).order_by("resource_name", "pk")
     for token_id, name in named.values_list("join_token", "resource_name"):
         enrolled[token_id].append(name)
     return tuple(
-        like(
+        from_row(
             JoinTokenRow,
             row,
             confines=row.confined_to is not None,
@@ -377,12 +377,12 @@ def _join_tokens(rows: Sequence[JoinToken], *, now: datetime) -> tuple[JoinToken
 
 def join_tokens(*, now: datetime) -> tuple[JoinTokenRow, ...]:
     """The newest 500 join tokens. Two queries."""
-    return _join_tokens(list(seen(JoinToken).select_related("created_by").order_by("-pk")[:500]), now=now)
+    return _join_tokens(list(visible(JoinToken).select_related("created_by").order_by("-pk")[:500]), now=now)
 
 
 def page_of_join_tokens(*, now: datetime, cursor: str | None = None, size: int | None = None) -> Page[JoinTokenRow]:
     """Join tokens, newest first. Two queries."""
-    rows = seen(JoinToken).select_related("created_by")
+    rows = visible(JoinToken).select_related("created_by")
     found = read_page([Segment(rows, "id", descending=True)], cursor=cursor, size=size)
     return found.map(lambda shown: _join_tokens(shown, now=now))
 
@@ -409,13 +409,13 @@ def inventory(
     *, cursor: str | None = None, size: int | None = None, q: str = "", without_agent: bool = False
 ) -> Page[InventoryRow]:
     """What the imported inventory lists, by name. One query."""
-    rows = (agentless() if without_agent else seen(InventoryMachine)).select_related("machine")
+    rows = (agentless() if without_agent else visible(InventoryMachine)).select_related("machine")
     rows = rows.defer("machine__compute")
     if q:
         rows = rows.filter(name__icontains=q)
     return read_page([Segment(rows, "name")], cursor=cursor, size=size).map(
         lambda found: [
-            like(
+            from_row(
                 InventoryRow,
                 row,
                 id=row.pk,
@@ -429,7 +429,7 @@ def inventory(
 
 
 def event_brief(event: ScheduledEvent) -> OpenEventBrief:
-    return like(OpenEventBrief, event)
+    return from_row(OpenEventBrief, event)
 
 
 def listing(
@@ -454,7 +454,7 @@ def detail(*, machine_id: int, now: datetime) -> MachineDetail | None:
         return None
     row = _machine_row(machine, now=now, limits=presence_limits())
     events = (
-        seen(ScheduledEvent)
+        visible(ScheduledEvent)
         .filter(availability_set_id=machine.availability_set_id, status__in=("SCHEDULED", "STARTED"))
         .order_by("not_before", "pk")
     )

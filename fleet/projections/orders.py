@@ -6,9 +6,9 @@ from datetime import datetime
 
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.orders import by_hand as hand
-from fleet.domain.orders.next_step import OrderFacts, outlook
+from fleet.domain.orders.next_step import OrderFacts, forecast
 from fleet.domain.reasons import Reason
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.domain.states import RELAYED_APPROVALS, Presence
 from fleet.models import Machine
 from fleet.models.facts.events import order_timeouts
@@ -41,7 +41,7 @@ class ByHandRow:
 
 def _orders(row: ApprovalRow) -> list[OrderFacts]:
     return [
-        like(
+        from_row(
             OrderFacts,
             order,
             order_id=order.id,
@@ -54,7 +54,7 @@ def _orders(row: ApprovalRow) -> list[OrderFacts]:
 
 def followed(row: ApprovalRow, facts: EventFacts, *, now: datetime) -> ApprovalRow:
     """The approval with who is asked next, by the relay's own judgement."""
-    found = outlook(state=row.state, facts=facts, orders=_orders(row), now=now, timeouts=order_timeouts())
+    found = forecast(state=row.state, facts=facts, orders=_orders(row), now=now, timeouts=order_timeouts())
     if found is None:
         return row
     machine = MachineRef(id=found.machine.machine_id, resource_name=found.machine.name)
@@ -78,11 +78,11 @@ def by_hand(
     if found is None:
         return None
     systems = {machine.pk: machine.os_type.lower() for machine in machines}
-    return like(
+    return from_row(
         ByHandRow,
         found,
         machines=tuple(
-            like(
+            from_row(
                 HandMachine,
                 machine,
                 machine=MachineRef(id=machine.machine_id, resource_name=machine.name),

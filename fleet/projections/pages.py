@@ -17,7 +17,7 @@ from uuid import UUID
 from django.core.exceptions import ValidationError
 from django.db.models import Model, Q, QuerySet
 
-from fleet.models.index_scan import NearRows, first_rows, last_looked_at
+from fleet.models.index_scan import IndexScanRows, first_rows, last_checked_at
 
 M = TypeVar("M", bound=Model)
 T = TypeVar("T")
@@ -161,8 +161,8 @@ def read_page(segments: Sequence[Segment[M]], *, cursor: str | None, size: int |
         sign = "-" if descending else ""
         wanted = size + 1 - len(found)
         order = (f"{sign}{segment.field}", f"{sign}pk")
-        if isinstance(rows, NearRows) and rows.walk is not None:
-            last = last_looked_at(rows, order, beyond)
+        if isinstance(rows, IndexScanRows) and rows.walk is not None:
+            last = last_checked_at(rows, order, beyond)
             if last is not None:
                 end = _Cursor(number, False, *last)
                 rows = rows.filter(_beyond(segment.field, *last, descending=not descending, itself=True))

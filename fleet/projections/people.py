@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from fleet.domain.people import Rights
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.models import Profile
 from fleet.models.people import Person, rights_of, service_of
-from fleet.projections.visibility import seen
+from fleet.projections.visibility import visible
 
 
 def rights(person: Person) -> Rights:
@@ -30,8 +30,8 @@ class OwnSettings:
 
 def own_settings(*, user_id: int) -> OwnSettings:
     """What this person (row id) has chosen. One query."""
-    row = seen(Profile).filter(pk=user_id).first()
-    return like(OwnSettings, row) if row else OwnSettings()
+    row = visible(Profile).filter(pk=user_id).first()
+    return from_row(OwnSettings, row) if row else OwnSettings()
 
 
 def is_service(person: Person) -> bool:

@@ -18,8 +18,8 @@ from fleet.domain.intake import Limits
 from fleet.domain.states import Presence
 from fleet.domain.times import clamped
 from fleet.models import AvailabilitySet, Machine, ScheduledEvent
-from fleet.models.index_scan import Near, NearRows, Walk
-from fleet.projections.visibility import limited, listening, seen
+from fleet.models.index_scan import IndexRange, IndexScanRows, IndexWalk
+from fleet.projections.visibility import is_limited, listening, visible
 
 # So many values of one filter count at once.
 MOST_VALUES = 100
@@ -192,26 +192,28 @@ class EntryPlaceFilter(MachinePlaceFilter):
             values = self.form.cleaned_data.get(name)
             if values and name in self.filters and not getattr(found, "nearest", ()):
                 found = nearest(found, column, list(values))
-        return self._in_portions(found) if isinstance(found, NearRows) else found
+        return self._in_portions(found) if isinstance(found, IndexScanRows) else found
 
     def leads_to_its_own(self, name: str) -> bool:
         """Whether this filter's index holds the entries that it leaves, and no others."""
         return name in (*COLUMNS, *MACHINE_COLUMNS, *self.keys, "event")
 
-    def _in_portions(self, found: NearRows[Any]) -> NearRows[Any]:
+    def _in_portions(self, found: IndexScanRows[Any]) -> IndexScanRows[Any]:
         asked = {name for name, value in self.form.cleaned_data.items() if value not in ("", None, [], ())}
         times = {name: self.form.cleaned_data[name] for name in ("since", "until") if name in asked}
         asked -= times.keys()
         known = len(asked) == 1 and self.leads_to_its_own(*asked) and (bool(found.nearest) or "event" in asked)
         # Of a reader who sees little, all ways lead to what they see.
-        if not asked or (known and not limited()):
+        if not asked or (known and not is_limited()):
             return found
         within = Q(**({"at__gte": times["since"]} if "since" in times else {}))
         within &= Q(**({"at__lt": times["until"]} if "until" in times else {}))
-        return found.looked_through(Walk(HARD if "q" in asked else PORTION, within, self.among))
+        return found.looked_through(IndexWalk(HARD if "q" in asked else PORTION, within, self.among))
 
     def filter_event(self, queryset: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
-        return queryset.filter(event=Subquery(seen(ScheduledEvent).filter(event_id=value.strip().upper()).values("pk")))
+        return queryset.filter(
+            event=Subquery(visible(ScheduledEvent).filter(event_id=value.strip().upper()).values("pk"))
+        )
 
 
 class CachePlaceFilter(MachinePlaceFilter):
@@ -244,7 +246,7 @@ def sets_where(asked: dict[str, list[Any]]) -> Ids:
         column, lookup = COLUMNS[name]
         own &= one_of(column, values, lookup=lookup)
         into &= one_of(f"merged_into__{column}", values, lookup=lookup)
-    return ids_of(seen(AvailabilitySet).filter(own | into))
+    return ids_of(visible(AvailabilitySet).filter(own | into))
 
 
 def machines_where(asked: dict[str, list[Any]]) -> Ids:
@@ -253,7 +255,7 @@ def machines_where(asked: dict[str, list[Any]]) -> Ids:
     for name, values in asked.items():
         column, lookup = MACHINE_COLUMNS[name]
         holds &= one_of(column, values, lookup=lookup)
-    return ids_of(seen(Machine).filter(holds))
+    return ids_of(visible(Machine).filter(holds))
 
 
 def ids_of(rows: QuerySet[Any]) -> Ids:
@@ -265,7 +267,9 @@ def ids_of(rows: QuerySet[Any]) -> Ids:
 
 def nearest(rows: QuerySet[Any], column: str, values: Ids) -> QuerySet[Any]:
     """The same rows, of which it is known that these few values of a column lead to all of them."""
-    return rows.near(Near(column, values)) if isinstance(rows, NearRows) and isinstance(values, list) else rows
+    return (
+        rows.near(IndexRange(column, values)) if isinstance(rows, IndexScanRows) and isinstance(values, list) else rows
+    )
 
 
 def with_presences(

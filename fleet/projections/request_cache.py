@@ -11,7 +11,7 @@ _known: ContextVar[dict[Hashable, Any] | None] = ContextVar("once", default=None
 
 
 @contextmanager
-def asking_once() -> Iterator[None]:
+def request_cache() -> Iterator[None]:
     """Inside, `once` remembers. For answers that only read: what is written meanwhile would not be seen."""
     token = _known.set({})
     try:
@@ -20,7 +20,7 @@ def asking_once() -> Iterator[None]:
         _known.reset(token)
 
 
-def once(key: Hashable, ask: Callable[[], T]) -> T:
+def cached_in_request(key: Hashable, ask: Callable[[], T]) -> T:
     """What `ask` says, or said before under this key for the same answer. Outside of any it is asked each time."""
     known = _known.get()
     if known is None:

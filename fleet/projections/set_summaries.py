@@ -12,13 +12,13 @@ from django.db.models.functions import Upper
 from fleet.domain.states import Presence
 from fleet.models import Machine
 from fleet.models.facts.events import presence_limits
-from fleet.models.index_scan import Near, first_of_each
+from fleet.models.index_scan import IndexRange, first_of_each
 from fleet.projections.counts import counts_by, counts_of, last_poll
 from fleet.projections.machines import MachineRow, machine_rows, with_presence
 from fleet.projections.pages import Page, Segment, read_page
 from fleet.projections.places import with_presences
 from fleet.projections.refs import PresenceCounts
-from fleet.projections.visibility import seen
+from fleet.projections.visibility import visible
 
 # With a set come so many of its machines; the others are counted.
 MOST = 500
@@ -30,7 +30,7 @@ WARNED = ~Q(warnings=[]) | ~Q(set_warnings=[]) | ~Q(called="")
 
 
 @dataclass(slots=True)
-class Crowd:
+class SetSummary:
     """What is known of the machines of a large set: by domain how many are how present, who is silent and who was never
     heard (the first ones by name), those that have warnings, and whether two have one name.
     """
@@ -51,7 +51,7 @@ class Crowd:
         return [*known, *[""] * (getattr(self.presence, presence.value) - len(known))]
 
 
-def firsts(set_ids: Collection[int], *, most: int) -> dict[int, list[Machine]]:
+def first_machines(set_ids: Collection[int], *, most: int) -> dict[int, list[Machine]]:
     """Of each set (row id) the first machines by name, and one more where there are more. One query."""
     rows = first_of_each(with_presence(), _of(set_ids), ("resource_name", "pk"), most + 1)
     found: dict[int, list[Machine]] = defaultdict(list)
@@ -60,19 +60,19 @@ def firsts(set_ids: Collection[int], *, most: int) -> dict[int, list[Machine]]:
     return found
 
 
-def crowds(set_ids: Collection[int], *, now: datetime) -> Mapping[int, Crowd]:
+def set_summaries(set_ids: Collection[int], *, now: datetime) -> Mapping[int, SetSummary]:
     """Of each of these sets (row ids). Five queries, none where there is no such set."""
-    found: dict[int, Crowd] = defaultdict(Crowd)
+    found: dict[int, SetSummary] = defaultdict(SetSummary)
     if not set_ids:
         return found
-    inside = seen(Machine).filter(availability_set__any=list(set_ids))
+    inside = visible(Machine).filter(availability_set__any=list(set_ids))
     counted = inside.alias(polled=last_poll()).values("availability_set", "fault_domain", "update_domain")
     rows: Iterable[Mapping[str, Any]] = counted.annotate(**counts_by(now=now)).order_by()
     for row in rows:
         found[row["availability_set"]].domains[row["fault_domain"], row["update_domain"]] = counts_of(row)
     order = ("resource_name", "pk")
     for presence in (Presence.SILENT, Presence.EXPECTED):
-        so = with_presences(seen(Machine), asked=[presence], now=now, limits=presence_limits())
+        so = with_presences(visible(Machine), asked=[presence], now=now, limits=presence_limits())
         for machine in first_of_each(so.only("availability_set", "resource_name"), _of(set_ids), order, NAMED):
             found[machine.availability_set_id].names.setdefault(presence, []).append(machine.resource_name)
     for machine in first_of_each(with_presence().filter(WARNED), _of(set_ids), order, NAMED):
@@ -110,8 +110,8 @@ def page(
     return found.map(lambda rows: machine_rows(rows, now=now, limits=limits))
 
 
-def _of(set_ids: Collection[int]) -> Near:
-    return Near("availability_set", list(set_ids))
+def _of(set_ids: Collection[int]) -> IndexRange:
+    return IndexRange("availability_set", list(set_ids))
 
 
 def _ids(machines: QuerySet[Machine]) -> QuerySet[Any, Any]:

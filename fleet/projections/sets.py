@@ -10,7 +10,7 @@ from django.db.models import Q, QuerySet
 from fleet.domain.reasons import Reason
 from fleet.domain.requirements import LOWERING_WAITS
 from fleet.domain.sets import PROVISIONAL
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.domain.states import Presence
 from fleet.models import AvailabilitySet, Machine, ScheduledEvent, Sighting
 from fleet.models.facts.events import presence_limits
@@ -26,8 +26,8 @@ from fleet.projections.machines import (
 )
 from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.refs import PresenceCounts, SetRef, count_presence, label_of, plain_name, set_ref
-from fleet.projections.set_summaries import MOST, Crowd, crowds, firsts
-from fleet.projections.visibility import seen
+from fleet.projections.set_summaries import MOST, SetSummary, first_machines, set_summaries
+from fleet.projections.visibility import visible
 
 # So many machines are shown one by one.
 MOST_SHOWN = 100
@@ -201,7 +201,7 @@ def _grid(machines: Sequence[MachineRow], events: Sequence[OpenEventBrief]) -> G
     return Grid(update_domains=update_domains, rows=rows)
 
 
-def _domains(crowd: Crowd) -> Grid:
+def _domains(crowd: SetSummary) -> Grid:
     """The same in numbers."""
     here = {domains: counts for domains, counts in crowd.domains.items() if counts.total}
     update_domains = tuple(sorted({update for _, update in here}, key=_rank))
@@ -224,7 +224,7 @@ def _warnings(
     counts: PresenceCounts,
     without_agent: Sequence[MissingMachine],
     foreign: Sequence[Reason],
-    crowd: Crowd | None = None,
+    crowd: SetSummary | None = None,
     *,
     now: datetime,
 ) -> tuple[Reason, ...]:
@@ -262,8 +262,8 @@ def _shape(
 ) -> tuple[SetRow, ...]:
     """Sets with `most` machines each."""
     limits = presence_limits()
-    machines = firsts([row.pk for row in sets], most=most)
-    large = crowds([pk for pk, found in machines.items() if len(found) > most], now=now)
+    machines = first_machines([row.pk for row in sets], most=most)
+    large = set_summaries([pk for pk, found in machines.items() if len(found) > most], now=now)
     open_events: dict[int, list[OpenEventBrief]] = defaultdict(list)
     for event in events:
         open_events[event.availability_set_id].append(event_brief(event))
@@ -276,7 +276,7 @@ def _shape(
         told = machine_rows(crowd.warned, now=now, limits=limits) if crowd else inside
         counts = crowd.presence if crowd else count_presence([machine.presence for machine in inside])
         shaped.append(
-            like(
+            from_row(
                 SetRow,
                 row,
                 machines=inside,
@@ -297,7 +297,7 @@ def _without_agent(sets: Sequence[AvailabilitySet]) -> dict[int, list[MissingMac
     found: dict[int, list[MissingMachine]] = defaultdict(list)
     rows = agentless().filter(availability_set__in=[row.pk for row in sets])
     for row in rows.order_by("name", "pk"):
-        found[row.availability_set_id or 0].append(like(MissingMachine, row))
+        found[row.availability_set_id or 0].append(from_row(MissingMachine, row))
     return found
 
 
@@ -305,7 +305,7 @@ def _foreign(sets: Sequence[AvailabilitySet]) -> dict[int, list[Reason]]:
     """Machines of other sets that list an open event of one of these sets."""
     found: dict[int, list[Reason]] = defaultdict(list)
     rows = (
-        seen(Sighting)
+        visible(Sighting)
         .filter(
             foreign=True,
             gone_at__isnull=True,
@@ -331,7 +331,7 @@ def _foreign(sets: Sequence[AvailabilitySet]) -> dict[int, list[Reason]]:
 
 def _open_events(sets: Sequence[AvailabilitySet]) -> list[ScheduledEvent]:
     return list(
-        seen(ScheduledEvent)
+        visible(ScheduledEvent)
         .filter(availability_set__in=[row.pk for row in sets], status__in=OPEN)
         .select_related("availability_set")
         .order_by("not_before", "pk")
@@ -349,7 +349,7 @@ def listing(
     """Sets by name or by another column, without those that were merged into another. Five queries, five more where one
     is large.
     """
-    rows = seen(AvailabilitySet) if sets is None else sets
+    rows = visible(AvailabilitySet) if sets is None else sets
     rows = with_changes(rows.filter(merged_into=None))
     page = read_page(ordered(rows, order, [Segment(rows, "name")]), cursor=cursor, size=size)
     return page.map(lambda found: _shape(found, _open_events(found), now=now, most=MOST))
@@ -366,7 +366,7 @@ def lines(
     """The same in numbers, by name: no machine is read but of sets without a name. Eight queries, one more where nobody
     reconciles.
     """
-    rows = (seen(AvailabilitySet) if sets is None else sets).filter(merged_into=None)
+    rows = (visible(AvailabilitySet) if sets is None else sets).filter(merged_into=None)
     found = read_page([Segment(rows, "name")], cursor=cursor, size=size)
     return found.map(lambda shown: _lines(shown, now=now))
 
@@ -375,13 +375,13 @@ def _lines(sets: Sequence[AvailabilitySet], *, now: datetime) -> tuple[SetLine, 
     counted = counts_of_sets({"availability_set__any": [row.pk for row in sets]}, now=now)
     names, events = defaultdict[int, list[str]](list), defaultdict[int, list[OpenEventBrief]](list)
     unnamed = [row.pk for row in sets if row.kind == PROVISIONAL]
-    inside = seen(Machine).filter(availability_set__any=unnamed).order_by("resource_name", "pk")
+    inside = visible(Machine).filter(availability_set__any=unnamed).order_by("resource_name", "pk")
     for set_id, name in inside.values_list("availability_set", "resource_name"):
         names[set_id].append(name)
     for event in _open_events(sets):
         events[event.availability_set_id].append(event_brief(event))
     return tuple(
-        like(
+        from_row(
             SetLine,
             row,
             machine_names=tuple(names[row.pk]),
@@ -397,7 +397,7 @@ def _lines(sets: Sequence[AvailabilitySet], *, now: datetime) -> tuple[SetLine, 
 def cards(*, now: datetime, first: Sequence[int] = (), limit: int = 12) -> tuple[SetRow, ...]:
     """The front page's sets: those in `first` (ids, in this order), then others by name. Six queries."""
     chosen = list(first[:limit])
-    there = seen(AvailabilitySet).filter(merged_into=None)
+    there = visible(AvailabilitySet).filter(merged_into=None)
     found = {row.pk: row for row in there.filter(pk__in=chosen)}
     # Others by the index on their names: to put all in one order, all would be read.
     others = there.exclude(pk__in=chosen).order_by("name", "pk")[: limit - len(found)]
@@ -407,16 +407,16 @@ def cards(*, now: datetime, first: Sequence[int] = (), limit: int = 12) -> tuple
 
 def named(*, limit: int = 500) -> tuple[NamedSet, ...]:
     """Sets that have a name, by it. One query."""
-    rows = seen(AvailabilitySet).filter(merged_into=None).exclude(kind=PROVISIONAL)
-    return tuple(like(NamedSet, row, id=row.pk) for row in rows.order_by("name", "pk")[:limit])
+    rows = visible(AvailabilitySet).filter(merged_into=None).exclude(kind=PROVISIONAL)
+    return tuple(from_row(NamedSet, row, id=row.pk) for row in rows.order_by("name", "pk")[:limit])
 
 
 def merge_targets(*, set_id: int, limit: int = 500) -> tuple[SetRef, ...]:
     """The sets into which this one can be merged, by name: named ones, or any if it is provisional. Two queries."""
-    row = seen(AvailabilitySet).filter(pk=set_id, merged_into=None).first()
+    row = visible(AvailabilitySet).filter(pk=set_id, merged_into=None).first()
     if row is None:
         return ()
-    others = seen(AvailabilitySet).filter(merged_into=None).exclude(pk=set_id)
+    others = visible(AvailabilitySet).filter(merged_into=None).exclude(pk=set_id)
     if row.kind != "provisional":
         others = others.exclude(kind="provisional")
     if row.subscription:
@@ -428,11 +428,11 @@ def detail(*, set_id: int, now: datetime, most: int = 0) -> SetDetail | None:
     """One set with its open events, and with `most` of its machines (`MOST` if nothing is said). Seven queries, five
     more where there are more; a merged set answers with the one it went into, for one more.
     """
-    row = with_changes(seen(AvailabilitySet).select_related("merged_into")).filter(pk=set_id).first()
+    row = with_changes(visible(AvailabilitySet).select_related("merged_into")).filter(pk=set_id).first()
     if row is None:
         return None
     if row.merged_into is not None:
-        row = with_changes(seen(AvailabilitySet)).get(pk=row.merged_into.pk)
+        row = with_changes(visible(AvailabilitySet)).get(pk=row.merged_into.pk)
     events = _open_events([row])
     return SetDetail(
         set=_shape([row], events, now=now, most=most or MOST)[0], events=event_rows(events, now=now), server_time=now

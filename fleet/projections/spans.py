@@ -10,14 +10,14 @@ from django.db.models import Exists, Min, OuterRef, Q, QuerySet
 
 from fleet.domain.caches.maintenances import ACTIVE
 from fleet.domain.intake import LEAP
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.domain.states import Certainty, EndedAs, EventStatus
 from fleet.models import AvailabilitySet, Cache, Coverage, Machine, Maintenance, ScheduledEvent
 from fleet.projections.caches.coverage import Span, Stretch, gaps_of, shaped, with_machine
 from fleet.projections.caches.maintenances import MaintenanceRow, maintenance_rows
 from fleet.projections.events.rows import OPEN
 from fleet.projections.refs import SetRef, set_ref
-from fleet.projections.visibility import listening, seen
+from fleet.projections.visibility import listening, visible
 
 # While the backend does not hear of its polls, an agent reminds of its document every five minutes: two may be missing.
 SILENCE = LEAP
@@ -224,7 +224,7 @@ def events_within(
     """Events that were announced, lasted or are open in this time, at most `limit`, by when they were first seen, and
     whether there are more. Two queries: what is open, and what has ended.
     """
-    rows = seen(ScheduledEvent) if events is None else events
+    rows = visible(ScheduledEvent) if events is None else events
     if types:
         rows = rows.filter(event_type__in=types)
     rows = rows.select_related("availability_set").only(*SPAN).order_by("-first_seen_at", "-pk")
@@ -238,7 +238,7 @@ def events_within(
     found = list(still_open[: limit + 1])
     found += ended[: limit + 1 - len(found) or 1]
     shown = [
-        like(
+        from_row(
             EventSpan,
             row,
             set=set_ref(row.availability_set),
@@ -254,7 +254,7 @@ def caches_within(
 ) -> tuple[CacheSpan, ...]:
     """Caches by host with what lasted in this time; of more than `limit` those that had a maintenance. Four queries."""
     still = Q(status__in=[status.value for status in ACTIVE])
-    lasted = seen(Maintenance).filter(
+    lasted = visible(Maintenance).filter(
         still | Q(last_at__gt=window.begin) | Q(ended_at__gt=window.begin),
         first_at__lt=window.end,
         first_at__gte=window.begin - LONGEST_MAINTENANCE,
@@ -267,7 +267,7 @@ def caches_within(
     for row in lasted.filter(cache__in=ids).select_related("cache").order_by("first_at", "pk")[:LIMIT]:
         operations[row.cache_id].append(row)
     heard: dict[int, list[Stretch]] = {pk: [] for pk in ids}
-    first = dict(seen(Coverage).filter(cache__in=ids).values_list("cache").annotate(Min("since")).order_by())
+    first = dict(visible(Coverage).filter(cache__in=ids).values_list("cache").annotate(Min("since")).order_by())
     end = min(window.end, now)
     covered = with_machine().filter(Q(until=None) | Q(until__gt=window.begin), cache__in=ids, since__lt=end)
     for one in covered:
@@ -290,18 +290,18 @@ def _gaps(heard: list[Stretch], first: datetime | None, window: TimeWindow, end:
 
 
 def sets_of(service: str) -> QuerySet[AvailabilitySet]:
-    return seen(AvailabilitySet).filter(service__iexact=service, merged_into=None)
+    return visible(AvailabilitySet).filter(service__iexact=service, merged_into=None)
 
 
 def caches_of(service: str) -> QuerySet[Cache]:
     """The caches of a service: those that state it, and those that state none and its machines listen to."""
     heard = listening().filter(machine__availability_set__service__iexact=service, until=None)
-    return seen(Cache).filter(Q(service__iexact=service) | Q(service="", pk__in=heard.values("cache")))
+    return visible(Cache).filter(Q(service__iexact=service) | Q(service="", pk__in=heard.values("cache")))
 
 
 def enrolled_since(**of: Any) -> datetime | None:
     """When somebody could first have listened: the first of these machines enrolled. One query."""
-    found: datetime | None = seen(Machine).filter(**of).aggregate(first=Min("enrolled_at"))["first"]
+    found: datetime | None = visible(Machine).filter(**of).aggregate(first=Min("enrolled_at"))["first"]
     return found
 
 
@@ -309,21 +309,21 @@ def of_fleet(window: TimeWindow, *, types: Collection[str] = (), now: datetime, 
     """Everything, or as much of it as of anything else where it is wanted `whole`. Six queries."""
     limit, most_caches = (LIMIT, MOST_CACHES) if whole else (LIMIT_OF_FLEET, CACHES_OF_FLEET)
     events, more = events_within(window, types=types, limit=limit)
-    return Spans(events, caches_within(window, seen(Cache), now=now, limit=most_caches), more)
+    return Spans(events, caches_within(window, visible(Cache), now=now, limit=most_caches), more)
 
 
 def of_service(service: str, window: TimeWindow, *, types: Collection[str] = (), now: datetime) -> Spans:
     """Its sets and caches. Six queries."""
-    rows = seen(ScheduledEvent).filter(availability_set__in=sets_of(service))
+    rows = visible(ScheduledEvent).filter(availability_set__in=sets_of(service))
     events, more = events_within(window, rows, types=types)
     return Spans(events, caches_within(window, caches_of(service), now=now), more)
 
 
 def of_set(set_id: int, window: TimeWindow, *, types: Collection[str] = (), now: datetime) -> Spans:
     """A set and the caches that its machines listen to; when nobody watched it. Eight queries."""
-    events, more = events_within(window, seen(ScheduledEvent).filter(availability_set=set_id), types=types)
-    heard = seen(Coverage).filter(machine__availability_set=set_id, until=None)
-    caches = caches_within(window, seen(Cache).filter(pk__in=heard.values("cache")), now=now)
+    events, more = events_within(window, visible(ScheduledEvent).filter(availability_set=set_id), types=types)
+    heard = visible(Coverage).filter(machine__availability_set=set_id, until=None)
+    caches = caches_within(window, visible(Cache).filter(pk__in=heard.values("cache")), now=now)
     return Spans(events, caches, more, _unwatched(window, now=now, availability_set=set_id))
 
 
@@ -331,23 +331,23 @@ def of_machine(
     machine_id: int, set_id: int, window: TimeWindow, *, types: Collection[str] = (), now: datetime
 ) -> Spans:
     """Its set's events and the caches that it listens to; when it did not watch. Eight queries."""
-    events, more = events_within(window, seen(ScheduledEvent).filter(availability_set=set_id), types=types)
-    heard = seen(Coverage).filter(machine=machine_id, until=None)
-    caches = caches_within(window, seen(Cache).filter(pk__in=heard.values("cache")), now=now)
+    events, more = events_within(window, visible(ScheduledEvent).filter(availability_set=set_id), types=types)
+    heard = visible(Coverage).filter(machine=machine_id, until=None)
+    caches = caches_within(window, visible(Cache).filter(pk__in=heard.values("cache")), now=now)
     return Spans(events, caches, more, _unwatched(window, now=now, pk=machine_id))
 
 
 def of_cache(cache_id: int, window: TimeWindow, *, now: datetime) -> Spans:
     """One cache. Four queries."""
-    return Spans((), caches_within(window, seen(Cache).filter(pk=cache_id), now=now), more=False)
+    return Spans((), caches_within(window, visible(Cache).filter(pk=cache_id), now=now), more=False)
 
 
 def listened_since(cache_id: int) -> datetime | None:
     """When somebody could first have listened to a cache. One query."""
-    found: datetime | None = seen(Cache).filter(pk=cache_id).values_list("created_at", flat=True).first()
+    found: datetime | None = visible(Cache).filter(pk=cache_id).values_list("created_at", flat=True).first()
     return found
 
 
 def _unwatched(window: TimeWindow, *, now: datetime, **of: Any) -> tuple[Span, ...]:
-    polls = seen(Machine).filter(**of, revoked_at=None).order_by("pk").values_list("pk", "presence__last_poll_at")
+    polls = visible(Machine).filter(**of, revoked_at=None).order_by("pk").values_list("pk", "presence__last_poll_at")
     return unwatched(list(polls[:MOST_MACHINES]), window, now=now)

@@ -20,13 +20,13 @@ from fleet import models
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.people import ADMIN, Place, Rights, lies_in
 from fleet.domain.pseudonyms import pseudonym
-from fleet.domain.scheduling import What
+from fleet.domain.scheduling import QuarantineKind
 from fleet.domain.sets import KINDS, PROVISIONAL
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Cache, ScheduledEvent
 from fleet.models.facts import events
-from fleet.models.index_scan import FEW, Near, NearRows
-from fleet.models.people import lying_in
+from fleet.models.index_scan import FEW, IndexRange, IndexScanRows
+from fleet.models.people import located_in
 from fleet.models.timeline import ACTING
 
 M = TypeVar("M", bound=Model)
@@ -58,7 +58,7 @@ class Sight:
     number: int = 0
     _sets: dict[int, Place] | None = None
     _rules: dict[type[Model], list[int]] = field(default_factory=dict)
-    _ways: tuple[Near, ...] | None = None
+    _ways: tuple[IndexRange, ...] | None = None
 
     @property
     def names(self) -> list[str]:
@@ -68,8 +68,8 @@ class Sight:
     @property
     def sets(self) -> QuerySet[Any]:
         """The row ids of the sets in sight, also of those that were merged into one."""
-        own = Q(merged_into=None, kind__in=NAMED) & lying_in(self.scopes)
-        merged = Q(merged_into__kind__in=NAMED) & lying_in(self.scopes, of="merged_into__")
+        own = Q(merged_into=None, kind__in=NAMED) & located_in(self.scopes)
+        merged = Q(merged_into__kind__in=NAMED) & located_in(self.scopes, of="merged_into__")
         return AvailabilitySet.objects.filter(own | merged).order_by().values("pk")
 
     @property
@@ -77,7 +77,7 @@ class Sight:
         """The row ids of the caches that belong to a service in sight, or to which a machine in sight listens."""
         listens = models.Coverage.objects.filter(cache=OuterRef("pk"), until=None)
         heard = listens.filter(machine__availability_set__in=self.sets)
-        of_service = lying_in(scope for scope in self.scopes if scope[0] == "service")
+        of_service = located_in(scope for scope in self.scopes if scope[0] == "service")
         return Cache.objects.filter(Exists(heard) | of_service).order_by().values("pk")
 
     @property
@@ -89,7 +89,7 @@ class Sight:
         return self._sets
 
     @property
-    def ways_to_entries(self) -> tuple[Near, ...]:
+    def ways_to_entries(self) -> tuple[IndexRange, ...]:
         """What leads to all entries in sight: whoever sees three sets of five thousand does not look through the rest.
         Three queries for a request.
         """
@@ -97,12 +97,12 @@ class Sight:
             sets = list(self.places)
             machines = models.Machine.objects.filter(availability_set__in=sets).values_list("pk", flat=True)
             self._ways = (
-                Near("availability_set", sets),
+                IndexRange("availability_set", sets),
                 # Of entries that name no set.
-                Near("machine", list(machines[: FEW + 1]), Q(availability_set=None)),
-                Near("cache", list(self.caches.values_list("pk", flat=True)[: FEW + 1])),
-                Near("actor", self.names, Q(via__in=ACTING)),
-                Near("kind", [kind.value for kind in FOR_ALL]),
+                IndexRange("machine", list(machines[: FEW + 1]), Q(availability_set=None)),
+                IndexRange("cache", list(self.caches.values_list("pk", flat=True)[: FEW + 1])),
+                IndexRange("actor", self.names, Q(via__in=ACTING)),
+                IndexRange("kind", [kind.value for kind in FOR_ALL]),
             )
         return self._ways
 
@@ -161,8 +161,8 @@ def _entries(sight: Sight) -> Q:
 
 def _aside(sight: Sight) -> Q:
     events = ScheduledEvent.objects.filter(availability_set__in=sight.sets).values("pk")
-    of_events = Q(what__in=[What.EVENT.value, What.RULES.value], row_id__in=events)
-    return of_events | Q(what=What.CACHE.value, row_id__in=sight.caches)
+    of_events = Q(what__in=[QuarantineKind.EVENT.value, QuarantineKind.RULES.value], row_id__in=events)
+    return of_events | Q(what=QuarantineKind.CACHE.value, row_id__in=sight.caches)
 
 
 def everything(sight: Sight) -> Q:
@@ -243,18 +243,18 @@ def register(rules: Mapping[type[Model], Callable[[Sight], Q]]) -> None:
 _sight: ContextVar[Sight | None] = ContextVar("sight", default=None)
 
 
-def narrowed(rights: Rights) -> bool:
+def is_scoped(rights: Rights) -> bool:
     """Whether somebody with these rights sees less than everything."""
     return bool(settings.SCOPED_READ_ACCESS and rights.scopes and ADMIN not in rights.groups)
 
 
 def sight_of(rights: Rights, *, name: str, number: int = 0) -> Sight | None:
     """How far somebody sees, by the name and the row id of their account; None where they see everything."""
-    return Sight(name, rights.scopes, number) if narrowed(rights) else None
+    return Sight(name, rights.scopes, number) if is_scoped(rights) else None
 
 
 @contextmanager
-def seeing(sight: Sight | None) -> Iterator[None]:
+def reading_as(sight: Sight | None) -> Iterator[None]:
     """Whatever is read inside is read with this sight, until `read_as` says whose it is."""
     token = _sight.set(sight)
     try:
@@ -263,12 +263,12 @@ def seeing(sight: Sight | None) -> Iterator[None]:
         _sight.reset(token)
 
 
-def read_as(rights: Rights, *, name: str, number: int = 0) -> None:
+def set_reader(rights: Rights, *, name: str, number: int = 0) -> None:
     """From here to the end of `seeing` this person reads: edges say so once they know who asks."""
     _sight.set(sight_of(rights, name=name, number=number))
 
 
-def sent_later(parts: Iterable[T]) -> Iterator[T]:
+def as_current_reader(parts: Iterable[T]) -> Iterator[T]:
     """The parts of an answer that is made while it is sent, read as whoever asked for it."""
     sight, walk = _sight.get(), iter(parts)
     if sight is None:
@@ -278,7 +278,7 @@ def sent_later(parts: Iterable[T]) -> Iterator[T]:
 
 def _sent(sight: Sight, walk: Iterator[T]) -> Iterator[T]:
     while True:
-        with seeing(sight):
+        with reading_as(sight):
             try:
                 part = next(walk)
             except StopIteration:
@@ -286,19 +286,19 @@ def _sent(sight: Sight, walk: Iterator[T]) -> Iterator[T]:
         yield part
 
 
-def seen(model: type[M]) -> QuerySet[M]:
+def visible(model: type[M]) -> QuerySet[M]:
     """The rows of a table that the reader may see."""
     rule, sight = IN_SIGHT[model], _sight.get()
     rows = model._default_manager.all()
     if sight is None:
         return rows
     found = rows.filter(rule(sight))
-    return found.near(*sight.ways_to_entries) if isinstance(found, NearRows) else found
+    return found.near(*sight.ways_to_entries) if isinstance(found, IndexScanRows) else found
 
 
 def listening() -> QuerySet[models.Coverage]:
     """Who listens to which cache, without machines out of sight: for what follows from their sets and services."""
-    sight, rows = _sight.get(), seen(models.Coverage)
+    sight, rows = _sight.get(), visible(models.Coverage)
     return rows if sight is None else rows.filter(machine__availability_set__in=sight.sets)
 
 
@@ -308,7 +308,7 @@ def reader_key() -> tuple[Any, ...]:
     return () if sight is None else (sight.name, sight.scopes)
 
 
-def limited() -> bool:
+def is_limited() -> bool:
     """Whether the reader sees less than everything: nothing that was read for others is for them."""
     return _sight.get() is not None
 
@@ -335,7 +335,7 @@ def sets_named(names: Collection[str]) -> list[str]:
 
 
 def _events_named(event_ids: Collection[str]) -> list[str]:
-    known = set(seen(ScheduledEvent).filter(event_id__in=event_ids).values_list("event_id", flat=True))
+    known = set(visible(ScheduledEvent).filter(event_id__in=event_ids).values_list("event_id", flat=True))
     return [event_id for event_id in event_ids if event_id in known]
 
 
@@ -344,9 +344,9 @@ def without_names(kept: Any) -> Any:
     events.
     """
     match kept:
-        case dict() if limited():
+        case dict() if is_limited():
             return {name: _in_sight(name, value) for name, value in kept.items()}
-        case list() if limited():
+        case list() if is_limited():
             return [without_names(one) for one in kept]
     return kept
 
@@ -383,7 +383,7 @@ def out_of_sight(ids: Mapping[str, Any]) -> str:
         if name in ADDRESSED:
             model, column = ADDRESSED[name]
             wanted = value.upper() if isinstance(value, str) else value
-            if not seen(model).filter(**{column: wanted}).exists():
+            if not visible(model).filter(**{column: wanted}).exists():
                 return name
     return ""
 
@@ -404,7 +404,7 @@ def _fact_in_sight(load: Callable[P, dict[int, EventFacts]]) -> Callable[P, Mapp
     @wraps(load)
     def loaded(*args: P.args, **kwargs: P.kwargs) -> Mapping[int, EventFacts]:
         found = load(*args, **kwargs)
-        return {pk: _unnamed(facts) for pk, facts in found.items()} if limited() else found
+        return {pk: _unnamed(facts) for pk, facts in found.items()} if is_limited() else found
 
     return loaded
 

@@ -9,16 +9,16 @@ from django.db.models import Exists, OuterRef, QuerySet
 from fleet.domain.approvals.recheck import against_sending
 from fleet.domain.events import FAR_AHEAD
 from fleet.domain.reasons import Reason, read_reason
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus
-from fleet.domain.waves import Judgement, Member, Phase, WaveState, but, how_far, judge
+from fleet.domain.waves import Judgement, Member, Phase, WaveState, judge, member_progress, unless
 from fleet.models import Approval, ScheduledEvent, Wave
 from fleet.models.facts.decisions import load_members, return_timeout
 from fleet.projections.changes import changed_at, with_changes
 from fleet.projections.events.rows import BlastRadius, advice, blast_radii
 from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.refs import SetRef, set_ref
-from fleet.projections.visibility import load_facts, seen
+from fleet.projections.visibility import load_facts, visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +110,14 @@ def _row(
 ) -> WaveRow:
     running = wave.state == WaveState.RUNNING.value
     kept = against.get(found.approval_id or 0, "")
-    return like(
+    return from_row(
         WaveRow,
         wave,
         by=wave.created_by.get_username(),
         changed_at=changed_at(wave),
-        reason=but(found.reason, kept) if running else read_reason(wave.reason),
+        reason=unless(found.reason, kept) if running else read_reason(wave.reason),
         members=tuple(
-            like(
+            from_row(
                 WaveMember,
                 member,
                 set=SetRef(
@@ -129,7 +129,7 @@ def _row(
                     member.set_resource_group,
                 ),
                 missing=member.missing if member.phase is Phase.RETURNING else (),
-                sentence=how_far(member, members, found, running=running, against=kept),
+                sentence=member_progress(member, members, found, running=running, against=kept),
             )
             for member in members
         ),
@@ -148,7 +148,7 @@ def listing(
     """Waves that run, then those that are over, newest first. Up to four queries; eight more while a guard keeps one
     whose turn it is.
     """
-    rows = with_changes((seen(Wave) if waves is None else waves).select_related("created_by"))
+    rows = with_changes((visible(Wave) if waves is None else waves).select_related("created_by"))
     running = rows.filter(state=WaveState.RUNNING.value)
     over = rows.exclude(state=WaveState.RUNNING.value)
     segments = [Segment(running, "created_at", descending=True), Segment(over, "created_at", descending=True)]
@@ -157,21 +157,21 @@ def listing(
 
 def detail(*, wave_id: int, now: datetime) -> WaveRow | None:
     """One wave. Three queries; eight more while a guard keeps the one whose turn it is."""
-    wave = with_changes(seen(Wave)).select_related("created_by").filter(pk=wave_id).first()
+    wave = with_changes(visible(Wave)).select_related("created_by").filter(pk=wave_id).first()
     return _shape([wave], now=now)[0] if wave else None
 
 
 def candidates(*, now: datetime, service: str = "", set_id: int | None = None) -> tuple[Candidate, ...]:
     """The open events of a service, or of a set, that nobody has decided, soonest first. Two queries."""
-    rows = seen(ScheduledEvent).filter(~advice(), status=EventStatus.SCHEDULED.value, drill=False)
+    rows = visible(ScheduledEvent).filter(~advice(), status=EventStatus.SCHEDULED.value, drill=False)
     rows = rows.filter(availability_set__service=service) if service else rows.filter(availability_set_id=set_id)
     live = [state.value for state in LIVE_APPROVALS]
-    decided = Exists(seen(Approval).filter(event=OuterRef("pk"), state__in=live, decided_by__isnull=False))
+    decided = Exists(visible(Approval).filter(event=OuterRef("pk"), state__in=live, decided_by__isnull=False))
     rows = rows.exclude(decided).select_related("availability_set").order_by("not_before", "pk")
     found = [row for row in rows[:100] if row.not_before is None or row.not_before > now]
     blasts = blast_radii(found, now=now)
     return tuple(
-        like(
+        from_row(
             Candidate,
             row,
             set=set_ref(row.availability_set),

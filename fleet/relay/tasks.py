@@ -13,30 +13,30 @@ from fleet.relay import counts
 @shared_task(name="fleet.relay.tasks.relay_approval", ignore_result=True)
 def relay_approval(approval_id: int) -> None:
     """Take a fresh approval on its way: sent when its transaction has committed."""
-    if clock.may_decide():
-        reconcile.take_on(approval_id=approval_id, now=clock.now(), via="celery")
+    if clock.may_clock_decide():
+        reconcile.advance_new_approval(approval_id=approval_id, now=clock.now(), via="celery")
 
 
 @shared_task(name="fleet.relay.tasks.relay_approvals", ignore_result=True)
 def relay_approvals(approvals: list[tuple[int, dict[str, str]]]) -> None:
     """The same of several that came together, each with the words of its trace."""
-    if not clock.may_decide():
+    if not clock.may_clock_decide():
         return
     with counts.each([words for _, words in approvals], task="fleet.relay.tasks.relay_approvals"):
-        reconcile.take_on_many([approval_id for approval_id, _ in approvals], now=clock.now(), via="celery")
+        reconcile.advance_new_approvals([approval_id for approval_id, _ in approvals], now=clock.now(), via="celery")
 
 
 @shared_task(name="fleet.relay.tasks.follow", ignore_result=True)
 def follow(event_pks: list[int]) -> None:
     """Decide what follows from news about these events: sent when reports about them were committed."""
-    if clock.may_decide():
-        reconcile.follow(event_pks, now=clock.now())
+    if clock.may_clock_decide():
+        reconcile.advance_dependents(event_pks, now=clock.now())
 
 
 @shared_task(name="fleet.relay.tasks.advance", ignore_result=True)
 def advance() -> None:
     """Advance whatever is due: sent by beat."""
-    if clock.may_decide():
+    if clock.may_clock_decide():
         reconcile.advance(now=clock.now(), via="beat")
 
 

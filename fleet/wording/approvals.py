@@ -14,7 +14,7 @@ from fleet.projections.events.rows import EventRow
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.projections.visibility import sets_named
 from fleet.wording.advice import ADVICE
-from fleet.wording.badges import APPROVAL_LOOKS, NEED_LOOKS
+from fleet.wording.badges import APPROVAL_BADGES, NEED_BADGES
 from fleet.wording.events import changed_values, named
 from fleet.wording.sentences import EntryText, Sentence, are, listed, quoted, spoken
 from fleet.wording.times import Reader, at
@@ -24,7 +24,7 @@ Values = Mapping[str, Any]
 
 def stands_at(state: str) -> str:
     """How far an approval is, as part of a sentence."""
-    return APPROVAL_LOOKS[ApprovalState(state)].label
+    return APPROVAL_BADGES[ApprovalState(state)].label
 
 
 def standing(event: EventRow) -> str:
@@ -48,8 +48,8 @@ def rule_named(name: str | None) -> str:
 def asks_for(needs: Need, *, overridable: bool, may_override: bool) -> str:
     """What a guard asks of somebody, beside its sentence."""
     if needs is not Need.BLOCKS or not overridable:
-        return NEED_LOOKS[needs].label
-    return NEED_LOOKS[Need.REASON].label if may_override else "an approver may override it, with a reason"
+        return NEED_BADGES[needs].label
+    return NEED_BADGES[Need.REASON].label if may_override else "an approver may override it, with a reason"
 
 
 def decided_already(values: Values, reader: Reader) -> str:

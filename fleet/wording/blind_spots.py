@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.domain.scheduling import What
+from fleet.domain.scheduling import QuarantineKind
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
@@ -81,13 +81,13 @@ ENABLE = "Enable OSImageNotificationProfile of the scale set if upgrades of its 
 
 # What is set aside, at the beginning of a sentence.
 ASIDE: dict[str, str] = {
-    What.EVENT: "The event",
-    What.RULES: "What rules say of the event",
-    What.APPROVAL: "Approval",
-    What.WAVE: "Wave",
-    What.DRILL: "Drill",
-    What.CACHE: "The cache",
-    What.MACHINE: "Machine",
+    QuarantineKind.EVENT: "The event",
+    QuarantineKind.RULES: "What rules say of the event",
+    QuarantineKind.APPROVAL: "Approval",
+    QuarantineKind.WAVE: "Wave",
+    QuarantineKind.DRILL: "Drill",
+    QuarantineKind.CACHE: "The cache",
+    QuarantineKind.MACHINE: "Machine",
 }
 
 SPOTS: dict[str, SpotWords] = {

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fleet.domain.desk import Glance
+from fleet.domain.desk import WorstState
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
-from fleet.wording.badges import GLANCE_LOOKS
+from fleet.wording.badges import GLANCE_BADGES
 from fleet.wording.events import named
 from fleet.wording.sentences import EntryText, Sentence, counted
 from fleet.wording.times import Reader, at
@@ -15,28 +15,28 @@ from fleet.wording.times import Reader, at
 def _set_at_a_glance(values: Mapping[str, Any], reader: Reader) -> str:
     """`web: needs a decision; 5 of 6 live`; short where all is well, since there are thousands of it."""
     name, live, total, missing = values["name"], values["live"], values["total"], values["without_agent"]
-    if values["glance"] == Glance.LIVE:
+    if values["glance"] == WorstState.LIVE:
         return f"{name}: {live} live"
-    said = f"{name}: {GLANCE_LOOKS[Glance(values['glance'])].label}"
+    said = f"{name}: {GLANCE_BADGES[WorstState(values['glance'])].label}"
     if total:
         said += f"; {live} of {total} live"
     return f"{said}; {missing} without agent" if missing else said
 
 
 def _cache_at_a_glance(values: Mapping[str, Any], reader: Reader) -> str:
-    glance = Glance(values["glance"])
+    glance = WorstState(values["glance"])
     said = {
-        Glance.UNWATCHED: "nobody listens",
-        Glance.STARTED: "maintenance under way",
-        Glance.SCHEDULED: "maintenance announced",
-        Glance.EMPTY: "publishes no maintenance",
+        WorstState.UNWATCHED: "nobody listens",
+        WorstState.STARTED: "maintenance under way",
+        WorstState.SCHEDULED: "maintenance announced",
+        WorstState.EMPTY: "publishes no maintenance",
     }
     return f"cache {values['name']}: {said.get(glance) or counted(values['listening'], 'machine listens', 'listen')}"
 
 
 def _service_at_a_glance(values: Mapping[str, Any], reader: Reader) -> str:
     """`shop-001: 2 needs a decision, 18 live`."""
-    said = ", ".join(f"{count} {GLANCE_LOOKS[Glance(glance)].label}" for glance, count in values["counts"])
+    said = ", ".join(f"{count} {GLANCE_BADGES[WorstState(glance)].label}" for glance, count in values["counts"])
     return f"{values['name'] or 'no service stated'}: {said}"
 
 

@@ -7,7 +7,7 @@ from fleet.domain.drills import Outcome
 from fleet.domain.states import Presence
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
-from fleet.wording.badges import OUTCOME_LOOKS, PRESENCE_LOOKS
+from fleet.wording.badges import OUTCOME_BADGES, PRESENCE_BADGES
 from fleet.wording.orders import refusal
 from fleet.wording.sentences import EntryText, Sentence, fill, listed, quoted
 from fleet.wording.times import Reader
@@ -66,7 +66,7 @@ def refused(values: Mapping[str, Any], reader: Reader) -> str:
 SENTENCES: dict[str, Sentence] = {
     "rehearsed": lambda values, reader: without_azure(values["said"]),
     "drill-left-out": lambda values, reader: (
-        f"it was {PRESENCE_LOOKS[Presence(values['presence'])].label} when the drill began"
+        f"it was {PRESENCE_BADGES[Presence(values['presence'])].label} when the drill began"
     ),
     "drill-refused": refused,
     "drill-unheard-of": "it had the order, and nothing more was heard of it",
@@ -114,7 +114,7 @@ def began(row: TimelineRow, reader: Reader) -> str:
 
 
 def ended(row: TimelineRow, reader: Reader) -> str:
-    return f"Over: {OUTCOME_LOOKS[Outcome(row.data['outcome'])].label}. {row.data['reason']}"
+    return f"Over: {OUTCOME_BADGES[Outcome(row.data['outcome'])].label}. {row.data['reason']}"
 
 
 ENTRIES: dict[EntryKind, EntryText] = {

@@ -11,7 +11,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.projections.events.rows import EventRow
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
-from fleet.wording.badges import ENDED_AS_LOOKS
+from fleet.wording.badges import ENDED_AS_BADGES
 from fleet.wording.sentences import EntryText, Sentence, listed, machine_named, some
 from fleet.wording.times import Reader
 
@@ -158,7 +158,7 @@ def _started(row: TimelineRow, reader: Reader) -> str:
 
 
 def _ended(row: TimelineRow, reader: Reader) -> str:
-    label = ENDED_AS_LOOKS[EndedAs(row.data["ended_as"] or EndedAs.UNKNOWN)].label
+    label = ENDED_AS_BADGES[EndedAs(row.data["ended_as"] or EndedAs.UNKNOWN)].label
     return f"Ended: {label}." if row.data.get("certainty") == "seen" else f"Ended: {label} (inferred)."
 
 

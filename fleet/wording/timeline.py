@@ -8,7 +8,7 @@ from typing import Any
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import sentences, times
-from fleet.wording.badges import ENTRY_LOOKS
+from fleet.wording.badges import ENTRY_BADGES
 from fleet.wording.sentences import EntryText, Sentence
 from fleet.wording.times import Reader
 
@@ -68,7 +68,7 @@ def kinds_named(text: str) -> list[EntryKind]:
     wanted = text.strip().casefold()
     return [
         kind
-        for kind, look in ENTRY_LOOKS.items()
+        for kind, look in ENTRY_BADGES.items()
         if wanted in look.label.casefold() or wanted.replace(" ", "_") in kind
     ]
 

@@ -7,7 +7,7 @@ from fleet.domain.states import ApprovalState
 from fleet.domain.timeline import EntryKind
 from fleet.domain.waves import WaveState
 from fleet.projections.timeline.entries import TimelineRow
-from fleet.wording.badges import APPROVAL_LOOKS, WAVE_LOOKS
+from fleet.wording.badges import APPROVAL_BADGES, WAVE_BADGES
 from fleet.wording.sentences import EntryText, Sentence, fill, listed, quoted
 from fleet.wording.times import Reader
 
@@ -29,7 +29,7 @@ def _about(template: str, *, many: str = "") -> Sentence:
 
 def why_out(values: Mapping[str, Any]) -> str:
     """Why the wave went on without an event, without a full stop."""
-    label = APPROVAL_LOOKS[ApprovalState(values["state"])].label
+    label = APPROVAL_BADGES[ApprovalState(values["state"])].label
     return (values["why"] or label.lower()).rstrip(".")
 
 
@@ -93,7 +93,7 @@ SENTENCES: dict[str, Sentence] = {
     "wave-stands-in-the-way": in_the_way,
     "wave-waits-for-no-second": "{guard} A wave does not wait for a second person: propose this event by itself.",
     "wave-over": lambda values, reader: (
-        f"The wave is over: {WAVE_LOOKS[WaveState(values['state'])].label.lower()}. {values['why']}"
+        f"The wave is over: {WAVE_BADGES[WaveState(values['state'])].label.lower()}. {values['why']}"
     ),
     "unknown-wave": "There is no wave with this id.",
 }

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path
 
 from fleet import urls
-from fleet.dashboard.pages import Asked, acts
+from fleet.dashboard.pages import Asked, action_view
 from fleet.operations import profile
 from tests.access import page, table
 from tests.access.calls import WORDS, Matrix
@@ -46,7 +46,7 @@ def leak(request: HttpRequest) -> HttpResponse:
     return HttpResponse("all that there is")
 
 
-@acts(lambda request, **context: HttpResponse())
+@action_view(lambda request, **context: HttpResponse())
 def act(request: Asked) -> HttpResponse:
     profile.choose(actor=request.actor, now=request.now, time_zone="Europe/Berlin")
     return HttpResponse("done")

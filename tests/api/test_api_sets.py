@@ -98,7 +98,7 @@ def test_an_inventory_may_be_large_but_not_endless(admin: Caller, monkeypatch: p
     many = sample("vm_list") * 10
     assert len(str(many)) > 64 * 1024
     assert admin.post("inventory/", many).json()["machines"] == 5
-    monkeypatch.setattr("fleet.api.views.inventory.MAX_INVENTORY_BYTES", 1024)
+    monkeypatch.setattr("fleet.api.views.machines.MAX_INVENTORY_BYTES", 1024)
     problem(admin.post("inventory/", many), 413, "too-large")
 
 

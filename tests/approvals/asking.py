@@ -53,7 +53,7 @@ def a_rule(fleet: Fleet, name: str = "freezes") -> Rule:
 
 def by_rule(fleet: Fleet, event: ScheduledEvent, plan: Plan) -> Approval:
     """What a rule decides about an event."""
-    with approve.alone_with(event.pk):
+    with approve.decision_lock(event.pk):
         return approve.decide(event.pk, actor.rule(a_rule(fleet), "Freeze: approve"), plan, now=fleet.now)
 
 

@@ -411,7 +411,7 @@ class TestRulesAreAskedAgain:
     def waiting(self, fleet: Fleet, **fields: Any) -> tuple[Approval, Rule]:
         rule = made(action="approve_when_prepared", event_types=["Freeze"], max_duration_seconds=8, **fields)
         announced(fleet, **FIRST)
-        reconcile.follow(now=fleet.now)
+        reconcile.advance_dependents(now=fleet.now)
         return Approval.objects.get(state="WAITING"), rule
 
     @pytest.mark.parametrize("how", [{"event_type": "Reboot"}, {"DurationInSeconds": 900}, {"DurationInSeconds": -1}])
@@ -466,7 +466,7 @@ class TestRulesAreAskedAgain:
     ) -> None:
         rule = made(event_types=["Freeze"])
         announced(fleet, **FIRST)
-        reconcile.follow(now=fleet.now)
+        reconcile.advance_dependents(now=fleet.now)
         assert handed_out(monkeypatch, fleet) == 1
         rules.change_rule(
             rules.RuleRequestSerializer(data={"enabled": False}), rule_id=rule.pk, actor=acting(admin()), now=fleet.now

@@ -51,8 +51,8 @@ def test_nothing_goes_to_azure_before_the_seconds_are_over(fleet: Fleet) -> None
     fleet.later(2.9)
     fleet.advance()
     assert (after(approval).state, orders(approval)) == ("WAITING", 0)
-    assert conditions.about_to_go(until=fleet.now) == []
-    assert conditions.about_to_go(until=fleet.now + seconds(1)) == [(approval.due_at, [approval.event_id])]
+    assert conditions.due_for_dispatch(until=fleet.now) == []
+    assert conditions.due_for_dispatch(until=fleet.now + seconds(1)) == [(approval.due_at, [approval.event_id])]
     fleet.later(0.1)
     assert conditions.advance(now=fleet.now, event_pks=[approval.event_id]) == 1
     # Whoever comes second, another process, finds nothing left to do.

@@ -79,7 +79,7 @@ class TestOnceItIsPrepared:
         announced(fleet)
         prepared(fleet, "vm1", "vm2")
         approval = fleet.approve(when=When.PREPARED)
-        reconcile.take_on(approval_id=approval.pk, now=fleet.now, via="celery")
+        reconcile.advance_new_approval(approval_id=approval.pk, now=fleet.now, via="celery")
         assert state_of(approval) == "RELAYING"
         assert orders(approval) == 1
 

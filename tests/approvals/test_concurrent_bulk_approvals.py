@@ -13,7 +13,7 @@ from django.utils import timezone
 from fleet.domain.reasons import Refused
 from fleet.models import Approval, AvailabilitySet
 from fleet.operations.approvals import approve
-from fleet.operations.approvals.approve import Judged, Plan
+from fleet.operations.approvals.approve import LockedFacts, Plan
 from tests.approvals.racing import a_fleet, announce, check, crew, event_ids
 from tests.factories import acting, operator, the_event
 from tests.holding import as_patient_as, held
@@ -28,7 +28,7 @@ def bulk(user: User, ids: list[str]) -> dict[str, object]:
     """What each event is answered: `GRANTED`, the refusal, or `busy`."""
     actor = acting(user)
 
-    def act(event_id: str, ahead: Judged | None) -> object:
+    def act(event_id: str, ahead: LockedFacts | None) -> object:
         try:
             return approve.grant(event_id=event_id, actor=actor, now=timezone.now(), plan=PLAN, ahead=ahead).state
         except Refused as error:

@@ -101,8 +101,8 @@ def test_it_beats_what_a_rule_has_decided_and_not_sent(fleet: Fleet) -> None:
 def test_a_rule_holds_too_and_a_person_may_go_past_it(fleet: Fleet) -> None:
     event = announced(fleet)
     by_rule = actor.rule(a_rule(fleet), "Freeze: hold").because("people decide")
-    with approve.alone_with(event.pk):
-        row = claims.hold_locked(event.pk, approve.judged(event.pk, now=fleet.now), by_rule, now=fleet.now)
+    with approve.decision_lock(event.pk):
+        row = claims.hold_locked(event.pk, approve.load_facts_locked(event.pk, now=fleet.now), by_rule, now=fleet.now)
     assert (row.by, row.rule_wording) == (None, "Freeze: hold")
     error = refused(fleet.approve)
     assert "the rule “freezes” left it to Azure" in sentence(error)

@@ -79,7 +79,7 @@ def test_a_person_and_a_rule_leave_one_decision_and_the_persons_beats_a_waiting_
     rule, otto = a_rule(fleet), operator()
 
     def by_rule(event_pk: int) -> Approval:
-        with approve.alone_with(event_pk):
+        with approve.decision_lock(event_pk):
             return approve.decide(event_pk, actor.rule(rule, "all"), Plan(when=When.PREPARED), now=fleet.now)
 
     with crew(2) as racing:
@@ -160,7 +160,7 @@ def test_a_withdrawal_and_the_offer_are_one_or_the_other(count: int) -> None:
             later = fleet.now + seconds(2)
             withdrawn, _ = racing.at_once(
                 partial(conditions.withdraw, approval_id=pk, actor=acting(otto), now=later),
-                partial(reconcile.take_on, approval_id=pk, now=later, via="celery"),
+                partial(reconcile.advance_new_approval, approval_id=pk, now=later, via="celery"),
             )
             approval = Approval.objects.get(pk=pk)
             if isinstance(withdrawn, Refused):

@@ -15,7 +15,7 @@ from fleet.domain.approvals.conditions import When
 from fleet.domain.reasons import Refused
 from fleet.models import Approval, Order, ScheduledEvent
 from fleet.operations.approvals import approve
-from fleet.operations.approvals.approve import Judged, Plan
+from fleet.operations.approvals.approve import LockedFacts, Plan
 from tests.approvals.asking import by_rule
 from tests.approvals.racing import a_fleet, announce, check, crew, event_ids
 from tests.factories import Fleet, acting, operator, the_event
@@ -40,7 +40,7 @@ class Calls:
         """For each event the state of its approval, the code of the refusal, or `held`."""
         return approve.each(ids, self._act, lambda *_: "held", clock=timezone.now, ahead=True)
 
-    def _act(self, event_id: str, ahead: Judged | None) -> str:
+    def _act(self, event_id: str, ahead: LockedFacts | None) -> str:
         self.ahead.append((event_id, ahead is not None))
         try:
             made = approve.grant(event_id=event_id, actor=self.actor, now=timezone.now(), ahead=ahead)
@@ -117,7 +117,7 @@ def test_what_fails_together_is_done_alone_and_leaves_nothing_behind(ids: list[s
 
 
 def test_what_cannot_reach_the_database_fails_as_a_whole(ids: list[str]) -> None:
-    def act(event_id: str, ahead: Judged | None) -> str:
+    def act(event_id: str, ahead: LockedFacts | None) -> str:
         raise OperationalError("the server closed the connection")
 
     with pytest.raises(OperationalError):

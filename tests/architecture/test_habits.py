@@ -18,8 +18,8 @@ MAY_CATCH_EVERYTHING = {
     "fleet/notifications/sender/process.py:answer_to": "whatever one job leads a library to, the process answers",
     "fleet/notifications/delivery.py:_whatever_happens": "whatever one post breaks, others are sent",
     "fleet/notifications/delivery.py:_known": "whatever is wrong with one message, the others are told",
-    "fleet/operations/quarantine.py:in_parts": "whatever is wrong with one row, the others are advanced",
-    "fleet/operations/quarantine.py:in_turn": "whatever is wrong with one stage, the others are gone through",
+    "fleet/operations/quarantine.py:bisect_failures": "whatever is wrong with one row, the others are advanced",
+    "fleet/operations/quarantine.py:call_each": "whatever is wrong with one stage, the others are gone through",
     "fleet/operations/reports/record.py:record": "whatever one event breaks, the batch is recorded without it",
 }
 CATCHES_EVERYTHING = {"Exception", "BaseException"}

@@ -126,8 +126,8 @@ def test_an_altered_file_is_not_shown(event: ScheduledEvent, tmp_path: Path) -> 
 def test_who_may_not_see_the_set_reads_nothing_of_it_from_the_archive(event: ScheduledEvent, settings: Any) -> None:
     settings.SCOPED_READ_ACCESS = True
     for scopes, sees in (((("name", "db*"),), False), ((("name", "web*"),), True)):
-        with visibility.seeing(None):
-            visibility.read_as(Rights(frozenset({"viewer"}), scopes), name="vic")
+        with visibility.reading_as(None):
+            visibility.set_reader(Rights(frozenset({"viewer"}), scopes), name="vic")
             assert bool(archived_entries.entries_of(event.event_id).entries) is sees
 
 

@@ -69,10 +69,10 @@ def test_the_time_is_the_databases_whatever_the_process_shows(set_clock: SetCloc
     before = database_time()
     found = clock.now()
     assert before - timedelta(seconds=60) < found <= database_time()
-    assert not clock.may_decide()
+    assert not clock.may_clock_decide()
     assert clock.skew() == pytest.approx(seconds, abs=60)
     set_clock(0)
-    assert clock.may_decide()
+    assert clock.may_clock_decide()
 
 
 @pytest.mark.parametrize("name", DECIDING)

@@ -81,8 +81,8 @@ def test_each_file_that_cannot_be_read_is_named_with_what_is_wrong_and_nothing_i
 
 
 def test_what_a_form_cannot_carry_is_chosen_again(fleet: Fleet, admin: Client, monkeypatch: Any) -> None:
-    monkeypatch.setattr("fleet.dashboard.inventory.MOST_PASTED", 100)
+    monkeypatch.setattr("fleet.dashboard.machines.MOST_PASTED", 100)
     answer = admin.post(TAKE, {"files": [file_of("vms.json", VMS)], "what": "try"})
     assert answer.context["kept"] == ""
-    monkeypatch.setattr("fleet.dashboard.inventory.MOST_BYTES", 100)
+    monkeypatch.setattr("fleet.dashboard.machines.MOST_BYTES", 100)
     assert admin.post(TAKE, {"files": [file_of("vms.json", VMS)], "what": "try"}).status_code == 422

@@ -10,7 +10,7 @@ from fleet.domain.people import Rights
 from fleet.models import StaleSet
 from fleet.projections import visibility
 from fleet.projections.counts import changed_sets
-from fleet.projections.request_cache import asking_once, once
+from fleet.projections.request_cache import cached_in_request, request_cache
 from tests.factories import Fleet
 
 
@@ -28,7 +28,7 @@ def test_outside_of_an_answer_it_is_asked_each_time(fleet: Fleet) -> None:
     assert changed_sets(now=fleet.now) == frozenset()
     StaleSet.objects.create(availability_set_id=7)
     assert changed_sets(now=fleet.now) == {7}
-    with asking_once():
+    with request_cache():
         assert changed_sets(now=fleet.now) == {7}
         StaleSet.objects.all().delete()
         assert changed_sets(now=fleet.now) == {7}
@@ -38,9 +38,9 @@ def test_outside_of_an_answer_it_is_asked_each_time(fleet: Fleet) -> None:
 def test_a_reader_of_few_sets_is_not_told_what_was_read_for_all(fleet: Fleet, settings: object) -> None:
     settings.SCOPED_READ_ACCESS = True  # type: ignore[attr-defined]
     StaleSet.objects.create(availability_set_id=7)
-    with visibility.seeing(None), asking_once():
+    with visibility.reading_as(None), request_cache():
         assert changed_sets(now=fleet.now) == {7}
-        visibility.read_as(Rights(frozenset(["operator"]), (("name", "nothing"),)), name="ada")
+        visibility.set_reader(Rights(frozenset(["operator"]), (("name", "nothing"),)), name="ada")
         assert changed_sets(now=fleet.now) == frozenset()
 
 
@@ -53,9 +53,9 @@ def test_what_fails_is_asked_again() -> None:
             raise found
         return found
 
-    with asking_once():
+    with request_cache():
         for _ in range(2):
             try:
-                assert once("x", ask) == 5
+                assert cached_in_request("x", ask) == 5
             except ValueError:
                 continue

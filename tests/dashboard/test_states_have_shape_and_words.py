@@ -9,13 +9,13 @@ import pytest
 
 from fleet.domain.event_types import TYPES, event_type_of
 from fleet.domain.timeline import EntryKind
-from fleet.wording.badges import BY_KIND, COVERAGE_LOOKS, RUNNING_LOOK, STEP_LOOKS, Look
+from fleet.wording.badges import BY_KIND, COVERAGE_BADGES, RUNNING_BADGE, STEP_BADGES, Badge
 
 # Kinds of entries have their word beside each of them, and are too many for as many shapes.
-TABLES: dict[str, dict[Any, Look]] = {
+TABLES: dict[str, dict[Any, Badge]] = {
     kind.__name__: dict(table) for kind, table in BY_KIND.items() if kind is not EntryKind
 }
-TABLES |= {"coverage": dict(COVERAGE_LOOKS), "steps": dict(STEP_LOOKS)}
+TABLES |= {"coverage": dict(COVERAGE_BADGES), "steps": dict(STEP_BADGES)}
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -27,7 +27,7 @@ def test_states_of_one_kind_differ_in_word_and_those_of_another_colour_in_shape(
 
 
 def test_what_is_under_way_looks_like_no_outcome() -> None:
-    assert RUNNING_LOOK.icon not in {look.icon for look in TABLES["Outcome"].values()}
+    assert RUNNING_BADGE.icon not in {look.icon for look in TABLES["Outcome"].values()}
 
 
 def test_types_of_events_differ_in_shape() -> None:

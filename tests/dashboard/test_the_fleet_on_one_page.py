@@ -15,7 +15,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from fleet.dashboard import fleet_map as fleet_map_page
-from fleet.domain.desk import Glance, GlanceFacts, glance_of, glance_of_cache
+from fleet.domain.desk import StateFacts, WorstState, worst_state_of_cache, worst_state_of_set
 from fleet.models import AvailabilitySet, InventoryMachine, Machine, ScheduledEvent
 from fleet.models.intake import PresenceRow
 from fleet.projections.desk.fleet_map import MapFilter, fleet_map
@@ -76,7 +76,7 @@ def test_each_set_is_a_cell_that_says_how_it_stands(listeners: Listeners, viewer
     found = fleet_map(now=datetime.now(UTC))
     glances = {row.name: row.glance for group in found.groups for row in (*group.sets, *group.caches)}
     assert glances == {
-        "web": Glance.DECIDE, "mail": Glance.UNWATCHED, "quiet": Glance.LIVE, "orders": Glance.LIVE
+        "web": WorstState.DECIDE, "mail": WorstState.UNWATCHED, "quiet": WorstState.LIVE, "orders": WorstState.LIVE
     }  # fmt: skip
     # What is in trouble stands first.
     page = viewer.get("/fleet/")
@@ -122,19 +122,19 @@ def test_a_cache_under_maintenance_is_seen_among_its_service(listeners: Listener
 
 
 def test_the_worst_counts() -> None:
-    assert glance_of(GlanceFacts()) is Glance.EMPTY
-    assert glance_of(GlanceFacts(live=2)) is Glance.LIVE
-    assert glance_of(GlanceFacts(live=2, late=1)) is Glance.LATE
-    assert glance_of(GlanceFacts(live=2, late=1, without_agent=1)) is Glance.PARTLY
-    assert glance_of(GlanceFacts(live=2, silent=1, scheduled=1)) is Glance.SCHEDULED
-    assert glance_of(GlanceFacts(live=2, scheduled=1, started=1)) is Glance.STARTED
-    assert glance_of(GlanceFacts(late=2, started=1)) is Glance.UNWATCHED
-    assert glance_of(GlanceFacts(without_agent=1)) is Glance.UNWATCHED
-    assert glance_of(GlanceFacts(silent=3, undecided=1)) is Glance.DECIDE
+    assert worst_state_of_set(StateFacts()) is WorstState.EMPTY
+    assert worst_state_of_set(StateFacts(live=2)) is WorstState.LIVE
+    assert worst_state_of_set(StateFacts(live=2, late=1)) is WorstState.LATE
+    assert worst_state_of_set(StateFacts(live=2, late=1, without_agent=1)) is WorstState.PARTLY
+    assert worst_state_of_set(StateFacts(live=2, silent=1, scheduled=1)) is WorstState.SCHEDULED
+    assert worst_state_of_set(StateFacts(live=2, scheduled=1, started=1)) is WorstState.STARTED
+    assert worst_state_of_set(StateFacts(late=2, started=1)) is WorstState.UNWATCHED
+    assert worst_state_of_set(StateFacts(without_agent=1)) is WorstState.UNWATCHED
+    assert worst_state_of_set(StateFacts(silent=3, undecided=1)) is WorstState.DECIDE
     told = {"announced": 1, "under_way": 0, "unsupported": 0}
-    assert glance_of_cache(**told, listening=0) is Glance.UNWATCHED
-    assert glance_of_cache(**told, listening=1) is Glance.SCHEDULED
-    assert glance_of_cache(announced=0, under_way=0, listening=0, unsupported=1) is Glance.EMPTY
+    assert worst_state_of_cache(**told, listening=0) is WorstState.UNWATCHED
+    assert worst_state_of_cache(**told, listening=1) is WorstState.SCHEDULED
+    assert worst_state_of_cache(announced=0, under_way=0, listening=0, unsupported=1) is WorstState.EMPTY
 
 
 def test_it_is_never_green_where_nobody_watches(listeners: Listeners, viewer: Client) -> None:
@@ -142,7 +142,7 @@ def test_it_is_never_green_where_nobody_watches(listeners: Listeners, viewer: Cl
     InventoryMachine.objects.create(name="lone2", availability_set=home, imported_at=listeners.now)
     assert f"/sets/{home.pk}/" in cells(viewer, "?state=partly")
     PresenceRow.objects.update(last_heard_at=listeners.now - timedelta(minutes=2))
-    assert not {glance for glance, _ in fleet_map(now=datetime.now(UTC)).counts} & {Glance.LIVE}
+    assert not {glance for glance, _ in fleet_map(now=datetime.now(UTC)).counts} & {WorstState.LIVE}
 
 
 def test_a_hostile_name_is_text(db: None, viewer: Client) -> None:

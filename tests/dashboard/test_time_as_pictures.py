@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from fleet.dashboard.lanes.picture import MOST_ITEMS, Scale, draw
-from fleet.dashboard.lanes.shapes import Row, Stay
-from fleet.dashboard.lanes.window import chosen_window
+from fleet.dashboard.lanes.picture import MOST_ITEMS, Row, Scale, Stay, draw
+from fleet.dashboard.lanes.timeline import chosen_window
 from fleet.models import AvailabilitySet, ScheduledEvent
 from fleet.projections.spans import SILENCE, TimeWindow, unwatched
 from tests import factories

@@ -9,7 +9,7 @@ import pytest
 from drydock_agent import wire
 
 from fleet.domain import events, gauges
-from fleet.domain.scheduling import pause
+from fleet.domain.scheduling import retry_pause
 from fleet.models import (
     Approval,
     AvailabilitySet,
@@ -116,7 +116,7 @@ def test_reconciling_goes_on_beside_it_tries_again_and_forgets_it_once_it_works(
         assert (row.what, row.row_id) == ("event", the_event(BAD).pk)
         assert row.tries == 4, "after 0, 10, 30 and 70 seconds"
         assert open_order(approval).machine_id
-    fleet.later(pause(row.tries).total_seconds())
+    fleet.later(retry_pause(row.tries).total_seconds())
     fleet.heard()
     fleet.advance()
     assert not SetAside.objects.exists()

@@ -12,7 +12,7 @@ import pytest
 import requests
 from pytest_django.plugin import DjangoDbBlocker
 
-from fleet.api.views.inventory import MAX_INVENTORY_BYTES
+from fleet.api.views.machines import MAX_INVENTORY_BYTES
 from fleet.domain.secrets import new_secret
 from fleet.gateway.django_pages import BODY_BYTES, LARGE_AT_ONCE
 from fleet.models import InventoryMachine

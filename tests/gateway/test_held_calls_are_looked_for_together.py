@@ -10,11 +10,11 @@ import pytest
 
 from fleet.gateway import dispatcher as dispatching
 from fleet.gateway.dispatcher import Dispatcher
-from fleet.gateway.waiters import Holds, Waiters
-from fleet.operations.intake.presence import AgentStanding
+from fleet.gateway.waiters import LongPollTimes, Waiters
+from fleet.operations.intake.presence import AgentHeartbeat
 from tests.loops import in_a_loop
 
-HOLDS = Holds(most=40.0, close=2.0, renewals=250)
+HOLDS = LongPollTimes(most=40.0, close=2.0, renewals=250)
 
 
 @pytest.fixture
@@ -27,12 +27,12 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Dispatcher], No
         # The machines of each look, in place of a database; of this one alone, as others of this process may still run.
         looks: list[set[int]] = []
         monkeypatch.setattr(it, "_look", lambda asked, **_: looks.append(set(asked)))
-        it.ask(AgentStanding(1, "spool"), held=True)
+        it.ask(AgentHeartbeat(1, "spool"), held=True)
         it.loop.start()
         try:
             await until(lambda: {1} in looks)
             for machine_id in range(2, 50):
-                it.ask(AgentStanding(machine_id, "spool"), held=True)
+                it.ask(AgentHeartbeat(machine_id, "spool"), held=True)
             await asyncio.sleep(0.05)
             assert looks == [{1}], "they wait for each other"
             awaited(it)
@@ -55,7 +55,7 @@ async def until(there: Callable[[], bool]) -> None:
 @pytest.mark.parametrize(
     "awaited",
     [
-        lambda it: it.ask(AgentStanding(99, "spool"), held=False),
+        lambda it: it.ask(AgentHeartbeat(99, "spool"), held=False),
         lambda it: it.wake([7], "celery"),
         lambda it: it.ask_all(),
         lambda it: it.note_held([]),

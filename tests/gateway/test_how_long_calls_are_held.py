@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from fleet.gateway.waiters import COMING_A_SECOND, JITTER, TOLD_SECONDS, Holds, Waiter, Waiters
-from fleet.operations.intake.presence import StandingCheck
+from fleet.gateway.waiters import COMING_A_SECOND, JITTER, TOLD_SECONDS, LongPollTimes, Waiter, Waiters
+from fleet.operations.intake.presence import HeartbeatCheck
 from tests.loops import in_a_loop
 
-HOLDS = Holds(most=40.0, close=2.0, renewals=250)
+HOLDS = LongPollTimes(most=40.0, close=2.0, renewals=250)
 
 
 def play(story: Callable[[Waiters], Awaitable[None]], **more: Any) -> None:
@@ -36,7 +36,7 @@ def test_calls_are_short_where_something_is_under_way_and_long_elsewhere() -> No
     async def story(waiters: Waiters) -> None:
         close, far, old = held(waiters, 1), held(waiters, 2), held(waiters, 3, spool=None)
         waiters.look_closely({7})
-        waiters.deliver({1: StandingCheck(7), 2: StandingCheck(8), 3: StandingCheck(7)}, {})
+        waiters.deliver({1: HeartbeatCheck(7), 2: HeartbeatCheck(8), 3: HeartbeatCheck(7)}, {})
         assert left(close) <= HOLDS.close < left(far)
         # One of 0.1.0 has its heartbeat beside it.
         assert left(old) > HOLDS.close
@@ -51,20 +51,20 @@ def test_a_storm_asks_for_no_more_calls_than_can_be_served() -> None:
     async def story(waiters: Waiters) -> None:
         made = [held(waiters, machine_id) for machine_id in range(5_000)]
         waiters.look_closely(set(range(5_000)))
-        waiters.deliver({waiter.machine_id: StandingCheck(waiter.machine_id) for waiter in made}, {})
+        waiters.deliver({waiter.machine_id: HeartbeatCheck(waiter.machine_id) for waiter in made}, {})
         assert left(made[-1]) >= 5_000 / HOLDS.renewals * (1 - JITTER) - 1
         assert all(left(waiter) <= HOLDS.most for waiter in made)
         # Who was asked to start an event is waited for all the same.
         asked = Waiter(7, frozenset({"order"}), carries=True, once=False)
         waiters.register(asked)
-        waiters.deliver({7: StandingCheck(7)}, {})
+        waiters.deliver({7: HeartbeatCheck(7)}, {})
         assert left(asked) <= HOLDS.close
         waiters.release(asked)
         for waiter in made:
             waiters.release(waiter)
         # Afterwards it is as before.
         last = held(waiters, 1)
-        waiters.deliver({1: StandingCheck(1)}, {})
+        waiters.deliver({1: HeartbeatCheck(1)}, {})
         assert left(last) <= HOLDS.close
 
     play(story)
@@ -77,7 +77,7 @@ def test_what_is_wanted_of_an_agent_ends_its_call_once_in_a_while() -> None:
         ended = []
         for _ in range(5):
             waiter = held(waiters, 1)
-            waiters.deliver({1: StandingCheck(7, report=True)}, {})
+            waiters.deliver({1: HeartbeatCheck(7, report=True)}, {})
             ended.append(waiter.answer.done())
             assert waiter.report
             waiters.release(waiter)
@@ -92,7 +92,7 @@ def test_at_the_end_everybody_is_told_when_to_come_again() -> None:
         count = 4 * COMING_A_SECOND
         made = [held(waiters, machine_id) for machine_id in range(count)]
         waiters.look_closely({1})
-        waiters.deliver({0: StandingCheck(1)}, {})
+        waiters.deliver({0: HeartbeatCheck(1)}, {})
         waiters.end_all()
         times = sorted(waiter.renew_in for waiter in made)
         assert all(waiter.answer.done() for waiter in made)

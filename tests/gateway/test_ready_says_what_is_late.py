@@ -8,15 +8,15 @@ import msgspec
 import pytest
 
 from fleet.domain.db_timeouts import Connections
-from fleet.gateway.probes import Asked, Probes
+from fleet.gateway.probes import ProbeCache, Probes
 from tests.loops import in_a_loop
 
 WELL: dict[str, Any] = {"signing": "ok", "era": "ok"}
 NO_ROOM = Connections({"web": 2}, 90, 8, 97)
 
 
-def asked(found: Asked, *, redis: bool = True) -> tuple[int, dict[str, Any]]:
-    async def run(_: Any) -> Asked:
+def asked(found: ProbeCache, *, redis: bool = True) -> tuple[int, dict[str, Any]]:
+    async def run(_: Any) -> ProbeCache:
         return found
 
     probes: Any = Probes.__new__(Probes)
@@ -50,25 +50,25 @@ def asked(found: Asked, *, redis: bool = True) -> tuple[int, dict[str, Any]]:
 )
 def test_each_part_has_a_field_of_its_own(found: dict[str, Any], status: str, said: dict[str, Any]) -> None:
     whole = {"status": status, "database": "ok", "redis": "ok", **WELL, **said}
-    assert asked(Asked("ok", **(WELL | found))) == (200, whole)
+    assert asked(ProbeCache("ok", **(WELL | found))) == (200, whole)
 
 
 def test_without_its_database_it_serves_nobody() -> None:
-    assert asked(Asked("away"))[0] == 503
-    status, said = asked(Asked("locked", locked=("fleet_scheduledevent",)))
+    assert asked(ProbeCache("away"))[0] == 503
+    status, said = asked(ProbeCache("locked", locked=("fleet_scheduledevent",)))
     assert (status, said["tables_locked"]) == (503, ["fleet_scheduledevent"])
-    status, said = asked(Asked("full", full=("fleet_entry",)))
+    status, said = asked(ProbeCache("full", full=("fleet_entry",)))
     assert (status, said["partitions_missing"]) == (503, ["fleet_entry"])
-    assert asked(Asked("ok", **WELL), redis=False)[1]["status"] == "degraded"
+    assert asked(ProbeCache("ok", **WELL), redis=False)[1]["status"] == "degraded"
 
 
 def test_however_many_ask_it_is_found_out_once() -> None:
     count = []
 
-    async def run(_: Any) -> Asked:
+    async def run(_: Any) -> ProbeCache:
         count.append(1)
         await asyncio.sleep(0.05)
-        return Asked("ok", **WELL)
+        return ProbeCache("ok", **WELL)
 
     async def send(_: Any) -> None:
         return

@@ -189,7 +189,7 @@ def test_a_document_of_a_mebibyte_is_read_in_part_and_says_so() -> None:
 @pytest.mark.parametrize(("own", "machines", "taken"), [(False, 1, 101), (False, 1000, 600), (True, 1, 600)])
 def test_how_many_events_of_a_document_count(own: bool, machines: int, taken: int) -> None:
     listed = [intake.Listed(str(number), own=own, known=False) for number in range(600)]
-    found = intake.divide(listed, machines=machines, room=intake.PORTION)
+    found = intake.limit_listed_events(listed, machines=machines, room=intake.PORTION)
     assert len(found.now) == intake.PORTION
     assert len(found.now | found.later) == taken
     assert len(found.quarantined) == 600 - taken

@@ -44,7 +44,7 @@ def waits(answer: wire.EnrolAnswer | wire.EnrolPending) -> bool:
 
 def used(answer: wire.EnrolAnswer) -> wire.EnrolAnswer:
     """Its first call: the answer has arrived."""
-    assert keys.use([key_of(answer)]) == set()
+    assert keys.mark_used([key_of(answer)]) == set()
     return answer
 
 
@@ -87,7 +87,7 @@ def test_a_machine_with_a_key_asks_again_by_the_key_that_it_still_has() -> None:
 def test_a_credential_of_0_1_0_that_gets_a_key_asks_again_with_the_credential(settings: Settings) -> None:
     settings.ENROLMENT_POLICY = "token"
     by = granted(ask(join_token=token(), keyed=False)).credential
-    keys.use([hash_of(by)])
+    keys.mark_used([hash_of(by)])
     assert granted(ask(credential=by)).key
     key = used(granted(ask(credential=by, now=LATER)))
     assert waits(ask(credential=by, join_token=token(), now=LATER))
@@ -212,13 +212,13 @@ def test_a_key_that_is_replaced_at_this_moment_is_not_used() -> None:
     with transaction.atomic():
         second = granted(ask(document()))
         beside: list[set[str]] = []
-        other = threading.Thread(target=_apart, args=(lambda: beside.append(keys.use([key_of(first)])),))
+        other = threading.Thread(target=_apart, args=(lambda: beside.append(keys.mark_used([key_of(first)])),))
         other.start()
         other.join(30)
         # It was not kept waiting, and told that this key counts for nothing.
         assert beside == [{key_of(first)}]
     assert UnusedKey.objects.get().found_by == key_of(second)
-    assert keys.use([key_of(first), key_of(second)]) == set()
+    assert keys.mark_used([key_of(first), key_of(second)]) == set()
     assert not UnusedKey.objects.exists()
 
 

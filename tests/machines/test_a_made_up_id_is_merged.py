@@ -42,7 +42,7 @@ def ghost(machine_id: str = MADE_UP, **fields: Any) -> str:
     answer = granted(ask(**fields))
     used_by = key_of(answer, machine_id)
     assert identities_of(hashes=[used_by])
-    keys.use([used_by])
+    keys.mark_used([used_by])
     return used_by
 
 

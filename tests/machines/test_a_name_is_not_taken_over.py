@@ -4,7 +4,7 @@ import pytest
 from django.conf import settings
 from drydock_agent import wire
 
-from fleet.domain.approvals.guards import hit_machines
+from fleet.domain.approvals.guards import affected_machines
 from fleet.models import Entry, Machine
 from fleet.models.facts.events import load_facts
 from fleet.operations import reconcile
@@ -29,7 +29,7 @@ def called(agent: Agent) -> Machine:
 
 def hit(fleet: Fleet) -> list[int]:
     facts = load_facts([the_event().pk], now=fleet.now)[the_event().pk]
-    return [machine.machine_id for machine in hit_machines(facts)]
+    return [machine.machine_id for machine in affected_machines(facts)]
 
 
 def tick(fleet: Fleet) -> None:

@@ -166,7 +166,7 @@ def test_a_key_proves_who_enrols_again_and_ends_with_that() -> None:
     again = ask(signed_by=key_of(first))
     assert isinstance(again, wire.EnrolAnswer)
     assert again.generation > first.generation and again.key != first.key
-    keys.use([key_of(again)])
+    keys.mark_used([key_of(again)])
     assert isinstance(ask(), wire.EnrolPending), "without its key"
     assert isinstance(ask(signed_by=key_of(first)), wire.EnrolPending), "by the key before"
     assert isinstance(ask(signed_by=key_of(again, OTHER_VM_ID)), wire.EnrolPending), "by another machine's key"

@@ -74,7 +74,7 @@ def test_with_its_credential_it_enrols_again_without_a_join_token(fleet: Fleet) 
     assert identity_of(credential=agent.credential) is None
     assert identity_of(credential=answer.credential) is not None
     # Once the new one was used, the old one proves nothing any more.
-    keys.use([hash_of(answer.credential)])
+    keys.mark_used([hash_of(answer.credential)])
     assert refused(lambda: asks(fleet, agent, credential=agent.credential, join_token="")).code == "join-token-refused"
 
 
@@ -88,7 +88,7 @@ def test_only_who_was_admitted_gets_in_and_the_old_credential_ends(fleet: Fleet)
     assert isinstance(asks(fleet, agent), wire.EnrolPending)
     answer = asks(fleet, agent, ask="rebuilt", resource_name="vm1")
     assert isinstance(answer, wire.EnrolAnswer)
-    keys.use([hash_of(answer.credential)])
+    keys.mark_used([hash_of(answer.credential)])
     assert identity_of(credential=agent.credential) is None
     assert not Admission.objects.exists()
     assert isinstance(asks(fleet, agent), wire.EnrolPending)

@@ -9,7 +9,7 @@ from django.db import transaction
 
 from fleet.models import Approval, ScheduledEvent
 from fleet.operations import reconcile, wake_up
-from fleet.operations.locks import impatient
+from fleet.operations.locks import short_lock_timeout
 from tests import factories
 from tests.factories import Fleet
 from tests.holding import held
@@ -28,8 +28,8 @@ def test_the_machine_is_woken_at_once_and_the_tick_does_the_rest(monkeypatch: py
         return via == "celery"
 
     monkeypatch.setattr(wake_up, "wake_machines", wake)
-    with held(ScheduledEvent.objects.get(pk=event.pk)), transaction.atomic(), impatient():
-        reconcile.take_on(approval_id=approval.pk, now=fleet.now, via="celery")
+    with held(ScheduledEvent.objects.get(pk=event.pk)), transaction.atomic(), short_lock_timeout():
+        reconcile.advance_new_approval(approval_id=approval.pk, now=fleet.now, via="celery")
     assert woken == [approval.orders.get().machine_id]
     assert Approval.objects.get(pk=approval.pk).state == "GRANTED"
     fleet.advance()

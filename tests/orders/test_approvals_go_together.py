@@ -32,7 +32,7 @@ def test_several_cost_no_more_than_two() -> None:
 
     def cost(approval_ids: list[int]) -> int:
         with CaptureQueriesContext(connection) as caught:
-            reconcile.take_on_many(approval_ids, now=fleet.now, via="celery")
+            reconcile.advance_new_approvals(approval_ids, now=fleet.now, via="celery")
         return len(caught)
 
     two, four = cost(rows[:2]), cost(rows[2:])
@@ -44,7 +44,7 @@ def test_what_somebody_holds_is_left_to_the_tick() -> None:
     fleet = Fleet()
     rows = approved_apart(fleet, IDS)
     with held(ScheduledEvent.objects.get(event_id=IDS[0])):
-        reconcile.take_on_many([row.pk for row in rows], now=fleet.now, via="celery")
+        reconcile.advance_new_approvals([row.pk for row in rows], now=fleet.now, via="celery")
     assert states() == ["GRANTED", *["RELAYING"] * 5]
     fleet.advance()
     assert states() == ["RELAYING"] * 6
@@ -64,7 +64,7 @@ def test_one_that_is_odd_stops_no_other_and_each_has_its_line(monkeypatch: pytes
     said: list[str] = []
     monkeypatch.setattr(counts.log, "info", lambda line, **words: said.append(words["request_id"]))
     with counts.each([{"request_id": row.request_id} for row in rows], task="relay_approvals"):
-        reconcile.take_on_many([row.pk for row in rows], now=fleet.now, via="celery")
+        reconcile.advance_new_approvals([row.pk for row in rows], now=fleet.now, via="celery")
     assert states() == ["RELAYING"] * 2 + ["GRANTED"] + ["RELAYING"] * 3
     assert said == [row.request_id for row in rows]
     fleet.advance()

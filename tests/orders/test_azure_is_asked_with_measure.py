@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from fleet.domain.approvals.guards import EventFacts, MachineFacts
-from fleet.domain.orders.next_step import Do, OrderFacts, Timeouts, next_step, outlook
+from fleet.domain.orders.next_step import Do, OrderFacts, Timeouts, forecast, next_step
 from fleet.domain.states import ApprovalState, EventStatus, OrderState, Presence
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -42,7 +42,7 @@ def asked(event: EventFacts, *, for_seconds: int, **answer: Any) -> list[float]:
         given: dict[str, Any] = {"state": ApprovalState.RELAYING, "facts": event, "orders": orders, "now": now}
         step = next_step(**given, timeouts=TIMEOUTS)
         if step.do is not Do.OFFER or step.machine is None:
-            told = outlook(**given, timeouts=TIMEOUTS)
+            told = forecast(**given, timeouts=TIMEOUTS)
             assert told is None or told.at > now
             continue
         orders.append(

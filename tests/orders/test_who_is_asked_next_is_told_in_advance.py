@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.domain.approvals.guards import EventFacts, MachineFacts
-from fleet.domain.orders.next_step import Do, OrderFacts, Timeouts, next_step, outlook
+from fleet.domain.orders.next_step import Do, OrderFacts, Timeouts, forecast, next_step
 from fleet.domain.states import ApprovalState, EventStatus, OrderState, Presence
 from fleet.projections import orders as relaying
 from fleet.projections.events.detail import event_detail
@@ -78,7 +78,7 @@ def test_the_relay_asks_whom_the_outlook_names_then_and_nobody_before(
     situation: tuple[ApprovalState, EventFacts, list[OrderFacts]], moments: list[int]
 ) -> None:
     state, facts, orders = situation
-    told = outlook(state=state, facts=facts, orders=orders, now=NOW, timeouts=TIMEOUTS)
+    told = forecast(state=state, facts=facts, orders=orders, now=NOW, timeouts=TIMEOUTS)
     for hundredths in moments:
         at = NOW + timedelta(milliseconds=10 * hundredths)
         if told is None or at < told.at:

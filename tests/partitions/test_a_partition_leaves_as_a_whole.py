@@ -16,7 +16,7 @@ from fleet.audit.partition_drop import RetainReason, drop_partition, finish_drop
 from fleet.models import Entry, LatestDocument
 from fleet.models.partitions import BODIES, ENTRIES, OBSERVATIONS, Partition, PartitionedTable, partitions
 from fleet.notifications.models import MESSAGES
-from fleet.operations.locks import Lock, alone
+from fleet.operations.locks import Lock, exclusively
 from tests.factories import Fleet, announced
 
 NOW = datetime(2022, 4, 11, 22, 12, 0, tzinfo=UTC)
@@ -149,7 +149,7 @@ def test_whoever_takes_it_out_keeps_its_locks_and_its_patience() -> None:
     notes()
     first = closed(ENTRIES)
     seals.seal(now=NOW, via="test")
-    with alone(Lock.ARCHIVE), connection.cursor() as cursor:
+    with exclusively(Lock.ARCHIVE), connection.cursor() as cursor:
         cursor.execute("SET lock_timeout = '1234ms'")
         assert leave(ENTRIES, first).is_dropped
         cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()")

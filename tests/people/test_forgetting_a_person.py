@@ -23,7 +23,7 @@ from fleet.accounts.privacy import COLUMNS, Fate, names_nobody
 from fleet.audit import queries as audit_queries
 from fleet.audit.seals import Finding, seal, verify
 from fleet.domain.approvals.conditions import When
-from fleet.domain.pseudonyms import former, pseudonym
+from fleet.domain.pseudonyms import erased_name, pseudonym
 from fleet.domain.reasons import Refused
 from fleet.domain.timeline import EntryKind
 from fleet.models import ApiToken, Approval, Claim, Entry, FormerName, KnownDevice, Stop
@@ -133,7 +133,7 @@ def test_after_it_the_name_is_nowhere_and_the_chain_verifies(fleet: factories.Fl
     seal(now=datetime.now(UTC), via="tests")
     assert verified() == []
     zelda.refresh_from_db()
-    assert (zelda.username, zelda.email, zelda.is_active) == (former(zelda.pk), "", False)
+    assert (zelda.username, zelda.email, zelda.is_active) == (erased_name(zelda.pk), "", False)
     assert not zelda.has_usable_password()
     assert {"fleet.ApiToken", "sessions", "devices", "channels"} <= {part.what for part in found.goes}
 
@@ -156,7 +156,7 @@ def test_pages_calls_and_files_name_a_pseudonym_from_then_on(fleet: factories.Fl
     privacy.forget(username=NAME, actor=acting(ada), now=fleet.now)
     for one, text in told().items():
         assert NAME not in text, one
-        assert former(zelda.pk) in text, one
+        assert erased_name(zelda.pk) in text, one
 
 
 def test_who_did_something_is_found_by_name_before_and_by_pseudonym_after(fleet: factories.Fleet) -> None:
@@ -169,7 +169,7 @@ def test_who_did_something_is_found_by_name_before_and_by_pseudonym_after(fleet:
     assert before > 8
     assert len(audit_queries.listing(entries=audit_queries.AuditFilter({"q": "zelda"}).qs).results) >= before
     privacy.forget(username=NAME, actor=acting(factories.admin()), now=fleet.now)
-    assert (found(NAME), found(former(zelda.pk)), found(pseudonym(zelda.pk))) == (0, before, before)
+    assert (found(NAME), found(erased_name(zelda.pk)), found(pseudonym(zelda.pk))) == (0, before, before)
 
 
 def test_lines_of_before_0_2_0_verify_and_show_the_name_no_more(fleet: factories.Fleet) -> None:
@@ -195,12 +195,12 @@ def test_lines_of_before_0_2_0_verify_and_show_the_name_no_more(fleet: factories
     assert list(Entry.objects.order_by("pk").values_list("actor", "text", "data"))[: len(lines)] == lines
     shown = json.dumps([[row.actor, row.text, row.data, row.after] for row in rows_of(Entry.objects.all())])
     assert NAME not in shown
-    assert f"Begun by {former(zelda.pk)}." in shown
+    assert f"Begun by {erased_name(zelda.pk)}." in shown
     # Whoever is called so later is somebody else.
     newer = factories.person(NAME, "operator")
     claims.claim(event_id=EVENT, actor=acting(newer), now=fleet.now)
     told = [row.actor for row in rows_of(Entry.objects.filter(kind="event_claimed").order_by("pk"))]
-    assert told == [former(zelda.pk), NAME]
+    assert told == [erased_name(zelda.pk), NAME]
 
 
 def test_a_machine_cannot_pass_for_a_person_by_its_name(fleet: factories.Fleet) -> None:
@@ -237,17 +237,17 @@ def test_who_was_forgotten_comes_in_no_more_by_any_way(fleet: factories.Fleet) -
     own = Channel.objects.get(owner=zelda)
     assert (own.secrets, own.settings, own.enabled) == ("", {}, False)
     assert not Route.objects.filter(owner=zelda, deleted_at=None).exists()
-    assert Stop.objects.get().stopped_by == former(zelda.pk)
+    assert Stop.objects.get().stopped_by == erased_name(zelda.pk)
     assert NAME not in Approval.objects.get().reason
     for change in (
-        lambda: account_services.change_person(username=former(zelda.pk), active=True, now=fleet.now),
-        lambda: account_services.reset_password(username=former(zelda.pk), now=fleet.now),
-        lambda: privacy.forget(username=former(zelda.pk), now=fleet.now),
+        lambda: account_services.change_person(username=erased_name(zelda.pk), active=True, now=fleet.now),
+        lambda: account_services.reset_password(username=erased_name(zelda.pk), now=fleet.now),
+        lambda: privacy.forget(username=erased_name(zelda.pk), now=fleet.now),
     ):
         with pytest.raises(Refused) as refused:
             change()
         assert refused.value.reason.code == "person-forgotten"
-    assert former(zelda.pk) not in [row.username for row in account_queries.listing().results]
+    assert erased_name(zelda.pk) not in [row.username for row in account_queries.listing().results]
 
 
 def test_it_is_refused_to_whoever_may_not_and_without_the_name_typed_again(fleet: factories.Fleet) -> None:
@@ -274,13 +274,13 @@ def test_the_page_says_before_what_goes_and_what_stays(fleet: factories.Fleet) -
     zelda = busy(fleet)
     session = logged_in(factories.admin())
     text = text_of(session.get(f"/people/{NAME}/forget/"))
-    for part in ("1 API token", "1 account elsewhere", "1 channel of their own", "1 approval", former(zelda.pk)):
+    for part in ("1 API token", "1 account elsewhere", "1 channel of their own", "1 approval", erased_name(zelda.pk)):
         assert part in text, part
     answer = session.post(f"/people/{NAME}/forget/now/", {"confirmed": NAME}, follow=True)
-    assert f"who had it is {former(zelda.pk)} from now on" in text_of(answer)
+    assert f"who had it is {erased_name(zelda.pk)} from now on" in text_of(answer)
     line = Entry.objects.get(kind="person_forgotten")
     assert (NAME in str(line.data), line.data["person"], line.via) == (False, pseudonym(zelda.pk), "page")
-    assert "forgotten" in text_of(session.get(f"/people/{former(zelda.pk)}/"))
+    assert "forgotten" in text_of(session.get(f"/people/{erased_name(zelda.pk)}/"))
 
 
 def test_the_command_looks_first_and_erases_with_yes(fleet: factories.Fleet) -> None:

@@ -16,7 +16,7 @@ from drydock_agent import wire
 
 from fleet.domain.people import Place, Rights, in_scopes
 from fleet.gateway.open_calls import CallCredentials
-from fleet.gateway.streams import listener_of, told_to
+from fleet.gateway.streams import frames_in_sight, listener_of
 from fleet.models import (
     AvailabilitySet,
     Cache,
@@ -349,7 +349,7 @@ def test_a_guard_counts_what_is_out_of_sight_and_does_not_name_it(world: World) 
 def test_a_stream_tells_a_reader_what_lies_in_their_scopes(world: World) -> None:
     everybody = visibility.Sight("rita", (("name", "WEB*"),))
     ids_of = list(Entry.objects.order_by("pk").values_list("pk", flat=True))
-    frames = told_to(everybody, ids_of)
+    frames = frames_in_sight(everybody, ids_of)
     assert 0 < len(frames) < len(ids_of)
     text = b"".join(frames.values()).decode()
     assert MARK not in text.lower()
@@ -419,8 +419,8 @@ def test_what_was_merged_into_a_set_in_sight_is_in_sight(world: World) -> None:
 def test_rights_that_see_less(settings: Any) -> None:
     scopes = (("name", "web"),)
     settings.SCOPED_READ_ACCESS = True
-    assert visibility.narrowed(Rights(frozenset({"viewer"}), scopes))
-    assert not visibility.narrowed(Rights(frozenset({"viewer"})))
-    assert not visibility.narrowed(Rights(frozenset({"admin"}), scopes))
+    assert visibility.is_scoped(Rights(frozenset({"viewer"}), scopes))
+    assert not visibility.is_scoped(Rights(frozenset({"viewer"})))
+    assert not visibility.is_scoped(Rights(frozenset({"admin"}), scopes))
     settings.SCOPED_READ_ACCESS = False
-    assert not visibility.narrowed(Rights(frozenset({"viewer"}), scopes))
+    assert not visibility.is_scoped(Rights(frozenset({"viewer"}), scopes))

@@ -27,7 +27,9 @@ def fleet(db: None, django_capture_on_commit_callbacks: Any, monkeypatch: pytest
 
 def hints_followed(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hints about events are followed at once and in this process, at the time of the fleet."""
-    monkeypatch.setattr(wake_up, "hint_events", lambda event_pks: reconcile.follow(event_pks, now=fleet.now))
+    monkeypatch.setattr(
+        wake_up, "hint_events", lambda event_pks: reconcile.advance_dependents(event_pks, now=fleet.now)
+    )
 
 
 @contextmanager

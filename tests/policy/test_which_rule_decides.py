@@ -17,11 +17,11 @@ from fleet.domain.policy.rules import (
     SAID,
     SOURCES,
     Action,
-    Does,
+    RuleAction,
     StandingRule,
     faults,
     first_match,
-    matching,
+    is_matching,
     verdict,
     wording,
 )
@@ -111,31 +111,31 @@ WIDER: list[dict[str, Any]] = [
 def test_taking_a_condition_away_never_loses_an_event(
     one: StandingRule, event: EventFacts, wider: dict[str, Any]
 ) -> None:
-    if matching(one, event, now=NOW):
-        assert matching(replace(one, **wider), event, now=NOW)
+    if is_matching(one, event, now=NOW):
+        assert is_matching(replace(one, **wider), event, now=NOW)
 
 
 @given(rules, events)
 def test_a_rule_that_is_off_expired_or_deleted_matches_nothing(one: StandingRule, event: EventFacts) -> None:
     for gone in ({"enabled": False}, {"deleted": True}, {"expires_at": NOW}):
-        assert not matching(replace(one, **gone), event, now=NOW)
+        assert not is_matching(replace(one, **gone), event, now=NOW)
 
 
 @given(rules, events)
 def test_no_rule_matches_a_drill(one: StandingRule, event: EventFacts) -> None:
-    assert not matching(one, replace(event, drill=True), now=NOW)
+    assert not is_matching(one, replace(event, drill=True), now=NOW)
 
 
 @given(rules.filter(lambda one: not one.unknown_duration), events, st.sampled_from([None, -1]))
 def test_an_unknown_duration_is_never_short(one: StandingRule, event: EventFacts, unknown: int | None) -> None:
     limited = replace(one, max_duration_seconds=one.max_duration_seconds or 0)
-    assert not matching(limited, replace(event, duration_seconds=unknown), now=NOW)
+    assert not is_matching(limited, replace(event, duration_seconds=unknown), now=NOW)
 
 
 @given(st.lists(rules, max_size=5), events)
 def test_the_first_that_matches_decides(several: list[StandingRule], event: EventFacts) -> None:
     found = first_match(several, event, now=NOW)
-    hits = [one for one in several if matching(one, event, now=NOW)]
+    hits = [one for one in several if is_matching(one, event, now=NOW)]
     assert found is (hits[0] if hits else None)
     assert verdict(several, event, now=NOW).rule is found
 
@@ -173,26 +173,26 @@ def test_every_rule_has_one_sentence_that_names_all_it_says(one: StandingRule) -
     ],
 )
 def test_each_condition_is_met_or_not(condition: dict[str, Any], hits: dict[str, Any], misses: dict[str, Any]) -> None:
-    assert matching(rule(**condition), facts(**hits), now=NOW)
-    assert not matching(rule(**condition), facts(**misses), now=NOW)
+    assert is_matching(rule(**condition), facts(**hits), now=NOW)
+    assert not is_matching(rule(**condition), facts(**misses), now=NOW)
 
 
 def test_hours_are_those_of_the_rules_time_zone_and_may_pass_midnight() -> None:
     night = rule(weekdays=(0,), from_time=time(22), until_time=time(6), time_zone="America/New_York")
     monday_night = datetime(2026, 3, 3, 4, 0, tzinfo=UTC)  # 23:00 on Monday in New York
-    assert matching(night, facts(not_before=None), now=monday_night)
-    assert matching(night, facts(not_before=None), now=monday_night + timedelta(hours=6))
-    assert not matching(night, facts(not_before=None), now=monday_night + timedelta(hours=7))
-    assert not matching(night, facts(not_before=None), now=monday_night + timedelta(days=1))
+    assert is_matching(night, facts(not_before=None), now=monday_night)
+    assert is_matching(night, facts(not_before=None), now=monday_night + timedelta(hours=6))
+    assert not is_matching(night, facts(not_before=None), now=monday_night + timedelta(hours=7))
+    assert not is_matching(night, facts(not_before=None), now=monday_night + timedelta(days=1))
 
 
 def test_a_guard_that_the_rule_does_not_accept_leaves_it_to_people() -> None:
     window = facts(windows=(WindowFacts(name="sales", reason="the shop is full"),))
     found = verdict([rule()], window, now=NOW)
-    assert (found.does, [guard.code for guard in found.against]) == (Does.GUARDED, ["no-approval-window"])
-    assert verdict([rule(accepts=("no-approval-window",))], window, now=NOW).does is Does.APPROVE
+    assert (found.does, [guard.code for guard in found.against]) == (RuleAction.GUARDED, ["no-approval-window"])
+    assert verdict([rule(accepts=("no-approval-window",))], window, now=NOW).does is RuleAction.APPROVE
     # A rule that is stopped does not hand on to the next one.
-    assert verdict([rule(), rule(accepts=ACCEPTABLE)], window, now=NOW).does is Does.GUARDED
+    assert verdict([rule(), rule(accepts=ACCEPTABLE)], window, now=NOW).does is RuleAction.GUARDED
 
 
 def test_a_second_person_a_hold_or_a_guard_that_blocks_is_never_accepted() -> None:
@@ -205,27 +205,27 @@ def test_a_second_person_a_hold_or_a_guard_that_blocks_is_never_accepted() -> No
         {"hold": HoldFacts(by="ada", at=NOW, reason="mine")},
     ):
         found = verdict([everything], facts(**fields), now=NOW)
-        assert found.does is Does.GUARDED, fields
+        assert found.does is RuleAction.GUARDED, fields
         assert all(isinstance(guard, Guard) for guard in found.against)
 
 
 def test_what_is_lost_for_good_wants_to_be_accepted() -> None:
     preempt = facts(event_type="Preempt", not_before=NOW + timedelta(seconds=30))
-    assert verdict([rule()], preempt, now=NOW).does is Does.GUARDED
-    assert verdict([rule(accepts=("lost-for-good",))], preempt, now=NOW).does is Does.APPROVE
+    assert verdict([rule()], preempt, now=NOW).does is RuleAction.GUARDED
+    assert verdict([rule(accepts=("lost-for-good",))], preempt, now=NOW).does is RuleAction.APPROVE
 
 
 def test_a_rule_that_waits_for_preparation_does_not_mind_that_a_machine_prepares() -> None:
     busy = facts(machines=(replace(VM1, prepared=Prepared.PREPARING), VM2))
-    assert verdict([rule()], busy, now=NOW).does is Does.GUARDED
-    assert verdict([rule(action="approve_when_prepared")], busy, now=NOW).does is Does.APPROVE
+    assert verdict([rule()], busy, now=NOW).does is RuleAction.GUARDED
+    assert verdict([rule(action="approve_when_prepared")], busy, now=NOW).does is RuleAction.APPROVE
 
 
 def test_hold_and_leave_end_the_search() -> None:
-    assert verdict([rule(action="hold"), rule()], facts(), now=NOW).does is Does.HOLD
-    assert verdict([rule(action="leave"), rule()], facts(), now=NOW).does is Does.LEAVE
-    assert verdict([rule(event_types=("Reboot",), action="leave"), rule()], facts(), now=NOW).does is Does.APPROVE
-    assert verdict([], facts(), now=NOW).does is Does.NOTHING
+    assert verdict([rule(action="hold"), rule()], facts(), now=NOW).does is RuleAction.HOLD
+    assert verdict([rule(action="leave"), rule()], facts(), now=NOW).does is RuleAction.LEAVE
+    assert verdict([rule(event_types=("Reboot",), action="leave"), rule()], facts(), now=NOW).does is RuleAction.APPROVE
+    assert verdict([], facts(), now=NOW).does is RuleAction.NOTHING
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.test import Client
 
-from fleet.domain.sets import told_apart
+from fleet.domain.sets import with_suffix
 from fleet.models import AvailabilitySet
 from fleet.operations.sets.names import merge_sets
 from tests import factories
@@ -36,11 +36,11 @@ def apart() -> dict[str, str]:
 
 def test_no_more_is_written_beside_a_name_than_is_needed() -> None:
     place = ("availability_set", "shop", PRODUCTION)
-    assert told_apart([place]) == [""]
-    assert told_apart([place, ("availability_set", "Shop", STAGING)]) == [PRODUCTION, STAGING]
-    assert told_apart([place, ("availability_set", "", PRODUCTION)]) == ["shop", "no resource group"]
-    assert told_apart([place, ("scale_set", "shop", PRODUCTION)]) == ["availability set", "scale set"]
-    assert told_apart([place, ("availability_set", "shop", STAGING), ("availability_set", "mail", PRODUCTION)]) == [
+    assert with_suffix([place]) == [""]
+    assert with_suffix([place, ("availability_set", "Shop", STAGING)]) == [PRODUCTION, STAGING]
+    assert with_suffix([place, ("availability_set", "", PRODUCTION)]) == ["shop", "no resource group"]
+    assert with_suffix([place, ("scale_set", "shop", PRODUCTION)]) == ["availability set", "scale set"]
+    assert with_suffix([place, ("availability_set", "shop", STAGING), ("availability_set", "mail", PRODUCTION)]) == [
         f"shop, {PRODUCTION}",
         f"shop, {STAGING}",
         f"mail, {PRODUCTION}",

@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 
 from fleet.audit import queries as audit_queries
 from fleet.models import Entry
-from fleet.models.index_scan import Near, NearRows, Walk, last_looked_at
+from fleet.models.index_scan import IndexRange, IndexScanRows, IndexWalk, last_checked_at
 from fleet.models.timeline import ACTING
 from fleet.projections import places
 from fleet.projections.filters import EntryFilter
@@ -109,17 +109,19 @@ def test_a_page_looks_through_one_portion_and_says_how_far_it_came(acts: None) -
 
 
 def test_several_keys_share_a_portion(acts: None) -> None:
-    rows: NearRows[Entry] = NearRows(Entry).near(Near("via", ["page", "rule", "slack"])).looked_through(Walk(30))
-    found = last_looked_at(rows, ("-at", "-pk"), Q())
+    rows: IndexScanRows[Entry] = (
+        IndexScanRows(Entry).near(IndexRange("via", ["page", "rule", "slack"])).looked_through(IndexWalk(30))
+    )
+    found = last_checked_at(rows, ("-at", "-pk"), Q())
     tenth = [
         Entry.objects.filter(via=via).order_by("-at", "-pk").values_list("at", "pk")[9] for via in ("page", "rule")
     ]
     assert found == max(tenth)
     oldest = [Entry.objects.filter(via=via).order_by("at", "pk").values_list("at", "pk")[9] for via in ("page", "rule")]
-    assert last_looked_at(rows, ("at", "pk"), Q()) == min(oldest)
+    assert last_checked_at(rows, ("at", "pk"), Q()) == min(oldest)
     # One that has fewer than its share is at its end.
-    alone: NearRows[Entry] = NearRows(Entry).near(Near("via", ["slack"])).looked_through(Walk(30))
-    assert last_looked_at(alone, ("-at", "-pk"), Q()) is None
+    alone: IndexScanRows[Entry] = IndexScanRows(Entry).near(IndexRange("via", ["slack"])).looked_through(IndexWalk(30))
+    assert last_checked_at(alone, ("-at", "-pk"), Q()) is None
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from fleet.audit import seals as sealing
 from fleet.audit.seals import Finding, verify
 from fleet.domain.actor import COMMAND_LINE
 from fleet.domain.timeline import EntryKind
-from fleet.gateway.feed import cursor_text, told
+from fleet.gateway.feed import cursor_text, feed_frame
 from fleet.gateway.streams import read_cursor
 from fleet.models import Entry, LastRun, Seal
 from fleet.models.timeline import numbering
@@ -135,7 +135,7 @@ def test_ids_of_streams_have_the_old_form_in_the_first_era(restored: None) -> No
     assert [read_cursor(text) for text in ("32768.1.1", "1.2.3.4", "1", "", "9" * 30 + ".1", "1.²")] == [None] * 6
     begin()
     (entry,) = entries.entries_after(cursor=(1, 2**62, 0))
-    assert told(entry).frame.startswith(b"id: 2.")
+    assert feed_frame(entry).frame.startswith(b"id: 2.")
 
 
 def test_seals_go_on_over_the_eras_and_each_change_is_found(restored: None) -> None:

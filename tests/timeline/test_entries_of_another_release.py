@@ -8,7 +8,7 @@ import pytest
 from django.db import transaction
 
 from fleet.domain.timeline import EntryKind
-from fleet.gateway.feed import told
+from fleet.gateway.feed import feed_frame
 from fleet.models import Entry
 from fleet.operations.timeline.entries import write
 from fleet.projections.timeline.entries import FeedEntry, rows_of
@@ -67,5 +67,5 @@ def test_calls_files_searches_and_streams_tell_it(line: Entry) -> None:
         assert KIND in [row["kind"] for row in reader.get(f"audit/?{query}").json()["results"]], query
     lines = b"".join(reader.get("audit/export.jsonl").streaming_content).decode().splitlines()
     assert json.loads(lines[0])["kind"] == KIND
-    frame = told(FeedEntry((line.xid, line.pk), rows_of([line])[0])).frame
+    frame = feed_frame(FeedEntry((line.xid, line.pk), rows_of([line])[0])).frame
     assert json.loads(frame.split(b"data: ")[1])["kind"] == KIND

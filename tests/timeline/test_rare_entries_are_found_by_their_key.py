@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from fleet.audit import queries as audit_queries
 from fleet.domain.people import Rights
 from fleet.models import AvailabilitySet, Cache, Entry, Machine
-from fleet.models.index_scan import Near, NearRows, first_rows
+from fleet.models.index_scan import IndexRange, IndexScanRows, first_rows
 from fleet.projections import visibility
 from fleet.projections.filters import EntryFilter
 from fleet.projections.timeline import entries
@@ -87,9 +87,9 @@ def test_a_reader_of_few_sets_is_shown_the_same_by_the_keys_of_those(
     written: None, settings: LazySettings, scopes: list[tuple[str, str]]
 ) -> None:
     settings.SCOPED_READ_ACCESS = True
-    with visibility.seeing(None):
-        visibility.read_as(Rights(frozenset(["operator"]), tuple(scopes)), name="ada")
-        plain = list(visibility.seen(Entry).order_by("-at", "-pk").values_list("pk", flat=True))
+    with visibility.reading_as(None):
+        visibility.set_reader(Rights(frozenset(["operator"]), tuple(scopes)), name="ada")
+        plain = list(visibility.visible(Entry).order_by("-at", "-pk").values_list("pk", flat=True))
         assert plain
         assert len(plain) < 200
         assert walked({}, size=7) == plain
@@ -99,12 +99,12 @@ def test_a_reader_of_few_sets_is_shown_the_same_by_the_keys_of_those(
 
 
 def test_each_key_is_looked_up_in_its_index_in_the_order_of_the_list(db: None) -> None:
-    rows = NearRows(Entry).filter(at__lt=NOW)
+    rows = IndexScanRows(Entry).filter(at__lt=NOW)
     for way, index in (
-        (Near("kind", ["event_seen", "stop_lifted"]), "entry_by_kind"),
-        (Near("availability_set", [1, 2]), "entry_by_set"),
-        (Near("machine", [1, 2]), "entry_by_machine"),
-        (Near("cache", [1, 2]), "entry_by_cache"),
+        (IndexRange("kind", ["event_seen", "stop_lifted"]), "entry_by_kind"),
+        (IndexRange("availability_set", [1, 2]), "entry_by_set"),
+        (IndexRange("machine", [1, 2]), "entry_by_machine"),
+        (IndexRange("cache", [1, 2]), "entry_by_cache"),
     ):
         assert is_answered_by(first_rows(rows.near(way), ("-at", "-pk"), 50), index), way
     assert is_answered_by(entries.without_sightings(Entry.objects.all()).order_by("-at", "-pk")[:50], "entry_told")

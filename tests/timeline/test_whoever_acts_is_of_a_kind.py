@@ -12,7 +12,7 @@ from django.db import transaction
 from drydock_agent import wire
 
 from fleet.accounts import services as account_services
-from fleet.domain.actor import ACTOR_KIND, AZURE, COMMAND_LINE, ActorKind, kind_as_told
+from fleet.domain.actor import ACTOR_KIND, AZURE, COMMAND_LINE, ActorKind, recorded_kind
 from fleet.domain.actor import machine as machine_actor
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
@@ -78,15 +78,15 @@ def test_a_machine_that_calls_itself_azure_is_not_azure() -> None:
 
 
 def test_entries_of_the_release_before_tell_the_kind_by_the_way_they_came() -> None:
-    assert kind_as_told("otto", "page") is ActorKind.PERSON
-    assert kind_as_told("rule: short", "rule") is ActorKind.RULE
-    assert kind_as_told("admin", "agent") is ActorKind.MACHINE
-    assert kind_as_told("Azure", "agent") is ActorKind.AZURE
-    assert kind_as_told("ada", "command") is ActorKind.PERSON
-    assert kind_as_told(COMMAND_LINE.name, "command") is ActorKind.COMMAND
-    assert kind_as_told("Drydock", "relay") is ActorKind.DRYDOCK
-    assert kind_as_told("x", "of-the-next-release") is None
-    assert kind_as_told("x", "page", "of-the-next-release") is None
+    assert recorded_kind("otto", "page") is ActorKind.PERSON
+    assert recorded_kind("rule: short", "rule") is ActorKind.RULE
+    assert recorded_kind("admin", "agent") is ActorKind.MACHINE
+    assert recorded_kind("Azure", "agent") is ActorKind.AZURE
+    assert recorded_kind("ada", "command") is ActorKind.PERSON
+    assert recorded_kind(COMMAND_LINE.name, "command") is ActorKind.COMMAND
+    assert recorded_kind("Drydock", "relay") is ActorKind.DRYDOCK
+    assert recorded_kind("x", "of-the-next-release") is None
+    assert recorded_kind("x", "page", "of-the-next-release") is None
 
 
 def test_what_the_command_line_did_begins_with_a_capital_and_shows_what_changed() -> None:

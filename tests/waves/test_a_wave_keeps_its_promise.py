@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.domain.states import ApprovalState, EventStatus
-from fleet.domain.waves import Member, Phase, Returner, Signal, WaveState, how_far, judge
+from fleet.domain.waves import Member, Phase, ReturnFacts, Signal, WaveState, judge, member_progress
 from tests.words import sentence
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -29,7 +29,7 @@ def member(turn: int = 1, **fields: object) -> Member:
         "set_name": "web",
         "approval_state": ApprovalState.WAITING,
         "event_status": EventStatus.SCHEDULED,
-        "machines": (Returner(f"vm{turn}", back=True),),
+        "machines": (ReturnFacts(f"vm{turn}", back=True),),
         "last_heard_at": NOW,
     }
     return Member(**{**known, **fields})  # type: ignore[arg-type]
@@ -66,7 +66,7 @@ class Plain:
             self.member = self._without_us(m, now)
             return
         past = (now - self.began_at).total_seconds()
-        down = (Returner(m.resources[0], back=False),)
+        down = (ReturnFacts(m.resources[0], back=False),)
         if self.fate == "refused" and m.approval_state in FLYING:
             m = replace(m, approval_state=ApprovalState.REFUSED, reason="Azure refused.")
         elif m.approval_state in FLYING and past >= self.accepted_after:
@@ -82,7 +82,7 @@ class Plain:
         elif m.event_status is EventStatus.STARTED and past >= self.ended_after and self.fate != "all silent":
             m = replace(m, event_status=EventStatus.ENDED, ended_at=now)
         elif m.ended_at and self.back_after is not None and (now - m.ended_at).total_seconds() >= self.back_after:
-            m = replace(m, machines=(Returner(m.resources[0], back=True),))
+            m = replace(m, machines=(ReturnFacts(m.resources[0], back=True),))
         self.member = m
 
     def _without_us(self, m: Member, now: datetime) -> Member:
@@ -125,7 +125,7 @@ def test_never_two_fault_domains_of_a_set_are_in_flight_and_it_ends_with_a_reaso
         found = judge([event.member for event in events], now=now, return_timeout=RETURN_TIMEOUT)
         assert found.reason
         for event in events:
-            assert how_far(event.member, [e.member for e in events], found, running=True)
+            assert member_progress(event.member, [e.member for e in events], found, running=True)
         if found.do is Signal.GO:
             [turn] = [event for event in events if event.member.approval_id == found.approval_id]
             assert turn.member.phase is Phase.WAITS
@@ -165,7 +165,7 @@ def test_the_next_waits_until_the_machines_of_the_one_before_are_live_again() ->
         event_status=EventStatus.ENDED,
         started=True,
         ended_at=NOW,
-        machines=(Returner("vm1", back=False),),
+        machines=(ReturnFacts("vm1", back=False),),
     )
     assert said(gone, member(2)) == (
         Signal.STAY,
@@ -175,7 +175,7 @@ def test_the_next_waits_until_the_machines_of_the_one_before_are_live_again() ->
         Signal.STOP,
         "vm1 has not come back within 10 min after the Reboot of vm1 had ended.",
     )
-    back = replace(gone, machines=(Returner("vm1", back=True),))
+    back = replace(gone, machines=(ReturnFacts("vm1", back=True),))
     assert said(back, member(2)) == (Signal.GO, "It is the turn of the Reboot of vm2.")
 
 

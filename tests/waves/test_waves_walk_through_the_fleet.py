@@ -247,7 +247,7 @@ def test_one_turn_at_a_time_also_when_two_workers_look_at_once() -> None:
         Approval.objects.get(event__event_id=FIRST),
         ApprovalState.WITHDRAWN,
         DRYDOCK,
-        facts=approve.judged(Approval.objects.get(event__event_id=FIRST).event_id, now=walk.fleet.now),
+        facts=approve.load_facts_locked(Approval.objects.get(event__event_id=FIRST).event_id, now=walk.fleet.now),
         now=walk.fleet.now,
         reason="out of the way",
     )

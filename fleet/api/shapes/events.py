@@ -1,20 +1,90 @@
-"""Scheduled events, their timeline and their documents."""
+"""Drills: what one is begun with, and its report."""
 
 from typing import Any
 
 from rest_framework import serializers
 
-from fleet.api.shapes import approvals  # noqa: F401 - events hold approvals, claims and holds
+from fleet.api.shapes import decisions  # noqa: F401 - events hold approvals, claims and holds
+from fleet.api.shapes.decisions import override_field, shown_field, versions_field, with_reasons
 from fleet.api.shapes.derive import shape
+from fleet.api.shapes.requests import comment_field
 from fleet.domain.approvals.guards import Guard
+from fleet.domain.drills import (
+    DEFAULT_DURATION_SECONDS,
+    DEFAULT_NOTICE_SECONDS,
+    DEFAULT_TYPE,
+    DURATION_SECONDS,
+    KINDS,
+    NOTICE_SECONDS,
+)
+from fleet.operations.inputs import RequestSerializer
+from fleet.projections.drills import DrillReport, DrillRow, DrillStep, MachineReport
 from fleet.projections.events.detail import EventDetail, HitMachine, SightingRow
 from fleet.projections.events.rows import BlastRadius, EventRow
 from fleet.projections.intake import RawDocument, Reading
 from fleet.projections.orders import ByHandRow, HandMachine
 from fleet.projections.timeline.entries import TimelineRow
+from fleet.projections.waves import WaveMember, WaveRow
 from fleet.wording.events import effect_of
 from fleet.wording.say import text_of
 from fleet.wording.times import API
+
+
+class BeginDrillSerializer(RequestSerializer):
+    set = serializers.IntegerField(min_value=1, max_value=2**63 - 1, help_text="The id of the set that rehearses.")
+    type = serializers.ChoiceField(KINDS, required=False, default=DEFAULT_TYPE)
+    machines = serializers.ListField(
+        child=serializers.CharField(max_length=200),
+        required=False,
+        default=list,
+        max_length=1000,
+        help_text="Resource names that the event names, whose hooks run; without them the first live machine.",
+    )
+    notice_seconds = serializers.IntegerField(
+        required=False,
+        default=DEFAULT_NOTICE_SECONDS,
+        min_value=NOTICE_SECONDS[0],
+        max_value=NOTICE_SECONDS[1],
+        help_text="Until NotBefore.",
+    )
+    duration_seconds = serializers.IntegerField(
+        required=False,
+        default=DEFAULT_DURATION_SECONDS,
+        min_value=DURATION_SECONDS[0],
+        max_value=DURATION_SECONDS[1],
+        help_text="From Started to gone.",
+    )
+    comment = comment_field(help_text="Why; it stands in the timeline.")
+
+
+DrillShape = shape(
+    DrillRow,
+    {
+        "event_id": "Begins with `DRILL-`; it takes the calls of any event.",
+        "machines": "Those that the event names.",
+        "ends_by": "When it is over at the latest, whatever happens.",
+        "outcome": "Null while it goes on.",
+        "seconds": "How long it took; null while it goes on.",
+    },
+    properties=("seconds",),
+)
+DrillStepShape = shape(DrillStep, {"seconds": "Since the step before; null at the first."})
+DrillMachineShape = shape(
+    MachineReport,
+    {"hit": "The event names it, so its hooks run.", "left_out": "Why it takes no part; empty where it does."},
+    name="DrillMachine",
+    properties=("took_part",),
+)
+DrillReportShape = shape(
+    DrillReport,
+    {
+        "next_step": "What to do next, or what is waited for, in one sentence.",
+        "steps": "Of the whole, in the order of their times.",
+    },
+)
+
+
+# Scheduled events, their timeline and their documents.
 
 PRESENCE = "How present its agent is."
 
@@ -175,3 +245,50 @@ class Documents(serializers.Serializer[Any]):
     previous = serializers.URLField(allow_null=True, help_text="The address of the page before.")
     results = DocumentShape(many=True)
     left_out = serializers.IntegerField(help_text="Machines whose documents are not looked at, where there are many.")
+
+
+# Waves: several events approved in turn.
+
+
+class BeginWaveSerializer(RequestSerializer):
+    events = serializers.ListField(
+        child=serializers.CharField(max_length=200),
+        required=False,
+        default=list,
+        max_length=100,
+        help_text="EventIds, in the order of their turns.",
+    )
+    service = serializers.CharField(
+        required=False,
+        allow_blank=True,
+        default="",
+        max_length=200,
+        help_text="Instead of `events`: every open event of this service that waits for a decision, the soonest first.",
+    )
+    comment = comment_field(help_text="Why; it stands in the timeline.")
+    override = override_field()
+    shown = shown_field()
+    expected_versions = versions_field()
+
+    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
+        if bool(values["events"]) == bool(values["service"]):
+            raise serializers.ValidationError("Say `events`, or a `service`.")
+        return values | {"override": with_reasons(values["override"], values["comment"])}
+
+
+WaveMemberShape = shape(
+    WaveMember,
+    {
+        "resources": "Names, as Azure states them.",
+        "missing": "Machines that have not come back yet.",
+        "sentence": "What it waits for, or how it went.",
+    },
+)
+WaveShape = shape(
+    WaveRow,
+    {
+        "via": "Through what: `page` or `api`.",
+        "reason": "What it waits for; once it is over, how it ended.",
+        "members": "In turn.",
+    },
+)

@@ -10,16 +10,15 @@ from django.utils import timezone
 from rest_framework.response import Response
 
 from fleet.api.calls import Call, filtered
-from fleet.api.describe import describe
 from fleet.api.problems import waits, wrong
 from fleet.api.repeats import answered, completed, idempotency_key, once
-from fleet.api.shapes import approvals as shapes
+from fleet.api.schema import describe
+from fleet.api.shapes import decisions as shapes
 from fleet.api.shapes.decisions import MAX_ITEMS, BulkApproveSerializer, BulkClaimSerializer
-from fleet.api.views.approvals import grant
-from fleet.api.views.claims import claimed
+from fleet.api.views.approvals import claimed, grant
 from fleet.domain.reasons import Refused
 from fleet.operations.approvals import approve
-from fleet.operations.approvals.approve import Judged
+from fleet.operations.approvals.approve import LockedFacts
 from fleet.operations.idempotency import Answer
 from fleet.projections import orders
 from fleet.projections.events import rows as event_rows
@@ -46,7 +45,7 @@ class BulkApprovals(Call):
     def post(self) -> Response:
         versions = _versions(self)
 
-        def act(event_id: str, ahead: Judged | None) -> Body:
+        def act(event_id: str, ahead: LockedFacts | None) -> Body:
             return {"id": grant(self, event_id, versions.get(event_id), ahead)}
 
         return each(self, "approval", act, _told)
@@ -66,7 +65,7 @@ class BulkClaims(Call):
     def post(self) -> Response:
         versions = _versions(self)
 
-        def act(event_id: str, _: Judged | None) -> Body:
+        def act(event_id: str, _: LockedFacts | None) -> Body:
             found: Body = self.values(shapes.ClaimShape, claimed(self, event_id, versions.get(event_id)))
             return found
 
@@ -87,7 +86,7 @@ def _told(call: Call, answers: Sequence[Body]) -> list[Body]:
 def each(
     call: Call,
     what: str,
-    act: Callable[[str, Judged | None], Body],
+    act: Callable[[str, LockedFacts | None], Body],
     told: Callable[[Call, Sequence[Body]], list[Body]] | None = None,
 ) -> Response:
     """The answer for all chosen events. Which those are is kept with the key, since a filter finds others later.
@@ -103,7 +102,7 @@ def each(
             return answered(kept)
         event_ids = kept.body["events"] if kept.body else []
 
-    def answer(event_id: str, ahead: Judged | None) -> Answer:
+    def answer(event_id: str, ahead: LockedFacts | None) -> Answer:
         return once(call.request, partial(act, event_id, ahead), now=call.now, part=event_id)
 
     def held(event_id: str, error: OperationalError) -> Answer:

@@ -1,11 +1,14 @@
-"""Scheduled events, their timeline and their documents."""
+"""Every other address below the API: a problem, too, and no page."""
 
+from typing import NoReturn
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
 from rest_framework.response import Response
 
 from fleet.api.calls import Call
-from fleet.api.describe import describe, filters_of, ordering, page_parameters
-from fleet.api.places import CHANGED_SINCE, MACHINES, PLACES
 from fleet.api.problems import Problem
+from fleet.api.schema import CHANGED_SINCE, MACHINES, PLACE_PLACES, describe, filters_of, ordering, page_parameters
 from fleet.api.shapes.events import Documents, DocumentShape, EntryShape, EventDetailShape, EventShape
 from fleet.projections import intake
 from fleet.projections.archived import ARCHIVE
@@ -15,11 +18,26 @@ from fleet.projections.filters import EventEntryFilter, EventFilter
 from fleet.projections.pages import DEFAULT_PAGE_SIZE, Page
 from fleet.projections.timeline import entries
 
+
+@extend_schema(exclude=True)
+class Elsewhere(Call):
+    permission_classes = []
+
+    def initial(self, request: Request, *args: object, **kwargs: object) -> None:
+        detail = "" if request.path.endswith("/") else f"`{request.path}` is no address here."
+        raise Problem("not-found", detail)
+
+    def get(self, request: Request) -> NoReturn:
+        raise Problem("not-found")
+
+
+# Scheduled events, their timeline and their documents.
+
 UNKNOWN = ("unknown-event",)
 EVENT_FILTERS = filters_of(
     EventFilter,
     {
-        **PLACES,
+        **PLACE_PLACES,
         "status": "`SCHEDULED`, `STARTED` or `ENDED`; may be repeated.",
         "type": "Such as `Reboot`, in any case.",
         "source": "`Platform` or `User`, in any case.",
@@ -87,7 +105,7 @@ class EventTimeline(Call):
         if left:
             filters = EventEntryFilter(self.request.query_params)
             chosen = [entry for entry in left.entries if filters.form.is_valid() and filters.keeps(entry)]
-            return entries.told_whole(event_id=event_id, left=chosen, entries=kept, **self.place)
+            return entries.complete_timeline(event_id=event_id, left=chosen, entries=kept, **self.place)
         found = entries.for_event(event_id=event_id, entries=kept, **self.place)
         # Every event has entries; only a page without any may mean that there is no such event.
         if not found.results and event_detail(event_id=event_id, now=self.now) is None:

@@ -5,7 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from fleet.api.calls import Call
-from fleet.api.describe import describe
+from fleet.api.schema import describe
 from fleet.api.shapes.base import SecondsUntil
 from fleet.api.shapes.derive import shape
 from fleet.api.shapes.requests import WhySerializer

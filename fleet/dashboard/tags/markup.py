@@ -1,4 +1,4 @@
-"""Tags that write markup: icons, states, times that the browser keeps going, and the navigation."""
+"""Where the tags and filters of the templates are registered."""
 
 import re
 from datetime import datetime
@@ -6,18 +6,26 @@ from functools import lru_cache
 from typing import Any
 
 import lucide
+from django.template import Library
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from fleet.dashboard.places import ADMIN, PLACES, area_of
-from fleet.dashboard.tags.library import DASH, register
 from fleet.domain.event_types import event_type_of
 from fleet.domain.people import Rights
 from fleet.domain.states import Presence
 from fleet.operations import clock
 from fleet.wording import times
-from fleet.wording.badges import look_of, state_of
+from fleet.wording.badges import badge_of, state_of
+
+register = Library()
+
+# Where nothing is known.
+DASH = "\N{EN DASH}"
+
+
+# Tags that write markup: icons, states, times that the browser keeps going, and the navigation.
 
 # What `.icon` says of every icon in `drydock.css`, and the lines between paths: a long page has hundreds of icons.
 SAID_BY_CSS = re.compile(
@@ -89,7 +97,7 @@ def places(context: Any) -> dict[str, Any]:
 @register.simple_tag
 def chip(state: Any, css: str = "") -> SafeString:
     """A state, or a row that has one, as icon and word in its tone."""
-    shown = look_of(state)
+    shown = badge_of(state)
     return format_html(
         '<span class="chip tone-{} {}" data-state="{}">{}<span>{}</span></span>',
         shown.tone,
@@ -105,7 +113,7 @@ def presence_dot(presence: Presence | None, size: int = 14) -> SafeString:
     """The shape alone, for places where the word stands beside it."""
     if presence is None:
         return icon("circle-question-mark", size, "text-quiet")
-    shown = look_of(presence)
+    shown = badge_of(presence)
     return icon(shown.icon, size, f"tone-text-{shown.tone}")
 
 

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from django.urls import reverse
 
-from fleet.dashboard.tags.library import DASH, register
+from fleet.dashboard.tags.markup import DASH, register
 from fleet.domain.event_types import EventType, event_type_of
 from fleet.domain.reasons import Reason
 from fleet.domain.sets import SetSource
@@ -20,7 +20,7 @@ from fleet.projections.events.rows import EventRow
 from fleet.projections.timeline.entries import TimelineRow, Told, by_series
 from fleet.wording import approvals, caches, events, machines, sets, timeline, times
 from fleet.wording import say as wording
-from fleet.wording.badges import STEP_LOOKS, Look, look_of
+from fleet.wording.badges import STEP_BADGES, Badge, badge_of
 from fleet.wording.card import CardWords, card_words
 from fleet.wording.desk import LISTS
 from fleet.wording.times import page_reader
@@ -54,14 +54,14 @@ def hit_heading(event: EventRow) -> str:
 
 
 @register.filter
-def look(state: Any) -> Look:
+def look(state: Any) -> Badge:
     """How a state is shown: label, tone, icon."""
-    return look_of(state)
+    return badge_of(state)
 
 
 @register.filter
-def step_look(state: str) -> Look:
-    return STEP_LOOKS[state]
+def step_look(state: str) -> Badge:
+    return STEP_BADGES[state]
 
 
 @register.filter
@@ -82,7 +82,7 @@ def iso(at: datetime | None) -> str:
 @register.filter
 def ended_as_named(how: str) -> str:
     """How an event ended, as a word."""
-    return look_of(EndedAs(how)).label
+    return badge_of(EndedAs(how)).label
 
 
 @register.filter

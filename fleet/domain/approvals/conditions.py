@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from fleet.domain.approvals.guards import EventFacts, hit_machines
+from fleet.domain.approvals.guards import EventFacts, affected_machines
 from fleet.domain.approvals.recheck import Decision, against_sending, ended_by
 from fleet.domain.reasons import Reason
 from fleet.domain.states import ApprovalState, EventStatus
@@ -77,16 +77,16 @@ class Wait(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Waited:
+class WaitStep:
     """What to do with an approval that waits, and why."""
 
     do: Wait
     reason: Reason
 
 
-def not_ready(facts: EventFacts) -> list[str]:
+def unprepared_names(facts: EventFacts) -> list[str]:
     """The names in `Resources` that are not prepared; machines without an agent never are."""
-    ready = {machine.name.lower() for machine in hit_machines(facts) if machine.ready}
+    ready = {machine.name.lower() for machine in affected_machines(facts) if machine.ready}
     return [name for name in facts.resources if name.lower() not in ready]
 
 
@@ -95,9 +95,11 @@ def waits_for(when: When, due_at: datetime | None) -> Reason:
     return Reason(f"waits-for-{when.value}", **({"due_at": due_at} if when in TIMED else {}))
 
 
-def met(when: When, facts: EventFacts, *, due_at: datetime | None, may_go: bool, now: datetime) -> tuple[bool, Reason]:
+def check_condition(
+    when: When, facts: EventFacts, *, due_at: datetime | None, may_go: bool, now: datetime
+) -> tuple[bool, Reason]:
     """Whether the condition is met, with what it waits for or why it is met. `may_go`: its wave lets it."""
-    if when is When.PREPARED and (missing := not_ready(facts)):
+    if when is When.PREPARED and (missing := unprepared_names(facts)):
         return False, Reason("waits-for-machines", machines=missing)
     waits = (when in TIMED and due_at is not None and due_at > now) or (when is When.TURN and not may_go)
     if waits:
@@ -114,26 +116,26 @@ def next_wait(
     due_at: datetime | None,
     may_go: bool,
     now: datetime,
-) -> Waited:
+) -> WaitStep:
     """What becomes of an approval in PROPOSED or WAITING.
 
     Before it goes, the guards are asked again: one that the decision does not cover keeps it waiting until NotBefore.
     """
     if facts.status is EventStatus.STARTED:
-        return Waited(Wait.VOID, Reason("started-before-sent"))
+        return WaitStep(Wait.VOID, Reason("started-before-sent"))
     if facts.status is EventStatus.ENDED:
-        return Waited(Wait.VOID, Reason("ended-before-sent"))
+        return WaitStep(Wait.VOID, Reason("ended-before-sent"))
     if facts.not_before is not None and facts.not_before <= now:
-        return Waited(Wait.LAPSE, Reason("lapsed-waiting", proposed=state is ApprovalState.PROPOSED))
+        return WaitStep(Wait.LAPSE, Reason("lapsed-waiting", proposed=state is ApprovalState.PROPOSED))
     ended = ended_by(decision, facts)
     if ended is not None:
-        return Waited(Wait.RETURN, ended)
+        return WaitStep(Wait.RETURN, ended)
     if state is ApprovalState.PROPOSED:
-        return Waited(Wait.STAY, Reason("waits-for-second"))
-    is_met, reason = met(when, facts, due_at=due_at, may_go=may_go, now=now)
+        return WaitStep(Wait.STAY, Reason("waits-for-second"))
+    is_met, reason = check_condition(when, facts, due_at=due_at, may_go=may_go, now=now)
     if not is_met:
-        return Waited(Wait.STAY, reason)
+        return WaitStep(Wait.STAY, reason)
     against = against_sending(decision, facts, now=now)
     if against:
-        return Waited(Wait.STAY, Reason("kept-by-guard", reason=reason, guard=against[0].sentence))
-    return Waited(Wait.GRANT, reason)
+        return WaitStep(Wait.STAY, Reason("kept-by-guard", reason=reason, guard=against[0].sentence))
+    return WaitStep(Wait.GRANT, reason)

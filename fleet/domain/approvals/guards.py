@@ -15,7 +15,7 @@ from fleet.domain.event_types import LOSING_TYPES, is_advice, is_unknown
 from fleet.domain.intake import Prepared
 from fleet.domain.people import Place
 from fleet.domain.reasons import Reason, as_json
-from fleet.domain.requirements import Home
+from fleet.domain.requirements import FormerSet
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import EndedAs, EventStatus, Presence
 
@@ -149,7 +149,7 @@ class EventFacts:
     # How many live machines the set is said to need; None when nobody said.
     needs_live: int | None = None
     # Sets in which the event was before, while it was open.
-    earlier_homes: tuple[Home, ...] = ()
+    earlier_homes: tuple[FormerSet, ...] = ()
     hold: HoldFacts | None = None
     windows: tuple[WindowFacts, ...] = ()
     stop: StopFacts | None = None
@@ -193,7 +193,7 @@ class Guard:
         return self.needs is Need.REASON or (self.blocks and self.overridable)
 
 
-def hit_machines(facts: EventFacts) -> list[MachineFacts]:
+def affected_machines(facts: EventFacts) -> list[MachineFacts]:
     """The known machines that `Resources` names.
 
     Two with one name were joined, or come from 0.1.0: the one that enrolled first counts as long as it is heard, so
@@ -213,9 +213,9 @@ def _rank(machine: MachineFacts) -> tuple[bool, float]:
     return (False, machine.last_heard_at.timestamp() if machine.last_heard_at else 0.0)
 
 
-def who_is_asked(facts: EventFacts) -> list[MachineFacts]:
+def start_candidates(facts: EventFacts) -> list[MachineFacts]:
     """Live machines whose newest document lists the event: those in `Resources` as listed, then the others by name."""
-    hit = hit_machines(facts)
+    hit = affected_machines(facts)
     named = {machine.machine_id for machine in hit}
     others = sorted(
         (m for m in facts.machines if m.machine_id not in named), key=lambda m: (m.name.lower(), m.machine_id)
@@ -242,7 +242,7 @@ def guards(facts: EventFacts, *, now: datetime, expected_version: int | None = N
     return sorted(found, key=lambda guard: (order.index(guard.needs), guard.overridable))
 
 
-def without(found: Collection[Guard], codes: Collection[str]) -> list[Guard]:
+def remaining_guards(found: Collection[Guard], codes: Collection[str]) -> list[Guard]:
     """The guards that still ask for something once those of these codes are overridden."""
     return [guard for guard in found if guard.needs is not Need.NOTE and guard.code not in codes]
 
@@ -262,7 +262,7 @@ def _impossible(facts: EventFacts, now: datetime, expected_version: int | None) 
         yield Guard("version-changed", Need.BLOCKS)
     if facts.stop is not None and facts.status is EventStatus.SCHEDULED:
         yield Guard("all-stopped", Need.BLOCKS, {"by": facts.stop.by, "at": facts.stop.at, "why": facts.stop.why})
-    if facts.status is EventStatus.SCHEDULED and not who_is_asked(facts):
+    if facts.status is EventStatus.SCHEDULED and not start_candidates(facts):
         yield Guard("no-live-machine", Need.BLOCKS)
 
 
@@ -282,7 +282,7 @@ def _second(facts: EventFacts) -> Iterator[Guard]:
         yield Guard(ASKS_AGAIN, Need.STEP_UP)
     if facts.second_person:
         yield Guard("set-wants-second", Need.SECOND)
-    hit = {machine.machine_id for machine in hit_machines(facts)}
+    hit = {machine.machine_id for machine in affected_machines(facts)}
     live = [machine for machine in facts.machines if machine.live]
     if hit and live and all(machine.machine_id in hit for machine in live):
         pauses, only = facts.event_type == "Freeze", len(facts.machines) == 1
@@ -291,7 +291,7 @@ def _second(facts: EventFacts) -> Iterator[Guard]:
 
 
 def _reasons(facts: EventFacts) -> Iterator[Guard]:
-    hold, hit = facts.hold, hit_machines(facts)
+    hold, hit = facts.hold, affected_machines(facts)
     if hold is not None:
         yield Guard("held", Need.REASON, {"by": hold.by, "at": hold.at, "reason": hold.reason})
     for window in facts.windows:

@@ -67,7 +67,7 @@ class Proof:
     signed_by: str = ""
 
 
-def checked(proof: Proof, *, vm_id: str, compute: Mapping[str, Any]) -> Proof:
+def matched_proof(proof: Proof, *, vm_id: str, compute: Mapping[str, Any]) -> Proof:
     """The proof, if it is about this machine and agrees with what that says of itself. Raises Refused
     `attestation-refused`.
     """
@@ -95,7 +95,7 @@ def policy_of(*, stated: str, chosen: str, decided: str, subscriptions: bool) ->
     return EntrancePolicy.AUTO if subscriptions else EntrancePolicy.JOIN
 
 
-def comes_in(policy: EntrancePolicy, proof: Proof, *, known: bool, allowed: bool, token: bool) -> bool:
+def is_admitted_by_policy(policy: EntrancePolicy, proof: Proof, *, known: bool, allowed: bool, token: bool) -> bool:
     """Whether who has not proved to be a known machine comes in by the policy alone; else a person admits it.
 
     `allowed`: its subscription is. `token`: it shows a valid join token, which by `token` was checked before. Raises
@@ -142,7 +142,7 @@ class Claimed:
     home: str = ""
 
 
-def stated_name(resource_name: str, compute: Mapping[str, Any], otherwise: str) -> str:
+def enrolled_name(resource_name: str, compute: Mapping[str, Any], otherwise: str) -> str:
     """How a machine is called that states this name and instance metadata when it enrols."""
     return machine_name((resource_name.strip() or str(compute.get("name") or "") or otherwise)[:MAX_NAME])
 
@@ -160,7 +160,7 @@ def claimed_of(name: str, compute: Mapping[str, Any], home: str = "") -> Claimed
     )
 
 
-def contradictions(
+def claim_contradictions(
     claimed: Claimed,
     known: Claimed | None,
     *,
@@ -330,6 +330,6 @@ def next_generation(last: int, now: datetime) -> int:
     return max(last + 1, int(now.timestamp() * 1000))
 
 
-def mark_of(key: bytes, text: bytes) -> str:
+def call_signature(key: bytes, text: bytes) -> str:
     """The HMAC of a call, in hex."""
     return hmac.digest(key, text, "sha256").hex()

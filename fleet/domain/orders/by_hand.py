@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from fleet.domain.approvals.guards import EventFacts, MachineFacts, hit_machines, who_is_asked
+from fleet.domain.approvals.guards import EventFacts, MachineFacts, affected_machines, start_candidates
 from fleet.domain.event_types import is_advice
 from fleet.domain.orders.next_step import OrderFacts, Timeouts
 from fleet.domain.reasons import Reason
@@ -86,7 +86,7 @@ def by_hand(
     reason = _reason(facts, state, orders, now, timeouts)
     if reason is None:
         return None
-    hit = {machine.machine_id for machine in hit_machines(facts)}
+    hit = {machine.machine_id for machine in affected_machines(facts)}
     # Those that list it first, then those that it hits: they are the ones somebody is most likely logged in to.
     machines = sorted(facts.machines, key=lambda m: (not m.lists_it, m.machine_id not in hit, m.name.lower()))
     event_id = next((machine.spelled for machine in machines if machine.spelled), facts.event_id)
@@ -104,7 +104,7 @@ def _reason(
 ) -> Reason | None:
     if state is ApprovalState.ACCEPTED:
         return None
-    if not who_is_asked(facts):
+    if not start_candidates(facts):
         return Reason("by-hand-nobody-lists-it")
     if state is ApprovalState.REFUSED and any(order.outcome == "refused" for order in orders):
         return Reason("by-hand-everyone-refused")

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any, Self
 from zlib import crc32
 
-from fleet.domain.approvals.guards import EventFacts, MachineFacts, who_is_asked
+from fleet.domain.approvals.guards import EventFacts, MachineFacts, start_candidates
 from fleet.domain.approvals.recheck import Objection
 from fleet.domain.reasons import Reason
 from fleet.domain.scheduling import SOON, first_after
@@ -99,13 +99,13 @@ MOST_PAUSE = timedelta(seconds=30)
 LAST_PAUSE = timedelta(seconds=15)
 
 
-def is_spent(facts: EventFacts, orders: list[OrderFacts], now: datetime) -> bool:
+def is_exhausted(facts: EventFacts, orders: list[OrderFacts], now: datetime) -> bool:
     """Whether Azure has been asked as often as it may be by now."""
-    kept = 0 if last_minute(facts) <= now else KEPT_POSTS
+    kept = 0 if last_minute_start(facts) <= now else KEPT_POSTS
     return sum(order.asked for order in orders) >= MOST_POSTS - kept
 
 
-def last_minute(facts: EventFacts) -> datetime:
+def last_minute_start(facts: EventFacts) -> datetime:
     """When the last minute before NotBefore begins; never where none is stated."""
     if facts.not_before is None:
         return NEVER
@@ -113,7 +113,7 @@ def last_minute(facts: EventFacts) -> datetime:
     return facts.not_before - LAST_MINUTE if facts.not_before.year > 1 else facts.not_before
 
 
-def asked_again_at(facts: EventFacts, orders: list[OrderFacts]) -> datetime:
+def retry_at(facts: EventFacts, orders: list[OrderFacts]) -> datetime:
     """When Azure, if it was busy the last times, is asked again: later each time, with jitter, and not before it says
     itself; save that the last minute is for trying.
     """
@@ -122,7 +122,7 @@ def asked_again_at(facts: EventFacts, orders: list[OrderFacts]) -> datetime:
     if not times:
         return EVER
     last = answered[-1]
-    since, at_last = answered_at(last), last_minute(facts)
+    since, at_last = answered_at(last), last_minute_start(facts)
     jitter = 0.75 + crc32(str(last.order_id).encode()) % 512 / 1024
     pause = min(timedelta(seconds=2 ** min(times - 1, 10)), MOST_PAUSE) * jitter
     if since >= at_last:
@@ -204,7 +204,7 @@ def next_step(
     # Somebody may have asked Azure already without the receipt being here yet.
     out = any(order.delivered_at is not None and not order.outcome for order in orders)
     fresh = any(now - order.last_seen_at < timeouts.receipt for order in orders if not order.outcome)
-    untold = any(may_yet_tell(facts, order, timeouts) for order in orders)
+    untold = any(receipt_may_arrive(facts, order, timeouts) for order in orders)
     if facts.status is EventStatus.STARTED:
         if fresh:
             return NOTHING
@@ -248,7 +248,7 @@ def with_objection(
     return NextStep(Do.RETURN, reason if machines else objection.reason, inferred=bool(asked))
 
 
-def may_yet_tell(facts: EventFacts, order: OrderFacts, timeouts: Timeouts) -> bool:
+def receipt_may_arrive(facts: EventFacts, order: OrderFacts, timeouts: Timeouts) -> bool:
     """Whether a receipt may be in a spool: the order's machine is live or late, and has not told of the time since.
 
     So it is when Postgres or the gateway was away: Azure may have answered meanwhile, and even that the order had
@@ -298,13 +298,13 @@ def _after_acceptance(facts: EventFacts, orders: list[OrderFacts], now: datetime
     if facts.drill or accepted is None:
         return NOTHING
     since = [order for order in orders if order is not accepted and order.offered_at >= answered_at(accepted)]
-    at_last = last_minute(facts)
+    at_last = last_minute_start(facts)
     doubted = not since and now - answered_at(accepted) >= timeouts.doubted
     last_call = at_last <= now and all(order.offered_at < at_last for order in since)
     if not (doubted or last_call) or (facts.not_before is not None and facts.not_before <= now):
         return NOTHING
     asked = {order.machine_id: order.offered_at for order in orders}
-    others = [m for m in who_is_asked(facts) if m.machine_id != accepted.machine_id]
+    others = [m for m in start_candidates(facts) if m.machine_id != accepted.machine_id]
     others.sort(key=lambda m: (m.machine_id in asked, asked.get(m.machine_id, now)))
     return NextStep(Do.OFFER, Reason("accepted-and-not-started"), machine=others[0]) if others else NOTHING
 
@@ -312,7 +312,7 @@ def _after_acceptance(facts: EventFacts, orders: list[OrderFacts], now: datetime
 def _whom_to_ask(facts: EventFacts, orders: list[OrderFacts], now: datetime, timeouts: Timeouts) -> NextStep:
     open_order = next((order for order in orders if order.open), None)
     refused = {order.machine_id for order in orders if order.refused}
-    askable = who_is_asked(facts)
+    askable = start_candidates(facts)
     candidates = [m for m in askable if m.machine_id not in refused]
     reason: Reason | str = ""
     if open_order is not None:
@@ -325,11 +325,11 @@ def _whom_to_ask(facts: EventFacts, orders: list[OrderFacts], now: datetime, tim
             return NextStep(Do.WAKE, machine=machine) if machine and open_order.delivered_at is None else NOTHING
         reason = Reason("asked-before", live=machine is not None)
     else:
-        if _start_is_on_its_way(orders, now, timeouts) or now < asked_again_at(facts, orders):
+        if _start_is_on_its_way(orders, now, timeouts) or now < retry_at(facts, orders):
             return NOTHING
         if askable and not candidates:
             return NextStep(Do.REFUSE, _nobody_would(askable, orders))
-    if is_spent(facts, orders, now):
+    if is_exhausted(facts, orders, now):
         return NOTHING
     last_asked = {order.machine_id: order.offered_at for order in sorted(orders, key=lambda o: o.offered_at)}
     new = [m for m in candidates if m.machine_id not in last_asked]
@@ -354,7 +354,7 @@ def _start_is_on_its_way(orders: list[OrderFacts], now: datetime, timeouts: Time
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class Forecast:
     """Who is asked next and when, if nothing happens until then. `silent` is the machine that is waited for."""
 
     machine: MachineFacts
@@ -362,7 +362,7 @@ class Outlook:
     silent: MachineFacts | None = None
 
 
-def ends_of(facts: EventFacts, orders: list[OrderFacts], timeouts: Timeouts) -> set[datetime]:
+def timeout_ends(facts: EventFacts, orders: list[OrderFacts], timeouts: Timeouts) -> set[datetime]:
     """The moments at which a time runs out for the next step; some of them may be past."""
     ends = {
         at + span
@@ -371,28 +371,28 @@ def ends_of(facts: EventFacts, orders: list[OrderFacts], timeouts: Timeouts) -> 
         for span in (timeouts.answer, timeouts.receipt)
     }
     ends |= {answered_at(order) + timeouts.doubted for order in orders}
-    return ends | {asked_again_at(facts, orders), last_minute(facts)}
+    return ends | {retry_at(facts, orders), last_minute_start(facts)}
 
 
-def outlook(
+def forecast(
     *,
     state: ApprovalState,
     facts: EventFacts,
     orders: list[OrderFacts],
     now: datetime,
     timeouts: Timeouts,
-) -> Outlook | None:
+) -> Forecast | None:
     """What `next_step` will do about asking, told in advance; None when nobody will be asked any more.
 
     Its answer changes with the clock only where a time runs out: it is asked itself about those moments.
     """
-    ends = ends_of(facts, orders, timeouts)
+    ends = timeout_ends(facts, orders, timeouts)
     for moment in [now, *sorted(end for end in ends if end > now)]:
         step = next_step(state=state, facts=facts, orders=orders, now=moment, timeouts=timeouts)
         if step.do is Do.OFFER and step.machine is not None:
             waited_for = next((order.machine_id for order in orders if order.open), None)
             silent = next((m for m in facts.machines if m.machine_id == waited_for), None)
-            return Outlook(machine=step.machine, at=moment, silent=silent)
+            return Forecast(machine=step.machine, at=moment, silent=silent)
     return None
 
 
@@ -403,9 +403,9 @@ def due_at(*, facts: EventFacts, orders: list[OrderFacts], now: datetime, timeou
     """When to ask for its next step again, where there is no news of it. Turns of presence are news."""
     over = facts.status is not EventStatus.SCHEDULED or (facts.not_before is not None and facts.not_before <= now)
     # What a spool may still hold is told by polls, which turn nothing; who is not there yet is woken again.
-    untold = over and any(may_yet_tell(facts, order, timeouts) for order in orders)
+    untold = over and any(receipt_may_arrive(facts, order, timeouts) for order in orders)
     to_wake = any(order.state is OrderState.OFFERED for order in orders)
-    ends = {*ends_of(facts, orders, timeouts), facts.not_before}
+    ends = {*timeout_ends(facts, orders, timeouts), facts.not_before}
     if untold or to_wake:
         ends.add(now + SOON)
     return first_after(now, ends)

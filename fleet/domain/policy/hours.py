@@ -20,7 +20,7 @@ def zone_of(name: str) -> ZoneInfo:
         raise ValueError(f"There is no time zone {name!r}.") from error
 
 
-def within(
+def is_within_hours(
     moment: datetime, *, weekdays: Collection[int], from_time: time | None, until_time: time | None, time_zone: str
 ) -> bool:
     """Whether a moment lies in these hours: local time, `from_time` included, `until_time` not.
@@ -60,7 +60,7 @@ def in_hours(what: NamesHours, moment: datetime) -> bool:
     """Whether a moment lies in the hours that are named there, as `within` says it."""
     if not what.weekdays and what.from_time is None and what.until_time is None:
         return True
-    return within(
+    return is_within_hours(
         moment,
         weekdays=what.weekdays,
         from_time=what.from_time,
@@ -101,12 +101,12 @@ LABELS = (
 )  # fmt: skip
 
 
-def among(value: str, named: Sequence[str]) -> bool:
+def is_among(value: str, named: Sequence[str]) -> bool:
     """Whether it is one of these, without case; nothing named is everything."""
     return not named or value.casefold() in {one.casefold() for one in named}
 
 
-def tidied(value: Any, name: str = "") -> Any:
+def normalized(value: Any, name: str = "") -> Any:
     """The value of this field as it is kept: texts tidy, lists in one order, each item once. A reason may have several
     lines.
     """
@@ -117,13 +117,13 @@ def tidied(value: Any, name: str = "") -> Any:
     return value
 
 
-def plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """The same in JSON values: clock times as `18:00:00`."""
     return value.isoformat() if isinstance(value, time) else as_json(value)
 
 
-def stated(what: Any) -> dict[str, Any]:
+def stated_values(what: Any) -> dict[str, Any]:
     """What a rule or a window states beside its labels, and what is not as in one that states nothing."""
     nothing = type(what)()
     values = {field.name: getattr(what, field.name) for field in fields(what) if field.name not in LABELS}
-    return {name: plain(value) for name, value in values.items() if value != getattr(nothing, name)}
+    return {name: json_value(value) for name, value in values.items() if value != getattr(nothing, name)}

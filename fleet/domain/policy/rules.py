@@ -7,10 +7,10 @@ from datetime import datetime, time
 from enum import StrEnum
 
 from fleet.domain.approvals.conditions import LATER, When
-from fleet.domain.approvals.guards import ACCEPTABLE, EventFacts, Guard, guards, without
+from fleet.domain.approvals.guards import ACCEPTABLE, EventFacts, Guard, guards, remaining_guards
 from fleet.domain.event_types import ADVICE_TYPES, TYPES, is_advice, is_unknown
 from fleet.domain.people import speaks_of
-from fleet.domain.policy.hours import LABELS, among, in_hours, stated, zone_of
+from fleet.domain.policy.hours import LABELS, in_hours, is_among, stated_values, zone_of
 from fleet.domain.reasons import Reason, Refused
 
 
@@ -81,23 +81,23 @@ def is_in_force(rule: StandingRule, *, now: datetime) -> bool:
     return rule.enabled and not rule.deleted and (rule.expires_at is None or now < rule.expires_at)
 
 
-def matching(rule: StandingRule, facts: EventFacts, *, now: datetime) -> bool:
+def is_matching(rule: StandingRule, facts: EventFacts, *, now: datetime) -> bool:
     """Whether a rule in force speaks of this event. Drills are nobody's: no rule matches them."""
     return (
         is_in_force(rule, now=now)
-        and concerned(rule, facts)
+        and may_concern(rule, facts)
         and _in_notice(rule, facts.not_before, now)
         and in_hours(rule, now)
     )
 
 
-def concerned(rule: StandingRule, facts: EventFacts) -> bool:
+def may_concern(rule: StandingRule, facts: EventFacts) -> bool:
     """Whether a rule speaks of this event at some time or other."""
     return (
         not facts.drill
         and _may_decide(rule, facts.event_type)
-        and among(facts.event_type, rule.event_types)
-        and among(facts.source, rule.sources)
+        and is_among(facts.event_type, rule.event_types)
+        and is_among(facts.source, rule.sources)
         and _takes(rule, facts.duration_seconds)
         and speaks_of(rule, facts.place)
     )
@@ -112,7 +112,7 @@ def _may_decide(rule: StandingRule, event_type: str) -> bool:
 
 def first_match(rules: Iterable[StandingRule], facts: EventFacts, *, now: datetime) -> StandingRule | None:
     """The first of these rules, in their order, that matches: it decides."""
-    return next((rule for rule in rules if matching(rule, facts, now=now)), None)
+    return next((rule for rule in rules if is_matching(rule, facts, now=now)), None)
 
 
 def _takes(rule: StandingRule, seconds: int | None) -> bool:
@@ -136,7 +136,7 @@ def _in_notice(rule: StandingRule, not_before: datetime | None, now: datetime) -
     return _between((not_before - now).total_seconds(), rule.min_notice_seconds, rule.max_notice_seconds)
 
 
-class Does(StrEnum):
+class RuleAction(StrEnum):
     """What the rules do about an event: `guarded` means that a rule would approve, and a guard stands in the way."""
 
     NOTHING = "nothing"
@@ -150,30 +150,30 @@ class Does(StrEnum):
 class Verdict:
     """What the first rule that matches does about an event, and the guards against it that it does not accept."""
 
-    does: Does
+    does: RuleAction
     rule: StandingRule | None = None
     against: tuple[Guard, ...] = ()
 
     @property
     def acts(self) -> bool:
-        return self.does in (Does.APPROVE, Does.HOLD)
+        return self.does in (RuleAction.APPROVE, RuleAction.HOLD)
 
 
 def verdict(rules: Iterable[StandingRule], facts: EventFacts, *, now: datetime) -> Verdict:
     """What these rules, in their order, do about an event that nobody has decided or held."""
     rule = first_match(rules, facts, now=now)
     if rule is None:
-        return Verdict(Does.NOTHING)
+        return Verdict(RuleAction.NOTHING)
     action = Action(rule.action)
     if action not in APPROVES:
-        return Verdict(Does.HOLD if action is Action.HOLD else Does.LEAVE, rule)
+        return Verdict(RuleAction.HOLD if action is Action.HOLD else RuleAction.LEAVE, rule)
     later = LATER.get(APPROVES[action], ())
     found = [guard for guard in guards(facts, now=now) if guard.code not in later]
-    against = tuple(without(found, accepted(rule)))
-    return Verdict(Does.GUARDED if against else Does.APPROVE, rule, against)
+    against = tuple(remaining_guards(found, accepted_reasons(rule)))
+    return Verdict(RuleAction.GUARDED if against else RuleAction.APPROVE, rule, against)
 
 
-def decides_still(
+def still_deciding_rule(
     rules: Iterable[StandingRule], rule_id: int | None, when: str, facts: EventFacts, *, decided_at: datetime
 ) -> StandingRule | None:
     """The rule of an approval as it is now, if it is still the first of these rules in force that matches and approves
@@ -185,14 +185,14 @@ def decides_still(
     return rule if APPROVES[Action(rule.action)] == when else None
 
 
-def accepted(rule: StandingRule) -> dict[str, str]:
+def accepted_reasons(rule: StandingRule) -> dict[str, str]:
     """The reasons that a rule gives in advance, by the code of the guard: what `overrides` holds."""
     return {code: rule.reason for code in rule.accepts if code in ACCEPTABLE}
 
 
 def wording(rule: StandingRule) -> Reason:
     """The whole rule, as it is kept with each of its decisions."""
-    return Reason("rule", **{"action": rule.action, **stated(rule)})
+    return Reason("rule", **{"action": rule.action, **stated_values(rule)})
 
 
 # What is wrong with a rule as a whole; the model checks each field alone. Each fault names its field and a reason.

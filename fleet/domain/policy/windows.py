@@ -6,10 +6,10 @@ from datetime import datetime, time, timedelta
 
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.people import lies_in
-from fleet.domain.policy.hours import next_edge, stated
-from fleet.domain.policy.rules import Fault, StandingRule, concerned
+from fleet.domain.policy.hours import next_edge, stated_values
+from fleet.domain.policy.rules import Fault, StandingRule, may_concern
 from fleet.domain.reasons import Reason
-from fleet.domain.scheduling import before, first_after
+from fleet.domain.scheduling import first_after, just_before
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Window:
 
 def window_wording(window: Window) -> Reason:
     """When and where it holds."""
-    return Reason("window", **stated(window))
+    return Reason("window", **stated_values(window))
 
 
 def window_faults(window: Window, *, now: datetime) -> Iterator[Fault]:
@@ -59,7 +59,7 @@ def due_at(facts: EventFacts, rules: Iterable[StandingRule], windows: Iterable[W
     """When to judge again by these rules an event that nobody has decided."""
     moments = [facts.not_before, *_of_windows(facts, windows, now)]
     for rule in rules:
-        if concerned(rule, facts):
+        if may_concern(rule, facts):
             moments += [rule.expires_at, *_of_notice(rule, facts.not_before), _edge(rule, now)]
     return first_after(now, moments)
 
@@ -81,8 +81,8 @@ def _of_windows(facts: EventFacts, windows: Iterable[Window], now: datetime) -> 
 def _of_notice(rule: StandingRule, not_before: datetime | None) -> Iterator[datetime | None]:
     for seconds in (rule.min_notice_seconds, rule.max_notice_seconds):
         if seconds is not None:
-            yield before(not_before, timedelta(seconds=seconds))
-            yield before(not_before, timedelta(seconds=seconds) - PAST)
+            yield just_before(not_before, timedelta(seconds=seconds))
+            yield just_before(not_before, timedelta(seconds=seconds) - PAST)
 
 
 def _edge(hours: StandingRule | Window, now: datetime) -> datetime | None:

@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from fleet.audit.queries import Storage, storage
 from fleet.audit.retention import retain
-from fleet.domain.db_timeouts import acting_as
+from fleet.domain.db_timeouts import profile_in_use
 from fleet.operations import clock
 from fleet.wording.timeline import ARCHIVED, FAULTS
 from fleet.wording.times import API, at
@@ -34,7 +34,7 @@ class Command(BaseCommand):
         if dry_run:
             self.say_what_leaves(found, now)
             return
-        with acting_as("relay"):
+        with profile_in_use("relay"):
             done = retain(now=now, seconds=seconds)
         if not done.ran:
             raise CommandError("Another process archives at this moment.")

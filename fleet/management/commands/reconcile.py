@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from fleet.domain.db_timeouts import acting_as
+from fleet.domain.db_timeouts import profile_in_use
 from fleet.operations import clock, reconcile
 
 
@@ -21,7 +21,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         began, worked = time.perf_counter(), time.process_time()
-        with acting_as("relay"):
+        with profile_in_use("relay"):
             did = reconcile.advance(now=clock.now(), via="command")
         seconds, processor = time.perf_counter() - began, time.process_time() - worked
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024

@@ -17,7 +17,7 @@ from fleet.domain.clock import seconds_since
 from fleet.domain.intake import MANY_A_DAY, NUMBERS, PERIOD, Limits, presence_of
 from fleet.domain.reasons import Reason, from_json
 from fleet.domain.sets import OUTSIDE, PROVISIONAL
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.domain.states import OPEN_EVENTS, Presence
 from fleet.models.events import Sighting
 from fleet.models.facts.events import latest, presence_limits
@@ -92,7 +92,7 @@ def load_findings(set_ids: Collection[int], *, now: datetime) -> list[SetFinding
             counts[agent.presence] += 1
             if row["revoked_at"] is None:
                 agents.append(agent)
-        facts = like(SetFacts, home, set_id=home.pk, agents=tuple(agents), missing=tuple(missing[home.pk]))
+        facts = from_row(SetFacts, home, set_id=home.pk, agents=tuple(agents), missing=tuple(missing[home.pk]))
         # A set in which nobody is left hides nothing.
         spots = _judge(facts, now) if agents or facts.missing else ()
         regions = tuple(sorted({row["region"] for row in machines[home.pk]} - {""}))
@@ -233,7 +233,7 @@ CACHES = """
 """
 
 
-def anybody_is_heard(*, now: datetime) -> bool:
+def is_any_agent_heard(*, now: datetime) -> bool:
     """Whether any machine is live. Where none is, it was Drydock that was away, or there is nothing to watch yet."""
     since = now - timedelta(seconds=presence_limits().live)
     return PresenceRow.objects.filter(last_heard_at__gt=since, last_poll_at__gt=since).exists()

@@ -18,13 +18,13 @@ from fleet.domain.orders import next_step as orders
 from fleet.domain.orders.next_step import OrderFacts
 from fleet.domain.people import Right
 from fleet.domain.policy import windows as policy
-from fleet.domain.policy.rules import StandingRule, accepted, decides_still
+from fleet.domain.policy.rules import StandingRule, accepted_reasons, still_deciding_rule
 from fleet.domain.reasons import Reason, read_reason
 from fleet.domain.recommendation import NONE_YET, Experience
-from fleet.domain.scheduling import What, at_the_latest, first_after
-from fleet.domain.shapes import like
+from fleet.domain.scheduling import QuarantineKind, at_the_latest, first_after
+from fleet.domain.shapes import from_row
 from fleet.domain.states import LIVE_APPROVALS, RELAYED_APPROVALS, ApprovalState, EventStatus, Presence
-from fleet.domain.waves import Member, Returner, WaveState, due_at, judge
+from fleet.domain.waves import Member, ReturnFacts, WaveState, due_at, judge
 from fleet.models.approvals import Approval, Order, Wave
 from fleet.models.events import ScheduledEvent
 from fleet.models.facts.events import (
@@ -36,7 +36,7 @@ from fleet.models.facts.events import (
     presence_limits,
 )
 from fleet.models.machines import Machine
-from fleet.models.people import ApiToken, know_rights_of, rights_of
+from fleet.models.people import ApiToken, prefetch_rights, rights_of
 from fleet.models.policy import NoApprovalWindow, Rule, rule_of, rules_in_force, window_of
 from fleet.models.reconcile import SetAside
 
@@ -65,7 +65,7 @@ def load_decisions(
     """
     ids = {pk for one in approvals for pk in (one.decided_by_id, one.consented_by_id) if pk is not None}
     people = User.objects.in_bulk(ids) if ids else {}
-    know_rights_of(people.values())
+    prefetch_rights(people.values())
     token_ids = {pk for one in approvals for pk in (one.token_id, one.consent_token_id) if pk is not None}
     tokens = ApiToken.objects.in_bulk(token_ids) if token_ids else {}
     rule_ids = {one.rule_id for one in approvals if one.rule_id is not None and one.decided_by_id is None}
@@ -77,14 +77,14 @@ def load_decisions(
         if approval.rule_id is not None and approval.decided_by_id is None:
             rule = _rule_of(approval, rules, of_event)
             lost = None if rule else Reason("rule-decides-otherwise", rule=names.get(approval.rule_id, ""))
-            found[approval.pk] = decision_of(approval, lost=lost, accepts=accepted(rule) if rule else ())
+            found[approval.pk] = decision_of(approval, lost=lost, accepts=accepted_reasons(rule) if rule else ())
         else:
             found[approval.pk] = decision_of(approval, lost=_lost(approval, of_event, people, tokens, now))
     return found
 
 
 def _rule_of(approval: Approval, rules: Collection[StandingRule], facts: EventFacts) -> StandingRule | None:
-    return decides_still(rules, approval.rule_id, When(approval.when), facts, decided_at=approval.decided_at)
+    return still_deciding_rule(rules, approval.rule_id, When(approval.when), facts, decided_at=approval.decided_at)
 
 
 def _lost(
@@ -174,8 +174,12 @@ def _tried_again(approvals: Iterable[Approval], event_ids: Collection[int]) -> d
     known = set(event_ids)
     found: dict[int, list[datetime]] = defaultdict(list)
     for what, row_id, at in SetAside.objects.values_list("what", "row_id", "next_try_at"):
-        event_id = homes.get(row_id) if what == What.APPROVAL.value else row_id
-        if event_id in known and what in (What.APPROVAL.value, What.EVENT.value, What.RULES.value):
+        event_id = homes.get(row_id) if what == QuarantineKind.APPROVAL.value else row_id
+        if event_id in known and what in (
+            QuarantineKind.APPROVAL.value,
+            QuarantineKind.EVENT.value,
+            QuarantineKind.RULES.value,
+        ):
             found[event_id].append(at)
     return found
 
@@ -184,7 +188,7 @@ def orders_of(approval_ids: Collection[int]) -> dict[int, list[OrderFacts]]:
     """The orders of each approval (row ids), oldest first. One query."""
     found: dict[int, list[OrderFacts]] = defaultdict(list)
     for order in Order.objects.filter(approval_id__any=approval_ids).order_by("offered_at", "id"):
-        found[order.approval_id].append(like(OrderFacts, order, order_id=order.pk))
+        found[order.approval_id].append(from_row(OrderFacts, order, order_id=order.pk))
     return found
 
 
@@ -287,7 +291,7 @@ def _member(approval: Approval, event: ScheduledEvent, machines: Collection[Mach
         if name in named and (known is None or (heard is not None and (known_heard is None or heard > known_heard))):
             hit[name] = machine
     deleted = event.event_type in DELETING_TYPES
-    return like(
+    return from_row(
         Member,
         event,
         approval_id=approval.pk,
@@ -309,12 +313,12 @@ def _member(approval: Approval, event: ScheduledEvent, machines: Collection[Mach
     )
 
 
-def _returner(machine: Machine, event: ScheduledEvent, *, now: datetime) -> Returner:
+def _returner(machine: Machine, event: ScheduledEvent, *, now: datetime) -> ReturnFacts:
     live = machine_presence(machine, now=now, limits=presence_limits()) is Presence.LIVE
     heard = contact_times(machine)[0]
     # For a minute a machine counts as live though it is just starting again: it has to speak after the end.
     since = heard is not None and (event.ended_at is None or heard >= event.ended_at)
-    return Returner(name=machine.resource_name, back=live and since)
+    return ReturnFacts(name=machine.resource_name, back=live and since)
 
 
 def load_due_waves(wave_ids: Collection[int], *, now: datetime) -> dict[int, datetime]:

@@ -16,8 +16,8 @@ from fleet.domain.orders.next_step import Timeouts
 from fleet.domain.people import Place, lies_in
 from fleet.domain.policy.hours import in_hours
 from fleet.domain.reasons import Reason
-from fleet.domain.requirements import Kept, Requirements
-from fleet.domain.shapes import like, names_of, of_values
+from fleet.domain.requirements import KeptRequirements, Requirements
+from fleet.domain.shapes import from_row, names_of, of_values
 from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, RELAYED_APPROVALS, ApprovalState, EventStatus, Presence
 from fleet.models.approvals import Approval, Hold
 from fleet.models.events import ScheduledEvent, Sighting
@@ -213,7 +213,7 @@ def _facts_of(
             for machine in machines.get(home.pk, ())
             if machine.revoked_at is None
         }
-        found[event.pk] = like(
+        found[event.pk] = from_row(
             EventFacts,
             event,
             **(set_facts(home) | kept_facts(event)),
@@ -226,7 +226,7 @@ def _facts_of(
             hold=holds.get(event.pk),
             stop=stop,
             windows=tuple(
-                like(WindowFacts, one, window_id=one.pk)
+                from_row(WindowFacts, one, window_id=one.pk)
                 for one in windows
                 if any(is_open(one, place, now=now) for place in _places(event))
             ),
@@ -254,7 +254,7 @@ def _machine_facts(machine: MachineBasics, spelled: str | None, word: Preparatio
 
 def _places(event: ScheduledEvent) -> list[Place]:
     """Where an event is, and where it was while it was open."""
-    return [place_of(event.availability_set), *(home.place for home in Kept.read(event.kept).homes)]
+    return [place_of(event.availability_set), *(home.place for home in KeptRequirements.read(event.kept).homes)]
 
 
 def set_facts(row: AvailabilitySet) -> dict[str, Any]:
@@ -276,7 +276,7 @@ def kept_facts(event: ScheduledEvent) -> dict[str, Any]:
     """What the facts of an event say otherwise than its set, because the event keeps it until it is over."""
     if event.kept is None:
         return {}
-    kept = Kept.read(event.kept)
+    kept = KeptRequirements.read(event.kept)
     found = kept.requirements.stricter(Requirements.of(event.availability_set))
     return {**asdict(found), "earlier_homes": kept.homes}
 
@@ -345,7 +345,7 @@ def _holds(event_ids: Collection[int]) -> dict[int, HoldFacts]:
 
 def _others(events: Collection[ScheduledEvent]) -> dict[int, Sequence[OtherEvent]]:
     """The other open events of the set or service of each, by its row id. One query, each row read once."""
-    earlier = {event.pk: Kept.read(event.kept).homes for event in events}
+    earlier = {event.pk: KeptRequirements.read(event.kept).homes for event in events}
     were = [home for homes in earlier.values() for home in homes]
     sets = {event.availability_set_id for event in events} | {home.set_id for home in were}
     services = ({event.availability_set.service for event in events} | {home.service for home in were}) - {""}

@@ -12,11 +12,19 @@ from django.db.models import Q
 
 from fleet.domain.actor import Actor, ActorKind
 from fleet.domain.approvals.conditions import LATER, TIMED, When, undo_until
-from fleet.domain.approvals.guards import ACCEPTABLE, EventFacts, Guard, Need, guards, who_is_asked, without
+from fleet.domain.approvals.guards import (
+    ACCEPTABLE,
+    EventFacts,
+    Guard,
+    Need,
+    guards,
+    remaining_guards,
+    start_candidates,
+)
 from fleet.domain.approvals.recheck import shown
-from fleet.domain.db_timeouts import met_a_limit
+from fleet.domain.db_timeouts import is_timeout
 from fleet.domain.people import Right
-from fleet.domain.reasons import Reason, Refused, as_json, or_refuse, refuse_other, stored
+from fleet.domain.reasons import Reason, Refused, as_json, require_found, require_version, stored_text
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState
 from fleet.domain.texts import cleaned_reasons
 from fleet.domain.timeline import EntryKind
@@ -26,10 +34,10 @@ from fleet.models.facts.events import facts_standing, load_facts, load_standing
 from fleet.models.people import service_of
 from fleet.operations import wake_up
 from fleet.operations.events import compute
-from fleet.operations.locks import Lock, impatient, take, take_free
+from fleet.operations.locks import Lock, short_lock_timeout, take, take_free
 from fleet.operations.orders.advance import write_order
 from fleet.operations.orders.states import close, tell_approval
-from fleet.operations.quarantine import is_away
+from fleet.operations.quarantine import is_quarantined
 from fleet.operations.rights import acting, require
 from fleet.operations.timeline.entries import gathered, trace_behind
 
@@ -63,34 +71,34 @@ def override(
     # Nobody can ask a service account; of a person's token it is not known who has it.
     spared = actor.kind is ActorKind.SERVICE and facts.step_up_spares_services
     dealt_with = (Need.SECOND, Need.STEP_UP) if actor.proved or spared else (Need.SECOND,)
-    standing = [guard for guard in without(found, given) if guard.needs not in dealt_with]
+    standing = [guard for guard in remaining_guards(found, given) if guard.needs not in dealt_with]
     if standing:
-        refuse(facts, standing)
+        refuse_by_guard(facts, standing)
     if actor.person is not None and any(guard.blocks for guard in found):
         require(actor, Right.OVERRIDE, facts.place, doing="override")
-    return [kept(guard, reasons[guard.code]) for guard in found if guard.code in given]
+    return [kept_overrides(guard, reasons[guard.code]) for guard in found if guard.code in given]
 
 
-def kept(guard: Guard, reason: str) -> dict[str, Any]:
+def kept_overrides(guard: Guard, reason: str) -> dict[str, Any]:
     """A guard that was overridden, as an approval keeps it; `reason` is what somebody wrote."""
     return {"code": guard.code, "values": as_json(guard.values), "reason": reason}
 
 
-def told(found: Iterable[Guard]) -> list[dict[str, object]]:
+def override_entry_data(found: Iterable[Guard]) -> list[dict[str, object]]:
     """Guards as the details of a refusal."""
     return [
         {"code": g.code, "sentence": g.sentence, "needs": g.needs.value, "overridable": g.overridable} for g in found
     ]
 
 
-def refuse(facts: EventFacts, standing: list[Guard]) -> None:
+def refuse_by_guard(facts: EventFacts, standing: list[Guard]) -> None:
     """Raises Refused for the first of these guards, with all of them in its details."""
     first = standing[0]
     code = OWN_TYPES.get(first.code, "guarded")
     shown: dict[str, str] = {}
     for guard in standing:
         shown[guard.code] = f"{shown.get(guard.code, '')} {guard.shown}".strip()
-    details: dict[str, object] = {"guards": told(standing), "shown": shown, "version": facts.version}
+    details: dict[str, object] = {"guards": override_entry_data(standing), "shown": shown, "version": facts.version}
     if code == "already-decided" and facts.decision is not None:
         details |= {
             "by": facts.decision.by,
@@ -123,7 +131,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class LockedFacts:
     """What guards judge of an event that the caller has locked, its row id beside it: see `together`."""
 
     event_pk: int
@@ -143,7 +151,7 @@ NEW_KINDS = {
 
 
 @contextmanager
-def alone_with(*event_pks: int, meanwhile: Reason = MEANWHILE, homes: Collection[Home] = ()) -> Iterator[None]:
+def decision_lock(*event_pks: int, meanwhile: Reason = MEANWHILE, homes: Collection[Home] = ()) -> Iterator[None]:
     """A transaction in which nobody else decides about the service (or the set, where there is none) of these events.
     `homes` are those of the events, where the caller has just read them.
 
@@ -171,16 +179,18 @@ def home_name(service: str, set_id: int) -> str:
 def row_id(event_id: str) -> int:
     """The row id of an event by its EventId. Raises Refused `unknown-event`."""
     found = ScheduledEvent.objects.filter(event_id=event_id.strip().upper()).values_list("pk", flat=True).first()
-    return or_refuse(found, "unknown-event", Reason("event-unknown"))
+    return require_found(found, "unknown-event", Reason("event-unknown"))
 
 
 def event_of(approval_id: int) -> int:
     """The row id of an approval's event. Raises Refused `unknown-approval`."""
     found = Approval.objects.filter(pk=approval_id).values_list("event_id", flat=True).first()
-    return or_refuse(found, "unknown-approval", Reason("approval-unknown"))
+    return require_found(found, "unknown-approval", Reason("approval-unknown"))
 
 
-def grant(*, event_id: str, actor: Actor, now: datetime, plan: Plan = AT_ONCE, ahead: Judged | None = None) -> Approval:
+def grant(
+    *, event_id: str, actor: Actor, now: datetime, plan: Plan = AT_ONCE, ahead: LockedFacts | None = None
+) -> Approval:
     """A person decides that this event is started: now, once it is prepared, or at a time before NotBefore.
 
     "Now" writes the approval and its first order in one transaction. Where a guard or the set asks for a second person
@@ -195,9 +205,9 @@ def grant(*, event_id: str, actor: Actor, now: datetime, plan: Plan = AT_ONCE, a
     if ahead is not None:
         return decide(ahead.event_pk, actor, plan, now=now, facts=ahead.facts)
     rows = ScheduledEvent.objects.filter(event_id=event_id.strip().upper()).values_list("pk", *HOME)
-    event_pk, *home = or_refuse(rows.first(), "unknown-event", Reason("event-unknown"))
+    event_pk, *home = require_found(rows.first(), "unknown-event", Reason("event-unknown"))
     _refuse_decided(event_pk, actor, plan, now=now)
-    with alone_with(event_pk, homes=[(home[0], home[1])]):
+    with decision_lock(event_pk, homes=[(home[0], home[1])]):
         return decide(event_pk, actor, plan, now=now)
 
 
@@ -212,11 +222,16 @@ def _refuse_decided(event_pk: int, actor: Actor, plan: Plan, *, now: datetime) -
     if facts.decision is None or facts.decision.by_rule:
         return
     require(actor, Right.APPROVE, facts.place, doing="approve")
-    refuse_other(facts.version, plan.expected)
-    override(facts, asked(facts, plan.when, now=now, expected_version=plan.expected_version), actor, plan.overrides)
+    require_version(facts.version, plan.expected)
+    override(
+        facts,
+        applicable_guards(facts, plan.when, now=now, expected_version=plan.expected_version),
+        actor,
+        plan.overrides,
+    )
 
 
-def judged(event_pk: int, *, now: datetime, expected: Collection[str] | None = None) -> EventFacts:
+def load_facts_locked(event_pk: int, *, now: datetime, expected: Collection[str] | None = None) -> EventFacts:
     """Lock one event, compute it again, and load what guards judge.
 
     Raises Refused `precondition-failed` where it is at none of the `expected` versions.
@@ -226,30 +241,34 @@ def judged(event_pk: int, *, now: datetime, expected: Collection[str] | None = N
     standing = load_standing(events, now=now)
     compute.compute_state(events, now=now, standing=standing)
     for event in events:
-        refuse_other(event.version, expected)
+        require_version(event.version, expected)
     return facts_standing(events, standing, now=now)[event_pk]
 
 
 def decide(event_pk: int, actor: Actor, plan: Plan, *, now: datetime, facts: EventFacts | None = None) -> Approval:
     """The same for rules and waves, too, inside `alone_with` of the event (row id). Raises Refused as `grant` does."""
     if facts is None:
-        facts = judged(event_pk, now=now, expected=plan.expected)
-    refuse_other(facts.version, plan.expected)
+        facts = load_facts_locked(event_pk, now=now, expected=plan.expected)
+    require_version(facts.version, plan.expected)
     if actor.person is not None:
         require(actor, Right.APPROVE, facts.place, doing="approve")
-        facts = take_over(event_pk, facts, actor, now=now)
+        facts = supersede_rule_decision(event_pk, facts, actor, now=now)
     _check_time(plan, facts, now)
     if plan.when is When.TIME and plan.due_at is not None:
         # The hours without approvals that count are those in which it is to go.
         facts = replace(facts, windows=load_facts([event_pk], now=plan.due_at)[event_pk].windows)
-    found = asked(facts, plan.when, now=now, expected_version=plan.expected_version)
+    found = applicable_guards(facts, plan.when, now=now, expected_version=plan.expected_version)
     overridden = override(facts, found, actor, plan.overrides, plan.shown)
     proposal = any(guard.needs is Need.SECOND for guard in found)
     if plan.when is When.UNDO:
         # A proposal can be withdrawn until somebody agrees; what can be undone is the agreement.
         plan = with_undo(plan, facts, now=now) if not proposal else replace(plan, when=When.NOW, due_at=None)
     if proposal and actor.person is None:
-        raise Refused("guarded", Reason("needs-two-people"), guards=told(g for g in found if g.needs is Need.SECOND))
+        raise Refused(
+            "guarded",
+            Reason("needs-two-people"),
+            guards=override_entry_data(g for g in found if g.needs is Need.SECOND),
+        )
     at_once = plan.when is When.NOW and not proposal
     state = ApprovalState.PROPOSED if proposal else ApprovalState.GRANTED if at_once else ApprovalState.WAITING
     approval = Approval.objects.create(
@@ -280,7 +299,7 @@ def decide(event_pk: int, actor: Actor, plan: Plan, *, now: datetime, facts: Eve
         warnings=[guard.code for guard in found],
         rule=actor.wording,
     )
-    set_off(approval, facts, now=now)
+    dispatch_first_order(approval, facts, now=now)
     return approval
 
 
@@ -292,7 +311,7 @@ def _decided_by(actor: Actor) -> dict[str, Any]:
         # The person who answers for the service account that acts.
         "decided_for": service.owner if service is not None else None,
         "rule": actor.rule,
-        "rule_wording": stored(actor.wording),
+        "rule_wording": stored_text(actor.wording),
         "via": actor.via,
         "token_name": actor.token_name,
         "token": actor.token,
@@ -312,21 +331,23 @@ def with_undo(plan: Plan, facts: EventFacts, *, now: datetime) -> Plan:
     return replace(plan, when=When.UNDO, due_at=together or until)
 
 
-def set_off(approval: Approval, facts: EventFacts, *, now: datetime) -> None:
+def dispatch_first_order(approval: Approval, facts: EventFacts, *, now: datetime) -> None:
     """Offer the first order of an approval that has just been granted, and hint at it after the commit."""
     if approval.state == ApprovalState.GRANTED.value:
         # It has no order yet that this one would supersede.
-        write_order(approval, facts, who_is_asked(facts)[0], now=now)
+        write_order(approval, facts, start_candidates(facts)[0], now=now)
     transaction.on_commit(lambda: wake_up.hint_approval(approval.pk, approval.trace))
 
 
-def asked(facts: EventFacts, when: When, *, now: datetime, expected_version: int | None = None) -> list[Guard]:
+def applicable_guards(
+    facts: EventFacts, when: When, *, now: datetime, expected_version: int | None = None
+) -> list[Guard]:
     """The guards that count for such a decision; all of them are asked again when it goes."""
     found = guards(facts, now=now, expected_version=expected_version)
     return [guard for guard in found if guard.code not in LATER.get(when, ())]
 
 
-def take_over(event_pk: int, facts: EventFacts, actor: Actor, *, now: datetime) -> EventFacts:
+def supersede_rule_decision(event_pk: int, facts: EventFacts, actor: Actor, *, now: datetime) -> EventFacts:
     """A person's decision beats a rule's: one that has not been sent is withdrawn. Returns the facts after it."""
     if facts.decision is None or not facts.decision.by_rule:
         return facts
@@ -361,7 +382,7 @@ SECOND_TRIES = 2
 
 def each(
     event_ids: Sequence[str],
-    act: Callable[[str, Judged | None], T],
+    act: Callable[[str, LockedFacts | None], T],
     held: Callable[[str, OperationalError], T],
     *,
     clock: Callable[[], datetime],
@@ -382,7 +403,7 @@ def each(
                 found |= _together(portion, act, now=clock())
             except DatabaseError as error:
                 # What they have to say together cannot be written just now: each for itself.
-                if is_away(error):
+                if is_quarantined(error):
                     raise
         for event_id in portion:
             if event_id in found:
@@ -391,7 +412,7 @@ def each(
                 # After the first one the others do not wait as long for theirs.
                 found[event_id] = _alone(event_id, act, hurried=bool(locked))
             except OperationalError as error:
-                if not met_a_limit(error):
+                if not is_timeout(error):
                     raise
                 locked.append(event_id)
     # Others may have decided about the same events meanwhile, or about others of the same service, which takes a moment
@@ -401,20 +422,20 @@ def each(
         try:
             found[event_id] = _alone(event_id, act, hurried=patience <= 0)
         except OperationalError as error:
-            if not met_a_limit(error):
+            if not is_timeout(error):
                 raise
             patience -= 1
             found[event_id] = held(event_id, error)
     return [found[event_id] for event_id in event_ids]
 
 
-def _alone(event_id: str, act: Callable[[str, Judged | None], T], *, hurried: bool) -> T:
-    with transaction.atomic(), impatient() if hurried else nullcontext():
+def _alone(event_id: str, act: Callable[[str, LockedFacts | None], T], *, hurried: bool) -> T:
+    with transaction.atomic(), short_lock_timeout() if hurried else nullcontext():
         return act(event_id, None)
 
 
 @gathered()
-def _together(event_ids: Sequence[str], act: Callable[[str, Judged | None], T], *, now: datetime) -> dict[str, T]:
+def _together(event_ids: Sequence[str], act: Callable[[str, LockedFacts | None], T], *, now: datetime) -> dict[str, T]:
     """The same for those that nobody holds, by EventId, in one transaction. What cannot be done is left out."""
     found = {}
     for event_id, judged in _judged(event_ids, now=now).items():
@@ -422,12 +443,12 @@ def _together(event_ids: Sequence[str], act: Callable[[str, Judged | None], T], 
             with gathered():
                 found[event_id] = act(event_id, judged)
         except DatabaseError as error:
-            if is_away(error):
+            if is_quarantined(error):
                 raise
     return found
 
 
-def _judged(event_ids: Sequence[str], *, now: datetime) -> dict[str, Judged]:
+def _judged(event_ids: Sequence[str], *, now: datetime) -> dict[str, LockedFacts]:
     """What guards judge of those whose rows and homes are free, all of which are locked: one of each home, since what
     is decided about one counts for its neighbours. Without those that are decided already, as taking over writes first.
     """
@@ -439,4 +460,6 @@ def _judged(event_ids: Sequence[str], *, now: datetime) -> dict[str, Judged]:
     standing = load_standing(events, now=now)
     compute.compute_state(events, now=now, standing=standing)
     facts = facts_standing(events, standing, now=now)
-    return {event.event_id: Judged(event.pk, facts[event.pk]) for event in events if facts[event.pk].decision is None}
+    return {
+        event.event_id: LockedFacts(event.pk, facts[event.pk]) for event in events if facts[event.pk].decision is None
+    }

@@ -13,14 +13,14 @@ from django.db import transaction
 from fleet.domain.actor import Actor, rule
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.people import Right
-from fleet.domain.reasons import Reason, Refused, or_refuse, stored
+from fleet.domain.reasons import Reason, Refused, require_found, stored_text
 from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
 from fleet.models import Claim, Hold
 from fleet.models.people import rights_of
 from fleet.operations.approvals import approve
-from fleet.operations.approvals.approve import judged, row_id
+from fleet.operations.approvals.approve import load_facts_locked, row_id
 from fleet.operations.rights import acting, require
 from fleet.operations.timeline.entries import tell
 
@@ -69,7 +69,7 @@ def give_back(*, event_id: str, actor: Actor, now: datetime, expected: Collectio
     """
     event_pk, facts, actor = _locked(event_id, actor, "give-back", now=now, expected=expected)
     found = Claim.objects.filter(event_id=event_pk, ended_at__isnull=True).select_related("by").first()
-    row = or_refuse(found, "not-claimed", Reason("not-claimed"))
+    row = require_found(found, "not-claimed", Reason("not-claimed"))
     if row.by_id != actor.person.pk and not rights_of(actor.person).may(Right.OVERRIDE, facts.place):
         raise Refused("not-permitted", Reason("claim-of-another", by=row.by.get_username()))
     _end(row, now=now)
@@ -96,7 +96,7 @@ def hold(
     require(actor, Right.APPROVE, facts.place, doing="hold")
     if not actor.why:
         raise Refused("validation", Reason("hold-without-reason"))
-    facts = approve.take_over(event_pk, facts, actor, now=now)
+    facts = approve.supersede_rule_decision(event_pk, facts, actor, now=now)
     _check_holdable(facts)
     return hold_locked(event_pk, facts, actor, now=now)
 
@@ -109,7 +109,7 @@ def hold_locked(event_pk: int, facts: EventFacts, actor: Actor, *, now: datetime
         event_id=event_pk,
         by=actor.person,
         rule=actor.rule,
-        rule_wording=stored(actor.wording),
+        rule_wording=stored_text(actor.wording),
         via=actor.via,
         token_name=actor.token_name,
         reason=actor.why,
@@ -134,7 +134,7 @@ def lift(*, event_id: str, actor: Actor, now: datetime, expected: Collection[str
     event_pk, facts, actor = _locked(event_id, actor, "lift", now=now, expected=expected)
     require(actor, Right.APPROVE, facts.place, doing="lift")
     found = Hold.objects.filter(event_id=event_pk, ended_at__isnull=True).select_related("by", "rule").first()
-    row = or_refuse(found, "not-held", Reason("not-held"))
+    row = require_found(found, "not-held", Reason("not-held"))
     _end(row, now=now)
     holder = row.by.get_username() if row.by else rule(row.rule, row.rule_wording).name
     _note(EntryKind.HOLD_ENDED, event_pk, facts, actor, before=holder, now=now)
@@ -147,7 +147,7 @@ def _locked(
     """The event's row id with what stands there, locked, for somebody who may do this anywhere at all."""
     actor = acting(actor, Right.APPROVE, doing=doing)
     event_pk = row_id(event_id)
-    return event_pk, judged(event_pk, now=now, expected=expected), actor
+    return event_pk, load_facts_locked(event_pk, now=now, expected=expected), actor
 
 
 def _refuse_version(facts: EventFacts, expected: int | None) -> None:

@@ -11,12 +11,12 @@ from functools import partial
 from django.db import transaction
 
 from fleet.domain.actor import DRYDOCK, Actor
-from fleet.domain.approvals.conditions import Wait, Waited, When, next_wait
+from fleet.domain.approvals.conditions import Wait, WaitStep, When, next_wait
 from fleet.domain.approvals.guards import EventFacts, Need
 from fleet.domain.approvals.recheck import Decision, differences, uncovered
 from fleet.domain.people import Right
-from fleet.domain.reasons import Reason, Refused, read_reason, refuse_other
-from fleet.domain.scheduling import What
+from fleet.domain.reasons import Reason, Refused, read_reason, require_version
+from fleet.domain.scheduling import QuarantineKind
 from fleet.domain.states import ApprovalState, EventStatus
 from fleet.domain.texts import cleaned_reasons
 from fleet.domain.timeline import EntryKind
@@ -26,19 +26,19 @@ from fleet.models.facts.events import load_facts
 from fleet.models.people import service_of
 from fleet.operations.approvals.approve import (
     Plan,
-    alone_with,
-    asked,
+    applicable_guards,
+    decision_lock,
+    dispatch_first_order,
     event_of,
-    judged,
-    kept,
+    kept_overrides,
+    load_facts_locked,
     override,
-    set_off,
     with_undo,
 )
 from fleet.operations.approvals.claims import hold_locked
 from fleet.operations.control import one_person
 from fleet.operations.orders.states import close, give_back, move, tell_approval
-from fleet.operations.quarantine import Apart
+from fleet.operations.quarantine import Quarantine
 from fleet.operations.rights import acting, require
 
 WAITING = (ApprovalState.PROPOSED.value, ApprovalState.WAITING.value)
@@ -55,12 +55,12 @@ def advance(*, now: datetime, event_pks: Collection[int] | None = None) -> int:
     rows = Approval.objects.filter(state__in=WAITING).order_by("decided_at", "pk")
     if event_pks is not None:
         rows = rows.filter(event_id__any=list(event_pks))
-    with Apart(What.APPROVAL, now=now) as apart:
+    with Quarantine(QuarantineKind.APPROVAL, now=now) as apart:
         due = apart.look(list(rows.values_list("pk", flat=True)), partial(_due, now=now))
         return sum(apart.run(pk, partial(_move_on, pk, event_pk, now=now)) or False for pk, event_pk in due)
 
 
-def about_to_go(*, until: datetime) -> list[tuple[datetime, list[int]]]:
+def due_for_dispatch(*, until: datetime) -> list[tuple[datetime, list[int]]]:
     """Times up to this one at which approvals can no longer be undone, with the events (row ids) that then go. One
     query.
     """
@@ -79,14 +79,14 @@ def _due(approval_ids: Sequence[int], *, now: datetime) -> list[tuple[int, int]]
     decisions = load_decisions(waiting, facts, now=now)
     turns = whose_turn({approval.wave_id for approval in waiting if approval.wave_id}, now=now)
 
-    def step(approval: Approval) -> Waited:
+    def step(approval: Approval) -> WaitStep:
         of_event, decision = facts[approval.event_id], decisions[approval.pk]
         return _next(approval, of_event, decision, may_go=approval.pk in turns, now=now)
 
     return [(approval.pk, approval.event_id) for approval in waiting if step(approval).do is not Wait.STAY]
 
 
-def _next(approval: Approval, facts: EventFacts, decision: Decision, *, may_go: bool, now: datetime) -> Waited:
+def _next(approval: Approval, facts: EventFacts, decision: Decision, *, may_go: bool, now: datetime) -> WaitStep:
     return next_wait(
         state=ApprovalState(approval.state),
         when=When(approval.when),
@@ -99,8 +99,8 @@ def _next(approval: Approval, facts: EventFacts, decision: Decision, *, may_go: 
 
 
 def _move_on(approval_id: int, event_pk: int, *, now: datetime) -> bool:
-    with alone_with(event_pk):
-        facts = judged(event_pk, now=now)
+    with decision_lock(event_pk):
+        facts = load_facts_locked(event_pk, now=now)
         approval = Approval.objects.select_related("event").get(pk=approval_id)
         if approval.state not in WAITING:
             return False
@@ -117,7 +117,7 @@ def _move_on(approval_id: int, event_pk: int, *, now: datetime) -> bool:
         if step.do is Wait.STAY or not move(approval, ApprovalState.GRANTED, granted_at=now):
             return False
         tell_approval(EntryKind.APPROVAL_DUE, DRYDOCK, approval, facts, was=was, now=now, reason=step.reason)
-        set_off(approval, facts, now=now)
+        dispatch_first_order(approval, facts, now=now)
     return True
 
 
@@ -148,8 +148,8 @@ def consent(
     actor = acting(actor, Right.OVERRIDE, doing="consent")
     reasons = cleaned_reasons(overrides)
     event_pk = event_of(approval_id)
-    with alone_with(event_pk):
-        facts = judged(event_pk, now=now)
+    with decision_lock(event_pk):
+        facts = load_facts_locked(event_pk, now=now)
         approval = Approval.objects.select_related("event", "decided_by").get(pk=approval_id)
         require(actor, Right.OVERRIDE, facts.place, doing="consent")
         if approval.state != ApprovalState.PROPOSED.value:
@@ -157,16 +157,16 @@ def consent(
         if approval.decided_by_id == actor.person.pk:
             raise Refused("not-permitted", Reason("consent-of-proposer"))
         _require_other_person(approval, actor)
-        refuse_other(facts.version, expected)
+        require_version(facts.version, expected)
         decision = load_decisions([approval], {event_pk: facts}, now=now)[approval.pk]
         if changes := differences(decision, facts):
             reason = Reason("consent-of-changed", changes=changes)
             raise Refused("version-changed", reason, version=facts.version)
         if decision.lost is not None:
             raise Refused("too-late", decision.lost)
-        found = asked(facts, When(approval.when), now=now, expected_version=expected_version)
+        found = applicable_guards(facts, When(approval.when), now=now, expected_version=expected_version)
         found = [guard for guard in uncovered(decision, found) if guard.code != "already-decided"]
-        agreed = [kept(guard, actor.why) for guard in found if guard.needs is Need.SECOND]
+        agreed = [kept_overrides(guard, actor.why) for guard in found if guard.needs is Need.SECOND]
         # What stands here was overridden by the two of them; what comes later was seen by nobody.
         overridden = [*approval.overrides, *override(facts, found, actor, reasons, shown), *agreed]
         plan = Plan(when=When(approval.when), due_at=approval.due_at)
@@ -181,7 +181,7 @@ def consent(
             raise Refused("too-late", Reason("consent-too-late"))
         was = ApprovalState.PROPOSED.value
         tell_approval(EntryKind.APPROVAL_CONSENTED, actor, approval, facts, was=was, now=now, overrides=overridden)
-        set_off(approval, facts, now=now)
+        dispatch_first_order(approval, facts, now=now)
     approval.refresh_from_db()
     return approval
 
@@ -209,7 +209,7 @@ def withdraw(*, approval_id: int, actor: Actor, now: datetime) -> Approval:
     actor = acting(actor, Right.APPROVE, doing="withdraw")
     event_pk = event_of(approval_id)
     with transaction.atomic():
-        facts = judged(event_pk, now=now)
+        facts = load_facts_locked(event_pk, now=now)
         approval = Approval.objects.select_related("event").get(pk=approval_id)
         require(actor, Right.APPROVE, facts.place, doing="withdraw")
         if Order.objects.filter(approval=approval).exists():

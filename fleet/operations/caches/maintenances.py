@@ -16,12 +16,12 @@ from fleet.domain.caches.maintenances import (
     status_of,
 )
 from fleet.domain.caches.notifications import TYPES, NotificationType
-from fleet.domain.scheduling import What
-from fleet.domain.shapes import like
+from fleet.domain.scheduling import QuarantineKind
+from fleet.domain.shapes import from_row
 from fleet.domain.timeline import EntryKind
 from fleet.models import Cache, Entry, Maintenance, Notification, SetAside
 from fleet.operations.locks import take_due
-from fleet.operations.quarantine import Apart
+from fleet.operations.quarantine import Quarantine
 from fleet.operations.timeline.entries import entry, write
 
 KINDS: dict[NotificationType, EntryKind] = {
@@ -89,7 +89,7 @@ COMPUTED = (
 
 def _heard(row: Notification) -> Heard:
     key = f"{row.raw_hash}.{row.pk}"
-    return like(Heard, row, key=key, type=row.type or None, at=row.first_at, port=row.ssl_port)
+    return from_row(Heard, row, key=key, type=row.type or None, at=row.first_at, port=row.ssl_port)
 
 
 def compute_operations(cache: Cache, shard: int | None, times: Iterable[datetime], *, now: datetime) -> list[Entry]:
@@ -147,7 +147,7 @@ def _apply(row: Maintenance, operation: Operation, *, now: datetime) -> bool:
 def advance(*, now: datetime) -> int:
     """What time alone changes: ends that nobody saw, starts that never came. How many operations were computed."""
     taken = take_due(Maintenance, now=now, most=PORTION, open_only=OPEN)
-    late = SetAside.objects.filter(what=What.CACHE.value, next_try_at__lte=now)
+    late = SetAside.objects.filter(what=QuarantineKind.CACHE.value, next_try_at__lte=now)
     todo: dict[int, set[tuple[int | None, datetime]]] = defaultdict(set)
     rows = Maintenance.objects.filter(pk__in=taken) if taken else ()
     for row in rows:
@@ -157,7 +157,7 @@ def advance(*, now: datetime) -> int:
         heard = Notification.objects.filter(cache=row_id, maintenance=None, received_at__gte=since)
         held = Maintenance.objects.filter(cache=row_id, status__in=[status.value for status in ACTIVE])
         todo[row_id] |= {*heard.values_list("shard", "first_at"), *held.values_list("shard", "first_at")}
-    with Apart(What.CACHE, now=now) as apart:
+    with Quarantine(QuarantineKind.CACHE, now=now) as apart:
         for cache_id in sorted(todo):
             apart.run(cache_id, partial(_compute, cache_id, sorted(todo[cache_id], key=str), now=now))
     return len(taken)

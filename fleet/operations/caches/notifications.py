@@ -13,7 +13,7 @@ from fleet.domain.actor import machine as machine_actor
 from fleet.domain.caches.maintenances import shard_of
 from fleet.domain.caches.notifications import NotificationType, read_notification
 from fleet.domain.reasons import Reason, as_json
-from fleet.domain.scheduling import What
+from fleet.domain.scheduling import QuarantineKind
 from fleet.domain.texts import readable, tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import Cache, Entry, Machine, Notification, Reporter
@@ -22,7 +22,7 @@ from fleet.operations.caches.maintenances import compute_operations, heard_entry
 from fleet.operations.intake import bounds, oddities
 from fleet.operations.intake.keep import AgentReport
 from fleet.operations.intake.preparations import told
-from fleet.operations.quarantine import Apart
+from fleet.operations.quarantine import Quarantine
 from fleet.operations.timeline.entries import entry
 
 CacheHookReport = AgentReport[wire.RedisHookData]
@@ -215,7 +215,7 @@ def take_notifications(
     by_id = {cache.pk: cache for cache in caches.values()}
     for shard in sorted(touched, key=lambda shard: (shard[0], -1 if shard[1] is None else shard[1])):
         computed = partial(compute_operations, by_id[shard[0]], shard[1], touched[shard], now=now)
-        written += (Apart(What.CACHE, now=now).run(shard[0], computed) or []) if careful else computed()
+        written += (Quarantine(QuarantineKind.CACHE, now=now).run(shard[0], computed) or []) if careful else computed()
     homes = dict(Notification.objects.filter(pk__any=[row.pk for row in new]).values_list("pk", "maintenance_id"))
     for row in new:
         row.maintenance_id = homes.get(row.pk)
@@ -240,7 +240,7 @@ def _beyond(reports: Sequence[Line | coverage.CoverageReport], now: datetime) ->
         if report.data.cache in hosts:
             waiting[report.data.cache].add((report.machine_id, *report.position))
     for host, positions in waiting.items():
-        oddities.add(What.BEYOND, host, positions, now=now)
+        oddities.add(QuarantineKind.BEYOND, host, positions, now=now)
     return hosts, told
 
 

@@ -15,7 +15,7 @@ from fleet.domain.actor import machine as machine_actor
 from fleet.domain.drills import Ending, MachineInDrill, Outcome, due_at, ending_of
 from fleet.domain.events import NOT_STATED
 from fleet.domain.reasons import Reason
-from fleet.domain.scheduling import AT_ONCE, What
+from fleet.domain.scheduling import AT_ONCE, QuarantineKind
 from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, ApprovalState, Certainty, EndedAs, EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
@@ -35,7 +35,7 @@ from fleet.operations.intake.keep import AgentReport
 from fleet.operations.locks import settle_due, take_due
 from fleet.operations.orders import advance as orders
 from fleet.operations.orders import queue, states
-from fleet.operations.quarantine import Apart
+from fleet.operations.quarantine import Quarantine
 from fleet.operations.timeline.entries import entry, tell
 
 # From the approval to Started on the machines that were not asked.
@@ -59,7 +59,7 @@ def advance(*, now: datetime, event_pks: Collection[int] = ()) -> int:
         return 0
     moved = 0
     later: dict[int, datetime] = {}
-    with Apart(What.DRILL, now=now) as apart:
+    with Quarantine(QuarantineKind.DRILL, now=now) as apart:
         for drill in Drill.objects.filter(pk__in=taken).select_related("event").order_by("pk"):
             moved += apart.run(drill.pk, partial(_look_at, drill, now=now)) or False
             due_again = due_at(ended_at=drill.event.ended_at, ends_by=drill.ends_by, now=now)

@@ -23,7 +23,7 @@ from fleet.domain.drills import (
     Outcome,
 )
 from fleet.domain.people import Right
-from fleet.domain.reasons import Reason, Refused, or_refuse
+from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.states import OPEN_EVENTS, Presence
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
@@ -59,7 +59,7 @@ def begin(*, set_id: int, actor: Actor, now: datetime, wanted: Wanted | None = N
     wanted = wanted or Wanted()
     actor = acting(actor, Right.APPROVE, doing="drill")
     found = AvailabilitySet.objects.select_related("merged_into").filter(pk=set_id).first()
-    home = or_refuse(found, "unknown-set", Reason("drill-of-no-set"))
+    home = require_found(found, "unknown-set", Reason("drill-of-no-set"))
     home = home.merged_into or home
     require(actor, Right.APPROVE, place_of(home), doing="drill")
     _check(wanted)
@@ -106,7 +106,7 @@ def stop(*, drill_id: int, actor: Actor, now: datetime) -> Drill:
     """End a drill before its time. Raises Refused: `not-permitted`, `validation`, `unknown-drill`, `too-late`."""
     actor = acting(actor, Right.APPROVE, doing="stop-drill")
     found = Drill.objects.select_related("event__availability_set").filter(pk=drill_id).first()
-    drill = or_refuse(found, "unknown-drill", Reason("unknown-drill"))
+    drill = require_found(found, "unknown-drill", Reason("unknown-drill"))
     require(actor, Right.APPROVE, place_of(drill.event.availability_set), doing="stop-drill")
     compute.lock([drill.event_id])
     drill.refresh_from_db()

@@ -13,9 +13,18 @@ from django.db import connection
 from django.db.models import Count
 
 from fleet.domain.actor import DRYDOCK
-from fleet.domain.intake import NEW_CACHES, NEW_STATEMENTS, PERIOD, PORTION, Divided, Listed, divide, names
+from fleet.domain.intake import (
+    NEW_CACHES,
+    NEW_STATEMENTS,
+    PERIOD,
+    PORTION,
+    Listed,
+    ListedEvents,
+    limit_listed_events,
+    names,
+)
 from fleet.domain.reasons import Reason
-from fleet.domain.scheduling import What
+from fleet.domain.scheduling import QuarantineKind
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, LatestDocument, Machine, PresenceRow, Sighting
 from fleet.operations.intake import keep, oddities
@@ -49,7 +58,7 @@ def bound(ahead: list[MachineDocument], *, now: datetime) -> tuple[list[MachineD
         known[one.machine_id] |= divided.now
         quarantined[one.machine_id] += len(divided.quarantined) + unread
         if divided.later:
-            oddities.add(What.DOCUMENT, str(one.machine_id), [(one.machine_id, *one.position)], now=now)
+            oddities.add(QuarantineKind.DOCUMENT, str(one.machine_id), [(one.machine_id, *one.position)], now=now)
         found.append(bounded)
     beyond = {machine_id: count for machine_id, count in quarantined.items() if count}
     return found, quarantine("quarantined", beyond, Reason("too-many-events"), now=now)
@@ -166,7 +175,7 @@ def _listed_by(machine_ids: Collection[int]) -> dict[int, set[str]]:
 
 def _divided(
     one: MachineDocument, own: Collection[str], known: Collection[str], machines: int, room: int
-) -> tuple[MachineDocument, Divided, int]:
+) -> tuple[MachineDocument, ListedEvents, int]:
     """The document without what is left out now, what became of its events, and how many of them were never read."""
 
     def is_own(resources: Any) -> bool:
@@ -177,7 +186,7 @@ def _divided(
         Listed(listing.event_id, own=names(listing.resources, own), known=listing.event_id in known)
         for listing in document.listings
     ]
-    divided = divide(listed, machines=machines, room=room)
+    divided = limit_listed_events(listed, machines=machines, room=room)
     left_out = frozenset({each.event_id for each in listed} - divided.now)
     unread = len(document.rest) - (len(document.listings) - len(one.document.listings))
     return replace(one, document=document, left_out=left_out), divided, unread

@@ -12,7 +12,7 @@ from typing import Any
 
 from fleet.domain.events import NOT_STATED
 from fleet.domain.intake import Document, Listing
-from fleet.domain.requirements import Requirements, announced_under
+from fleet.domain.requirements import Requirements, requirements_to_keep
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.shapes import names_of, of_values
 from fleet.models import AvailabilitySet, LatestDocument, ScheduledEvent, Sighting, driver
@@ -265,7 +265,7 @@ def _ensure_events(ahead: list[MachineDocument], event_ids: list[str], merged: M
             ScheduledEvent(
                 event_id=event_id,
                 availability_set_id=places[event_id][0],
-                kept=announced_under(places[event_id][1]),
+                kept=requirements_to_keep(places[event_id][1]),
                 created_at=now,
                 first_seen_at=first[event_id].at,
                 **(_unconfirmed(stated[event_id]) if event_id in owned else {}),

@@ -11,10 +11,10 @@ from django.db import connection
 from drydock_agent import wire
 
 from fleet.domain.actor import machine as machine_actor
-from fleet.domain.intake import BYTES, ODDITIE_PERIOD, UNUSABLE, Document, cost, kept
+from fleet.domain.intake import BYTES, ODDITIE_PERIOD, UNUSABLE, Document, cost, fits_hourly_limit
 from fleet.domain.reasons import Reason
 from fleet.domain.scheduling import HELD as HELD_KINDS
-from fleet.domain.scheduling import What
+from fleet.domain.scheduling import QuarantineKind
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, Machine, PresenceRow, ScheduledEvent, SetAside, WaitingReport
 from fleet.operations.intake.keep import Delivery, KeptReport, Numbered, ParsedReport, load_kept
@@ -30,7 +30,9 @@ SHOWN_AFTER = timedelta(seconds=10)
 HELD = "LockNotAvailable"
 
 
-def waiting(what: What, about: Collection[str], machine_ids: Collection[int] = ()) -> dict[str, list[WaitingReport]]:
+def waiting(
+    what: QuarantineKind, about: Collection[str], machine_ids: Collection[int] = ()
+) -> dict[str, list[WaitingReport]]:
     """What waits of these, and for anything that these machines (row ids) said, oldest first; by what it is about."""
     found: dict[str, list[WaitingReport]] = defaultdict(list)
     rows = WaitingReport.objects.filter(what=what.value)
@@ -39,37 +41,37 @@ def waiting(what: What, about: Collection[str], machine_ids: Collection[int] = (
     return dict(found)
 
 
-def claim(what: What, about: Collection[str]) -> list[WaitingReport]:
+def claim(what: QuarantineKind, about: Collection[str]) -> list[WaitingReport]:
     """What waits of these, oldest first, for whoever takes it now: nobody else will."""
     rows = WaitingReport.objects.filter(what=what.value, about__in=about)
     return list(rows.select_for_update().order_by("pk"))
 
 
-def kinds() -> set[What]:
+def kinds() -> set[QuarantineKind]:
     """What is waited for at all."""
-    return {What(what) for what in WaitingReport.objects.order_by().values_list("what", flat=True).distinct()}
+    return {QuarantineKind(what) for what in WaitingReport.objects.order_by().values_list("what", flat=True).distinct()}
 
 
-def oldest(*, now: datetime) -> dict[What, set[str]]:
+def oldest(*, now: datetime) -> dict[QuarantineKind, set[str]]:
     """What the oldest reports that wait are about, save events that are set aside and not to be tried yet."""
-    found: dict[What, set[str]] = defaultdict(set)
+    found: dict[QuarantineKind, set[str]] = defaultdict(set)
     held = WaitingReport.objects.filter(what__in=[what.value for what in HELD_KINDS])
     for what, about in held.order_by("pk").values_list("what", "about")[:MOST]:
-        found[What(what)].add(about)
-    if events := found.get(What.EVENT):
-        later = SetAside.objects.filter(what=What.EVENT.value, next_try_at__gt=now)
+        found[QuarantineKind(what)].add(about)
+    if events := found.get(QuarantineKind.EVENT):
+        later = SetAside.objects.filter(what=QuarantineKind.EVENT.value, next_try_at__gt=now)
         events -= set(ScheduledEvent.objects.filter(pk__in=later.values("row_id")).values_list("event_id", flat=True))
     return found
 
 
 def waited_for(event_pks: Collection[int]) -> set[int]:
     """Those of these events (row ids) of which something is said that has still to be taken. One query."""
-    waits = WaitingReport.objects.filter(what=What.EVENT.value)
+    waits = WaitingReport.objects.filter(what=QuarantineKind.EVENT.value)
     events = ScheduledEvent.objects.filter(pk__any=event_pks, event_id__in=waits.values("about"))
     return set(events.values_list("pk", flat=True))
 
 
-def add(what: What, about: str, positions: Collection[tuple[int, int, int]], *, now: datetime) -> None:
+def add(what: QuarantineKind, about: str, positions: Collection[tuple[int, int, int]], *, now: datetime) -> None:
     """What these reports (machine row id, epoch, seq) say about this has to wait."""
     WaitingReport.objects.bulk_create(
         [
@@ -89,7 +91,7 @@ def taken(rows: Sequence[WaitingReport]) -> None:
 def documents(most: int) -> list[WaitingReport]:
     """Of the machines whose documents are not wholly taken up, those that have waited longest, each with its newest."""
     newest: dict[int, WaitingReport] = {}
-    rows = WaitingReport.objects.filter(what=What.DOCUMENT.value).order_by("since", "pk")
+    rows = WaitingReport.objects.filter(what=QuarantineKind.DOCUMENT.value).order_by("since", "pk")
     for row in rows[:MOST]:
         known = newest.get(row.machine_id)
         if (known is not None and (row.epoch, row.seq) > (known.epoch, known.seq)) or (
@@ -99,9 +101,9 @@ def documents(most: int) -> list[WaitingReport]:
     return list(newest.values())
 
 
-def beyond(*, before: datetime) -> list[WaitingReport]:
+def over_limit(*, before: datetime) -> list[WaitingReport]:
     """What was beyond the bounds of its machine and is tried again, for whoever takes it now."""
-    rows = WaitingReport.objects.filter(what=What.BEYOND.value, since__lte=before)
+    rows = WaitingReport.objects.filter(what=QuarantineKind.BEYOND.value, since__lte=before)
     return list(rows.select_for_update(skip_locked=True).order_by("pk")[:TRIED_AGAIN])
 
 
@@ -113,13 +115,16 @@ def load(rows: Sequence[WaitingReport]) -> list[KeptReport]:
 
 def show(*, now: datetime) -> None:
     """What has been held for long is set aside for all to see; it is not kept from being tried."""
-    waits = WaitingReport.objects.filter(what=What.EVENT.value, since__lte=now - SHOWN_AFTER)
+    waits = WaitingReport.objects.filter(what=QuarantineKind.EVENT.value, since__lte=now - SHOWN_AFTER)
     held = list(ScheduledEvent.objects.filter(event_id__in=waits.values("about")).values_list("pk", flat=True))
-    shown = SetAside.objects.filter(what=What.EVENT.value, reason=HELD)
+    shown = SetAside.objects.filter(what=QuarantineKind.EVENT.value, reason=HELD)
     shown.exclude(row_id__in=held).delete()
     shown.update(next_try_at=now)
     SetAside.objects.bulk_create(
-        [SetAside(what=What.EVENT.value, row_id=pk, since=now, reason=HELD, next_try_at=now) for pk in sorted(held)],
+        [
+            SetAside(what=QuarantineKind.EVENT.value, row_id=pk, since=now, reason=HELD, next_try_at=now)
+            for pk in sorted(held)
+        ],
         ignore_conflicts=True,
     )
 
@@ -133,7 +138,7 @@ Place = tuple[int, str, int]
 
 
 @dataclass(slots=True)
-class Beyond:
+class OverLimit:
     """What is too much to be kept: the bodies (hashes), the reports that bring it, and since when, by machine (row id),
     where it is news that it is too much.
     """
@@ -143,9 +148,9 @@ class Beyond:
     since: dict[int, datetime] = field(default_factory=dict)
 
 
-def beyond_measure(
+def over_measure(
     deliveries: Sequence[Delivery], bodies: Mapping[str, bytes], documents: Mapping[str, Document], *, now: datetime
-) -> Beyond:
+) -> OverLimit:
     """What of this is too much. No query where all was understood, else one."""
     odd: dict[int, list[tuple[str, ParsedReport, int]]] = defaultdict(list)
     for delivery in deliveries:
@@ -153,7 +158,7 @@ def beyond_measure(
             size = _odd_size(report, bodies, documents)
             if size is not None:
                 odd[delivery.machine_id].append((delivery.spool, report, size))
-    found = Beyond()
+    found = OverLimit()
     if not odd:
         return found
     costs = {machine_id: sum(cost(size) for _, _, size in odd[machine_id]) for machine_id in sorted(odd)}
@@ -161,7 +166,7 @@ def beyond_measure(
     for machine_id, total, since in _counted(costs, now):
         before = total - costs[machine_id]
         sizes = [size for _, _, size in odd[machine_id]]
-        for (spool, report, _), is_kept in zip(odd[machine_id], kept(before, sizes), strict=True):
+        for (spool, report, _), is_kept in zip(odd[machine_id], fits_hourly_limit(before, sizes), strict=True):
             hashes = within if is_kept else found.hashes
             if isinstance(report.data, wire.DocumentData):
                 hashes.add(report.data.hash)
@@ -200,7 +205,7 @@ def _counted(costs: Mapping[int, int], now: datetime) -> list[tuple[int, int, da
 
 
 def without(
-    deliveries: Iterable[Delivery], beyond: Beyond, bodies: dict[str, bytes], documents: dict[str, Document]
+    deliveries: Iterable[Delivery], beyond: OverLimit, bodies: dict[str, bytes], documents: dict[str, Document]
 ) -> list[Delivery]:
     """The deliveries without what is too much; of that the hash and the size stay, here and in `bodies`."""
     for each in beyond.hashes:
@@ -219,7 +224,7 @@ def entries(
     news: Sequence[KeptReport],
     documents: Mapping[str, Document],
     new_hashes: set[str],
-    beyond: Beyond,
+    beyond: OverLimit,
     numbered: Mapping[tuple[int, str], Numbered],
     *,
     now: datetime,

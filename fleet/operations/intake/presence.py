@@ -178,7 +178,7 @@ COMPARE = f"""
 
 
 @dataclass(frozen=True, slots=True)
-class AgentStanding:
+class AgentHeartbeat:
     """One agent's: its spool, up to where that was acknowledged, and the hash of its newest document; None for what it
     does not say, as 0.1.0, or while anything waits in its spool.
     """
@@ -190,7 +190,7 @@ class AgentStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class StandingCheck:
+class HeartbeatCheck:
     """The set (row id) of the machine; whether a `report` is wanted, since its spool is not known so, and whether it is
     to `remind`, since that document is not its newest here.
     """
@@ -200,7 +200,7 @@ class StandingCheck:
     remind: bool = False
 
 
-def compare(standings: Collection[AgentStanding]) -> dict[int, StandingCheck]:
+def compare(standings: Collection[AgentHeartbeat]) -> dict[int, HeartbeatCheck]:
     """By machine (row id). One statement, by index."""
     columns: list[list[Any]] = [
         [one.machine_id for one in standings],
@@ -210,6 +210,6 @@ def compare(standings: Collection[AgentStanding]) -> dict[int, StandingCheck]:
     ]
     with driver.cursor() as cursor:
         return {
-            machine_id: StandingCheck(set_id, *wanted)
+            machine_id: HeartbeatCheck(set_id, *wanted)
             for machine_id, set_id, *wanted in cursor.execute(COMPARE, [driver.array(column) for column in columns])
         }

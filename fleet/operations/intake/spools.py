@@ -9,7 +9,7 @@ from django.db.models import Count, Max, Q
 from drydock_agent import wire
 
 from fleet.domain.actor import DRYDOCK
-from fleet.domain.intake import Document, may_begin_anew
+from fleet.domain.intake import Document, may_restart_spool
 from fleet.domain.scheduling import HELD
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, Observation, Spool, driver
@@ -153,7 +153,9 @@ def _allowed(keys: Iterable[Key], now: datetime) -> list[Key]:
     """Of these spools, those whose machine has not begun anew too often. One query."""
     spools = Spool.objects.filter(machine__in={machine_id for machine_id, _ in keys}).values("machine_id")
     counted = spools.annotate(newest_at=Max("first_seen_at"), begun=Count("pk", filter=Q(first_seen_at__gt=now - DAY)))
-    allowed = {row["machine_id"] for row in counted if may_begin_anew(begun=row["begun"], since=now - row["newest_at"])}
+    allowed = {
+        row["machine_id"] for row in counted if may_restart_spool(begun=row["begun"], since=now - row["newest_at"])
+    }
     return [key for key in keys if key[0] in allowed]
 
 

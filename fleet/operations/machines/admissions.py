@@ -11,12 +11,12 @@ from django.db import transaction
 from drydock_agent import wire
 
 from fleet.domain.actor import DRYDOCK, Actor
-from fleet.domain.machines.enrolment import Proof, claimed_of, stated_name
+from fleet.domain.machines.enrolment import Proof, claimed_of, enrolled_name
 from fleet.domain.machines.inventory import merged
 from fleet.domain.people import Right
-from fleet.domain.reasons import Reason, Refused, as_json, or_refuse
+from fleet.domain.reasons import Reason, Refused, as_json, require_found
 from fleet.domain.secrets import hash_of
-from fleet.domain.sets import PROVISIONAL, SetKey, agree, own_set, read_stated
+from fleet.domain.sets import PROVISIONAL, SetKey, agree, provisional_set_name, read_stated
 from fleet.domain.states import Presence
 from fleet.domain.texts import cleaned
 from fleet.domain.timeline import EntryKind
@@ -118,7 +118,7 @@ def _home(asker: Asker, name: str) -> SetKey:
         return placement.whole(stated.key)
     if known is not None:
         return placement.whole(placement.key_of(placement.final(known.availability_set)))
-    return own_set(compute, asker.vm_id)
+    return provisional_set_name(compute, asker.vm_id)
 
 
 def compute_of(request: wire.EnrolRequest, known: Machine | None, proof: Proof) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def compute_of(request: wire.EnrolRequest, known: Machine | None, proof: Proof) 
 def name_of(request: wire.EnrolRequest, known: Machine | None, compute: dict[str, Any], vm_id: str) -> str:
     """How a machine is called that enrols so: as stated, else as it was called, else by its id."""
     called = known.called or known.resource_name if known is not None else ""
-    return stated_name(request.resource_name, compute, called or vm_id)
+    return enrolled_name(request.resource_name, compute, called or vm_id)
 
 
 def admitted(asker: Asker, *, now: datetime) -> SetKey | None:
@@ -264,7 +264,7 @@ def set_rule(*, set_id: int, until: datetime | None, actor: Actor, now: datetime
     require(actor, Right.ADMINISTER)
     actor = actor.because(cleaned(actor.why))
     rows = AvailabilitySet.objects.select_for_update().filter(pk=set_id, merged_into=None)
-    home = or_refuse(rows.first(), "not-found", Reason("set-unknown"))
+    home = require_found(rows.first(), "not-found", Reason("set-unknown"))
     if until is not None and home.kind == PROVISIONAL:
         raise Refused("validation", Reason("admission-rule-unnamed"))
     if until is not None and not now < until <= now + LONGEST:

@@ -11,7 +11,7 @@ from drydock_agent import wire
 
 from fleet.domain.actor import machine as machine_actor
 from fleet.domain.machines.attestation import Attested
-from fleet.domain.machines.enrolment import EntrancePolicy, Proof, checked, comes_in
+from fleet.domain.machines.enrolment import EntrancePolicy, Proof, is_admitted_by_policy, matched_proof
 from fleet.domain.reasons import Reason, Refused, as_json
 from fleet.domain.secrets import hash_of, new_secret
 from fleet.domain.sets import OUTSIDE, PROVISIONAL, SetKey, read_stated
@@ -120,7 +120,7 @@ def enrol(
     if policy is not None:
         entrance = replace(entrance, policy=policy)
     attested = _attested(request, entrance.policy, now)
-    proof = checked(Proof(attested, signed_by), vm_id=vm_id, compute=request.instance or {})
+    proof = matched_proof(Proof(attested, signed_by), vm_id=vm_id, compute=request.instance or {})
     try:
         return _enrol(request, vm_id, entrance, proof, now=now, address=address)
     except IntegrityError:
@@ -180,7 +180,7 @@ def _enrol(
             if admitted_to is None:
                 return admissions.wait(asker, now=now)
         admissions.done(vm_id)
-        owner = keys.newcomer(request, proof, token)
+        owner = keys.new_owner(request, proof, token)
     if former is not None and known is None:
         instance.rename(former, vm_id, now=now)
         admissions.done(vm_id)
@@ -204,7 +204,7 @@ def _enrol(
     )
     if former is not None:
         machine = Machine.objects.select_related("availability_set").get(vm_id=vm_id)
-        instance.hand_over(former, machine, machine.availability_set, now=now)
+        instance.hand_over_open_events(former, machine, machine.availability_set, now=now)
     return answer
 
 
@@ -233,7 +233,7 @@ def _let_in(
     if stays and confined is None and placed.home.kind != PROVISIONAL:
         confined = placement.whole(placement.key_of(placed.home))
     plain, key, generation, found_by = _secret(known, vm_id, request, now)
-    called = instance.claim(known, vm_id=vm_id, stated=name, set_id=placed.home.pk, now=now)
+    called = instance.name_columns(known, vm_id=vm_id, stated=name, set_id=placed.home.pk, now=now)
     values = placed.where | {
         **called,
         "stated_set": stated,
@@ -253,7 +253,7 @@ def _let_in(
     }
     forget(vm_id)
     machine, is_new = _keep(known, vm_id, placed, values, now)
-    keys.note_given(machine.pk, found_by, owner, now=now)
+    keys.note_issued(machine.pk, found_by, owner, now=now)
     if token is not None:
         JoinToken.objects.filter(pk=token.pk).update(uses=F("uses") + 1)
     if not called["called"]:
@@ -284,7 +284,7 @@ def _tell(
     brought = bring_events(known, placed.home, now=now) if known is not None else []
     disputed = known.set_warnings if known is not None else []
     warned = placement.note_warnings(machine.pk, name, placed.home.pk, disputed, placed.warnings, now=now)
-    named = instance.taken(machine.pk, stated, was=known.called if known is not None else "", now=now)
+    named = instance.name_taken_entries(machine.pk, stated, was=known.called if known is not None else "", now=now)
     left = requirements.left(known, placed.home, joined=bool(placed.written), now=now)
     write([*placed.written, *brought, *left, enrolled, *warned, *named])
 
@@ -293,7 +293,7 @@ def _secret(known: Machine | None, vm_id: str, request: wire.EnrolRequest, now: 
     """A credential, or a key with its generation; and by what calls with it are found."""
     if request.keyed:
         return ("", *keys.next_key(known, vm_id, now=now))
-    if not keys.bearers_count(now):
+    if not keys.are_bearer_credentials_accepted(now):
         raise Refused("not-permitted", Reason("bearer-over"))
     plain = new_secret("agent")
     return plain, "", 0, hash_of(plain)
@@ -314,7 +314,7 @@ def _comes_in_by_policy(asker: admissions.Asker, entrance: EntranceFacts) -> boo
     attested = asker.proof.attested
     allowed = attested is not None and attested.subscription in entrance.subscriptions
     known, token = asker.known is not None, asker.token is not None
-    return comes_in(entrance.policy, asker.proof, known=known, allowed=allowed, token=token)
+    return is_admitted_by_policy(entrance.policy, asker.proof, known=known, allowed=allowed, token=token)
 
 
 def _keep(

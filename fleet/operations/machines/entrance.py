@@ -20,7 +20,7 @@ from fleet.domain.machines import attestation
 from fleet.domain.machines.attestation import Attested, Trust, trust_of, verify
 from fleet.domain.machines.enrolment import CHOICES, EntrancePolicy
 from fleet.domain.people import Right
-from fleet.domain.reasons import Reason, Refused, or_refuse
+from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.secrets import hash_of, new_secret, prefix_of
 from fleet.domain.sets import PROVISIONAL, SetKey, read_stated
 from fleet.domain.timeline import EntryKind
@@ -28,7 +28,7 @@ from fleet.models import AvailabilitySet, Entrance, JoinToken, Machine, Nonce
 from fleet.models.cipher import derived_keys
 from fleet.models.facts.machines import entrance_facts
 from fleet.operations import locks
-from fleet.operations.rights import require, stands, until_its_end
+from fleet.operations.rights import expiry_within_token, is_token_valid, require
 from fleet.operations.sets import placement
 from fleet.operations.timeline.entries import tell
 
@@ -160,7 +160,7 @@ def create_join_token(
     if max_uses is not None and not 0 < max_uses <= MOST_USES:
         raise Refused("validation", Reason("join-token-uses", most=MOST_USES))
     confined = _confinement(set_name.strip(), set_id)
-    expires_at = until_its_end(now + expires_in, carried=actor.token)
+    expires_at = expiry_within_token(now + expires_in, carried=actor.token)
     plain = new_secret("join")
     token = JoinToken.objects.create(
         prefix=prefix_of(plain),
@@ -186,7 +186,7 @@ def _confinement(set_name: str, set_id: int | None) -> SetKey | None:
     if set_id is not None:
         if set_name:
             raise Refused("validation", Reason("join-token-two-sets"))
-        found = or_refuse(rows.filter(pk=set_id).first(), "not-found", Reason("set-unknown"))
+        found = require_found(rows.filter(pk=set_id).first(), "not-found", Reason("set-unknown"))
         return _whole(placement.final(found))
     named = read_stated(set_name)
     if named is None:
@@ -239,7 +239,7 @@ def valid(plain: str, *, now: datetime) -> JoinToken:
     token = JoinToken.objects.select_for_update().filter(prefix=prefix_of(plain)).first()
     if token is None or not constant_time_compare(token.secret_hash, hash_of(plain)):
         raise Refused("join-token-refused", Reason("join-token-unknown"))
-    over = token.made_with is not None and not stands(token.made_with, now=now)
+    over = token.made_with is not None and not is_token_valid(token.made_with, now=now)
     if token.revoked_at is not None or token.expires_at <= now or over:
         raise Refused("join-token-refused", Reason("join-token-over"))
     if token.max_uses is not None and token.uses >= token.max_uses:
@@ -271,7 +271,7 @@ def end_join_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE) -
     """
     require(actor, Right.ADMINISTER)
     found = JoinToken.objects.select_for_update().filter(prefix=prefix.strip()).first()
-    token = or_refuse(found, "not-found", Reason("join-token-none"))
+    token = require_found(found, "not-found", Reason("join-token-none"))
     if token.revoked_at is None:
         token.revoked_at = now
         token.save(update_fields=["revoked_at"])

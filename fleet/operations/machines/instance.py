@@ -65,7 +65,7 @@ def end(former: Machine, *, now: datetime) -> None:
     transaction.on_commit(lambda: wake_up.forget_credentials([former.pk]))
 
 
-def hand_over(former: Machine, machine: Machine, home: AvailabilitySet, *, now: datetime) -> None:
+def hand_over_open_events(former: Machine, machine: Machine, home: AvailabilitySet, *, now: datetime) -> None:
     """Give what is open of the ended row to `machine`, which is in the set `home`."""
     source = AvailabilitySet.objects.get(pk=former.availability_set_id)
     ordered = Q(approvals__orders__machine=former, approvals__orders__state__in=[one.value for one in OPEN_ORDERS])
@@ -115,7 +115,7 @@ def _identified(machine: Machine, former_id: str, vm_id: str, now: datetime, *, 
 # Which machine of a set is called what: `Resources` names machines, so no two of a set have one name.
 
 
-def claim(machine: Machine | None, *, vm_id: str, stated: str, set_id: int, now: datetime) -> dict[str, Any]:
+def name_columns(machine: Machine | None, *, vm_id: str, stated: str, set_id: int, now: datetime) -> dict[str, Any]:
     """The columns of a machine's row that say how it is called, now that it calls itself `stated`; `machine` is its row
     as it was, if it has one. After they are written comes `taken`.
 
@@ -133,7 +133,7 @@ def claim(machine: Machine | None, *, vm_id: str, stated: str, set_id: int, now:
     return {"resource_name": own, "called": stated, "named_at": now}
 
 
-def settle(set_id: int, name: str, *, now: datetime) -> list[Entry]:
+def settle_name(set_id: int, name: str, *, now: datetime) -> list[Entry]:
     """Give a name to the first that has called itself so, among those that are heard; the entries to write.
 
     Nothing changes while none of them is heard. Whoever loses the name gets one beside it, and gets the name back by
@@ -157,12 +157,12 @@ def settle(set_id: int, name: str, *, now: datetime) -> list[Entry]:
     return written
 
 
-def taken(machine_id: int, stated: str, *, was: str, now: datetime) -> list[Entry]:
+def name_taken_entries(machine_id: int, stated: str, *, was: str, now: datetime) -> list[Entry]:
     """What follows once the columns of `claim` are written; the entries to write. `was` is what it called itself beside
     its name before.
     """
     machine = Machine.objects.defer("compute").get(pk=machine_id)
-    written = settle(machine.availability_set_id, stated, now=now)
+    written = settle_name(machine.availability_set_id, stated, now=now)
     machine.refresh_from_db(fields=["called", "resource_name"])
     if machine.called and machine.called.lower() != was.lower():
         holder = _claimants(machine.availability_set_id, stated).filter(called="").first()
@@ -176,7 +176,7 @@ def settle_all(*, now: datetime) -> None:
     claims = Machine.objects.exclude(called="").filter(_heard(now), revoked_at=None).order_by("pk")
     pairs = dict.fromkeys((row, name.lower()) for row, name in claims.values_list("availability_set_id", "called"))
     for set_id, name in pairs:
-        write(settle(set_id, name, now=now))
+        write(settle_name(set_id, name, now=now))
 
 
 def _claimed(machine: Machine) -> str:
@@ -240,7 +240,7 @@ def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, ag
         confined=confined,
         now=now,
     )
-    called = claim(machine, vm_id=machine.vm_id, stated=own_name, set_id=placed.home.pk, now=now)
+    called = name_columns(machine, vm_id=machine.vm_id, stated=own_name, set_id=placed.home.pk, now=now)
     name = called["resource_name"]
     values = placed.where | {"resource_name": name}
     changes = [field for field, value in values.items() if getattr(machine, field) != value]
@@ -271,7 +271,7 @@ def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, ag
     return (
         written
         + requirements.left(machine, placed.home, joined=bool(placed.written), now=now)
-        + taken(machine_id, own_name, was=machine.called, now=now)
+        + name_taken_entries(machine_id, own_name, was=machine.called, now=now)
     )
 
 
@@ -289,7 +289,7 @@ def place_as_stated(machine: Machine, *, now: datetime) -> tuple[placement.Place
     return placed, _settle(machine, placed, now=now)
 
 
-def place_again(machine_id: int, *, now: datetime) -> list[Entry]:
+def replace_machine(machine_id: int, *, now: datetime) -> list[Entry]:
     """Place a machine anew after an inventory said something else of it; the entries to write."""
     machine = Machine.objects.select_related("availability_set__merged_into").get(pk=machine_id)
     placed, written = place_as_stated(machine, now=now)

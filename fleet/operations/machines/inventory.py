@@ -129,7 +129,7 @@ def import_inventory(
     for key, enabled in inventory.upgrade_notices:
         placement.groups_of(key).update(upgrade_notices=enabled)
     for machine_id in sorted(compared.touched):
-        write(instance.place_again(machine_id, now=now))
+        write(instance.replace_machine(machine_id, now=now))
     found = replace(found, refused=_refused(compared.rows))
     tell(EntryKind.INVENTORY_IMPORTED, actor, at=now, after=asdict(found), complete=complete)
     return found

@@ -14,7 +14,7 @@ from drydock_agent import wire
 from fleet.domain.actor import Actor
 from fleet.domain.machines.enrolment import Proof, key_name, machine_key, next_generation
 from fleet.domain.people import Right
-from fleet.domain.reasons import Reason, or_refuse
+from fleet.domain.reasons import Reason, require_found
 from fleet.domain.secrets import hash_of
 from fleet.domain.states import OPEN_ORDERS, EventStatus
 from fleet.domain.texts import cleaned
@@ -49,7 +49,7 @@ def _made(vm_id: str, generation: int, masters: tuple[bytes, ...]) -> tuple[tupl
     return tuple((machine_key(one, vm_id, generation), key_name(one, vm_id, generation)) for one in masters)
 
 
-def bearers_count(now: datetime) -> bool:
+def are_bearer_credentials_accepted(now: datetime) -> bool:
     """Whether calls with a credential alone still count."""
     return settings.LEGACY_CREDENTIALS_UNTIL is None or now < settings.LEGACY_CREDENTIALS_UNTIL
 
@@ -67,7 +67,7 @@ def revoke(*, machine_id: int, actor: Actor, now: datetime) -> None:
     require(actor, Right.ADMINISTER)
     actor = actor.because(cleaned(actor.why))
     found = Machine.objects.defer("compute").filter(pk=machine_id).first()
-    machine = or_refuse(found, "unknown-machine", Reason("machine-unknown"))
+    machine = require_found(found, "unknown-machine", Reason("machine-unknown"))
     if not Machine.objects.filter(pk=machine_id, revoked_at__isnull=True).update(revoked_at=now, credential_hash=""):
         return
     # Whoever was admitted as this machine before has to ask a person again.
@@ -120,7 +120,7 @@ class Owner:
     join_token: JoinToken | None = None
 
 
-def newcomer(request: wire.EnrolRequest, proof: Proof, token: JoinToken | None) -> Owner:
+def new_owner(request: wire.EnrolRequest, proof: Proof, token: JoinToken | None) -> Owner:
     """Who comes in without having proved to be a known machine."""
     attested = proof.attested is not None
     ask_hash = hash_of(request.ask) if request.ask else ""
@@ -134,7 +134,7 @@ def owner(known: Machine | None, request: wire.EnrolRequest, proof: Proof, *, no
     if known is None or known.revoked_at is not None:
         return None
     shown = {proof.signed_by} if proof.signed_by else set()
-    if request.credential and bearers_count(now):
+    if request.credential and are_bearer_credentials_accepted(now):
         shown.add(hash_of(request.credential))
     if known.credential_hash and known.credential_hash in shown:
         return Owner(proved_by=(known.credential_hash,))
@@ -159,7 +159,7 @@ def _was_given(row: UnusedKey, shown: Collection[str], request: wire.EnrolReques
     return row.join_token is None or is_the_same(row.join_token, request.join_token)
 
 
-def note_given(machine_id: int, found_by: str, owner: Owner, *, now: datetime) -> None:
+def note_issued(machine_id: int, found_by: str, owner: Owner, *, now: datetime) -> None:
     """This machine (row id) was given the key or credential that is found by this, and has not used it yet."""
     given = {
         "found_by": found_by,
@@ -172,7 +172,7 @@ def note_given(machine_id: int, found_by: str, owner: Owner, *, now: datetime) -
     UnusedKey.objects.update_or_create(machine_id=machine_id, defaults=given)
 
 
-def use(names: Collection[str]) -> set[str]:
+def mark_used(names: Collection[str]) -> set[str]:
     """Calls are made with these keys or credentials: they are unused no more. Returns those that an enrolment is
     replacing right now, which count for nothing from now on.
     """

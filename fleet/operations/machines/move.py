@@ -8,7 +8,7 @@ from django.db import transaction
 
 from fleet.domain.actor import Actor
 from fleet.domain.people import Right
-from fleet.domain.reasons import Reason, Refused, or_refuse
+from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.requirements import Requirements
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import OPEN_EVENTS
@@ -36,7 +36,7 @@ def move_machine(*, machine_id: int, set_id: int | None, actor: Actor, now: date
     require(actor, Right.ADMINISTER)
     actor = actor.because(cleaned(actor.why))
     rows = Machine.objects.select_for_update(of=("self",)).select_related("availability_set__merged_into")
-    machine = or_refuse(rows.filter(pk=machine_id).first(), "unknown-machine", Reason("machine-unknown"))
+    machine = require_found(rows.filter(pk=machine_id).first(), "unknown-machine", Reason("machine-unknown"))
     source = machine.availability_set
     before, required = _shown(machine, source), Requirements.of(source)
     target = _target(set_id) if set_id is not None else None
@@ -75,7 +75,7 @@ def _shown(machine: Machine, home: AvailabilitySet) -> dict[str, Any]:
 
 def _target(set_id: int) -> AvailabilitySet:
     found = AvailabilitySet.objects.select_related("merged_into").filter(pk=set_id).first()
-    target = placement.final(or_refuse(found, "not-found", Reason("set-unknown")))
+    target = placement.final(require_found(found, "not-found", Reason("set-unknown")))
     if target.kind == PROVISIONAL:
         raise Refused("validation", Reason("move-into-provisional"))
     return target

@@ -12,8 +12,8 @@ from django.db import transaction
 from drydock_agent import wire
 
 from fleet.domain.actor import machine as machine_actor
-from fleet.domain.db_timeouts import met_a_limit
-from fleet.domain.reasons import Reason, stored
+from fleet.domain.db_timeouts import is_timeout
+from fleet.domain.reasons import Reason, stored_text
 from fleet.domain.states import CORRECTABLE_APPROVALS, LIVE_APPROVALS, OPEN_ORDERS, ApprovalState, OrderState
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval, Entry, Order, driver
@@ -21,7 +21,7 @@ from fleet.operations.events import compute
 from fleet.operations.intake.keep import AgentReport
 from fleet.operations.orders import queue
 from fleet.operations.orders.states import Move, end_open_order, move_all, tell_order
-from fleet.operations.quarantine import in_parts
+from fleet.operations.quarantine import bisect_failures
 from fleet.operations.timeline.entries import entry, gathered
 
 # The paths by which an order reaches its machine, as agents and the wire call them.
@@ -81,7 +81,7 @@ def note_held(*, held: Sequence[Held], now: datetime) -> Noted:
         passed_by.add(order_id)
 
     chosen = [order.pk for order in waiting if order.pk not in passed_by]
-    moved = len(in_parts(chosen, deliver, fail, splits=met_a_limit)) if chosen else 0
+    moved = len(bisect_failures(chosen, deliver, fail, splits=is_timeout)) if chosen else 0
     return Noted(drilled + moved, tuple(one for one in held if one[1] in passed_by))
 
 
@@ -256,6 +256,6 @@ def _keep_proof(order: Order, now: datetime) -> None:
     """
     row = Approval.objects.filter(pk=order.approval_id, accepted_at__isnull=True)
     proof = {"accepted_at": now, "accepted_by": order.machine}
-    certain = {"inferred": False, "reason": stored(Reason("started-after-azure-accepted"))}
+    certain = {"inferred": False, "reason": stored_text(Reason("started-after-azure-accepted"))}
     if not row.filter(state=ApprovalState.CONFIRMED.value).update(**proof, **certain):
         row.filter(state__in=CORRECTABLE).update(**proof)

@@ -7,7 +7,7 @@ from typing import Any
 
 from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.approvals.guards import EventFacts
-from fleet.domain.reasons import Reason, stored
+from fleet.domain.reasons import Reason, stored_text
 from fleet.domain.states import ApprovalState, OrderState, approval_sources, order_sources
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval, Order, driver
@@ -75,7 +75,7 @@ def close(
 ) -> bool:
     """End an approval, its open order with it, and say so on the timeline; False when it had ended already."""
     was = approval.state
-    if not move(approval, target, closed_at=now, reason=stored(reason), inferred=False):
+    if not move(approval, target, closed_at=now, reason=stored_text(reason), inferred=False):
         return False
     _tell_ending(Closing(approval, target, facts, reason), was, actor, now)
     return True
@@ -98,7 +98,7 @@ def close_all(endings: Sequence[Closing], actor: Actor, *, now: datetime) -> set
             one.target,
             {
                 "closed_at": now,
-                "reason": stored(one.reason),
+                "reason": stored_text(one.reason),
                 "inferred": one.inferred,
                 "returned": one.returned,
             },
@@ -159,7 +159,7 @@ def end_open_order(approval: Approval, ending: OrderState, *, now: datetime, rea
     rows = Order.objects.filter(approval=approval, state__in=order_sources(ending))
     for order in rows.select_related("approval__event", "machine").defer("machine__compute"):
         moved = Order.objects.filter(pk=order.pk, state__in=order_sources(ending)).update(
-            state=ending.value, closed_at=now, reason=stored(reason)
+            state=ending.value, closed_at=now, reason=stored_text(reason)
         )
         if moved:
             tell_order(ENDED_ORDERS[ending], DRYDOCK, order, now=now, reason=reason)

@@ -16,18 +16,27 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from fleet.domain.actor import rule as by_rule
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import EventFacts
-from fleet.domain.policy.rules import APPROVES, Action, Does, StandingRule, Verdict, accepted, verdict, wording
+from fleet.domain.policy.rules import (
+    APPROVES,
+    Action,
+    RuleAction,
+    StandingRule,
+    Verdict,
+    accepted_reasons,
+    verdict,
+    wording,
+)
 from fleet.domain.reasons import Refused
-from fleet.domain.scheduling import What
+from fleet.domain.scheduling import QuarantineKind
 from fleet.domain.states import ApprovalState, EventStatus
 from fleet.models import Approval, Hold, Rule, ScheduledEvent
 from fleet.models.facts.events import load_facts
 from fleet.models.policy import rule_of, rules_in_force
 from fleet.operations.approvals import approve, conditions
-from fleet.operations.approvals.approve import Plan, alone_with
+from fleet.operations.approvals.approve import Plan, decision_lock
 from fleet.operations.approvals.claims import hold_locked
 from fleet.operations.events import compute
-from fleet.operations.quarantine import Apart
+from fleet.operations.quarantine import Quarantine
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +53,7 @@ def decide_due(*, now: datetime, event_pks: Collection[int]) -> int:
     if not rules:
         return 0
     undecided = list(_undecided(now).filter(pk__any=event_pks).values_list("pk", flat=True))
-    with Apart(What.RULES, now=now) as apart:
+    with Quarantine(QuarantineKind.RULES, now=now) as apart:
         acts = apart.look(undecided, partial(_acts, rules=rules, now=now))
     # The most urgent of its set or service goes first, due or not.
     return decide(now=now, event_pks=acts) if acts else 0
@@ -66,7 +75,7 @@ def decide(*, now: datetime, event_pks: Collection[int] | None = None) -> int:
         return 0
     due: dict[str, list[ScheduledEvent]] = defaultdict(list)
     decided: list[int] = []
-    with Apart(What.RULES, now=now) as apart:
+    with Quarantine(QuarantineKind.RULES, now=now) as apart:
         acts = set(apart.look([event.pk for event in events], partial(_acts, rules=rules, now=now)))
         for event in events:
             if event.pk in acts:
@@ -105,11 +114,11 @@ def _judge_together(
     rows: Mapping[int, Rule],
     rules: Sequence[StandingRule],
     now: datetime,
-    apart: Apart,
+    apart: Quarantine,
 ) -> list[int]:
     """Judge events of one set or service again, one after the other; the row ids of those decided."""
     pks = [event.pk for event in events]
-    with alone_with(*pks):
+    with decision_lock(*pks):
         # All at once and in the order of their ids, as everybody locks events; what somebody holds waits.
         free = {event.pk for event in compute.lock(pks, pass_by=True)}
         return [pk for pk in pks if pk in free and apart.run(pk, partial(_unless_refused, pk, rows, rules, now))]
@@ -133,7 +142,7 @@ def _unless_refused(event_pk: int, rows: Mapping[int, Rule], rules: Sequence[Sta
 
 @transaction.atomic
 def _judge(event_pk: int, rows: Mapping[int, Rule], rules: Sequence[StandingRule], now: datetime) -> bool:
-    facts = approve.judged(event_pk, now=now)
+    facts = approve.load_facts_locked(event_pk, now=now)
     if not _undecided(now, None).filter(pk=event_pk).exists():
         return False
     found = verdict(rules, facts, now=now)
@@ -145,8 +154,8 @@ def _judge(event_pk: int, rows: Mapping[int, Rule], rules: Sequence[StandingRule
 
 def _carry_out(event_pk: int, facts: EventFacts, found: Verdict, rule: StandingRule, row: Rule, now: datetime) -> None:
     actor = by_rule(row, wording(rule)).because(rule.reason)
-    if found.does is Does.HOLD:
+    if found.does is RuleAction.HOLD:
         hold_locked(event_pk, facts, actor, now=now)
         return
-    plan = Plan(when=APPROVES[Action(rule.action)], overrides=accepted(rule))
+    plan = Plan(when=APPROVES[Action(rule.action)], overrides=accepted_reasons(rule))
     approve.decide(event_pk, actor, plan, now=now)

@@ -10,10 +10,10 @@ from django.db import IntegrityError, transaction
 from fleet.domain.actor import Actor
 from fleet.domain.event_types import TYPES
 from fleet.domain.people import Right
-from fleet.domain.policy.hours import plain
+from fleet.domain.policy.hours import json_value
 from fleet.domain.policy.rules import APPROVES, SAID, Fault, StandingRule, faults, refuse, wording
 from fleet.domain.policy.windows import Window, window_faults, window_wording
-from fleet.domain.reasons import Reason, Refused, or_refuse, refuse_other
+from fleet.domain.reasons import Reason, Refused, require_found, require_version
 from fleet.domain.shapes import names_of
 from fleet.domain.timeline import EntryKind
 from fleet.models import NoApprovalWindow, Rule, Stop
@@ -32,7 +32,7 @@ def refuse_unknown(values: Mapping[str, Any], known: Iterable[str]) -> None:
 
 def values_of(row: Any, names: Iterable[str]) -> dict[str, Any]:
     """Columns as JSON values, for what stood before and after."""
-    return {name: plain(getattr(row, name)) for name in names}
+    return {name: json_value(getattr(row, name)) for name in names}
 
 
 MOST_RULES = 200
@@ -160,7 +160,7 @@ def tried_rule(sent: Sent, *, now: datetime, rule_id: int | None = None, inside:
     row = Rule()
     if rule_id is not None:
         found = Rule.objects.filter(pk=rule_id, deleted_at__isnull=True).first()
-        row = or_refuse(found, "not-found", Reason("rule-unknown"))
+        row = require_found(found, "not-found", Reason("rule-unknown"))
     rest = (fault for fault in faults(rule_of(row), now=now) if fault[0] != "expires_at")
     refuse([*sent.apply(row, MAY_LACK)] or [*rest], inside=inside)
     return rule_of(row)
@@ -199,7 +199,7 @@ def _locked_order() -> list[Rule]:
 
 
 def _of(order: list[Rule], rule_id: int) -> Rule:
-    return or_refuse(next((row for row in order if row.pk == rule_id), None), "not-found", Reason("rule-unknown"))
+    return require_found(next((row for row in order if row.pk == rule_id), None), "not-found", Reason("rule-unknown"))
 
 
 def _number(order: list[Rule]) -> None:
@@ -243,8 +243,8 @@ def lift(*, actor: Actor, now: datetime, expected: Collection[str] | None = None
     """
     actor = acting(actor, Right.ADMINISTER, doing="lift-stop")
     found = Stop.objects.select_for_update().filter(lifted_at__isnull=True).first()
-    row = or_refuse(found, "not-stopped", Reason("not-stopped"))
-    refuse_other(row.stopped_at, expected)
+    row = require_found(found, "not-stopped", Reason("not-stopped"))
+    require_version(row.stopped_at, expected)
     row.lifted_at, row.lifted_by, row.lifted_why = now, actor.name, actor.why
     row.save(update_fields=["lifted_at", "lifted_by", "lifted_why"])
     before, after = {"approvals": "stopped"}, {"approvals": "possible"}
@@ -265,6 +265,6 @@ def delete_window(*, window_id: int, actor: Actor, now: datetime) -> NoApprovalW
     """End a window for good. Raises Refused: `not-permitted`, `not-found`."""
     require(actor, Right.ADMINISTER)
     found = NoApprovalWindow.objects.select_for_update().filter(pk=window_id, deleted_at__isnull=True).first()
-    row = or_refuse(found, "not-found", Reason("window-unknown"))
+    row = require_found(found, "not-found", Reason("window-unknown"))
     delete_audited(row, actor, WINDOWS, now=now, deleted_at=now)
     return row

@@ -15,7 +15,7 @@ from django.db import transaction
 from drydock_agent import wire
 
 from fleet.domain.intake import Document
-from fleet.domain.scheduling import What
+from fleet.domain.scheduling import QuarantineKind
 from fleet.models import Entry, ScheduledEvent
 from fleet.operations import wake_up
 from fleet.operations.caches import notifications
@@ -154,7 +154,7 @@ def place(one: AgentReport[wire.InstanceData], versions: Mapping[int, str], now:
     if instance.is_new(one.machine_id, one.data):
         allowed, told = bounds.may_state(one.machine_id, now=now)
         if not allowed:
-            oddities.add(What.BEYOND, str(one.machine_id), [(one.machine_id, *one.position)], now=now)
+            oddities.add(QuarantineKind.BEYOND, str(one.machine_id), [(one.machine_id, *one.position)], now=now)
             return told
     return instance.take_instance(one.machine_id, one.data, now=now, agent_version=versions.get(one.machine_id, ""))
 

@@ -9,8 +9,8 @@ from contextlib import nullcontext
 from datetime import datetime
 
 from fleet.operations.intake import bounds, keep, listings, oddities, presence, spools
-from fleet.operations.locks import impatient
-from fleet.operations.quarantine import is_away
+from fleet.operations.locks import short_lock_timeout
+from fleet.operations.quarantine import is_quarantined
 from fleet.operations.reports import slow_path
 from fleet.operations.reports.fast_path import readable, take
 from fleet.operations.timeline.entries import gathered, write
@@ -30,7 +30,7 @@ def record(
         try:
             return _record(deliveries, now, careful=False)
         except Exception as error:
-            if is_away(error):
+            if is_quarantined(error):
                 raise
     return _record(deliveries, now, careful=True)
 
@@ -39,11 +39,11 @@ def record(
 def _record(deliveries: Sequence[keep.Delivery], now: datetime, *, careful: bool) -> dict[spools.Key, spools.Taken]:
     somebody_waits, revoked = spools.ask([delivery.machine_id for delivery in deliveries])
     careful = careful or somebody_waits
-    with impatient() if careful else nullcontext():
+    with short_lock_timeout() if careful else nullcontext():
         deliveries = [delivery for delivery in deliveries if delivery.machine_id not in revoked]
         numbered = spools.number_spools(deliveries, now)
         documents, bodies = keep.read_bodies(deliveries)
-        beyond = oddities.beyond_measure(deliveries, bodies, documents, now=now)
+        beyond = oddities.over_measure(deliveries, bodies, documents, now=now)
         if beyond.reports:
             deliveries = oddities.without(deliveries, beyond, bodies, documents)
         places = [(machine_id, spool) for (machine_id, _), spool in numbered.items()]

@@ -17,9 +17,9 @@ from uuid import UUID
 from django.db import transaction
 from drydock_agent import wire
 
-from fleet.domain.db_timeouts import met_a_limit
+from fleet.domain.db_timeouts import is_timeout
 from fleet.domain.intake import PERIOD
-from fleet.domain.scheduling import HELD, What
+from fleet.domain.scheduling import HELD, QuarantineKind
 from fleet.models import Approval, Instruction, ScheduledEvent, Sighting, WaitingReport
 from fleet.operations import wake_up
 from fleet.operations.events import compute
@@ -27,7 +27,7 @@ from fleet.operations.intake import bounds, keep, oddities
 from fleet.operations.intake.keep import AgentReport, KeptReport, of_kind
 from fleet.operations.intake.listings import MachineDocument
 from fleet.operations.orders import receipts
-from fleet.operations.quarantine import Apart, in_parts, is_away
+from fleet.operations.quarantine import Quarantine, bisect_failures, is_quarantined
 from fleet.operations.reports.fast_path import (
     OfCaches,
     OfEvents,
@@ -51,14 +51,14 @@ def take(
     """As the quick way does: what cannot be computed is set aside, and what somebody holds waits."""
 
     def fail(one: AgentReport[wire.InstanceData], _: Exception) -> None:
-        oddities.add(What.MACHINE, str(one.machine_id), [(one.machine_id, *one.position)], now=now)
+        oddities.add(QuarantineKind.MACHINE, str(one.machine_id), [(one.machine_id, *one.position)], now=now)
 
     def place_one(some: Sequence[AgentReport[wire.InstanceData]]) -> list[None]:
         write(place(some[0], versions, now))
         return []
 
     for report in of_kind(rows, wire.InstanceData):
-        in_parts([report], place_one, fail, splits=met_a_limit, hurried=True)
+        bisect_failures([report], place_one, fail, splits=is_timeout, hurried=True)
     if said := of_events(rows, ahead):
         _take_events(said, now)
     _take_caches(OfCaches.among(rows), now)
@@ -67,7 +67,7 @@ def take(
 def _take_events(said: OfEvents, now: datetime, *, also: Collection[str] = ()) -> None:
     """What is said of events, and what waits for these and `also` for others (EventIds)."""
     machines = {one.machine_id for one in said.documents}
-    by_event = _by_event(said, oddities.waiting(What.EVENT, also, machines))
+    by_event = _by_event(said, oddities.waiting(QuarantineKind.EVENT, also, machines))
     by_event |= {event_id: OfEvents() for event_id in also if event_id not in by_event}
     pks = dict(ScheduledEvent.objects.filter(event_id__any=list(by_event)).values_list("event_id", "pk"))
     free = {event.event_id for event in compute.lock(pks.values(), pass_by=True)}
@@ -76,7 +76,7 @@ def _take_events(said: OfEvents, now: datetime, *, also: Collection[str] = ()) -
 
     @gathered(savepoint=False)
     def take_these(event_ids: Sequence[str]) -> list[TakenEvents]:
-        rows = oddities.claim(What.EVENT, event_ids)
+        rows = oddities.claim(QuarantineKind.EVENT, event_ids)
         older.update(row.about for row in rows)
         found = []
         for part in (_load(rows), OfEvents.together(by_event[event_id] for event_id in event_ids)):
@@ -88,24 +88,24 @@ def _take_events(said: OfEvents, now: datetime, *, also: Collection[str] = ()) -
         return found
 
     def fail(event_id: str, error: Exception) -> None:
-        if not met_a_limit(error):
+        if not is_timeout(error):
             # What fails for what waited is not to be laid at the door of who comes now.
             if event_id not in older:
                 raise error
             if event_id in pks:
-                Apart(What.EVENT, now=now).set_aside(pks[event_id], error)
+                Quarantine(QuarantineKind.EVENT, now=now).set_aside(pks[event_id], error)
         held.append(event_id)
 
     chosen = sorted(by_event.keys() - set(held))
 
     def splits(error: Exception) -> bool:
-        return met_a_limit(error) or (bool(older) and not is_away(error))
+        return is_timeout(error) or (bool(older) and not is_quarantined(error))
 
-    found = in_parts(chosen, take_these, fail, splits=splits, hurried=True) if chosen else []
+    found = bisect_failures(chosen, take_these, fail, splits=splits, hurried=True) if chosen else []
     taken = _all(found)
     for event_id in held:
-        oddities.add(What.EVENT, event_id, by_event[event_id].positions(), now=now)
-    with Apart(What.EVENT, now=now) as apart:
+        oddities.add(QuarantineKind.EVENT, event_id, by_event[event_id].positions(), now=now)
+    with Quarantine(QuarantineKind.EVENT, now=now) as apart:
         touched = apart.look(sorted(taken.events), partial(_follow, taken, now))
     transaction.on_commit(lambda: wake_up.hint_events(touched))
 
@@ -169,7 +169,7 @@ def _take_caches(said: OfCaches, now: datetime, *, also: Collection[str] = ()) -
     older: set[str] = set()
 
     def take_these(some: Sequence[str]) -> list[None]:
-        rows = oddities.claim(What.CACHE, some)
+        rows = oddities.claim(QuarantineKind.CACHE, some)
         older.update(row.about for row in rows)
         if rows:
             write(OfCaches.among(oddities.load(rows)).of(some).take(now, careful=True))
@@ -178,16 +178,16 @@ def _take_caches(said: OfCaches, now: datetime, *, also: Collection[str] = ()) -
         return []
 
     def fail(host: str, error: Exception) -> None:
-        if not met_a_limit(error):
+        if not is_timeout(error):
             if host not in older:
                 raise error
             logger.error("what waits of %s cannot be taken", host, exc_info=error)
-        oddities.add(What.CACHE, host, positions.get(host, ()), now=now)
+        oddities.add(QuarantineKind.CACHE, host, positions.get(host, ()), now=now)
 
     def splits(error: Exception) -> bool:
-        return met_a_limit(error) or (bool(older) and not is_away(error))
+        return is_timeout(error) or (bool(older) and not is_quarantined(error))
 
-    in_parts(sorted(hosts), take_these, fail, splits=splits, hurried=True)
+    bisect_failures(sorted(hosts), take_these, fail, splits=splits, hurried=True)
 
 
 def _load(rows: Sequence[WaitingReport]) -> OfEvents:
@@ -207,21 +207,21 @@ def catch_up(*, now: datetime) -> None:
     kinds = oddities.kinds()
     if kinds & set(HELD):
         _catch_up_held(now)
-    if What.DOCUMENT in kinds:
+    if QuarantineKind.DOCUMENT in kinds:
         for row in oddities.documents(DOCUMENTS):
-            in_parts([row], partial(_take_portion, now=now), _give_up_rest, splits=lambda _: True, hurried=True)
-    if What.BEYOND in kinds:
+            bisect_failures([row], partial(_take_portion, now=now), _give_up_rest, splits=lambda _: True, hurried=True)
+    if QuarantineKind.BEYOND in kinds:
         _try_again(now)
 
 
 @transaction.atomic
 def _catch_up_held(now: datetime) -> None:
     waits = oddities.oldest(now=now)
-    for machine_id in sorted(waits[What.MACHINE]):
-        in_parts([machine_id], partial(_place_again, now=now), _give_up)
-    if events := waits[What.EVENT]:
+    for machine_id in sorted(waits[QuarantineKind.MACHINE]):
+        bisect_failures([machine_id], partial(_place_again, now=now), _give_up)
+    if events := waits[QuarantineKind.EVENT]:
         _take_events(OfEvents(), now, also=events)
-    if hosts := waits[What.CACHE]:
+    if hosts := waits[QuarantineKind.CACHE]:
         _take_caches(OfCaches([], [], []), now, also=hosts)
     if waits:
         oddities.show(now=now)
@@ -230,7 +230,7 @@ def _catch_up_held(now: datetime) -> None:
 @transaction.atomic
 def _try_again(now: datetime) -> None:
     """What was beyond the bounds of a machine counts in another hour; of what it said of itself the newest."""
-    rows = oddities.beyond(before=now - PERIOD)
+    rows = oddities.over_limit(before=now - PERIOD)
     if not rows:
         return
     # They may be beyond the bounds once more, and wait again then.
@@ -238,8 +238,8 @@ def _try_again(now: datetime) -> None:
     kept = oddities.load(rows)
     newest = {one.machine_id: one for one in of_kind(kept, wire.InstanceData)}
     for stated in newest.values():
-        in_parts([stated], partial(_state_again, now=now), _give_up_beyond, hurried=True)
-    in_parts([OfCaches.among(kept)], partial(_take_caches_again, now=now), _give_up_beyond, hurried=True)
+        bisect_failures([stated], partial(_state_again, now=now), _give_up_beyond, hurried=True)
+    bisect_failures([OfCaches.among(kept)], partial(_take_caches_again, now=now), _give_up_beyond, hurried=True)
 
 
 @gathered(savepoint=False)
@@ -256,13 +256,13 @@ def _take_portion(rows: Sequence[WaitingReport], now: datetime) -> list[None]:
         if is_all:
             oddities.taken([row])
         else:
-            waiting = WaitingReport.objects.filter(what=What.DOCUMENT.value, machine_id=row.machine_id)
+            waiting = WaitingReport.objects.filter(what=QuarantineKind.DOCUMENT.value, machine_id=row.machine_id)
             waiting.update(since=now)
     return []
 
 
 def _give_up_rest(row: WaitingReport, error: Exception) -> None:
-    if not met_a_limit(error) and not is_away(error):
+    if not is_timeout(error) and not is_quarantined(error):
         logger.error("the rest of a document of machine %s cannot be taken", row.machine_id, exc_info=error)
         oddities.taken([row])
 
@@ -286,7 +286,7 @@ def _give_up_beyond(said: object, error: Exception) -> None:
 
 
 def _place_again(machine_ids: Sequence[str], *, now: datetime) -> list[None]:
-    rows = oddities.claim(What.MACHINE, machine_ids)
+    rows = oddities.claim(QuarantineKind.MACHINE, machine_ids)
     for one in of_kind(oddities.load(rows), wire.InstanceData):
         write(place(one, {}, now))
     oddities.taken(rows)
@@ -294,6 +294,6 @@ def _place_again(machine_ids: Sequence[str], *, now: datetime) -> list[None]:
 
 
 def _give_up(machine_id: str, error: Exception) -> None:
-    if not met_a_limit(error):
+    if not is_timeout(error):
         logger.error("what machine %s said of itself cannot be taken", machine_id, exc_info=error)
-        oddities.taken(oddities.claim(What.MACHINE, [machine_id]))
+        oddities.taken(oddities.claim(QuarantineKind.MACHINE, [machine_id]))

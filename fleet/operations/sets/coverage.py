@@ -18,7 +18,7 @@ from fleet.domain.reasons import as_json
 from fleet.domain.states import Presence
 from fleet.models import SetBlindSpot, SetCount, StaleSet
 from fleet.models.facts.blind_spots import SetFindings, judged_by, load_findings, to_judge
-from fleet.operations.locks import Lock, take_if_free
+from fleet.operations.locks import Lock, try_take
 
 log = structlog.get_logger(__name__)
 
@@ -51,7 +51,7 @@ BY_TIME = frozenset(
 def renew(*, now: datetime, most: int = PORTION) -> int:
     """Judge sets that have changed, that are due, or that another version judged, at most so many; how many."""
     with transaction.atomic():
-        if not take_if_free(Lock.BLIND_SPOTS):
+        if not try_take(Lock.BLIND_SPOTS):
             return 0
         set_ids = _waiting(now, most)
         if set_ids:
@@ -80,7 +80,7 @@ def note_clocks() -> None:
 def look_again(*, now: datetime, most: int = LOOKED_AT_AGAIN) -> list[int]:
     """Judge the sets that were judged longest ago. The row ids of those of which something else was kept."""
     with transaction.atomic():
-        if not take_if_free(Lock.BLIND_SPOTS):
+        if not try_take(Lock.BLIND_SPOTS):
             return []
         set_ids = list(SetCount.objects.order_by("judged_at").values_list("pk", flat=True)[:most])
         findings = load_findings(set_ids, now=now)

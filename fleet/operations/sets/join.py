@@ -10,7 +10,7 @@ from django.db.models.functions import Lower
 
 from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.requirements import Requirements
-from fleet.domain.sets import PROVISIONAL, told_apart
+from fleet.domain.sets import PROVISIONAL, with_suffix
 from fleet.domain.states import OPEN_EVENTS, Presence
 from fleet.domain.timeline import EntryKind, differing
 from fleet.models import AvailabilitySet, Entry, InventoryMachine, Machine, ScheduledEvent, Sighting
@@ -34,7 +34,7 @@ def tell_apart(*names: str) -> None:
             AvailabilitySet.objects.filter(pk=row.pk).update(apart="")
     for found in twins.values():
         places = [(row.kind, row.resource_group, row.subscription) for row in found]
-        for row, apart in zip(found, told_apart(places), strict=True):
+        for row, apart in zip(found, with_suffix(places), strict=True):
             if row.apart != apart:
                 AvailabilitySet.objects.filter(pk=row.pk).update(apart=apart)
 

@@ -9,7 +9,7 @@ from django.db import IntegrityError, transaction
 from fleet.domain.actor import Actor
 from fleet.domain.people import Right
 from fleet.domain.reasons import Reason, Refused
-from fleet.domain.requirements import Home, Requirements
+from fleet.domain.requirements import FormerSet, Requirements
 from fleet.domain.sets import MAX_NAME, MAX_NEEDS, NAMED_KINDS, PROVISIONAL, SetKey
 from fleet.domain.states import OPEN_EVENTS
 from fleet.domain.texts import tidy
@@ -92,7 +92,7 @@ def name_set(
     return row
 
 
-def _state(row: AvailabilitySet, stated: dict[str, Any], home: Home, actor: Actor, now: datetime) -> None:
+def _state(row: AvailabilitySet, stated: dict[str, Any], home: FormerSet, actor: Actor, now: datetime) -> None:
     """Set these columns of a locked set; what would lower a requirement only where that is agreed. `home` is where it
     was before. Raises Refused as `name_set` does.
     """

@@ -20,7 +20,7 @@ from fleet.domain.sets import (
     agree,
     disagreement,
     location_of,
-    own_set,
+    provisional_set_name,
     read_statements,
     read_tags,
 )
@@ -213,7 +213,7 @@ def place_machine(
     written: list[Entry] = []
     key = stated.key
     if key is None:
-        home = here or ensure_set(own_set(compute, vm_id), now=now, service=_service(compute))
+        home = here or ensure_set(provisional_set_name(compute, vm_id), now=now, service=_service(compute))
     else:
         home = ensure_set(key, now=now, service=_service(compute))
         # Nobody speaks for others: whoever is in that provisional set besides stays there, with their events.

@@ -11,7 +11,7 @@ from fleet.domain.actor import DRYDOCK, Actor, ActorKind
 from fleet.domain.approvals.guards import Need, guards
 from fleet.domain.people import Right
 from fleet.domain.reasons import Reason, Refused
-from fleet.domain.requirements import LOWERING_WAITS, Home, Kept, Requirements
+from fleet.domain.requirements import LOWERING_WAITS, FormerSet, KeptRequirements, Requirements
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import OPEN_EVENTS, EventStatus
 from fleet.domain.timeline import EntryKind
@@ -82,21 +82,21 @@ def note(row: AvailabilitySet, did: str, names: Collection[str], *, now: datetim
     return entry(EntryKind.SET_LOWERED, DRYDOCK, at=now, set_id=row.pk, **told_of)
 
 
-def keep(set_id: int, was: Requirements, home: Home, *, event_pks: Collection[int] | None = None) -> None:
+def keep(set_id: int, was: Requirements, home: FormerSet, *, event_pks: Collection[int] | None = None) -> None:
     """Let the open events of a set (or these of them) keep requirements until they are over, with where they were."""
     rows = ScheduledEvent.objects.filter(availability_set=set_id, status__in=[state.value for state in OPEN_EVENTS])
     if event_pks is not None:
         rows = rows.filter(pk__in=event_pks)
     for event in rows.select_for_update(of=("self",)).order_by("pk"):
-        before = Kept.read(event.kept)
+        before = KeptRequirements.read(event.kept)
         kept = before.and_also(was, [home] if home.kind != PROVISIONAL else [])
         if kept != before:
             ScheduledEvent.objects.filter(pk=event.pk).update(kept=kept.as_json)
 
 
-def home_of(row: AvailabilitySet) -> Home:
+def home_of(row: AvailabilitySet) -> FormerSet:
     """Where the events of a set are as it is now."""
-    return Home(row.pk, row.kind, row.name, row.service, row.resource_group)
+    return FormerSet(row.pk, row.kind, row.name, row.service, row.resource_group)
 
 
 def keep_before_move(machine: Machine | None, home: AvailabilitySet, *, now: datetime) -> None:

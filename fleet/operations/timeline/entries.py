@@ -13,8 +13,8 @@ import structlog
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from fleet.domain.actor import ACTOR_KIND, AZURE, DRYDOCK, Actor, ActorKind, stated_kind
-from fleet.domain.pseudonyms import NAMING, could_be_name, pseudonym, rename
+from fleet.domain.actor import ACTOR_KIND, AZURE, DRYDOCK, Actor, ActorKind, kind_data
+from fleet.domain.pseudonyms import NAMING, may_be_username, pseudonym, rename_in_entry
 from fleet.domain.reasons import as_json
 from fleet.domain.timeline import EntryKind
 from fleet.domain.trace import Trace
@@ -130,7 +130,7 @@ def entry(
         after=as_json(after),
         request_id=asked.request_id,
         address=asked.address,
-        data=as_json(data | stated_kind(actor)),
+        data=as_json(data | kind_data(actor)),
     )
     if kind in NAMING:
         _rename(made, {actor.name: actor.kept_as})
@@ -226,8 +226,8 @@ def _name_nobody(rows: list[Entry]) -> None:
     naming = [row for row in rows if EntryKind(row.kind) in NAMING]
     for row in naming:
         for part in (row.before, row.after, row.data):
-            rename(row.kind, part, lambda name: named.add(name) or name)  # type: ignore[func-returns-value]
-    names = {name for name in named if could_be_name(name)}
+            rename_in_entry(row.kind, part, lambda name: named.add(name) or name)  # type: ignore[func-returns-value]
+    names = {name for name in named if may_be_username(name)}
     if not names:
         return
     numbers = User.objects.filter(username__in=names).values_list("username", "pk")
@@ -238,7 +238,7 @@ def _name_nobody(rows: list[Entry]) -> None:
 
 def _rename(row: Entry, known: Mapping[str, str]) -> None:
     for part in ("before", "after", "data"):
-        setattr(row, part, rename(row.kind, getattr(row, part), lambda name: known.get(name, name)))
+        setattr(row, part, rename_in_entry(row.kind, getattr(row, part), lambda name: known.get(name, name)))
 
 
 def _let_drydock_answer(rows: list[Entry]) -> None:

@@ -9,7 +9,7 @@ import django_filters
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from fleet.domain.caches.maintenances import MaintenanceStatus
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.domain.states import Presence
 from fleet.models import Cache, Coverage, Machine, Maintenance, Notification, Reporter
 from fleet.models.facts.events import contact_times, machine_presence, presence_limits
@@ -23,7 +23,7 @@ from fleet.projections.places import (
     machines_where,
 )
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
-from fleet.projections.visibility import seen
+from fleet.projections.visibility import visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def listener(row: Coverage, *, now: datetime) -> ListenerRow:
 def with_machine() -> QuerySet[Coverage]:
     """Stretches with what `listener` and `stretches` need of the machine."""
     return (
-        seen(Coverage)
+        visible(Coverage)
         .select_related("machine", "machine__presence", "machine__latest_document", "machine__availability_set")
         .defer("machine__compute")
         .order_by("machine__resource_name", "machine", "since")
@@ -110,7 +110,7 @@ def shaped(rows: Iterable[Coverage], *, begin: datetime, end: datetime, now: dat
             until = now if live or row.state != "subscribed" else max(row.since, _last_seen(row, row.machine))
         first, last = max(row.since, begin), min(until, end)
         if last > first:
-            found.append(like(Stretch, row, machine=machine_ref(row.machine), begin=first, end=last))
+            found.append(from_row(Stretch, row, machine=machine_ref(row.machine), begin=first, end=last))
     return tuple(found)
 
 
@@ -144,7 +144,7 @@ class CacheFilter(CachePlaceFilter):
         fields: list[str] = []
 
     def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, seen(Cache) if queryset is None else queryset, **kwargs)
+        super().__init__(data, visible(Cache) if queryset is None else queryset, **kwargs)
 
 
 class MaintenanceFilter(CachePlaceFilter):
@@ -161,7 +161,7 @@ class MaintenanceFilter(CachePlaceFilter):
         fields: list[str] = []
 
     def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, seen(Maintenance) if queryset is None else queryset, **kwargs)
+        super().__init__(data, visible(Maintenance) if queryset is None else queryset, **kwargs)
 
 
 class NotificationFilter(CachePlaceFilter):
@@ -180,7 +180,7 @@ class NotificationFilter(CachePlaceFilter):
         fields: list[str] = []
 
     def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, seen(Notification) if queryset is None else queryset, **kwargs)
+        super().__init__(data, visible(Notification) if queryset is None else queryset, **kwargs)
 
     def asked_of(self, columns: Any) -> dict[str, list[Any]]:
         return {} if columns is MACHINE_COLUMNS else super().asked_of(columns)
@@ -188,5 +188,5 @@ class NotificationFilter(CachePlaceFilter):
     def filter_machine(self, queryset: QuerySet[Notification], name: str, value: Any) -> QuerySet[Notification]:
         if not value:
             return queryset
-        heard = seen(Reporter).filter(notification=OuterRef("pk"), machine__in=machines_where({name: value}))
+        heard = visible(Reporter).filter(notification=OuterRef("pk"), machine__in=machines_where({name: value}))
         return queryset.filter(Exists(heard))

@@ -10,12 +10,12 @@ from django.db.models import QuerySet
 from fleet.domain.caches.maintenances import ACTIVE, EARLY, NEVER_STARTED_AFTER, MaintenanceStatus
 from fleet.domain.caches.notifications import TYPES, NotificationType
 from fleet.domain.reasons import Reason
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.models import Cache, Maintenance, Notification, Reporter
 from fleet.projections.caches.coverage import Span, Stretch, gaps_of, stretches
 from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
-from fleet.projections.visibility import seen
+from fleet.projections.visibility import visible
 
 UNHEARD = {
     MaintenanceStatus.NEVER_STARTED: Reason("start-unheard"),
@@ -151,7 +151,7 @@ def cache_ref(row: Cache) -> CacheRef:
 def maintenance_row(row: Maintenance) -> MaintenanceRow:
     """Shape an operation loaded with its cache. No query."""
     early = EARLY if row.approximate else timedelta(0)
-    return like(
+    return from_row(
         MaintenanceRow,
         row,
         cache=cache_ref(row.cache),
@@ -168,16 +168,16 @@ def notification_rows(rows: Sequence[Notification]) -> tuple[NotificationRow, ..
     """Shape notifications loaded with their cache. One query, for the reporters."""
     reporters: dict[int, list[ReporterRow]] = defaultdict(list)
     for one in (
-        seen(Reporter)
+        visible(Reporter)
         .filter(notification__any=[row.pk for row in rows])
         .select_related("machine__availability_set")
         .defer("machine__compute")
         .order_by("first_at", "pk")
     ):
         home = set_ref(one.machine.availability_set)
-        reporters[one.notification_id].append(like(ReporterRow, one, machine=machine_ref(one.machine), set=home))
+        reporters[one.notification_id].append(from_row(ReporterRow, one, machine=machine_ref(one.machine), set=home))
     return tuple(
-        like(
+        from_row(
             NotificationRow,
             row,
             cache=cache_ref(row.cache),
@@ -192,7 +192,7 @@ def notification_rows(rows: Sequence[Notification]) -> tuple[NotificationRow, ..
 
 def active() -> tuple[MaintenanceRow, ...]:
     """What is announced or under way, the next first. One query."""
-    rows = seen(Maintenance).filter(status__in=[status.value for status in ACTIVE]).select_related("cache")
+    rows = visible(Maintenance).filter(status__in=[status.value for status in ACTIVE]).select_related("cache")
     return maintenance_rows(rows.order_by("expected_at", "first_at", "pk")[:20])
 
 
@@ -200,7 +200,7 @@ def listing(
     *, rows: QuerySet[Maintenance] | None = None, order: str = "", cursor: str | None = None, size: int | None = None
 ) -> Page[MaintenanceRow]:
     """Newest first. One query."""
-    found = (seen(Maintenance) if rows is None else rows).select_related("cache")
+    found = (visible(Maintenance) if rows is None else rows).select_related("cache")
     return read_page(
         ordered(found, order, [Segment(found, "first_at", descending=True)]), cursor=cursor, size=size
     ).map(maintenance_rows)
@@ -212,7 +212,7 @@ def listing_with_members(
     """Newest first, each with its notifications, oldest first. Three queries."""
     page = listing(rows=rows, order=order, cursor=cursor, size=size)
     members: dict[int | None, list[NotificationRow]] = defaultdict(list)
-    found = seen(Notification).filter(maintenance__any=[row.id for row in page.results]).select_related("cache")
+    found = visible(Notification).filter(maintenance__any=[row.id for row in page.results]).select_related("cache")
     for member in notification_rows(list(found.order_by("first_at", "pk"))):
         members[member.maintenance_id].append(member)
     return page.map(lambda shown: [(row, tuple(members[row.id])) for row in shown])
@@ -222,7 +222,7 @@ def notifications(
     *, rows: QuerySet[Notification] | None = None, order: str = "", cursor: str | None = None, size: int | None = None
 ) -> Page[NotificationRow]:
     """Newest first. Two queries."""
-    found = (seen(Notification) if rows is None else rows).select_related("cache")
+    found = (visible(Notification) if rows is None else rows).select_related("cache")
     return read_page(
         ordered(found, order, [Segment(found, "first_at", descending=True)]), cursor=cursor, size=size
     ).map(notification_rows)
@@ -230,18 +230,18 @@ def notifications(
 
 def of_cache(*, cache_id: int, size: int) -> tuple[NotificationRow, ...]:
     """The newest notifications of one cache. Two queries."""
-    rows = seen(Notification).filter(cache=cache_id).select_related("cache").order_by("-first_at", "-pk")
+    rows = visible(Notification).filter(cache=cache_id).select_related("cache").order_by("-first_at", "-pk")
     return notification_rows(list(rows[:size]))
 
 
 def detail(*, maintenance_id: int, now: datetime) -> MaintenanceDetail | None:
     """One operation. Four queries."""
-    row = seen(Maintenance).select_related("cache").filter(pk=maintenance_id).first()
+    row = visible(Maintenance).select_related("cache").filter(pk=maintenance_id).first()
     if row is None:
         return None
     shown = maintenance_row(row)
     members = notification_rows(
-        list(seen(Notification).filter(maintenance=row).select_related("cache").order_by("first_at", "pk"))
+        list(visible(Notification).filter(maintenance=row).select_related("cache").order_by("first_at", "pk"))
     )
     end = now if shown.active else min(now, max(_over(shown), *(member.first_at for member in members), row.last_at))
     begin = row.first_at

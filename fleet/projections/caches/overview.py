@@ -9,14 +9,14 @@ from django.db.models import QuerySet
 
 from fleet.domain.caches.maintenances import ACTIVE
 from fleet.domain.reasons import Reason
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.models import Cache, Maintenance, Notification
 from fleet.projections.caches.coverage import ListenerRow, Span, Stretch, gaps_of, listener, stretches, with_machine
 from fleet.projections.caches.maintenances import MaintenanceRow, maintenance_row, maintenance_rows
 from fleet.projections.changes import changed_at, with_changes
 from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.spans import TimeWindow
-from fleet.projections.visibility import seen, sees_set
+from fleet.projections.visibility import sees_set, visible
 
 HISTORY = 20
 
@@ -87,7 +87,7 @@ class CacheDetail:
 
 def _nodes(cache_ids: Sequence[int]) -> dict[int, tuple[NodeRow, ...]]:
     newest = (
-        seen(Notification)
+        visible(Notification)
         .filter(cache__any=cache_ids, ssl_port__isnull=False, is_replica__isnull=False)
         .order_by("cache", "ssl_port", "-first_at")
         .distinct("cache", "ssl_port")
@@ -102,7 +102,7 @@ def _roles(rows: list[Notification]) -> tuple[NodeRow, ...]:
     # A shard has one primary: who was one before that does not count as one any more.
     primary = {row.shard: row.first_at for row in sorted(rows, key=lambda row: row.first_at) if not row.is_replica}
     return tuple(
-        like(
+        from_row(
             NodeRow,
             row,
             ip_address=row.ip_address or None,
@@ -126,14 +126,14 @@ def cache_rows(rows: Iterable[Cache], *, now: datetime) -> tuple[CacheRow, ...]:
             services[row.cache_id].add(row.machine.availability_set.service)
     active: dict[int, MaintenanceRow] = {}
     for one in (
-        seen(Maintenance)
+        visible(Maintenance)
         .filter(cache__any=ids, status__in=[status.value for status in ACTIVE])
         .select_related("cache")
         .order_by("expected_at", "first_at", "pk")
     ):
         active.setdefault(one.cache_id, maintenance_row(one))
     return tuple(
-        like(
+        from_row(
             CacheRow,
             row,
             service=row.service or (services[row.pk].pop() if len(services[row.pk]) == 1 else ""),
@@ -155,7 +155,7 @@ def listing(
     size: int | None = None,
 ) -> Page[CacheRow]:
     """By host. Four queries."""
-    rows = seen(Cache) if caches is None else caches
+    rows = visible(Cache) if caches is None else caches
     rows = with_changes(rows)
     page = read_page(ordered(rows, order, [Segment(rows, "host")]), cursor=cursor, size=size)
     return page.map(lambda found: cache_rows(found, now=now))
@@ -169,14 +169,14 @@ def detail(
     window: TimeWindow | None = None,
 ) -> CacheDetail | None:
     """One cache and its last hours, or the time that is asked for. Six queries."""
-    row = with_changes(seen(Cache)).filter(pk=cache_id).first()
+    row = with_changes(visible(Cache)).filter(pk=cache_id).first()
     if row is None:
         return None
     begin, end = (window.begin, min(window.end, now)) if window else (now - timedelta(hours=hours), now)
     found = stretches(cache_id=row.pk, begin=begin, end=end, now=now)
     # Before anybody knew of it nobody could have listened.
     known = min(max(begin, row.created_at), end)
-    operations = seen(Maintenance).filter(cache=row).select_related("cache").order_by("-first_at", "-pk")
+    operations = visible(Maintenance).filter(cache=row).select_related("cache").order_by("-first_at", "-pk")
     return CacheDetail(
         cache=cache_rows([row], now=now)[0],
         maintenances=maintenance_rows(operations[:HISTORY]),

@@ -11,13 +11,13 @@ from django.db.models import Count, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
 from fleet.domain.people import Right, Rights
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.domain.states import EventStatus
 from fleet.models import AvailabilitySet, Cache, Machine, SavedView, ScheduledEvent
 from fleet.models.facts.events import place_of
 from fleet.models.index_scan import words_begin, words_of
 from fleet.projections.refs import MachineRef, SetRef, set_ref
-from fleet.projections.visibility import seen
+from fleet.projections.visibility import visible
 
 # So many of each kind are shown, and so many are read, of which those come first that belong to whoever asks.
 MOST = 8
@@ -97,7 +97,7 @@ def find(text: str, *, rights: Rights) -> Found:
     query = words_begin(text)
     if len(text) < LEAST or query is None:
         return Found()
-    sets = seen(AvailabilitySet).filter(merged_into=None)
+    sets = visible(AvailabilitySet).filter(merged_into=None)
 
     def named(rows: QuerySet[Any], *columns: Any, or_else: Q | None = None) -> QuerySet[Any]:
         found: QuerySet[Any] = rows.alias(words=words_of(*columns))
@@ -105,7 +105,7 @@ def find(text: str, *, rights: Rights) -> Found:
 
     # By the same index as sets: a service's name is among their words.
     services = named(sets, "name", "service", "resource_group").filter(service__icontains=text)
-    machines = seen(Machine).select_related("availability_set").defer("compute")
+    machines = visible(Machine).select_related("availability_set").defer("compute")
     vm_id, event_id = Q(vm_id__startswith=text.lower()), Q(event_id__startswith=text.upper())
     return Found(
         asked=True,
@@ -118,10 +118,10 @@ def find(text: str, *, rights: Rights) -> Found:
         events=_first(_newest(named, event_id), _event, rights, ""),
         caches=tuple(
             FoundCache(id=row.pk, host=row.host, service=row.service)
-            for row in named(seen(Cache), "host", "service").order_by("host")[:MOST]
+            for row in named(visible(Cache), "host", "service").order_by("host")[:MOST]
         ),
         people=tuple(
-            seen(User)
+            visible(User)
             .filter(is_active=True, username__istartswith=text)
             .order_by("username")
             .values_list("username", flat=True)[:MOST]
@@ -139,7 +139,7 @@ def machines_called(rows: QuerySet[Machine], text: str) -> QuerySet[Machine]:
     anywhere = Q()
     for word in text.split():
         anywhere &= Q(resource_name__icontains=word)
-    machines = seen(Machine)
+    machines = visible(Machine)
     found = _ids(machines.alias(words=words_of("resource_name")).filter(called)) or _ids(machines.filter(anywhere))
     return rows.filter(pk__any=found) if len(found) <= FEW else rows.filter(anywhere)
 
@@ -152,9 +152,9 @@ def _newest(named: Callable[..., QuerySet[Any]], event_id: Q) -> Sequence[Schedu
     """The newest events of this name, by index. Where more are called so than can be put in order at once, the newest
     among the last ones. Two queries, or three.
     """
-    events = seen(ScheduledEvent).select_related("availability_set").order_by("-first_seen_at", "-pk")
+    events = visible(ScheduledEvent).select_related("availability_set").order_by("-first_seen_at", "-pk")
     words = ("event_type", Cast("resources", TextField()))
-    called = _ids(named(seen(ScheduledEvent), *words, or_else=event_id))
+    called = _ids(named(visible(ScheduledEvent), *words, or_else=event_id))
     if len(called) <= FEW:
         return list(events.filter(pk__any=called)[:READ])
     last = list(events.values_list("pk", flat=True)[:LAST])
@@ -237,13 +237,13 @@ class SavedViewRow:
 
 def saved_views(*, user_id: int, page: str = "", named: str = "") -> tuple[SavedViewRow, ...]:
     """One query: those of this person and those that are shared, of one list or of all, whose name contains `named`."""
-    rows = seen(SavedView).filter(Q(owner=user_id) | Q(shared=True)).select_related("owner")
+    rows = visible(SavedView).filter(Q(owner=user_id) | Q(shared=True)).select_related("owner")
     if page:
         rows = rows.filter(page=page)
     if named:
         rows = rows.filter(name__icontains=named)
     found = [
-        like(SavedViewRow, row, owner=row.owner.get_username(), mine=row.owner_id == user_id)
+        from_row(SavedViewRow, row, owner=row.owner.get_username(), mine=row.owner_id == user_id)
         for row in rows.order_by("name", "pk")[:MAX_SAVED_VIEWS]
     ]
     return tuple(sorted(found, key=lambda row: not row.mine))

@@ -11,7 +11,7 @@ from django.contrib.postgres.aggregates import ArrayAgg
 from django.db.models import Count, Min, Q, QuerySet
 
 from fleet.domain.caches.maintenances import ACTIVE, MaintenanceStatus
-from fleet.domain.desk import WORST_FIRST, Glance, GlanceFacts, glance_of, glance_of_cache, worst
+from fleet.domain.desk import WORST_FIRST, StateFacts, WorstState, worst, worst_state_of_cache, worst_state_of_set
 from fleet.domain.reasons import Reason
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import EventStatus
@@ -19,7 +19,7 @@ from fleet.models import AvailabilitySet, Cache, Coverage, Machine, Maintenance,
 from fleet.projections.counts import SetCounts, counts_of_sets, is_live, last_poll
 from fleet.projections.events.rows import OPEN, needs_decision
 from fleet.projections.refs import PresenceCounts, label_of
-from fleet.projections.visibility import seen
+from fleet.projections.visibility import visible
 
 UNDER_WAY = (MaintenanceStatus.UNDER_WAY, MaintenanceStatus.FAILED_OVER)
 
@@ -47,7 +47,7 @@ class SetCell:
     scheduled: int
     types: tuple[str, ...]
     due_at: datetime | None
-    glance: Glance
+    glance: WorstState
 
     @property
     def label(self) -> Reason | str:
@@ -77,7 +77,7 @@ class CacheCell:
     host: str
     service: str
     listening: int
-    glance: Glance
+    glance: WorstState
 
     @property
     def name(self) -> str:
@@ -90,11 +90,11 @@ class CacheCell:
 
 def set_cells(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None) -> tuple[SetCell, ...]:
     """Sets by name, without those that were merged into another. Eight queries, one more where nobody reconciles."""
-    rows = (seen(AvailabilitySet) if sets is None else sets).filter(merged_into=None)
+    rows = (visible(AvailabilitySet) if sets is None else sets).filter(merged_into=None)
     scope: dict[str, Any] = {} if sets is None else {"availability_set__in": rows}
     machines = counts_of_sets(scope, now=now)
     names: dict[int, list[str]] = defaultdict(list)
-    unnamed = seen(Machine).filter(**scope, availability_set__kind=PROVISIONAL).order_by("resource_name", "pk")
+    unnamed = visible(Machine).filter(**scope, availability_set__kind=PROVISIONAL).order_by("resource_name", "pk")
     for set_id, name in unnamed.values_list("availability_set", "resource_name"):
         names[set_id].append(name)
     events = _events(scope, now=now)
@@ -103,7 +103,7 @@ def set_cells(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None) -
     for row in rows.order_by("name", "pk").values("pk", *columns):
         counted, open_now = machines.get(row["pk"], SetCounts()), events.get(row["pk"], {})
         presence = counted.presence
-        facts = GlanceFacts(
+        facts = StateFacts(
             live=presence.live,
             late=presence.late,
             silent=presence.silent,
@@ -126,7 +126,7 @@ def set_cells(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None) -
                 scheduled=facts.scheduled,
                 types=tuple(filter(None, open_now.get("types", ()))),
                 due_at=open_now.get("due_at"),
-                glance=glance_of(facts),
+                glance=worst_state_of_set(facts),
             )
         )
     return tuple(found)
@@ -136,7 +136,7 @@ def _events(scope: Mapping[str, Any], *, now: datetime) -> dict[int, dict[str, A
     """By set: its open events in numbers. One query."""
     undecided = Q(undecided_now=True)
     counted = (
-        seen(ScheduledEvent)
+        visible(ScheduledEvent)
         .filter(**scope, status__in=OPEN, drill=False)
         .annotate(undecided_now=needs_decision(now=now))
         .values("availability_set")
@@ -154,16 +154,16 @@ def _events(scope: Mapping[str, Any], *, now: datetime) -> dict[int, dict[str, A
 
 def cache_cells(*, now: datetime, caches: QuerySet[Cache] | None = None) -> tuple[CacheCell, ...]:
     """Caches by host. Three queries."""
-    rows = seen(Cache) if caches is None else caches
+    rows = visible(Cache) if caches is None else caches
     scope: dict[str, Any] = {} if caches is None else {"cache__in": rows}
     active: dict[int, Counter[str]] = defaultdict(Counter)
     statuses = [status.value for status in ACTIVE]
-    for cache_id, status in seen(Maintenance).filter(**scope, status__in=statuses).values_list("cache", "status"):
+    for cache_id, status in visible(Maintenance).filter(**scope, status__in=statuses).values_list("cache", "status"):
         active[cache_id]["under_way" if status in UNDER_WAY else "announced"] += 1
     heard: dict[int, Counter[str]] = defaultdict(Counter)
     services: dict[int, set[str]] = defaultdict(set)
     listeners = (
-        seen(Coverage)
+        visible(Coverage)
         .filter(**scope, until=None)
         .alias(polled=last_poll("machine__"))
         .values("cache", "state", "machine__availability_set__service")
@@ -184,7 +184,7 @@ def cache_cells(*, now: datetime, caches: QuerySet[Cache] | None = None) -> tupl
                 host=host,
                 service=service or shared,
                 listening=told["listening"],
-                glance=glance_of_cache(
+                glance=worst_state_of_cache(
                     announced=active[pk]["announced"],
                     under_way=active[pk]["under_way"],
                     listening=told["listening"],
@@ -195,9 +195,9 @@ def cache_cells(*, now: datetime, caches: QuerySet[Cache] | None = None) -> tupl
     return tuple(found)
 
 
-def by_glance(cells: Iterable[SetCell | CacheCell]) -> tuple[tuple[Glance, int], ...]:
+def by_glance(cells: Iterable[SetCell | CacheCell]) -> tuple[tuple[WorstState, int], ...]:
     counted = Counter(cell.glance for cell in cells)
-    return tuple((glance, counted[glance]) for glance in Glance if counted[glance])
+    return tuple((glance, counted[glance]) for glance in WorstState if counted[glance])
 
 
 # The fleet on one page: every set and every cache by service, each with the worst that is known of it.
@@ -216,7 +216,7 @@ class ServiceGroup:
     caches: tuple[CacheCell, ...]
 
     @property
-    def counts(self) -> tuple[tuple[Glance, int], ...]:
+    def counts(self) -> tuple[tuple[WorstState, int], ...]:
         """How many stand how, the worst first."""
         return by_glance((*self.sets, *self.caches))
 
@@ -242,7 +242,7 @@ class ServiceGroup:
         )
 
     @property
-    def glance(self) -> Glance:
+    def glance(self) -> WorstState:
         return worst([*(cell.glance for cell in self.sets), *(cache.glance for cache in self.caches)])
 
 
@@ -299,7 +299,7 @@ class FleetMap:
     """
 
     groups: tuple[ServiceGroup, ...]
-    counts: tuple[tuple[Glance, int], ...]
+    counts: tuple[tuple[WorstState, int], ...]
     choices: Mapping[str, tuple[str, ...]]
     total: int
     server_time: datetime = field(compare=False)

@@ -37,7 +37,7 @@ from fleet.projections.counts import changed_sets, counts, is_live, last_poll
 from fleet.projections.desk.readiness import wrong_clocks
 from fleet.projections.events.rows import OPEN, advice
 from fleet.projections.machines import agentless
-from fleet.projections.visibility import seen
+from fleet.projections.visibility import visible
 
 # The last steps of `steps_of`, in its order; those before tell who decided.
 STEPS = ("sent", "answered", "started", "gone")
@@ -74,11 +74,11 @@ def _seconds(later: datetime | None, earlier: datetime | None) -> float | None:
 
 def _events(now: datetime) -> tuple[Sample, ...]:
     live = [state.value for state in LIVE_APPROVALS]
-    decided = Exists(seen(Approval).filter(event=OuterRef("pk"), state__in=live))
+    decided = Exists(visible(Approval).filter(event=OuterRef("pk"), state__in=live))
     in_time = Q(not_before=None) | Q(not_before__gt=now)
     waiting = Q(status=EventStatus.SCHEDULED.value, decided=False) & in_time & ~advice()
     counted = (
-        seen(ScheduledEvent)
+        visible(ScheduledEvent)
         .filter(status__in=OPEN, drill=False)
         .alias(decided=decided)
         .aggregate(
@@ -98,7 +98,7 @@ def _approvals(now: datetime) -> tuple[Sample, ...]:
     live = [state.value for state in LIVE_APPROVALS]
     by_state = Counter(
         dict(
-            seen(Approval)
+            visible(Approval)
             .filter(state__in=live, event__drill=False)
             .values_list("state")
             .annotate(Count("pk"))
@@ -106,10 +106,10 @@ def _approvals(now: datetime) -> tuple[Sample, ...]:
         )
     )
     on_their_way = (
-        seen(Approval)
+        visible(Approval)
         .filter(state__in=[state.value for state in RELAYED_APPROVALS], event__drill=False)
         .select_related("event", "decided_by", "consented_by", "rule")
-        .prefetch_related(Prefetch("orders", seen(Order).select_related("machine").order_by("offered_at", "pk")))
+        .prefetch_related(Prefetch("orders", visible(Order).select_related("machine").order_by("offered_at", "pk")))
         .order_by("pk")[:LIMIT]
     )
     steps: Counter[str] = Counter()
@@ -138,9 +138,9 @@ def _clocks(now: datetime) -> tuple[Sample, ...]:
     """Of machines that were heard lately: what was measured long ago tells nothing about now. One query."""
     lately = now - timedelta(seconds=presence_limits().late)
     # Of the narrow rows alone; that somebody was revoked is rare.
-    revoked = seen(Machine).filter(revoked_at__gt=lately).values("pk")
+    revoked = visible(Machine).filter(revoked_at__gt=lately).values("pk")
     found = (
-        seen(PresenceRow)
+        visible(PresenceRow)
         .filter(last_heard_at__gt=lately, clock_offset__isnull=False)
         .exclude(machine__in=revoked)
         .annotate(off=Abs("clock_offset"))
@@ -162,7 +162,7 @@ def _sets(now: datetime) -> Sample:
     """
     changed = list(changed_sets(now=now))
     live, whole = Q(live__gt=0), Q(live=F("agents"), without_agent=0)
-    kept = seen(SetCount).exclude(availability_set__any=changed).exclude(agents=0, without_agent=0)
+    kept = visible(SetCount).exclude(availability_set__any=changed).exclude(agents=0, without_agent=0)
     found = kept.aggregate(
         full=Count("pk", filter=live & whole),
         partial=Count("pk", filter=live & ~whole),
@@ -176,7 +176,7 @@ def _sets(now: datetime) -> Sample:
 
 def _counted(set_ids: Sequence[int], *, now: datetime) -> list[dict[str, int]]:
     """Of each of these sets (row ids) that has machines: agents, those that are live, and machines without an agent."""
-    agents = seen(Machine).filter(revoked_at=None, availability_set__any=set_ids).alias(polled=last_poll())
+    agents = visible(Machine).filter(revoked_at=None, availability_set__any=set_ids).alias(polled=last_poll())
     rows = agents.order_by().values_list("availability_set")
     lacking = agentless().filter(availability_set__any=set_ids).order_by().values_list("availability_set")
     without = dict(lacking.annotate(Count("pk")))
@@ -189,11 +189,11 @@ def _counted(set_ids: Sequence[int], *, now: datetime) -> list[dict[str, int]]:
 
 def _caches(now: datetime) -> Sample:
     """One query."""
-    newest = seen(Coverage).filter(cache=OuterRef("pk"), until=None)
+    newest = visible(Coverage).filter(cache=OuterRef("pk"), until=None)
     hearing = newest.alias(polled=last_poll("machine__")).filter(is_live(now=now, machine="machine__"))
     has_listener = Exists(hearing.filter(state="subscribed"))
     found = (
-        seen(Cache)
+        visible(Cache)
         .annotate(has_listener=has_listener, publishes_nothing=Exists(newest.filter(state="unsupported")))
         .aggregate(
             covered=Count("pk", filter=Q(has_listener=True)),
@@ -206,7 +206,7 @@ def _caches(now: datetime) -> Sample:
 
 def _orders(now: datetime) -> tuple[Sample, ...]:
     found = (
-        seen(Order)
+        visible(Order)
         .filter(state__in=[state.value for state in OPEN_ORDERS])
         .aggregate(count=Count("pk"), oldest=Min("offered_at"))
     )
@@ -217,11 +217,11 @@ def _orders(now: datetime) -> tuple[Sample, ...]:
 
 
 def _own(now: datetime) -> tuple[Sample, ...]:
-    ran_at = seen(LastRun).filter(name=LastRun.RECONCILE).values_list("ran_at", flat=True).first()
-    seal = seen(Seal).order_by("-number").first()
+    ran_at = visible(LastRun).filter(name=LastRun.RECONCILE).values_list("ran_at", flat=True).first()
+    seal = visible(Seal).order_by("-number").first()
     # By the index of the stream: the first entry behind the last seal.
     behind = [TupleGreaterThan(Tuple("era", "xid", "id"), seal.place)] if seal else []
-    entry = seen(Entry).filter(*behind).order_by("era", "xid", "id").values_list("recorded_at", flat=True).first()
+    entry = visible(Entry).filter(*behind).order_by("era", "xid", "id").values_list("recorded_at", flat=True).first()
     return (
         _one(gauges.RECONCILE_AGE, None if ran_at is None else seconds_since(ran_at, now=now)),
         Sample(gauges.SET_ASIDE, {(what,): count for what, count in set_aside().items()}),
@@ -246,11 +246,11 @@ def late_partitions() -> tuple[str, ...]:
 
 def set_aside() -> dict[str, int]:
     """How much is set aside, by what it is. One query."""
-    return dict(seen(SetAside).values_list("what").annotate(Count("pk")).order_by("what"))
+    return dict(visible(SetAside).values_list("what").annotate(Count("pk")).order_by("what"))
 
 
 def _waves(now: datetime) -> tuple[Sample, ...]:
-    found = seen(Wave).aggregate(
+    found = visible(Wave).aggregate(
         running=Count("pk", filter=Q(state=WaveState.RUNNING.value)),
         stopped=Count("pk", filter=Q(state=WaveState.STOPPED.value, closed_at__gt=now - HOUR)),
     )

@@ -11,10 +11,10 @@ from fleet.domain.events import FAR_AHEAD
 from fleet.domain.people import Place, Rights
 from fleet.models import ScheduledEvent
 from fleet.models.facts.events import place_of
-from fleet.models.people import decides
+from fleet.models.people import decision_filter
 from fleet.projections.cards import DecisionCard, decision_cards
 from fleet.projections.events.rows import OPEN, BlastRadius, EventRow, blast_radii, event_rows, needs_decision, proposed
-from fleet.projections.visibility import load_facts, seen
+from fleet.projections.visibility import load_facts, visible
 
 # So many that need a decision are shown one by one, the first of them as whole cards; of every other part so many. The
 # rest stands in groups.
@@ -127,10 +127,10 @@ def decision_queue(*, now: datetime, rights: Rights = ANYBODY) -> DecisionQueue:
     shown = {name: rows[: _shown(name, many=many)] for name, rows in found.items()}
     more = any(len(rows) > _most(name) for name, rows in found.items())
     if more:
-        real = seen(ScheduledEvent).filter(status__in=OPEN, drill=False).filter
+        real = visible(ScheduledEvent).filter(status__in=OPEN, drill=False).filter
         counts |= {name: real(parts[name]).count() for name in PARTS[:-1] if counts[name] > _most(name)}
     order = {pk: number for number, pk in enumerate(pk for name in PARTS for pk in shown[name])}
-    events = seen(ScheduledEvent).filter(pk__in=order).select_related("availability_set")
+    events = visible(ScheduledEvent).filter(pk__in=order).select_related("availability_set")
     items = _items(sorted(events, key=lambda event: order[event.pk]), whole=shown["waiting"][:CARDS], now=now)
     known = {item.event.id: item for item in items}
     return DecisionQueue(
@@ -161,7 +161,7 @@ def _shown(part: str, *, many: bool) -> int:
 
 def _parts(now: datetime, rights: Rights) -> dict[str, Q]:
     """What belongs to each part, of events that are open. Drills are nobody's decision here."""
-    needed, mine = needs_decision(now=now), decides(rights, proposed=proposed())
+    needed, mine = needs_decision(now=now), decision_filter(rights, proposed=proposed())
     # Without a stated time it may start at any moment.
     soon = Q(not_before=None) | Q(not_before__lte=now + FAR_AHEAD)
     return {
@@ -175,7 +175,7 @@ def _parts(now: datetime, rights: Rights) -> dict[str, Q]:
 
 def _chosen(parts: Mapping[str, Q]) -> dict[str, list[int]]:
     """The row ids of each part by time left, one more than are shown. One query."""
-    rows = seen(ScheduledEvent).filter(status__in=OPEN).order_by("not_before", "pk")
+    rows = visible(ScheduledEvent).filter(status__in=OPEN).order_by("not_before", "pk")
     asked = [
         rows.filter(part, drill=name == "drills").values_list(Value(number, IntegerField()), "not_before", "pk")[
             : _most(name) + 1
@@ -201,7 +201,9 @@ def _items(events: Sequence[ScheduledEvent], *, whole: Sequence[int], now: datet
 def _groups(waiting: Q, shown: Sequence[QueueItem], *, now: datetime) -> tuple[QueueGroup, ...]:
     """By time left and type: so few groups hold all of the rest, however many sets it is in. One query."""
     rows = (
-        seen(ScheduledEvent).filter(waiting, status__in=OPEN, drill=False).exclude(pk__in=[i.event.id for i in shown])
+        visible(ScheduledEvent)
+        .filter(waiting, status__in=OPEN, drill=False)
+        .exclude(pk__in=[i.event.id for i in shown])
     )
     bands = [When(not_before__lt=now + within, then=Value(number)) for number, within in enumerate(BANDS)]
     grouped = rows.annotate(band=Case(*bands, default=None, output_field=IntegerField()))
@@ -231,7 +233,7 @@ def pulse(*, now: datetime, rights: Rights = ANYBODY) -> Pulse:
     """What every page carries in its head, for somebody with these rights. One query."""
     waiting = _parts(now, rights)["waiting"]
     found = (
-        seen(ScheduledEvent)
+        visible(ScheduledEvent)
         .filter(waiting, status__in=OPEN, drill=False)
         .aggregate(waiting=Count("pk"), next_at=Min("not_before"), newest=Max("pk"))
     )
@@ -240,6 +242,6 @@ def pulse(*, now: datetime, rights: Rights = ANYBODY) -> Pulse:
 
 def oldest(*, now: datetime, rights: Rights = ANYBODY) -> Undecided | None:
     """What has waited longest for a decision of somebody with these rights. One query."""
-    waiting = seen(ScheduledEvent).filter(_parts(now, rights)["waiting"], status__in=OPEN, drill=False)
+    waiting = visible(ScheduledEvent).filter(_parts(now, rights)["waiting"], status__in=OPEN, drill=False)
     found = waiting.order_by("first_seen_at", "pk").values_list("event_id", "first_seen_at").first()
     return None if found is None else Undecided(*found)

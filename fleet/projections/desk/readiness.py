@@ -9,7 +9,7 @@ from django.contrib.sessions.models import Session
 from django.db import OperationalError, connection, transaction
 
 from fleet.domain.clock import seconds_since
-from fleet.domain.db_timeouts import Connections, met_a_limit, read_names
+from fleet.domain.db_timeouts import Connections, is_timeout, read_names
 from fleet.domain.desk import RECONCILED_WITHIN
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import Presence
@@ -36,12 +36,12 @@ from fleet.models.reconcile import OVER_AFTER, WrongClock
 from fleet.models.timeline import numbering
 from fleet.projections.machines import MachineRow, RefusedEnrolmentRow, machine_rows, refused_enrolments, with_presence
 from fleet.projections.refs import SetRef, set_ref
-from fleet.projections.visibility import seen
+from fleet.projections.visibility import visible
 
 
 def wrong_clocks(*, now: datetime) -> dict[str, float]:
     """By process (`web 123@host`), the seconds by which its clock is ahead; negative where it is behind. One query."""
-    rows = seen(WrongClock).filter(seen_at__gt=now - OVER_AFTER).order_by("process")
+    rows = visible(WrongClock).filter(seen_at__gt=now - OVER_AFTER).order_by("process")
     return {f"{row.kind} {row.process}": row.skew_seconds for row in rows}
 
 
@@ -112,12 +112,12 @@ class FirstSteps:
 
 def is_new() -> bool:
     """Whether no event was ever seen here, not even in a drill. One query."""
-    return not seen(ScheduledEvent).exists()
+    return not visible(ScheduledEvent).exists()
 
 
 def first_steps(*, now: datetime) -> FirstSteps:
     """Eight queries."""
-    valid = seen(JoinToken).filter(revoked_at=None, expires_at__gt=now)
+    valid = visible(JoinToken).filter(revoked_at=None, expires_at__gt=now)
     newest = list(with_presence().filter(revoked_at=None).order_by("-pk")[:NEWEST])
     agents = machine_rows(newest, now=now, limits=presence_limits())
     return FirstSteps(
@@ -127,14 +127,16 @@ def first_steps(*, now: datetime) -> FirstSteps:
         told=any(reaches_people() for reaches_people in WAYS_OUT),
         rehearsable=_rehearsable(newest, agents),
         entrance=entrance_facts(),
-        waiting=seen(Admission).filter(admitted_at=None).count(),
+        waiting=visible(Admission).filter(admitted_at=None).count(),
         refused=refused_enrolments(most=MOST_REFUSED),
-        drill=seen(Drill).order_by("-pk").values_list("pk", flat=True).first(),
+        drill=visible(Drill).order_by("-pk").values_list("pk", flat=True).first(),
     )
 
 
 def _unnamed() -> tuple[SetRef, str] | None:
-    rows = seen(Machine).filter(availability_set__kind=PROVISIONAL, revoked_at=None).select_related("availability_set")
+    rows = (
+        visible(Machine).filter(availability_set__kind=PROVISIONAL, revoked_at=None).select_related("availability_set")
+    )
     found = rows.defer("compute").order_by("pk").first()
     return (set_ref(found.availability_set), found.resource_name) if found else None
 
@@ -187,7 +189,7 @@ def locked_tables() -> tuple[str, ...]:
             cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{LOCK_SECONDS:g}s"])
             cursor.execute(f"SELECT {read}")
     except OperationalError as error:
-        if not met_a_limit(error):
+        if not is_timeout(error):
             raise
     else:
         return ()
@@ -225,7 +227,7 @@ def unusable() -> dict[str, int]:
 def stalled(*, now: datetime) -> tuple[str, ...]:
     """What has not run for too long: `reconciling`, or a job of an annex."""
     names = [name for name, _ in JOBS.values()]
-    ran_at = dict(seen(LastRun).filter(name__in=names).values_list("name", "ran_at"))
+    ran_at = dict(visible(LastRun).filter(name__in=names).values_list("name", "ran_at"))
     return tuple(
         what
         for what, (name, within) in JOBS.items()

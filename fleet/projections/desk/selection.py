@@ -7,11 +7,11 @@ from hashlib import sha256
 
 from django.db.models import F, Q, QuerySet
 
-from fleet.domain.approvals.guards import TAKE_REASONS, EventFacts, Need, hit_machines
+from fleet.domain.approvals.guards import TAKE_REASONS, EventFacts, Need, affected_machines
 from fleet.domain.events import FAR_AHEAD
 from fleet.domain.people import Rights
 from fleet.models import ScheduledEvent
-from fleet.models.people import decides
+from fleet.models.people import decision_filter
 from fleet.projections.approvals import ApprovalRow, details
 from fleet.projections.cards import DecisionCard, decision_cards
 from fleet.projections.events.rows import (
@@ -25,7 +25,7 @@ from fleet.projections.events.rows import (
     proposed,
 )
 from fleet.projections.refs import SetRef
-from fleet.projections.visibility import load_facts, seen
+from fleet.projections.visibility import load_facts, visible
 
 # So many are decided in one call at most.
 MOST = 200
@@ -95,7 +95,7 @@ def together(chosen: Sequence[Choice], *, now: datetime) -> tuple[Together, ...]
     if not several:
         return ()
     pks = [choice.card.event.id for found in several.values() for choice in found]
-    radii = blast_together(list(seen(ScheduledEvent).filter(pk__in=pks).select_related("availability_set")), now=now)
+    radii = blast_together(list(visible(ScheduledEvent).filter(pk__in=pks).select_related("availability_set")), now=now)
     return tuple(
         Together(
             place=place,
@@ -111,7 +111,7 @@ def together(chosen: Sequence[Choice], *, now: datetime) -> tuple[Together, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class FollowedEvent:
     """One event of those that were decided together, as it is now, with the approval that was given then, else the live
     one. `undoable`: it was given then and can still be undone.
     """
@@ -121,21 +121,23 @@ class Followed:
     undoable: bool
 
 
-def followed(event_pks: Collection[int], approval_ids: Collection[int], *, now: datetime) -> tuple[Followed, ...]:
+def followed_events(
+    event_pks: Collection[int], approval_ids: Collection[int], *, now: datetime
+) -> tuple[FollowedEvent, ...]:
     """These events (row ids) with those of these approvals that are theirs. A fixed number of queries."""
-    rows = seen(ScheduledEvent).filter(pk__in=list(event_pks)[:MOST]).select_related("availability_set")
+    rows = visible(ScheduledEvent).filter(pk__in=list(event_pks)[:MOST]).select_related("availability_set")
     approvals = dict(details(list(approval_ids)[:MOST], now=now)) if approval_ids else {}
     found = []
     for row in event_rows(list(rows), now=now):
         given, current = approvals.get(row.id), row.approval
         live = current if current is not None and current.live else None
-        found.append(Followed(row, given or live, given is not None and given.may_be_undone))
+        found.append(FollowedEvent(row, given or live, given is not None and given.may_be_undone))
     return tuple(found)
 
 
 def undecided(events: QuerySet[ScheduledEvent], *, now: datetime, rights: Rights) -> QuerySet[ScheduledEvent]:
     """Those of these events that need a decision of somebody with these rights, by time left."""
-    mine = decides(rights, proposed=proposed())
+    mine = decision_filter(rights, proposed=proposed())
     rows = events.filter(needs_decision(now=now), mine, status__in=OPEN, drill=False)
     return rows.order_by(F("not_before").asc(nulls_last=True), "pk")
 
@@ -143,7 +145,7 @@ def undecided(events: QuerySet[ScheduledEvent], *, now: datetime, rights: Rights
 def in_queue(*, now: datetime, rights: Rights) -> QuerySet[ScheduledEvent]:
     """The first part of somebody's queue."""
     soon = Q(not_before=None) | Q(not_before__lte=now + FAR_AHEAD)
-    return undecided(seen(ScheduledEvent).filter(soon), now=now, rights=rights)
+    return undecided(visible(ScheduledEvent).filter(soon), now=now, rights=rights)
 
 
 def count_of(events: QuerySet[ScheduledEvent]) -> int:
@@ -164,7 +166,7 @@ def digest_of(event_ids: Collection[str]) -> str:
 def choices(event_ids: Sequence[str], *, now: datetime) -> tuple[Choice, ...]:
     """These events by time left, those that are open. A fixed number of queries."""
     wanted = [event_id.upper() for event_id in event_ids][:MOST]
-    rows = seen(ScheduledEvent).filter(event_id__in=wanted, status__in=OPEN, drill=False)
+    rows = visible(ScheduledEvent).filter(event_id__in=wanted, status__in=OPEN, drill=False)
     events = list(rows.select_related("availability_set").order_by(F("not_before").asc(nulls_last=True), "pk"))
     shaped = event_rows(events, now=now)
     facts = load_facts([event.pk for event in events], now=now)
@@ -181,7 +183,7 @@ def choices(event_ids: Sequence[str], *, now: datetime) -> tuple[Choice, ...]:
 
 
 def _fault_domain(facts: EventFacts) -> int | None:
-    return min((m.fault_domain for m in hit_machines(facts) if m.fault_domain is not None), default=None)
+    return min((m.fault_domain for m in affected_machines(facts) if m.fault_domain is not None), default=None)
 
 
 def by_fault_domain(chosen: Collection[Choice]) -> dict[str, list[Choice]]:

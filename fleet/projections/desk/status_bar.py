@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from fleet.domain.desk import RelayHealth, Watch, doubts, relay_health
+from fleet.domain.desk import Monitoring, RelayHealth, monitoring_gaps, relay_health
 from fleet.domain.reasons import Reason
 from fleet.models import LastRun, ScheduledEvent
 from fleet.projections import blind_spots
 from fleet.projections.counts import counts
 from fleet.projections.desk.readiness import wrong_clocks
 from fleet.projections.refs import PresenceCounts
-from fleet.projections.visibility import seen
+from fleet.projections.visibility import visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class Overview:
 
 def overview(*, now: datetime) -> Overview:
     """Eight queries."""
-    real = seen(ScheduledEvent).filter(drill=False)
+    real = visible(ScheduledEvent).filter(drill=False)
     newest = real.order_by("-first_seen_at", "-pk").values_list("first_seen_at", flat=True).first()
     presence, without_agent = counts(now=now)
-    run = seen(LastRun).filter(name=LastRun.RECONCILE).first()
-    watch = Watch(
+    run = visible(LastRun).filter(name=LastRun.RECONCILE).first()
+    watch = Monitoring(
         live=presence.live,
         agents=presence.total,
         ever=presence.all,
@@ -55,7 +55,7 @@ def overview(*, now: datetime) -> Overview:
         without_agent=watch.without_agent,
         relay=relay_health(watch, now=now),
         last_event_at=newest,
-        doubts=doubts(watch, now=now),
+        doubts=monitoring_gaps(watch, now=now),
         wrong_clocks=len(watch.wrong_clocks),
         server_time=now,
     )
@@ -68,7 +68,7 @@ ITEMS: dict[str, Callable[[datetime], Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Strip:
+class StatusBar:
     """`expected` agents are those that are not gone, and those that machines of an inventory lack. `sure`: whoever sees
     nothing may rely on it.
     """
@@ -96,10 +96,10 @@ def blind_spot_count(now: datetime) -> int:
     return blind_spots.count(now=now)
 
 
-def strip(*, now: datetime, spots: Callable[[datetime], int | None] = blind_spot_count) -> Strip:
+def status_bar(*, now: datetime, spots: Callable[[datetime], int | None] = blind_spot_count) -> StatusBar:
     """Eight queries, those of `spots`, and those of the items of annexes."""
     seen = overview(now=now)
-    return Strip(
+    return StatusBar(
         presence=seen.presence,
         expected=seen.presence.total + seen.without_agent,
         blind_spots=spots(now),

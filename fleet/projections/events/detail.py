@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from fleet.domain.approvals.conditions import not_ready
-from fleet.domain.approvals.guards import EventFacts, Guard, who_is_asked
+from fleet.domain.approvals.conditions import unprepared_names
+from fleet.domain.approvals.guards import EventFacts, Guard, start_candidates
 from fleet.domain.events import advice
 from fleet.domain.intake import Limits, Prepared, prepared_of
 from fleet.domain.people import Place
 from fleet.domain.reasons import Reason
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.domain.states import EventStatus, Presence
 from fleet.models import Drill, Machine, Preparation, ScheduledEvent, Sighting
 from fleet.models.facts.events import machine_presence, presence_limits
@@ -30,7 +30,7 @@ from fleet.projections.events.rows import (
 )
 from fleet.projections.orders import ByHandRow
 from fleet.projections.refs import MachineRef, machine_ref, plain_name
-from fleet.projections.visibility import facts_of, seen
+from fleet.projections.visibility import facts_of, visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def _sighting_row(sighting: Sighting, event: ScheduledEvent, *, now: datetime, l
             differs.append(Reason("differs-in-time", not_before=sighting.not_before))
         if sighting.resources and sighting.resources != event.resources:
             differs.append(Reason("differs-in-resources", resources=sighting.resources))
-    return like(
+    return from_row(
         SightingRow,
         sighting,
         machine=machine_ref(sighting.machine),
@@ -171,27 +171,27 @@ def _advice(event: ScheduledEvent, now: datetime) -> Reason | str:
 
 def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
     """One event, by its EventId in any case. A fixed number of queries."""
-    events = with_changes(seen(ScheduledEvent)).select_related("availability_set")
+    events = with_changes(visible(ScheduledEvent)).select_related("availability_set")
     event = events.filter(event_id=event_id.upper()).first()
     if event is None:
         return None
     limits = presence_limits()
     approval_rows = by_event([event], now=now).get(event.pk, ())
     sightings = list(
-        seen(Sighting)
+        visible(Sighting)
         .filter(event=event)
         .select_related("machine__presence", "machine__latest_document")
         .defer("machine__compute")
         .order_by("first_at", "pk")
     )
     machines = list(
-        seen(Machine)
+        visible(Machine)
         .filter(availability_set_id=event.availability_set_id)
         .select_related("presence", "latest_document")
         .defer("compute")
         .order_by("resource_name", "pk")
     )
-    preparing = list(seen(Preparation).filter(event=event))
+    preparing = list(visible(Preparation).filter(event=event))
     of_set = {event.availability_set_id: machines}
     facts: EventFacts = facts_of([event], of_set, sightings, preparing, now=now)[event.pk]
     approval_rows = tuple(orders.followed(row, facts, now=now) if row.live else row for row in approval_rows)
@@ -218,14 +218,14 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
         hit=hit,
         blast=blast,
         card=card,
-        asked=tuple(MachineRef(id=m.machine_id, resource_name=m.name) for m in who_is_asked(facts)),
+        asked=tuple(MachineRef(id=m.machine_id, resource_name=m.name) for m in start_candidates(facts)),
         seen_by=tuple(machine_ref(machine) for machine in machines if machine.pk in witnesses),
         not_seen_by=tuple(machine_ref(machine) for machine in there if machine.pk not in witnesses),
         other_open=tuple(facts.other_open),
         place=facts.place,
-        not_ready=tuple(not_ready(facts)),
+        not_ready=tuple(unprepared_names(facts)),
         by_hand=orders.by_hand(facts, current(approval_rows), machines, now=now),
         advice=_advice(event, now),
-        drill_id=seen(Drill).filter(event=event).values_list("pk", flat=True).first() if event.drill else None,
+        drill_id=visible(Drill).filter(event=event).values_list("pk", flat=True).first() if event.drill else None,
         server_time=now,
     )

@@ -13,7 +13,7 @@ from django.db.models.functions import Coalesce
 from fleet.domain.event_types import ADVICE_TYPES, is_advice
 from fleet.domain.events import FAR_AHEAD, if_nobody_acts
 from fleet.domain.reasons import Reason
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, ApprovalState, Certainty, EndedAs, EventStatus, Presence
 from fleet.models import Approval, AvailabilitySet, Claim, Hold, Machine, ScheduledEvent
 from fleet.models.facts.events import decider, hold_reason, name_of
@@ -22,7 +22,7 @@ from fleet.projections.changes import changed_at, with_changes
 from fleet.projections.counts import counts_by, counts_of, is_live, last_poll
 from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.refs import PresenceCounts, SetRef, plain_name, set_ref
-from fleet.projections.visibility import seen
+from fleet.projections.visibility import visible
 
 # A proposal needs somebody still: the second person.
 DECIDED = tuple(state for state in LIVE_APPROVALS if state is not ApprovalState.PROPOSED)
@@ -61,12 +61,12 @@ def of_events(event_pks: Collection[int]) -> dict[int, Attention]:
     text = Value("")
     open_ones: dict[str, Any] = {"event_id__in": list(event_pks), "ended_at__isnull": True}
     claims = (
-        seen(Claim)
+        visible(Claim)
         .filter(**open_ones)
         .values_list("event_id", "by__username", text, "at", F("comment"), Value("claim"))
     )
     holds = (
-        seen(Hold)
+        visible(Hold)
         .filter(**open_ones)
         .values_list("event_id", "by__username", "rule__name", "at", F("reason"), Value("hold"))
     )
@@ -85,10 +85,10 @@ def needs_decision(*, now: datetime, until: datetime | None = None) -> Q:
     holds is decided: it shall run by itself. `until` leaves out those that lie behind it.
     """
     in_time = Q(not_before__gt=now) if until is None else Q(not_before__gt=now, not_before__lte=until)
-    decided = Exists(seen(Approval).filter(event=OuterRef("pk"), state__in=[state.value for state in DECIDED]))
-    proposed = Exists(seen(Approval).filter(event=OuterRef("event"), state=ApprovalState.PROPOSED.value))
+    decided = Exists(visible(Approval).filter(event=OuterRef("pk"), state__in=[state.value for state in DECIDED]))
+    proposed = Exists(visible(Approval).filter(event=OuterRef("event"), state=ApprovalState.PROPOSED.value))
     # Both conditions of a hold in one: so it is one join for all events, and not a look for each.
-    held = Exists(seen(Hold).filter(~proposed, event=OuterRef("pk"), ended_at__isnull=True, by__isnull=False))
+    held = Exists(visible(Hold).filter(~proposed, event=OuterRef("pk"), ended_at__isnull=True, by__isnull=False))
     open_still = Q(status=EventStatus.SCHEDULED.value) & (Q(not_before=None) | in_time)
     return open_still & ~advice() & ~decided & ~held
 
@@ -100,7 +100,7 @@ def advice() -> Q:
 
 def proposed() -> Q:
     """Events that wait for a second person."""
-    return Q(Exists(seen(Approval).filter(event=OuterRef("pk"), state=ApprovalState.PROPOSED.value)))
+    return Q(Exists(visible(Approval).filter(event=OuterRef("pk"), state=ApprovalState.PROPOSED.value)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,26 +127,26 @@ class HoldTold:
 
 def claim_told(row: Claim) -> ClaimTold:
     """Shape a claim."""
-    return like(ClaimTold, row, event_id=row.event.event_id, by=row.by.get_username())
+    return from_row(ClaimTold, row, event_id=row.event.event_id, by=row.by.get_username())
 
 
 def standing_claim(*, event_id: str) -> ClaimTold | None:
     """The open claim of an event, by its EventId. One query."""
-    rows = seen(Claim).filter(event__event_id=event_id.strip().upper(), ended_at__isnull=True)
+    rows = visible(Claim).filter(event__event_id=event_id.strip().upper(), ended_at__isnull=True)
     row = rows.select_related("event", "by").first()
     return claim_told(row) if row else None
 
 
 def standing_hold(*, event_id: str) -> HoldTold | None:
     """The open hold of an event, by its EventId. One query."""
-    rows = seen(Hold).filter(event__event_id=event_id.strip().upper(), ended_at__isnull=True)
+    rows = visible(Hold).filter(event__event_id=event_id.strip().upper(), ended_at__isnull=True)
     row = rows.select_related("event", "by", "rule").first()
     return hold_told(row) if row else None
 
 
 def hold_told(row: Hold) -> HoldTold:
     """Shape a hold."""
-    return like(HoldTold, row, event_id=row.event.event_id, by=name_of(row), reason=hold_reason(row.reason))
+    return from_row(HoldTold, row, event_id=row.event.event_id, by=name_of(row), reason=hold_reason(row.reason))
 
 
 # What an event leaves of its set.
@@ -198,7 +198,7 @@ def taken_by_others(events: Sequence[ScheduledEvent]) -> dict[int, frozenset[str
     query.
     """
     sets = {event.availability_set_id for event in events}
-    started = seen(ScheduledEvent).filter(availability_set__in=sets, status=EventStatus.STARTED.value, drill=False)
+    started = visible(ScheduledEvent).filter(availability_set__in=sets, status=EventStatus.STARTED.value, drill=False)
     hit: dict[int, dict[int, set[str]]] = defaultdict(dict)
     for pk, set_id, resources in started.values_list("pk", "availability_set", "resources"):
         hit[set_id][pk] = {plain_name(name) for name in resources}
@@ -248,7 +248,7 @@ def _live_in_sets(
     """For each set (row id) its counts, and which of its live machines are named, by plain name. One query."""
     named = {name for event in events for name in event.resources} | {name for names in down.values() for name in names}
     counted: Any = (
-        seen(Machine)
+        visible(Machine)
         .filter(availability_set__in={event.availability_set_id for event in events})
         .alias(polled=last_poll())
         .values("availability_set")
@@ -366,7 +366,7 @@ def event_row(
     held = seen_to.hold is not None and not seen_to.hold.by_rule
     # As `attention.needs_decision` asks the database.
     undecided = not held if approval is None or not approval.live else approval.state is ApprovalState.PROPOSED
-    return like(
+    return from_row(
         EventRow,
         event,
         set=set_ref(event.availability_set),
@@ -409,7 +409,7 @@ def listing(
 
     `events` is a filtered queryset (see `filters.EventFilter`).
     """
-    rows = seen(ScheduledEvent) if events is None else events
+    rows = visible(ScheduledEvent) if events is None else events
     rows = with_changes(rows.select_related("availability_set"))
     still_open: QuerySet[ScheduledEvent] = rows.filter(status__in=OPEN).annotate(
         due=Coalesce("not_before", "first_seen_at")
@@ -439,9 +439,9 @@ def named_events(event_ids: Sequence[str]) -> tuple[NamedEvent, ...]:
     """These events, in this order. One query, or none."""
     if not event_ids:
         return ()
-    found = {row.event_id: row for row in seen(ScheduledEvent).filter(event_id__in=event_ids)}
+    found = {row.event_id: row for row in visible(ScheduledEvent).filter(event_id__in=event_ids)}
     return tuple(
-        like(NamedEvent, found[one], resources=tuple(found[one].resources)) for one in event_ids if one in found
+        from_row(NamedEvent, found[one], resources=tuple(found[one].resources)) for one in event_ids if one in found
     )
 
 
@@ -450,7 +450,7 @@ def named_events(event_ids: Sequence[str]) -> tuple[NamedEvent, ...]:
 
 def sets_under_way() -> set[int]:
     """The sets (row ids) with an open event, or an approval on its way. Two queries in one, by partial indexes."""
-    opened = seen(ScheduledEvent).filter(status__in=[state.value for state in OPEN_EVENTS])
-    decided = seen(Approval).filter(state__in=[state.value for state in LIVE_APPROVALS])
+    opened = visible(ScheduledEvent).filter(status__in=[state.value for state in OPEN_EVENTS])
+    decided = visible(Approval).filter(state__in=[state.value for state in LIVE_APPROVALS])
     rows = opened.order_by().values_list("availability_set_id", flat=True)
     return set(rows.union(decided.order_by().values_list("event__availability_set_id", flat=True)))

@@ -10,15 +10,15 @@ from typing import Annotated
 from django.db.models import Prefetch, Q
 
 from fleet.domain.approvals.guards import EventFacts, MachineFacts, OtherEvent, WindowFacts
-from fleet.domain.policy.rules import Action, Does, StandingRule, Verdict, matching, verdict, wording
+from fleet.domain.policy.rules import Action, RuleAction, StandingRule, Verdict, is_matching, verdict, wording
 from fleet.domain.reasons import Reason
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.domain.states import RELAYED_APPROVALS, ApprovalState, EndedAs, EventStatus, Presence
 from fleet.models import Approval, Hold, Machine, NoApprovalWindow, ScheduledEvent
 from fleet.models.facts.events import are_near, is_open, name_of, place_of, set_facts
 from fleet.models.policy import rule_of, rules_in_force
 from fleet.projections.refs import SetRef, set_ref
-from fleet.projections.visibility import seen
+from fleet.projections.visibility import visible
 
 
 class Past:
@@ -28,19 +28,19 @@ class Past:
         ids = [event.pk for event in events]
         sets = {event.availability_set_id for event in events}
         self.machines: dict[int, list[Machine]] = defaultdict(list)
-        for machine in seen(Machine).filter(availability_set__in=sets).defer("compute").order_by("pk"):
+        for machine in visible(Machine).filter(availability_set__in=sets).defer("compute").order_by("pk"):
             self.machines[machine.availability_set_id].append(machine)
         self.beside = _beside(events)
         self.approvals: Mapping[int, list[Approval]] = {event.pk: list(event.approvals.all()) for event in self.beside}
         self.holds: dict[int, Hold] = {}
-        for hold in seen(Hold).filter(event_id__in=ids).select_related("by", "rule").order_by("pk"):
+        for hold in visible(Hold).filter(event_id__in=ids).select_related("by", "rule").order_by("pk"):
             self.holds[hold.event_id] = hold
-        self.windows = list(seen(NoApprovalWindow).order_by("pk"))
+        self.windows = list(visible(NoApprovalWindow).order_by("pk"))
 
     def facts_at(self, event: ScheduledEvent, at: datetime) -> EventFacts:
         """What guards and rules judge of an event, as it was at its first sighting, as far as that is known."""
         home = event.availability_set
-        return like(
+        return from_row(
             EventFacts,
             event,
             status=EventStatus.STARTED if _began_started(event) else EventStatus.SCHEDULED,
@@ -60,7 +60,7 @@ class Past:
             started_at=None,
             drill=False,
             windows=tuple(
-                like(WindowFacts, window)
+                from_row(WindowFacts, window)
                 for window in self.windows
                 if window.created_at <= at and (window.deleted_at is None or window.deleted_at > at)
                 if is_open(window, place_of(home), now=at)
@@ -98,8 +98,8 @@ def _beside(events: Sequence[ScheduledEvent]) -> list[ScheduledEvent]:
         availability_set__service__in=services
     )
     at_that_time = Q(ended_at__isnull=True) | Q(ended_at__gte=min(times))
-    approvals = seen(Approval).select_related("decided_by", "rule").order_by("-pk")
-    rows = seen(ScheduledEvent).filter(near, at_that_time, drill=False, first_seen_at__lte=max(times))
+    approvals = visible(Approval).select_related("decided_by", "rule").order_by("-pk")
+    rows = visible(ScheduledEvent).filter(near, at_that_time, drill=False, first_seen_at__lte=max(times))
     return list(rows.select_related("availability_set").prefetch_related(Prefetch("approvals", approvals)))
 
 
@@ -185,7 +185,7 @@ def dry_run(
     It is tried as if it were switched on, at its place among the other rules in force (a rule without a place stands
     at the end).
     """
-    rows = seen(ScheduledEvent).filter(drill=False).select_related("availability_set")
+    rows = visible(ScheduledEvent).filter(drill=False).select_related("availability_set")
     if since is not None:
         rows = rows.filter(first_seen_at__gte=since)
     if until is not None:
@@ -231,14 +231,14 @@ def dry_run(
 def _tried(event: ScheduledEvent, rule: StandingRule, earlier: Sequence[StandingRule], past: Past) -> PastEvent | None:
     at = event.first_seen_at
     facts = past.facts_at(event, at)
-    if not matching(rule, facts, now=at):
+    if not is_matching(rule, facts, now=at):
         return None
     would, sentence = _what(verdict([*earlier, rule], facts, now=at), rule)
     approvals = past.approvals.get(event.pk, [])
     # The newest that was not taken back.
     chosen = next((one for one in approvals if one.state != ApprovalState.WITHDRAWN.value), None)
     hold = past.holds.get(event.pk)
-    return like(
+    return from_row(
         PastEvent,
         event,
         set=set_ref(event.availability_set),
@@ -254,11 +254,11 @@ def _tried(event: ScheduledEvent, rule: StandingRule, earlier: Sequence[Standing
 def _what(found: Verdict, rule: StandingRule) -> tuple[Would, Reason]:
     if found.rule is not rule:
         return Would.EARLIER, Reason("would-be-earlier", rule=found.rule.name if found.rule else "")
-    if found.does is Does.HOLD:
+    if found.does is RuleAction.HOLD:
         return Would.HOLD, Reason("would-hold")
-    if found.does is Does.LEAVE:
+    if found.does is RuleAction.LEAVE:
         return Would.LEAVE, Reason("would-leave")
-    if found.does is Does.APPROVE:
+    if found.does is RuleAction.APPROVE:
         return Would.APPROVE, Reason("would-approve", prepared=rule.action != Action.APPROVE_NOW)
     lasting = [guard for guard in found.against if guard.code not in PASSING]
     if not lasting:

@@ -10,14 +10,14 @@ from django.db.models.functions import Coalesce, Greatest
 from fleet.domain.policy.rules import Action, StandingRule, is_in_force, wording
 from fleet.domain.policy.windows import Window, window_wording
 from fleet.domain.reasons import Reason
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.domain.states import ApprovalState
 from fleet.domain.times import iso
 from fleet.models import Approval, Hold, NoApprovalWindow, Rule, Stop
 from fleet.models.facts.events import is_open_at
 from fleet.models.policy import rule_of, window_of
 from fleet.projections.pages import Page, Segment, read_page
-from fleet.projections.visibility import seen
+from fleet.projections.visibility import visible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +62,11 @@ class WindowRow(Window):
 
 def _rows() -> QuerySet[Rule]:
     def of(model: type[Approval] | type[Hold], value: Count | Max) -> Subquery:
-        rows = seen(model).filter(rule=OuterRef("pk")).order_by()
+        rows = visible(model).filter(rule=OuterRef("pk")).order_by()
         return Subquery(rows.values("rule").annotate(value=value).values("value"))
 
     return (
-        seen(Rule)
+        visible(Rule)
         .filter(deleted_at__isnull=True)
         .select_related("author")
         .annotate(
@@ -80,7 +80,7 @@ def _rows() -> QuerySet[Rule]:
 
 def _shaped(row: Rule, now: datetime) -> RuleRow:
     rule = rule_of(row)
-    return like(
+    return from_row(
         RuleRow,
         row,
         wording=wording(rule),
@@ -113,20 +113,20 @@ def detail(*, rule_id: int, now: datetime) -> RuleRow | None:
 
 def standing(*, rule_id: int) -> StandingRule | None:
     """One rule as the domain judges it. One query."""
-    row = seen(Rule).filter(pk=rule_id, deleted_at__isnull=True).first()
+    row = visible(Rule).filter(pk=rule_id, deleted_at__isnull=True).first()
     return rule_of(row) if row else None
 
 
 def windows(*, now: datetime) -> tuple[WindowRow, ...]:
     """All no-approval windows, those that are over last. One query."""
-    rows = seen(NoApprovalWindow).filter(deleted_at__isnull=True).select_related("author").order_by("pk")
+    rows = visible(NoApprovalWindow).filter(deleted_at__isnull=True).select_related("author").order_by("pk")
     shaped = [_window(row, now) for row in rows]
     return tuple(sorted(shaped, key=lambda window: window.over))
 
 
 def page_of_windows(*, now: datetime, cursor: str | None = None, size: int | None = None) -> Page[WindowRow]:
     """No-approval windows, those that are over last. Up to two queries."""
-    rows = seen(NoApprovalWindow).filter(deleted_at__isnull=True).select_related("author")
+    rows = visible(NoApprovalWindow).filter(deleted_at__isnull=True).select_related("author")
     over = Q(ends_at__isnull=False, ends_at__lte=now)
     found = read_page([Segment(rows.exclude(over), "id"), Segment(rows.filter(over), "id")], cursor=cursor, size=size)
     return found.map(lambda shown: [_window(row, now) for row in shown])
@@ -134,13 +134,13 @@ def page_of_windows(*, now: datetime, cursor: str | None = None, size: int | Non
 
 def window(*, window_id: int, now: datetime) -> WindowRow | None:
     """One no-approval window. One query."""
-    rows = seen(NoApprovalWindow).filter(pk=window_id, deleted_at__isnull=True).select_related("author")
+    rows = visible(NoApprovalWindow).filter(pk=window_id, deleted_at__isnull=True).select_related("author")
     row = rows.first()
     return _window(row, now) if row else None
 
 
 def _window(row: NoApprovalWindow, now: datetime) -> WindowRow:
-    return like(
+    return from_row(
         WindowRow,
         row,
         wording=window_wording(window_of(row)),
@@ -189,8 +189,8 @@ class StopState:
 
 def current() -> StopRow | None:
     """The stop that holds now. One query."""
-    found = seen(Stop).filter(lifted_at__isnull=True).first()
-    return None if found is None else like(StopRow, found)
+    found = visible(Stop).filter(lifted_at__isnull=True).first()
+    return None if found is None else from_row(StopRow, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +206,6 @@ def banner() -> Banner:
 
 def state() -> StopState:
     """The switch as it stands. Three queries."""
-    past = seen(Stop).filter(lifted_at__isnull=False).order_by(F("stopped_at").desc())[:MOST]
-    pending = seen(Approval).filter(state__in=[one.value for one in UNASKED]).count()
-    return StopState(current=current(), pending=pending, past=tuple(like(StopRow, row) for row in past))
+    past = visible(Stop).filter(lifted_at__isnull=False).order_by(F("stopped_at").desc())[:MOST]
+    pending = visible(Approval).filter(state__in=[one.value for one in UNASKED]).count()
+    return StopState(current=current(), pending=pending, past=tuple(from_row(StopRow, row) for row in past))

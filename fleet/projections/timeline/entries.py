@@ -16,21 +16,21 @@ from django.db import connection
 from django.db.models import QuerySet, Subquery
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThan
 
-from fleet.domain.actor import ACTOR_KIND, ActorKind, kind_as_told
+from fleet.domain.actor import ACTOR_KIND, ActorKind, recorded_kind
 from fleet.domain.caches.maintenances import outages_of
 from fleet.domain.machines.enrolment import arrivals_of
 from fleet.domain.orders.series import Series, series_of
-from fleet.domain.pseudonyms import could_be_name, former, hash_of_name, number_of, pseudonym, rename
+from fleet.domain.pseudonyms import erased_name, hash_of_name, may_be_username, number_of, pseudonym, rename_in_entry
 from fleet.domain.reasons import Reason, from_json
-from fleet.domain.shapes import like
+from fleet.domain.shapes import from_row
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Entry, FormerName, ScheduledEvent
-from fleet.models.index_scan import Near, NearRows
+from fleet.models.index_scan import IndexRange, IndexScanRows
 from fleet.models.timeline import ACTING, HORIZON, NEWEST_ERA
 from fleet.projections.caches.maintenances import CacheRef, cache_ref
 from fleet.projections.pages import Key, Page, Segment, cut_page, ordered, read_page
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
-from fleet.projections.visibility import seen, without_names
+from fleet.projections.visibility import visible, without_names
 
 # As long as a name can be; a full stop at its end is that of a sentence.
 EMPTY: Mapping[str, str] = {}
@@ -67,30 +67,30 @@ def keys_of(name: str) -> list[str]:
     """As which actor entries have somebody whom people call so: a person by pseudonym, and by the name before 0.2.0; a
     rule by its name; who was forgotten by what is shown of them. At most two queries.
     """
-    numbers = {number for number in [number_of(name.removeprefix("former "))] if number and name == former(number)}
-    if not could_be_name(name):
+    numbers = {number for number in [number_of(name.removeprefix("former "))] if number and name == erased_name(number)}
+    if not may_be_username(name):
         return [pseudonym(number) for number in numbers] or [name]
-    numbers |= set(seen(User).filter(username=name).values_list("pk", flat=True))
-    forgotten = seen(FormerName).filter(hash=hash_of_name(name)).exists()
+    numbers |= set(visible(User).filter(username=name).values_list("pk", flat=True))
+    forgotten = visible(FormerName).filter(hash=hash_of_name(name)).exists()
     return [*(pseudonym(number) for number in numbers), *([] if forgotten else [name])]
 
 
-def called(text: str, most: int = 100) -> list[str]:
+def pseudonyms_named(text: str, most: int = 100) -> list[str]:
     """The pseudonyms of people in whose names this text is, so many at most. One query."""
-    rows = seen(User).filter(username__icontains=text).order_by("pk").values_list("pk", flat=True)
+    rows = visible(User).filter(username__icontains=text).order_by("pk").values_list("pk", flat=True)
     return [pseudonym(number) for number in rows[:most]]
 
 
 def _of(entry: Entry, name: Callable[[str], str], owners: Mapping[str, str] = EMPTY) -> EntryNames:
-    kind = kind_as_told(entry.actor, entry.via, entry.data.get(ACTOR_KIND, ""))
+    kind = recorded_kind(entry.actor, entry.via, entry.data.get(ACTOR_KIND, ""))
     return EntryNames(
         # A machine calls itself what it likes.
         actor=name(entry.actor) if kind in (ActorKind.PERSON, ActorKind.SERVICE) else entry.actor,
         actor_owner=owners.get(entry.actor, "") if kind is ActorKind.SERVICE else "",
         actor_kind=kind,
-        before=rename(entry.kind, entry.before, name),
-        after=rename(entry.kind, entry.after, name),
-        data=rename(entry.kind, entry.data, name),
+        before=rename_in_entry(entry.kind, entry.before, name),
+        after=rename_in_entry(entry.kind, entry.after, name),
+        data=rename_in_entry(entry.kind, entry.data, name),
         # A sentence of before 0.2.0.
         text=WORD.sub(lambda word: name(word[0]), entry.text) if entry.text else "",
     )
@@ -98,17 +98,17 @@ def _of(entry: Entry, name: Callable[[str], str], owners: Mapping[str, str] = EM
 
 def _known(texts: set[str]) -> tuple[dict[str, str], dict[str, str]]:
     numbers = {number: text for text in texts if (number := number_of(text)) is not None}
-    known = {text: former(number) for number, text in numbers.items()}
+    known = {text: erased_name(number) for number, text in numbers.items()}
     owners: dict[str, str] = {}
     if numbers:
         owner = ("service_account__owner__username", "service_account__owner__is_active")
-        rows = list(seen(User).filter(pk__in=list(numbers)).values_list("pk", "username", *owner))
+        rows = list(visible(User).filter(pk__in=list(numbers)).values_list("pk", "username", *owner))
         known |= {numbers[number]: name for number, name, *_ in rows}
         owners = {numbers[number]: whose for number, _, whose, may in rows if may}
-    hashes = {hash_of_name(text): text for text in texts if could_be_name(text)}
+    hashes = {hash_of_name(text): text for text in texts if may_be_username(text)}
     if hashes:
-        found = seen(FormerName).filter(hash__in=list(hashes)).values_list("hash", "number")
-        known |= {hashes[one]: former(number) for one, number in found}
+        found = visible(FormerName).filter(hash__in=list(hashes)).values_list("hash", "number")
+        known |= {hashes[one]: erased_name(number) for one, number in found}
     return known, owners
 
 
@@ -176,7 +176,7 @@ def rows_of(entries: Iterable[Entry]) -> tuple[TimelineRow, ...]:
     """With the names of people as they are known now. One query where somebody is named."""
     rows = list(entries)
     return tuple(
-        like(
+        from_row(
             TimelineRow,
             entry,
             event_id=entry.event.event_id if entry.event else None,
@@ -218,7 +218,7 @@ def _in_series(rows: Sequence[TimelineRow]) -> tuple[TimelineRow, ...]:
 
 def with_merged(set_id: int) -> list[int]:
     """The set and those that were merged into it (row ids): entries keep the set that they were written of."""
-    return [set_id, *seen(AvailabilitySet).filter(merged_into=set_id).values_list("pk", flat=True)]
+    return [set_id, *visible(AvailabilitySet).filter(merged_into=set_id).values_list("pk", flat=True)]
 
 
 def for_event(
@@ -233,12 +233,12 @@ def for_event(
 
     Archived entries are not in it (`ARCHIVE.entries_of`, `told_whole`).
     """
-    event = seen(ScheduledEvent).filter(event_id=event_id.upper()).values("pk")
-    rows = (seen(Entry) if entries is None else entries).filter(event=Subquery(event))
+    event = visible(ScheduledEvent).filter(event_id=event_id.upper()).values("pk")
+    rows = (visible(Entry) if entries is None else entries).filter(event=Subquery(event))
     return _page(rows, cursor=cursor, size=size, order=order, newest_first=False)
 
 
-def told_whole(
+def complete_timeline(
     *,
     event_id: str,
     left: Iterable[Entry],
@@ -267,20 +267,20 @@ def without_sightings(entries: QuerySet[Entry]) -> QuerySet[Entry]:
 def for_set(*, set_id: int, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
     """Newest first, with the entries of sets that were merged into it, without further sightings. Three queries."""
     sets = with_merged(set_id)
-    entries = without_sightings(seen(Entry).filter(availability_set__in=sets))
-    if len(sets) > 1 and isinstance(entries, NearRows):
-        entries = entries.near(Near("availability_set", sets))
+    entries = without_sightings(visible(Entry).filter(availability_set__in=sets))
+    if len(sets) > 1 and isinstance(entries, IndexScanRows):
+        entries = entries.near(IndexRange("availability_set", sets))
     return _page(entries, cursor=cursor, size=size)
 
 
 def for_machine(*, machine_id: int, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
     """Newest first. Two queries."""
-    return _page(seen(Entry).filter(machine_id=machine_id), cursor=cursor, size=size)
+    return _page(visible(Entry).filter(machine_id=machine_id), cursor=cursor, size=size)
 
 
 def for_cache(*, cache_id: int, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
     """Newest first. Two queries."""
-    return _page(seen(Entry).filter(cache_id=cache_id), cursor=cursor, size=size)
+    return _page(visible(Entry).filter(cache_id=cache_id), cursor=cursor, size=size)
 
 
 def fleet(
@@ -290,7 +290,7 @@ def fleet(
 
     Two queries.
     """
-    rows = without_sightings(seen(Entry)) if entries is None else entries
+    rows = without_sightings(visible(Entry)) if entries is None else entries
     return _page(rows, order=order, cursor=cursor, size=size)
 
 
@@ -323,9 +323,9 @@ def entries_after(*, cursor: Cursor, limit: int = 500) -> list[FeedEntry]:
 
     Transactions below the horizon have ended, so nothing can appear before an entry that was told already.
     """
-    newest = Subquery(seen(Entry).order_by("-era").values("era")[:1])
+    newest = Subquery(visible(Entry).order_by("-era").values("era")[:1])
     behind = TupleGreaterThan(Tuple("era", "xid", "id"), cursor)
-    below = seen(Entry).filter(behind, TupleLessThan(Tuple("era", "xid"), (newest, HORIZON)))
+    below = visible(Entry).filter(behind, TupleLessThan(Tuple("era", "xid"), (newest, HORIZON)))
     entries = list(with_subjects(below).order_by("era", "xid", "id")[:limit])
     rows = rows_of(entries)
     return [FeedEntry((entry.era, entry.xid, entry.pk), row) for entry, row in zip(entries, rows, strict=True)]
@@ -333,7 +333,7 @@ def entries_after(*, cursor: Cursor, limit: int = 500) -> list[FeedEntry]:
 
 def entries_in_sight(ids: Collection[int]) -> list[FeedEntry]:
     """Of these entries (row ids) the ones that the reader sees. One query, and one more for what stands beside them."""
-    entries = list(with_subjects(seen(Entry).filter(pk__in=ids)))
+    entries = list(with_subjects(visible(Entry).filter(pk__in=ids)))
     rows = rows_of(entries)
     return [FeedEntry((entry.era, entry.xid, entry.pk), row) for entry, row in zip(entries, rows, strict=True)]
 

@@ -7,7 +7,7 @@ from django.http import HttpResponse
 
 from fleet.dashboard.events import event_answer
 from fleet.dashboard.forms import CommentForm, Sent, line, shown_in
-from fleet.dashboard.pages import Asked, acts, done, known
+from fleet.dashboard.pages import Asked, action_view, done, known
 from fleet.dashboard.reauthentication import proved
 from fleet.domain.actor import Actor
 from fleet.domain.approvals.conditions import When
@@ -85,7 +85,7 @@ def commented(request: Asked) -> Actor:
     return request.actor.because(CommentForm(request.POST).values["comment"])
 
 
-@acts(panel)
+@action_view(panel)
 @proved
 def approve(request: Asked, event_id: str) -> HttpResponse:
     values = ApprovalForm(request.POST).values
@@ -104,14 +104,14 @@ def approve(request: Asked, event_id: str) -> HttpResponse:
     return decided(request, event_id, given(approval.state, approval.when))
 
 
-@acts(panel_of)
+@action_view(panel_of)
 def withdraw(request: Asked, approval_id: int) -> HttpResponse:
     event_id = event_of(request, approval_id)
     approval = taking_back.withdraw(approval_id=approval_id, actor=commented(request), now=request.now)
     return decided(request, event_id, DONE["undo" if approval.when == When.UNDO.value else "withdraw"])
 
 
-@acts(panel_of)
+@action_view(panel_of)
 @proved
 def consent(request: Asked, approval_id: int) -> HttpResponse:
     event_id = event_of(request, approval_id)
@@ -128,7 +128,7 @@ def consent(request: Asked, approval_id: int) -> HttpResponse:
     return decided(request, event_id, given(approval.state, approval.when, agreed=True))
 
 
-@acts(panel)
+@action_view(panel)
 def claim(request: Asked, event_id: str) -> HttpResponse:
     values = ClaimForm(request.POST).values
     actor = request.actor.because(values["comment"])
@@ -142,13 +142,13 @@ def claim(request: Asked, event_id: str) -> HttpResponse:
     return decided(request, event_id, DONE["claim"])
 
 
-@acts(panel)
+@action_view(panel)
 def give_back(request: Asked, event_id: str) -> HttpResponse:
     claims.give_back(event_id=event_id, actor=request.actor, now=request.now)
     return decided(request, event_id, DONE["give-back"])
 
 
-@acts(panel)
+@action_view(panel)
 def hold(request: Asked, event_id: str) -> HttpResponse:
     values = HoldForm(request.POST).values
     actor = request.actor.because(values["reason"])
@@ -156,7 +156,7 @@ def hold(request: Asked, event_id: str) -> HttpResponse:
     return decided(request, event_id, DONE["hold"])
 
 
-@acts(panel)
+@action_view(panel)
 def lift(request: Asked, event_id: str) -> HttpResponse:
     claims.lift(event_id=event_id, actor=request.actor, now=request.now)
     return decided(request, event_id, DONE["lift"])

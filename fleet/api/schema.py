@@ -16,12 +16,11 @@ from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_sche
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from fleet.api.cursors import ORDERING
+from fleet.api.calls import ORDERING
 from fleet.api.preconditions import IF_MATCH, etag_of, expected_versions, refuse_preconditions
-from fleet.api.problems import CONTENT_TYPE
+from fleet.api.problems import CONTENT_TYPE, answer_of, by_status, told
 from fleet.api.repeats import IDEMPOTENCY_KEY, answered, once, refuse_key
 from fleet.api.shapes.derive import Shape, page_of
-from fleet.api.shapes.problems import answer_of, by_status, told
 from fleet.operations.idempotency import Answer
 from fleet.projections.pages import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
 from fleet.projections.places import MOST_VALUES, IdsFilter, TextsFilter, TimeFilter
@@ -276,3 +275,23 @@ def filters_of(filters: type[Any], help_texts: Mapping[str, str]) -> list[OpenAp
         )
         for name, text in help_texts.items()
     ]
+
+
+# What the filters that many lists have mean.
+
+PLACE_PLACES = {
+    "service": "The name of a service, exactly; may be repeated.",
+    "subscription": "A subscription, in any case; may be repeated.",
+    "resource_group": "A resource group, in any case; may be repeated.",
+    "set": "The id of a set; may be repeated. Sets that were merged into it count.",
+    "set_name": "The name of a set, in any case; may be repeated.",
+}
+MACHINES = {
+    "machine": "The id of a machine; may be repeated.",
+    "machine_name": "The resource name of a machine, in any case; may be repeated.",
+}
+# A cache is where those are who listen to it.
+OF_A_CACHE = {
+    name: f"{text} Caches to which a machine there listens." for name, text in {**PLACE_PLACES, **MACHINES}.items()
+}
+CHANGED_SINCE = "Changed at or after this time, as `changed_at` of the rows has it."

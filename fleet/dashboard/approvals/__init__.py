@@ -1,1 +1,0 @@
-"""Decisions on the pages."""
