@@ -94,7 +94,9 @@ def code_at(secret: str, step: int) -> str:
 
 
 def step_of(secret: str, code: str, *, now: datetime) -> int | None:
-    """Which step of time a code belongs to; None where it is none of these three."""
+    """Which step of time a code belongs to; None where it is none of these three, or there is no secret."""
+    if not secret:
+        return None
     digits, step = "".join(code.split()), int(now.timestamp()) // STEP
     near = (step, step - 1, step + 1)
     return next((each for each in near if constant_time_compare(code_at(secret, each), digits)), None)
