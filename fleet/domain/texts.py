@@ -1,6 +1,7 @@
 """Texts by people and machines, fit to be kept: Postgres keeps no NUL in text."""
 
 from collections.abc import Mapping
+from typing import Any
 from unicodedata import category
 
 from fleet.domain.reasons import Reason, Refused
@@ -35,6 +36,18 @@ def prose(text: str) -> str:
 def readable(text: str) -> str:
     """What a machine said, with a sign in the place of each NUL."""
     return text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+
+
+def storable(value: Any) -> Any:
+    """Return a JSON value with what Postgres cannot store in a text (NUL, halves of surrogate pairs) replaced."""
+    if isinstance(value, str):
+        text = value.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+        return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {storable(key): storable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [storable(item) for item in value]
+    return value
 
 
 def cleaned(text: str, *, what: str = "comment") -> str:

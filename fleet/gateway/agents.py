@@ -17,6 +17,7 @@ from django.conf import settings
 from drydock_agent import wire
 
 from fleet.domain.reasons import Reason
+from fleet.domain.texts import storable
 from fleet.domain.trace import trace_as_kept
 from fleet.gateway import metrics
 from fleet.gateway.committer import Committer
@@ -27,7 +28,7 @@ from fleet.gateway.enrolment import Entrance
 from fleet.gateway.http import Problem, Request, Send, answer
 from fleet.gateway.limits import Buckets, GatewayLimits, throttle
 from fleet.gateway.presence import Contacts
-from fleet.gateway.readers import Clock, clean, utc
+from fleet.gateway.readers import Clock, utc
 from fleet.gateway.signed_calls import Keys, SignedCall, SignedCalls
 from fleet.gateway.threads import Loop, Threads
 from fleet.gateway.waiters import LongPollTimes, Waiter, Waiters
@@ -278,7 +279,7 @@ class Agents:
         for item in held[:MOST_HELD]:
             order_id, _, via = item.partition(":")
             try:
-                noted.append((machine.machine_id, UUID(order_id), clean(via)[:50]))
+                noted.append((machine.machine_id, UUID(order_id), storable(via)[:50]))
             except ValueError:
                 raise Problem(422, "validation", "held must list orders as <order id>:<via>.") from None
         if noted:
@@ -288,7 +289,7 @@ class Agents:
 def _standing(machine_id: int, query: dict[str, str]) -> AgentHeartbeat:
     """What the agent says of itself; nothing where it does not, as 0.1.0, or where that cannot be."""
     spool, acknowledged, document = query.get("spool", ""), query.get("acknowledged", ""), query.get("document", "")
-    if not 0 < len(spool) <= MOST_SPOOL or clean(spool) != spool:
+    if not 0 < len(spool) <= MOST_SPOOL or storable(spool) != spool:
         return AgentHeartbeat(machine_id)
     number = int(acknowledged) if acknowledged.isascii() and acknowledged.isdigit() and len(acknowledged) < 20 else 0
     return AgentHeartbeat(

@@ -16,10 +16,10 @@ import structlog
 from django.db import InterfaceError, OperationalError, connections
 
 from fleet.domain.db_timeouts import LOCKED, is_timeout
+from fleet.domain.texts import storable
 from fleet.gateway import metrics
 from fleet.gateway.http import Problem, busy
 from fleet.gateway.limits import GatewayLimits
-from fleet.gateway.readers import clean
 from fleet.gateway.threads import Loop, with_connection
 from fleet.gateway.write_queue import Lane, Lanes, Pending, Written, parts_of
 from fleet.operations import clock
@@ -274,7 +274,7 @@ class Committer:
 
     def _set_aside(self, delivery: Delivery, error: Exception, done: dict[int, Written | Problem]) -> bool:
         """The bad report stands alone: keep of it what can be kept, and tell its agent."""
-        said = (clean(str(error)).splitlines() or [type(error).__name__])[0]
+        said = (storable(str(error)).splitlines() or [type(error).__name__])[0]
         if not delivery.reports:
             log.error("writer.unwritable", machine=delivery.machine_id, error=said)
             done[delivery.machine_id] = Problem(500, "failed", "This batch cannot be written: see the backend's log.")

@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 from drydock_agent import wire
 
+from fleet.domain.texts import storable
 from fleet.domain.times import clamped
 from fleet.gateway.http import Problem
 from fleet.gateway.limits import GatewayLimits
-from fleet.gateway.readers import BIGGEST, LONGEST, READERS, Clock, Unreadable, check_nested, clean, cleaned
+from fleet.gateway.readers import BIGGEST, LONGEST, READERS, Clock, Unreadable, check_nested, cleaned
 from fleet.operations.intake.keep import Data, ParsedReport
 
 _request = msgspec.json.Decoder(wire.ReportsRequest)
@@ -59,9 +60,9 @@ def _read_envelope(raw: bytes) -> tuple[wire.ReportsRequest, bool]:
         request = _request.decode(raw)
     except (ValueError, RecursionError):
         request, dirty = _read_leniently(raw), True
-    if not 0 < len(request.spool) <= 100 or clean(request.spool) != request.spool:
+    if not 0 < len(request.spool) <= 100 or storable(request.spool) != request.spool:
         raise Problem(422, "validation", "spool must be text of 1 to 100 characters.")
-    request.agent_version = clean(request.agent_version[:100])
+    request.agent_version = storable(request.agent_version[:100])
     if request.acknowledged is not None and not 0 <= request.acknowledged < BIGGEST:
         request.acknowledged = None
     return request, dirty

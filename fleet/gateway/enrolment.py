@@ -11,10 +11,10 @@ from drydock_agent import wire
 
 from fleet.domain.machines.enrolment import enrolled_name
 from fleet.domain.reasons import Reason, Refused, as_json
+from fleet.domain.texts import storable
 from fleet.gateway import metrics
 from fleet.gateway.http import Problem, Request, Send, answer
 from fleet.gateway.limits import Buckets, GatewayLimits, throttle
-from fleet.gateway.readers import clean
 from fleet.gateway.signed_calls import Repeated, SignedCall, SignedCalls
 from fleet.gateway.threads import Loop, Threads
 from fleet.operations import clock
@@ -130,7 +130,7 @@ class Entrance:
         signed = self._signed(request)
         raw = await request.body(ENROL_BYTES)
         try:
-            return signed, msgspec.convert(clean(msgspec.json.decode(raw)), wire.EnrolRequest)
+            return signed, msgspec.convert(storable(msgspec.json.decode(raw)), wire.EnrolRequest)
         except (ValueError, RecursionError) as error:
             raise Problem(422, "validation", f"The request cannot be read: {error}.") from None
 

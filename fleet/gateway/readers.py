@@ -15,29 +15,18 @@ from uuid import UUID
 import msgspec
 from drydock_agent import wire
 
+from fleet.domain.texts import storable
 from fleet.domain.times import EARLIEST, in_bounds
 from fleet.gateway.limits import GatewayLimits
-
-
-def clean(value: Any) -> Any:
-    """The value with what Postgres cannot keep in a text (NUL, halves of surrogate pairs) replaced."""
-    if isinstance(value, str):
-        text = value.replace("\x00", "\N{REPLACEMENT CHARACTER}")
-        return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, dict):
-        return {clean(key): clean(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [clean(item) for item in value]
-    return value
 
 
 def cleaned(report: dict[str, Any]) -> dict[str, Any]:
     """The report with clean texts. A document's body stays as it is: it is kept as bytes."""
     data = report.get("data")
-    rest: dict[str, Any] = clean({**report, "data": None})
+    rest: dict[str, Any] = storable({**report, "data": None})
     if report.get("kind") == wire.DOCUMENT and isinstance(data, dict):
-        return {**rest, "data": {**clean({**data, "body": ""}), "body": data.get("body")}}
-    return {**rest, "data": clean(data)}
+        return {**rest, "data": {**storable({**data, "body": ""}), "body": data.get("body")}}
+    return {**rest, "data": storable(data)}
 
 
 # Times of machines, corrected by how far their clocks are off.

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
+from fleet.domain.texts import storable
 from fleet.models import StoredAnswer, driver
 from fleet.operations.timeline.entries import gathered
 
@@ -62,7 +63,8 @@ def answer_once(
             if row.status is not None:
                 return Answer(status=row.status, body=row.body, repeated=True)
         answer = act()
-        StoredAnswer.objects.filter(user=user, key=key).update(status=answer.status, body=answer.body)
+        # An answer may quote what its caller sent.
+        StoredAnswer.objects.filter(user=user, key=key).update(status=answer.status, body=storable(answer.body))
         return answer
 
 
@@ -72,7 +74,7 @@ def complete(*, user: User, bodies: Mapping[str, dict[str, Any]]) -> None:
     """
     rows = list(StoredAnswer.objects.filter(user=user, key__in=list(bodies)))
     for row in rows:
-        row.body = bodies[row.key]
+        row.body = storable(bodies[row.key])
     StoredAnswer.objects.bulk_update(rows, ["body"])
 
 

@@ -13,6 +13,7 @@ from celery.beat import ScheduleEntry
 from django.db import connection
 from django.test import Client
 
+from fleet.accounts import tasks as account_tasks
 from fleet.audit import tasks as audit_tasks
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, LastRun, OpenTrouble, WrongClock
@@ -85,15 +86,15 @@ def test_a_worker_with_a_wrong_clock_does_nothing_that_decides(
         done.append(name)
 
     for place, function in (
-        (tasks.reconcile, "take_on"),
-        (tasks.reconcile, "take_on_many"),
-        (tasks.reconcile, "follow"),
+        (tasks.reconcile, "advance_new_approval"),
+        (tasks.reconcile, "advance_new_approvals"),
+        (tasks.reconcile, "advance_dependents"),
         (tasks.reconcile, "advance"),
-        (tasks.due, "tidy_up"),
+        (account_tasks.service_accounts, "tidy_up"),
         (audit_tasks.retention, "retain"),
     ):
         monkeypatch.setattr(place, function, note)
-    task = getattr(audit_tasks if name == "retain" else tasks, name)
+    task = getattr({"retain": audit_tasks, "tidy_up": account_tasks}.get(name, tasks), name)
     set_clock(600)
     task(*DECIDING[name])
     assert done == []

@@ -94,7 +94,7 @@ def test_others_are_committed_without_the_costly_one_and_it_comes_to_its_end(mon
 
     monkeypatch.setattr(writing.record, "record", record)
     monkeypatch.setattr(writing.queue, "waited_for", set)
-    monkeypatch.setattr(writing.clock, "is_right", lambda: True)
+    monkeypatch.setattr(writing.clock, "is_clock_correct", lambda: True)
     monkeypatch.setattr(writing.clock, "now", lambda: NOW)
 
     async def play() -> list[Written]:

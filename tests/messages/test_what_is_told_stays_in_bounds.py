@@ -208,7 +208,7 @@ def test_who_follows_it_without_being_logged_in_lands_on_the_card_after_login() 
     client = Client()
     asked = client.get(path)
     assert asked.status_code == 302
-    landed = client.post(asked["Location"], {"username": "otto", "password": "harbour-otto"}, follow=True)
+    landed = client.post(asked["Location"], {"login": "otto", "password": "harbour-otto"}, follow=True)
     assert landed.redirect_chain[-1][0] == path
     assert "decide-stays" in landed.content.decode()
     # Opening it, as scanners of mail do, does nothing.
