@@ -37,11 +37,11 @@ def an_order() -> wire.Order:
 
 def judged(keyring: Keyring, *, after: timedelta = timedelta()) -> str:
     [order] = sign.signed([an_order()], now=NOW + after)
-    return keyring.judge(order)
+    return keyring.signature_fault(order)
 
 
 def hears(keyring: Keyring, *, after: timedelta) -> None:
-    keyring.hear(sign.news_for(sign.all_keys(now=NOW + after), keyring.trusted or []))
+    keyring.apply_notices(sign.news_for(sign.all_keys(now=NOW + after), keyring.trusted or []))
 
 
 def test_the_first_enrolment_makes_the_first_key_and_the_others_get_the_same() -> None:
@@ -58,7 +58,7 @@ def test_what_a_machine_is_told_to_start_is_signed_for_it(keyring: Keyring) -> N
     fleet.approve()
     [[order]] = queue.waiting_orders().values()
     assert [signature.key for signature in order.signatures] == keyring.trusted
-    assert keyring.judge(order) == ""
+    assert keyring.signature_fault(order) == ""
 
 
 def test_without_orders_signing_asks_nothing() -> None:

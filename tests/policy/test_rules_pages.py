@@ -147,7 +147,7 @@ def test_the_events_page_shows_the_rule_as_it_was_worded_then(fleet: factories.F
     answer = operator.get(f"/events/{event.event_id}/")
     seen = text_of(answer)
     # At the decision, and on the timeline, as it was then.
-    assert (seen.count("8 s"), "1 s." in seen) == (2, False)
+    assert (seen.count("at most 8 s"), "at most 1 s" in seen) == (2, False)
     assert f'<a href="/rules/{row.pk}/">Short freezes</a>' in answer.content.decode()
 
 
