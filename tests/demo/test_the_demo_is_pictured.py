@@ -33,7 +33,7 @@ def test_the_front_page_shows_what_azure_announces(
         page = context.new_page()
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         page.goto(credentials["url"])
-        page.fill("input[name=username]", credentials["operator"]["username"])
+        page.fill("input[name=login]", credentials["operator"]["username"])
         page.fill("input[name=password]", credentials["operator"]["password"])
         page.click("main button[type=submit]")
         expect(page.get_by_text("Nothing needs a decision")).to_be_visible()
