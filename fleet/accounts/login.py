@@ -7,7 +7,6 @@ from allauth.account.forms import ReauthenticateForm
 from allauth.account.utils import (
     get_login_redirect_url,
     get_next_redirect_url,
-    passthrough_next_redirect_url,
     perform_login,
 )
 from allauth.account.views import LoginView
@@ -15,7 +14,7 @@ from allauth.mfa.adapter import get_adapter
 from allauth.mfa.base.views import AuthenticateView
 from django.conf import settings
 from django.contrib import messages
-from django.contrib.auth.views import LogoutView
+from django.contrib.auth.views import LogoutView, redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render, resolve_url
@@ -209,7 +208,7 @@ def passkey_login(request: HttpRequest) -> HttpResponse:
     form = verification.SignInForm(data=request.POST)
     if not form.is_valid():
         messages.error(request, PASSKEY_WRONG)
-        return redirect(passthrough_next_redirect_url(request, reverse("account_login"), "next"))
+        return redirect_to_login(get_next_redirect_url(request) or "/")
     form.save()
     answer: HttpResponse = perform_login(request, form.cleaned_data["credential"].user)
     return answer

@@ -105,8 +105,7 @@ def outcome(answer: Any, *, logged_in: bool) -> str:
     status, there = answer.status_code, answer.get("Location", "")
     if status in (301, 302) and there.startswith("/you/again/"):
         return "again"
-    to_login = there == "/accounts/login/" or there.startswith(("/accounts/login/?next=", "/admin/login/?next="))
-    if status in (301, 302) and to_login:
+    if status in (301, 302) and there.startswith(("/accounts/login/?next=", "/admin/login/?next=")):
         return "login"
     if status == 401:
         return "again" if logged_in and b'action="/you/again/"' in answer.content else "login"

@@ -45,7 +45,7 @@ def test_an_ended_session_asks_for_the_password_in_place_and_a_failure_keeps_wha
     expect(box.get_by_label("Password")).to_be_focused()
     box.get_by_label("Password").fill("wrong")
     box.get_by_role("button", name="Log in and go on").click()
-    expect(box.get_by_role("alert")).to_contain_text("The password is wrong.")
+    expect(box.get_by_role("alert")).to_contain_text("password is wrong")
     box.get_by_label("Password").fill(PASSWORD)
     box.get_by_label("Password").press("Enter")
     expect(page.get_by_role("status").filter(has_text="You are logged in again")).to_be_visible()
