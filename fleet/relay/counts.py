@@ -22,7 +22,7 @@ from fleet.domain.trace import trace_as_kept
 from fleet.operations import clock
 
 
-@signals.beat_init.connect(dispatch_uid="fleet.relay.counts")
+@signals.beat_init.connect(dispatch_uid="fleet.relay.clock")
 def _use_database_clock(sender: Any, **_: Any) -> None:
     sender.app.now = clock.now
 
@@ -150,7 +150,7 @@ log = structlog.get_logger(__name__)
 _trace_began: dict[str, float] = {}
 
 
-@signals.task_prerun.connect(dispatch_uid="fleet.relay.counts")
+@signals.task_prerun.connect(dispatch_uid="fleet.relay.trace")
 def _bind(task_id: str = "", task: Any = None, **_: Any) -> None:
     structlog.contextvars.clear_contextvars()
     headers = getattr(task.request, "headers", None)
@@ -161,7 +161,7 @@ def _bind(task_id: str = "", task: Any = None, **_: Any) -> None:
         _trace_began[task_id] = time.monotonic()
 
 
-@signals.task_postrun.connect(dispatch_uid="fleet.relay.counts")
+@signals.task_postrun.connect(dispatch_uid="fleet.relay.trace")
 def _say(task_id: str = "", task: Any = None, state: str | None = None, **_: Any) -> None:
     """One line for what a decision sent; what beat sends every two seconds is counted, and said when it fails."""
     began = _trace_began.pop(task_id, None)
