@@ -229,8 +229,8 @@ class Play:
 def play(stage: Stage, storm: Storm) -> Outcome:
     """Seed, start, announce, approve, and wait until Azure is through with what was approved."""
     entries = max(1_000, storm.events * 4)
-    stage.manage(
-        "seed", f"--machines={storm.events * storm.machines}", f"--set-size={storm.machines}", f"--entries={entries}",
+    stage.seed(
+        f"--machines={storm.events * storm.machines}", f"--set-size={storm.machines}", f"--entries={entries}",
         "--open-events=0",
     )  # fmt: skip
     with psycopg.connect(stage.database_url, autocommit=True) as connection:

@@ -49,7 +49,7 @@ class Line(models.TextField):  # type: ignore[type-arg]
 
     def formfield(self, **kwargs: Any) -> Any:
         empty = {"empty_value": self.default} if self.default and self.has_default() else {}
-        return super().formfield(**({} if self.choices else {"widget": forms.TextInput, **empty}), **kwargs)
+        return super().formfield(**{**({} if self.choices else {"widget": forms.TextInput, **empty}), **kwargs})
 
 
 class ListOf(models.JSONField):

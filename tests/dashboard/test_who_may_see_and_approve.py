@@ -62,6 +62,8 @@ def test_the_admin_changes_people_and_only_shows_the_rest(fleet: factories.Fleet
     assert client.get("/admin/fleet/scheduledevent/").status_code == 200
     shown = client.get(f"/admin/fleet/scheduledevent/{event.pk}/change/")
     assert shown.status_code == 200
+    # A rule has lists and lines in fields of our own.
+    assert client.get(f"/admin/fleet/rule/{Rule.objects.earliest('pk').pk}/change/").status_code == 200
     assert client.get("/admin/fleet/scheduledevent/add/").status_code == 403
     assert client.post(f"/admin/fleet/scheduledevent/{event.pk}/change/", {"status": "ENDED"}).status_code == 403
     assert client.post(f"/admin/fleet/scheduledevent/{event.pk}/delete/", {"post": "yes"}).status_code == 403
