@@ -4,6 +4,7 @@ import pytest
 from django.contrib.auth.models import Group
 from django.test import Client
 
+from fleet.models import Rule
 from tests import factories
 from tests.dashboard.conftest import logged_in
 from tests.rows import PersonFactory
