@@ -31,6 +31,7 @@ def past_it(source: str) -> list[str]:
 
 # The modules of the annexes that read for a reader.
 OF_ANNEXES = [
+    *(FLEET / "accounts" / f"{name}.py" for name in ("queries", "sign_on_queries")),
     *(
         FLEET / "notifications" / f"{name}.py"
         for name in ("queries", "metrics", "news", "log", "deliveries", "dry_run")
@@ -43,6 +44,16 @@ READING = [path for path in files(FLEET / "projections", ".py") if path.name not
 @pytest.mark.parametrize("path", READING, ids=shown)
 def test_a_projection_takes_its_rows_from_sight_and_its_facts_without_hidden_names(path: Path) -> None:
     assert past_it(path.read_text(encoding="utf-8")) == []
+
+
+def test_the_dates_of_calendars_are_read_so_too() -> None:
+    # This module also creates and ends calendars of the reader's own.
+    source = (FLEET / "accounts" / "calendars.py").read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    writing = {"make", "end", "asked_for"}
+    reading = [node for node in tree.body if getattr(node, "name", "") not in writing]
+    assert len(tree.body) - len(reading) == len(writing)
+    assert past_it(ast.unparse(ast.Module(reading, type_ignores=[]))) == []
 
 
 def test_this_would_find_them() -> None:
