@@ -48,7 +48,7 @@ def test_an_ended_session_asks_for_the_password_in_place_and_a_failure_keeps_wha
     expect(box.get_by_role("alert")).to_contain_text("password is wrong")
     box.get_by_label("Password").fill(PASSWORD)
     box.get_by_label("Password").press("Enter")
-    expect(page.get_by_role("status").filter(has_text="You are logged in again")).to_be_visible()
+    expect(page.locator(".again-done")).to_be_visible()
     expect(page.locator("#comment-now")).to_have_value("drained, the shop knows")
     assert not Approval.objects.exists()
     # The next click meets a database that does not answer.
