@@ -4,9 +4,9 @@ import pytest
 from django.contrib.auth.models import Group
 from django.test import Client
 
-from fleet.models import Rule
 from tests import factories
 from tests.dashboard.conftest import logged_in
+from tests.policy.conftest import made
 from tests.rows import PersonFactory
 
 
@@ -64,7 +64,7 @@ def test_the_admin_changes_people_and_only_shows_the_rest(fleet: factories.Fleet
     shown = client.get(f"/admin/fleet/scheduledevent/{event.pk}/change/")
     assert shown.status_code == 200
     # A rule has lists and lines in fields of our own.
-    assert client.get(f"/admin/fleet/rule/{Rule.objects.earliest('pk').pk}/change/").status_code == 200
+    assert client.get(f"/admin/fleet/rule/{made().pk}/change/").status_code == 200
     assert client.get("/admin/fleet/scheduledevent/add/").status_code == 403
     assert client.post(f"/admin/fleet/scheduledevent/{event.pk}/change/", {"status": "ENDED"}).status_code == 403
     assert client.post(f"/admin/fleet/scheduledevent/{event.pk}/delete/", {"post": "yes"}).status_code == 403

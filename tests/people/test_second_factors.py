@@ -237,7 +237,7 @@ HOSTILE = [
 def test_whatever_a_browser_sends_for_a_passkey_is_refused_and_no_more(client: Client, credential: str) -> None:
     assert client.get("/accounts/passkey/").json()["publicKey"]["userVerification"] == "required"
     answer = client.post("/accounts/passkey/", {"credential": credential, "next": "/sets/"})
-    assert answer["Location"] == "/accounts/login/?next=%2Fsets%2F"
+    assert answer["Location"] == "/accounts/login/?next=/sets/"
     assert "The passkey was not accepted." in text_of(client.get("/accounts/login/"))
 
 
