@@ -295,7 +295,8 @@ job = HttpJob("POST", f"http://127.0.0.1:{sys.argv[1]}/", limit_seconds=60)
 threading.Thread(target=pool.send, args=(job,), kwargs={"now": datetime.now(UTC)}, daemon=True).start()
 import os, subprocess
 while True:
-    command = ["ps", "--ppid", str(os.getpid()), "-o", "pid=,args="]
+    # Without -ww `ps` cuts the line after 80 characters, in a deep folder before the name of the module.
+    command = ["ps", "-ww", "--ppid", str(os.getpid()), "-o", "pid=,args="]
     found = subprocess.run(command, capture_output=True, text=True).stdout
     pids = [line.split()[0] for line in found.splitlines() if "sender.process" in line]
     if pids:
