@@ -5,6 +5,7 @@ The servers themselves are started by `tests.servers`, before this file is read.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Generator, Iterator
@@ -15,9 +16,10 @@ from typing import Any
 import pytest
 import redis
 
-# Of these `make test` plays a few files, or none: whole browsers, rings, demos, upgrades, rounds of kills, and tests of
+# Of these `make test` plays a few tests, or none: whole browsers, rings, demos, upgrades, rounds of kills, and tests of
 # what plays the tests. `make test-long` plays them all.
 LONG = (
+    "tests/api/test_docs_page_in_a_browser.py",
     "tests/browser/",
     "tests/demo/",
     "tests/embedded/test_servers_that_die.py",
@@ -28,13 +30,15 @@ LONG = (
     "tests/upgrades/",
 )
 NOT_LONG = (
-    "tests/browser/test_deciding_in_a_browser.py",
-    "tests/browser/test_doors_in_a_browser.py",
-    "tests/browser/test_nothing_moves_under_the_thumb.py",
-    "tests/browser/test_pages_follow_the_fleet.py",
-    "tests/browser/test_several_in_a_browser.py",
-    "tests/demo/test_the_demo_starts_and_ends.py",
-    "tests/ring/test_once_round_the_ring.py",
+    "tests/browser/test_deciding_in_a_browser.py::test_a_click_can_be_undone_in_front_of_everybody",
+    "tests/browser/test_nothing_moves_under_the_thumb.py::test_a_page_that_comes_alive_stays_where_it_is",
+    "tests/browser/test_pages_follow_the_fleet.py::test_a_comment_that_is_being_typed_is_not_swept_away",
+    "tests/browser/test_pages_follow_the_fleet.py::test_two_operators_one_decision_and_the_other_sees_it_at_once",
+    "tests/browser/test_pages_follow_the_fleet.py::test_without_scripts_everything_can_still_be_done",
+    "tests/demo/test_the_demo_starts_and_ends.py::test_a_taken_port_is_one_sentence",
+    "tests/demo/test_the_demo_starts_and_ends.py::test_sigterm_ends_everything_within_seconds_and_quietly",
+    "tests/ring/test_once_round_the_ring.py::test_the_documented_live_migration",
+    "tests/ring/test_once_round_the_ring.py::test_with_redis_and_celery_dead_an_approval_still_reaches_azure",
 )
 # In CI these must run; a skip there means that nobody looked.
 NEVER_SKIPPED_IN_CI = ("browser", "flow", "fault", "faults", "node")
@@ -51,6 +55,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not shutil.which("chromium"):
         for item in browser:
             item.add_marker(pytest.mark.skip(reason="no chromium here; `make browser` installs it on Debian"))
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage seldom, and never again what was imported and collected so far: it stays until the end."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,7 +1,8 @@
-"""A pytest plugin: one migrated template for the whole run, and copies of it for workers and for tests.
+"""A pytest plugin: copies of a migrated template for workers and for tests.
 
-The first worker that wants a database makes the template; a copy takes a fraction of a second. `db` and
-`transactional_db` come from pytest-django, and open what `own_database` made to one test.
+`tests.servers` has made the template; in somebody else's server the first worker that wants a database makes it. A copy
+takes a fraction of a second. `db` and `transactional_db` come from pytest-django, and open what `own_database` made to
+one test.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from psycopg import sql
 from pytest_django.plugin import DjangoDbBlocker
 
 from fleet.embedded import Urls, valkey
+from tests.servers import TEMPLATE
 
 # What the databases of one run have in common in their names; its worker processes read it.
 RUN = "DRYDOCK_TEST_RUN"
@@ -91,6 +93,8 @@ def django_on(name: str, **elsewhere: str) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def migrated_template(django_test_environment: None, django_db_blocker: DjangoDbBlocker) -> str:
     """The name of a database with all migrations and no rows, to copy from; nobody may stay connected to it."""
+    if made := os.environ[TEMPLATE]:
+        return made
     name, draft = template_name(), f"{template_name()}_draft"
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as server:
         server.execute("SELECT pg_advisory_lock(%s)", [MIGRATING])
@@ -114,7 +118,7 @@ def own_database(migrated_template: str) -> Iterator[str]:
 
 
 def empty(*_: object) -> None:
-    """Truncate what a test may have committed to. Django does so too, and then makes rows of its own again.
+    """Truncate the tables in which a test has left rows. Django truncates all, and then makes rows of its own again.
 
     Deleting takes a sixth of the time, but then the planner takes the tables for empty until somebody analyses them.
     """
@@ -125,7 +129,11 @@ def empty(*_: object) -> None:
             [list(KEPT_TABLES)],
         )
         names = [sql.Identifier(name) for (name,) in cursor.fetchall()]
-        cursor.execute(sql.SQL("TRUNCATE {}").format(sql.SQL(", ").join(names)))
+        has_rows = sql.SQL("SELECT {} WHERE EXISTS (SELECT FROM {})")
+        parts = [has_rows.format(sql.Literal(number), name) for number, name in enumerate(names)]
+        cursor.execute(sql.SQL(" UNION ALL ").join(parts))
+        if filled := [names[number] for (number,) in cursor.fetchall()]:
+            cursor.execute(sql.SQL("TRUNCATE {} CASCADE").format(sql.SQL(", ").join(filled)))
 
 
 @pytest.fixture

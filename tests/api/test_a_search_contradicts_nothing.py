@@ -88,6 +88,7 @@ def test_a_long_search_finds_nothing(searched: Searched, role: str) -> None:
         assert cases > 0
 
 
+@pytest.mark.long
 def test_a_short_search_finds_nothing(searched: Searched) -> None:
     report = searched.search("admin", "--phases", "fuzzing", "--max-examples", "1", "--seed", str(SEED))
     assert report["operations"]["tested"] == report["operations"]["total"]

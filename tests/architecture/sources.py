@@ -45,6 +45,7 @@ def module_name(path: Path, top: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@cache
 def imports(path: Path, top: Path) -> list[Imported]:
     """Everything the file imports, relative imports resolved; `from a import b` counts as `a` and as `a.b`."""
     name = module_name(path, top)
@@ -64,7 +65,7 @@ def _imports(node: ast.AST, package: str, inside: str) -> Iterator[Imported]:
                 base = ".".join([*above[: len(above) - child.level + 1], *([base] if base else [])])
             yield Imported(base, child.lineno, inside)
             yield from (Imported(f"{base}.{alias.name}", child.lineno, inside) for alias in child.names)
-        else:
+        elif not isinstance(child, ast.expr):
             yield from _imports(child, package, here)
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
-from celery import current_app
+from celery import current_app, signals
 
-from tests.architecture.sources import AGENTS, FLEET, ROOT, files, imports, shown, tree
+from tests.architecture.sources import AGENTS, FLEET, ROOT, files, imports, module_name, shown, tree
 
 # Functions that may catch everything, each with its reason.
 MAY_CATCH_EVERYTHING = {
@@ -141,6 +141,31 @@ def test_tests_play_coroutines_where_no_other_loop_runs() -> None:
 
 def test_collecting_the_tests_leaves_drydocks_celery_the_current_one() -> None:
     assert current_app.main == "fleet"
+
+
+def signal_handlers(path: Path) -> Iterator[tuple[str, str]]:
+    """Return the Celery signal and the name of each function that a decorator connects to one."""
+    for node in ast.walk(tree(path)):
+        for decorator in getattr(node, "decorator_list", ()):
+            if isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Attribute):
+                signal = ast.unparse(decorator.func.value).rpartition(".")[2]
+                if decorator.func.attr == "connect" and hasattr(signals, signal):
+                    yield signal, f"{module_name(path, ROOT)}.{node.name}"  # type: ignore[attr-defined]
+
+
+def test_every_celery_signal_handler_is_connected() -> None:
+    """Two handlers of one signal with the same `dispatch_uid` would be one: the second is ignored."""
+    current_app.loader.import_default_modules()
+    expected = {found for path in files(FLEET, ".py") for found in signal_handlers(path)}
+    connected = [
+        (signal, f"{handler.__module__}.{handler.__name__}", uid)
+        for signal in {signal for signal, _ in expected}
+        for (uid, _), reference in getattr(signals, signal).receivers
+        if (handler := reference()).__module__.startswith("fleet.")
+    ]
+    assert len(expected) > 10
+    assert expected == {(signal, handler) for signal, handler, _ in connected}
+    assert [handler for _, handler, uid in connected if not isinstance(uid, str)] == []
 
 
 # Who reads the clock of the process: what compares it with the database's, and what concerns this server alone.
