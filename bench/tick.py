@@ -87,17 +87,17 @@ FILL = (
     """INSERT INTO fleet_cache (id, host, source, tier, service, divisor, created_at)
        SELECT n, 'cache' || n, 'azure-redis', '', '', 2, now() FROM generate_series(1, %(o)s) n""",
     """INSERT INTO fleet_maintenance (id, cache_id, source, status, first_at, last_at, approximate, began_at, swapped,
-           look_at)
+           next_check_at)
        SELECT n, n, 'azure-redis', 'UNDER_WAY', now(), now(), false, now(), false, now() + interval '30 minutes'
        FROM generate_series(1, %(o)s) n""",
 )
 
 
 # What nobody has looked at yet: the tick's own line counts events only.
-DUE = """SELECT (SELECT count(*) FROM fleet_scheduledevent WHERE look_at <= now() OR look_at IS NULL)
-    + (SELECT count(*) FROM fleet_wave WHERE state = 'RUNNING' AND (look_at <= now() OR look_at IS NULL))
-    + (SELECT count(*) FROM fleet_drill WHERE closed_at IS NULL AND (look_at <= now() OR look_at IS NULL))
-    + (SELECT count(*) FROM fleet_maintenance WHERE look_at <= now() OR look_at IS NULL)
+DUE = """SELECT (SELECT count(*) FROM fleet_scheduledevent WHERE next_check_at <= now() OR next_check_at IS NULL)
+    + (SELECT count(*) FROM fleet_wave WHERE state = 'RUNNING' AND (next_check_at <= now() OR next_check_at IS NULL))
+    + (SELECT count(*) FROM fleet_drill WHERE closed_at IS NULL AND (next_check_at <= now() OR next_check_at IS NULL))
+    + (SELECT count(*) FROM fleet_maintenance WHERE next_check_at <= now() OR next_check_at IS NULL)
     + (SELECT count(*) FROM fleet_staleset)"""
 
 

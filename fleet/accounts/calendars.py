@@ -209,7 +209,7 @@ def _event(row: ScheduledEvent) -> CalendarDate:
         end=begin + length,
         changed_at=row.ended_at or row.started_at or row.first_seen_at,
         over=row.status == EventStatus.ENDED.value,
-        name=f"{home.name} ({home.apart})" if home.apart else home.name,
+        name=f"{home.name} ({home.name_suffix})" if home.name_suffix else home.name,
         service=home.service,
         path=f"/events/{row.event_id}/",
         started=row.status == EventStatus.STARTED.value,

@@ -107,8 +107,8 @@ class SignOn(models.Model):
     been announced.
 
     `subject` names it for good, `name` as it was called there last; `values` are the roles or groups of its last
-    token. Sessions that began there end at `good_until`. `look_at`: when the provider is asked again, by the refresh
-    token, which is encrypted; None where it is not. `refused` is the stored reason of the last refusal.
+    token. Sessions that began there end at `good_until`. `next_check_at`: when the provider is queried again with
+    the refresh token, which is encrypted; None where it is not. `refused` is the stored reason of the last refusal.
     """
 
     issuer = models.TextField()
@@ -124,12 +124,12 @@ class SignOn(models.Model):
     linked_at = models.DateTimeField(null=True, blank=True)
     checked_at = models.DateTimeField(null=True, blank=True)
     good_until = models.DateTimeField(null=True, blank=True)
-    look_at = models.DateTimeField(null=True, blank=True)
+    next_check_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["issuer", "subject"], name="sign_on_subject_once")]
         indexes = [
-            models.Index(fields=["look_at"], condition=Q(look_at__isnull=False), name="sign_on_due"),
+            models.Index(fields=["next_check_at"], condition=Q(next_check_at__isnull=False), name="sign_on_due"),
             models.Index(fields=["seen_at"], condition=Q(user=None), name="sign_on_strangers"),
         ]
 

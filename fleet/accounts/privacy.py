@@ -111,7 +111,7 @@ NAMES_NOBODY: Mapping[str, str] = {
     "fleet.Approval": "state via when decided_on",
     "fleet.ArchiveFile": "kind manifest hash",
     "fleet.ArchiveState": "name fault held",
-    "fleet.AvailabilitySet": "key kind name subscription resource_group service apart lowering",
+    "fleet.AvailabilitySet": "key kind name subscription resource_group service name_suffix lowering",
     "fleet.Cache": "host source tier service",
     "fleet.Channel": "kind",
     "fleet.Claim": "via",
@@ -157,7 +157,7 @@ NAMES_NOBODY: Mapping[str, str] = {
     "fleet.ScheduledEvent": "event_type resource_type source description resources event_id status ended_as certainty"
     " warnings kept",
     "fleet.Seal": "previous_hash hash",
-    "fleet.SetAside": "what reason",
+    "fleet.QuarantinedRow": "what reason",
     "fleet.SetBlindSpot": "code set_name part certainty values",
     "fleet.SetCount": "judged_by",
     "fleet.Sighting": "event_type resource_type source description resources spelled status",

@@ -329,7 +329,7 @@ def refresh(*, now: datetime, late: timedelta = timedelta()) -> Refreshed:
     if not settings.OIDC_ISSUER:
         return found
     while not found.away and time.monotonic() < ends:
-        due = take_due(SignOn, now=now - late, most=MAX_REFRESHES, open_only="look_at IS NOT NULL")
+        due = take_due(SignOn, now=now - late, most=MAX_REFRESHES, open_only="next_check_at IS NOT NULL")
         if not due:
             break
         rows = list(SignOn.objects.filter(pk__in=due, issuer=settings.OIDC_ISSUER))
@@ -358,7 +358,7 @@ def _settle(row: SignOn, answer: Renewed | ProviderError, found: Refreshed, *, n
         else:
             found.away += 1
             log.warning("sign_on.provider_away", what=answer.what)
-            SignOn.objects.filter(pk=row.pk, look_at__isnull=False).update(look_at=now + AGAIN)
+            SignOn.objects.filter(pk=row.pk, next_check_at__isnull=False).update(next_check_at=now + AGAIN)
         return
     try:
         identity = _identity(answer, row)

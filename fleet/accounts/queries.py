@@ -222,7 +222,7 @@ def outside_accounts(*, username: str | None = None, most: int = 500) -> tuple[O
 # What the access of open calls rests on, read for many calls at once: sessions, tokens, accounts and their rights.
 
 # Columns of a token that change while it is used, and say nothing of what it may do.
-OF_USE = ("last_used_at", "told_days")
+OF_USE = ("last_used_at", "notified_days")
 
 
 def access_states(

@@ -41,15 +41,19 @@ def tell_expiring(*, now: datetime) -> int:
     however many look at once: whoever holds its row tells it.
     """
     day, week = now + timedelta(days=DAY), now + timedelta(days=WEEK)
-    in_a_week = Q(told_days=None, expires_at__gt=day, expires_at__lte=week) & _lives(2 * WEEK)
-    in_a_day = (Q(told_days=None) | Q(told_days__gt=DAY)) & Q(expires_at__gt=now, expires_at__lte=day) & _lives(2 * DAY)
+    in_a_week = Q(notified_days=None, expires_at__gt=day, expires_at__lte=week) & _lives(2 * WEEK)
+    in_a_day = (
+        (Q(notified_days=None) | Q(notified_days__gt=DAY))
+        & Q(expires_at__gt=now, expires_at__lte=day)
+        & _lives(2 * DAY)
+    )
     rows = ApiToken.objects.select_for_update(of=("self",), skip_locked=True).select_related("user")
     found = list(
         rows.filter(in_a_week | in_a_day, revoked_at=None, user__is_active=True).order_by("expires_at", "pk")[:MOST]
     )
     for row in found:
-        row.told_days = DAY if row.expires_at is not None and row.expires_at <= day else WEEK
-        row.save(update_fields=["told_days"])
+        row.notified_days = DAY if row.expires_at is not None and row.expires_at <= day else WEEK
+        row.save(update_fields=["notified_days"])
         told = {"person": row.user.get_username(), "name": row.name, "token": row.prefix}
         tell(EntryKind.TOKEN_EXPIRES, DRYDOCK, at=now, expires_at=row.expires_at, **told)
     return len(found)

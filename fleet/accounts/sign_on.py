@@ -131,7 +131,7 @@ def settle(row: SignOn, granted: Rights | None, *, now: datetime) -> bool:
     if not row.user.is_superuser and rights_of(row.user) != (granted or Rights()):
         account_services.apply_rights(row.user, granted or Rights(), now=now, actor=DRYDOCK)
     if granted is None and not row.refused:
-        row.refused, row.good_until, row.look_at = NOT_MAPPED.stored, now, None
+        row.refused, row.good_until, row.next_check_at = NOT_MAPPED.stored, now, None
         row.keep_refresh_token("")
         row.save()
         return True
@@ -242,7 +242,7 @@ def goes_on_until(person: Any, *, now: datetime) -> datetime | None:
     nothing to say. Asks nothing: it is known of whoever came by single sign-on.
     """
     row: SignOn | None = person._state.fields_cache.get("sign_on") if isinstance(person, User) else None
-    if row is None or row.look_at is None or row.checked_at is None:
+    if row is None or row.next_check_at is None or row.checked_at is None:
         return None
     return row.good_until if row.checked_at < now - ASKED_EVERY - timedelta(minutes=1) else None
 
@@ -357,10 +357,10 @@ def _in(row: SignOn, refresh_token: str, *, now: datetime) -> None:
     row.refused, row.checked_at = "", now
     row.keep_refresh_token(refresh_token)
     if refresh_token:
-        row.look_at = now + ASKED_EVERY
+        row.next_check_at = now + ASKED_EVERY
         row.good_until = now + ASKED_EVERY + timedelta(seconds=settings.OIDC_GRACE_SECONDS)
     else:
-        row.look_at, row.good_until = None, now + WITHOUT_REFRESH
+        row.next_check_at, row.good_until = None, now + WITHOUT_REFRESH
     row.save()
 
 
@@ -368,7 +368,7 @@ def _out(row: SignOn, reason: Reason, *, now: datetime, signs_in: bool = False) 
     """What the person of this account has ends. Tokens end where the person itself was refused, signing in; a question
     in the background takes the rights only, so that an error at the provider ends no script for good.
     """
-    row.refused, row.good_until, row.look_at = reason.stored, now, None
+    row.refused, row.good_until, row.next_check_at = reason.stored, now, None
     row.keep_refresh_token("")
     if row.user is not None:
         # For good: a later sign-in that is accepted revives none of it.

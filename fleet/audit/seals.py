@@ -221,7 +221,7 @@ def verify(*, now: datetime, heads: Mapping[int, str] | None = None, first: int 
     walk = _Walk(tell, archive)
     walk.start(first)
     for row in _seals(first):
-        walk.look_at(row)
+        walk.check(row)
     walk.finish()
     _check_files(archive, walk, whole=first == 1)
     for number, wanted in sorted((heads or {}).items()):
@@ -269,7 +269,7 @@ class _Walk:
             if self.previous is None:
                 self.tell(first - 1, "seal-missing", seal=first - 1)
 
-    def look_at(self, seal: Seal) -> None:
+    def check(self, seal: Seal) -> None:
         if self._doubt is not None:
             self._settle(seal.previous_hash)
         gap = seal.number != self._expected

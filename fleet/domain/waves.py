@@ -77,7 +77,7 @@ class Member:
     last_heard_at: datetime | None = None
     reason: Reason | str = ""
     # What tells its set from another of its name.
-    set_apart: str = ""
+    set_suffix: str = ""
     set_subscription: str = ""
     set_resource_group: str = ""
 

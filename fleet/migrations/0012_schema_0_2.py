@@ -275,7 +275,7 @@ CREATED = (
         count=models.IntegerField(default=0),
         values=models.JSONField(default=dict),
         since=models.DateTimeField(),
-        told_at=models.DateTimeField(blank=True, null=True),
+        recorded_at=models.DateTimeField(blank=True, null=True),
     ),
     create(
         "OutsideAccount",
@@ -365,8 +365,8 @@ CREATED = (
         created_at=models.DateTimeField(),
     ),
     create(
-        "SetAside",
-        models.UniqueConstraint(fields=("what", "row_id"), name="set_aside_once"),
+        "QuarantinedRow",
+        models.UniqueConstraint(fields=("what", "row_id"), name="quarantined_row_once"),
         what=models.TextField(),
         row_id=models.BigIntegerField(),
         since=models.DateTimeField(),
@@ -427,7 +427,7 @@ CREATED = (
     ),
     create(
         "SignOn",
-        models.Index(condition=models.Q(look_at__isnull=False), fields=["look_at"], name="sign_on_due"),
+        models.Index(condition=models.Q(next_check_at__isnull=False), fields=["next_check_at"], name="sign_on_due"),
         models.Index(condition=models.Q(user=None), fields=["seen_at"], name="sign_on_strangers"),
         models.UniqueConstraint(fields=("issuer", "subject"), name="sign_on_subject_once"),
         issuer=models.TextField(),
@@ -441,7 +441,7 @@ CREATED = (
         linked_at=models.DateTimeField(blank=True, null=True),
         checked_at=models.DateTimeField(blank=True, null=True),
         good_until=models.DateTimeField(blank=True, null=True),
-        look_at=models.DateTimeField(blank=True, null=True),
+        next_check_at=models.DateTimeField(blank=True, null=True),
     ),
     create(
         "SignOnGrant",
@@ -501,13 +501,13 @@ CREATED = (
 )
 
 CHANGED_AT = models.DateTimeField(db_default=Now(), editable=False)
-LOOK_AT = models.DateTimeField(db_default=LONG_AGO, default=LONG_AGO)
+NEXT_CHECK_AT = models.DateTimeField(db_default=LONG_AGO, default=LONG_AGO)
 ADDED = {
     "apitoken": {
         "allowed_from": models.JSONField(db_default=[], default=list),
         "made_by": models.ForeignKey(USER, models.SET_NULL, blank=True, db_index=False, null=True, related_name="+"),
         "made_with": models.ForeignKey("fleet.apitoken", models.CASCADE, blank=True, null=True, related_name="made"),
-        "told_days": models.SmallIntegerField(blank=True, null=True),
+        "notified_days": models.SmallIntegerField(blank=True, null=True),
     },
     "approval": {
         "changed_at": CHANGED_AT,
@@ -525,7 +525,7 @@ ADDED = {
     },
     "availabilityset": {
         "admits_until": models.DateTimeField(blank=True, null=True),
-        "apart": models.TextField(blank=True, db_default="", default=""),
+        "name_suffix": models.TextField(blank=True, db_default="", default=""),
         "changed_at": CHANGED_AT,
         "lowering": models.JSONField(blank=True, null=True),
         "lowering_at": models.DateTimeField(blank=True, null=True),
@@ -539,7 +539,7 @@ ADDED = {
     "cache": {"changed_at": CHANGED_AT},
     "claim": {"changed_at": CHANGED_AT},
     "coverage": {"changed_at": CHANGED_AT},
-    "drill": {"changed_at": CHANGED_AT, "look_at": LOOK_AT},
+    "drill": {"changed_at": CHANGED_AT, "next_check_at": NEXT_CHECK_AT},
     "hold": {"changed_at": CHANGED_AT},
     "jointoken": {
         "confined_to": models.JSONField(blank=True, null=True),
@@ -554,7 +554,7 @@ ADDED = {
         "times": models.TextField(blank=True, db_default="", default=""),
     },
     "loginattempts": {"at": models.DateTimeField(null=True)},
-    "maintenance": {"changed_at": CHANGED_AT, "look_at": LOOK_AT},
+    "maintenance": {"changed_at": CHANGED_AT, "next_check_at": NEXT_CHECK_AT},
     "order": {
         "changed_at": CHANGED_AT,
         "posts": models.IntegerField(blank=True, null=True),
@@ -567,7 +567,7 @@ ADDED = {
         "sound": models.BooleanField(db_default=False, default=False),
     },
     "seal": {"last_era": models.SmallIntegerField(db_default=1, default=1)},
-    "wave": {"changed_at": CHANGED_AT, "look_at": LOOK_AT},
+    "wave": {"changed_at": CHANGED_AT, "next_check_at": NEXT_CHECK_AT},
     "machine": {
         "attested_at": models.DateTimeField(blank=True, null=True),
         "called": models.TextField(blank=True, db_default="", default=""),
@@ -582,13 +582,13 @@ ADDED = {
     "scheduledevent": {
         "changed_at": CHANGED_AT,
         "kept": models.JSONField(blank=True, null=True),
-        "look_at": models.DateTimeField(blank=True, null=True),
+        "next_check_at": models.DateTimeField(blank=True, null=True),
     },
     "documentbody": {"number": models.BigIntegerField(db_default=0, editable=False)},
     "entry": {"era": models.SmallIntegerField(db_default=1, editable=False)},
     "spool": {
         "acknowledged_before": models.BigIntegerField(db_default=0, default=0),
-        "told_epoch": models.IntegerField(db_default=0, default=0),
+        "reported_epoch": models.IntegerField(db_default=0, default=0),
     },
     "presencerow": {
         # From now on for machines that are there, by a default that 0014 removes: a value that is stored once.

@@ -14,7 +14,7 @@ from django.db import migrations
 
 ROWS = """
 -- An event that has ended for good is never checked again; every other event is due now.
-UPDATE fleet_scheduledevent AS event SET look_at = '9999-01-01 00:00:00+00'
+UPDATE fleet_scheduledevent AS event SET next_check_at = '9999-01-01 00:00:00+00'
 WHERE status = 'ENDED' AND NOT EXISTS (
     SELECT FROM fleet_approval WHERE event_id = event.id
     AND state IN ('PROPOSED', 'WAITING', 'GRANTED', 'RELAYING', 'ACCEPTED'));
@@ -70,7 +70,7 @@ def tell_apart(apps, schema_editor):
         for row in rows:
             suffix = suffix_of(row, [other for other in rows if other is not row])
             if suffix:
-                sets.filter(pk=row.pk).update(apart=suffix)
+                sets.filter(pk=row.pk).update(name_suffix=suffix)
 
 
 def suffix_of(row, others):
@@ -111,13 +111,13 @@ CHANGING = {
     "cache": (),
     "claim": (),
     "coverage": ("vouched_at", "epoch", "seq"),
-    "drill": ("look_at",),
+    "drill": ("next_check_at",),
     "hold": (),
     "machine": (),
-    "maintenance": ("look_at",),
+    "maintenance": ("next_check_at",),
     "order": (),
-    "scheduledevent": ("look_at",),
-    "wave": ("look_at",),
+    "scheduledevent": ("next_check_at",),
+    "wave": ("next_check_at",),
 }
 
 

@@ -42,7 +42,7 @@ from fleet.models.people import (
     StoredAnswer,
 )
 from fleet.models.policy import NoApprovalWindow, Rule, Stop
-from fleet.models.reconcile import LastRun, SetAside, WrongClock
+from fleet.models.reconcile import LastRun, QuarantinedRow, WrongClock
 from fleet.models.timeline import Entry, Seal
 
 __all__ = [
@@ -82,6 +82,7 @@ __all__ = [
     "Preparation",
     "PresenceRow",
     "Profile",
+    "QuarantinedRow",
     "RefusedEnrolment",
     "Rehearsal",
     "Reporter",
@@ -91,7 +92,6 @@ __all__ = [
     "Scope",
     "Seal",
     "ServiceAccount",
-    "SetAside",
     "SetBlindSpot",
     "SetCount",
     "Sighting",

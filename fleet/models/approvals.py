@@ -30,11 +30,13 @@ class Wave(ChangeColumn):
     closed_at = models.DateTimeField(null=True, blank=True)
     reason = models.TextField(blank=True, default="")
     # When time alone may change it; news of its events is found by them.
-    look_at = models.DateTimeField(default=AT_ONCE, db_default=AT_ONCE)
+    next_check_at = models.DateTimeField(default=AT_ONCE, db_default=AT_ONCE)
 
     class Meta:
         indexes = [
-            models.Index(fields=["look_at"], name="wave_by_look", condition=models.Q(state=WaveState.RUNNING.value)),
+            models.Index(
+                fields=["next_check_at"], name="wave_by_next_check", condition=models.Q(state=WaveState.RUNNING.value)
+            ),
         ]
 
     def __str__(self) -> str:

@@ -8,7 +8,7 @@ from fleet.models.machines import AvailabilitySet
 
 
 class OpenTrouble(models.Model):
-    """One row while it lasts (`fleet.domain.blind_spots.facts`). `told_at`: when its entry was written; NULL while
+    """One row while it lasts (`fleet.domain.blind_spots.facts`). `recorded_at`: when its entry was written; NULL while
     it may yet pass by itself. The other columns are what its sentence names.
     """
 
@@ -23,7 +23,7 @@ class OpenTrouble(models.Model):
     count = models.IntegerField(default=0)
     values = models.JSONField(default=dict)
     since = models.DateTimeField()
-    told_at = models.DateTimeField(null=True, blank=True)
+    recorded_at = models.DateTimeField(null=True, blank=True)
 
     def __str__(self) -> str:
         return self.key

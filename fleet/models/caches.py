@@ -53,7 +53,7 @@ class Maintenance(ChangeColumn):
     is_replica = models.BooleanField(null=True, blank=True)
     swapped = models.BooleanField(default=False)
     # When time alone may change it.
-    look_at = models.DateTimeField(default=AT_ONCE, db_default=AT_ONCE)
+    next_check_at = models.DateTimeField(default=AT_ONCE, db_default=AT_ONCE)
 
     class Meta:
         constraints = [
@@ -67,8 +67,8 @@ class Maintenance(ChangeColumn):
             models.Index(fields=["-first_at", "-id"], name="maintenance_newest"),
             models.Index(fields=["changed_at"], name="maintenance_by_change"),
             models.Index(
-                fields=["look_at"],
-                name="maintenance_by_look",
+                fields=["next_check_at"],
+                name="maintenance_by_next_check",
                 condition=models.Q(status__in=[status.value for status in ACTIVE]),
             ),
             models.Index(

@@ -27,11 +27,13 @@ class Drill(ChangeColumn):
     outcome = models.TextField(blank=True, default="")
     reason = models.TextField(blank=True, default="")
     # When time alone may change it; news of its event and its set is found by them.
-    look_at = models.DateTimeField(default=AT_ONCE, db_default=AT_ONCE)
+    next_check_at = models.DateTimeField(default=AT_ONCE, db_default=AT_ONCE)
 
     class Meta:
         indexes = [
-            models.Index(fields=["look_at"], name="drill_by_look", condition=models.Q(closed_at__isnull=True)),
+            models.Index(
+                fields=["next_check_at"], name="drill_by_next_check", condition=models.Q(closed_at__isnull=True)
+            ),
             models.Index(fields=["-created_at", "-id"], name="drill_newest"),
         ]
 

@@ -54,9 +54,9 @@ class ScheduledEvent(StatedColumns, ChangeColumn):
     watched = models.BooleanField(default=True)
     approved_elsewhere = models.BooleanField(default=False)
     warnings = models.JSONField(default=list)
-    # When reconciling looks at it next, and at all that belongs to it (`fleet.domain.scheduling`); NULL is due, too:
+    # When reconciling checks it next, and all that belongs to it (`fleet.domain.scheduling`); NULL is due, too:
     # no time has been computed yet. Writing to a locked event makes it due; so do entries and changes of presence.
-    look_at = models.DateTimeField(null=True, blank=True)
+    next_check_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         constraints = [
@@ -90,7 +90,7 @@ class ScheduledEvent(StatedColumns, ChangeColumn):
                 name="event_open_by_set",
                 condition=models.Q(status__in=["SCHEDULED", "STARTED"]),
             ),
-            models.Index(fields=["look_at"], name="event_by_look"),
+            models.Index(fields=["next_check_at"], name="event_by_next_check"),
             models.Index(fields=["changed_at"], name="event_by_change"),
             models.Index(fields=["not_before", "id"], name="event_by_not_before"),
             models.Index(fields=["availability_set", "-first_seen_at", "-id"], name="event_by_set"),

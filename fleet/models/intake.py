@@ -139,7 +139,7 @@ class Spool(models.Model):
     acknowledged_before = models.BigIntegerField(default=0, db_default=0)
     first_seen_at = models.DateTimeField()
     # The newest spool of its machine when the timeline last told that this one speaks after it.
-    told_epoch = models.IntegerField(default=0, db_default=0)
+    reported_epoch = models.IntegerField(default=0, db_default=0)
 
     class Meta:
         constraints = [

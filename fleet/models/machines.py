@@ -23,7 +23,7 @@ class AvailabilitySet(ChangeColumn):
     resource_group = models.TextField(blank=True, default="")
     service = models.TextField(blank=True, default="")
     # What tells it from another set of its name, such as its subscription; empty while there is none.
-    apart = models.TextField(blank=True, default="", db_default="")
+    name_suffix = models.TextField(blank=True, default="", db_default="")
     # Whether its scale set announces upgrades and reimages of the operating system; None when nobody said.
     upgrade_notices = models.BooleanField(null=True, blank=True)
     # Whether approving in it always takes a second person.

@@ -88,9 +88,10 @@ class Scope(models.Model):
 
 class ApiToken(models.Model):
     """A bearer token: a public prefix and the SHA-256 of a 256-bit secret. `scopes` out of `read`, `approve`,
-    `admin`. Calls count from `allowed_from` alone (networks such as `10.0.0.0/8`; empty: from everywhere). `told_days`:
-    that it expires was told so many days ahead; None while it was not. `made_by` saw its secret; None where that was
-    the command line. `made_with` is the token by which it was made, and with which it ends.
+    `admin`. Calls count from `allowed_from` alone (networks such as `10.0.0.0/8`; empty: from everywhere).
+    `notified_days`: days ahead of its expiry at which a notification was last sent; None before the first. `made_by`
+    saw its secret; None where that was the command line. `made_with` is the token by which it was made, and with which
+    it ends.
     """
 
     prefix = models.TextField(unique=True)
@@ -104,7 +105,7 @@ class ApiToken(models.Model):
     last_used_at = models.DateTimeField(null=True, blank=True)
     # A process of an earlier release writes no value for it.
     allowed_from = models.JSONField(default=list, db_default=[])
-    told_days = models.SmallIntegerField(null=True, blank=True)
+    notified_days = models.SmallIntegerField(null=True, blank=True)
     made_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+", db_index=False
     )

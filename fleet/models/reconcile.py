@@ -65,7 +65,7 @@ def seconds_since_run(name: str, *, now: datetime) -> float:
     return seconds_since(ran_at, now=now)
 
 
-class SetAside(models.Model):
+class QuarantinedRow(models.Model):
     """A row that could not be advanced, with the reason. `what` is a `fleet.domain.scheduling.QuarantineKind`."""
 
     what = models.TextField()
@@ -77,7 +77,7 @@ class SetAside(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["what", "row_id"], name="set_aside_once"),
+            models.UniqueConstraint(fields=["what", "row_id"], name="quarantined_row_once"),
         ]
 
     def __str__(self) -> str:

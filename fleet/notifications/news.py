@@ -196,9 +196,9 @@ def _troubles(lines: Mapping[int, TimelineRow]) -> frozenset[str]:
     """The keys of troubles that last, and of those that were told together when."""
     if not any("trouble" in line.data for line in lines.values()):
         return frozenset()
-    rows = list(visible(OpenTrouble).filter(told_at__isnull=False).values_list("key", "code", "told_at"))
+    rows = list(visible(OpenTrouble).filter(recorded_at__isnull=False).values_list("key", "code", "recorded_at"))
     return frozenset(key for key, _, _ in rows) | {
-        f"{code}: {iso(told_at)}" for _, code, told_at in rows if told_at is not None
+        f"{code}: {iso(recorded_at)}" for _, code, recorded_at in rows if recorded_at is not None
     }
 
 
@@ -311,7 +311,7 @@ def _event(row: ScheduledEvent) -> OpenThing:
         due_at=row.not_before,
         drill=row.drill,
         set_id=home.pk,
-        set_name=f"{home.name} ({home.apart})" if home.apart else home.name,
+        set_name=f"{home.name} ({home.name_suffix})" if home.name_suffix else home.name,
         resource_group=home.resource_group,
         resources=tuple(row.resources),
     )

@@ -68,7 +68,7 @@ def _bounded(event: EventRow) -> EventRow:
         event,
         event_type=one_line(event.event_type, NAME),
         resources=_names(event.resources),
-        set=replace(home, name=one_line(home.name, NAME), apart=one_line(home.apart, NAME)),
+        set=replace(home, name=one_line(home.name, NAME), name_suffix=one_line(home.name_suffix, NAME)),
         claim=replace(claim, by=one_line(claim.by, NAME), comment=one_line(claim.comment, SAID)) if claim else None,
     )
 

@@ -88,7 +88,7 @@ def _begun(known: dict[str, OpenTrouble], found: dict[str, Trouble], *, first: b
                 count=one.count,
                 values=as_json(dict(one.values)),
                 since=now,
-                told_at=now if first else None,
+                recorded_at=now if first else None,
             )
             for key, one in found.items()
             if key not in known
@@ -99,17 +99,17 @@ def _begun(known: dict[str, OpenTrouble], found: dict[str, Trouble], *, first: b
     settled = [
         key
         for key, one in found.items()
-        if (key in known and known[key].told_at is None and now - known[key].since >= SETTLES)
+        if (key in known and known[key].recorded_at is None and now - known[key].since >= SETTLES)
         or (key not in known and one.code in AT_ONCE)
     ]
-    OpenTrouble.objects.filter(key__in=settled).update(told_at=now)
+    OpenTrouble.objects.filter(key__in=settled).update(recorded_at=now)
     return [_entry(OPENING[one.code], one, now=now) for one in together(found[key] for key in settled)]
 
 
 def _over(known: dict[str, OpenTrouble], found: dict[str, Trouble], *, now: datetime) -> list[Entry]:
     over = [row for key, row in known.items() if key not in found]
     OpenTrouble.objects.filter(key__in=[row.key for row in over]).delete()
-    told = together(as_trouble(row) for row in over if row.told_at is not None)
+    told = together(as_trouble(row) for row in over if row.recorded_at is not None)
     return [_entry(EntryKind.COVERAGE_CLOSED, one, now=now) for one in told]
 
 

@@ -124,10 +124,10 @@ def take_due(
     ids_from: str = "",
     **values: list[str],
 ) -> list[int]:
-    """Up to so many rows (ids) whose `look_at` has come, save these, taken for a while: those due longest come first.
+    """Take up to `most` due rows for a while, except `besides`, and return their ids; those due longest come first.
 
     Rows that somebody holds are passed by, so that no tick waits for anybody. `open_only` is the condition of the index
-    by `look_at`; `ids_from` a query of ids out of which to take. Both are SQL of our own, with these values.
+    by `next_check_at`; `ids_from` a query of ids out of which to take. Both are SQL of our own, with these values.
     """
     name = table._meta.db_table
     among = f"AND id IN ({ids_from})" if ids_from else ""
@@ -137,10 +137,10 @@ def take_due(
             f"""
             WITH due AS MATERIALIZED (
                 SELECT id FROM {name}
-                WHERE {open_only} AND (look_at IS NULL OR look_at <= %(now)s)
+                WHERE {open_only} AND (next_check_at IS NULL OR next_check_at <= %(now)s)
                       AND NOT (id = ANY(%(besides)s::bigint[])) {among}
-                ORDER BY look_at NULLS LAST, id LIMIT %(most)s FOR NO KEY UPDATE SKIP LOCKED)
-            UPDATE {name} AS row SET look_at = %(taken)s FROM due WHERE row.id = due.id RETURNING row.id
+                ORDER BY next_check_at NULLS LAST, id LIMIT %(most)s FOR NO KEY UPDATE SKIP LOCKED)
+            UPDATE {name} AS row SET next_check_at = %(taken)s FROM due WHERE row.id = due.id RETURNING row.id
             """,
             {"taken": now + TAKEN, "now": now, "besides": list(besides), "most": most, **values},
         )
@@ -153,12 +153,12 @@ def settle_due(table: type[models.Model], due: Mapping[int, datetime], *, now: d
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(
             f"""
-            UPDATE {name} AS row SET look_at = given.look_at
-            FROM (SELECT row.id, given.look_at
-                  FROM unnest(%s::bigint[], %s::timestamptz[]) AS given (id, look_at)
+            UPDATE {name} AS row SET next_check_at = given.next_check_at
+            FROM (SELECT row.id, given.next_check_at
+                  FROM unnest(%s::bigint[], %s::timestamptz[]) AS given (id, next_check_at)
                   JOIN {name} AS row ON row.id = given.id
-                  WHERE row.look_at = %s ORDER BY row.id FOR NO KEY UPDATE OF row SKIP LOCKED) AS given
-            WHERE row.id = given.id AND row.look_at = %s
+                  WHERE row.next_check_at = %s ORDER BY row.id FOR NO KEY UPDATE OF row SKIP LOCKED) AS given
+            WHERE row.id = given.id AND row.next_check_at = %s
             """,
             [list(due), list(due.values()), now + TAKEN, now + TAKEN],
         )

@@ -15,7 +15,7 @@ from django.db import InterfaceError, OperationalError, transaction
 from fleet.domain.db_timeouts import is_timeout
 from fleet.domain.scheduling import HELD_PAUSE, QuarantineKind, retry_pause
 from fleet.domain.texts import readable
-from fleet.models import SetAside
+from fleet.models import QuarantinedRow
 from fleet.operations.locks import short_lock_timeout
 
 logger = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class Quarantine:
     def __init__(self, what: QuarantineKind, *, now: datetime) -> None:
         self.what = what
         self.now = now
-        self._known: dict[int, SetAside] | None = None
+        self._known: dict[int, QuarantinedRow] | None = None
         self._tried: set[int] = set()
         # When each is tried again.
         self._failed: dict[int, datetime] = {}
@@ -95,7 +95,7 @@ class Quarantine:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         over = self._tried & set(self._known or ()) - set(self._failed)
         if kind is None and over:
-            SetAside.objects.filter(what=self.what.value, row_id__in=over).delete()
+            QuarantinedRow.objects.filter(what=self.what.value, row_id__in=over).delete()
 
     def look(self, row_ids: Collection[int], call: Callable[[Sequence[int]], Sequence[T]]) -> list[T]:
         """What the call gives for these rows, without those that fail."""
@@ -114,7 +114,7 @@ class Quarantine:
     def waits_until(self, row_id: int) -> datetime | None:
         """When a row that is set aside is tried again; None for one that is not, or whose time has come."""
         if self._known is None:
-            self._known = {row.row_id: row for row in SetAside.objects.filter(what=self.what.value)}
+            self._known = {row.row_id: row for row in QuarantinedRow.objects.filter(what=self.what.value)}
         known = self._known.get(row_id)
         later = known.next_try_at if known is not None and known.next_try_at > self.now else None
         return self._failed.get(row_id, later)
@@ -130,7 +130,7 @@ class Quarantine:
         else:
             logger.error("%s %s is set aside", self.what.value, row_id, exc_info=error)
         self._failed[row_id] = self.now + wait
-        SetAside.objects.update_or_create(
+        QuarantinedRow.objects.update_or_create(
             what=self.what.value,
             row_id=row_id,
             defaults={"reason": error_text(error), "tries": tries, "next_try_at": self.now + wait},
@@ -145,7 +145,7 @@ class Quarantine:
 
 def delete_expired(*, now: datetime) -> None:
     """Forget what is nobody's any more: its time came, and nobody tried it."""
-    SetAside.objects.filter(next_try_at__lt=now - FORGOTTEN).delete()
+    QuarantinedRow.objects.filter(next_try_at__lt=now - FORGOTTEN).delete()
 
 
 def call_each(*calls: Callable[[], object]) -> None:

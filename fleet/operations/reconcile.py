@@ -1,8 +1,8 @@
 """Reconciling: whatever is due by the clock, found in Postgres, and what follows from news without a person.
 
-Beat asks for it every two seconds, the gateway when Celery is gone; hints ask for a part of it at once. Each event says
-when it is to be looked at (`ScheduledEvent.look_at`): at once where it has news, else when time alone may change it or
-anything that belongs to it. So a tick in which nothing is due costs the same however much is open.
+Beat runs it every two seconds, and the gateway if Celery is unavailable; hints run a part of it at once.
+`ScheduledEvent.next_check_at` is the time of an event's next check: now if it has news, otherwise when time alone may
+change it or what belongs to it. So a tick in which nothing is due costs the same for any number of open events.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -149,7 +149,7 @@ def _notice(now: datetime, via: str) -> bool:
         scheduling.make_all_due()
         waves.make_due(Q())
         for table in (Drill, Maintenance):
-            table.objects.filter(look_at__gt=AT_ONCE, look_at__lt=NEVER).update(look_at=AT_ONCE)
+            table.objects.filter(next_check_at__gt=AT_ONCE, next_check_at__lt=NEVER).update(next_check_at=AT_ONCE)
     scheduling.make_news_due(news)
     scheduling.make_turned_due(presence.turned(now=now, limits=presence_limits()))
     delete_expired(now=now)

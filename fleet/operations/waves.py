@@ -237,10 +237,10 @@ def advance(*, now: datetime, event_pks: Collection[int] = ()) -> list[int]:
 def make_due(which: Q) -> None:
     """These waves are judged by the next tick."""
     # Unlike those of events, these rows are waited for: who holds one need not make it due.
-    running = Wave.objects.filter(which, state=WaveState.RUNNING.value, look_at__gt=AT_ONCE).order_by("pk")
+    running = Wave.objects.filter(which, state=WaveState.RUNNING.value, next_check_at__gt=AT_ONCE).order_by("pk")
     with transaction.atomic():
         pks = list(running.select_for_update(no_key=True, of=("self",)).values_list("pk", flat=True))
-        Wave.objects.filter(pk__any=pks).update(look_at=AT_ONCE)
+        Wave.objects.filter(pk__any=pks).update(next_check_at=AT_ONCE)
 
 
 def _over(wave_ids: Sequence[int], *, now: datetime) -> list[int]:

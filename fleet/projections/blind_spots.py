@@ -23,8 +23,8 @@ from fleet.models import (
     Coverage,
     InventoryMachine,
     Machine,
+    QuarantinedRow,
     ScheduledEvent,
-    SetAside,
     SetBlindSpot,
 )
 from fleet.models.facts.blind_spots import load_findings
@@ -370,7 +370,7 @@ def _caches(rows: Iterable[Cache], now: datetime) -> list[CacheFacts]:
 
 def _aside() -> list[SetAsideFacts]:
     """One query, and two more where there is something."""
-    rows = list(visible(SetAside).order_by("what", "row_id"))
+    rows = list(visible(QuarantinedRow).order_by("what", "row_id"))
     events = dict(
         visible(ScheduledEvent)
         .filter(pk__in=[row.row_id for row in rows if row.what in OF_EVENTS])

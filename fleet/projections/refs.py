@@ -14,7 +14,7 @@ class SetRef:
     kind: str
     name: str
     # What tells it from another set of its name; empty while there is none.
-    apart: str = ""
+    name_suffix: str = ""
     # Two sets may have one name.
     subscription: str = ""
     resource_group: str = ""
@@ -28,7 +28,7 @@ class SetRef:
         """The name, where another set has it with what tells them apart; that of a provisional set is a vmId, which
         tells people nothing.
         """
-        return Reason("unnamed-set-label") if self.provisional else label_of(self.name, self.apart)
+        return Reason("unnamed-set-label") if self.provisional else label_of(self.name, self.name_suffix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,9 @@ class PresenceCounts:
         return tuple((presence, count) for presence, count in counted if count)
 
 
-def label_of(name: str, apart: str) -> Reason | str:
+def label_of(name: str, suffix: str) -> Reason | str:
     """A set's name, with what tells it from another of that name."""
-    return Reason("set-apart", name=name, apart=apart) if apart else name
+    return Reason("set-apart", name=name, apart=suffix) if suffix else name
 
 
 def count_presence(presences: list[Presence]) -> PresenceCounts:
@@ -79,7 +79,7 @@ def count_presence(presences: list[Presence]) -> PresenceCounts:
 def set_ref(row: AvailabilitySet) -> SetRef:
     if not sees_set(row.pk):
         return SetRef(id=row.pk, kind=row.kind, name=HIDDEN)
-    return SetRef(row.pk, row.kind, row.name, row.apart, row.subscription, row.resource_group)
+    return SetRef(row.pk, row.kind, row.name, row.name_suffix, row.subscription, row.resource_group)
 
 
 def machine_ref(row: Machine) -> MachineRef:

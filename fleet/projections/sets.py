@@ -91,7 +91,7 @@ class SetRow:
     kind: str
     name: str
     # What tells it from another set of its name; empty while there is none.
-    apart: str
+    name_suffix: str
     service: str
     subscription: str
     resource_group: str
@@ -116,13 +116,13 @@ class SetRow:
 
     @property
     def ref(self) -> SetRef:
-        return SetRef(self.id, self.kind, self.name, self.apart, self.subscription, self.resource_group)
+        return SetRef(self.id, self.kind, self.name, self.name_suffix, self.subscription, self.resource_group)
 
     @property
     def label(self) -> Reason | str:
         """The name; of a set that nobody named it is the machines in it, because a vmId tells people nothing."""
         if not self.provisional or not self.machines:
-            return label_of(self.name, self.apart)
+            return label_of(self.name, self.name_suffix)
         names = [machine.resource_name for machine in self.machines]
         return Reason("first-machine", names=names + [""] * self.left_out)
 
@@ -138,7 +138,7 @@ class SetLine:
     id: int
     kind: str
     name: str
-    apart: str
+    name_suffix: str
     service: str
     resource_group: str
     machine_names: tuple[str, ...]
@@ -151,7 +151,7 @@ class SetLine:
     def label(self) -> Reason | str:
         """As `SetRow.label`."""
         if not self.provisional or not self.machine_names:
-            return label_of(self.name, self.apart)
+            return label_of(self.name, self.name_suffix)
         return Reason("first-machine", names=list(self.machine_names))
 
     @property
@@ -318,13 +318,13 @@ def _foreign(sets: Sequence[AvailabilitySet]) -> dict[int, list[Reason]]:
             "machine__availability_set",
             "machine__availability_set__kind",
             "machine__availability_set__name",
-            "machine__availability_set__apart",
+            "machine__availability_set__name_suffix",
         )
         .order_by("machine__resource_name")
         .distinct()
     )
-    for set_id, machine, other, kind, name, apart in rows:
-        of = SetRef(id=other, kind=kind, name=name, apart=apart)
+    for set_id, machine, other, kind, name, suffix in rows:
+        of = SetRef(id=other, kind=kind, name=name, name_suffix=suffix)
         found[set_id].append(Reason("set-foreign", machine=machine, set=of.label))
     return found
 

@@ -184,7 +184,10 @@ class EventSpan:
 # What of an event and its set a span tells.
 SPAN = (
     *(one.name for one in fields(EventSpan) if one.name not in ("set", "service")),
-    *(f"availability_set__{one}" for one in ("kind", "name", "apart", "subscription", "resource_group", "service")),
+    *(
+        f"availability_set__{one}"
+        for one in ("kind", "name", "name_suffix", "subscription", "resource_group", "service")
+    ),
 )
 
 

@@ -212,7 +212,7 @@ IN_SIGHT: dict[type[Model], Callable[[Sight], Q]] = {
     models.Rule: lambda sight: Q(pk__in=sight.concerning(models.Rule)),
     models.NoApprovalWindow: lambda sight: Q(pk__in=sight.concerning(models.NoApprovalWindow)),
     models.Entry: _entries,
-    models.SetAside: _aside,
+    models.QuarantinedRow: _aside,
     # What others share may be called by what they see.
     models.SavedView: lambda sight: Q(owner__username=sight.name),
     # Found by the hash that an observation in sight names.

@@ -124,7 +124,7 @@ def _row(
                     member.set_id,
                     member.set_kind,
                     member.set_name,
-                    member.set_apart,
+                    member.set_suffix,
                     member.set_subscription,
                     member.set_resource_group,
                 ),

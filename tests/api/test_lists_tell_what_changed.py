@@ -104,7 +104,7 @@ def test_an_event_changes_with_all_that_its_row_tells(
 
 def test_looking_at_an_event_changes_nothing(event: ScheduledEvent, fleet: factories.Fleet, viewer: Caller) -> None:
     since = clock()
-    ScheduledEvent.objects.update(look_at=fleet.now)
+    ScheduledEvent.objects.update(next_check_at=fleet.now)
     row = ScheduledEvent.objects.get(pk=event.pk)
     row.save()
     assert changed(viewer, "events/", since) == []

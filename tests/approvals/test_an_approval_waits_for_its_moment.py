@@ -122,7 +122,7 @@ class TestAtATime:
         assert state_of(planned) == "WAITING"
         Approval.objects.filter(pk=first.pk).update(state="LAPSED")
         # As the entry would make it that goes with such a step.
-        ScheduledEvent.objects.update(look_at=None)
+        ScheduledEvent.objects.update(next_check_at=None)
         fleet.advance()
         assert state_of(planned) == "GRANTED"
 

@@ -53,19 +53,19 @@ def test_reconciling_that_ran_in_the_future_has_not_run(fleet: Fleet, jump: time
 def test_what_it_put_off_is_looked_at_again(fleet: Fleet, jump: timedelta) -> None:
     event = announced(fleet)
     fleet.advance()
-    ScheduledEvent.objects.update(look_at=fleet.now + jump)
+    ScheduledEvent.objects.update(next_check_at=fleet.now + jump)
     marked(LastRun.RECONCILE, fleet.now + jump)
     assert fleet.advance().looked_at == 1
-    assert ScheduledEvent.objects.get(pk=event.pk).look_at not in (None, fleet.now + jump)
+    assert ScheduledEvent.objects.get(pk=event.pk).next_check_at not in (None, fleet.now + jump)
 
 
 def test_nothing_open_waits_for_longer_than_it_may(fleet: Fleet) -> None:
     announced(fleet)
     fleet.advance()
-    ScheduledEvent.objects.update(look_at=fleet.now + timedelta(hours=3))
+    ScheduledEvent.objects.update(next_check_at=fleet.now + timedelta(hours=3))
     reconcile.repair(now=fleet.now)
     fleet.advance()
-    assert ScheduledEvent.objects.get().look_at < fleet.now + timedelta(hours=2) < NEVER
+    assert ScheduledEvent.objects.get().next_check_at < fleet.now + timedelta(hours=2) < NEVER
 
 
 def test_the_router_and_the_others_that_ran_in_the_future_have_not_run(fleet: Fleet, jump: timedelta) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from fleet.models import Approval, AvailabilitySet, Cache, Drill, Maintenance, SetAside, Wave
+from fleet.models import Approval, AvailabilitySet, Cache, Drill, Maintenance, QuarantinedRow, Wave
 from fleet.operations import waves
 from fleet.operations.caches import maintenances
 from fleet.operations.drills import advance as drills
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db
 def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[int]]]:
     """The waves, drills and caches that ticks ask."""
     found: dict[str, list[int]] = {"waves": [], "drills": [], "caches": []}
-    over, look_at, compute = waves._over, drills._look_at, maintenances._compute
+    over, check, compute = waves._over, drills._check, maintenances._compute
 
     def of_waves(wave_ids: Any, **fields: Any) -> Any:
         found["waves"] += wave_ids
@@ -34,14 +34,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[int]]]:
 
     def of_drill(drill: Drill, **fields: Any) -> Any:
         found["drills"].append(drill.pk)
-        return look_at(drill, **fields)
+        return check(drill, **fields)
 
     def of_cache(cache_id: int, *args: Any, **fields: Any) -> Any:
         found["caches"].append(cache_id)
         return compute(cache_id, *args, **fields)
 
     monkeypatch.setattr(waves, "_over", of_waves)
-    monkeypatch.setattr(drills, "_look_at", of_drill)
+    monkeypatch.setattr(drills, "_check", of_drill)
     monkeypatch.setattr(maintenances, "_compute", of_cache)
     yield found
 
@@ -192,7 +192,7 @@ def test_caches_that_cannot_be_computed_hold_up_no_others(asked: Any, monkeypatc
     for _ in range(4):
         ticked(fleet, asked)
     assert Maintenance.objects.get(cache__host__startswith="good").status == "UNDER_WAY"
-    assert SetAside.objects.filter(what="cache").count() == 2
+    assert QuarantinedRow.objects.filter(what="cache").count() == 2
     monkeypatch.setattr(maintenances, "compute_operations", real)
     monkeypatch.setattr(maintenances, "PORTION", 100)
     ticked(fleet, asked, after=120)

@@ -18,8 +18,8 @@ from fleet.models import (
     Maintenance,
     Notification,
     Observation,
+    QuarantinedRow,
     ScheduledEvent,
-    SetAside,
     Wave,
 )
 from fleet.models.facts import decisions as wave_facts
@@ -83,7 +83,7 @@ def both(fleet: Fleet) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def aside() -> dict[str, int]:
-    return {row.what: row.row_id for row in SetAside.objects.all()}
+    return {row.what: row.row_id for row in QuarantinedRow.objects.all()}
 
 
 def test_reports_about_an_event_that_cannot_be_computed_are_kept_and_the_others_counted(break_when: Any) -> None:
@@ -95,7 +95,7 @@ def test_reports_about_an_event_that_cannot_be_computed_are_kept_and_the_others_
     assert the_event(BAD).version == 0
     assert Observation.objects.filter(kind="document").count() == 4
     assert aside() == {"event": the_event(BAD).pk}
-    assert "Played" in SetAside.objects.get().reason
+    assert "Played" in QuarantinedRow.objects.get().reason
     assert any(one.gauge is gauges.SET_ASIDE and one.values == {("event",): 1} for one in measure(now=fleet.now))
 
 
@@ -112,14 +112,14 @@ def test_reconciling_goes_on_beside_it_tries_again_and_forgets_it_once_it_works(
             fleet.later(5)
             fleet.heard()
             assert fleet.advance().ran
-        row = SetAside.objects.get()
+        row = QuarantinedRow.objects.get()
         assert (row.what, row.row_id) == ("event", the_event(BAD).pk)
         assert row.tries == 4, "after 0, 10, 30 and 70 seconds"
         assert open_order(approval).machine_id
     fleet.later(retry_pause(row.tries).total_seconds())
     fleet.heard()
     fleet.advance()
-    assert not SetAside.objects.exists()
+    assert not QuarantinedRow.objects.exists()
 
 
 def _breaker(patch: pytest.MonkeyPatch) -> Callable[..., None]:
@@ -195,7 +195,7 @@ def test_a_cache_that_cannot_be_computed_keeps_its_lines_and_makes_up_for_it(mon
         assert list(Maintenance.objects.values_list("cache__host", flat=True)) == [good]
     fleet.later(11)
     fleet.advance()
-    assert not SetAside.objects.exists()
+    assert not QuarantinedRow.objects.exists()
     assert Maintenance.objects.filter(cache__host=bad).count() == 1
 
 
@@ -258,7 +258,7 @@ def test_a_wave_that_cannot_be_advanced_stops_no_other_and_no_rule(where: str, m
             fleet.later(2)
             fleet.heard()
             fleet.advance()
-        assert bad.pk in SetAside.objects.filter(what="wave").values_list("row_id", flat=True)
+        assert bad.pk in QuarantinedRow.objects.filter(what="wave").values_list("row_id", flat=True)
         assert Wave.objects.get(pk=good.pk).state != "RUNNING"
         assert Approval.objects.filter(event__event_id__startswith="2E").exists(), "rules go on"
     for _ in range(3):

@@ -104,7 +104,7 @@ def machines(gateway: Gateway, without_redis: Gateway) -> Machines:
 
 # What reconciling writes meanwhile, as it looks at what is due and at who is there; and what a spool had before its
 # last batch, which any repeat of a batch moves.
-OF_RECONCILING = ("due_at", "changed_at", "seen", "look_at", "acknowledged_before")
+OF_RECONCILING = ("due_at", "changed_at", "seen", "next_check_at", "acknowledged_before")
 
 
 def everything() -> dict[str, list[str]]:

@@ -14,7 +14,7 @@ import requests
 from django.db import connection as django_connection
 
 from fleet.embedded import Urls, valkey
-from fleet.models import Observation, PresenceRow, SetAside
+from fleet.models import Observation, PresenceRow, QuarantinedRow
 from tests.databases import execute
 from tests.gateway_process import Agent, Gateway, running_gateway
 from tests.processes import wait_for
@@ -173,7 +173,7 @@ def test_what_is_set_aside_is_counted_in_readyz_and_is_no_failure_of_the_process
     now = datetime.now(UTC)
     rows = [("event", 2**40), ("event", 2**40 + 1), ("wave", 2**40)]
     for what, row_id in rows:
-        SetAside.objects.create(what=what, row_id=row_id, since=now, reason="played", next_try_at=now)
+        QuarantinedRow.objects.create(what=what, row_id=row_id, since=now, reason="played", next_try_at=now)
 
     def becomes(aside: dict[str, int] | None) -> bool:
         answer = requests.get(f"{gateway.url}/readyz", timeout=10)
@@ -181,5 +181,5 @@ def test_what_is_set_aside_is_counted_in_readyz_and_is_no_failure_of_the_process
 
     # An answer may be a second old.
     wait_for(lambda: becomes({"event": 2, "wave": 1}), seconds=20, what="they are counted", every=0.2)
-    SetAside.objects.filter(row_id__gte=2**40).delete()
+    QuarantinedRow.objects.filter(row_id__gte=2**40).delete()
     wait_for(lambda: becomes(None), seconds=20, what="they are over", every=0.2)

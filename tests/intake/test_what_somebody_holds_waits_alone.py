@@ -23,8 +23,8 @@ from fleet.models import (
     Notification,
     Observation,
     Order,
+    QuarantinedRow,
     ScheduledEvent,
-    SetAside,
     Sighting,
     WaitingReport,
 )
@@ -126,7 +126,7 @@ def test_the_others_are_committed_at_once_and_the_event_has_all_that_was_said_af
     assert Approval.objects.get().state == "CONFIRMED"
     assert kinds().count("hooks_began") == 2
     assert kinds().count("hooks_ended") == 1
-    assert not SetAside.objects.exists()
+    assert not QuarantinedRow.objects.exists()
 
 
 def test_what_comes_next_about_it_takes_what_waits_before_itself(fleet: Fleet) -> None:
@@ -223,7 +223,7 @@ def test_a_locked_set_keeps_no_event_waiting(fleet: Fleet) -> None:
         assert the_event(OTHER).status == "STARTED"
         quickly(fleet.advance)
         assert the_event().status == "STARTED"
-    assert not SetAside.objects.exists()
+    assert not QuarantinedRow.objects.exists()
 
 
 def test_a_locked_machine_is_acknowledged_as_everybody_else(fleet: Fleet) -> None:
@@ -264,7 +264,7 @@ def test_what_is_held_for_long_is_shown_and_forgotten_afterwards(fleet: Fleet) -
     fleet.later(2)
     fleet.advance()
     assert the_event().status == "STARTED"
-    assert not SetAside.objects.exists()
+    assert not QuarantinedRow.objects.exists()
 
 
 def test_whoever_holds_whatever_when_the_end_is_the_same() -> None:

@@ -11,7 +11,7 @@ from drydock_agent import wire
 from fleet.audit.seals import seal
 from fleet.domain.blind_spots.facts import MOST_ALONE, Trouble, together
 from fleet.domain.timeline import EntryKind
-from fleet.models import Admission, Entry, OpenTrouble, PresenceRow, SetAside
+from fleet.models import Admission, Entry, OpenTrouble, PresenceRow, QuarantinedRow
 from fleet.operations import blind_spots
 from fleet.operations.machines import enrolment
 from tests.factories import Fleet, seconds
@@ -81,7 +81,7 @@ def test_a_source_that_goes_quiet_is_told_once_and_once_more_when_it_is_back() -
 def test_what_is_back_before_the_second_look_was_nothing() -> None:
     watched = Watched()
     watched.pass_by(60, *all_but("db1", "db2", "db3"))
-    assert OpenTrouble.objects.filter(told_at=None).exists()
+    assert OpenTrouble.objects.filter(recorded_at=None).exists()
     watched.pass_by(300, *all_but())
     assert (told(), OpenTrouble.objects.count()) == ([], 0)
 
@@ -177,7 +177,9 @@ def test_what_waits_for_a_person_and_what_is_set_aside() -> None:
     asking = {"join_token": watched.join_token, "machine_id": vm_id, "ask": "web1"}
     enrolment.enrol(request=wire.EnrolRequest(**asking), now=watched.now)
     assert Admission.objects.exists()
-    SetAside.objects.create(what="event", row_id=1, since=watched.now, reason="x", tries=4, next_try_at=watched.now)
+    QuarantinedRow.objects.create(
+        what="event", row_id=1, since=watched.now, reason="x", tries=4, next_try_at=watched.now
+    )
     watched.pass_by(90, *all_but())
     assert sorted(told()) == ["Machines that wait for admission: web1.", "What cannot be advanced: event."]
 

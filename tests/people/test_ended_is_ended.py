@@ -181,7 +181,7 @@ def test_an_account_that_is_unlinked_and_linked_again_has_no_session(
 
 
 def test_nothing_ends_while_the_provider_only_is_away(entra: Directory, browser: Client) -> None:
-    SignOn.objects.update(look_at=now() - timedelta(seconds=1))
+    SignOn.objects.update(next_check_at=now() - timedelta(seconds=1))
     entra.fault("down")
     assert provider.refresh(now=now()).away == 1
     assert is_in(browser)

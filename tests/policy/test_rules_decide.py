@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from fleet.domain.reasons import Refused, from_json, read_reason
-from fleet.models import Approval, AvailabilitySet, Entry, Hold, Order, Rule, ScheduledEvent, SetAside
+from fleet.models import Approval, AvailabilitySet, Entry, Hold, Order, QuarantinedRow, Rule, ScheduledEvent
 from fleet.operations.approvals import claims, conditions
 from fleet.operations.policy import apply, rules
 from tests.factories import EVENT, Fleet, acting, admin, announced, listing, open_order, operator, seconds, the_event
@@ -230,7 +230,7 @@ def test_one_events_trouble_does_not_keep_the_others_waiting(fleet: Fleet, caplo
     with caplog.at_level(logging.ERROR):
         fleet.all_say(listing(OTHER, event_type="Reboot", resources=("vm1",)), listing(EVENT, resources=("vm2",)))
     assert Approval.objects.get().event == the_event()
-    assert SetAside.objects.get(what="rules").row_id == the_event(OTHER).pk
+    assert QuarantinedRow.objects.get(what="rules").row_id == the_event(OTHER).pk
     assert "is set aside" in caplog.text
 
 

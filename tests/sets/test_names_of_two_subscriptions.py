@@ -31,7 +31,7 @@ def operator(db: None) -> Client:
 
 
 def apart() -> dict[str, str]:
-    return {row.name: row.apart for row in AvailabilitySet.objects.filter(merged_into=None)}
+    return {row.name: row.name_suffix for row in AvailabilitySet.objects.filter(merged_into=None)}
 
 
 def test_no_more_is_written_beside_a_name_than_is_needed() -> None:
@@ -62,7 +62,7 @@ def test_queue_lists_map_timeline_and_pages_tell_them_apart(fleet: Fleet, operat
 def test_it_is_written_as_sets_come_and_go(fleet: Fleet) -> None:
     assert apart() == {"web": PRODUCTION, "WEB": STAGING, "mail": ""}
     fleet.enrol("vm4", availability_set="mail", subscriptionId=STAGING, resourceGroupName="attic")
-    assert set(AvailabilitySet.objects.filter(name="mail").values_list("apart", flat=True)) == {"shop", "attic"}
+    assert set(AvailabilitySet.objects.filter(name="mail").values_list("name_suffix", flat=True)) == {"shop", "attic"}
     one, other = AvailabilitySet.objects.filter(name="mail").order_by("pk")
     merge_sets(set_id=other.pk, into=one.pk, actor=factories.acting(factories.admin()), now=fleet.now)
     assert apart()["mail"] == ""
@@ -70,4 +70,4 @@ def test_it_is_written_as_sets_come_and_go(fleet: Fleet) -> None:
 
 def test_a_provisional_set_has_no_name_to_be_told_apart(fleet: Fleet) -> None:
     fleet.enrol("stray", availability_set="")
-    assert not AvailabilitySet.objects.filter(kind="provisional").exclude(apart="").exists()
+    assert not AvailabilitySet.objects.filter(kind="provisional").exclude(name_suffix="").exists()

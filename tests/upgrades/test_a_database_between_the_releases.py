@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from io import StringIO
 
 import pytest
@@ -13,9 +14,12 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.recorder import MigrationRecorder
 from pytest_django.plugin import DjangoDbBlocker
 
+from fleet.models import QuarantinedRow
 from tests.databases import database, django_on
 
 REPLACING = ("0012_schema_0_2", "0013_data_0_2", "0014_indexes_0_2", "0015_partitions")
+names = import_module("fleet.migrations.0016_names_0_2")
+RENAMING = "0016_names_0_2"
 FIRST, LAST = "0012_names", "0069_bounds_of_machines"
 
 
@@ -33,8 +37,26 @@ def columns() -> set[tuple[str, str, str]]:
 def between(migrated_template: str, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
     """The schema is that of today; the replaced migrations are recorded, and those that replace them are not."""
     with database(migrated_template) as name, django_db_blocker.unblock(), django_on(name):
-        MigrationRecorder.Migration.objects.filter(app="fleet", name__in=REPLACING).delete()
+        MigrationRecorder.Migration.objects.filter(app="fleet", name__in=[*REPLACING, RENAMING]).delete()
         yield
+
+
+@pytest.fixture
+def former_names(between: None) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE fleet_quarantinedrow RENAME TO fleet_setaside")
+        for old, new in names.INDEXES:
+            cursor.execute(f"ALTER INDEX {new} RENAME TO {old}")
+        for table, old, new in names.COLUMNS:
+            cursor.execute(f"ALTER TABLE fleet_{table} RENAME COLUMN {new} TO {old}")
+        cursor.execute(
+            "SELECT replace(pg_get_functiondef(oid), 'next_check_at', 'look_at') FROM pg_proc"
+            " WHERE prosrc LIKE '%.next_check_at%'"
+        )
+        definitions = cursor.fetchall()
+        assert len(definitions) == 4
+        for (definition,) in definitions:
+            cursor.execute(definition)
 
 
 def test_migrating_records_the_new_migrations_and_changes_nothing(between: None) -> None:
@@ -42,14 +64,31 @@ def test_migrating_records_the_new_migrations_and_changes_nothing(between: None)
     assert len({name for name in before if FIRST <= name <= LAST}) == 58
     out = StringIO()
     call_command("migrate", "--plan", stdout=out)
-    assert "No planned migration operations." in out.getvalue()
+    assert out.getvalue().count("\nfleet.") == 1 and f"fleet.{RENAMING}" in out.getvalue()
     call_command("migrate", verbosity=0)
-    assert recorded() == before | set(REPLACING)
+    assert recorded() == before | {*REPLACING, RENAMING}
     assert columns() == tables
     executor = MigrationExecutor(connection)
     assert executor.migration_plan(executor.loader.graph.leaf_nodes()) == []
     for model in apps.get_models():
         model._default_manager.first()
+
+
+def test_tables_and_columns_get_their_present_names(former_names: None) -> None:
+    tables = columns()
+    assert ("fleet_wave", "look_at", "timestamptz") in tables
+    call_command("migrate", verbosity=0)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_proc WHERE prosrc LIKE '%look_at%'")
+        assert cursor.fetchone() == (0,)
+        cursor.execute("UPDATE fleet_wave SET next_check_at = now()")
+    assert QuarantinedRow.objects.count() == 0
+    renamed = {(f"fleet_{table}", old): new for table, old, new in names.COLUMNS}
+    assert columns() == {
+        (table.replace("setaside", "quarantinedrow"), renamed.get((table, column), column), kind)
+        for table, column, kind in tables
+    }
+    assert not {("fleet_setaside",)} & {(table,) for table, _, _ in columns()}
 
 
 def test_a_database_with_only_some_of_them_is_refused(between: None) -> None:

@@ -24,7 +24,7 @@ from fleet.models.facts.events import latest, presence_limits
 from fleet.models.intake import PresenceRow, Spool
 from fleet.models.machines import Admission, AvailabilitySet, InventoryMachine, Machine
 from fleet.models.partitions import late_tables
-from fleet.models.reconcile import LastRun, SetAside, clocks_wrong_lately
+from fleet.models.reconcile import LastRun, QuarantinedRow, clocks_wrong_lately
 from fleet.models.timeline import numbering
 
 MACHINE = {
@@ -211,7 +211,7 @@ AGENTS = f"""
         JOIN {PresenceRow._meta.db_table} AS presence ON presence.machine_id = machine.id
         WHERE machine.availability_set_id IN (SELECT set_id FROM grouped) AND machine.revoked_at IS NULL AND {LIVE}
     )
-    SELECT grouped.set_id, home.kind, home.name, home.apart, watched.set_id IS NOT NULL AS is_watched,
+    SELECT grouped.set_id, home.kind, home.name, home.name_suffix, watched.set_id IS NOT NULL AS is_watched,
            grouped.polled, grouped.worst,
            grouped.away, grouped.away_names[1:{MOST_NAMES}] AS away_names,
            grouped.silent, grouped.silent_names[1:{MOST_NAMES}] AS silent_names,
@@ -256,7 +256,9 @@ def troubles(*, now: datetime) -> Iterator[Trouble]:
     names = tuple(within.filter(revoked_at=None).order_by("pk").values_list("resource_name", flat=True))
     if names:
         yield Trouble("reports-quarantined", names=names[:MOST_NAMES], count=len(names))
-    aside = dict(SetAside.objects.filter(tries__gte=TRIES).values_list("what").annotate(Count("pk")).order_by("what"))
+    aside = dict(
+        QuarantinedRow.objects.filter(tries__gte=TRIES).values_list("what").annotate(Count("pk")).order_by("what")
+    )
     if aside:
         yield Trouble("set-aside", names=tuple(aside), count=sum(aside.values()))
     if numbering().missing:
@@ -288,7 +290,7 @@ def _of_set(row: dict[str, Any], now: datetime) -> Iterator[Trouble]:
     def trouble(code: str, which: str, **values: Any) -> Trouble:
         return Trouble(code, row["set_id"], of=of, names=tuple(row[f"{which}_names"]), count=row[which], values=values)
 
-    of = f"{row['name']} ({row['apart']})" if row["apart"] else row["name"]
+    of = f"{row['name']} ({row['name_suffix']})" if row["name_suffix"] else row["name"]
     if row["kind"] == PROVISIONAL:
         # Nobody has named it: it is called by its machines.
         of = ", ".join((row["away_names"] or row["lacking_names"] or row["off_names"])[:3])

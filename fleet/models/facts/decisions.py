@@ -38,7 +38,7 @@ from fleet.models.facts.events import (
 from fleet.models.machines import Machine
 from fleet.models.people import ApiToken, prefetch_rights, rights_of
 from fleet.models.policy import NoApprovalWindow, Rule, rule_of, rules_in_force, window_of
-from fleet.models.reconcile import SetAside
+from fleet.models.reconcile import QuarantinedRow
 
 
 def decision_of(approval: Approval, *, lost: Reason | None = None, accepts: Collection[str] | None = None) -> Decision:
@@ -173,7 +173,7 @@ def _tried_again(approvals: Iterable[Approval], event_ids: Collection[int]) -> d
     homes = {approval.pk: approval.event_id for approval in approvals}
     known = set(event_ids)
     found: dict[int, list[datetime]] = defaultdict(list)
-    for what, row_id, at in SetAside.objects.values_list("what", "row_id", "next_try_at"):
+    for what, row_id, at in QuarantinedRow.objects.values_list("what", "row_id", "next_try_at"):
         event_id = homes.get(row_id) if what == QuarantineKind.APPROVAL.value else row_id
         if event_id in known and what in (
             QuarantineKind.APPROVAL.value,
@@ -299,7 +299,7 @@ def _member(approval: Approval, event: ScheduledEvent, machines: Collection[Mach
         set_id=event.availability_set_id,
         set_kind=event.availability_set.kind,
         set_name=event.availability_set.name,
-        set_apart=event.availability_set.apart,
+        set_suffix=event.availability_set.name_suffix,
         set_subscription=event.availability_set.subscription,
         set_resource_group=event.availability_set.resource_group,
         approval_state=ApprovalState(approval.state),

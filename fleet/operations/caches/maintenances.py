@@ -19,7 +19,7 @@ from fleet.domain.caches.notifications import TYPES, NotificationType
 from fleet.domain.scheduling import QuarantineKind
 from fleet.domain.shapes import from_row
 from fleet.domain.timeline import EntryKind
-from fleet.models import Cache, Entry, Maintenance, Notification, SetAside
+from fleet.models import Cache, Entry, Maintenance, Notification, QuarantinedRow
 from fleet.operations.locks import take_due
 from fleet.operations.quarantine import Quarantine
 from fleet.operations.timeline.entries import entry, write
@@ -135,7 +135,7 @@ def _apply(row: Maintenance, operation: Operation, *, now: datetime) -> bool:
     """Whether anything changed."""
     values = {name: getattr(operation, name) for name in COMPUTED}
     values["status"] = status_of(operation, now=now).value
-    values["look_at"] = due_at(operation, now=now)
+    values["next_check_at"] = due_at(operation, now=now)
     if operation.ended_at is None and values["status"] == MaintenanceStatus.ENDED.value:
         values["ended_at"] = operation.scaled_at
     changed = [name for name, value in values.items() if getattr(row, name) != value]
@@ -147,7 +147,7 @@ def _apply(row: Maintenance, operation: Operation, *, now: datetime) -> bool:
 def advance(*, now: datetime) -> int:
     """What time alone changes: ends that nobody saw, starts that never came. How many operations were computed."""
     taken = take_due(Maintenance, now=now, most=PORTION, open_only=OPEN)
-    late = SetAside.objects.filter(what=QuarantineKind.CACHE.value, next_try_at__lte=now)
+    late = QuarantinedRow.objects.filter(what=QuarantineKind.CACHE.value, next_try_at__lte=now)
     todo: dict[int, set[tuple[int | None, datetime]]] = defaultdict(set)
     rows = Maintenance.objects.filter(pk__in=taken) if taken else ()
     for row in rows:

@@ -61,7 +61,7 @@ def advance(*, now: datetime, event_pks: Collection[int] = ()) -> int:
     later: dict[int, datetime] = {}
     with Quarantine(QuarantineKind.DRILL, now=now) as apart:
         for drill in Drill.objects.filter(pk__in=taken).select_related("event").order_by("pk"):
-            moved += apart.run(drill.pk, partial(_look_at, drill, now=now)) or False
+            moved += apart.run(drill.pk, partial(_check, drill, now=now)) or False
             due_again = due_at(ended_at=drill.event.ended_at, ends_by=drill.ends_by, now=now)
             later[drill.pk] = apart.waits_until(drill.pk) or due_again
     settle_due(Drill, later, now=now)
@@ -71,13 +71,13 @@ def advance(*, now: datetime, event_pks: Collection[int] = ()) -> int:
 def _make_due(event_pks: Collection[int]) -> None:
     """The drills in the sets of these events are looked at by the next tick."""
     sets = ScheduledEvent.objects.filter(pk__any=list(event_pks)).values("availability_set")
-    beside = Drill.objects.filter(closed_at__isnull=True, event__availability_set__in=sets, look_at__gt=AT_ONCE)
+    beside = Drill.objects.filter(closed_at__isnull=True, event__availability_set__in=sets, next_check_at__gt=AT_ONCE)
     with transaction.atomic():
         pks = list(beside.order_by("pk").select_for_update(no_key=True, of=("self",)).values_list("pk", flat=True))
-        Drill.objects.filter(pk__any=pks).update(look_at=AT_ONCE)
+        Drill.objects.filter(pk__any=pks).update(next_check_at=AT_ONCE)
 
 
-def _look_at(drill: Drill, *, now: datetime) -> bool:
+def _check(drill: Drill, *, now: datetime) -> bool:
     to_move = _ending(drill, now) is not None or bool(_to_start(drill))
     return to_move and _move_on(drill.pk, drill.event_id, now=now)
 

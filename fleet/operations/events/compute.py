@@ -36,9 +36,9 @@ def lock(event_pks: Iterable[int], *, pass_by: bool = False) -> list[ScheduledEv
         .filter(pk__any=set(event_pks))
         .order_by("pk")
     )
-    quiet = [event.pk for event in events if event.look_at is not None and event.look_at > AT_ONCE]
+    quiet = [event.pk for event in events if event.next_check_at is not None and event.next_check_at > AT_ONCE]
     if quiet:
-        ScheduledEvent.objects.filter(pk__any=quiet).update(look_at=AT_ONCE)
+        ScheduledEvent.objects.filter(pk__any=quiet).update(next_check_at=AT_ONCE)
     return events
 
 

@@ -22,28 +22,28 @@ IS_OPEN = Q(status__in=[status.value for status in OPEN_EVENTS])
 
 def make_due(which: Q) -> None:
     """These events are looked at by the next tick."""
-    rows = ScheduledEvent.objects.filter(which, look_at__gt=AT_ONCE).order_by("pk")
+    rows = ScheduledEvent.objects.filter(which, next_check_at__gt=AT_ONCE).order_by("pk")
     pks = list(rows.select_for_update(skip_locked=True, no_key=True, of=("self",)).values_list("pk", flat=True))
     if pks:
-        ScheduledEvent.objects.filter(pk__any=pks).update(look_at=AT_ONCE)
+        ScheduledEvent.objects.filter(pk__any=pks).update(next_check_at=AT_ONCE)
 
 
 @transaction.atomic
 def repair(*, now: datetime) -> None:
     """Nothing open waits for longer than the longest pause, whatever a wrong clock has written."""
-    make_due(IS_OPEN & Q(look_at__gt=now + LONGEST + SPREAD + AHEAD, look_at__lt=NEVER))
+    make_due(IS_OPEN & Q(next_check_at__gt=now + LONGEST + SPREAD + AHEAD, next_check_at__lt=NEVER))
 
 
 def make_sets_due(sets: Collection[int]) -> None:
     """What is open in these sets (row ids), and what is over there save for an approval that waits for its receipt."""
     # Two statements, each with its index.
     make_due(IS_OPEN & Q(availability_set__any=sets))
-    make_due(Q(status=EventStatus.ENDED.value, look_at__lt=NEVER, availability_set__any=sets))
+    make_due(Q(status=EventStatus.ENDED.value, next_check_at__lt=NEVER, availability_set__any=sets))
 
 
 def make_all_due() -> None:
     """Everything that is not over for good is looked at again."""
-    make_due(Q(look_at__lt=NEVER))
+    make_due(Q(next_check_at__lt=NEVER))
 
 
 def make_turned_due(turned: Mapping[int, int]) -> None:

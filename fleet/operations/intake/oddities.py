@@ -16,7 +16,7 @@ from fleet.domain.reasons import Reason
 from fleet.domain.scheduling import HELD as HELD_KINDS
 from fleet.domain.scheduling import QuarantineKind
 from fleet.domain.timeline import EntryKind
-from fleet.models import Entry, Machine, PresenceRow, ScheduledEvent, SetAside, WaitingReport
+from fleet.models import Entry, Machine, PresenceRow, QuarantinedRow, ScheduledEvent, WaitingReport
 from fleet.operations.intake.keep import Delivery, KeptReport, Numbered, ParsedReport, load_kept
 from fleet.operations.timeline.entries import entry
 
@@ -59,7 +59,7 @@ def oldest(*, now: datetime) -> dict[QuarantineKind, set[str]]:
     for what, about in held.order_by("pk").values_list("what", "about")[:MOST]:
         found[QuarantineKind(what)].add(about)
     if events := found.get(QuarantineKind.EVENT):
-        later = SetAside.objects.filter(what=QuarantineKind.EVENT.value, next_try_at__gt=now)
+        later = QuarantinedRow.objects.filter(what=QuarantineKind.EVENT.value, next_try_at__gt=now)
         events -= set(ScheduledEvent.objects.filter(pk__in=later.values("row_id")).values_list("event_id", flat=True))
     return found
 
@@ -117,12 +117,12 @@ def show(*, now: datetime) -> None:
     """What has been held for long is set aside for all to see; it is not kept from being tried."""
     waits = WaitingReport.objects.filter(what=QuarantineKind.EVENT.value, since__lte=now - SHOWN_AFTER)
     held = list(ScheduledEvent.objects.filter(event_id__in=waits.values("about")).values_list("pk", flat=True))
-    shown = SetAside.objects.filter(what=QuarantineKind.EVENT.value, reason=HELD)
+    shown = QuarantinedRow.objects.filter(what=QuarantineKind.EVENT.value, reason=HELD)
     shown.exclude(row_id__in=held).delete()
     shown.update(next_try_at=now)
-    SetAside.objects.bulk_create(
+    QuarantinedRow.objects.bulk_create(
         [
-            SetAside(what=QuarantineKind.EVENT.value, row_id=pk, since=now, reason=HELD, next_try_at=now)
+            QuarantinedRow(what=QuarantineKind.EVENT.value, row_id=pk, since=now, reason=HELD, next_try_at=now)
             for pk in sorted(held)
         ],
         ignore_conflicts=True,

@@ -186,8 +186,8 @@ def _reused(deliveries: Sequence[Delivery], spools: Mapping[Key, Numbered], behi
     found: list[Told] = []
     for machine_id, spool in sorted(speaking):
         newest = spools[machine_id, spool].newest
-        rows = Spool.objects.filter(machine=machine_id, spool=spool, told_epoch__lt=newest)
-        if rows.update(told_epoch=newest):
+        rows = Spool.objects.filter(machine=machine_id, spool=spool, reported_epoch__lt=newest)
+        if rows.update(reported_epoch=newest):
             found.append((EntryKind.SPOOL_REUSED, machine_id, {"newer": newest - spools[machine_id, spool].epoch}))
     return found
 

@@ -30,13 +30,13 @@ def tell_apart(*names: str) -> None:
     for row in AvailabilitySet.objects.filter(pk__in=named.values("pk")).order_by("pk"):
         if row.merged_into_id is None and row.kind != PROVISIONAL:
             twins[row.name.lower()].append(row)
-        elif row.apart:
-            AvailabilitySet.objects.filter(pk=row.pk).update(apart="")
+        elif row.name_suffix:
+            AvailabilitySet.objects.filter(pk=row.pk).update(name_suffix="")
     for found in twins.values():
         places = [(row.kind, row.resource_group, row.subscription) for row in found]
-        for row, apart in zip(found, with_suffix(places), strict=True):
-            if row.apart != apart:
-                AvailabilitySet.objects.filter(pk=row.pk).update(apart=apart)
+        for row, suffix in zip(found, with_suffix(places), strict=True):
+            if row.name_suffix != suffix:
+                AvailabilitySet.objects.filter(pk=row.pk).update(name_suffix=suffix)
 
 
 # Sets that turn out to be one, and what moves with their machines.

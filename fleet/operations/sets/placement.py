@@ -100,7 +100,7 @@ def ensure_set(key: SetKey, *, now: datetime, service: str = "") -> Availability
         )
         if new and key.kind != PROVISIONAL:
             tell_apart(key.name)
-            made.refresh_from_db(fields=["apart"])
+            made.refresh_from_db(fields=["name_suffix"])
         found = final(made)
     if found.key == key.key and found.name.isupper() and not key.name.isupper():
         # Azure writes names in capitals here and there; who spells it otherwise knows better.

@@ -34,7 +34,7 @@ class SetCell:
     id: int
     kind: str
     name: str
-    apart: str
+    name_suffix: str
     service: str
     subscription: str
     resource_group: str
@@ -53,7 +53,7 @@ class SetCell:
     def label(self) -> Reason | str:
         """As `SetRow.label`: of a set that nobody named it is its machines."""
         if self.kind != PROVISIONAL or not self.machine_names:
-            return label_of(self.name, self.apart)
+            return label_of(self.name, self.name_suffix)
         return Reason("first-machine", names=list(self.machine_names))
 
     @property
@@ -98,7 +98,7 @@ def set_cells(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None) -
     for set_id, name in unnamed.values_list("availability_set", "resource_name"):
         names[set_id].append(name)
     events = _events(scope, now=now)
-    columns = ("kind", "name", "apart", "service", "subscription", "resource_group")
+    columns = ("kind", "name", "name_suffix", "service", "subscription", "resource_group")
     found = []
     for row in rows.order_by("name", "pk").values("pk", *columns):
         counted, open_now = machines.get(row["pk"], SetCounts()), events.get(row["pk"], {})

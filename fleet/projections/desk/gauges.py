@@ -24,9 +24,9 @@ from fleet.models import (
     Machine,
     Order,
     PresenceRow,
+    QuarantinedRow,
     ScheduledEvent,
     Seal,
-    SetAside,
     SetCount,
     Wave,
 )
@@ -246,7 +246,7 @@ def late_partitions() -> tuple[str, ...]:
 
 def set_aside() -> dict[str, int]:
     """How much is set aside, by what it is. One query."""
-    return dict(visible(SetAside).values_list("what").annotate(Count("pk")).order_by("what"))
+    return dict(visible(QuarantinedRow).values_list("what").annotate(Count("pk")).order_by("what"))
 
 
 def _waves(now: datetime) -> tuple[Sample, ...]:
