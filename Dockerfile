@@ -13,6 +13,14 @@ COPY agents/LICENSE agents/README.md agents/pyproject.toml agents/
 COPY agents/drydock_agent agents/drydock_agent
 RUN uv pip install --python /venv/bin/python --no-cache --no-deps --no-build-isolation ./agents
 
+FROM tools AS build-docs
+COPY requirements/docs.txt requirements/
+RUN uv pip sync --python /venv/bin/python --no-cache --require-hashes requirements/docs.txt
+COPY CHANGELOG.md mkdocs.yml ./
+COPY fleet/management/site_hooks.py fleet/management/
+COPY docs docs
+RUN /venv/bin/mkdocs build --quiet --strict
+
 FROM tools AS build-backend
 COPY requirements/base.txt requirements/
 RUN uv pip sync --python /venv/bin/python --no-cache --require-hashes requirements/base.txt
@@ -20,6 +28,7 @@ COPY CHANGELOG.md LICENSE README.md pyproject.toml ./
 COPY agents agents
 COPY fleet fleet
 COPY templates templates
+COPY --from=build-docs /app/fleet/site fleet/site
 RUN uv pip install --python /venv/bin/python --no-cache --no-deps --no-build-isolation --compile-bytecode . ./agents
 ENV STATIC_ROOT=/app/staticfiles
 RUN /venv/bin/drydock-fleet collectstatic --noinput

@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export UV_SYSTEM_CERTS ?= true
 
 .DEFAULT_GOAL := install
-.PHONY: install demo test test-long check lint types docs sentences lock browser access bench soak faults dist clean
+.PHONY: install site demo test test-long check lint types docs sentences lock browser access bench soak faults dist clean
 
 install: $(DEV_READY)
 .venv: $(DEV_READY)
@@ -34,19 +34,25 @@ $(DEMO_READY): requirements/demo.txt $(SOURCES)
 	@if [ -e $(DEV_READY) ]; then $(MAKE) --no-print-directory $(DEV_READY) && touch $@; fi
 	$(if $(wildcard $(DEV_READY)),,$(call install_from,requirements/demo.txt))
 
+# The documentation as the product serves it at /docs/. Its build fails at a link that leads nowhere.
+SITE := fleet/site/docs/index.html
+site: $(DEMO_READY) $(SITE)
+$(SITE): mkdocs.yml CHANGELOG.md fleet/management/site_hooks.py $(shell find docs -type f)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 # `exec`, so that a signal or a kill reaches the demo itself.
-demo: $(DEMO_READY)
+demo: $(DEMO_READY) $(SITE)
 	@exec $(BIN)/python manage.py demo
 
 # Every promise, in minutes; of what searches for long a small share.
-test: $(DEV_READY)
+test: $(DEV_READY) $(SITE)
 	@exec $(BIN)/python -m pytest -n auto --dist loadfile -m "not long" $(ARGS)
 
 # What needs minutes: a longer share of every search, packages, programs of others, hundreds of races, rounds of kills.
-test-long: $(DEV_READY)
+test-long: $(DEV_READY) $(SITE)
 	@exec $(BIN)/python -m pytest -n auto --dist loadfile -m "long or hypothesis" --hypothesis-profile=whole $(ARGS)
 
-check: $(DEV_READY) lint types docs
+check: $(DEV_READY) $(SITE) lint types docs
 	@$(BIN)/python -m pytest --collect-only -qq >/dev/null || $(BIN)/python -m pytest --collect-only -qq
 	@$(BIN)/python requirements/lock.py --check
 	@$(BIN)/uv pip check --quiet --python $(BIN)/python
@@ -70,7 +76,7 @@ sentences: $(DEV_READY)
 lock: $(DEV_READY)
 	@$(BIN)/python requirements/lock.py $(ARGS)
 
-# Who may call what, as it is now: docs/access says what each route answers each caller. Read the diff before you commit it.
+# Who may call what, as it is now: docs/dev/access says what each route answers each caller. Read the diff before you commit it.
 # NEW=1 calls those routes only that no table has yet.
 access: $(DEV_READY)
 	@NEW=$(NEW) $(BIN)/python -m pytest -q -n 2 tests/access/write.py tests/gateway/write_table.py $(ARGS)
@@ -99,9 +105,9 @@ soak: $(DEV_READY)
 faults: $(DEV_READY)
 	@ROUNDS=$${ROUNDS:-1000} $(BIN)/python -m pytest -s -q -m faults tests/faults $(ARGS)
 
-# Both distributions with their hashes, for servers and machines: docs/operating.md says how they are installed.
-dist: $(DEV_READY)
+# Both distributions with their hashes, for servers and machines: docs/admin/operating.md says how they are installed.
+dist: $(DEV_READY) $(SITE)
 	@$(BIN)/python requirements/dist.py
 
 clean:
-	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis staticfiles test-artifacts
+	rm -rf .venv dist fleet/site .mypy_cache .ruff_cache .pytest_cache .hypothesis staticfiles test-artifacts

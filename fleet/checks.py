@@ -104,7 +104,7 @@ def open_to_others(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
 def proxy_is_believed(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """TLS ends in front of us: who does not believe that takes each request for plain HTTP."""
     if not settings.BASE_URL.startswith("https://"):
-        hint = "Put a proxy with TLS in front, as docs/operating.md says, and set BASE_URL to https://."
+        hint = "Put a proxy with TLS in front, as docs/admin/operating.md says, and set BASE_URL to https://."
         return [checks.Warning("BASE_URL is plain HTTP.", hint=hint, id="fleet.W004")]
     found: list[CheckMessage] = []
     if not settings.BEHIND_PROXY:

@@ -1,4 +1,4 @@
-"""Table of all backend settings: `fleet.settings` reads them, and docs/settings.md is printed from it.
+"""Table of all backend settings: `fleet.settings` reads them, and docs/admin/settings.md is printed from it.
 
 A setting is an environment variable. Each may also be given as `<NAME>_FILE`, the path of a file with the value, as
 container platforms pass secrets. The file takes precedence over the variable. A former name of a setting is read if its
@@ -767,7 +767,7 @@ class Reader:
 
 
 def markdown() -> str:
-    """Return the tables of docs/settings.md, one per chapter."""
+    """Return the tables of docs/admin/settings.md, one per chapter."""
     return "\n\n".join("\n".join(chapter_lines(chapter)) for chapter in dict.fromkeys(s.chapter for s in SETTINGS))
 
 

@@ -291,6 +291,9 @@ SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 STATIC_URL = "/static/"
 STATIC_ROOT = read.text("STATIC_ROOT") or None
 WHITENOISE_USE_FINDERS = WHITENOISE_AUTOREFRESH = STATIC_ROOT is None
+# What `make site` has built from docs/, at /docs/.
+WHITENOISE_ROOT = Path(__file__).resolve().parent / "site"
+WHITENOISE_INDEX_FILE = True
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"},
     "staticfiles": {

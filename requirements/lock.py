@@ -22,6 +22,7 @@ BACKEND_PYTHON, AGENT_PYTHON = "3.11", "3.10"
 
 # One uv for all: its file comes first and the others are resolved under it. `build.in` holds the build backend, because
 # our two distributions go in without build isolation.
+DEMO = ["pyproject.toml", "requirements/build.in", "requirements/uv.in", "--extra", "demo", "--group", "docs"]
 OUTPUTS: dict[str, list[str]] = {
     "uv.txt": ["requirements/uv.in"],
     "base.txt": ["pyproject.toml", "requirements/build.in"],
@@ -35,8 +36,9 @@ OUTPUTS: dict[str, list[str]] = {
         "--python-version",
         AGENT_PYTHON,
     ],
-    "demo.txt": ["pyproject.toml", "requirements/build.in", "requirements/uv.in", "--extra", "demo"],
-    "dev.txt": ["pyproject.toml", "requirements/build.in", "requirements/uv.in", "--extra", "demo", "--extra", "dev"],
+    "docs.txt": ["--group", "docs"],
+    "demo.txt": [*DEMO],
+    "dev.txt": [*DEMO, "--extra", "dev"],
 }
 OPTIONS = [
     "--universal",
@@ -61,6 +63,7 @@ def inputs_digest(name: str) -> str:
         document = tomllib.loads((ROOT / source).read_text())
         project = document["project"]
         stated.append([project["requires-python"], project["dependencies"], project.get("optional-dependencies", {})])
+        stated.append(document.get("dependency-groups", {}))
     stated.extend((FOLDER / source).read_text() for source in ("uv.in", "build.in"))
     return digest(json.dumps(stated, sort_keys=True))
 
@@ -107,7 +110,7 @@ def write(name: str, upgrade: bool) -> None:
 
 def main(arguments: list[str]) -> int:
     if "--check" not in arguments:
-        for name in ("uv.txt", "dev.txt", "demo.txt", "base.txt", "agent.txt"):
+        for name in ("uv.txt", "dev.txt", "demo.txt", "docs.txt", "base.txt", "agent.txt"):
             write(name, "--upgrade" in arguments)
         return 0
     stale = [name for name in OUTPUTS if split(FOLDER / name)[0] != head_of(name, split(FOLDER / name)[1])]

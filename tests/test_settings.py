@@ -23,7 +23,7 @@ NAMES = {setting.name for setting in SETTINGS}
 
 
 def test_the_documentation_holds_every_setting_with_its_default_and_no_other() -> None:
-    text = (ROOT / "docs" / "settings.md").read_text()
+    text = (ROOT / "docs" / "admin" / "settings.md").read_text()
     assert markdown() in text, "run `manage.py print_docs`"
     assert set(re.findall(r"^\| `([A-Z_]+)` \|", text, re.MULTILINE)) == NAMES
 
@@ -154,10 +154,10 @@ def test_what_is_wrong_where_others_reach_it_is_named(
 
 
 def production() -> dict[str, str]:
-    """The settings of the web service in docker-compose.yml, with those that docs/operating.md has for a proxy."""
+    """The settings of the web service in docker-compose.yml, with those of docs/admin/operating.md for a proxy."""
     service = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["web"]["environment"]
     given = {"POSTGRES_PASSWORD": "x" * 32, "SECRET_KEY": "0123456789abcdef" * 4}
-    page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "admin" / "operating.md").read_text(encoding="utf-8")
     table = page.partition("## A proxy in front")[2].partition("\n## ")[0]
     documented = dict(re.findall(r"^\| `([A-Z_]+)` \| [^|`]*`([^`]+)`", table, re.MULTILINE))
     assert set(documented) == {"BASE_URL", "BEHIND_PROXY", "TRUSTED_PROXIES"}

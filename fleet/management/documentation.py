@@ -180,20 +180,20 @@ def timeouts_table() -> str:
 
 
 PARTS: tuple[Part, ...] = (
-    Part("event", "states.md", event_moves),
-    Part("approval", "states.md", approval_moves),
-    Part("order", "states.md", order_moves),
-    Part("presence", "states.md", presences),
-    Part("entries", "timeline.md", entries),
-    Part("moments", "messages.md", moments),
-    Part("severities", "messages.md", severities),
-    Part("roles", "people.md", roles),
+    Part("event", "dev/states.md", event_moves),
+    Part("approval", "dev/states.md", approval_moves),
+    Part("order", "dev/states.md", order_moves),
+    Part("presence", "dev/states.md", presences),
+    Part("entries", "admin/audit.md", entries),
+    Part("moments", "admin/notifications.md", moments),
+    Part("severities", "admin/notifications.md", severities),
+    Part("roles", "admin/people.md", roles),
     Part("problems", "problems.md", problems),
-    Part("metrics", "operating.md", metrics),
-    Part("alerts", "operating.md", alerts),
-    Part("settings", "settings.md", configuration.markdown),
-    Part("timeouts", "settings.md", timeouts_table),
-    Part("install", "agent.md", install),
+    Part("metrics", "admin/operating.md", metrics),
+    Part("alerts", "admin/operating.md", alerts),
+    Part("settings", "admin/settings.md", configuration.markdown),
+    Part("timeouts", "admin/settings.md", timeouts_table),
+    Part("install", "admin/agent.md", install),
 )
 
 

@@ -1,4 +1,4 @@
-"""What `docs/access.md` prints of the tables: who gets in how often, and what is open to whom for which reason."""
+"""What `docs/dev/access.md` prints of the tables: who gets in how often, and what is open to whom for which reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.access.calls import WORDS
 from tests.access.reasons import ABOUT_ONESELF, ANYBODY, OWN_RULES, PUBLIC
 from tests.gateway.door import COLUMNS as AT_THE_GATEWAY
 
-PLACE = Path(__file__).parents[2] / "docs" / "access.md"
+PLACE = Path(__file__).parents[2] / "docs" / "dev" / "access.md"
 
 
 def lines(head: list[str], rows: list[list[str]]) -> str:

@@ -1,4 +1,4 @@
-"""Why some routes are open to whom others are not: each with its reason, which `docs/access.md` prints."""
+"""Why some routes are open to whom others are not: each with its reason, which `docs/dev/access.md` prints."""
 
 ELSEWHERE = "an old or second address: it leads to the right one, which asks, and changes nothing"
 DOOR = "the door itself: it knows nobody yet"

@@ -10,8 +10,8 @@ from tests.access.callers import COLUMNS
 
 # Those of Django, and the gateway.
 AREAS = ("admin", "api", "gateway", "pages")
-FOLDER = Path(__file__).parents[2] / "docs" / "access"
-STALE = "run `make access` and review the diff of docs/access"
+FOLDER = Path(__file__).parents[2] / "docs" / "dev" / "access"
+STALE = "run `make access` and review the diff of docs/dev/access"
 
 # By area, then by route and method: the cells by column.
 Rows = dict[tuple[str, str], dict[str, str]]

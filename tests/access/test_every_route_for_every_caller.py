@@ -1,4 +1,4 @@
-"""Every route, for every role, scope and kind of login: what `docs/access` states is what is answered.
+"""Every route, for every role, scope and kind of login: what `docs/dev/access` states is what is answered.
 
 `make access` writes the tables anew. The gateway's own routes are called in `tests/gateway/test_who_is_let_in.py`.
 """

@@ -1,4 +1,4 @@
-"""Writes the tables of `docs/access` as everything answers now; `make access` runs it. With `NEW=1` it calls those
+"""Writes the tables of `docs/dev/access` as everything answers now; `make access` runs it. With `NEW=1` it calls those
 routes only that no table has yet, and for callers that no table has all of them.
 """
 

@@ -1,4 +1,4 @@
-"""Writes what `docs/access.md` prints of the tables; `make access` runs it behind what writes them."""
+"""Writes what `docs/dev/access.md` prints of the tables; `make access` runs it behind what writes them."""
 
 from tests.access import page
 

@@ -10,7 +10,7 @@ from drydock_agent.settings.load import SPEC, ConfigError, default_hooks_dir, de
 from drydock_agent.settings.loopback import is_loopback
 
 FLEET = {"DRYDOCK_FLEET_URL": "https://drydock.example"}
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "agent.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "admin" / "agent.md"
 
 
 def test_the_defaults_are_the_documented_ones() -> None:

@@ -220,7 +220,7 @@ def test_a_machine_that_is_hit_and_not_live_does_not_make_the_others_the_last() 
 
 
 def test_the_documentation_lists_each_guard_with_what_it_needs() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "approvals.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "guide" / "approvals.md").read_text(encoding="utf-8")
     listed = dict(re.findall(r"^\| `([a-z-]+)` \| ([a-z, -]+) \|", page, re.MULTILINE))
     assert {code: set(needs.split(", ")) for code, needs in listed.items()} == {
         code: {need.value for need in needs} for code, needs in all_guards().items()

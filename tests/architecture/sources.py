@@ -11,7 +11,7 @@ FLEET = ROOT / "fleet"
 AGENTS = ROOT / "agents"
 
 # What tools leave behind.
-SKIPPED = {"__pycache__", "node_modules", "staticfiles", "test-artifacts", "htmlcov", "dist", "build"}
+SKIPPED = {"__pycache__", "node_modules", "staticfiles", "test-artifacts", "htmlcov", "dist", "build", "site"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.sources import AGENTS, FLEET, ROOT, Imported, files, imports, module_name, shown
+from tests.architecture.sources import AGENTS, FLEET, ROOT, SKIPPED, Imported, files, imports, module_name, shown
 
 WIRE = "drydock_agent.wire"
 # Layer by layer what else of the project it may import, beside itself.
@@ -60,7 +60,7 @@ def test_a_layer_imports_only_what_the_arrows_allow(layer: str) -> None:
 
 
 def test_every_folder_of_the_backend_has_its_arrows() -> None:
-    folders = {path.name for path in FLEET.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    folders = {path.name for path in FLEET.iterdir() if path.is_dir() and path.name not in SKIPPED}
     assert folders - OUTSIDE == {layer.removeprefix("fleet.") for layer in ARROWS}
 
 

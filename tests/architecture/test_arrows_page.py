@@ -1,4 +1,4 @@
-"""The table of imports in `docs/architecture.md` is the one that `test_arrows.py` checks."""
+"""The table of imports in `docs/dev/architecture.md` is the one that `test_arrows.py` checks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from tests.architecture.sources import ROOT
 from tests.architecture.test_arrows import ARROWS, CORE_AND_EDGES, WIRE
 
-PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "dev" / "architecture.md").read_text(encoding="utf-8")
 
 
 def rows(head: str) -> list[list[str]]:

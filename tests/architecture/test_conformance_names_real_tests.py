@@ -1,4 +1,4 @@
-"""`docs/azure-conformance.md` names a test for each statement; every one of them exists."""
+"""`docs/dev/conformance.md` names a test for each statement; every one of them exists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tests.architecture.sources import ROOT, tree
 
-PAGE = ROOT / "docs" / "azure-conformance.md"
+PAGE = ROOT / "docs" / "dev" / "conformance.md"
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 

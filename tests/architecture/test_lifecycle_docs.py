@@ -61,8 +61,8 @@ def test_a_part_that_somebody_changed_is_found_and_mended(tmp_path: Path, part: 
 
 def test_a_page_without_its_marks_is_an_error(tmp_path: Path) -> None:
     docs = copy_of_docs(tmp_path)
-    (docs / "states.md").write_text("# States\n", encoding="utf-8")
-    with pytest.raises(documentation.MarksMissingError, match=r"docs/states\.md"):
+    (docs / "dev" / "states.md").write_text("# States\n", encoding="utf-8")
+    with pytest.raises(documentation.MarksMissingError, match=r"docs/dev/states\.md"):
         documentation.pages(docs)
 
 
@@ -81,7 +81,7 @@ def test_the_command_compares_and_mends(tmp_path: Path, settings: object) -> Non
 
 
 def test_the_diagrams_hold_every_move_and_no_other() -> None:
-    text = (DOCS / "states.md").read_text(encoding="utf-8")
+    text = (DOCS / "dev" / "states.md").read_text(encoding="utf-8")
     drawn = set(re.findall(r"^    (\w+) --> (\w+)$", text, flags=re.MULTILINE))
     moves = {
         (source.value, target.value)

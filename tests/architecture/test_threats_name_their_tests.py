@@ -4,7 +4,9 @@ import re
 
 from tests.architecture.sources import ROOT
 
-ROWS = re.findall(r"^\| (\w+) \|.*\|(.*)\|$", (ROOT / "docs" / "threats.md").read_text(encoding="utf-8"), re.MULTILINE)
+ROWS = re.findall(
+    r"^\| (\w+) \|.*\|(.*)\|$", (ROOT / "docs" / "dev" / "threats.md").read_text(encoding="utf-8"), re.MULTILINE
+)
 
 
 def test_each_row_names_tests_that_exist() -> None:
@@ -21,7 +23,7 @@ def test_rows_of_one_room_stand_together() -> None:
 
 
 def test_each_attack_has_one_row() -> None:
-    text = (ROOT / "docs" / "threats.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "dev" / "threats.md").read_text(encoding="utf-8")
     attacks = re.findall(r"^\| \w+ \| ([^|]+\|[^|]+) \|", text, re.MULTILINE)
     assert len(attacks) > 5
     assert [attack for attack in attacks if attacks.count(attack) > 1] == []

@@ -1,4 +1,4 @@
-"""The two walks of `docs/architecture.md`. Each file leads to the next: by an import, or by a name that both hold.
+"""The two walks of `docs/dev/architecture.md`. Each file leads to the next: by an import, or by a name that both hold.
 
 A step is one item of a numbered list, "1. `path`: what happens there." Where no import joins it to the next one, it
 ends with "→ `name`": a path, a table, a Celery task or a wake-up that both files hold.
@@ -15,7 +15,7 @@ import pytest
 
 from tests.architecture.sources import AGENTS, ROOT, imports, module_name
 
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "dev" / "architecture.md"
 WALKS = ("One document, from the poll to the painted row", "One approval, from the click to Azure and back")
 MOST_FILES = 14
 STEP = re.compile(r"\d+\. `([^`]+)`: .+?(?: → `([^`]+)`)?")

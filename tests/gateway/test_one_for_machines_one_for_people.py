@@ -1,4 +1,4 @@
-"""The proxy of docker-compose.yml with the upstreams of `docs/scaling.md`: machines and people have a process each."""
+"""The proxy of docker-compose.yml with `docs/admin/scale.md`: one process for machines and one for people."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def answering(name: str) -> Iterator[int]:
 
 def configuration(folder: Path, port: int, machines: int, people: int) -> str:
     """The file of the containers, with the upstreams that the page shows in place of its own."""
-    page = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "admin" / "scale.md").read_text(encoding="utf-8")
     found = re.search(r"### One for machines, one for people.*?```nginx\n(.*?)```", page, re.DOTALL)
     assert found is not None
     shown = replaced(found[1], {"127.0.0.1:8000": f"127.0.0.1:{machines}", "127.0.0.1:8001": f"127.0.0.1:{people}"})

@@ -1,4 +1,4 @@
-"""The gateway's own routes, for every caller: what `docs/access/gateway.csv` states is what a real gateway answers."""
+"""The gateway's own routes, for every caller: a real gateway answers what `docs/dev/access/gateway.csv` states."""
 
 from __future__ import annotations
 

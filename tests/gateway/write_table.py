@@ -1,4 +1,4 @@
-"""Writes `docs/access/gateway.csv` as a real gateway answers now; `make access` runs it."""
+"""Writes `docs/dev/access/gateway.csv` as a real gateway answers now; `make access` runs it."""
 
 from tests.access import table
 from tests.gateway.door import COLUMNS, Door, calls

@@ -30,7 +30,9 @@ def test_there_is_one_for_each_use() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_each_has_a_test_and_is_described(name: str) -> None:
     assert (Path(__file__).parent / f"test_{name.replace('-', '_')}.py").is_file()
-    described = re.findall(r"examples/hooks/([a-z-]+)\)", (ROOT / "docs" / "hooks.md").read_text(encoding="utf-8"))
+    described = re.findall(
+        r"examples/hooks/([a-z-]+)\)", (ROOT / "docs" / "admin" / "hooks.md").read_text(encoding="utf-8")
+    )
     assert name in described
 
 

@@ -1,4 +1,4 @@
-"""docs/hooks.md says what the agent does."""
+"""docs/admin/hooks.md says what the agent does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.agent.agents import SteppedClock
 from tests.agent.machine_hooks import HookFolder, Machine
 from tests.processes import ROOT
 
-PAGE = (ROOT / "docs" / "hooks.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "admin" / "hooks.md").read_text(encoding="utf-8")
 
 
 def test_every_variable_that_a_hook_gets_is_described_and_no_other(

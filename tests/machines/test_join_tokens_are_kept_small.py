@@ -65,7 +65,7 @@ def test_every_example_lives_a_day() -> None:
     texts = [
         ROOT / "README.md",
         ROOT / "docker-compose.yml",
-        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
     ]
     calls = [
         call for path in texts for call in re.findall(r"drydock-fleet create_join_token[^`)]*", path.read_text("utf-8"))

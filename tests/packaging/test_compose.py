@@ -44,7 +44,7 @@ def test_every_variable_is_a_documented_setting() -> None:
     for name, each in OURS.items():
         known = AGENT_SETTINGS if each["image"] == "drydock-agent" else BACKEND_SETTINGS | FORMER_SETTINGS
         assert set(each.get("environment", {})) <= known, name
-    agent_page = (ROOT / "docs" / "agent.md").read_text()
+    agent_page = (ROOT / "docs" / "admin" / "agent.md").read_text()
     assert {name for name in AGENT_SETTINGS if f"`{name}`" not in agent_page} == set()
     stated = re.findall(r"^ENV (.+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     named = {word.partition("=")[0] for line in stated for word in line.split()}

@@ -82,7 +82,7 @@ def test_who_may_not_come_in_any_more_does_not(client: Client) -> None:
 
 @pytest.mark.parametrize("kind", ["dd", "join"])
 def test_the_documentation_tells_scanners_how_secrets_look(kind: str) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "people.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "admin" / "people.md").read_text(encoding="utf-8")
     found = re.search(r"match `(\\bdd_[^`]+)`", page)
     assert found
     pattern = found[1].replace("dd_", f"{kind}_", 1)

@@ -8,7 +8,7 @@ from tests.architecture.sources import ROOT
 from tests.browser.pictures import PICTURES
 
 FOLDER = ROOT / "docs" / "screenshots"
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def named() -> set[str]:

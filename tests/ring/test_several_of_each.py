@@ -288,7 +288,7 @@ def test_nothing_was_done_twice(several: Several) -> None:
 
 
 def test_each_process_opens_no_more_connections_than_it_says_and_the_page_says_the_same(several: Several) -> None:
-    page = (ROOT / "docs" / "scaling.md").read_text(encoding="utf-8").partition("## Connections to Postgres")[2]
+    page = (ROOT / "docs" / "admin" / "scale.md").read_text(encoding="utf-8").partition("## Connections to Postgres")[2]
     documented = re.findall(r"^\| (web|worker|beat) \| (?:19 and its `--concurrency`, )?(\d+)", page, re.MULTILINE)
     # A worker that has nothing to do may have none for a moment.
     seen: set[tuple[str, str]] = set()

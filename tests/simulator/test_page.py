@@ -12,7 +12,7 @@ from azure_simulator.documents import VERSIONS
 from azure_simulator.faults import STAGES
 from azure_simulator.stories import STORIES
 
-PAGE = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "dev" / "simulator.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("word", [*VERSIONS, *STAGES, *STORIES])

@@ -34,7 +34,7 @@ class ConfigError(Exception):
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Settings:
-    """Every setting of one run; the words of `docs/agent.md`."""
+    """Every setting of one run; the words of `docs/admin/agent.md`."""
 
     fleet_url: str
     join_token: str

@@ -202,7 +202,7 @@ def claim_contradictions(
 
 # What installs the agent on a machine: one line for each platform, ready to be copied. Pure.
 
-# The unit of docs/agent.md. systemd reads the settings as root, so that nobody else has to.
+# The unit of docs/admin/agent.md. systemd reads the settings as root, so that nobody else has to.
 UNIT = """\
 [Unit]
 Description=Drydock agent

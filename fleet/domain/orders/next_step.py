@@ -131,8 +131,8 @@ def retry_at(facts: EventFacts, orders: list[OrderFacts]) -> datetime:
     return min(since + asked_for, max(since + min(pause, LAST_PAUSE), at_last))
 
 
-# How long the relay waits: one family, each so many times the setting ORDER_ANSWER_SECONDS. `docs/settings.md` lists
-# them.
+# How long the relay waits: one family, each so many times the setting ORDER_ANSWER_SECONDS. `docs/admin/settings.md`
+# lists them.
 
 MULTIPLES = {"answer": 1, "receipt": 2, "sent_overdue": 2, "answered_overdue": 3, "by_hand": 5, "doubted": 20}
 

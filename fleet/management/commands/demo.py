@@ -46,7 +46,7 @@ class Ended(Exception):
 
 
 class Command(BaseCommand):
-    help = "Runs Drydock with a simulated fleet until it is interrupted; see docs/settings.md, The demo."
+    help = "Runs Drydock with a simulated fleet until it is interrupted; see docs/admin/settings.md, The demo."
     # The settings that the checks ask for are what this command makes.
     requires_system_checks = []
 

@@ -22,7 +22,7 @@ class Command(BaseCommand):
         docs = Path(settings.BASE_DIR) / "docs"
         try:
             stale = documentation.stale(docs)
-            names = ", ".join(f"docs/{path.name}" for path in stale)
+            names = ", ".join(f"docs/{path.relative_to(docs)}" for path in stale)
             if check and stale:
                 raise CommandError(f"Stale: {names}. Run `manage.py print_docs`.")
             if not check:

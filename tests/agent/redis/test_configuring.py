@@ -12,7 +12,7 @@ from drydock_agent.settings.load import ConfigError, Settings, load
 from tests.processes import ROOT
 
 FLEET = {"DRYDOCK_FLEET_URL": "https://drydock.example"}
-PAGE = (ROOT / "docs" / "redis.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "admin" / "redis.md").read_text(encoding="utf-8")
 
 
 def given(text: str) -> Settings:

@@ -33,7 +33,9 @@ def test_each_use_has_an_example_a_test_and_a_description() -> None:
     assert sorted(path.name for path in EXAMPLES.iterdir()) == NAMES
     text = Path(__file__).read_text(encoding="utf-8")
     assert [name for name in NAMES if f'example("{name}")' not in text] == []
-    described = re.findall(r"examples/hooks/redis/([a-z-]+)\)", (ROOT / "docs" / "redis.md").read_text("utf-8"))
+    described = re.findall(
+        r"examples/hooks/redis/([a-z-]+)\)", (ROOT / "docs" / "admin" / "redis.md").read_text("utf-8")
+    )
     assert sorted(described) == NAMES
 
 

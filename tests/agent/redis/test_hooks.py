@@ -22,7 +22,7 @@ from tests.processes import ROOT, wait_for
 
 pytestmark = pytest.mark.real_time
 
-PAGE = (ROOT / "docs" / "redis.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "admin" / "redis.md").read_text(encoding="utf-8")
 STARTING = (
     "NotificationType|NodeMaintenanceStarting|IsReplica|False|IPAddress|52.158.249.185|SSLPort|15000"
     "|NonSSLPort|13000|StartTimeInUTC|2021-10-20T16:34:56"

@@ -1,0 +1,58 @@
+"""Hooks of mkdocs for the documentation that the product serves at `/docs/`."""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).parents[2]
+CHANGELOG = ROOT / "CHANGELOG.md"
+VERSION = re.compile(r"^## (\d+\.\d+\.\d+) \(", re.MULTILINE)
+INLINE_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
+SCRIPTS = "assets/inline"
+CHANGELOG_LINK = re.compile(r"\]\((?:\.\./)((?:\.\./)*)CHANGELOG\.md")
+# A link to a file that the repository has and the site has not.
+OUTSIDE_LINK = re.compile(
+    r"\[([^\]]+)\]\((?:\.\./)+(?:agents|bench|examples|fleet|tests|LICENSE|README|SECURITY)\b[^)]*\)"
+)
+
+
+def on_config(config: Any) -> Any:
+    """Name the version that the pages document: the newest of the changelog."""
+    found = VERSION.search(CHANGELOG.read_text(encoding="utf-8"))
+    config.site_name = f"Drydock {found[1]}" if found else "Drydock"
+    return config
+
+
+def on_files(files: Any, *, config: Any) -> Any:
+    """Add the changelog, which lies beside the folder of the documentation."""
+    text = CHANGELOG.read_text(encoding="utf-8").replace("](docs/", "](")
+    files.append(File.generated(config, "changelog.md", content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Lead to the changelog of the site, and keep of links to other files of the repository their text."""
+    return OUTSIDE_LINK.sub(r"\1", CHANGELOG_LINK.sub(r"](\1changelog.md", markdown))
+
+
+def on_post_page(output: str, *, page: Any, config: Any) -> str:
+    """Move the theme's inline scripts into files: the content security policy allows scripts from files only."""
+
+    def as_file(script: re.Match[str]) -> str:
+        name = f"{sha256(script[1].encode()).hexdigest()[:16]}.js"
+        path = Path(config.site_dir, SCRIPTS, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(script[1], encoding="utf-8")
+        return f'<script src="{"../" * page.url.count("/")}{SCRIPTS}/{name}"></script>'
+
+    return INLINE_SCRIPT.sub(as_file, output)
+
+
+def on_post_build(*, config: Any) -> None:
+    """Remove the theme's page for addresses that do not exist: the product has its own."""
+    Path(config.site_dir, "404.html").unlink()
