@@ -28,9 +28,9 @@ from fleet.accounts.models import keys_by
 from fleet.accounts.services import any_admin, changeable
 from fleet.accounts.sessions import end_made_with
 from fleet.domain.actor import COMMAND_LINE, Actor
-from fleet.domain.pseudonyms import NAMING, erased_name, hash_of_name, pseudonym, rename_in_reasons
+from fleet.domain.pseudonyms import erased_name, hash_of_name, pseudonym, rename_in_reasons
 from fleet.domain.reasons import Reason, Refused
-from fleet.domain.timeline import EntryKind
+from fleet.domain.timeline import EntryKind, Trait, kinds_with
 from fleet.models import Admission, ApiToken, Approval, Claim, Drill, Entry, FormerName, KnownDevice, Stop, Wave
 from fleet.models.people import service_of
 from fleet.models.timeline import ACTING
@@ -337,7 +337,7 @@ def _column(name: str) -> tuple[type[Model], Any]:
 
 def _in_older_lines(name: str) -> bool:
     """Whether a line of before 0.2.0 holds the name itself: of who acted, or of whom something was changed."""
-    about = Entry.objects.filter(kind__in=[kind.value for kind, fields in NAMING.items() if "person" in fields])
+    about = Entry.objects.filter(kind__in=[kind.value for kind in kinds_with(Trait.NAMES_PERSON)])
     return bool(_acts(name).count) or about.filter(data__person=name).exists()
 
 

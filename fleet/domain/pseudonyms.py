@@ -4,7 +4,7 @@ Names of people stand in one table, that of the accounts. A line of the timeline
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from fleet.domain.secrets import hash_of
@@ -14,36 +14,6 @@ from fleet.domain.timeline import EntryKind
 FORMER = "former person "
 PSEUDONYM = re.compile(r"person ([1-9][0-9]{0,17})", re.ASCII)
 NOTHING: frozenset[str] = frozenset()
-_PERSON, _CLAIM, _HOLD = frozenset({"person"}), frozenset({"claim"}), frozenset({"hold"})
-
-# Entries that name people besides who acted, with the fields of `data`, `before` and `after` that do. In each of them
-# every reason names somebody by its value `by`.
-NAMING: Mapping[EntryKind, frozenset[str]] = {
-    EntryKind.PERSON_CHANGED: frozenset({"person", "owner"}),
-    EntryKind.PERSON_FORGOTTEN: _PERSON,
-    EntryKind.TOKEN_CREATED: _PERSON,
-    EntryKind.TOKEN_EXPIRES: _PERSON,
-    EntryKind.TOKEN_ENDED: _PERSON,
-    EntryKind.CALENDAR_ENDED: _PERSON,
-    EntryKind.LOGINS_REFUSED: _PERSON,
-    EntryKind.NEW_DEVICE: _PERSON,
-    EntryKind.BREAK_GLASS_USED: _PERSON,
-    EntryKind.STOP_LIFTED: frozenset({"by"}),
-    EntryKind.EVENT_CLAIMED: _CLAIM,
-    EntryKind.CLAIM_ENDED: _CLAIM,
-    EntryKind.EVENT_HELD: _HOLD,
-    EntryKind.HOLD_ENDED: _HOLD,
-    **dict.fromkeys(
-        (
-            EntryKind.APPROVAL_PROPOSED, EntryKind.APPROVAL_CONSENTED, EntryKind.APPROVAL_PLANNED,
-            EntryKind.APPROVAL_GRANTED, EntryKind.APPROVAL_DUE, EntryKind.APPROVAL_WITHDRAWN,
-            EntryKind.APPROVAL_REFUSED, EntryKind.APPROVAL_LAPSED, EntryKind.APPROVAL_VOID,
-            EntryKind.ORDER_CANCELLED, EntryKind.WAVE_BEGAN, EntryKind.WAVE_ENDED, EntryKind.WAVE_STOPPED,
-            EntryKind.DRILL_BEGAN, EntryKind.DRILL_STEP, EntryKind.DRILL_ENDED,
-        ),
-        NOTHING,
-    ),
-}  # fmt: skip
 
 
 def pseudonym(number: int) -> str:
@@ -74,7 +44,7 @@ def may_be_username(text: str) -> bool:
 
 def rename_in_entry(kind: str, value: Any, change: Callable[[str], str]) -> Any:
     """The same part of an entry (`data`, `before` or `after`, in JSON values) with every name of a person changed."""
-    fields = NAMING.get(EntryKind(kind))
+    fields = EntryKind(kind).naming
     return value if fields is None or not value else _renamed(value, fields, change)
 
 

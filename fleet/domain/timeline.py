@@ -4,8 +4,8 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Any
+from enum import Enum, StrEnum
+from typing import Any, Self
 
 NO_HASH = "0" * 64
 # What was written before anybody began one; and the largest that its column holds.
@@ -16,149 +16,257 @@ LAST_ERA = 2**15 - 1
 Place = tuple[int, int, int]
 
 
-class EntryKind(StrEnum):
-    """What an entry tells. Of a kind that stands here not, a later release wrote the entry: it is read as it is."""
+class Trait(Enum):
+    """What else holds of a kind of entry.
 
-    EVENT_SEEN = "event_seen"
-    EVENT_SIGHTED = "event_sighted"
-    EVENT_CHANGED = "event_changed"
-    EVENT_STARTED = "event_started"
-    EVENT_ENDED = "event_ended"
-    EVENT_REOPENED = "event_reopened"
-    EVENT_UNWATCHED = "event_unwatched"
-    EVENT_WATCHED = "event_watched"
-    FOREIGN_SIGHTING = "foreign_sighting"
-    DOCUMENT_UNREADABLE = "document_unreadable"
-    REPORT_UNKNOWN = "report_unknown"
-    QUARANTINED = "quarantined"
-    REPORT_REFUSED = "report_refused"
-    REPORTS_LOST = "reports_lost"
-    SPOOL_REUSED = "spool_reused"
-    EVENT_CLAIMED = "event_claimed"
-    CLAIM_ENDED = "claim_ended"
-    EVENT_HELD = "event_held"
-    HOLD_ENDED = "hold_ended"
-    APPROVAL_PROPOSED = "approval_proposed"
-    APPROVAL_CONSENTED = "approval_consented"
-    APPROVAL_PLANNED = "approval_planned"
-    APPROVAL_GRANTED = "approval_granted"
-    APPROVAL_DUE = "approval_due"
-    APPROVAL_ACCEPTED = "approval_accepted"
-    APPROVAL_CORRECTED = "approval_corrected"
-    APPROVAL_CONFIRMED = "approval_confirmed"
-    APPROVAL_WITHDRAWN = "approval_withdrawn"
-    APPROVAL_REFUSED = "approval_refused"
-    APPROVAL_LAPSED = "approval_lapsed"
-    APPROVAL_VOID = "approval_void"
-    ORDER_OFFERED = "order_offered"
-    ORDER_DELIVERED = "order_delivered"
-    ORDER_ANSWERED = "order_answered"
-    ORDER_SUPERSEDED = "order_superseded"
-    ORDER_EXPIRED = "order_expired"
-    ORDER_CANCELLED = "order_cancelled"
-    LATE_RECEIPT = "late_receipt"
-    HOOK_SUCCEEDED = "hook_succeeded"
-    HOOK_FAILED = "hook_failed"
-    HOOK_LATE = "hook_late"
-    HOOKS_BEGAN = "hooks_began"
-    HOOKS_ENDED = "hooks_ended"
-    WAVE_BEGAN = "wave_began"
-    WAVE_ENDED = "wave_ended"
-    WAVE_STOPPED = "wave_stopped"
-    DRILL_BEGAN = "drill_began"
-    DRILL_STEP = "drill_step"
-    DRILL_ENDED = "drill_ended"
-    MACHINE_ENROLLED = "machine_enrolled"
-    MACHINE_ENROLLED_AGAIN = "machine_enrolled_again"
-    MACHINE_CHANGED = "machine_changed"
-    MACHINE_IDENTIFIED = "machine_identified"
-    MACHINE_REVOKED = "machine_revoked"
-    MACHINE_WAITS = "machine_waits"
-    MACHINE_ADMITTED = "machine_admitted"
-    ADMISSION_REFUSED = "admission_refused"
-    NAME_HELD = "name_held"
-    NAME_GIVEN = "name_given"
-    MACHINE_MOVED = "machine_moved"
-    SET_MERGED = "set_merged"
-    SET_NAMED = "set_named"
-    SET_CHANGED = "set_changed"
-    SET_LOWERED = "set_lowered"
-    SET_DISPUTED = "set_disputed"
-    SET_AGREED = "set_agreed"
-    INVENTORY_IMPORTED = "inventory_imported"
-    MAINTENANCE_SCHEDULED = "maintenance_scheduled"
-    MAINTENANCE_STARTING = "maintenance_starting"
-    MAINTENANCE_STARTED = "maintenance_started"
-    MAINTENANCE_FAILED_OVER = "maintenance_failed_over"
-    MAINTENANCE_ENDED = "maintenance_ended"
-    MAINTENANCE_SCALED = "maintenance_scaled"
-    MAINTENANCE_END_NOT_SEEN = "maintenance_end_not_seen"
-    MAINTENANCE_NEVER_STARTED = "maintenance_never_started"
-    NOTIFICATION_UNKNOWN = "notification_unknown"
-    CACHE_LISTENED = "cache_listened"
-    CACHE_LOST = "cache_lost"
-    CACHE_LOST_UNANNOUNCED = "cache_lost_unannounced"
-    CACHE_REFUSED = "cache_refused"
-    CACHE_UNSUPPORTED = "cache_unsupported"
-    RULE_CREATED = "rule_created"
-    RULE_CHANGED = "rule_changed"
-    RULE_DELETED = "rule_deleted"
-    WINDOW_CREATED = "window_created"
-    WINDOW_DELETED = "window_deleted"
-    APPROVALS_STOPPED = "approvals_stopped"
-    STOP_LIFTED = "stop_lifted"
-    PERSON_CHANGED = "person_changed"
-    MAPPING_CHANGED = "mapping_changed"
-    BREAK_GLASS_USED = "break_glass_used"
-    PERSON_FORGOTTEN = "person_forgotten"
-    SIGNING_KEY_MADE = "signing_key_made"
-    SIGNING_KEY_RETIRED = "signing_key_retired"
-    # A kind of entry, no password.
-    TOKEN_CREATED = "token_created"  # noqa: S105
-    TOKEN_EXPIRES = "token_expires"  # noqa: S105
-    TOKEN_ENDED = "token_ended"  # noqa: S105
-    CALENDAR_MADE = "calendar_made"
-    CALENDAR_ENDED = "calendar_ended"
-    PUSH_KEY_MADE = "push_key_made"
-    ENTRANCE_CHANGED = "entrance_changed"
-    JOIN_TOKEN_ENDED = "join_token_ended"  # noqa: S105
-    LOGINS_REFUSED = "logins_refused"
-    NEW_DEVICE = "new_device"
-    ERA_BEGUN = "era_begun"
-    ROWS_ARCHIVED = "rows_archived"
-    HANDOVER_READ = "handover_read"
-    VIEW_SAVED = "view_saved"
-    VIEW_DELETED = "view_deleted"
-    CHANNEL_FAILING = "channel_failing"
-    CHANNEL_WORKS = "channel_works"
-    SOURCE_QUIET = "source_quiet"
-    SET_UNWATCHED = "set_unwatched"
-    COVERAGE_OPENED = "coverage_opened"
-    COVERAGE_CLOSED = "coverage_closed"
-    AUDIT_FAILED = "audit_failed"
-    STORAGE_TROUBLE = "storage_trouble"
-    CHANNEL_CREATED = "channel_created"
-    CHANNEL_CHANGED = "channel_changed"
-    CHANNEL_DELETED = "channel_deleted"
-    CHANNEL_TRIED = "channel_tried"
-    ROUTE_CREATED = "route_created"
-    ROUTE_CHANGED = "route_changed"
-    ROUTE_DELETED = "route_deleted"
-    MESSAGE_SENT_AGAIN = "message_sent_again"
+    Of other events than its own: `MOVES_EVENT`, what may be done about those near it may have changed; `MOVES_MACHINE`,
+    the machines of its set may be others; `CHANGES_FLEET`, everything open is checked again; `CHANGES_PEOPLE`, users
+    who decided may have lost the right to.
+    Who may see it: `FOR_ALL`, every reader, although it is about no set, machine or cache; `NAMES_TWO_SETS`, it names
+    another set than the one that it is about.
+    The other `NAMES_…` state which field of `data`, `before` and `after` names people besides the actor; in an entry
+    with any of them every reason names a person by its value `by`.
+    """
+
+    MOVES_EVENT = "moves-event"
+    MOVES_MACHINE = "moves-machine"
+    CHANGES_FLEET = "changes-fleet"
+    CHANGES_PEOPLE = "changes-people"
+    FOR_ALL = "for-all"
+    NAMES_TWO_SETS = "two-sets"
+    NAMES_IN_REASONS = ""
+    NAMES_PERSON = "person"
+    NAMES_OWNER = "owner"
+    NAMES_CLAIM = "claim"
+    NAMES_HOLD = "hold"
+    NAMES_BY = "by"
+
+
+class EntryKind(StrEnum):
+    """Registry of the kinds of entries. Each is one declaration: code; label, tone and icon of its badge; traits.
+
+    The sentence of a kind is in the module of its room in `fleet.wording`. An entry of a kind that is not listed here
+    was written by a later release and is read as it is.
+    """
+
+    _value_: str
+    label: str
+    tone: str
+    icon: str
+    traits: frozenset[Trait]
+    # The fields that name people besides the actor, empty where only reasons do; None where nothing does.
+    naming: frozenset[str] | None
+
+    def __new__(cls, code: str, label: str = "", tone: str = "", icon: str = "", *traits: Trait) -> Self:
+        kind = str.__new__(cls, code)
+        kind._value_, kind.label, kind.tone, kind.icon = code, label, tone, icon
+        kind.traits = frozenset(traits)
+        fields = {trait.value for trait in traits if trait.name.startswith("NAMES_")} - {Trait.NAMES_TWO_SETS.value}
+        kind.naming = frozenset(fields) - {""} if fields else None
+        return kind
+
+    EVENT_SEEN = "event_seen", "Announced", "due", "calendar-clock", Trait.MOVES_EVENT
+    EVENT_SIGHTED = "event_sighted", "Seen", "quiet", "eye"
+    EVENT_CHANGED = "event_changed", "Changed", "due", "pencil"
+    EVENT_STARTED = "event_started", "Started", "busy", "play", Trait.MOVES_EVENT
+    EVENT_ENDED = "event_ended", "Ended", "good", "circle-check", Trait.MOVES_EVENT
+    EVENT_REOPENED = "event_reopened", "Reopened", "due", "rotate-ccw", Trait.MOVES_EVENT
+    EVENT_UNWATCHED = "event_unwatched", "Unwatched", "bad", "eye-off"
+    EVENT_WATCHED = "event_watched", "Watched again", "quiet", "eye"
+    FOREIGN_SIGHTING = "foreign_sighting", "Foreign sighting", "bad", "triangle-alert", Trait.NAMES_TWO_SETS
+    DOCUMENT_UNREADABLE = "document_unreadable", "Unreadable document", "bad", "file-question-mark"
+    REPORT_UNKNOWN = "report_unknown", "Unknown report", "due", "file-question-mark"
+    QUARANTINED = "quarantined", "Quarantined reports", "bad", "shield-alert"
+    REPORT_REFUSED = "report_refused", "Refused report", "bad", "file-x"
+    REPORTS_LOST = "reports_lost", "Lost reports", "bad", "file-question-mark"
+    SPOOL_REUSED = "spool_reused", "Older state folder", "due", "history"
+    EVENT_CLAIMED = "event_claimed", "Claimed", "calm", "hand", Trait.NAMES_CLAIM
+    CLAIM_ENDED = "claim_ended", "Given back", "quiet", "undo-2", Trait.NAMES_CLAIM
+    EVENT_HELD = "event_held", "Left to Azure", "due", "circle-pause", Trait.NAMES_HOLD
+    HOLD_ENDED = "hold_ended", "Taken back", "quiet", "circle-play", Trait.NAMES_HOLD
+    APPROVAL_PROPOSED = "approval_proposed", "Proposed", "due", "users", Trait.NAMES_IN_REASONS
+    APPROVAL_CONSENTED = (
+        "approval_consented",
+        "Second person agreed",
+        "busy",
+        "user-check",
+        Trait.MOVES_EVENT,
+        Trait.NAMES_IN_REASONS,
+    )
+    APPROVAL_PLANNED = "approval_planned", "Approved, waits", "busy", "hourglass", Trait.NAMES_IN_REASONS
+    APPROVAL_GRANTED = "approval_granted", "Approved", "busy", "gavel", Trait.MOVES_EVENT, Trait.NAMES_IN_REASONS
+    APPROVAL_DUE = "approval_due", "Condition met", "busy", "gavel", Trait.MOVES_EVENT, Trait.NAMES_IN_REASONS
+    APPROVAL_ACCEPTED = "approval_accepted", "Azure accepted", "busy", "cloud"
+    APPROVAL_CORRECTED = "approval_corrected", "Approval corrected", "busy", "cloud", Trait.MOVES_EVENT
+    APPROVAL_CONFIRMED = "approval_confirmed", "Approval confirmed", "good", "circle-check", Trait.MOVES_EVENT
+    APPROVAL_WITHDRAWN = (
+        "approval_withdrawn",
+        "Approval withdrawn",
+        "quiet",
+        "undo-2",
+        Trait.MOVES_EVENT,
+        Trait.NAMES_IN_REASONS,
+    )
+    APPROVAL_REFUSED = (
+        "approval_refused",
+        "Approval refused",
+        "bad",
+        "octagon-x",
+        Trait.MOVES_EVENT,
+        Trait.NAMES_IN_REASONS,
+    )
+    APPROVAL_LAPSED = (
+        "approval_lapsed",
+        "Approval lapsed",
+        "bad",
+        "timer-off",
+        Trait.MOVES_EVENT,
+        Trait.NAMES_IN_REASONS,
+    )
+    APPROVAL_VOID = "approval_void", "Approval void", "quiet", "circle-slash", Trait.MOVES_EVENT, Trait.NAMES_IN_REASONS
+    ORDER_OFFERED = "order_offered", "Order offered", "busy", "mail"
+    ORDER_DELIVERED = "order_delivered", "Order delivered", "busy", "mail-check"
+    ORDER_ANSWERED = "order_answered", "Order answered", "busy", "reply"
+    ORDER_SUPERSEDED = "order_superseded", "Order superseded", "quiet", "skip-forward"
+    ORDER_EXPIRED = "order_expired", "Order expired", "bad", "timer-off"
+    ORDER_CANCELLED = "order_cancelled", "Order cancelled", "quiet", "ban", Trait.NAMES_IN_REASONS
+    LATE_RECEIPT = "late_receipt", "Late receipt", "quiet", "history"
+    HOOK_SUCCEEDED = "hook_succeeded", "Hook succeeded", "good", "terminal"
+    HOOK_FAILED = "hook_failed", "Hook failed", "bad", "terminal"
+    HOOK_LATE = "hook_late", "Prepares late", "due", "clock-alert"
+    HOOKS_BEGAN = "hooks_began", "Hooks began", "busy", "loader-circle"
+    HOOKS_ENDED = "hooks_ended", "Hooks ended", "quiet", "terminal"
+    WAVE_BEGAN = "wave_began", "Wave began", "busy", "waves-horizontal", Trait.NAMES_IN_REASONS
+    WAVE_ENDED = "wave_ended", "Wave done", "good", "waves-horizontal", Trait.NAMES_IN_REASONS
+    WAVE_STOPPED = "wave_stopped", "Wave stopped", "bad", "octagon-x", Trait.NAMES_IN_REASONS
+    DRILL_BEGAN = "drill_began", "Drill began", "busy", "siren", Trait.NAMES_IN_REASONS
+    DRILL_STEP = "drill_step", "Drill", "calm", "siren", Trait.NAMES_IN_REASONS
+    DRILL_ENDED = "drill_ended", "Drill ended", "good", "siren", Trait.NAMES_IN_REASONS
+    MACHINE_ENROLLED = "machine_enrolled", "Enrolled", "calm", "server", Trait.MOVES_MACHINE
+    MACHINE_ENROLLED_AGAIN = "machine_enrolled_again", "Enrolled again", "due", "server", Trait.MOVES_MACHINE
+    MACHINE_CHANGED = "machine_changed", "Machine changed", "calm", "server-cog", Trait.MOVES_MACHINE
+    MACHINE_IDENTIFIED = "machine_identified", "Machine identified", "calm", "server-cog", Trait.MOVES_MACHINE
+    MACHINE_REVOKED = "machine_revoked", "Revoked", "bad", "server-off", Trait.MOVES_MACHINE
+    MACHINE_WAITS = "machine_waits", "Waits for admission", "due", "hourglass"
+    MACHINE_ADMITTED = "machine_admitted", "Admitted", "calm", "user-check", Trait.MOVES_MACHINE
+    ADMISSION_REFUSED = "admission_refused", "Admission refused", "bad", "shield-x"
+    NAME_HELD = "name_held", "Name held", "due", "triangle-alert", Trait.NAMES_TWO_SETS
+    NAME_GIVEN = "name_given", "Name given", "calm", "server-cog", Trait.NAMES_TWO_SETS
+    MACHINE_MOVED = (
+        "machine_moved",
+        "Moved to another set",
+        "calm",
+        "arrow-right-left",
+        Trait.MOVES_MACHINE,
+        Trait.NAMES_TWO_SETS,
+    )
+    SET_MERGED = "set_merged", "Sets joined", "calm", "merge", Trait.MOVES_MACHINE, Trait.NAMES_TWO_SETS
+    SET_NAMED = "set_named", "Set named", "calm", "tag", Trait.MOVES_MACHINE
+    SET_CHANGED = "set_changed", "Set's settings changed", "calm", "settings-2", Trait.CHANGES_FLEET
+    SET_LOWERED = "set_lowered", "Requirement lowered", "due", "shield-alert"
+    SET_DISPUTED = "set_disputed", "Set unclear", "due", "triangle-alert", Trait.NAMES_TWO_SETS
+    SET_AGREED = "set_agreed", "Set clear again", "quiet", "circle-check", Trait.NAMES_TWO_SETS
+    INVENTORY_IMPORTED = "inventory_imported", "Inventory imported", "calm", "clipboard-list", Trait.CHANGES_FLEET
+    MAINTENANCE_SCHEDULED = "maintenance_scheduled", "Cache maintenance announced", "due", "calendar-clock"
+    MAINTENANCE_STARTING = "maintenance_starting", "Cache maintenance starting", "due", "timer"
+    MAINTENANCE_STARTED = "maintenance_started", "Cache maintenance started", "busy", "database-zap"
+    MAINTENANCE_FAILED_OVER = "maintenance_failed_over", "Cache failed over", "busy", "arrow-right-left"
+    MAINTENANCE_ENDED = "maintenance_ended", "Cache maintenance ended", "good", "circle-check"
+    MAINTENANCE_SCALED = "maintenance_scaled", "Cache scaled", "calm", "scaling"
+    MAINTENANCE_END_NOT_SEEN = "maintenance_end_not_seen", "End not seen", "due", "circle-question-mark"
+    MAINTENANCE_NEVER_STARTED = "maintenance_never_started", "Never started", "quiet", "circle-slash"
+    NOTIFICATION_UNKNOWN = "notification_unknown", "Unknown notification", "due", "file-question-mark"
+    CACHE_LISTENED = "cache_listened", "Listening", "quiet", "ear"
+    CACHE_LOST = "cache_lost", "Not listening", "due", "ear-off"
+    CACHE_LOST_UNANNOUNCED = "cache_lost_unannounced", "Connection lost unannounced", "bad", "unplug"
+    CACHE_REFUSED = "cache_refused", "Login refused", "bad", "shield-x"
+    CACHE_UNSUPPORTED = "cache_unsupported", "Publishes nothing", "due", "ear-off"
+    RULE_CREATED = "rule_created", "Rule made", "calm", "scale", Trait.CHANGES_FLEET
+    RULE_CHANGED = "rule_changed", "Rule changed", "calm", "scale", Trait.CHANGES_FLEET
+    RULE_DELETED = "rule_deleted", "Rule deleted", "calm", "scale", Trait.CHANGES_FLEET
+    WINDOW_CREATED = "window_created", "No-approval window made", "calm", "calendar-off", Trait.CHANGES_FLEET
+    WINDOW_DELETED = "window_deleted", "No-approval window deleted", "calm", "calendar-off", Trait.CHANGES_FLEET
+    APPROVALS_STOPPED = (
+        "approvals_stopped",
+        "All approvals stopped",
+        "bad",
+        "octagon-x",
+        Trait.CHANGES_FLEET,
+        Trait.FOR_ALL,
+    )
+    STOP_LIFTED = "stop_lifted", "Stop lifted", "due", "circle-play", Trait.CHANGES_FLEET, Trait.FOR_ALL, Trait.NAMES_BY
+    PERSON_CHANGED = (
+        "person_changed",
+        "Person changed",
+        "calm",
+        "user-cog",
+        Trait.CHANGES_PEOPLE,
+        Trait.NAMES_PERSON,
+        Trait.NAMES_OWNER,
+    )
+    MAPPING_CHANGED = "mapping_changed", "Mapping changed", "calm", "key-round", Trait.CHANGES_PEOPLE
+    BREAK_GLASS_USED = "break_glass_used", "Break-glass account used", "bad", "siren", Trait.FOR_ALL, Trait.NAMES_PERSON
+    PERSON_FORGOTTEN = (
+        "person_forgotten",
+        "Person forgotten",
+        "calm",
+        "user-cog",
+        Trait.CHANGES_PEOPLE,
+        Trait.NAMES_PERSON,
+    )
+    SIGNING_KEY_MADE = "signing_key_made", "Signing key made", "calm", "file-key"
+    SIGNING_KEY_RETIRED = "signing_key_retired", "Signing key retired", "calm", "file-key"
+    TOKEN_CREATED = "token_created", "Token made", "calm", "key-round", Trait.NAMES_PERSON
+    TOKEN_EXPIRES = "token_expires", "Token expires soon", "due", "key-round", Trait.NAMES_PERSON
+    TOKEN_ENDED = "token_ended", "Token ended", "calm", "key-round", Trait.CHANGES_PEOPLE, Trait.NAMES_PERSON
+    CALENDAR_MADE = "calendar_made", "Calendar made", "calm", "calendar"
+    CALENDAR_ENDED = "calendar_ended", "Calendar ended", "calm", "calendar", Trait.NAMES_PERSON
+    PUSH_KEY_MADE = "push_key_made", "Push key made", "calm", "file-key"
+    ENTRANCE_CHANGED = "entrance_changed", "Enrolment policy changed", "calm", "key-round"
+    JOIN_TOKEN_ENDED = "join_token_ended", "Join token ended", "calm", "key-round"
+    LOGINS_REFUSED = "logins_refused", "Password guessed at", "due", "shield-alert", Trait.NAMES_PERSON
+    NEW_DEVICE = "new_device", "New device", "due", "monitor-smartphone", Trait.NAMES_PERSON
+    ERA_BEGUN = "era_begun", "Era begun", "due", "rotate-ccw", Trait.CHANGES_FLEET, Trait.FOR_ALL
+    ROWS_ARCHIVED = "rows_archived", "Left for the archive", "quiet", "archive"
+    HANDOVER_READ = "handover_read", "Took over", "calm", "book-open-check"
+    VIEW_SAVED = "view_saved", "View saved", "quiet", "bookmark"
+    VIEW_DELETED = "view_deleted", "View deleted", "quiet", "bookmark-x"
+    CHANNEL_FAILING = "channel_failing", "Channel fails", "bad", "bell-off"
+    CHANNEL_WORKS = "channel_works", "Channel works again", "good", "bell-ring"
+    SOURCE_QUIET = "source_quiet", "Source went quiet", "due", "circle-off"
+    SET_UNWATCHED = "set_unwatched", "Set is not watched", "bad", "eye-off"
+    COVERAGE_OPENED = "coverage_opened", "Blind spot", "due", "eye-off"
+    COVERAGE_CLOSED = "coverage_closed", "Blind spot is gone", "good", "eye"
+    AUDIT_FAILED = "audit_failed", "Audit does not verify", "bad", "shield-x"
+    STORAGE_TROUBLE = "storage_trouble", "Trouble with storage", "bad", "database-zap"
+    CHANNEL_CREATED = "channel_created", "Channel made", "calm", "megaphone"
+    CHANNEL_CHANGED = "channel_changed", "Channel changed", "calm", "megaphone"
+    CHANNEL_DELETED = "channel_deleted", "Channel deleted", "calm", "megaphone-off"
+    CHANNEL_TRIED = "channel_tried", "Channel tried", "quiet", "send"
+    ROUTE_CREATED = "route_created", "Route made", "calm", "split"
+    ROUTE_CHANGED = "route_changed", "Route changed", "calm", "split"
+    ROUTE_DELETED = "route_deleted", "Route deleted", "calm", "split"
+    MESSAGE_SENT_AGAIN = "message_sent_again", "Message sent again", "calm", "send"
 
     @classmethod
     def _missing_(cls, value: object) -> "EntryKind | None":
-        # One that is no member: it stands in no table, and `known` says so.
+        # One that is no member: no table has it, and `known` is False.
         if not isinstance(value, str):
             return None
         found = str.__new__(cls, value)
         found._name_ = found._value_ = value
+        found.traits, found.naming = frozenset(), None
         return found
 
     @property
     def known(self) -> bool:
         """Whether this release writes such entries."""
         return self.value in type(self)._value2member_map_
+
+
+def kinds_with(trait: Trait) -> tuple[EntryKind, ...]:
+    """Return the kinds that have this trait."""
+    return tuple(kind for kind in EntryKind if trait in kind.traits)
 
 
 def differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

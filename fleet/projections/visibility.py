@@ -22,7 +22,7 @@ from fleet.domain.people import ADMIN, Place, Rights, lies_in
 from fleet.domain.pseudonyms import pseudonym
 from fleet.domain.scheduling import QuarantineKind
 from fleet.domain.sets import KINDS, PROVISIONAL
-from fleet.domain.timeline import EntryKind
+from fleet.domain.timeline import Trait, kinds_with
 from fleet.models import AvailabilitySet, Cache, ScheduledEvent
 from fleet.models.facts import events
 from fleet.models.index_scan import FEW, IndexRange, IndexScanRows
@@ -35,17 +35,9 @@ T = TypeVar("T")
 HIDDEN = "…"
 NAMED = [kind for kind in KINDS if kind != PROVISIONAL]
 # Entries that are about no set, machine or cache: of these kinds they are for everybody, of the others for their actor.
-FOR_ALL = (EntryKind.APPROVALS_STOPPED, EntryKind.STOP_LIFTED, EntryKind.ERA_BEGUN, EntryKind.BREAK_GLASS_USED)
+FOR_ALL = kinds_with(Trait.FOR_ALL)
 # Entries that name another set than that which they are about.
-OF_TWO = (
-    EntryKind.FOREIGN_SIGHTING,
-    EntryKind.NAME_HELD,
-    EntryKind.NAME_GIVEN,
-    EntryKind.MACHINE_MOVED,
-    EntryKind.SET_MERGED,
-    EntryKind.SET_DISPUTED,
-    EntryKind.SET_AGREED,
-)
+OF_TWO = kinds_with(Trait.NAMES_TWO_SETS)
 
 
 @dataclass(slots=True)

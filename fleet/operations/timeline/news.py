@@ -7,33 +7,12 @@ from dataclasses import dataclass
 
 from django.db import connection
 
-from fleet.domain.timeline import EntryKind
+from fleet.domain.timeline import Trait, kinds_with
 from fleet.models import Entry, LastRun
 from fleet.models.timeline import NEWEST_ERA
 
-# Of one set or service: what one event does changes what may be done about another.
-MOVES = (
-    EntryKind.EVENT_SEEN, EntryKind.EVENT_STARTED, EntryKind.EVENT_ENDED, EntryKind.EVENT_REOPENED,
-    EntryKind.APPROVAL_GRANTED, EntryKind.APPROVAL_CONSENTED, EntryKind.APPROVAL_DUE, EntryKind.APPROVAL_CONFIRMED,
-    EntryKind.APPROVAL_CORRECTED,
-    EntryKind.APPROVAL_WITHDRAWN, EntryKind.APPROVAL_REFUSED, EntryKind.APPROVAL_LAPSED, EntryKind.APPROVAL_VOID,
-)  # fmt: skip
-# Who bears witness, and who is asked.
-PLACES = (
-    EntryKind.MACHINE_ENROLLED, EntryKind.MACHINE_ENROLLED_AGAIN, EntryKind.MACHINE_ADMITTED,
-    EntryKind.MACHINE_CHANGED, EntryKind.MACHINE_IDENTIFIED, EntryKind.MACHINE_MOVED,
-    EntryKind.MACHINE_REVOKED, EntryKind.SET_MERGED, EntryKind.SET_NAMED,
-)  # fmt: skip
-# Rare, and of the whole fleet.
-EVERYWHERE = (
-    EntryKind.SET_CHANGED, EntryKind.INVENTORY_IMPORTED, EntryKind.RULE_CREATED, EntryKind.RULE_CHANGED,
-    EntryKind.RULE_DELETED, EntryKind.WINDOW_CREATED, EntryKind.WINDOW_DELETED, EntryKind.APPROVALS_STOPPED,
-    EntryKind.STOP_LIFTED, EntryKind.ERA_BEGUN,
-)  # fmt: skip
-# Who decided may no longer be able to.
-PEOPLE = (
-    EntryKind.PERSON_CHANGED, EntryKind.PERSON_FORGOTTEN, EntryKind.MAPPING_CHANGED, EntryKind.TOKEN_ENDED,
-)  # fmt: skip
+# In the order of the columns that `read_news` reads.
+ASKED = (Trait.MOVES_MACHINE, Trait.MOVES_EVENT, Trait.CHANGES_FLEET, Trait.CHANGES_PEOPLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +47,7 @@ def read_news(run: LastRun) -> News:
                 ELSE NOT pg_visible_in_snapshot(xid::text::xid8, %s::pg_snapshot) END
             """,
             [
-                [kind.value for kind in PLACES],
-                [kind.value for kind in MOVES],
-                [kind.value for kind in EVERYWHERE],
-                [kind.value for kind in PEOPLE],
+                *([kind.value for kind in kinds_with(trait)] for trait in ASKED),
                 int(known.split(":")[0]),
                 run.newest_id,
                 known,
