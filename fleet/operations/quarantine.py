@@ -6,6 +6,7 @@ more than one query.
 
 import logging
 from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self, TypeVar
@@ -17,6 +18,7 @@ from fleet.domain.scheduling import HELD_PAUSE, QuarantineKind, retry_pause
 from fleet.domain.texts import readable
 from fleet.models import QuarantinedRow
 from fleet.operations.locks import short_lock_timeout
+from fleet.operations.timeline.entries import gathered
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -57,11 +59,8 @@ def bisect_failures(
     the one that fails alone. Who has met a lock waits for no further one for long. Raises what splits nothing.
     """
     try:
-        with transaction.atomic():
-            if not hurried:
-                return list(call(keys))
-            with short_lock_timeout():
-                return list(call(keys))
+        with transaction.atomic(), short_lock_timeout() if hurried else nullcontext(), gathered(savepoint=False):
+            return list(call(keys))
     except Exception as error:
         if not splits(error):
             raise

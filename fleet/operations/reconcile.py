@@ -40,7 +40,6 @@ from fleet.operations.policy import apply
 from fleet.operations.quarantine import Quarantine, bisect_failures, call_each, delete_expired, error_text
 from fleet.operations.reports import slow_path
 from fleet.operations.sets import coverage as kept
-from fleet.operations.timeline.entries import gathered
 from fleet.operations.timeline.news import read_news
 
 # Of one tick; the rest is left to the next. A changed rule makes everything due that is open, and orders are not to
@@ -169,7 +168,6 @@ def _portions(looked: list[int], now: datetime) -> Iterator[list[int]]:
             yield taken
 
 
-@gathered(savepoint=False)
 def _advance(event_pks: Sequence[int], *, now: datetime, via: str) -> list[tuple[int, int, set[int]]]:
     """How many of these events were computed to something new, how many had a step to take, and the machines (row ids)
     that are woken.

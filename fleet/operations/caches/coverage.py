@@ -11,9 +11,9 @@ from fleet.domain.actor import machine as machine_actor
 from fleet.domain.caches.maintenances import EARLY, END_NOT_SEEN_AFTER, SLACK
 from fleet.domain.texts import readable
 from fleet.domain.timeline import EntryKind
-from fleet.models import Cache, Coverage, Entry, Maintenance, Observation, PresenceRow
+from fleet.models import Cache, Coverage, Maintenance, Observation, PresenceRow
 from fleet.operations.intake.keep import AgentReport
-from fleet.operations.timeline.entries import entry
+from fleet.operations.timeline.entries import tell
 
 SUBSCRIBED = "subscribed"
 UNSUPPORTED = "unsupported"
@@ -34,12 +34,10 @@ def take_settings(reports: Sequence[CoverageReport], caches: Mapping[str, Cache]
             cache.save(update_fields=["tier", "divisor"])
 
 
-def take(reports: Sequence[CoverageReport], caches: Mapping[str, Cache], names: Mapping[int, str]) -> list[Entry]:
-    """Merge the changes of coverage, oldest first for each machine; the entries to write. What comes behind a newer
-    one is history.
-    """
+def take(reports: Sequence[CoverageReport], caches: Mapping[str, Cache], names: Mapping[int, str]) -> None:
+    """Merge the changes of coverage, oldest first for each machine. What comes behind a newer one is history."""
     if not reports:
-        return []
+        return
     newest: dict[tuple[int, int], Coverage] = {}
     for row in Coverage.objects.filter(
         cache__any={caches[report.data.cache].pk for report in reports},
@@ -47,7 +45,6 @@ def take(reports: Sequence[CoverageReport], caches: Mapping[str, Cache], names: 
         until=None,
     ):
         newest[row.cache_id, row.machine_id] = row
-    written = []
     for report in sorted(reports, key=lambda report: (report.machine_id, report.position)):
         cache = caches[report.data.cache]
         before = newest.get((cache.pk, report.machine_id))
@@ -71,9 +68,7 @@ def take(reports: Sequence[CoverageReport], caches: Mapping[str, Cache], names: 
             epoch=report.position[0],
             seq=report.position[1],
         )
-        line = _entry(report, cache, before, names[report.machine_id], again=again)
-        written += [line] if line else []
-    return written
+        _record(report, cache, before, names[report.machine_id], again=again)
 
 
 def _state(report: CoverageReport) -> str:
@@ -94,13 +89,13 @@ def _close(before: Coverage, report: CoverageReport, *, again: bool) -> None:
     before.save(update_fields=["until"])
 
 
-def _entry(report: CoverageReport, cache: Cache, before: Coverage | None, name: str, *, again: bool) -> Entry | None:
+def _record(report: CoverageReport, cache: Cache, before: Coverage | None, name: str, *, again: bool) -> None:
     state = _state(report)
     listened = before is not None and before.state == SUBSCRIBED
     told: dict[str, Any] = {}
     if state == SUBSCRIBED:
         if again:
-            return None
+            return
         kind = EntryKind.CACHE_LISTENED
         told["after_seconds"] = (report.at - before.since).total_seconds() if before is not None else None
     elif state == "refused":
@@ -110,13 +105,13 @@ def _entry(report: CoverageReport, cache: Cache, before: Coverage | None, name: 
     elif not listened:
         # Lost already: why it cannot come back stands on the page.
         if before is not None:
-            return None
+            return
         kind, told["listened"] = EntryKind.CACHE_LOST, False
     elif _announced(cache, report.at):
         kind, told["listened"] = EntryKind.CACHE_LOST, True
     else:
         kind = EntryKind.CACHE_LOST_UNANNOUNCED
-    return entry(
+    tell(
         kind,
         machine_actor(name),
         at=report.at,

@@ -19,10 +19,10 @@ from fleet.domain.caches.notifications import TYPES, NotificationType
 from fleet.domain.scheduling import QuarantineKind
 from fleet.domain.shapes import from_row
 from fleet.domain.timeline import EntryKind
-from fleet.models import Cache, Entry, Maintenance, Notification, QuarantinedRow
+from fleet.models import Cache, Maintenance, Notification, QuarantinedRow
 from fleet.operations.locks import take_due
 from fleet.operations.quarantine import Quarantine
-from fleet.operations.timeline.entries import entry, write
+from fleet.operations.timeline.entries import tell
 
 KINDS: dict[NotificationType, EntryKind] = {
     NotificationType.SCHEDULED: EntryKind.MAINTENANCE_SCHEDULED,
@@ -38,10 +38,10 @@ OVERDUE = {
 }
 
 
-def heard_entry(row: Notification, cache: Cache) -> Entry:
-    """One new notification."""
+def record_notification(row: Notification, cache: Cache) -> None:
+    """Record a new notification."""
     kind = TYPES.get(row.type.lower()) if row.type else None
-    return entry(
+    tell(
         KINDS[kind] if kind else EntryKind.NOTIFICATION_UNKNOWN,
         AZURE,
         at=row.first_at,
@@ -57,12 +57,12 @@ def heard_entry(row: Notification, cache: Cache) -> Entry:
     )
 
 
-def overdue_entry(row: Maintenance, cache: Cache, *, at: datetime) -> Entry | None:
-    """What only the clock tells of an operation; None where it tells nothing."""
+def _record_overdue(row: Maintenance, cache: Cache, *, at: datetime) -> None:
+    """Record what time alone has changed about an operation, if it has."""
     kind = OVERDUE.get(row.status)
     if kind is None:
-        return None
-    return entry(
+        return
+    tell(
         kind,
         DRYDOCK,
         at=at,
@@ -92,8 +92,8 @@ def _heard(row: Notification) -> Heard:
     return from_row(Heard, row, key=key, type=row.type or None, at=row.first_at, port=row.ssl_port)
 
 
-def compute_operations(cache: Cache, shard: int | None, times: Iterable[datetime], *, now: datetime) -> list[Entry]:
-    """Compute the operations on one (cache, shard) around these times anew; the entries of what only time tells."""
+def compute_operations(cache: Cache, shard: int | None, times: Iterable[datetime], *, now: datetime) -> None:
+    """Compute the operations on one (cache, shard) around these times again, and record what only time tells."""
     moments = list(times)
     here = Notification.objects.filter(cache=cache, shard=shard)
     rows = {row.pk: row for row in here.filter(first_at__gte=min(moments) - APART, first_at__lte=max(moments) + APART)}
@@ -102,7 +102,6 @@ def compute_operations(cache: Cache, shard: int | None, times: Iterable[datetime
     rows |= {row.pk: row for row in here.filter(maintenance__any=homes)}
     stored = {row.pk: row for row in Maintenance.objects.filter(pk__any=homes)}
     by_heard = {_heard(row): row for row in rows.values()}
-    written: list[Entry] = []
     settled: set[int] = set()
     moved: list[Notification] = []
     loose = set(rows)
@@ -115,8 +114,7 @@ def compute_operations(cache: Cache, shard: int | None, times: Iterable[datetime
             row.save()
         settled.add(row.pk)
         if row.status != before:
-            overdue = overdue_entry(row, cache, at=now)
-            written += [overdue] if overdue else []
+            _record_overdue(row, cache, at=now)
         for member in members:
             loose.discard(member.pk)
             if member.maintenance_id != row.pk:
@@ -128,7 +126,6 @@ def compute_operations(cache: Cache, shard: int | None, times: Iterable[datetime
             moved.append(rows[pk])
     Notification.objects.bulk_update(moved, ["maintenance"])
     Maintenance.objects.filter(pk__any=set(stored) - settled).delete()
-    return written
 
 
 def _apply(row: Maintenance, operation: Operation, *, now: datetime) -> bool:
@@ -166,5 +163,5 @@ def advance(*, now: datetime) -> int:
 def _compute(cache_id: int, due: Iterable[tuple[int | None, datetime]], *, now: datetime) -> bool:
     cache = Cache.objects.select_for_update().get(pk=cache_id)
     for shard, at in due:
-        write(compute_operations(cache, shard, [at], now=now))
+        compute_operations(cache, shard, [at], now=now)
     return True

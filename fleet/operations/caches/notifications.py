@@ -2,7 +2,7 @@
 
 import base64
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
@@ -16,37 +16,27 @@ from fleet.domain.reasons import Reason, as_json
 from fleet.domain.scheduling import QuarantineKind
 from fleet.domain.texts import readable, tidy
 from fleet.domain.timeline import EntryKind
-from fleet.models import Cache, Entry, Machine, Notification, Reporter
+from fleet.models import Cache, Machine, Notification, Reporter
 from fleet.operations.caches import coverage
-from fleet.operations.caches.maintenances import compute_operations, heard_entry
+from fleet.operations.caches.maintenances import compute_operations, record_notification
 from fleet.operations.intake import bounds, oddities
 from fleet.operations.intake.keep import AgentReport
-from fleet.operations.intake.preparations import told
+from fleet.operations.intake.preparations import hook_data
 from fleet.operations.quarantine import Quarantine
-from fleet.operations.timeline.entries import entry
+from fleet.operations.timeline.entries import tell
 
 CacheHookReport = AgentReport[wire.RedisHookData]
 
 
-def take_hooks(
-    reports: Sequence[CacheHookReport], caches: Mapping[str, Cache], names: Mapping[int, str]
-) -> list[Entry]:
-    """The entries to write, oldest first. `caches` holds the known ones by host, locked; one may be missing."""
-    return [
-        _entry(report, caches.get(report.data.cache), names[report.machine_id])
-        for report in sorted(reports, key=lambda report: report.at)
-    ]
-
-
-def _entry(report: CacheHookReport, cache: Cache | None, name: str) -> Entry:
+def _record_hook(report: CacheHookReport, cache: Cache | None, name: str) -> None:
     data = report.data
-    return entry(
+    tell(
         EntryKind.HOOK_SUCCEEDED if data.outcome == "succeeded" else EntryKind.HOOK_FAILED,
         machine_actor(name),
         at=report.at,
         machine_id=report.machine_id,
         cache_id=cache.pk if cache else None,
-        **told(data.hook, data.outcome, data.exit_status, data.seconds, data.output),
+        **hook_data(data.hook, data.outcome, data.exit_status, data.seconds, data.output),
         phase="redis",
         cache=data.cache,
         notification_type=tidy(data.notification_type),
@@ -195,14 +185,14 @@ def take_notifications(
     *,
     now: datetime,
     careful: bool = False,
-) -> list[Entry]:
-    """Merge lines and changes of coverage, take what hooks did; the entries to write. With `careful`, a cache whose
-    operations cannot be computed is set aside. Raises ValueError for a broken base64.
+) -> None:
+    """Merge lines and changes of coverage, and record what hooks did. With `careful`, a cache whose operations cannot
+    be computed is quarantined. Raises ValueError for a broken base64.
     """
     if not lines and not changes and not hook_reports:
-        return []
+        return
     hosts = {line.data.cache for line in lines} | {change.data.cache for change in changes}
-    quarantined, written = _beyond([*changes, *lines], now)
+    quarantined = _beyond([*changes, *lines], now)
     if quarantined:
         hosts -= quarantined
         lines = [line for line in lines if line.data.cache not in quarantined]
@@ -215,33 +205,37 @@ def take_notifications(
     by_id = {cache.pk: cache for cache in caches.values()}
     for shard in sorted(touched, key=lambda shard: (shard[0], -1 if shard[1] is None else shard[1])):
         computed = partial(compute_operations, by_id[shard[0]], shard[1], touched[shard], now=now)
-        written += (Quarantine(QuarantineKind.CACHE, now=now).run(shard[0], computed) or []) if careful else computed()
+        if careful:
+            Quarantine(QuarantineKind.CACHE, now=now).run(shard[0], computed)
+        else:
+            computed()
     homes = dict(Notification.objects.filter(pk__any=[row.pk for row in new]).values_list("pk", "maintenance_id"))
     for row in new:
         row.maintenance_id = homes.get(row.pk)
-        written.append(heard_entry(row, by_id[row.cache_id]))
+        record_notification(row, by_id[row.cache_id])
     # After the notifications: whether a lost connection was announced is told by them.
-    written += coverage.take(changes, caches, names)
-    return written + take_hooks(hook_reports, caches, names)
+    coverage.take(changes, caches, names)
+    for report in sorted(hook_reports, key=lambda report: report.at):
+        _record_hook(report, caches.get(report.data.cache), names[report.machine_id])
 
 
-def _beyond(reports: Sequence[Line | coverage.CoverageReport], now: datetime) -> tuple[set[str], list[Entry]]:
-    """The hosts beyond the bounds of the machines that name them for the first time, and the entries to write. What is
-    said of them waits until the hour is over.
+def _beyond(reports: Sequence[Line | coverage.CoverageReport], now: datetime) -> set[str]:
+    """Return the hosts beyond the limits of the machines that name them first. Reports about them wait until the hour
+    is over.
     """
     named = {report.data.cache: report.machine_id for report in reports}
     known = set(Cache.objects.filter(host__any=set(named)).values_list("host", flat=True))
     missing = {host: machine_id for host, machine_id in named.items() if host not in known}
     if not missing:
-        return set(), []
-    hosts, told = bounds.new_caches(missing, now=now)
+        return set()
+    hosts = bounds.new_caches(missing, now=now)
     waiting: dict[str, set[tuple[int, int, int]]] = defaultdict(set)
     for report in reports:
         if report.data.cache in hosts:
             waiting[report.data.cache].add((report.machine_id, *report.position))
     for host, positions in waiting.items():
         oddities.add(QuarantineKind.BEYOND, host, positions, now=now)
-    return hosts, told
+    return hosts
 
 
 def _lock_caches(hosts: Collection[str], now: datetime, *, if_known: Collection[str]) -> dict[str, Cache]:

@@ -22,7 +22,6 @@ from fleet.domain.times import iso
 from fleet.models import (
     Approval,
     Drill,
-    Entry,
     Instruction,
     Preparation,
     Rehearsal,
@@ -36,7 +35,7 @@ from fleet.operations.locks import settle_due, take_due
 from fleet.operations.orders import advance as orders
 from fleet.operations.orders import queue, states
 from fleet.operations.quarantine import Quarantine
-from fleet.operations.timeline.entries import entry, tell
+from fleet.operations.timeline.entries import tell
 
 # From the approval to Started on the machines that were not asked.
 START = timedelta(seconds=2)
@@ -234,13 +233,12 @@ def events_of(reports: Iterable[RehearsalReport]) -> set[int]:
     return queue.events_of(ids) if ids else set()
 
 
-def take(reports: Sequence[RehearsalReport], *, now: datetime) -> tuple[dict[int, list[int]], list[Entry]]:
+def take(reports: Sequence[RehearsalReport], *, now: datetime) -> dict[int, list[int]]:
     """Merge the reports into sightings of the drills' events, which are locked.
 
-    Returns the machines (row ids) that had said nothing before, by event, and the entries to write.
+    Returns the machines (row ids) that had reported nothing before, by event.
     """
     new: dict[int, list[int]] = {}
-    written: list[Entry] = []
     for one in sorted(reports, key=lambda one: (one.machine_id, one.position)):
         instruction = (
             Instruction.objects.select_related("rehearsal__drill__event")
@@ -249,9 +247,7 @@ def take(reports: Sequence[RehearsalReport], *, now: datetime) -> tuple[dict[int
         )
         if instruction is None:
             reason = Reason("rehearsal-unknown")
-            written.append(
-                entry(EntryKind.REPORT_UNKNOWN, machine_actor(""), at=now, machine_id=one.machine_id, reason=reason)
-            )
+            tell(EntryKind.REPORT_UNKNOWN, machine_actor(""), at=now, machine_id=one.machine_id, reason=reason)
             continue
         rehearsal = instruction.rehearsal
         if one.position <= (rehearsal.epoch, rehearsal.seq):
@@ -263,7 +259,7 @@ def take(reports: Sequence[RehearsalReport], *, now: datetime) -> tuple[dict[int
         rehearsal.save()
         if _see(rehearsal.drill, one, now):
             new.setdefault(rehearsal.drill.event_id, []).append(one.machine_id)
-    return new, written
+    return new
 
 
 def _see(drill: Drill, one: RehearsalReport, now: datetime) -> bool:

@@ -15,9 +15,9 @@ from fleet.domain.reasons import Reason, as_json
 from fleet.domain.scheduling import AT_ONCE
 from fleet.domain.states import RELAYED_APPROVALS, ApprovalState, Certainty, EndedAs, EventStatus
 from fleet.domain.timeline import EntryKind
-from fleet.models import Approval, Claim, Entry, Hold, ScheduledEvent, Sighting
+from fleet.models import Approval, Claim, Hold, ScheduledEvent, Sighting
 from fleet.models.facts.events import Standing, load_witnesses
-from fleet.operations.timeline.entries import entry, write
+from fleet.operations.timeline.entries import tell
 
 # Clocks differ by up to two seconds before they are corrected, and polls are a second apart.
 EARLY = timedelta(seconds=5)
@@ -63,7 +63,6 @@ def compute_state(
         Approval.objects.filter(ours, event_id__any=[event.pk for event in events]).values_list("event_id", flat=True)
     )
     changed: list[ScheduledEvent] = []
-    written: list[Entry] = []
     for event in events:
         of_event = witnesses[event.pk]
         state = sightings.compute_state(of_event, now=now, was_ended=event.status == EventStatus.ENDED.value)
@@ -73,16 +72,16 @@ def compute_state(
                 event.status, event.ended_as = EventStatus.ENDED.value, EndedAs.UNKNOWN.value
                 event.certainty, event.ended_at, event.watched = Certainty.INFERRED.value, now, False
                 changed.append(event)
-                written.append(_dropped(event, now))
+                _record(EntryKind.EVENT_ENDED, event, now, ended_as=event.ended_as, certainty=event.certainty)
             continue
         before = versioned(event)
         was = (event.status, event.watched, event.version == 0, event.ended_as)
         if _apply(event, state, of_event, approved_by_us=event.pk in approved):
             changed.append(event)
-        written += _entries(event, state, was, before, of_event, now)
+        _record_changes(event, state, was, before, of_event, now)
         seen = (new_sightings or {}).get(event.pk, ())
         if seen and not was[2]:
-            written.append(_also_seen(event, of_event, seen, now))
+            _record_sightings(event, of_event, seen, now)
     if changed:
         # They are there and locked; this is the quick way to update many rows at once.
         ScheduledEvent.objects.bulk_create(
@@ -93,7 +92,6 @@ def compute_state(
             # What was said about an event ends with it.
             Claim.objects.filter(event_id__in=over, ended_at__isnull=True).update(ended_at=now)
             Hold.objects.filter(event_id__in=over, ended_at__isnull=True).update(ended_at=now)
-    write(written)
     return changed
 
 
@@ -107,16 +105,8 @@ def _is_dropped(event: ScheduledEvent, now: datetime) -> bool:
     return not listed.exists()
 
 
-def _dropped(event: ScheduledEvent, now: datetime) -> Entry:
-    return entry(
-        EntryKind.EVENT_ENDED,
-        AZURE,
-        at=now,
-        event_id=event.pk,
-        set_id=event.availability_set_id,
-        ended_as=event.ended_as,
-        certainty=event.certainty,
-    )
+def _record(kind: EntryKind, event: ScheduledEvent, at: datetime, **data: Any) -> None:
+    tell(kind, AZURE, at=at, event_id=event.pk, set_id=event.availability_set_id, **data)
 
 
 COMPUTED = (*NOT_STATED, "first_seen_at", "notice_seconds", "started_at", "ended_at", "watched")
@@ -164,26 +154,22 @@ def _warnings(state: ComputedState, witnesses: list[Witness]) -> list[dict[str, 
     return [as_json(reason) for reason in found]
 
 
-def _entries(
+def _record_changes(
     event: ScheduledEvent,
     state: ComputedState,
     was: tuple[str, bool, bool, str],
     before: dict[str, Any],
     witnesses: list[Witness],
     now: datetime,
-) -> list[Entry]:
+) -> None:
     status, watched, is_new, ended_as = was
-    found: list[Entry] = []
-
-    def add(kind: EntryKind, at: datetime, **data: Any) -> None:
-        found.append(entry(kind, AZURE, at=at, event_id=event.pk, set_id=event.availability_set_id, **data))
-
     resources = list(state.resources)
     last = sightings.last_listing(witnesses, now)
     if is_new:
         first = min((w for w in witnesses if w.listing), key=lambda w: w.listing.first_at if w.listing else last)
-        add(
+        _record(
             EntryKind.EVENT_SEEN,
+            event,
             state.first_seen_at,
             event_type=state.event_type,
             resources=resources,
@@ -191,28 +177,29 @@ def _entries(
             by=first.name,
         )
     elif status == EventStatus.ENDED.value and state.status is not EventStatus.ENDED:
-        add(EntryKind.EVENT_REOPENED, last)
+        _record(EntryKind.EVENT_REOPENED, event, last)
     elif before != (after := versioned(state)):
         changes = {name: [before[name], after[name]] for name in after if before[name] != after[name]}
-        add(EntryKind.EVENT_CHANGED, last, changes=changes)
+        _record(EntryKind.EVENT_CHANGED, event, last, changes=changes)
     if state.started_at is not None and (is_new or status == EventStatus.SCHEDULED.value):
         elsewhere = event.approved_elsewhere
-        add(EntryKind.EVENT_STARTED, state.started_at, resources=resources, approved_elsewhere=elsewhere)
+        _record(EntryKind.EVENT_STARTED, event, state.started_at, resources=resources, approved_elsewhere=elsewhere)
     if state.status is EventStatus.ENDED and status != EventStatus.ENDED.value and state.ended_at is not None:
-        add(EntryKind.EVENT_ENDED, state.ended_at, ended_as=event.ended_as, certainty=event.certainty)
+        _record(EntryKind.EVENT_ENDED, event, state.ended_at, ended_as=event.ended_as, certainty=event.certainty)
     elif ended_as == EndedAs.MACHINE_DELETED.value and event.ended_as not in ("", ended_as):
         # The machine is back: it was not deleted.
-        add(EntryKind.EVENT_ENDED, now, ended_as=event.ended_as, certainty=event.certainty)
+        _record(EntryKind.EVENT_ENDED, event, now, ended_as=event.ended_as, certainty=event.certainty)
     elif not is_new and watched != state.watched and state.status is not EventStatus.ENDED:
-        add(EntryKind.EVENT_WATCHED if state.watched else EntryKind.EVENT_UNWATCHED, last)
-    return found
+        _record(EntryKind.EVENT_WATCHED if state.watched else EntryKind.EVENT_UNWATCHED, event, last)
 
 
-def _also_seen(event: ScheduledEvent, witnesses: list[Witness], machine_ids: Sequence[int], now: datetime) -> Entry:
+def _record_sightings(
+    event: ScheduledEvent, witnesses: list[Witness], machine_ids: Sequence[int], now: datetime
+) -> None:
     by_id = {witness.machine_id: witness for witness in witnesses}
     seen = [by_id[machine_id] for machine_id in machine_ids if machine_id in by_id]
     names = [witness.name for witness in seen]
-    return entry(
+    tell(
         EntryKind.EVENT_SIGHTED,
         machine_actor(", ".join(names)),
         at=max((w.listing.first_at for w in seen if w.listing), default=now),

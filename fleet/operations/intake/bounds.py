@@ -26,24 +26,24 @@ from fleet.domain.intake import (
 from fleet.domain.reasons import Reason
 from fleet.domain.scheduling import QuarantineKind
 from fleet.domain.timeline import EntryKind
-from fleet.models import Entry, LatestDocument, Machine, PresenceRow, Sighting
+from fleet.models import LatestDocument, Machine, PresenceRow, Sighting
 from fleet.operations.intake import keep, oddities
 from fleet.operations.intake.listings import MachineDocument
-from fleet.operations.timeline.entries import entry
+from fleet.operations.timeline.entries import tell
 
 COUNTED = ("new_caches", "new_statements", "quarantined")
 
 
-def bound(ahead: list[MachineDocument], *, now: datetime) -> tuple[list[MachineDocument], list[Entry]]:
-    """Leave out of these documents, which are in order, what is not to be taken up now; the entries to write. No query
-    where none of their machines lists many events.
+def bound(ahead: list[MachineDocument], *, now: datetime) -> list[MachineDocument]:
+    """Leave out of these documents, which are in order, what is not to be taken up now. No query where none of their
+    machines lists many events.
     """
     many: dict[int, int] = defaultdict(int)
     for one in ahead:
         many[one.machine_id] += len(one.document.listings) + len(one.document.rest)
     machines = _machines([machine_id for machine_id, count in many.items() if count > PORTION])
     if not machines:
-        return ahead, []
+        return ahead
     known = _listed_by(machines)
     room = dict.fromkeys(machines, PORTION)
     quarantined: dict[int, int] = defaultdict(int)
@@ -60,8 +60,8 @@ def bound(ahead: list[MachineDocument], *, now: datetime) -> tuple[list[MachineD
         if divided.later:
             oddities.add(QuarantineKind.DOCUMENT, str(one.machine_id), [(one.machine_id, *one.position)], now=now)
         found.append(bounded)
-    beyond = {machine_id: count for machine_id, count in quarantined.items() if count}
-    return found, quarantine("quarantined", beyond, Reason("too-many-events"), now=now)
+    quarantine(quarantined, Reason("too-many-events"), now=now)
+    return found
 
 
 def rest_of(one: MachineDocument) -> tuple[list[MachineDocument], frozenset[str], bool]:
@@ -82,47 +82,37 @@ def rest_of(one: MachineDocument) -> tuple[list[MachineDocument], frozenset[str]
     return documents, portion, not divided.later
 
 
-def new_caches(hosts: Mapping[str, int], *, now: datetime) -> tuple[set[str], list[Entry]]:
-    """Of hosts that nobody has named before, each with the machine (row id) that names it: those that are beyond its
-    bound; and the entries to write.
-    """
+def new_caches(hosts: Mapping[str, int], *, now: datetime) -> set[str]:
+    """Return those of these hosts that are beyond the limit of the machine (row id) that names them first."""
     named: dict[int, list[str]] = defaultdict(list)
     for host, machine_id in sorted(hosts.items()):
         named[machine_id].append(host)
     before = _counted("new_caches", {machine_id: len(found) for machine_id, found in named.items()}, now)
     beyond = {machine_id: found[max(0, NEW_CACHES - before[machine_id]) :] for machine_id, found in named.items()}
-    counts = {machine_id: len(found) for machine_id, found in beyond.items() if found}
-    told = quarantine("quarantined", counts, Reason("too-many-caches"), now=now) if counts else []
-    return {host for found in beyond.values() for host in found}, told
+    counts = {machine_id: len(found) for machine_id, found in beyond.items()}
+    quarantine(counts, Reason("too-many-caches"), now=now)
+    return {host for found in beyond.values() for host in found}
 
 
-def may_state(machine_id: int, *, now: datetime) -> tuple[bool, list[Entry]]:
-    """Whether one more statement of this machine (row id) about itself counts within the hour; the entries to write."""
+def may_state(machine_id: int, *, now: datetime) -> bool:
+    """Return whether one more statement of this machine (row id) about itself counts within the hour."""
     if _counted("new_statements", {machine_id: 1}, now)[machine_id] < NEW_STATEMENTS:
-        return True, []
-    return False, quarantine("quarantined", {machine_id: 1}, Reason("too-many-statements"), now=now)
+        return True
+    quarantine({machine_id: 1}, Reason("too-many-statements"), now=now)
+    return False
 
 
-def quarantine(what: str, counts: Mapping[int, int], reason: Reason, *, now: datetime) -> list[Entry]:
-    """Count what was quarantined, by machine (row id); an entry for each of which it is the first within the hour."""
+def quarantine(counts: Mapping[int, int], reason: Reason, *, now: datetime) -> None:
+    """Count what was quarantined, by machine (row id), with an entry for the first of each machine within the hour."""
+    counts = {machine_id: count for machine_id, count in counts.items() if count}
     if not counts:
-        return []
-    before = _counted(what, counts, now)
+        return
+    before = _counted("quarantined", counts, now)
     news = sorted(machine_id for machine_id, count in before.items() if not count)
     rows = Machine.objects.filter(pk__any=news).values_list("pk", "resource_name", "availability_set_id")
-    return [
-        entry(
-            EntryKind.QUARANTINED,
-            DRYDOCK,
-            at=now,
-            machine_id=pk,
-            set_id=set_id,
-            machine=name,
-            count=counts[pk],
-            reason=reason,
-        )
-        for pk, name, set_id in (rows if news else ())
-    ]
+    for pk, name, set_id in rows if news else ():
+        told = {"machine": name, "count": counts[pk], "reason": reason}
+        tell(EntryKind.QUARANTINED, DRYDOCK, at=now, machine_id=pk, set_id=set_id, **told)
 
 
 def _counted(what: str, counts: Mapping[int, int], now: datetime) -> dict[int, int]:

@@ -16,9 +16,9 @@ from fleet.domain.reasons import Reason
 from fleet.domain.scheduling import HELD as HELD_KINDS
 from fleet.domain.scheduling import QuarantineKind
 from fleet.domain.timeline import EntryKind
-from fleet.models import Entry, Machine, PresenceRow, QuarantinedRow, ScheduledEvent, WaitingReport
+from fleet.models import Machine, PresenceRow, QuarantinedRow, ScheduledEvent, WaitingReport
 from fleet.operations.intake.keep import Delivery, KeptReport, Numbered, ParsedReport, load_kept
-from fleet.operations.timeline.entries import entry
+from fleet.operations.timeline.entries import tell
 
 # Of what waits, so much is taken up by one tick.
 MOST = 1000
@@ -131,8 +131,6 @@ def show(*, now: datetime) -> None:
 
 # What could not be understood, and what was refused: kept within a measure, and told on the timeline.
 
-# Kind, machine (row id), time, data.
-Told = tuple[EntryKind, int, datetime, dict[str, Any]]
 # Machine (row id), spool, seq.
 Place = tuple[int, str, int]
 
@@ -219,7 +217,7 @@ def without(
     return [replace(one, reports=[cut(one, report) for report in one.reports]) for one in deliveries]
 
 
-def entries(
+def record_oddities(
     deliveries: Sequence[Delivery],
     news: Sequence[KeptReport],
     documents: Mapping[str, Document],
@@ -228,11 +226,11 @@ def entries(
     numbered: Mapping[tuple[int, str], Numbered],
     *,
     now: datetime,
-) -> list[Entry]:
-    """What was not understood, and what was refused; of what was too much only that it was, once. A batch that comes
-    again says nothing more.
+) -> None:
+    """Record what was not understood and what was refused; of what was too much only that, once. A batch that is sent
+    again adds nothing.
     """
-    found: list[Told] = []
+    found: list[tuple[EntryKind, int, datetime, dict[str, Any]]] = []
     told: set[str] = set()
     silent = {(machine_id, seq) for machine_id, _, seq in beyond.reports}
     for row in news:
@@ -257,22 +255,9 @@ def entries(
     refused = {(one.key, seq): why for one in deliveries for seq, why in one.refused if seq > numbered[one.key].before}
     for ((machine_id, _), seq), why in refused.items():
         found.append((EntryKind.REPORT_REFUSED, machine_id, now, {"seq": seq, "reason": why}))
-    return _of_machines(found)
-
-
-def _of_machines(found: Sequence[Told]) -> list[Entry]:
-    if not found:
-        return []
-    concerned = Machine.objects.filter(pk__any={machine_id for _, machine_id, _, _ in found}).defer("compute")
-    machines = {machine.pk: machine for machine in concerned}
-    return [
-        entry(
-            kind,
-            machine_actor(machines[machine_id].resource_name),
-            at=at,
-            machine_id=machine_id,
-            set_id=machines[machine_id].availability_set_id,
-            **data,
-        )
-        for kind, machine_id, at, data in found
-    ]
+    rows = Machine.objects.filter(pk__any={machine_id for _, machine_id, _, _ in found})
+    columns = rows.values_list("pk", "resource_name", "availability_set_id") if found else ()
+    machines = {pk: (machine_actor(name), set_id) for pk, name, set_id in columns}
+    for kind, machine_id, at, data in found:
+        actor, set_id = machines[machine_id]
+        tell(kind, actor, at=at, machine_id=machine_id, set_id=set_id, **data)

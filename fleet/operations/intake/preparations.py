@@ -9,9 +9,9 @@ from fleet.domain.actor import machine as machine_actor
 from fleet.domain.intake import BAD_OUTCOMES
 from fleet.domain.texts import readable, tidy
 from fleet.domain.timeline import EntryKind
-from fleet.models import Entry, Machine, Preparation, ScheduledEvent
+from fleet.models import Machine, Preparation, ScheduledEvent
 from fleet.operations.intake.keep import AgentReport
-from fleet.operations.timeline.entries import entry
+from fleet.operations.timeline.entries import tell
 
 MAX_OUTPUT = 4000
 HookReport = AgentReport[wire.HookData]
@@ -27,9 +27,9 @@ def events_of(reports: Iterable[HookReport]) -> set[int]:
     return set(ScheduledEvent.objects.filter(event_id__in=ids).values_list("pk", flat=True)) if ids else set()
 
 
-def take(reports: Sequence[HookReport]) -> list[Entry]:
-    """Merge what machines say of their hooks, oldest first for each; the entries to write. A report behind a newer one
-    is history. An EventId is no secret: what a machine of another set says of an event is not about it.
+def take(reports: Sequence[HookReport]) -> None:
+    """Merge what machines report of their hooks, oldest first for each. A report behind a newer one is history. An
+    EventId is no secret: what a machine of another set reports of an event is not about it.
     """
     events = {
         event.event_id: event
@@ -43,7 +43,6 @@ def take(reports: Sequence[HookReport]) -> list[Entry]:
         (row.event_id, row.machine_id): row
         for row in Preparation.objects.filter(event__in=events.values(), machine_id__in=names)
     }
-    written: list[Entry] = []
     for report in sorted(reports, key=lambda report: (report.machine_id, report.position)):
         event = events.get(_event_id(report))
         if event is not None and event.availability_set_id != homes[report.machine_id]:
@@ -60,10 +59,9 @@ def take(reports: Sequence[HookReport]) -> list[Entry]:
                 _merge(row, report)
         # That a folder holds nothing is shown on the page and is no news.
         if report.data.outcome != "nothing":
-            written.append(_entry(report, names[report.machine_id], event))
+            _record(report, names[report.machine_id], event)
     for row in known.values():
         row.save()
-    return written
 
 
 def _known(row: Preparation, data: wire.HookData) -> bool:
@@ -95,7 +93,7 @@ def _merge(row: Preparation, report: HookReport) -> None:
         setattr(row, f"{phase}_ended_at", report.at)
 
 
-def _entry(report: HookReport, name: str, event: ScheduledEvent | None) -> Entry:
+def _record(report: HookReport, name: str, event: ScheduledEvent | None) -> None:
     data = report.data
     match data.step:
         case "begin":
@@ -104,20 +102,20 @@ def _entry(report: HookReport, name: str, event: ScheduledEvent | None) -> Entry
             kind = EntryKind.HOOKS_ENDED
         case _:
             kind = EntryKind.HOOK_SUCCEEDED if data.outcome == "succeeded" else EntryKind.HOOK_FAILED
-    return entry(
+    tell(
         kind,
         machine_actor(name),
         at=report.at,
         event_id=event.pk if event else None,
         set_id=event.availability_set_id if event else None,
         machine_id=report.machine_id,
-        **told(data.hook, data.outcome, data.exit_status, data.seconds, data.output),
+        **hook_data(data.hook, data.outcome, data.exit_status, data.seconds, data.output),
         phase=data.phase[:20],
     )
 
 
-def told(hook: str, outcome: str, exit_status: int | None, seconds: float | None, output: str) -> dict[str, Any]:
-    """What an entry keeps of a hook."""
+def hook_data(hook: str, outcome: str, exit_status: int | None, seconds: float | None, output: str) -> dict[str, Any]:
+    """Return what an entry keeps of a hook."""
     return {
         "hook": tidy(hook)[:200],
         "outcome": outcome[:50],

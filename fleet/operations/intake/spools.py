@@ -12,13 +12,12 @@ from fleet.domain.actor import DRYDOCK
 from fleet.domain.intake import Document, may_restart_spool
 from fleet.domain.scheduling import HELD
 from fleet.domain.timeline import EntryKind
-from fleet.models import Entry, Observation, Spool, driver
-from fleet.models import Machine as ModelMachine
+from fleet.models import Observation, Spool, driver
 from fleet.models.intake import WaitingReport
 from fleet.models.machines import Machine
 from fleet.operations.intake import presence
 from fleet.operations.intake.keep import Delivery, KeptReport, Numbered
-from fleet.operations.timeline.entries import entry
+from fleet.operations.timeline.entries import tell
 
 SPOOL, OBSERVATION = Spool._meta.db_table, Observation._meta.db_table
 ASK = f"""
@@ -122,8 +121,8 @@ def taken(
     *,
     fresh: set[int],
     now: datetime,
-) -> tuple[dict[Key, Taken], list[Entry]]:
-    """What each call is answered, by (machine row id, spool), and the entries of what is missing.
+) -> dict[Key, Taken]:
+    """Return what each call is answered, by (machine row id, spool), and record what is missing.
 
     `documents` are those known by hash, `fresh` the machines (row ids) whose newest document came in this batch.
     """
@@ -146,7 +145,8 @@ def taken(
     if behind or speechless:
         for key in _allowed(behind | speechless, now):
             found[key].begin_anew = True
-    return found, _entries(_gaps(deliveries, spools) + _reused(deliveries, spools, behind), now)
+    _record(_gaps(deliveries, spools) + _reused(deliveries, spools, behind), now)
+    return found
 
 
 def _allowed(keys: Iterable[Key], now: datetime) -> list[Key]:
@@ -192,12 +192,9 @@ def _reused(deliveries: Sequence[Delivery], spools: Mapping[Key, Numbered], behi
     return found
 
 
-def _entries(told: Sequence[Told], now: datetime) -> list[Entry]:
-    if not told:
-        return []
-    rows = ModelMachine.objects.filter(pk__in={machine_id for _, machine_id, _ in told})
-    places = {pk: (name, home) for pk, name, home in rows.values_list("pk", "resource_name", "availability_set_id")}
-    return [
-        entry(kind, DRYDOCK, at=now, machine_id=pk, set_id=places[pk][1], machine=places[pk][0], **data)
-        for kind, pk, data in told
-    ]
+def _record(told: Sequence[Told], now: datetime) -> None:
+    rows = Machine.objects.filter(pk__in={machine_id for _, machine_id, _ in told})
+    columns = rows.values_list("pk", "resource_name", "availability_set_id") if told else ()
+    machines = {pk: {"machine": name, "set_id": set_id} for pk, name, set_id in columns}
+    for kind, pk, data in told:
+        tell(kind, DRYDOCK, at=now, machine_id=pk, **machines[pk], **data)

@@ -25,7 +25,7 @@ from fleet.operations.machines import entrance as join_tokens
 from fleet.operations.orders import sign
 from fleet.operations.sets import placement, requirements
 from fleet.operations.sets.join import bring_events
-from fleet.operations.timeline.entries import entry, write
+from fleet.operations.timeline.entries import gathered, tell
 
 LASTS = timedelta(days=7)
 MOST = 200
@@ -153,7 +153,7 @@ def would_enrol(
     return answer
 
 
-@transaction.atomic
+@gathered()
 def _enrol(
     request: wire.EnrolRequest, vm_id: str, entrance: EntranceFacts, proof: Proof, *, now: datetime, address: str
 ) -> wire.EnrolAnswer | wire.EnrolPending:
@@ -280,13 +280,13 @@ def _tell(
 ) -> None:
     """The entries of an enrolment: the machine is called `name` now, and states that it is called `stated`."""
     kind = EntryKind.MACHINE_ENROLLED if is_new else EntryKind.MACHINE_ENROLLED_AGAIN
-    enrolled = entry(kind, machine_actor(name), at=now, machine_id=machine.pk, set_id=placed.home.pk)
-    brought = bring_events(known, placed.home, now=now) if known is not None else []
+    if known is not None:
+        bring_events(known, placed.home, now=now)
+    requirements.record_leaving(known, placed.home, joined=placed.joined, now=now)
+    tell(kind, machine_actor(name), at=now, machine_id=machine.pk, set_id=placed.home.pk)
     disputed = known.set_warnings if known is not None else []
-    warned = placement.note_warnings(machine.pk, name, placed.home.pk, disputed, placed.warnings, now=now)
-    named = instance.name_taken_entries(machine.pk, stated, was=known.called if known is not None else "", now=now)
-    left = requirements.left(known, placed.home, joined=bool(placed.written), now=now)
-    write([*placed.written, *brought, *left, enrolled, *warned, *named])
+    placement.record_warnings(machine.pk, name, placed.home.pk, disputed, placed.warnings, now=now)
+    instance.settle_own_name(machine.pk, stated, was=known.called if known is not None else "", now=now)
 
 
 def _secret(known: Machine | None, vm_id: str, request: wire.EnrolRequest, now: datetime) -> tuple[str, str, int, str]:

@@ -21,14 +21,14 @@ from fleet.domain.machines.inventory import machine_name, merged, name_beside
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import OPEN_EVENTS, OPEN_ORDERS
 from fleet.domain.timeline import EntryKind
-from fleet.models import AvailabilitySet, Entry, Machine, Preparation, ScheduledEvent, Sighting
+from fleet.models import AvailabilitySet, Machine, Preparation, ScheduledEvent, Sighting
 from fleet.operations import locks, wake_up
 from fleet.operations.events import compute
 from fleet.operations.machines import admissions, entrance, keys
 from fleet.operations.orders import advance
 from fleet.operations.sets import placement, requirements
 from fleet.operations.sets.join import bring_events, join, welcome_sightings
-from fleet.operations.timeline.entries import entry, write
+from fleet.operations.timeline.entries import gathered, tell
 
 OPEN = [state.value for state in OPEN_EVENTS]
 
@@ -55,7 +55,7 @@ def rename(former: Machine, vm_id: str, *, now: datetime) -> None:
     before, former.vm_id = former.vm_id, vm_id
     Machine.objects.filter(pk=former.pk).update(vm_id=vm_id)
     admissions.done(before)
-    write([_identified(former, before, vm_id, now, set_id=former.availability_set_id)])
+    _record_id(former, before, vm_id, now, set_id=former.availability_set_id)
 
 
 def end(former: Machine, *, now: datetime) -> None:
@@ -73,19 +73,17 @@ def hand_over_open_events(former: Machine, machine: Machine, home: AvailabilityS
     # In the order of their ids, as everybody locks events.
     pks = sorted(set(touched.values_list("pk", flat=True)))
     compute.lock(pks)
-    written: list[Entry] = []
     alone = not source.machines.filter(revoked_at=None).exists()
     if source.pk != home.pk and source.kind == PROVISIONAL and alone:
-        written.append(join(source, home, now=now, stated_by=machine.resource_name))
+        join(source, home, now=now, stated_by=machine.resource_name)
     else:
-        written += bring_events(former, home, now=now)
+        bring_events(former, home, now=now)
     _give(Sighting.objects.filter(machine=former, event_id__in=pks), machine, listed_epoch=0, listed_seq=0)
     _give(Preparation.objects.filter(machine=former, event_id__in=pks), machine, epoch=0, seq=0)
     elsewhere = Sighting.objects.filter(machine=machine, event_id__in=pks).exclude(event__availability_set=home)
     elsewhere.update(foreign=True)
     welcome_sightings(home)
-    written.append(_identified(machine, former.vm_id, machine.vm_id, now, set_id=home.pk))
-    write(written)
+    _record_id(machine, former.vm_id, machine.vm_id, now, set_id=home.pk)
     events = compute.lock(pks)
     compute.compute_state(events, now=now)
     advance.advance_events(events, now=now, via="report")
@@ -99,8 +97,8 @@ def _give(rows: Any, machine: Machine, **position: int) -> None:
     rows.exclude(event_id__in=known).update(machine_id=machine.pk, **position)
 
 
-def _identified(machine: Machine, former_id: str, vm_id: str, now: datetime, *, set_id: int) -> Entry:
-    return entry(
+def _record_id(machine: Machine, former_id: str, vm_id: str, now: datetime, *, set_id: int) -> None:
+    tell(
         EntryKind.MACHINE_IDENTIFIED,
         DRYDOCK,
         at=now,
@@ -133,8 +131,8 @@ def name_columns(machine: Machine | None, *, vm_id: str, stated: str, set_id: in
     return {"resource_name": own, "called": stated, "named_at": now}
 
 
-def settle_name(set_id: int, name: str, *, now: datetime) -> list[Entry]:
-    """Give a name to the first that has called itself so, among those that are heard; the entries to write.
+def settle_name(set_id: int, name: str, *, now: datetime) -> None:
+    """Give a name to the first that has called itself so, among those that are heard.
 
     Nothing changes while none of them is heard. Whoever loses the name gets one beside it, and gets the name back by
     being heard again: silence may be an event's doing.
@@ -143,40 +141,37 @@ def settle_name(set_id: int, name: str, *, now: datetime) -> list[Entry]:
     claimants = list(rows.annotate(is_heard=_heard(now)))
     heard = [machine for machine in claimants if machine.is_heard]
     if not heard:
-        return []
+        return
     first = min(heard, key=lambda one: (one.named_at is not None, one.named_at or now, one.called != "", one.pk))
-    written: list[Entry] = []
     for machine in claimants:
         if machine is not first and not machine.called:
             other = name_beside(machine.resource_name, machine.vm_id)
             Machine.objects.filter(pk=machine.pk).update(resource_name=other, called=machine.resource_name)
-            written.append(_entry(EntryKind.NAME_HELD, machine, other, first, now, called=machine.resource_name))
+            _record_name(EntryKind.NAME_HELD, machine, other, first, now, called=machine.resource_name)
     if first.called:
         Machine.objects.filter(pk=first.pk).update(resource_name=first.called, called="")
-        written.append(_entry(EntryKind.NAME_GIVEN, first, first.resource_name, None, now, called=first.called))
-    return written
+        _record_name(EntryKind.NAME_GIVEN, first, first.resource_name, None, now, called=first.called)
 
 
-def name_taken_entries(machine_id: int, stated: str, *, was: str, now: datetime) -> list[Entry]:
-    """What follows once the columns of `claim` are written; the entries to write. `was` is what it called itself beside
-    its name before.
+def settle_own_name(machine_id: int, stated: str, *, was: str, now: datetime) -> None:
+    """Settle the name that a machine states, once the columns of `name_columns` are written. `was` is what it called
+    itself in addition to its name before.
     """
     machine = Machine.objects.defer("compute").get(pk=machine_id)
-    written = settle_name(machine.availability_set_id, stated, now=now)
+    settle_name(machine.availability_set_id, stated, now=now)
     machine.refresh_from_db(fields=["called", "resource_name"])
     if machine.called and machine.called.lower() != was.lower():
         holder = _claimants(machine.availability_set_id, stated).filter(called="").first()
-        written.append(_entry(EntryKind.NAME_HELD, machine, machine.resource_name, holder, now, called=stated))
-    return written
+        _record_name(EntryKind.NAME_HELD, machine, machine.resource_name, holder, now, called=stated)
 
 
-@transaction.atomic
+@gathered()
 def settle_all(*, now: datetime) -> None:
     """Settle each name that more than one machine claims: whoever had it may have fallen silent, or be back."""
     claims = Machine.objects.exclude(called="").filter(_heard(now), revoked_at=None).order_by("pk")
     pairs = dict.fromkeys((row, name.lower()) for row, name in claims.values_list("availability_set_id", "called"))
     for set_id, name in pairs:
-        write(settle_name(set_id, name, now=now))
+        settle_name(set_id, name, now=now)
 
 
 def _claimed(machine: Machine) -> str:
@@ -194,10 +189,10 @@ def _heard(now: datetime) -> Q:
     return Q(presence__last_heard_at__gt=since) | Q(presence__last_heard_at=None, enrolled_at__gt=since)
 
 
-def _entry(
+def _record_name(
     kind: EntryKind, machine: Machine, name: str, holder: Machine | None, now: datetime, *, called: str
-) -> Entry:
-    return entry(
+) -> None:
+    tell(
         kind,
         DRYDOCK,
         at=now,
@@ -224,8 +219,8 @@ def is_new(machine_id: int, data: wire.InstanceData) -> bool:
     )
 
 
-def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, agent_version: str = "") -> list[Entry]:
-    """Bring a machine's row up to its instance metadata; the entries to write. What a partial answer lacks stays."""
+def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, agent_version: str = "") -> None:
+    """Bring a machine's row up to its instance metadata. What a partial answer lacks is kept."""
     machine = Machine.objects.select_related("availability_set__merged_into").get(pk=machine_id)
     own_name = machine_name(data.resource_name) or machine.called or machine.resource_name
     stated = data.availability_set.strip()
@@ -245,7 +240,7 @@ def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, ag
     values = placed.where | {"resource_name": name}
     changes = [field for field, value in values.items() if getattr(machine, field) != value]
     version = agent_version[:100] or machine.agent_version
-    written = _settle(
+    _settle(
         machine,
         placed,
         **called,
@@ -257,26 +252,21 @@ def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, ag
     )
     if changes:
         moved = placed.home.pk != machine.availability_set_id
-        written.append(
-            entry(
-                EntryKind.MACHINE_MOVED if moved else EntryKind.MACHINE_CHANGED,
-                machine_actor(machine.resource_name),
-                at=now,
-                machine_id=machine_id,
-                set_id=placed.home.pk,
-                name=name,
-                changes=changes,
-            )
+        tell(
+            EntryKind.MACHINE_MOVED if moved else EntryKind.MACHINE_CHANGED,
+            machine_actor(machine.resource_name),
+            at=now,
+            machine_id=machine_id,
+            set_id=placed.home.pk,
+            name=name,
+            changes=changes,
         )
-    return (
-        written
-        + requirements.left(machine, placed.home, joined=bool(placed.written), now=now)
-        + name_taken_entries(machine_id, own_name, was=machine.called, now=now)
-    )
+    requirements.record_leaving(machine, placed.home, joined=placed.joined, now=now)
+    settle_own_name(machine_id, own_name, was=machine.called, now=now)
 
 
-def place_as_stated(machine: Machine, *, now: datetime) -> tuple[placement.Placed, list[Entry]]:
-    """Place a machine anew by its row, which holds its set; where it is then, and the entries to write."""
+def place_as_stated(machine: Machine, *, now: datetime) -> placement.Placed:
+    """Place a machine again by its row, which holds its set; return where it is then."""
     placed = placement.place_machine(
         machine=machine,
         vm_id=machine.vm_id,
@@ -286,46 +276,41 @@ def place_as_stated(machine: Machine, *, now: datetime) -> tuple[placement.Place
         confined=placement.confinement_of(machine),
         now=now,
     )
-    return placed, _settle(machine, placed, now=now)
+    _settle(machine, placed, now=now)
+    return placed
 
 
-def replace_machine(machine_id: int, *, now: datetime) -> list[Entry]:
-    """Place a machine anew after an inventory said something else of it; the entries to write."""
+def replace_machine(machine_id: int, *, now: datetime) -> None:
+    """Place a machine again after an inventory has stated something else of it."""
     machine = Machine.objects.select_related("availability_set__merged_into").get(pk=machine_id)
-    placed, written = place_as_stated(machine, now=now)
+    placed = place_as_stated(machine, now=now)
     # A provisional set that was named has moved as a whole, and has said so.
-    if placed.home.pk != machine.availability_set_id and not placed.written:
-        written.append(
-            entry(
-                EntryKind.MACHINE_MOVED,
-                DRYDOCK,
-                at=now,
-                machine_id=machine_id,
-                set_id=placed.home.pk,
-                name=machine.resource_name,
-                set=placed.home.name,
-                because="inventory",
-            )
+    if placed.home.pk != machine.availability_set_id and not placed.joined:
+        tell(
+            EntryKind.MACHINE_MOVED,
+            DRYDOCK,
+            at=now,
+            machine_id=machine_id,
+            set_id=placed.home.pk,
+            name=machine.resource_name,
+            set=placed.home.name,
+            because="inventory",
         )
-    return written + requirements.left(machine, placed.home, joined=bool(placed.written), now=now)
+    requirements.record_leaving(machine, placed.home, joined=placed.joined, now=now)
 
 
-def _settle(machine: Machine, placed: placement.Placed, *, now: datetime, **columns: Any) -> list[Entry]:
-    """Write where a machine is; `machine` is its row as it was before. The entries to write."""
+def _settle(machine: Machine, placed: placement.Placed, *, now: datetime, **columns: Any) -> None:
+    """Write where a machine is; `machine` is its row as it was before."""
     requirements.keep_before_move(machine, placed.home, now=now)
     Machine.objects.filter(pk=machine.pk).update(
         **placed.where, set_source=placed.source, set_warnings=placed.warnings, **columns
     )
     if not columns.get("called", machine.called):
         placed.link(machine.pk)
-    brought = bring_events(machine, placed.home, now=now)
+    bring_events(machine, placed.home, now=now)
     if placed.home.pk != machine.availability_set_id:
         # What it says of events that stay behind has no vote any more.
         left = Sighting.objects.filter(machine=machine, foreign=False, gone_at__isnull=True)
         left.filter(event__availability_set=machine.availability_set_id).update(foreign=True)
     name = columns.get("resource_name", machine.resource_name)
-    return [
-        *placed.written,
-        *brought,
-        *placement.note_warnings(machine.pk, name, placed.home.pk, machine.set_warnings, placed.warnings, now=now),
-    ]
+    placement.record_warnings(machine.pk, name, placed.home.pk, machine.set_warnings, placed.warnings, now=now)

@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
-from django.db import transaction
 from django.db.models import Q
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Lower
@@ -19,7 +18,7 @@ from fleet.operations.locks import Lock, take
 from fleet.operations.machines import instance
 from fleet.operations.rights import require
 from fleet.operations.sets import placement
-from fleet.operations.timeline.entries import tell, write
+from fleet.operations.timeline.entries import gathered, tell
 
 COLUMNS = [
     "name", "subscription", "resource_group", "set_kind", "set_name", "set_subscription", "set_resource_group",
@@ -111,7 +110,7 @@ def _compare(inventory: Inventory, now: datetime, *, complete: bool) -> _Compare
     return _Compared(items, rows, before, dropped, touched)
 
 
-@transaction.atomic
+@gathered()
 def import_inventory(
     *, inventory: Inventory, now: datetime, actor: Actor = COMMAND_LINE, complete: bool = False
 ) -> Imported:
@@ -129,7 +128,7 @@ def import_inventory(
     for key, enabled in inventory.upgrade_notices:
         placement.groups_of(key).update(upgrade_notices=enabled)
     for machine_id in sorted(compared.touched):
-        write(instance.replace_machine(machine_id, now=now))
+        instance.replace_machine(machine_id, now=now)
     found = replace(found, refused=_refused(compared.rows))
     tell(EntryKind.INVENTORY_IMPORTED, actor, at=now, after=asdict(found), complete=complete)
     return found

@@ -22,7 +22,7 @@ from fleet.operations.orders import advance
 from fleet.operations.rights import require
 from fleet.operations.sets import placement, requirements
 from fleet.operations.sets.join import join
-from fleet.operations.timeline.entries import tell, write
+from fleet.operations.timeline.entries import tell
 
 
 @transaction.atomic
@@ -43,14 +43,13 @@ def move_machine(*, machine_id: int, set_id: int | None, actor: Actor, now: date
     others = source.machines.filter(revoked_at=None).exclude(pk=machine_id)
     if target is not None and source.kind == PROVISIONAL and not others.exists():
         # Nobody is left in it: it becomes the other one, with what happened in it.
-        write([join(source, target, actor=actor, now=now)])
+        join(source, target, actor=actor, now=now)
         machine.availability_set = target
     machine.confined_to = asdict(placement.key_of(target)) if target is not None else None
     Machine.objects.filter(pk=machine_id).update(confined_to=machine.confined_to)
-    placed, written = instance.place_as_stated(machine, now=now)
+    placed = instance.place_as_stated(machine, now=now)
     if placed.home.pk != source.pk:
-        written += requirements.raise_to(required, placed.home, now=now)
-    write(written)
+        requirements.raise_to(required, placed.home, now=now)
     after = _shown(machine, placed.home)
     if after == before:
         return

@@ -15,12 +15,12 @@ from fleet.domain.approvals.recheck import recheck
 from fleet.domain.reasons import Reason
 from fleet.domain.states import OPEN_ORDERS
 from fleet.domain.timeline import EntryKind
-from fleet.models import Entry, Instruction, Order, Rehearsal, ScheduledEvent, Stop, driver
+from fleet.models import Instruction, Order, Rehearsal, ScheduledEvent, Stop, driver
 from fleet.models.facts.decisions import load_decisions
 from fleet.models.facts.events import load_facts
 from fleet.operations import clock, wake_up
 from fleet.operations.orders import sign
-from fleet.operations.timeline.entries import entry
+from fleet.operations.timeline.entries import tell
 
 REHEARSE, APPROVE, START, CANCEL = "rehearse", "approve", "start", "cancel"
 
@@ -97,28 +97,26 @@ def events_of(order_ids: Collection[uuid.UUID]) -> set[int]:
     return set(rows.values_list("pk", flat=True))
 
 
-def answered(
-    *, machine_id: int, order_id: uuid.UUID, data: wire.ReceiptData, now: datetime
-) -> tuple[bool, list[Entry]]:
-    """Take a receipt, if it is for an instruction to this machine: whether it was, and the entries to write."""
+def take_answer(*, machine_id: int, order_id: uuid.UUID, data: wire.ReceiptData, now: datetime) -> bool:
+    """Take a receipt, if it is for an instruction to this machine; return whether it was."""
     row = (
         Instruction.objects.select_related("rehearsal__drill__event", "machine")
         .filter(pk=order_id, machine_id=machine_id)
         .first()
     )
     if row is None:
-        return False, []
+        return False
     _delivered(row, data.via[:50], now)
     reason = data.reason[:500].replace("\x00", "")
     taken = Instruction.objects.filter(pk=row.pk, answered_at__isnull=True).update(
         answered_at=now, outcome=data.outcome, reason=reason, closed_at=now
     )
     if not taken or row.what != REHEARSE or data.outcome == wire.ANSWERED:
-        return True, []
+        return True
     why = Reason("drill-refused", reason=reason)
     Rehearsal.objects.filter(pk=row.rehearsal_id).update(left_out=why.stored)
     event = row.rehearsal.drill.event
-    line = entry(
+    tell(
         EntryKind.DRILL_STEP,
         machine_actor(row.machine.resource_name),
         at=now,
@@ -128,7 +126,7 @@ def answered(
         machine=row.machine.resource_name,
         reason=why,
     )
-    return True, [line]
+    return True
 
 
 # What waits for machines: their open orders, and what drills ask of them. The rows are the queue.

@@ -16,13 +16,13 @@ from fleet.domain.db_timeouts import is_timeout
 from fleet.domain.reasons import Reason, stored_text
 from fleet.domain.states import CORRECTABLE_APPROVALS, LIVE_APPROVALS, OPEN_ORDERS, ApprovalState, OrderState
 from fleet.domain.timeline import EntryKind
-from fleet.models import Approval, Entry, Order, driver
+from fleet.models import Approval, Order, driver
 from fleet.operations.events import compute
 from fleet.operations.intake.keep import AgentReport
 from fleet.operations.orders import queue
 from fleet.operations.orders.states import Move, end_open_order, move_all, tell_order
 from fleet.operations.quarantine import bisect_failures
-from fleet.operations.timeline.entries import entry, gathered
+from fleet.operations.timeline.entries import tell
 
 # The paths by which an order reaches its machine, as agents and the wire call them.
 PATHS = ("celery", "beat", "ticker", "look", "report")
@@ -85,7 +85,6 @@ def note_held(*, held: Sequence[Held], now: datetime) -> Noted:
     return Noted(drilled + moved, tuple(one for one in held if one[1] in passed_by))
 
 
-@gathered(savepoint=False)
 def _deliver(order_ids: Sequence[uuid.UUID], vias: Mapping[uuid.UUID, str], now: datetime) -> list[Order]:
     # Read with their events locked, and anew where this was tried before and rolled back.
     orders = list(LOADED.filter(pk__in=order_ids, state=OrderState.OFFERED.value).order_by("approval_id"))
@@ -104,11 +103,8 @@ def _tell(kind: EntryKind, order: Order, now: datetime, **data: Any) -> None:
     tell_order(kind, machine_actor(order.machine.resource_name), order, now=now, **data)
 
 
-def take(receipts: Sequence[Receipt], *, now: datetime) -> list[Entry]:
-    """Take receipts; the events of their orders are locked by the caller. Returns entries for receipts of unknown
-    orders.
-    """
-    strange: list[Entry] = []
+def take(receipts: Sequence[Receipt], *, now: datetime) -> None:
+    """Take receipts; the events of their orders are locked by the caller."""
     known = _orders_of(receipts)
     answers = [
         (order, receipt.data)
@@ -120,28 +116,13 @@ def take(receipts: Sequence[Receipt], *, now: datetime) -> list[Entry]:
         order_id = order_id_of(receipt.data.order_id)
         if (receipt.machine_id, order_id) in known:
             continue
-        order = LOADED.filter(pk=order_id, machine_id=receipt.machine_id).first() if order_id else None
-        if order is None and order_id is not None:
-            drilled, lines = queue.answered(
-                machine_id=receipt.machine_id, order_id=order_id, data=receipt.data, now=now
-            )
-            strange += lines
-            if drilled:
-                continue
-        if order is None:
-            # The machine's name is not looked up for what leads nowhere.
-            strange.append(
-                entry(
-                    EntryKind.LATE_RECEIPT,
-                    machine_actor(""),
-                    at=now,
-                    machine_id=receipt.machine_id,
-                    order=receipt.data.order_id,
-                )
-            )
-        else:
+        of_machine = {"machine_id": receipt.machine_id}
+        order = LOADED.filter(pk=order_id, **of_machine).first() if order_id else None
+        if order is not None:
             _take_all([(order, receipt.data)], now)
-    return strange
+        elif order_id is None or not queue.take_answer(order_id=order_id, data=receipt.data, now=now, **of_machine):
+            # The machine's name is not looked up for what leads nowhere.
+            tell(EntryKind.LATE_RECEIPT, machine_actor(""), at=now, order=receipt.data.order_id, **of_machine)
 
 
 LOADED = Order.objects.select_related("approval__event", "machine").defer("machine__compute")

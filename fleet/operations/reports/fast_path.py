@@ -16,7 +16,7 @@ from drydock_agent import wire
 
 from fleet.domain.intake import Document
 from fleet.domain.scheduling import QuarantineKind
-from fleet.models import Entry, ScheduledEvent
+from fleet.models import ScheduledEvent
 from fleet.operations import wake_up
 from fleet.operations.caches import notifications
 from fleet.operations.drills import advance as sightings
@@ -88,20 +88,19 @@ class OfCaches:
                 found[one.data.cache].add((one.machine_id, *one.position))
         return found
 
-    def take(self, now: datetime, *, careful: bool) -> list[Entry]:
-        return notifications.take_notifications(self.lines, self.changes, self.hooks, now=now, careful=careful)
+    def take(self, now: datetime, *, careful: bool) -> None:
+        notifications.take_notifications(self.lines, self.changes, self.hooks, now=now, careful=careful)
 
 
 @dataclass(slots=True)
 class TakenEvents:
-    """What was taken: the row ids of the events, their new sightings and who listed them, and the entries to write;
-    `locked` are the events themselves.
+    """What was taken: the row ids of the events, their new sightings and who listed them; `locked` are the events
+    themselves.
     """
 
     events: set[int] = field(default_factory=set)
     reporters: dict[int, set[int]] = field(default_factory=dict)
     new_sightings: dict[int, list[int]] = field(default_factory=dict)
-    entries: list[Entry] = field(default_factory=list)
     locked: list[ScheduledEvent] = field(default_factory=list)
 
 
@@ -132,31 +131,29 @@ def of_events(rows: Sequence[KeptReport], documents: list[MachineDocument]) -> O
 
 def take(
     rows: Sequence[KeptReport], ahead: list[MachineDocument], versions: Mapping[int, str], *, now: datetime
-) -> list[Entry]:
+) -> None:
     """Take reports that are new; `ahead` are the documents newer than their machines' latest, `versions` those of the
-    agents by machine (row id). Events are locked before approvals, caches last. The entries to write.
+    agents by machine (row id). Events are locked before approvals, caches last.
     """
-    written = [entry for one in of_kind(rows, wire.InstanceData) for entry in place(one, versions, now)]
+    for one in of_kind(rows, wire.InstanceData):
+        place(one, versions, now)
     if said := of_events(rows, ahead):
         taken = take_of_events(said, now=now)
-        written += taken.entries
         if taken.locked:
             touched = follow(taken, now, taken.locked)
             # Commit, answer, then decide: nothing that is slow or goes wrong in deciding holds up a report.
             transaction.on_commit(lambda: wake_up.hint_events(touched))
-    return written + OfCaches.among(rows).take(now, careful=False)
+    OfCaches.among(rows).take(now, careful=False)
 
 
-def place(one: AgentReport[wire.InstanceData], versions: Mapping[int, str], now: datetime) -> list[Entry]:
-    """Take what a machine says of itself; the entries to write. Too many statements within an hour are quarantined, and
-    the newest of them tried again after it.
+def place(one: AgentReport[wire.InstanceData], versions: Mapping[int, str], now: datetime) -> None:
+    """Take what a machine states about itself. Too many statements within an hour are quarantined, and the newest of
+    them is tried again after it.
     """
-    if instance.is_new(one.machine_id, one.data):
-        allowed, told = bounds.may_state(one.machine_id, now=now)
-        if not allowed:
-            oddities.add(QuarantineKind.BEYOND, str(one.machine_id), [(one.machine_id, *one.position)], now=now)
-            return told
-    return instance.take_instance(one.machine_id, one.data, now=now, agent_version=versions.get(one.machine_id, ""))
+    if instance.is_new(one.machine_id, one.data) and not bounds.may_state(one.machine_id, now=now):
+        oddities.add(QuarantineKind.BEYOND, str(one.machine_id), [(one.machine_id, *one.position)], now=now)
+        return
+    instance.take_instance(one.machine_id, one.data, now=now, agent_version=versions.get(one.machine_id, ""))
 
 
 def take_of_events(said: OfEvents, *, now: datetime, only: Collection[str] | None = None) -> TakenEvents:
@@ -170,13 +167,11 @@ def take_of_events(said: OfEvents, *, now: datetime, only: Collection[str] | Non
         listings.store(merged)
         found.reporters, found.new_sightings = dict(merged.reporters), dict(merged.new_sightings)
     if said.receipts:
-        found.entries += receipts.take(said.receipts, now=now)
+        receipts.take(said.receipts, now=now)
     if said.hooks:
-        found.entries += preparations.take(said.hooks)
+        preparations.take(said.hooks)
     if said.rehearsals:
-        pretended, odd = sightings.take(said.rehearsals, now=now)
-        found.new_sightings |= pretended
-        found.entries += odd
+        found.new_sightings |= sightings.take(said.rehearsals, now=now)
     return found
 
 

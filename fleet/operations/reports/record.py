@@ -13,7 +13,7 @@ from fleet.operations.locks import short_lock_timeout
 from fleet.operations.quarantine import is_quarantined
 from fleet.operations.reports import slow_path
 from fleet.operations.reports.fast_path import readable, take
-from fleet.operations.timeline.entries import gathered, write
+from fleet.operations.timeline.entries import gathered
 
 
 def record(
@@ -49,19 +49,17 @@ def _record(deliveries: Sequence[keep.Delivery], now: datetime, *, careful: bool
         places = [(machine_id, spool) for (machine_id, _), spool in numbered.items()]
         rows = spools.news_among(keep.rows_of(deliveries, numbered), places)
         news, new_hashes = keep.keep(rows, bodies, documents, now)
-        written = oddities.entries(deliveries, news, documents, new_hashes, beyond, numbered, now=now)
+        oddities.record_oddities(deliveries, news, documents, new_hashes, beyond, numbered, now=now)
         found = readable(news, documents)
-        ahead, quarantined = bounds.bound(listings.ahead_of_latest(found) if found else [], now=now)
+        ahead = bounds.bound(listings.ahead_of_latest(found) if found else [], now=now)
         _note_presence(ahead, listings.newest_unreadable(news, documents), now)
         fresh = {one.machine_id for one in ahead}
-        answers, missing = spools.taken(deliveries, numbered, documents, fresh=fresh, now=now)
-        written += missing + quarantined
+        answers = spools.taken(deliveries, numbered, documents, fresh=fresh, now=now)
         versions = {delivery.machine_id: delivery.agent_version for delivery in deliveries}
         if careful:
             slow_path.take(news, ahead, versions, now=now)
         else:
-            written += take(news, ahead, versions, now=now)
-        write(written)
+            take(news, ahead, versions, now=now)
     return answers
 
 

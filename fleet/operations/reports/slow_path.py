@@ -38,7 +38,6 @@ from fleet.operations.reports.fast_path import (
     readable,
     take_of_events,
 )
-from fleet.operations.timeline.entries import gathered, write
 
 logger = logging.getLogger(__name__)
 # So many documents with many events are taken further by one tick, each of another machine.
@@ -54,7 +53,7 @@ def take(
         oddities.add(QuarantineKind.MACHINE, str(one.machine_id), [(one.machine_id, *one.position)], now=now)
 
     def place_one(some: Sequence[AgentReport[wire.InstanceData]]) -> list[None]:
-        write(place(some[0], versions, now))
+        place(some[0], versions, now)
         return []
 
     for report in of_kind(rows, wire.InstanceData):
@@ -74,7 +73,6 @@ def _take_events(said: OfEvents, now: datetime, *, also: Collection[str] = ()) -
     held = [event_id for event_id in pks if event_id not in free]
     older: set[str] = set()
 
-    @gathered(savepoint=False)
     def take_these(event_ids: Sequence[str]) -> list[TakenEvents]:
         rows = oddities.claim(QuarantineKind.EVENT, event_ids)
         older.update(row.about for row in rows)
@@ -82,7 +80,6 @@ def _take_events(said: OfEvents, now: datetime, *, also: Collection[str] = ()) -
         for part in (_load(rows), OfEvents.together(by_event[event_id] for event_id in event_ids)):
             if part:
                 taken = take_of_events(part, now=now, only=event_ids)
-                write(taken.entries)
                 found.append(taken)
         oddities.taken(rows)
         return found
@@ -110,7 +107,6 @@ def _take_events(said: OfEvents, now: datetime, *, also: Collection[str] = ()) -
     transaction.on_commit(lambda: wake_up.hint_events(touched))
 
 
-@gathered(savepoint=False)
 def _follow(taken: TakenEvents, now: datetime, event_pks: Sequence[int]) -> list[int]:
     return follow(taken, now, compute.lock(event_pks))
 
@@ -172,8 +168,8 @@ def _take_caches(said: OfCaches, now: datetime, *, also: Collection[str] = ()) -
         rows = oddities.claim(QuarantineKind.CACHE, some)
         older.update(row.about for row in rows)
         if rows:
-            write(OfCaches.among(oddities.load(rows)).of(some).take(now, careful=True))
-        write(said.of(some).take(now, careful=True))
+            OfCaches.among(oddities.load(rows)).of(some).take(now, careful=True)
+        said.of(some).take(now, careful=True)
         oddities.taken(rows)
         return []
 
@@ -242,7 +238,6 @@ def _try_again(now: datetime) -> None:
     bisect_failures([OfCaches.among(kept)], partial(_take_caches_again, now=now), _give_up_beyond, hurried=True)
 
 
-@gathered(savepoint=False)
 def _take_portion(rows: Sequence[WaitingReport], now: datetime) -> list[None]:
     for row in rows:
         kept = oddities.load([row])
@@ -250,7 +245,6 @@ def _take_portion(rows: Sequence[WaitingReport], now: datetime) -> list[None]:
         documents, portion, is_all = bounds.rest_of(found[0]) if found else ([], frozenset(), True)
         if portion:
             taken = take_of_events(OfEvents(documents=documents), now=now, only=portion)
-            write(taken.entries)
             touched = follow(taken, now, taken.locked)
             transaction.on_commit(partial(wake_up.hint_events, touched))
         if is_all:
@@ -267,17 +261,15 @@ def _give_up_rest(row: WaitingReport, error: Exception) -> None:
         oddities.taken([row])
 
 
-@gathered(savepoint=False)
 def _state_again(stated: Sequence[AgentReport[wire.InstanceData]], now: datetime) -> list[None]:
     for one in stated:
-        write(place(one, {}, now))
+        place(one, {}, now)
     return []
 
 
-@gathered(savepoint=False)
 def _take_caches_again(said: Sequence[OfCaches], now: datetime) -> list[None]:
     for one in said:
-        write(one.take(now, careful=True))
+        one.take(now, careful=True)
     return []
 
 
@@ -288,7 +280,7 @@ def _give_up_beyond(said: object, error: Exception) -> None:
 def _place_again(machine_ids: Sequence[str], *, now: datetime) -> list[None]:
     rows = oddities.claim(QuarantineKind.MACHINE, machine_ids)
     for one in of_kind(oddities.load(rows), wire.InstanceData):
-        write(place(one, {}, now))
+        place(one, {}, now)
     oddities.taken(rows)
     return []
 

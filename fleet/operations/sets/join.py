@@ -13,12 +13,12 @@ from fleet.domain.requirements import Requirements
 from fleet.domain.sets import PROVISIONAL, with_suffix
 from fleet.domain.states import OPEN_EVENTS, Presence
 from fleet.domain.timeline import EntryKind, differing
-from fleet.models import AvailabilitySet, Entry, InventoryMachine, Machine, ScheduledEvent, Sighting
+from fleet.models import AvailabilitySet, InventoryMachine, Machine, ScheduledEvent, Sighting
 from fleet.models.facts.events import machine_presence, presence_limits
 from fleet.models.facts.owners import confirmed_owner
 from fleet.operations.events import compute
 from fleet.operations.sets import requirements
-from fleet.operations.timeline.entries import entry, write
+from fleet.operations.timeline.entries import tell
 
 
 def tell_apart(*names: str) -> None:
@@ -49,7 +49,6 @@ def settle_sets(
 
     Returns the events as they are afterwards.
     """
-    written: list[Entry] = []
     moved = False
     strange = _listed_elsewhere(events, reporters)
     for event in events:
@@ -72,22 +71,12 @@ def settle_sets(
         if all(machine.availability_set_id == event.availability_set_id for machine in machines):
             continue
         joined, foreign = join_for_event(event=event, reporters=machines, now=now)
-        written += joined
-        moved = moved or bool(joined)
+        moved = moved or joined
         fresh = Sighting.objects.filter(event=event, machine_id__in=foreign, foreign=False)
-        written += [
-            entry(
-                EntryKind.FOREIGN_SIGHTING,
-                DRYDOCK,
-                at=now,
-                event_id=event.pk,
-                machine_id=machine.pk,
-                name=machine.resource_name,
-            )
-            for machine in Machine.objects.filter(pk__in=fresh.values("machine_id")).order_by("pk")
-        ]
+        strangers = Machine.objects.filter(pk__in=fresh.values("machine_id")).order_by("pk")
+        for pk, name in strangers.values_list("pk", "resource_name"):
+            tell(EntryKind.FOREIGN_SIGHTING, DRYDOCK, at=now, event_id=event.pk, machine_id=pk, name=name)
         fresh.update(foreign=True)
-    write(written)
     return compute.lock(event.pk for event in events) if moved else events
 
 
@@ -109,14 +98,13 @@ def _listed_elsewhere(events: Collection[ScheduledEvent], reporters: Mapping[int
     return found
 
 
-def join_for_event(*, event: ScheduledEvent, reporters: list[Machine], now: datetime) -> tuple[list[Entry], set[int]]:
+def join_for_event(*, event: ScheduledEvent, reporters: list[Machine], now: datetime) -> tuple[bool, set[int]]:
     """Machines of other sets list this event: join what is one set, and name the machines that stay foreign.
 
     An EventId is no secret, so it leads nobody into a set that has a name, and no set into one: people say that two are
     one. Two provisional sets are joined when all that live in them list the same events; the younger gives way. Returns
-    the entries to write and the row ids of machines whose sighting is foreign.
+    whether sets were joined, and the row ids of machines whose sighting is foreign.
     """
-    written: list[Entry] = []
     foreign: set[int] = set()
     home = event.availability_set
     joined: set[int] = set()
@@ -129,10 +117,10 @@ def join_for_event(*, event: ScheduledEvent, reporters: list[Machine], now: date
             foreign.add(machine.pk)
             continue
         source, target = (other, home) if home.pk < other.pk else (home, other)
-        written.append(join(source, target, now=now, event_id=event.pk))
+        join(source, target, now=now, event_id=event.pk)
         joined.add(source.pk)
         home = target
-    return written, foreign
+    return bool(joined), foreign
 
 
 def _are_one(one: AvailabilitySet, other: AvailabilitySet, *, told_now: Collection[int], now: datetime) -> bool:
@@ -167,8 +155,8 @@ def join(
     actor: Actor = DRYDOCK,
     event_id: int | None = None,
     stated_by: str = "",
-) -> Entry:
-    """Move everything of one set into another; the entry to write. Entries keep the set that they were written of.
+) -> None:
+    """Move everything of one set into another. Entries keep the set that they were written of.
 
     Out of Drydock's own insight they are one because of an event (`event_id`), or because a machine states its set
     (`stated_by` is its name).
@@ -196,7 +184,7 @@ def join(
     was, became = differing(asdict(required), asdict(stricter))
     welcome_sightings(target)
     tell_apart(source.name)
-    return entry(
+    tell(
         EntryKind.SET_MERGED,
         actor,
         at=now,
@@ -216,14 +204,14 @@ def welcome_sightings(home: AvailabilitySet) -> None:
     )
 
 
-def bring_events(machine: Machine, home: AvailabilitySet, *, now: datetime) -> list[Entry]:
-    """After a machine has moved: open events that nobody who stays behind has listed go with it; the entries.
+def bring_events(machine: Machine, home: AvailabilitySet, *, now: datetime) -> None:
+    """Move the open events that no machine which stays behind has listed, after a machine has moved.
 
     `machine` is its row as it was before; else such an event would stay open for ever, with nobody to end it.
     """
     source = machine.availability_set_id
     if source == home.pk:
-        return []
+        return
     staying = Sighting.objects.filter(event=OuterRef("pk"), machine__availability_set=source)
     listed = Sighting.objects.filter(event=OuterRef("pk"), machine=machine)
     here = ScheduledEvent.objects.filter(availability_set=source, status__in=[state.value for state in OPEN_EVENTS])
@@ -238,8 +226,8 @@ def bring_events(machine: Machine, home: AvailabilitySet, *, now: datetime) -> l
         requirements.keep(source, required, home_before, event_pks=[event.pk for event in events])
     ScheduledEvent.objects.filter(pk__in=[event.pk for event in events]).update(availability_set=home)
     welcome_sightings(home)
-    return [
-        entry(
+    for event in events:
+        tell(
             EntryKind.MACHINE_MOVED,
             DRYDOCK,
             at=now,
@@ -250,5 +238,3 @@ def bring_events(machine: Machine, home: AvailabilitySet, *, now: datetime) -> l
             set=home.name,
             because="event",
         )
-        for event in events
-    ]

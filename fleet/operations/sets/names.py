@@ -20,7 +20,7 @@ from fleet.operations.orders import advance
 from fleet.operations.rights import require
 from fleet.operations.sets import placement, requirements
 from fleet.operations.sets.join import join, tell_apart
-from fleet.operations.timeline.entries import tell, write
+from fleet.operations.timeline.entries import tell
 
 
 def _locked(*set_ids: int) -> dict[int, AvailabilitySet]:
@@ -100,10 +100,10 @@ def _state(row: AvailabilitySet, stated: dict[str, Any], home: FormerSet, actor:
     if lower and not requirements.agreed(row, {column: stated[column] for column in lower}, actor=actor, now=now):
         stated = {column: value for column, value in stated.items() if column not in lower}
         if row.lowering != waited:
-            write([requirements.note(row, "proposed", lower, now=now)])
+            requirements.record_lowering(row, "proposed", lower, now=now)
     elif lower:
         requirements.keep(row.pk, requirements.kept_of(was, lower), home)
-        write([requirements.note(row, "lowered", lower, now=now)])
+        requirements.record_lowering(row, "lowered", lower, now=now)
     for column, value in stated.items():
         setattr(row, column, value)
 
@@ -156,12 +156,8 @@ def merge_sets(*, set_id: int, into: int, actor: Actor, now: datetime) -> Availa
     if source.subscription.lower() != target.subscription.lower() and source.subscription and target.subscription:
         raise Refused("validation", Reason("merge-across-subscriptions"))
     disputed = Machine.objects.filter(availability_set=target).exclude(set_warnings=[]).order_by("pk")
-    write(
-        [
-            join(source, target, actor=actor, now=now),
-            *placement.judge_again(disputed.select_related("availability_set"), now=now),
-        ]
-    )
+    join(source, target, actor=actor, now=now)
+    placement.judge_again(disputed.select_related("availability_set"), now=now)
     # More machines bear witness now, and more of them may be asked.
     still_open = ScheduledEvent.objects.filter(
         availability_set=target, status__in=[state.value for state in OPEN_EVENTS]

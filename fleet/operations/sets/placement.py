@@ -26,9 +26,9 @@ from fleet.domain.sets import (
 )
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
-from fleet.models import AvailabilitySet, Entry, InventoryMachine, JoinToken, Machine
+from fleet.models import AvailabilitySet, InventoryMachine, JoinToken, Machine
 from fleet.operations.sets.join import join, tell_apart
-from fleet.operations.timeline.entries import entry
+from fleet.operations.timeline.entries import tell
 
 SERVICE_TAG = "drydock:service"
 
@@ -36,15 +36,16 @@ SERVICE_TAG = "drydock:service"
 @dataclass(frozen=True, slots=True)
 class Placed:
     """Where a machine belongs. `source` says which statement counts (empty: there is none), `warnings` what is wrong
-    with the statements, `written` are entries to write, `listed` is the machine's row in the inventory.
+    with the statements, `listed` is the machine's row in the inventory. `joined`: the set where it was is part of this
+    one now.
     """
 
     home: AvailabilitySet
     location: Location
     source: str
     warnings: list[dict[str, Any]]
-    written: list[Entry]
     listed: InventoryMachine | None
+    joined: bool = False
 
     @property
     def where(self) -> dict[str, Any]:
@@ -210,7 +211,7 @@ def place_machine(
     listed = listed_row(vm_id, name, compute)
     stated = statements_of(configured=configured, compute=compute, listed=listed, confined=confined)
     here = final(machine.availability_set) if machine is not None else None
-    written: list[Entry] = []
+    joined = False
     key = stated.key
     if key is None:
         home = here or ensure_set(provisional_set_name(compute, vm_id), now=now, service=_service(compute))
@@ -220,7 +221,8 @@ def place_machine(
         others = Machine.objects.filter(availability_set=here, revoked_at=None).exclude(vm_id=vm_id)
         alone = not others.exists()
         if here is not None and here.pk != home.pk and here.kind == PROVISIONAL and alone:
-            written.append(join(here, home, now=now, stated_by=name))
+            join(here, home, now=now, stated_by=name)
+            joined = True
     # 0.1.0 cannot show the word confinement; whoever shows a machine looks at `confined_to`.
     source = SetSource.CONFIGURATION if confined is not None else stated.source
     return Placed(
@@ -228,8 +230,8 @@ def place_machine(
         location=location_of(compute),
         source=source.value if source else "",
         warnings=warnings_of(stated, home),
-        written=written,
         listed=listed,
+        joined=joined,
     )
 
 
@@ -249,19 +251,17 @@ def warnings_of(stated: Statements, home: AvailabilitySet) -> list[dict[str, Any
     return [as_json(reason) for reason in found]
 
 
-def note_warnings(
+def record_warnings(
     machine_id: int, name: str, set_id: int, before: list[Any], after: list[dict[str, Any]], *, now: datetime
-) -> list[Entry]:
-    """Entries of warnings that came up or went away."""
-    if before == after:
-        return []
-    kind = EntryKind.SET_DISPUTED if after else EntryKind.SET_AGREED
-    return [entry(kind, DRYDOCK, at=now, machine_id=machine_id, set_id=set_id, name=name, warnings=after)]
+) -> None:
+    """Record warnings that are new or no longer apply."""
+    if before != after:
+        kind = EntryKind.SET_DISPUTED if after else EntryKind.SET_AGREED
+        tell(kind, DRYDOCK, at=now, machine_id=machine_id, set_id=set_id, name=name, warnings=after)
 
 
-def judge_again(machines: Iterable[Machine], *, now: datetime) -> list[Entry]:
-    """Compare the sources of these machines anew, after sets were merged; the entries to write."""
-    written: list[Entry] = []
+def judge_again(machines: Iterable[Machine], *, now: datetime) -> None:
+    """Compare the sources of these machines again, after sets were merged."""
     for machine in machines:
         listed = InventoryMachine.objects.filter(machine=machine).first()
         stated = statements_of(
@@ -273,7 +273,6 @@ def judge_again(machines: Iterable[Machine], *, now: datetime) -> list[Entry]:
         warnings = warnings_of(stated, machine.availability_set)
         if warnings != machine.set_warnings:
             Machine.objects.filter(pk=machine.pk).update(set_warnings=warnings)
-            written += note_warnings(
+            record_warnings(
                 machine.pk, machine.resource_name, machine.availability_set_id, machine.set_warnings, warnings, now=now
             )
-    return written

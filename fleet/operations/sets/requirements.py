@@ -15,12 +15,12 @@ from fleet.domain.requirements import LOWERING_WAITS, FormerSet, KeptRequirement
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import OPEN_EVENTS, EventStatus
 from fleet.domain.timeline import EntryKind
-from fleet.models import AvailabilitySet, Entry, Machine, ScheduledEvent
+from fleet.models import AvailabilitySet, Machine, ScheduledEvent
 from fleet.models.facts.events import load_facts
 from fleet.models.people import rights_of
 from fleet.operations.control import one_person
 from fleet.operations.rights import require_person
-from fleet.operations.timeline.entries import entry
+from fleet.operations.timeline.entries import tell
 
 OF_DECISIONS = ("second_person", "step_up", "step_up_spares_services")
 
@@ -76,10 +76,12 @@ def kept_of(was: Requirements, lower: Collection[str]) -> Requirements:
     )
 
 
-def note(row: AvailabilitySet, did: str, names: Collection[str], *, now: datetime, machine: str = "") -> Entry:
-    """The entry by which a lowering is notified: `proposed`, `lowered`, or `left` where a machine left the set."""
-    told_of: dict[str, Any] = {"did": did, "set": row.name, "lowered": list(names), "name": machine}
-    return entry(EntryKind.SET_LOWERED, DRYDOCK, at=now, set_id=row.pk, **told_of)
+def record_lowering(
+    row: AvailabilitySet, did: str, names: Collection[str], *, now: datetime, machine: str = ""
+) -> None:
+    """Record a lowering, which is notified: `proposed`, `lowered`, or `left` where a machine left the set."""
+    data: dict[str, Any] = {"did": did, "set": row.name, "lowered": list(names), "name": machine}
+    tell(EntryKind.SET_LOWERED, DRYDOCK, at=now, set_id=row.pk, **data)
 
 
 def keep(set_id: int, was: Requirements, home: FormerSet, *, event_pks: Collection[int] | None = None) -> None:
@@ -119,25 +121,26 @@ def keep_before_move(machine: Machine | None, home: AvailabilitySet, *, now: dat
             keep(where.pk, Requirements(second_person=True), home_of(where), event_pks=[pk])
 
 
-def left(machine: Machine | None, home: AvailabilitySet, *, joined: bool, now: datetime) -> list[Entry]:
-    """The entry that a machine left its set, by itself or by an inventory, for one that requires less; `machine` is its
+def record_leaving(machine: Machine | None, home: AvailabilitySet, *, joined: bool, now: datetime) -> None:
+    """Record that a machine left its set, by itself or by an inventory, for one that requires less; `machine` is its
     row as it was before. Nothing where both sets were `joined`.
     """
     if machine is None or machine.availability_set_id == home.pk or joined:
-        return []
+        return
     source = machine.availability_set
     lower = Requirements.of(source).lowered(replace(Requirements.of(home), needs_live=source.needs_live))
-    return [note(source, "left", lower, now=now, machine=machine.resource_name)] if lower else []
+    if lower:
+        record_lowering(source, "left", lower, now=now, machine=machine.resource_name)
 
 
-def raise_to(source: Requirements, target: AvailabilitySet, *, now: datetime) -> list[Entry]:
-    """A person moved a machine out of a set with these requirements: the set where it is now requires as much."""
+def raise_to(source: Requirements, target: AvailabilitySet, *, now: datetime) -> None:
+    """Let a set require as much as `source`, out of which a person has moved a machine into it."""
     was = Requirements.of(target)
     after = was.stricter(replace(source, needs_live=None))
     changed = [name for name in OF_DECISIONS if getattr(was, name) != getattr(after, name)]
     if not changed:
-        return []
+        return
     AvailabilitySet.objects.filter(pk=target.pk).update(**asdict(after))
     before, now_so = ({name: getattr(each, name) for name in changed} for each in (was, after))
-    told_of: dict[str, Any] = {"was": target.name, "name": target.name}
-    return [entry(EntryKind.SET_CHANGED, DRYDOCK, at=now, set_id=target.pk, before=before, after=now_so, **told_of)]
+    names: dict[str, Any] = {"was": target.name, "name": target.name}
+    tell(EntryKind.SET_CHANGED, DRYDOCK, at=now, set_id=target.pk, before=before, after=now_so, **names)

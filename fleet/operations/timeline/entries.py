@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from fleet.domain.actor import ACTOR_KIND, AZURE, DRYDOCK, Actor, ActorKind, kind_data
-from fleet.domain.pseudonyms import NAMING, may_be_username, pseudonym, rename_in_entry
+from fleet.domain.pseudonyms import may_be_username, pseudonym, rename_in_entry
 from fleet.domain.reasons import as_json
 from fleet.domain.timeline import EntryKind
 from fleet.domain.trace import Trace
@@ -132,7 +132,7 @@ def entry(
         address=asked.address,
         data=as_json(data | kind_data(actor)),
     )
-    if kind in NAMING:
+    if kind.naming is not None:
         _rename(made, {actor.name: actor.kept_as})
     made.line = line_of(made, actor, trace)
     return made
@@ -223,7 +223,7 @@ def _name_nobody(rows: list[Entry]) -> None:
     they name nobody else.
     """
     named: set[str] = set()
-    naming = [row for row in rows if EntryKind(row.kind) in NAMING]
+    naming = [row for row in rows if EntryKind(row.kind).naming is not None]
     for row in naming:
         for part in (row.before, row.after, row.data):
             rename_in_entry(row.kind, part, lambda name: named.add(name) or name)  # type: ignore[func-returns-value]
