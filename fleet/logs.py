@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 from structlog.typing import EventDict, Processor
 
-from fleet.configuration import Reader
+from fleet.environment import Reader
 
 COMMON: list[Processor] = [
     structlog.contextvars.merge_contextvars,

@@ -15,8 +15,8 @@ import environ
 from csp.constants import NONE, SELF
 from drydock_agent import wire
 
-from fleet.configuration import Reader
 from fleet.domain.sign_on import HeaderLogin, subject_prefix
+from fleet.environment import Reader
 from fleet.logs import configure_structlog, logging_config, say_all_in
 
 read = Reader(os.environ)
@@ -79,13 +79,13 @@ AVAILABILITY_SET_TAG = read.text("AVAILABILITY_SET_TAG")
 # What agents are compared with.
 VERSION = version("drydock-fleet")
 PROTOCOL = wire.PROTOCOL
-STATUS_BAR_CACHE_SECONDS = read.seconds_up_to("STATUS_BAR_CACHE_SECONDS", 60)
+STATUS_BAR_CACHE_SECONDS = read.seconds("STATUS_BAR_CACHE_SECONDS", up_to=60)
 SCOPED_READ_ACCESS = read.flag("SCOPED_READ_ACCESS")
-APPROVAL_UNDO_SECONDS = read.seconds_up_to("APPROVAL_UNDO_SECONDS", 10)
+APPROVAL_UNDO_SECONDS = read.seconds("APPROVAL_UNDO_SECONDS", up_to=10)
 ORDER_ANSWER_SECONDS = read.seconds("ORDER_ANSWER_SECONDS")
 WAVE_RETURN_SECONDS = read.seconds("WAVE_RETURN_SECONDS")
 BEAT_SECONDS = read.seconds("BEAT_SECONDS")
-NOTIFICATION_GROUP_WAIT_SECONDS = read.seconds_up_to("NOTIFICATION_GROUP_WAIT_SECONDS", 30)
+NOTIFICATION_GROUP_WAIT_SECONDS = read.seconds("NOTIFICATION_GROUP_WAIT_SECONDS", up_to=30)
 NOTIFICATION_GROUP_INTERVAL_SECONDS = read.seconds("NOTIFICATION_GROUP_INTERVAL_SECONDS")
 FALLBACK_TICK_SECONDS = read.seconds("FALLBACK_TICK_SECONDS")
 INGEST_QUEUE_REPORTS = read.whole("INGEST_QUEUE_REPORTS")

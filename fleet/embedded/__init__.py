@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 import psycopg
 import redis
 
-from fleet.configuration import Reader
 from fleet.embedded.folder import ServerProblem, held, temporary_folder
 from fleet.embedded.postgres import postgres, postgres_server
 from fleet.embedded.server import Server
 from fleet.embedded.valkey import valkey, valkey_server
+from fleet.environment import Reader
 
 __all__ = [
     "Server",

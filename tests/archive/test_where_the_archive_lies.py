@@ -17,7 +17,7 @@ from django.test import override_settings
 from fleet.audit import stores
 from fleet.audit.archive_format import StoreError
 from fleet.audit.stores import Container, Folder, Store, store
-from fleet.configuration import Reader
+from fleet.environment import Reader
 from tests.archive.blob_service import KEY, SIGNATURE, BlobService, blob_service
 
 NAME = "00000001-entries-1-20-0123456789ab.jsonl.gz"

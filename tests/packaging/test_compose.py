@@ -20,7 +20,7 @@ import pytest
 import yaml
 from drydock_agent.settings.load import SPEC, default_state_dir
 
-from fleet.configuration import DEMO, SETTINGS
+from fleet.configuration import CHAPTERS, DEMO, SETTINGS
 from fleet.embedded import Urls
 from fleet.embedded.parent_death import bound
 from tests.nginx import OF_COMPOSE, of_compose, running_nginx
@@ -30,7 +30,7 @@ COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = {name: each for name, each in SERVICES.items() if "build" in each}
 BACKEND_SETTINGS = {setting.name for setting in SETTINGS}
-FORMER_SETTINGS = {setting.former for setting in SETTINGS if setting.former and setting.chapter != DEMO}
+FORMER_SETTINGS = {setting.former for setting in SETTINGS if setting.former and setting not in CHAPTERS[DEMO]}
 AGENT_SETTINGS = {f"DRYDOCK_{name.upper()}" for name in SPEC}
 AGENTS = sorted(name for name in OURS if name.startswith("agent-"))
 
@@ -53,7 +53,7 @@ def test_every_variable_is_a_documented_setting() -> None:
 
 def test_every_setting_can_be_set_from_outside() -> None:
     # The image states where static files are, the demo's are the demo's, and nobody debugs in public.
-    others = {setting.name for setting in SETTINGS if setting.chapter == DEMO} | {"STATIC_ROOT", "DEBUG"}
+    others = {setting.name for setting in CHAPTERS[DEMO]} | {"STATIC_ROOT", "DEBUG"}
     for name in ("web", "worker", "beat", "migrate"):
         assert set(OURS[name]["environment"]) == (BACKEND_SETTINGS | FORMER_SETTINGS) - others
 

@@ -7,8 +7,8 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.test import Client
 
-from fleet.configuration import Reader
 from fleet.domain.addresses import address_of, without_port
+from fleet.environment import Reader
 from fleet.models import Entry
 from tests import factories
 from tests.api.conftest import Caller, caller
