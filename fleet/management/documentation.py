@@ -1,6 +1,6 @@
-"""The generated parts of the documentation. Each stands in its page between two marks; the words around it are written.
+"""Generated parts of the documentation, each between two marks in its page.
 
-A part is printed from the tables that the code itself works by, so that the two cannot differ.
+A part is printed from the tables that the code uses, so that the two cannot differ.
 """
 
 import json
@@ -49,7 +49,7 @@ State = TypeVar("State", bound=StrEnum)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`name` stands in the marks, `page` is the file's name below `docs/`."""
+    """One generated part: its name in the marks, and the name of its file below `docs/`."""
 
     name: str
     page: str
@@ -76,36 +76,24 @@ def diagram(moves: Mapping[State, tuple[State, ...]], starts: Iterable[State]) -
     return "\n".join([*lines, "```"])
 
 
-def looks(kind: type[StrEnum]) -> str:
+def badges(kind: type[StrEnum], head: str = "State") -> str:
+    """Return a table of the values of an enum with their badges."""
     rows = [(f"`{state.value}`", badge_of(state).label, badge_of(state).tone, badge_of(state).icon) for state in kind]
-    return table(("State", "Shown as", "Tone", "Icon"), rows)
+    return table((head, "Shown as", "Tone", "Icon"), rows)
 
 
 def event_moves() -> str:
     picture = diagram(EVENT_MOVES, (EventStatus.SCHEDULED, EventStatus.STARTED))
-    return f"{picture}\n\n{looks(EventStatus)}\n\nHow it ended:\n\n{looks(EndedAs)}"
+    return f"{picture}\n\n{badges(EventStatus)}\n\nHow it ended:\n\n{badges(EndedAs)}"
 
 
 def approval_moves() -> str:
     starts = (ApprovalState.PROPOSED, ApprovalState.WAITING, ApprovalState.GRANTED)
-    return f"{diagram(APPROVAL_MOVES, starts)}\n\n{looks(ApprovalState)}"
-
-
-def order_moves() -> str:
-    return f"{diagram(ORDER_MOVES, (OrderState.OFFERED,))}\n\n{looks(OrderState)}"
-
-
-def presences() -> str:
-    return looks(Presence)
-
-
-def entries() -> str:
-    rows = [(f"`{kind.value}`", badge_of(kind).label, badge_of(kind).tone, badge_of(kind).icon) for kind in EntryKind]
-    return table(("Kind", "Shown as", "Tone", "Icon"), rows)
+    return f"{diagram(APPROVAL_MOVES, starts)}\n\n{badges(ApprovalState)}"
 
 
 def moments() -> str:
-    """What somebody may be told, with the entries that it comes from; without any it is due by the clock."""
+    """Return the notification types with the entries that cause them; a type without any is due by the clock."""
     kinds: dict[NotificationType, list[str]] = {moment: [] for moment in NotificationType}
     for kind, moment in OF_ENTRY.items():
         kinds[moment].append(f"`{kind.value}`")
@@ -122,21 +110,9 @@ def severities() -> str:
 
 
 def problems() -> str:
-    rows = [
-        (
-            f"`{name}`",
-            str(known.status),
-            known.title,
-            known.advice,
-            ", ".join(f"`{each}`" for each in MORE.get(name, ())),
-        )
-        for name, known in PROBLEMS.items()
-    ]
+    more = {name: ", ".join(f"`{field}`" for field in fields) for name, fields in MORE.items()}
+    rows = [(f"`{name}`", str(it.status), it.title, it.advice, more.get(name, "")) for name, it in PROBLEMS.items()]
     return table(("Type", "Status", "What it is", "What to do", "More fields"), rows)
-
-
-def roles() -> str:
-    return table(("Role", "What it may"), [(f"`{group}`", may) for group, may in MAY.items()])
 
 
 def metrics() -> str:
@@ -182,12 +158,12 @@ def timeouts_table() -> str:
 PARTS: tuple[Part, ...] = (
     Part("event", "dev/states.md", event_moves),
     Part("approval", "dev/states.md", approval_moves),
-    Part("order", "dev/states.md", order_moves),
-    Part("presence", "dev/states.md", presences),
-    Part("entries", "admin/audit.md", entries),
+    Part("order", "dev/states.md", lambda: f"{diagram(ORDER_MOVES, (OrderState.OFFERED,))}\n\n{badges(OrderState)}"),
+    Part("presence", "dev/states.md", lambda: badges(Presence)),
+    Part("entries", "admin/audit.md", lambda: badges(EntryKind, "Kind")),
     Part("moments", "admin/notifications.md", moments),
     Part("severities", "admin/notifications.md", severities),
-    Part("roles", "admin/people.md", roles),
+    Part("roles", "admin/people.md", lambda: table(("Role", "What it may"), ((f"`{it}`", MAY[it]) for it in MAY))),
     Part("problems", "problems.md", problems),
     Part("metrics", "admin/operating.md", metrics),
     Part("alerts", "admin/operating.md", alerts),

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from django.core.management.base import BaseCommand, CommandError
 
 from fleet.domain.reasons import Refused
+from fleet.operations import clock
 from fleet.wording.say import say
 from fleet.wording.times import API
 
@@ -26,17 +28,28 @@ def duration(text: str) -> timedelta:
     return timedelta(**{UNITS[found[2]]: int(found[1])})
 
 
-# What the commands have in common that make one call of an operation.
-
-
 class OperationCommand(BaseCommand):
-    """What the operation refuses is said, and the command ends with status 1."""
+    """Base of commands that call an operation: `arguments` are those of `add_argument` by name or flag, and `run` gets
+    their values and the time. A refusal by the operation ends the command with status 1.
+    """
 
-    def execute(self, *args: Any, **options: Any) -> str | None:
+    arguments: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    names: tuple[str, ...] = ()
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        self.names = tuple(parser.add_argument(name, **each).dest for name, each in self.arguments.items())
+
+    def handle(self, *args: Any, **options: Any) -> None:
         try:
-            return super().execute(*args, **options)
+            self.run(now=clock.now(), **{name: options[name] for name in self.names})
         except Refused as refused:
             raise CommandError(say(refused.reason, API)) from refused
+
+    def run(self, *args: Any, **options: Any) -> None:
+        raise NotImplementedError
+
+
+WHY = {"--why": {"default": "", "help": "the reason, shown in the timeline"}}
 
 
 # Files that hold secrets.

@@ -1,28 +1,21 @@
-"""`drydock-fleet admit_machine`: lists who waits for admission, or admits some of them."""
+"""`drydock-fleet admit_machine`: list the machines that wait for admission, or admit some of them."""
 
-from argparse import ArgumentParser
-from typing import Any
+from datetime import datetime
 
 from fleet.domain.actor import COMMAND_LINE
-from fleet.management.helpers import OperationCommand
-from fleet.operations import clock
+from fleet.management.helpers import WHY, OperationCommand
 from fleet.operations.machines import admissions
 from fleet.projections import machines
 
 
 class Command(OperationCommand):
-    help = (
-        "Admit who waits: strangers, known machines without their credential, revoked ones. Without an id: list them."
-    )
+    help = "Admit unknown machines, known ones without their credential, and revoked ones. Without an id: list them."
+    arguments = {"ids": {"nargs": "*", "type": int, "metavar": "ID", "help": "ids of the list to admit"}, **WHY}
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("ids", nargs="*", type=int, metavar="ID", help="whom to admit, by the ids of the list")
-        parser.add_argument("--why", default="", help="for those who read the timeline later")
-
-    def handle(self, *args: Any, ids: list[int], why: str, **options: Any) -> None:
+    def run(self, *, ids: list[int], why: str, now: datetime) -> None:
         if ids:
-            admissions.admit(ids=ids, actor=COMMAND_LINE.because(why), now=clock.now())
-            self.stdout.write("Admitted: each gets its credential when it asks again, within a minute.")
+            admissions.admit(ids=ids, actor=COMMAND_LINE.because(why), now=now)
+            self.stdout.write("Admitted: each gets its credential at its next request, within a minute.")
             return
         for row in machines.waiting():
             state = "admitted" if row.admitted_at else "revoked" if row.revoked else "waits"

@@ -1,22 +1,17 @@
-"""`drydock-fleet create_person NAME --group GROUP`: somebody who may log in."""
+"""`drydock-fleet create_person NAME --group GROUP`: create a user with a password."""
 
-from argparse import ArgumentParser
-from typing import Any
+from datetime import datetime
 
 from fleet.accounts.services import make_person
 from fleet.domain.people import GROUPS
 from fleet.management.helpers import OperationCommand
-from fleet.operations import clock
 
 
 class Command(OperationCommand):
-    help = "Make a person and print the password. It is shown this once."
+    help = "Create a user and print the password. It is shown only once."
+    arguments = {"username": {}, "--group": {"choices": GROUPS, "required": True, "help": "the user's role"}}
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("username")
-        parser.add_argument("--group", choices=GROUPS, required=True, help="what they may")
-
-    def handle(self, *args: Any, username: str, group: str, **options: Any) -> None:
-        _, password = make_person(username=username, group=group, now=clock.now())
+    def run(self, *, username: str, group: str, now: datetime) -> None:
+        _, password = make_person(username=username, group=group, now=now)
         self.stdout.write(password)
-        self.stderr.write("It is shown this once; they change it on their own page.")
+        self.stderr.write("It is shown only once; the user changes it on their own page.")

@@ -1,8 +1,6 @@
-"""`drydock-fleet create_token`: a token of a person for the REST API."""
+"""`drydock-fleet create_token`: create a token of a user for the REST API."""
 
-from argparse import ArgumentParser
-from datetime import timedelta
-from typing import Any
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -11,54 +9,48 @@ from django.core.management.base import CommandError
 from fleet.accounts import tokens
 from fleet.domain.people import TOKEN_SCOPES
 from fleet.management.helpers import OperationCommand, duration
-from fleet.operations import clock
 
 
 class Command(OperationCommand):
-    help = "Make an API token for a person and print it. It is shown this once."
+    help = "Create an API token for a user and print it. It is shown only once."
+    arguments = {
+        "username": {},
+        "--name": {"default": "command line", "help": "what the token is for"},
+        "--scope": {
+            "action": "append",
+            "choices": TOKEN_SCOPES,
+            "dest": "scopes",
+            "help": "may be given several times (default: read)",
+        },
+        "--expires-in": {
+            "type": duration,
+            "default": timedelta(seconds=settings.API_TOKEN_SECONDS),
+            "metavar": "SPAN",
+            "help": "12h, 7d, 2w (default: API_TOKEN_SECONDS)",
+        },
+        "--allow-from": {
+            "action": "append",
+            "dest": "allowed_from",
+            "metavar": "NETWORK",
+            "help": "10.0.0.0/8; may be given several times (default: from everywhere)",
+        },
+    }
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("username")
-        parser.add_argument("--name", default="command line", help="what the token is for")
-        parser.add_argument(
-            "--scope",
-            action="append",
-            choices=TOKEN_SCOPES,
-            dest="scopes",
-            help="may be given several times (default: read)",
-        )
-        parser.add_argument(
-            "--expires-in",
-            type=duration,
-            default=timedelta(seconds=settings.API_TOKEN_SECONDS),
-            metavar="SPAN",
-            help="12h, 7d, 2w (default: API_TOKEN_SECONDS)",
-        )
-
-        parser.add_argument(
-            "--allow-from",
-            action="append",
-            dest="allowed_from",
-            metavar="NETWORK",
-            help="10.0.0.0/8; may be given several times (default: from everywhere)",
-        )
-
-    def handle(
+    def run(
         self,
-        *args: Any,
+        *,
         username: str,
         name: str,
         scopes: list[str] | None,
         expires_in: timedelta,
         allowed_from: list[str] | None,
-        **options: Any,
+        now: datetime,
     ) -> None:
-        person = User.objects.filter(username=username).first()
-        if person is None:
-            raise CommandError(f"There is no person {username!r}.")
-        now = clock.now()
+        user = User.objects.filter(username=username).first()
+        if user is None:
+            raise CommandError(f"There is no user {username!r}.")
         token, plain = tokens.issue_token(
-            user=person,
+            user=user,
             name=name,
             scopes=scopes or ["read"],
             now=now,
@@ -68,5 +60,5 @@ class Command(OperationCommand):
         self.stdout.write(plain)
         self.stderr.write(
             f"Scopes {', '.join(token.scopes)}, valid until {token.expires_at:%Y-%m-%d %H:%M:%S} UTC."
-            " It is shown this once."
+            " It is shown only once."
         )

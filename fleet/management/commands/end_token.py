@@ -1,19 +1,15 @@
-"""`drydock-fleet end_token`: ends a token of the REST API at once."""
+"""`drydock-fleet end_token`: revoke a token of the REST API."""
 
-from argparse import ArgumentParser
-from typing import Any
+from datetime import datetime
 
 from fleet.accounts import tokens
 from fleet.management.helpers import OperationCommand
-from fleet.operations import clock
 
 
 class Command(OperationCommand):
-    help = "End an API token at once. Name it by its public beginning, `dd_` and the twelve characters after it."
+    help = "Revoke an API token. Its prefix is `dd_` and the twelve characters after it."
+    arguments = {"prefix": {}}
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("prefix")
-
-    def handle(self, *args: Any, prefix: str, **options: Any) -> None:
-        token = tokens.end_token(prefix=prefix, now=clock.now())
-        self.stdout.write(f"The token “{token.name}” of {token.user.get_username()} has ended.")
+    def run(self, *, prefix: str, now: datetime) -> None:
+        token = tokens.end_token(prefix=prefix, now=now)
+        self.stdout.write(f"The token “{token.name}” of {token.user.get_username()} is revoked.")

@@ -1,20 +1,16 @@
-"""`drydock-fleet lift_stop`: approvals go on."""
+"""`drydock-fleet lift_stop`: lift the stop of all approvals."""
 
-from argparse import ArgumentParser
-from typing import Any
+from datetime import datetime
 
 from fleet.domain.actor import COMMAND_LINE
-from fleet.management.helpers import OperationCommand
-from fleet.operations import clock
+from fleet.management.helpers import WHY, OperationCommand
 from fleet.operations.policy import rules
 
 
 class Command(OperationCommand):
-    help = "Lift the stop of all approvals: what was decided before it goes on, unless NotBefore is past."
+    help = "Lift the stop of all approvals: earlier decisions continue, unless NotBefore is past."
+    arguments = WHY
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--why", default="", help="for those who read the timeline later")
-
-    def handle(self, *args: Any, why: str, **options: Any) -> None:
-        rules.lift(actor=COMMAND_LINE.because(why), now=clock.now())
-        self.stdout.write("The stop is lifted: approvals go on.")
+    def run(self, *, why: str, now: datetime) -> None:
+        rules.lift(actor=COMMAND_LINE.because(why), now=now)
+        self.stdout.write("The stop is lifted: approvals continue.")

@@ -1,16 +1,14 @@
-"""`drydock-fleet list_signing_keys`: the keys that sign orders now, as `drydock-agent trust` takes them."""
+"""`drydock-fleet list_signing_keys`: list the keys that sign orders now, as `drydock-agent trust` takes them."""
 
-from typing import Any
+from datetime import datetime
 
-from django.core.management.base import BaseCommand
-
-from fleet.operations import clock
+from fleet.management.helpers import OperationCommand
 from fleet.operations.orders import sign
 
 
-class Command(BaseCommand):
+class Command(OperationCommand):
     help = "List the public halves of the keys that sign orders now: id, and the key as `drydock-agent trust` takes it."
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        for key in sign.public_keys(now=clock.now()):
+    def run(self, *, now: datetime) -> None:
+        for key in sign.public_keys(now=now):
             self.stdout.write(f"{key.id}  {key.public_key}")

@@ -1,21 +1,21 @@
-"""`drydock-fleet make_partitions`: see that large tables have room for what comes, as Celery does each minute."""
+"""`drydock-fleet make_partitions`: create partitions of large tables ahead of time, as Celery does each minute."""
 
-from typing import Any
+from datetime import datetime
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from fleet.audit.partition_drop import make_ahead
-from fleet.operations import clock
+from fleet.management.helpers import OperationCommand
 
 
-class Command(BaseCommand):
-    help = "Makes the next partition of each large table that nears the end of its last one."
+class Command(OperationCommand):
+    help = "Create the next partition of each large table whose last one is nearly full."
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        made = make_ahead(now=clock.now(), via="command", noted=False)
+    def run(self, *, now: datetime) -> None:
+        made = make_ahead(now=now, via="command", noted=False)
         for name in made.made:
-            self.stdout.write(f"From now on there is a partition {name}.")
+            self.stdout.write(f"New partition: {name}.")
         if made.held:
-            raise CommandError("Somebody holds one of the tables, as a backup does: run this again in a moment.")
+            raise CommandError("A table is locked, for example by a backup. Run this again in a moment.")
         if not made.made:
-            self.stdout.write("There is room enough.")
+            self.stdout.write("No partition is needed yet.")

@@ -1,18 +1,15 @@
-"""`drydock-fleet release_login NAME`: forget the failed logins of a name."""
+"""`drydock-fleet release_login NAME`: delete the failed logins of a user name."""
 
-from argparse import ArgumentParser
-
-from django.core.management.base import BaseCommand
+from datetime import datetime
 
 from fleet.accounts import logins
+from fleet.management.helpers import OperationCommand
 
 
-class Command(BaseCommand):
-    help = "Forgets the failed logins of a name, so that its password counts on every device again."
+class Command(OperationCommand):
+    help = "Delete the failed logins of a user name, so that its password is accepted on every device again."
+    arguments = {"name": {"help": "the name that the user signs in with"}}
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("name", help="The name that a person logs in with.")
-
-    def handle(self, *, name: str, **_options: object) -> None:
+    def run(self, *, name: str, now: datetime) -> None:
         logins.release(username=name)
-        self.stdout.write(f"Failed logins of {name} are forgotten.")
+        self.stdout.write(f"Failed logins of {name} are deleted.")
