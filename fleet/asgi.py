@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.wsgi import get_wsgi_application
 
@@ -39,8 +40,8 @@ limits = GatewayLimits.from_settings()
 open_calls = OpenCalls()
 # Threads that come and go: whoever stands in for Celery, and who looks for blind spots.
 BESIDE = TELLING + 1
-# The gateway itself knows no projections: what it counts for Prometheus, what it keeps, and
-# who tells people when Celery is gone, is handed to it here.
+# The gateway does not import the annexes: their jobs, among them notifications while Celery is unavailable, and the
+# metrics of the fleet are handed to it here.
 application = Gateway(
     pages=Pages(
         django,
@@ -53,8 +54,10 @@ application = Gateway(
     open_calls=open_calls,
     limits=limits,
     measure=lambda: [*gauges.measure(now=clock.now()), *metrics.measure()],
-    write_last_seen=last_seen.write_if_due,
-    tell=tell_if_quiet,
-    refresh=refresh_if_late,
+    jobs=[
+        ("messages", tell_if_quiet, 1.0),
+        ("last-seen", last_seen.write_if_due, 1.0),
+        *([("sign-on", refresh_if_late, 30.0)] if settings.OIDC_ISSUER else []),
+    ],
     opens=lambda own: database.opens_at_most(own + limits.django_threads + BESIDE, kind="web"),
 )

@@ -6,19 +6,18 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import structlog
-from django.conf import settings
 from drydock_agent import wire
 from structlog.contextvars import bind_contextvars, unbind_contextvars
 
 from fleet.domain.trace import Call
 from fleet.gateway.access import Access, CountingSend, call_of
 from fleet.gateway.agents import Agents
-from fleet.gateway.dispatcher import Comparer, Sealer, Ticker, UndoClock
+from fleet.gateway.dispatcher import SEAL_PAUSE_SECONDS, Ticker, UndoClock, run_quick_jobs, run_slow_jobs
 from fleet.gateway.feed import Feed
 from fleet.gateway.http import (
     Application,
@@ -52,47 +51,35 @@ PARENT_SECONDS = 1.0
 ORPHAN_ROUNDS = 5
 # How often calls that have waited too long are looked for.
 OVERDUE_SECONDS = 1.0
-# How often it is checked whether the time at which sessions were last seen is due to be written.
-LAST_SEEN_SECONDS = 1.0
 # How often each process reads the database's clock.
 CLOCK_SECONDS = 1.0
-# How often it is looked whether somebody tells people what is new.
-TELL_SECONDS = 1.0
-# How often it is checked whether the provider of single sign-on has to be asked from here.
-REFRESH_SECONDS = 30.0
 # The connection to Celery's broker is made so long after the start, which it would otherwise slow down.
 BROKER_SECONDS = 1.0
 
 
 class Gateway:
-    """The one ASGI application of the backend. `pages` is Django; it gets what is not the gateway's own. `measure`
-    counts the fleet for `/metrics`; without it there are the process's own numbers only. `write_last_seen` is called
-    each second, to store when sessions were last seen; `tell` as well, so that messages go out when Celery is gone,
-    and `refresh` less often, where there is single sign-on, so that its users are confirmed then.
-    `opens` hears, before the first one, how many connections to the database the gateway opens at most. `open_calls`
-    are those of the pages as well.
+    """The one ASGI application of the backend. `pages` is Django, which gets the requests that are not the gateway's
+    own; both share `open_calls`. `measure` counts the fleet for `/metrics`. `jobs` of annexes are called in threads of
+    their own: a name, a function, and the seconds between its runs. `opens` gets the maximum number of database
+    connections of the gateway before the first one is opened.
     """
 
     def __init__(
         self,
         *,
         pages: Application,
-        limits: GatewayLimits | None = None,
-        measure: Measure | None = None,
-        write_last_seen: Callable[[], None] | None = None,
-        tell: Callable[[], None] | None = None,
-        refresh: Callable[[], None] | None = None,
-        opens: Callable[[int], None] | None = None,
-        open_calls: OpenCalls | None = None,
+        limits: GatewayLimits,
+        measure: Measure,
+        jobs: Sequence[tuple[str, Callable[[], None], float]],
+        opens: Callable[[int], None],
+        open_calls: OpenCalls,
     ) -> None:
         self.pages = pages
-        self.open_calls = open_calls or OpenCalls()
+        self.open_calls = open_calls
         self.measure = measure
-        self.write_last_seen = write_last_seen
-        self.tell = tell
-        self.refresh = refresh
+        self.jobs = jobs
         self.opens = opens
-        self.limits = limits or GatewayLimits.from_settings()
+        self.limits = limits
         self.access = Access()
         self.routes: dict[str, dict[str, Handler]] = {}
         self.loops: list[Loop] = []
@@ -156,22 +143,22 @@ class Gateway:
         self.feed = Feed(events, queue=self.limits.stream_queue)
         self.streams = Streams(self.feed, self.threads, self.limits, self.open_calls)
         self.ticker = Ticker(self.agents.dispatcher, seconds=self.limits.ticker)
-        self.sealer = Sealer()
-        self.comparer = Comparer()
         self.undo = UndoClock(self.agents.dispatcher.ask_all)
         self.silence = Silence()
         self.wake_ups = WakeUps(self._on_wake_up)
         self.parent = Loop("parent", _parent_watch(), pause=PARENT_SECONDS)
-        self.figures = Figures(self.measure, events) if self.measure else None
+        self.figures = Figures(self.measure, events)
         # In the order in which they stop: what brings work first, what writes last.
         self.loops = [
+            *(Loop(name, step, pause=seconds) for name, step, seconds in self.jobs),
+            self.figures.loop,
             Loop("clock", clock.measure, pause=CLOCK_SECONDS),
             self.wake_ups.loop,
             self.ticker.loop,
             self.undo.loop,
             self.silence.loop,
-            self.sealer.loop,
-            self.comparer.loop,
+            Loop("seal", run_slow_jobs, pause=SEAL_PAUSE_SECONDS),
+            Loop("compare", run_quick_jobs, pause=SEAL_PAUSE_SECONDS),
             self.agents.dispatcher.loop,
             self.agents.revocations,
             self.open_calls.loop,
@@ -181,14 +168,6 @@ class Gateway:
             self.agents.entrance.refusals.loop,
             self.parent,
         ]
-        if self.refresh is not None and settings.OIDC_ISSUER:
-            self.loops.insert(0, Loop("sign-on", self.refresh, pause=REFRESH_SECONDS))
-        if self.figures is not None:
-            self.loops.insert(0, self.figures.loop)
-        if self.write_last_seen is not None:
-            self.loops.insert(0, Loop("last-seen", self.write_last_seen, pause=LAST_SEEN_SECONDS))
-        if self.tell is not None:
-            self.loops.insert(0, Loop("messages", self.tell, pause=TELL_SECONDS))
         self.probes = Probes(
             agents=self.agents,
             streams=self.streams,
@@ -207,9 +186,8 @@ class Gateway:
         self._watch_signals(events)
 
     def _start_loops(self) -> None:
-        if self.opens is not None:
-            # One each of these threads at most.
-            self.opens(self.limits.threads + len(self.loops))
+        # One each of these threads at most.
+        self.opens(self.limits.threads + len(self.loops))
         for loop in self.loops:
             loop.start()
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import Any
 from uuid import UUID
 
 from django.db import InterfaceError, OperationalError
@@ -184,43 +183,28 @@ class Ticker:
             self.dispatcher.wake(advanced.woken, "ticker")
 
 
-class Sealer:
-    """Runs jobs of annexes that may take long, such as sealing, when Celery has not for a while."""
-
-    def __init__(self) -> None:
-        self.loop = Loop("seal", self.step, pause=SEAL_PAUSE_SECONDS)
-
-    def step(self) -> None:
-        call_each(*(partial(run_if_quiet, job) for job in reconcile.SLOW_IF_QUIET))
+def run_slow_jobs() -> None:
+    """Run jobs of annexes that may take long, such as sealing, if Celery has been silent for a while."""
+    call_each(*(partial(_run_if_quiet, job) for job in reconcile.SLOW_IF_QUIET))
 
 
-def run_if_quiet(job: reconcile.IfQuiet) -> None:
+def run_quick_jobs() -> None:
+    """Run the other jobs of annexes, and look for blind spots, if Celery has been silent for a while."""
+    call_each(*(partial(_run_if_quiet, job) for job in reconcile.IF_QUIET), _compare)
+
+
+def _run_if_quiet(job: reconcile.IfQuiet) -> None:
     job(now=clock.now(), quiet_seconds=SEAL_QUIET_SECONDS, via="ticker")
 
 
-class Comparer:
-    """Runs the other jobs of annexes, and sees whether anything hides news, and at the sets that have changed, when
-    Celery has not for a while.
-    """
-
-    def __init__(self) -> None:
-        self.loop = Loop("compare", self.step, pause=SEAL_PAUSE_SECONDS)
-
-    def step(self) -> None:
-        quiet: dict[str, Any] = {"quiet_seconds": SEAL_QUIET_SECONDS, "via": "ticker"}
-        call_each(
-            *(partial(run_if_quiet, job) for job in reconcile.IF_QUIET),
-            lambda: self.compare(quiet),
-        )
-
-    def compare(self, quiet: dict[str, Any]) -> None:
-        now = clock.now()
-        if blind_spots.compare_if_quiet(now=now, **quiet).ran:
-            reconcile.repair(now=now)
-            coverage.renew_all(now=now)
+def _compare() -> None:
+    now = clock.now()
+    if blind_spots.compare_if_quiet(now=now, quiet_seconds=SEAL_QUIET_SECONDS, via="ticker").ran:
+        reconcile.repair(now=now)
+        coverage.renew_all(now=now)
 
 
-# Approvals of pages go when the seconds to undo them are over: to the moment, whoever still looks.
+# Approvals made on pages are dispatched when their undo period ends.
 
 # How often to ask for what is about to go; it is asked for so far ahead.
 UNDO_PAUSE_SECONDS = 0.5

@@ -58,30 +58,20 @@ class ProbeCache:
     skew: float = 0.0
 
 
+@dataclass(kw_only=True)
 class Probes:
     """`/healthz`, `/readyz` and `/metrics`."""
 
-    def __init__(
-        self,
-        *,
-        agents: Agents,
-        streams: Streams,
-        wake_ups: WakeUps,
-        loops: list[Loop],
-        threads: Threads,
-        figures: Figures | None,
-    ) -> None:
-        self.agents = agents
-        self.streams = streams
-        self.wake_ups = wake_ups
-        self.loops = loops
-        self.threads = threads
-        self.figures = figures
-        self.migrated = False
-
-    # What was found last and when, and the question that is under way.
+    agents: Agents
+    streams: Streams
+    wake_ups: WakeUps
+    loops: list[Loop]
+    threads: Threads
+    figures: Figures
+    migrated: bool = False
+    # The last result and its time, and the query in progress.
     _found: ProbeCache | None = None
-    _found_at = float("-inf")
+    _found_at: float = float("-inf")
     _asking: asyncio.Future[ProbeCache] | None = None
 
     async def healthz(self, request: Request, send: Send) -> None:
@@ -131,10 +121,9 @@ class Probes:
         metrics.STREAMS.set(self.streams.count)
         # Beside the threads that ask the database: they may all be waiting for it.
         body = await asyncio.to_thread(generate_latest)
-        if self.figures is not None:
-            registry = CollectorRegistry()
-            registry.register(Collected(await self.figures.current()))
-            body += generate_latest(registry)
+        registry = CollectorRegistry()
+        registry.register(Collected(await self.figures.current()))
+        body += generate_latest(registry)
         await answer(send, 200, body, kind=CONTENT_TYPE_LATEST.encode())
 
     async def _current(self) -> ProbeCache:
