@@ -121,44 +121,8 @@ BEAT_AGE = Gauge(
     "drydock_celery_beat_age_seconds", "Seconds since Celery beat last sent a task; absent before the first."
 )
 
-GAUGES = (
-    UP,
-    EVENTS,
-    WAITING,
-    NEXT_NOT_BEFORE,
-    APPROVALS,
-    OVERDUE,
-    OVERDUE_STEPS,
-    MACHINES,
-    WITHOUT_AGENT,
-    CLOCK_OFFSET,
-    CLOCKS_OFF,
-    SETS,
-    CACHES,
-    OPEN_ORDERS,
-    OLDEST_ORDER,
-    RECONCILE_AGE,
-    SET_ASIDE,
-    SKEW,
-    UNSEALED,
-    PARTITION_ROOM,
-    ARCHIVE_FAILS,
-    WAVES,
-    WAVES_STOPPED,
-    MESSAGES_WAITING,
-    OLDEST_MESSAGE,
-    DELIVERIES,
-    ATTEMPTS_FAILED,
-    ROUTER_AGE,
-    ROUTER_LAG,
-    CHANNELS,
-    UNROUTED,
-    REDIS_UP,
-    TASKS,
-    TASK_SECONDS,
-    QUEUE,
-    BEAT_AGE,
-)
+# All metrics above, in their order.
+GAUGES = tuple(metric for metric in tuple(globals().values()) if isinstance(metric, Gauge))
 
 # Where Celery's processes leave what they counted: a hash on Redis, since they have no port to be scraped at. It is
 # forgotten when nobody has counted for a day; Prometheus takes that for a new beginning.

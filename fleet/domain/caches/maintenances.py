@@ -10,15 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Protocol
+from functools import partial
 
 from fleet.domain.caches.notifications import TYPES, NotificationType
-from fleet.domain.orders.series import Series
+from fleet.domain.orders.series import Line, Series, groups_of
 from fleet.domain.reasons import Reason
 from fleet.domain.scheduling import first_after
 from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
-from fleet.domain.times import close_together
 
 # A node may go this much earlier than Scheduled says.
 EARLY = timedelta(minutes=3)
@@ -351,7 +350,7 @@ def _pairs(events: list[Impact], maintenances: list[Impact], now: datetime) -> I
                 yield Meeting(event.key, other.key, begin, end, sure)
 
 
-# Listeners of a cache that are cut off and come back together, as one line: each leaves two entries.
+# Listeners of a cache that are cut off and return together are shown as one line: each writes two entries.
 
 LOST = (EntryKind.CACHE_LOST, EntryKind.CACHE_LOST_UNANNOUNCED)
 KINDS = (*LOST, EntryKind.CACHE_LISTENED)
@@ -361,55 +360,33 @@ TOGETHER = timedelta(seconds=60)
 LEAST = 2
 
 
-class ToldLine(Protocol):
-    """An entry of the timeline, as far as it matters here."""
-
-    @property
-    def id(self) -> int: ...
-    @property
-    def at(self) -> datetime: ...
-    @property
-    def kind(self) -> EntryKind: ...
-    @property
-    def actor(self) -> str: ...
-    @property
-    def data(self) -> Mapping[str, Any]: ...
-
-
-def outages_of(lines: Sequence[ToldLine]) -> dict[int, Series]:
-    """By the id of each entry that tells of a listener: what it belongs to, where others belong to it, too."""
-    by_host: dict[str, list[ToldLine]] = defaultdict(list)
+def outages_of(lines: Sequence[Line]) -> dict[int, Series]:
+    """Return the series of each entry (id) about a listener that is shown together with others."""
+    by_host: dict[str, list[Line]] = defaultdict(list)
     for line in lines:
         if line.kind in KINDS and "host" in line.data:
             by_host[str(line.data["host"])].append(line)
-    told: dict[int, Series] = {}
-    for host, found in by_host.items():
-        for group in close_together(found, at=lambda line: line.at, within=TOGETHER):
-            if len({line.actor for line in group}) >= LEAST:
-                # `found` stands as the lines are listed: the first of the group begins the series.
-                members = {line.id for line in group}
-                first = next(line.id for line in found if line.id in members)
-                series = _series(first, host, group)
-                told |= dict.fromkeys(members, series)
-    return told
+    found: dict[int, Series] = {}
+    for host, of_host in by_host.items():
+        found |= groups_of(of_host, text_of=partial(_text_of, host), within=TOGETHER)
+    return found
 
 
-def _series(first: int, host: str, group: Sequence[ToldLine]) -> Series:
+def _text_of(host: str, group: Sequence[Line]) -> Reason | None:
+    if len({line.actor for line in group}) < LEAST:
+        return None
     lost: dict[str, datetime] = {}
     back: dict[str, datetime] = {}
     for line in group:
         (lost if line.kind in LOST else back)[line.actor] = line.at
-    away = sorted(name for name, at in lost.items() if name not in back or back[name] < at)
-    longest = _longest(lost, back)
-    text = Reason(
+    return Reason(
         "listeners-cut-off" if lost else "listeners-came",
         host=host,
         count=len(lost or back),
-        away=away,
-        seconds=longest,
+        away=sorted(name for name, at in lost.items() if name not in back or back[name] < at),
+        seconds=_longest(lost, back),
         unannounced=any(line.kind is EntryKind.CACHE_LOST_UNANNOUNCED for line in group),
     )
-    return Series(id=first, count=len(group), first_at=group[0].at, last_at=group[-1].at, text=text)
 
 
 def _longest(lost: Mapping[str, datetime], back: Mapping[str, datetime]) -> float | None:

@@ -9,32 +9,26 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from fleet.domain.caches.maintenances import ToldLine
 from fleet.domain.machines.attestation import Attested
 from fleet.domain.machines.inventory import machine_name
 from fleet.domain.machines.pkcs7 import refusal
-from fleet.domain.orders.series import Series
+from fleet.domain.orders.series import Line, Series, groups_of
 from fleet.domain.reasons import Reason
 from fleet.domain.timeline import EntryKind
-from fleet.domain.times import close_together
 
 TOGETHER = timedelta(seconds=60)
 LEAST = 3
 
 
-def arrivals_of(lines: Sequence[ToldLine]) -> dict[int, Series]:
-    """By the id of each entry that tells of an enrolment: what it belongs to, where others belong to it, too."""
-    told: dict[int, Series] = {}
-    found = [line for line in lines if line.kind is EntryKind.MACHINE_ENROLLED]
-    for group in close_together(found, at=lambda line: line.at, within=TOGETHER):
-        if len(group) >= LEAST:
-            members = {line.id for line in group}
-            first = next(line.id for line in found if line.id in members)
-            names = sorted({line.actor for line in group})
-            text = Reason("machines-came", names=names, count=len(names))
-            series = Series(id=first, count=len(group), first_at=group[0].at, last_at=group[-1].at, text=text)
-            told |= dict.fromkeys(members, series)
-    return told
+def arrivals_of(lines: Sequence[Line]) -> dict[int, Series]:
+    """Return the series of each enrolment's entry (id) that is shown together with others."""
+    enrolments = [line for line in lines if line.kind is EntryKind.MACHINE_ENROLLED]
+    return groups_of(enrolments, text_of=_arrivals, within=TOGETHER)
+
+
+def _arrivals(group: Sequence[Line]) -> Reason | None:
+    names = sorted({line.actor for line in group})
+    return Reason("machines-came", names=names, count=len(names)) if len(group) >= LEAST else None
 
 
 # Who may enrol: an installation's policy, and what it makes of who asks.

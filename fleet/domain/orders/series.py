@@ -1,15 +1,16 @@
 """Display of repeated requests as one line, and whether an agent verifies signatures of orders."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Protocol
 
 from fleet.domain.orders.next_step import is_busy
 from fleet.domain.reasons import Reason
 from fleet.domain.timeline import EntryKind
+from fleet.domain.times import close_together
 
 OF_ORDERS = (EntryKind.ORDER_OFFERED, EntryKind.ORDER_DELIVERED, EntryKind.ORDER_ANSWERED)
 # One answer is no series.
@@ -17,7 +18,7 @@ LEAST = 2
 
 
 class Line(Protocol):
-    """An entry of the timeline, as far as it matters here."""
+    """The attributes of a timeline entry by which lines are grouped."""
 
     @property
     def id(self) -> int: ...
@@ -25,6 +26,8 @@ class Line(Protocol):
     def at(self) -> datetime: ...
     @property
     def kind(self) -> EntryKind: ...
+    @property
+    def actor(self) -> str: ...
     @property
     def approval_id(self) -> int | None: ...
     @property
@@ -89,6 +92,24 @@ def _series(line_id: int, answered: Sequence[Line]) -> Series:
     answers = [list(pair) for pair in statuses.items()]
     text = Reason("azure-was-busy", answers=answers, first=first, last=last, machines=machines)
     return Series(id=line_id, count=len(answered), first_at=first, last_at=last, text=text)
+
+
+def groups_of(
+    lines: Sequence[Line], *, text_of: Callable[[Sequence[Line]], Reason | None], within: timedelta
+) -> dict[int, Series]:
+    """Return the series of each entry (id) that is shown together with others: each follows the one before by no more
+    than `within`. `text_of` returns the sentence of a group, or None if its entries are shown one by one.
+    """
+    found: dict[int, Series] = {}
+    for group in close_together(lines, at=lambda line: line.at, within=within):
+        text = text_of(group)
+        if text is not None:
+            members = {line.id for line in group}
+            # The first of the group as the lines are listed begins the series.
+            first = next(line.id for line in lines if line.id in members)
+            series = Series(id=first, count=len(group), first_at=group[0].at, last_at=group[-1].at, text=text)
+            found |= dict.fromkeys(members, series)
+    return found
 
 
 # Whether an agent checks the signatures of orders, by the keys that it says it trusts.
