@@ -427,22 +427,12 @@ class Order:
 
 
 def order_text(order: Order) -> bytes:
-    """What is signed of an order: everything but the path that it took, and ids for logs.
-
-    Times count in microseconds since 1970.
-    """
-    fields = [
-        order.id,
-        order.machine_id,
-        order.event_id,
-        _microseconds(order.issued_at),
-        _microseconds(order.expires_at),
-    ]
-    # Of a drill all that it asks for: nobody on the way turns one into an order, or an order into one.
+    """Return the signed text of an order: all but its path and ids for logs, with times in microseconds since 1970."""
+    times = [_microseconds(order.issued_at), _microseconds(order.expires_at)]
+    # All that a drill asks for: no reader on the way can turn a drill into an order, or an order into a drill.
     drill = [] if order.drill is None else [order.drill]
-    return json.dumps(
-        ["drydock order 1", *fields, *drill], ensure_ascii=True, separators=(",", ":"), sort_keys=True
-    ).encode()
+    fields = ["drydock order 1", order.id, order.machine_id, order.event_id, *times, *drill]
+    return json.dumps(fields, ensure_ascii=True, separators=(",", ":"), sort_keys=True).encode()
 
 
 def key_text(notice: KeyNotice) -> bytes:

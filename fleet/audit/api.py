@@ -1,6 +1,5 @@
 """REST API of the audit and of storage."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from django.http import StreamingHttpResponse
@@ -15,6 +14,7 @@ from fleet.audit import queries as audit_queries
 from fleet.audit.archive_format import ArchiveKind
 from fleet.audit.queries import ArchiveRow, LeavingRow, StorageKind, storage
 from fleet.audit.queries import Storage as Stored
+from fleet.audit.views import named
 from fleet.projections.pages import Page
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording.say import recorded
@@ -74,7 +74,8 @@ class AuditCsv(Acts):
         parameters=AUDIT_FILTERS,
     )
     def get(self) -> StreamingHttpResponse:
-        return streamed(audit_queries.csv_lines(self.acts(), text=recorded), f"{CSV}; charset=utf-8", "audit.csv")
+        lines = audit_queries.csv_lines(self.acts(), text=recorded)
+        return named(StreamingHttpResponse(lines, content_type=f"{CSV}; charset=utf-8"), "audit.csv")
 
 
 class AuditJsonLines(Acts):
@@ -87,14 +88,8 @@ class AuditJsonLines(Acts):
         parameters=AUDIT_FILTERS,
     )
     def get(self) -> StreamingHttpResponse:
-        return streamed(audit_queries.json_lines(self.acts(), text=recorded), JSON_LINES, "audit.jsonl")
-
-
-def streamed(lines: Iterator[str], kind: str, name: str) -> StreamingHttpResponse:
-    """A file that is made while it is sent."""
-    return StreamingHttpResponse(
-        lines, content_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'}
-    )
+        lines = audit_queries.json_lines(self.acts(), text=recorded)
+        return named(StreamingHttpResponse(lines, content_type=JSON_LINES), "audit.jsonl")
 
 
 # What the database holds, how it grows, and how the archive is.

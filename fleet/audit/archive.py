@@ -10,7 +10,7 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from tempfile import TemporaryFile
@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 import structlog
 from django.db import connection, transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from fleet.audit import stores
 from fleet.audit.archive_format import (
@@ -40,6 +40,7 @@ from fleet.audit.stores import WRITE_SECONDS, Store
 from fleet.domain.actor import Actor
 from fleet.domain.timeline import NO_HASH, EntryKind, Place
 from fleet.models import Entry, ScheduledEvent, Seal
+from fleet.models.driver import query
 from fleet.models.timeline import numbering
 from fleet.operations.locks import no_timeouts
 from fleet.operations.timeline.entries import tell
@@ -126,13 +127,9 @@ def next_portion(kind: ArchiveKind, first_id: int, last_id: int, most_rows: int 
         return _sealed(first_id, last_id, newest.told.last_place if newest else None, most_rows)
     begin = newest.last_id + 1 if newest else first_id
     table = archived_table(kind).name
-    found = _one(
-        f"SELECT max(id) FROM (SELECT id FROM {table} WHERE id BETWEEN %s AND %s ORDER BY id LIMIT %s) AS row",
-        [begin, last_id, most_rows],
-    )
-    if not found or found[0] is None:
-        return None
-    return Portion(kind, "row.id BETWEEN %s AND %s", (begin, found[0]))
+    newest_id = f"SELECT max(id) FROM (SELECT id FROM {table} WHERE id BETWEEN %s AND %s ORDER BY id LIMIT %s) AS row"
+    ((end,),) = query(newest_id, begin, last_id, most_rows)
+    return None if end is None else Portion(kind, "row.id BETWEEN %s AND %s", (begin, end))
 
 
 def _sealed(first_id: int, last_id: int, after: Place | None, most_rows: int) -> Portion | None:
@@ -140,14 +137,14 @@ def _sealed(first_id: int, last_id: int, after: Place | None, most_rows: int) ->
     table = archived_table(ArchiveKind.ENTRIES).name
     place = "(row.era, row.xid, row.id)"
     behind, values = ("TRUE", []) if after is None else (f"{place} > (%s, %s, %s)", list(after))
-    found = _one(
+    first = query(
         f"SELECT row.era, row.xid, row.id FROM {table} AS row"
         f" WHERE row.id BETWEEN %s AND %s AND {behind} ORDER BY row.era, row.xid, row.id LIMIT 1",
-        [first_id, last_id, *values],
+        *(first_id, last_id, *values),
     )
-    if not found:
+    if not first:
         return None
-    seals = list(_seals_from((int(found[0]), int(found[1]), int(found[2])))[:1000])
+    seals = list(_seals_from(*first[0])[:1000])
     chosen: list[Seal] = []
     for seal in seals:
         if chosen and sum(one.rows for one in chosen) + seal.rows > most_rows:
@@ -163,9 +160,8 @@ def _sealed(first_id: int, last_id: int, after: Place | None, most_rows: int) ->
     )
 
 
-def _seals_from(place: Place) -> Any:
-    """Those that end at this place or behind it, in their order."""
-    era, xid, number = place
+def _seals_from(era: int, xid: int, number: int) -> QuerySet[Seal]:
+    """Return the seals that end at this place or behind it, in their order."""
     here = Q(last_era=era, last_xid=xid, last_id__gte=number)
     return Seal.objects.filter(Q(last_era__gt=era) | Q(last_era=era, last_xid__gt=xid) | here).order_by("number")
 
@@ -183,12 +179,12 @@ def _facts(portion: Portion) -> tuple[Any, ...]:
     places = "NULL, NULL"
     if portion.kind is ArchiveKind.ENTRIES:
         places = "min(ARRAY[row.era::bigint, row.xid, row.id]), max(ARRAY[row.era::bigint, row.xid, row.id])"
-    return _one(
+    return query(
         f"SELECT count(*), min(row.id), max(row.id), extract(epoch from min(row.{table.age}))::text,"
         f" extract(epoch from max(row.{table.age}))::text, {places}"
         f" FROM {table.name} AS row WHERE {portion.condition}",
-        portion.values,
-    )
+        *portion.values,
+    )[0]
 
 
 def _write(file: BinaryIO, portion: Portion, first: bytes) -> _Written:
@@ -241,12 +237,8 @@ def _events(portion: Portion, event_ids: frozenset[str]) -> list[int]:
     if portion.kind is ArchiveKind.NOTIFICATIONS:
         return []
     table = archived_table(portion.kind).name
-    (found,) = _one(
-        f"SELECT array_agg(DISTINCT row.event_id ORDER BY row.event_id) FILTER (WHERE row.event_id IS NOT NULL)"
-        f" FROM {table} AS row WHERE {portion.condition}",
-        portion.values,
-    )
-    return list(found or ())
+    named = f"SELECT DISTINCT row.event_id FROM {table} AS row WHERE row.event_id IS NOT NULL AND {portion.condition}"
+    return sorted(event_id for (event_id,) in query(named, *portion.values))
 
 
 def _manifest(number: int, previous: str, portion: Portion, facts: tuple[Any, ...], written: _Written) -> Manifest:
@@ -288,13 +280,6 @@ def _keep(store: Store, manifest: Manifest, file: BinaryIO) -> None:
         stores.check_manifest(store, manifest, seconds=WRITE_SECONDS)
     except BadArchiveError as error:
         raise StoreError(StoreFault.DIFFERS) from error
-
-
-def _one(statement: str, values: Sequence[Any]) -> tuple[Any, ...]:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, values)
-        found: tuple[Any, ...] | None = cursor.fetchone()
-    return found or ()
 
 
 # Beginning an era: what is written from now on comes after all that was written before, whatever number its

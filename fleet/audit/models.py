@@ -7,12 +7,13 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
-from django.db import connection, models
+from django.db import models
 from django.db.models import Q
 
 from fleet.audit.archive_format import ArchiveKind, Held, Manifest, archived_table
 from fleet.domain.caches.maintenances import ACTIVE
 from fleet.domain.states import EventStatus
+from fleet.models.driver import query
 from fleet.models.partitions import ARCHIVED, Partition, PartitionedTable, is_needed, partitions
 
 
@@ -136,9 +137,7 @@ def due(*, now: datetime) -> list[ExpiringPartition]:
 
 def _newest(one: ExpiringPartition) -> datetime:
     table = archived_table(one.kind)
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT max({table.age}) FROM {table.name} WHERE id BETWEEN %s AND %s", one.ids)
-        (newest,) = cursor.fetchone() or (None,)
+    ((newest,),) = query(f"SELECT max({table.age}) FROM {table.name} WHERE id BETWEEN %s AND %s", *one.ids)
     return newest or one.at
 
 
@@ -167,9 +166,7 @@ def held(one: ExpiringPartition) -> Held | None:
     if one.kind not in HELD:
         return None
     why, statement, values = HELD[one.kind]
-    with connection.cursor() as cursor:
-        cursor.execute(statement, [*values, *one.ids])
-        return why if cursor.fetchone() == (True,) else None
+    return why if query(statement, *values, *one.ids)[0][0] else None
 
 
 def covered(one: ExpiringPartition) -> bool:
@@ -177,6 +174,6 @@ def covered(one: ExpiringPartition) -> bool:
     first, last = one.ids
     files = ArchiveFile.objects.filter(kind=one.kind.value, first_id__gte=first, last_id__lte=last)
     archived = sum(files.values_list("rows", flat=True))
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT count(*) FROM {table_of(one.kind).table} WHERE id BETWEEN %s AND %s", [first, last])
-        return bool(cursor.fetchone() == (archived,))
+    return query(f"SELECT count(*) FROM {table_of(one.kind).table} WHERE id BETWEEN %s AND %s", *one.ids) == [
+        (archived,)
+    ]

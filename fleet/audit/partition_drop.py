@@ -19,6 +19,7 @@ from psycopg import sql
 from fleet.domain.caches.maintenances import ACTIVE
 from fleet.domain.db_timeouts import is_timeout
 from fleet.models import DocumentBody, LastRun, LatestDocument, Observation, Seal, WaitingReport
+from fleet.models.driver import query
 from fleet.models.partitions import (
     BODIES,
     ENTRIES,
@@ -125,7 +126,7 @@ def _close_last(of: PartitionedTable, rows: int) -> list[str]:
         name = of.named(begin)
         _begin_behind(of, last, name, begin)
     # Nobody does so for a parent by himself. Before 18, Postgres looks at each partition as well.
-    run("ANALYZE ONLY {}" if _version() >= 180000 else "ANALYZE {}", of.table)
+    run("ANALYZE ONLY {}" if int(query("SHOW server_version_num")[0][0]) >= 180000 else "ANALYZE {}", of.table)
     return [name]
 
 
@@ -176,29 +177,16 @@ def _mend_numbers(of: PartitionedTable) -> None:
         return
     there = partitions(of)
     least = max([each.last_id or 0 for each in there] + [(there[0].begin or 1) - 1]) if there else 0
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_get_serial_sequence(%s, %s)", [of.table, of.key])
-        (sequence,) = cursor.fetchone() or (None,)
-        if sequence is None or not least:
-            return
-        cursor.execute(
-            f"SELECT setval(%s, %s) FROM {sequence} WHERE CASE WHEN is_called THEN last_value ELSE 0 END < %s",
-            [sequence, least, least],
-        )
-        if cursor.fetchall():
-            log.warning("partition.numbers_were_behind", table=of.table, next=least + 1)
-
-
-def _version() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT current_setting('server_version_num')::int")
-        (version,) = cursor.fetchone() or (0,)
-    return int(version)
+    ((sequence,),) = query("SELECT pg_get_serial_sequence(%s, %s)", of.table, of.key)
+    if sequence is None or not least:
+        return
+    behind = f"SELECT setval(%s, %s) FROM {sequence} WHERE CASE WHEN is_called THEN last_value ELSE 0 END < %s"
+    if query(behind, sequence, least, least):
+        log.warning("partition.numbers_were_behind", table=of.table, next=least + 1)
 
 
 def _impatient() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{LOCK_SECONDS:g}s"])
+    query("SELECT set_config('lock_timeout', %s, true)", f"{LOCK_SECONDS:g}s")
 
 
 def run(statement: str, *values: Any) -> None:
@@ -212,7 +200,6 @@ def run(statement: str, *values: Any) -> None:
 
 
 # A partition is dropped as a whole: it is detached from its table during normal operation, then dropped.
-
 
 # What is written to a table that is on its way out, before anything else.
 DROP_MARK = "drydock: this partition is archived and leaves"
@@ -258,8 +245,6 @@ NEEDED = {
         f" ON maintenance.id = row.maintenance_id WHERE maintenance.status IN {tuple(each.value for each in ACTIVE)})"
     ),
 }
-
-log = structlog.get_logger(__name__)
 
 
 class RetainReason(StrEnum):
@@ -348,16 +333,14 @@ def _not_copied(of: PartitionedTable, partition: Partition, *, now: datetime) ->
 
 def finish_drops() -> list[str]:
     """Finish the drops that an earlier run has begun. Return the names of the partitions that are dropped now."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT leaf.relname, parent.relname FROM pg_class AS leaf"
-            " JOIN pg_description AS mark ON mark.objoid = leaf.oid AND mark.objsubid = 0"
-            " AND mark.classoid = 'pg_class'::regclass AND mark.description = %s"
-            " LEFT JOIN pg_inherits AS link ON link.inhrelid = leaf.oid"
-            " LEFT JOIN pg_class AS parent ON parent.oid = link.inhparent WHERE leaf.relkind = 'r' ORDER BY leaf.oid",
-            [DROP_MARK],
-        )
-        found = cursor.fetchall()
+    found = query(
+        "SELECT leaf.relname, parent.relname FROM pg_class AS leaf"
+        " JOIN pg_description AS mark ON mark.objoid = leaf.oid AND mark.objsubid = 0"
+        " AND mark.classoid = 'pg_class'::regclass AND mark.description = %s"
+        " LEFT JOIN pg_inherits AS link ON link.inhrelid = leaf.oid"
+        " LEFT JOIN pg_class AS parent ON parent.oid = link.inhparent WHERE leaf.relkind = 'r' ORDER BY leaf.oid",
+        DROP_MARK,
+    )
     tables = {of.table: of for of in TABLES}
     gone = [name for name, parent in found if _take_out(tables.get(parent), name)]
     for name in gone:
@@ -394,14 +377,9 @@ def _take_out(of: PartitionedTable | None, name: str) -> bool:
 
 def _patience(lock: str, statement: str) -> tuple[str, str]:
     """How long this connection waits for a lock and works at a statement, from now on; what it was before."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT current_setting('lock_timeout'), current_setting('statement_timeout')")
-        before = cursor.fetchone() or ("0", "0")
-        cursor.execute(
-            "SELECT set_config('lock_timeout', %s, false), set_config('statement_timeout', %s, false)",
-            [lock, statement],
-        )
-    return before
+    ((*before,),) = query("SELECT current_setting('lock_timeout'), current_setting('statement_timeout')")
+    query("SELECT set_config('lock_timeout', %s, false), set_config('statement_timeout', %s, false)", lock, statement)
+    return before[0], before[1]
 
 
 def _is_beside(one: Partition, other: Partition) -> bool:

@@ -3,14 +3,13 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 import django_filters
 from django.conf import settings
-from django.db import connection
 from django.db.models import Count, F, Func, Max, Q, QuerySet, Sum, TextField
 
 from fleet.accounts.queries import PersonRow
@@ -24,6 +23,7 @@ from fleet.domain.gauges import ARCHIVE_FAILS, Sample
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
 from fleet.models import Entry
+from fleet.models.driver import query
 from fleet.models.index_scan import IndexRange, IndexScanRows, IndexWalk
 from fleet.models.partitions import BODIES, Partition, partitions
 from fleet.models.timeline import ACTING
@@ -178,33 +178,35 @@ def everything(entries: QuerySet[Entry]) -> Iterator[Sequence[TimelineRow]]:
 
 
 def csv_lines(entries: QuerySet[Entry], *, text: Callable[[TimelineRow], str]) -> Iterator[str]:
-    """A CSV file piece by piece, with a head. `text` words an entry. No cell is a formula."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer)
-    writer.writerow(COLUMNS)
-    for rows in everything(entries):
-        for some in _hundreds(rows):
-            for row in some:
-                writer.writerow([defused(_text(value)) for value in _values(row, text(row)).values()])
-            yield _taken(buffer)
+    """Yield a CSV file in pieces, with a header line. `text` returns the sentence of an entry."""
+    yield csv_line(COLUMNS)
+    yield from _pieces(entries, lambda row: csv_line(_values(row, text(row)).values()))
 
 
 def json_lines(entries: QuerySet[Entry], *, text: Callable[[TimelineRow], str]) -> Iterator[str]:
-    """One JSON object a line, piece by piece. `text` words an entry."""
-    for rows in everything(entries):
-        for some in _hundreds(rows):
-            yield "".join(json_line(row, text(row)) for row in some)
+    """Yield one JSON object a line, in pieces. `text` returns the sentence of an entry."""
+    return _pieces(entries, lambda row: json_line(row, text(row)))
 
 
 def json_line(row: TimelineRow, text: str) -> str:
-    """One row as JSON with the end of its line; `text` are its words."""
+    """Return one row as JSON with the end of its line; `text` is its sentence."""
     return json.dumps(_values(row, text), ensure_ascii=False) + "\n"
 
 
-def _hundreds(rows: Sequence[TimelineRow]) -> Iterator[Sequence[TimelineRow]]:
-    """A hundred at a time; of no rows an empty one, so that whoever sends may turn to somebody else."""
-    for first in range(0, max(1, len(rows)), 100):
-        yield rows[first : first + 100]
+def csv_line(cells: Iterable[Any]) -> str:
+    """Return one line of CSV. No cell is a formula."""
+    line = io.StringIO()
+    csv.writer(line).writerow([defused(_text(cell)) for cell in cells])
+    return line.getvalue()
+
+
+def _pieces(entries: QuerySet[Entry], line: Callable[[TimelineRow], str]) -> Iterator[str]:
+    """Yield the lines of a hundred rows at a time, and an empty piece for an empty page, so that the sender can serve
+    other requests in between.
+    """
+    for rows in everything(entries):
+        for first in range(0, max(1, len(rows)), 100):
+            yield "".join(map(line, rows[first : first + 100]))
 
 
 def _values(row: TimelineRow, text: str) -> dict[str, Any]:
@@ -241,13 +243,6 @@ def _text(value: Any) -> str:
     if value is None:
         return ""
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
-
-
-def _taken(buffer: io.StringIO) -> str:
-    text = buffer.getvalue()
-    buffer.seek(0)
-    buffer.truncate()
-    return text
 
 
 # What the database holds, how it grows, what leaves it next, and how the archive is.
@@ -331,7 +326,7 @@ def storage(*, now: datetime) -> Storage:
     state = visible(ArchiveState).first()
     kinds = tuple(_kind(kind, state) for kind in ArchiveKind)
     documents = sum(one.size for one in partitions(BODIES))
-    size = _database_size()
+    size = int(query("SELECT pg_database_size(current_database())")[0][0])
     rest = max(0, size - documents - sum(kind.size for kind in kinds))
     stated = settings.DATABASE_MAX_GIGABYTES * GIGABYTE
     most = stated or next_step(size)
@@ -408,10 +403,3 @@ def _archive(where: str, state: ArchiveState | None) -> ArchiveRow:
         fault=state.fault if state and where else "",
         fault_since=state.fault_since if state and where else None,
     )
-
-
-def _database_size() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_database_size(current_database())")
-        (size,) = cursor.fetchone() or (0,)
-    return int(size)

@@ -1,7 +1,7 @@
 """Reports: of one event, of a month, and the handover of a shift."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -159,6 +159,12 @@ def _verdict(detail: EventDetail, local: tuple[LocalWord, ...]) -> Reason:
 
 # Of each part so many are shown.
 MAX_HANDOVER_ROWS = 100
+MILESTONES = {
+    "failed": history.FAILED,
+    "started": history.STARTED,
+    "ended": history.ENDED,
+    "announced": history.ANNOUNCED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,28 +179,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """`still_open` is what is open now, whatever the two times are, by time left."""
+    """`parts` in reading order; `still_open` is what is open now, whatever the two times are, by time left."""
 
     since: datetime
     until: datetime
-    decided: Part
-    failed: Part
-    started: Part
-    ended: Part
-    announced: Part
-    desk: Part
+    parts: tuple[Part, ...]
     still_open: tuple[EventRow, ...]
     more_open: bool
     server_time: datetime
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """In the order in which whoever takes over reads them."""
-        return (self.decided, self.failed, self.started, self.ended, self.announced, self.desk)
-
-    @property
-    def nothing(self) -> bool:
-        return not any(part.rows for part in self.parts)
 
 
 def span(
@@ -212,31 +204,27 @@ def handover(*, since: datetime, until: datetime, now: datetime) -> Handover:
     """
     within = visible(Entry).filter(at__gte=since, at__lt=until)
     acts = within.filter(via__in=ACTING)
-    decisions = [kind.value for kind in DECISIONS]
+    not_of_desk = [kind.value for kind in (*DECISIONS, *history.STARTED)]
     waiting = visible(ScheduledEvent).filter(status__in=OPEN).select_related("availability_set")
     events = list(waiting.order_by("not_before", "pk")[: MAX_HANDOVER_ROWS + 1])
     return Handover(
         since=since,
         until=until,
-        decided=_part("decided", acts.filter(kind__in=decisions), DECISIONS),
-        failed=_milestones("failed", within, history.FAILED),
-        started=_milestones("started", within, history.STARTED),
-        ended=_milestones("ended", within, history.ENDED),
-        announced=_milestones("announced", within, history.ANNOUNCED),
-        desk=_part("desk", acts.exclude(kind__in=[*decisions, *(kind.value for kind in history.STARTED)])),
+        parts=(
+            _part("decided", acts, DECISIONS),
+            *(_part(name, within, kinds) for name, kinds in MILESTONES.items()),
+            _part("desk", acts.exclude(kind__in=not_of_desk)),
+        ),
         still_open=event_rows(events[:MAX_HANDOVER_ROWS], now=now),
         more_open=len(events) > MAX_HANDOVER_ROWS,
         server_time=now,
     )
 
 
-def _milestones(name: str, within: QuerySet[Entry], kinds: Iterable[EntryKind]) -> Part:
-    kinds = tuple(kinds)
-    return _part(name, within.filter(kind__in=[kind.value for kind in kinds]), kinds)
-
-
 def _part(name: str, rows: QuerySet[Entry], kinds: tuple[EntryKind, ...] = ()) -> Part:
-    found = fleet(entries=rows, size=MAX_HANDOVER_ROWS)
+    found = fleet(
+        entries=rows.filter(kind__in=[kind.value for kind in kinds]) if kinds else rows, size=MAX_HANDOVER_ROWS
+    )
     return Part(name, found.results, more=found.next is not None, kinds=kinds)
 
 

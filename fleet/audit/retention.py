@@ -29,6 +29,7 @@ from fleet.domain.actor import DRYDOCK
 from fleet.domain.blind_spots.facts import Trouble
 from fleet.domain.timeline import EntryKind
 from fleet.models import Observation
+from fleet.models.driver import query
 from fleet.models.partitions import BODIES
 from fleet.operations.locks import Lock, exclusively, no_timeouts
 from fleet.operations.timeline.entries import tell
@@ -218,13 +219,9 @@ def _settle(*, now: datetime) -> None:
     """Mark the files whose rows are nowhere else any more, with an entry for those of each kind."""
     left: dict[str, list[ArchiveFile]] = {}
     for file in ArchiveFile.objects.filter(dropped_at=None).defer("events", "manifest").order_by("number"):
-        with connection.cursor() as cursor:
-            cursor.execute(
-                f"SELECT EXISTS (SELECT FROM {archived_table(ArchiveKind(file.kind)).name} WHERE id BETWEEN %s AND %s)",
-                [file.first_id, file.last_id],
-            )
-            if cursor.fetchone() == (False,):
-                left.setdefault(file.kind, []).append(file)
+        rows = f"SELECT EXISTS (SELECT FROM {archived_table(ArchiveKind(file.kind)).name} WHERE id BETWEEN %s AND %s)"
+        if query(rows, file.first_id, file.last_id) == [(False,)]:
+            left.setdefault(file.kind, []).append(file)
     for kind, files in left.items():
         with transaction.atomic():
             numbers = [file.number for file in files]

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Max
 
 from fleet.audit import stores
@@ -20,6 +20,7 @@ from fleet.domain.blind_spots.facts import Trouble
 from fleet.domain.reasons import Reason
 from fleet.domain.timeline import NO_HASH, Chain, ChainHead, Place
 from fleet.models import Entry, LastRun, OpenTrouble, Seal
+from fleet.models.driver import query
 from fleet.models.reconcile import seconds_since_run
 from fleet.models.timeline import NEWEST_ERA, SETTLED, lines_between, numbering
 from fleet.operations.blind_spots import as_trouble
@@ -89,8 +90,6 @@ def _holds(number: int) -> bool:
 SEAL_RUN = "seal"
 # Rows in one seal: what came together in a minute, and pieces of this size where much has waited.
 MOST_ROWS = 50_000
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,16 +165,7 @@ def _last_place(after: Place | None, most_rows: int) -> Place | None:
         f"SELECT era, xid, id FROM {Entry._meta.db_table} WHERE {behind} AND {SETTLED} ORDER BY era, xid, id LIMIT %s"
     )
     last = f"SELECT era, xid, id FROM ({rows}) AS rows ORDER BY era DESC, xid DESC, id DESC LIMIT 1"
-    found = _one(last, [*parameters, most_rows])
-    return (int(found[0]), int(found[1]), int(found[2])) if found else None
-
-
-def _one(statement: str, parameters: list[Any] | None = None) -> tuple[Any, ...]:
-    """The first row of a query; an empty one if there is none."""
-    with connection.cursor() as cursor:
-        cursor.execute(statement, parameters)
-        row: tuple[Any, ...] | None = cursor.fetchone()
-    return row or ()
+    return _place_of(query(last, *parameters, most_rows))
 
 
 # Verifying the timeline against its seals: everything is computed again, and whatever differs is named.
@@ -355,20 +345,22 @@ def _check_tail(now: datetime, walk: _Walk) -> None:
     behind, parameters = "TRUE", []
     if newest is not None:
         behind, parameters = "(era, xid, id) > (%s, %s, %s)", list(newest.place)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            SELECT count(*) FILTER (WHERE recorded_at < %s AND {SETTLED}),
-                   min(recorded_at) FILTER (WHERE recorded_at < %s AND {SETTLED}),
-                   count(*) FILTER (
-                       WHERE era >= {NEWEST_ERA} AND xid <> %s
-                       AND xid >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint),
-                   count(*) FILTER (WHERE recorded_at > %s)
-            FROM {TABLE} WHERE {behind}
-            """,
-            [now - SEALED_WITHIN, now - SEALED_WITHIN, _own_transaction(), now + SEALED_WITHIN, *parameters],
-        )
-        old, oldest, unborn, ahead = cursor.fetchone() or (0, None, 0, 0)
+    ((old, oldest, unborn, ahead),) = query(
+        f"""
+        SELECT count(*) FILTER (WHERE recorded_at < %s AND {SETTLED}),
+               min(recorded_at) FILTER (WHERE recorded_at < %s AND {SETTLED}),
+               -- Rows of this very transaction are none of those.
+               count(*) FILTER (
+                   WHERE era >= {NEWEST_ERA} AND xid <> coalesce(pg_current_xact_id_if_assigned()::text::bigint, -1)
+                   AND xid >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint),
+               count(*) FILTER (WHERE recorded_at > %s)
+        FROM {TABLE} WHERE {behind}
+        """,
+        now - SEALED_WITHIN,
+        now - SEALED_WITHIN,
+        now + SEALED_WITHIN,
+        *parameters,
+    )
     if old:
         walk.tell(None, "rows-unsealed", rows=old, since=oldest)
     if unborn:
@@ -377,28 +369,21 @@ def _check_tail(now: datetime, walk: _Walk) -> None:
         walk.tell(None, "rows-ahead", rows=ahead)
 
 
-def _own_transaction() -> int:
-    """The transaction that this runs in; -1 where it has written nothing."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT coalesce(pg_current_xact_id_if_assigned()::text::bigint, -1)")
-        row = cursor.fetchone()
-    return int(row[0]) if row else -1
-
-
 def _place(seal: Seal | None) -> Place | None:
     return seal.place if seal else None
 
 
 def _behind(seal: Seal) -> Place | None:
     """Where the interval of a seal begins whose predecessor is missing: as many rows before its end as it says."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"SELECT era, xid, id FROM {TABLE} WHERE (era, xid, id) <= (%s, %s, %s)"
-            " ORDER BY era DESC, xid DESC, id DESC OFFSET %s LIMIT 1",
-            [*seal.place, max(seal.rows, 0)],
-        )
-        row = cursor.fetchone()
-    return (int(row[0]), int(row[1]), int(row[2])) if row else None
+    begin = (
+        f"SELECT era, xid, id FROM {TABLE} WHERE (era, xid, id) <= (%s, %s, %s)"
+        " ORDER BY era DESC, xid DESC, id DESC OFFSET %s LIMIT 1"
+    )
+    return _place_of(query(begin, *seal.place, max(seal.rows, 0)))
+
+
+def _place_of(rows: list[tuple[Any, ...]]) -> Place | None:
+    return next(((int(era), int(xid), int(pk)) for era, xid, pk in rows), None)
 
 
 def _seals(first: int) -> Iterator[Seal]:

@@ -1,11 +1,10 @@
 """Pages of reports and storage; reports as Markdown and as files."""
 
-import csv
-import io
 import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -20,7 +19,7 @@ from fleet.audit.queries import storage
 from fleet.audit.reports import DeciderRow, EventReport, NoticeRow, Part, event_report, handover, span
 from fleet.audit.text import COLUMNS, HANDOVER, month_named
 from fleet.dashboard.events import REPORT_PANELS, UNKNOWN
-from fleet.dashboard.export import defused, exported
+from fleet.dashboard.export import exported
 from fleet.dashboard.forms import Sent
 from fleet.dashboard.lanes.event import draw_event
 from fleet.dashboard.pages import Asked, action_view, done, known, listed, loaded, page, read_view
@@ -246,7 +245,7 @@ def event_page(request: Asked, event_id: str) -> HttpResponse:
 def event_markdown(request: Asked, event_id: str) -> HttpResponse:
     found = _event(request, event_id)
     answer = HttpResponse(written(found), content_type="text/markdown; charset=utf-8")
-    return _named(answer, f"{found.detail.event.event_id}.md")
+    return named(answer, f"{found.detail.event.event_id}.md")
 
 
 @read_view
@@ -263,7 +262,7 @@ def event_json(request: Asked, event_id: str) -> HttpResponse:
         "documents": found.raw.documents,
     }
     answer = JsonResponse(exported(told), json_dumps_params={"indent": 2})
-    return _named(answer, f"{found.detail.event.event_id}.json")
+    return named(answer, f"{found.detail.event.event_id}.json")
 
 
 def _of_address(month: Month, request: Asked) -> Month:
@@ -286,27 +285,15 @@ def month_csv(request: Asked, month: Month, table: str) -> StreamingHttpResponse
     of = _of_address(month, request)
     if table not in TABLES:
         raise Http404("A month has no such table.")
-    lines = _lines(COLUMNS["events" if table == "lapsed" else table], TABLES[table](request, of))
-    answer = StreamingHttpResponse(lines, content_type="text/csv; charset=utf-8")
-    return _named(answer, f"{of}-{table}.csv")
+    rows = chain([COLUMNS["events" if table == "lapsed" else table]], TABLES[table](request, of))
+    answer = StreamingHttpResponse(map(queries.csv_line, rows), content_type="text/csv; charset=utf-8")
+    return named(answer, f"{of}-{table}.csv")
 
 
-def _named(answer: A, name: str) -> A:
+def named(answer: A, name: str) -> A:
+    """Return the answer as a file of this name."""
     answer["Content-Disposition"] = f'attachment; filename="{name}"'
     return answer
-
-
-def _lines(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> Iterator[str]:
-    """Line by line with a head. No cell is a formula."""
-    yield _line(columns)
-    for row in rows:
-        yield _line(row)
-
-
-def _line(cells: Iterable[Any]) -> str:
-    buffer = io.StringIO()
-    csv.writer(buffer).writerow(["" if cell is None else defused(str(cell)) for cell in cells])
-    return buffer.getvalue()
 
 
 def _events(request: Asked, month: Month) -> Iterator[Iterable[Any]]:
@@ -404,8 +391,6 @@ def audit_jsonl(request: Asked) -> StreamingHttpResponse:
 
 
 def _audit_file(request: Asked, lines: Callable[[Any], Iterator[str]], kind: str, name: str) -> StreamingHttpResponse:
-    """All rows of the page's own filter, made while they are sent."""
-    found = queries.AuditFilter(request.GET, kinds_named=kinds_named).qs
-    return StreamingHttpResponse(
-        lines(found), content_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'}
-    )
+    """Return all rows of the page's own filter, as a file that is made while it is sent."""
+    entries = queries.AuditFilter(request.GET, kinds_named=kinds_named).qs
+    return named(StreamingHttpResponse(lines(entries), content_type=kind), name)

@@ -13,6 +13,11 @@ from fleet.models.machines import Machine
 from fleet.models.people import ApiToken
 from fleet.models.policy import Rule
 
+# Conditions of constraints and indexes.
+LIVE = models.Q(state__in=[state.value for state in LIVE_APPROVALS])
+OPEN = models.Q(state__in=[state.value for state in OPEN_ORDERS])
+NOT_ENDED = models.Q(ended_at__isnull=True)
+
 
 class Wave(ChangeColumn):
     """Several events approved one after the other; its approvals carry `wave` and `turn`.
@@ -109,21 +114,13 @@ class Approval(ChangeColumn):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(
-                fields=["event"],
-                condition=models.Q(state__in=[state.value for state in LIVE_APPROVALS]),
-                name="one_live_approval_per_event",
-            ),
+            models.UniqueConstraint(fields=["event"], condition=LIVE, name="one_live_approval_per_event"),
             models.CheckConstraint(
                 condition=models.Q(state__in=[state.value for state in ApprovalState]), name="approval_state_known"
             ),
         ]
         indexes = [
-            models.Index(
-                fields=["state"],
-                name="approval_live",
-                condition=models.Q(state__in=[state.value for state in LIVE_APPROVALS]),
-            ),
+            models.Index(fields=["state"], name="approval_live", condition=LIVE),
             models.Index(fields=["changed_at"], name="approval_by_change"),
             models.Index(fields=["-decided_at", "-id"], name="approval_newest"),
         ]
@@ -150,9 +147,7 @@ class Claim(ChangeColumn):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(
-                fields=["event"], condition=models.Q(ended_at__isnull=True), name="one_open_claim_per_event"
-            ),
+            models.UniqueConstraint(fields=["event"], condition=NOT_ENDED, name="one_open_claim_per_event"),
         ]
         indexes = [models.Index(fields=["changed_at"], name="claim_by_change")]
 
@@ -175,9 +170,7 @@ class Hold(ChangeColumn):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(
-                fields=["event"], condition=models.Q(ended_at__isnull=True), name="one_open_hold_per_event"
-            ),
+            models.UniqueConstraint(fields=["event"], condition=NOT_ENDED, name="one_open_hold_per_event"),
         ]
         indexes = [models.Index(fields=["changed_at"], name="hold_by_change")]
 
@@ -218,22 +211,14 @@ class Order(ChangeColumn):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(
-                fields=["approval"],
-                condition=models.Q(state__in=[state.value for state in OPEN_ORDERS]),
-                name="one_open_order_per_approval",
-            ),
+            models.UniqueConstraint(fields=["approval"], condition=OPEN, name="one_open_order_per_approval"),
             models.CheckConstraint(
                 condition=models.Q(state__in=[state.value for state in OrderState]), name="order_state_known"
             ),
         ]
         indexes = [
             models.Index(fields=["changed_at"], name="order_by_change"),
-            models.Index(
-                fields=["machine"],
-                name="order_open_by_machine",
-                condition=models.Q(state__in=[state.value for state in OPEN_ORDERS]),
-            ),
+            models.Index(fields=["machine"], name="order_open_by_machine", condition=OPEN),
         ]
 
     def __str__(self) -> str:

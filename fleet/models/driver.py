@@ -16,10 +16,19 @@ import psycopg
 from django.db import connection
 from django.db.models import Field, JSONField, Model
 from django.db.models.expressions import DatabaseDefault
+from psycopg.sql import Composable
 
 # A statement is prepared when it is met so many times.
 PREPARED_AFTER = 2
 KNOWN = (str, datetime, bool, int, float, UUID)
+
+
+def query(statement: str | Composable, *values: Any) -> list[tuple[Any, ...]]:
+    """Return all rows of a statement, through Django's own cursor."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values or None)
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+    return rows
 
 
 def array(values: Iterable[Any]) -> str:

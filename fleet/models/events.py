@@ -24,6 +24,11 @@ class StatedColumns(models.Model):
         abstract = True
 
 
+# Conditions of indexes.
+OPEN = models.Q(status__in=["SCHEDULED", "STARTED"])
+TO_DECIDE = models.Q(status="SCHEDULED", drill=False)
+
+
 class ScheduledEvent(StatedColumns, ChangeColumn):
     """What Azure announced, one row per EventId (upper case), however many machines report it.
 
@@ -65,31 +70,17 @@ class ScheduledEvent(StatedColumns, ChangeColumn):
             ),
         ]
         indexes = [
-            models.Index(
-                fields=["not_before", "id"],
-                name="event_open_by_time",
-                condition=models.Q(status__in=["SCHEDULED", "STARTED"]),
-            ),
+            models.Index(fields=["not_before", "id"], name="event_open_by_time", condition=OPEN),
             # What may need a decision: counted, with its first, for the head of every page out of the index alone.
-            models.Index(
-                fields=["not_before", "id"], name="event_to_decide", condition=models.Q(status="SCHEDULED", drill=False)
-            ),
-            models.Index(
-                fields=["first_seen_at", "id"],
-                name="event_to_decide_by_age",
-                condition=models.Q(status="SCHEDULED", drill=False),
-            ),
+            models.Index(fields=["not_before", "id"], name="event_to_decide", condition=TO_DECIDE),
+            models.Index(fields=["first_seen_at", "id"], name="event_to_decide_by_age", condition=TO_DECIDE),
             models.Index(
                 fields=["not_before", "id"],
                 name="event_open_drill",
                 condition=models.Q(status__in=["SCHEDULED", "STARTED"], drill=True),
             ),
             # Whoever turns, or decides, concerns the open events of its set.
-            models.Index(
-                fields=["availability_set"],
-                name="event_open_by_set",
-                condition=models.Q(status__in=["SCHEDULED", "STARTED"]),
-            ),
+            models.Index(fields=["availability_set"], name="event_open_by_set", condition=OPEN),
             models.Index(fields=["next_check_at"], name="event_by_next_check"),
             models.Index(fields=["changed_at"], name="event_by_change"),
             models.Index(fields=["not_before", "id"], name="event_by_not_before"),

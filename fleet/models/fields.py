@@ -6,7 +6,7 @@ The database knows them as plain text and JSON: lengths, choices and texts for p
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.core.exceptions import ValidationError
@@ -16,6 +16,11 @@ from django.utils.text import capfirst
 
 from fleet.domain.policy.hours import zone_of
 from fleet.domain.texts import prose, tidy
+
+if TYPE_CHECKING:
+    TextField = models.TextField[str, str]
+else:
+    TextField = models.TextField
 
 
 def validate_time_zone(name: str) -> None:
@@ -27,7 +32,7 @@ def validate_time_zone(name: str) -> None:
         raise ValidationError(text) from None
 
 
-class Line(models.TextField):  # type: ignore[type-arg]
+class Line(TextField):
     """One line of text, stored tidy: without surrounding space and without characters that cannot be seen.
 
     A `paragraph` keeps its line breaks.

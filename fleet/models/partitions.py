@@ -1,80 +1,23 @@
-"""Partitioned tables by ranges of ids, and migrations of their indexes."""
+"""Partitioned tables by ranges of ids, and their partitions."""
 
-import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django.conf import settings
-from django.db import connection
-from django.db.backends.base.schema import BaseDatabaseSchemaEditor
-from django.db.migrations.operations import AddIndex
-from django.db.migrations.state import ProjectState
 from django.db.models import Model
 from psycopg import sql
 
 from fleet.models.caches import Notification, Reporter
+from fleet.models.driver import query
 from fleet.models.intake import DocumentBody, Observation
 from fleet.models.timeline import Entry
 
-
-class AddIndexToPartitions(AddIndex):
-    """What `AddIndexConcurrently` is to a table that has no partitions, which Postgres does for none that has.
-
-    Each partition gets its own, one after the other; then they become one. What was begun and not ended is begun anew.
-    """
-
-    atomic = False
-
-    def database_forwards(
-        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
-    ) -> None:
-        model = to_state.apps.get_model(app_label, self.model_name)
-        table, name = model._meta.db_table, self.index.name
-        statement = str(self.index.create_sql(model, schema_editor))
-        leaves = [leaf for (leaf,) in _ask("SELECT inhrelid::regclass::text FROM pg_inherits"
-                                           " WHERE inhparent = to_regclass(%s) ORDER BY inhrelid", table)]  # fmt: skip
-        own = {
-            leaf: f"{name[:20]}_{hashlib.md5(leaf.encode(), usedforsecurity=False).hexdigest()[:8]}" for leaf in leaves
-        }
-        for leaf, index in own.items():
-            if _ask("SELECT FROM pg_index WHERE indexrelid = to_regclass(%s) AND indisvalid", index) == []:
-                _do(f"DROP INDEX CONCURRENTLY IF EXISTS {index}", _on(statement, "INDEX CONCURRENTLY", index, leaf))
-        if _ask("SELECT FROM pg_class WHERE oid = to_regclass(%s)", name) == []:
-            _do(_on(statement, "INDEX", name, f"ONLY {table}"))
-        for index in own.values():
-            if _ask("SELECT FROM pg_inherits WHERE inhrelid = to_regclass(%s)", index) == []:
-                _do(f"ALTER INDEX {name} ATTACH PARTITION {index}")
-
-    def database_backwards(
-        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, from_state: ProjectState, to_state: ProjectState
-    ) -> None:
-        _do(f"DROP INDEX IF EXISTS {self.index.name}")
-
-
-def _on(statement: str, what: str, index: str, table: str) -> str:
-    return re.sub(r"^CREATE INDEX \S+ ON \S+ ", f"CREATE {what} {index} ON {table} ", statement, count=1)
-
-
-def _ask(statement: str, *values: str) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, values)
-        found: list[tuple[Any, ...]] = cursor.fetchall()
-        return found
-
-
-def _do(*statements: str) -> None:
-    with connection.cursor() as cursor:
-        for statement in statements:
-            cursor.execute(statement)
-
-
-# What is kept in Postgres' own partitions, by ranges of ids, and which partitions there are.
-
 # By the ends of a partition: rows come nearly in the order of their ids, those of long transactions a little late.
 NEAR = 1000
+# From (None: the first) up to and without (None: open-ended).
+Bounds = tuple[int | None, int | None]
 BOUNDS = re.compile(r"FOR VALUES FROM \((.+)\) TO \((.+)\)")
 
 
@@ -177,27 +120,23 @@ class Partition:
 
 
 def partitions(of: PartitionedTable) -> list[Partition]:
-    """Of this table, in the order of their ids. As many statements as there are, and one; each by an index."""
+    """Return the partitions of a table, in the order of their ids. One statement for each, and one; all by index."""
     found = []
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT leaf.relname, pg_get_expr(leaf.relpartbound, leaf.oid), leaf.reltuples::bigint,
-                   pg_total_relation_size(leaf.oid), coalesce(link.inhdetachpending, false)
-            FROM pg_class AS leaf LEFT JOIN pg_inherits AS link ON link.inhrelid = leaf.oid
-            -- A table that is not partitioned yet is its own and only one.
-            WHERE leaf.relkind = 'r' AND to_regclass(%s) IN (link.inhparent, leaf.oid)
-            """,
-            [of.table],
-        )
-        for name, bounds, rows, size, leaving in cursor.fetchall():
-            begin, end = _bounds(bounds)
-            first, last, oldest, newest = _ends(of, name)
-            # Not counted yet.
-            estimate = rows if rows >= 0 else 0 if first is None or last is None else last - first + 1
-            found.append(
-                Partition(of.table, name, begin, end, first, last, estimate, size, oldest, newest, bool(leaving))
-            )
+    for name, bounds, rows, size, leaving in query(
+        """
+        SELECT leaf.relname, pg_get_expr(leaf.relpartbound, leaf.oid), leaf.reltuples::bigint,
+               pg_total_relation_size(leaf.oid), coalesce(link.inhdetachpending, false)
+        FROM pg_class AS leaf LEFT JOIN pg_inherits AS link ON link.inhrelid = leaf.oid
+        -- A table that is not partitioned yet is its own and only one.
+        WHERE leaf.relkind = 'r' AND to_regclass(%s) IN (link.inhparent, leaf.oid)
+        """,
+        of.table,
+    ):
+        begin, end = _bounds(bounds)
+        first, last, oldest, newest = _ends(of, name)
+        # Not counted yet.
+        estimate = rows if rows >= 0 else 0 if first is None or last is None else last - first + 1
+        found.append(Partition(of.table, name, begin, end, first, last, estimate, size, oldest, newest, bool(leaving)))
     return sorted(found, key=lambda each: -1 if each.begin is None else each.begin)
 
 
@@ -223,22 +162,11 @@ class Ahead:
 
 
 def ahead(*tables: PartitionedTable) -> list[Ahead]:
-    """Of each of these, in their order. One statement, which reads no row of them."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence(numbered, numbers)::regclass), 0),
-                   (SELECT pg_get_expr(leaf.relpartbound, leaf.oid) FROM pg_inherits AS link
-                    JOIN pg_class AS leaf ON leaf.oid = link.inhrelid
-                    WHERE link.inhparent = to_regclass(name)
-                          AND pg_get_expr(leaf.relpartbound, leaf.oid) LIKE '%%(MAXVALUE)')
-            FROM unnest(%s::text[], %s::text[], %s::text[]) WITH ORDINALITY AS given (name, numbered, numbers, place)
-            ORDER BY place
-            """,
-            [[of.table for of in tables], [of.numbers[0] for of in tables], [of.numbers[1] for of in tables]],
-        )
-        found = cursor.fetchall()
-    return [Ahead(of, int(last), _bounds(bounds)[0]) for of, (last, bounds) in zip(tables, found, strict=True)]
+    """Return how far each of these tables has come, in their order. One statement, which reads no row of them."""
+    return [
+        Ahead(of, last, next((begin for begin, end in bounds if end is None), None))
+        for of, last, bounds in _numbers_and_bounds(tables)
+    ]
 
 
 def late_tables() -> list[Ahead]:
@@ -247,36 +175,40 @@ def late_tables() -> list[Ahead]:
 
 
 def tables_without_room() -> list[str]:
-    """Tables in which the next row finds no partition, so that nothing can be written. One statement, which reads no
-    row of them.
+    """Return the tables in which the next row finds no partition, so that nothing can be written. One statement, which
+    reads no row of them.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence(numbered, numbers)::regclass), 0),
-                   ARRAY(SELECT pg_get_expr(leaf.relpartbound, leaf.oid) FROM pg_inherits AS link
-                         JOIN pg_class AS leaf ON leaf.oid = link.inhrelid
-                         WHERE link.inhparent = parent.oid AND NOT link.inhdetachpending),
-                   coalesce(parent.relkind = 'p', true)
-            FROM unnest(%s::text[], %s::text[], %s::text[]) WITH ORDINALITY AS given (name, numbered, numbers, place)
-            LEFT JOIN pg_class AS parent ON parent.oid = to_regclass(name)
-            ORDER BY place
-            """,
-            [[of.table for of in TABLES], [of.numbers[0] for of in TABLES], [of.numbers[1] for of in TABLES]],
-        )
-        found = cursor.fetchall()
     return [
         of.table
-        for of, (last, bounds, is_split) in zip(TABLES, found, strict=True)
-        if is_split and not any(_holds(int(last) + 1, *_bounds(text)) for text in bounds)
+        for of, last, bounds in _numbers_and_bounds(TABLES)
+        if not any((begin is None or begin <= last + 1) and (end is None or last + 1 < end) for begin, end in bounds)
     ]
 
 
-def _holds(key: int, begin: int | None, end: int | None) -> bool:
-    return (begin is None or begin <= key) and (end is None or key < end)
+def _numbers_and_bounds(tables: Sequence[PartitionedTable]) -> Iterator[tuple[PartitionedTable, int, list[Bounds]]]:
+    """Yield each table with the number given last and the bounds of its partitions; a table that is not partitioned
+    yet has one without bounds.
+    """
+    rows = query(
+        """
+        SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence(numbered, numbers)::regclass), 0),
+               ARRAY(SELECT pg_get_expr(leaf.relpartbound, leaf.oid) FROM pg_inherits AS link
+                     JOIN pg_class AS leaf ON leaf.oid = link.inhrelid
+                     WHERE link.inhparent = parent.oid AND NOT link.inhdetachpending),
+               coalesce(parent.relkind = 'p', true)
+        FROM unnest(%s::text[], %s::text[], %s::text[]) WITH ORDINALITY AS given (name, numbered, numbers, place)
+        LEFT JOIN pg_class AS parent ON parent.oid = to_regclass(name)
+        ORDER BY place
+        """,
+        [of.table for of in tables],
+        [of.numbers[0] for of in tables],
+        [of.numbers[1] for of in tables],
+    )
+    for of, (last, bounds, is_split) in zip(tables, rows, strict=True):
+        yield of, int(last), [_bounds(text) for text in bounds] if is_split else [(None, None)]
 
 
-def _bounds(text: str | None) -> tuple[int | None, int | None]:
+def _bounds(text: str | None) -> Bounds:
     found = BOUNDS.match(text or "")
     begin, end = (each.strip("'") for each in found.groups()) if found else ("MINVALUE", "MAXVALUE")
     return (None if begin == "MINVALUE" else int(begin), None if end == "MAXVALUE" else int(end))
@@ -296,7 +228,5 @@ def _ends(of: PartitionedTable, name: str) -> tuple[int | None, int | None, date
         leaf=sql.Identifier(name),
         near=sql.Literal(NEAR),
     )
-    with connection.cursor() as cursor:
-        cursor.execute(statement)
-        first, last, oldest, newest = cursor.fetchone() or (None, None, None, None)
+    ((first, last, oldest, newest),) = query(statement)
     return first, last, oldest, newest

@@ -13,6 +13,7 @@ from fleet.domain.history import MILESTONES
 from fleet.domain.timeline import FIRST_ERA, EntryKind, Place
 from fleet.models.approvals import Approval
 from fleet.models.caches import Cache, Maintenance
+from fleet.models.driver import query
 from fleet.models.events import ScheduledEvent
 from fleet.models.index_scan import IndexScanRows
 from fleet.models.machines import AvailabilitySet, Machine
@@ -33,6 +34,10 @@ HORIZON = Cast(
 ACTING = ("page", "api", "rule", "command", "slack", "pagerduty")
 
 
+# Nothing that an entry names is deleted, and a constraint would lock its table when a partition is dropped.
+UNBOUND: Any = {"blank": True, "on_delete": models.DO_NOTHING, "db_index": False, "db_constraint": False}
+
+
 class Entry(models.Model):
     """One line of a timeline. Append-only: the database refuses UPDATE and DELETE, of every partition.
 
@@ -49,61 +54,13 @@ class Entry(models.Model):
     at = models.DateTimeField()
     recorded_at = models.DateTimeField(db_default=Now())
     kind = models.TextField()
-    event = models.ForeignKey(
-        ScheduledEvent,
-        null=True,
-        blank=True,
-        on_delete=models.DO_NOTHING,
-        related_name="entries",
-        db_index=False,
-        db_constraint=False,
-    )
-    availability_set = models.ForeignKey(
-        AvailabilitySet,
-        null=True,
-        blank=True,
-        on_delete=models.DO_NOTHING,
-        related_name="entries",
-        db_index=False,
-        db_constraint=False,
-    )
-    machine = models.ForeignKey(
-        Machine,
-        null=True,
-        blank=True,
-        on_delete=models.DO_NOTHING,
-        related_name="entries",
-        db_index=False,
-        db_constraint=False,
-    )
-    approval = models.ForeignKey(
-        Approval,
-        null=True,
-        blank=True,
-        on_delete=models.DO_NOTHING,
-        related_name="entries",
-        db_index=False,
-        db_constraint=False,
-    )
-    cache = models.ForeignKey(
-        Cache,
-        null=True,
-        blank=True,
-        on_delete=models.DO_NOTHING,
-        related_name="entries",
-        db_index=False,
-        db_constraint=False,
-    )
+    event = models.ForeignKey(ScheduledEvent, null=True, related_name="entries", **UNBOUND)
+    availability_set = models.ForeignKey(AvailabilitySet, null=True, related_name="entries", **UNBOUND)
+    machine = models.ForeignKey(Machine, null=True, related_name="entries", **UNBOUND)
+    approval = models.ForeignKey(Approval, null=True, related_name="entries", **UNBOUND)
+    cache = models.ForeignKey(Cache, null=True, related_name="entries", **UNBOUND)
     # No constraint: operations are computed, and one that turns out to be part of another goes; its entries stay.
-    maintenance = models.ForeignKey(
-        Maintenance,
-        null=True,
-        blank=True,
-        on_delete=models.DO_NOTHING,
-        related_name="entries",
-        db_index=False,
-        db_constraint=False,
-    )
+    maintenance = models.ForeignKey(Maintenance, null=True, related_name="entries", **UNBOUND)
     # Who: a person's name, a rule's (`rule: …`), `Azure`, `Drydock`, or a machine's.
     actor = models.TextField(blank=True, default="")
     # Through what: `page`, `api`, `slack`, `pagerduty`, `rule`, `command`, `agent`, `relay`.
@@ -235,18 +192,16 @@ class Numbering:
 
 def numbering() -> Numbering:
     """One query."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            SELECT era.newest,
-                   coalesce((SELECT max(xid) FROM {Entry._meta.db_table} WHERE era = era.newest), 0),
-                   -- No snapshot speaks of the transaction that took it.
-                   greatest(pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
-                            coalesce(pg_current_xact_id_if_assigned()::text::bigint + 1, 0))
-            FROM (SELECT {NEWEST_ERA}) AS era (newest)
-            """
-        )
-        era, newest, following = cursor.fetchone() or (FIRST_ERA, 0, 0)
+    ((era, newest, following),) = query(
+        f"""
+        SELECT era.newest,
+               coalesce((SELECT max(xid) FROM {Entry._meta.db_table} WHERE era = era.newest), 0),
+               -- No snapshot speaks of the transaction that took it.
+               greatest(pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
+                        coalesce(pg_current_xact_id_if_assigned()::text::bigint + 1, 0))
+        FROM (SELECT {NEWEST_ERA}) AS era (newest)
+        """
+    )
     return Numbering(int(era), int(newest), int(following))
 
 

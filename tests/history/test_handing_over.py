@@ -39,14 +39,15 @@ def test_it_tells_what_was_decided_started_ended_and_is_open_and_by_whom(
 ) -> None:
     now = datetime.now(UTC)
     found = handover(since=now - timedelta(hours=2), until=now, now=now)
-    assert {row.kind.value for row in found.decided.rows} == {"approval_granted"}
+    rows = {part.name: part.rows for part in found.parts}
+    assert {row.kind.value for row in rows["decided"]} == {"approval_granted"}
     # Whoever takes an event on has decided nothing yet.
-    assert "event_claimed" in {row.kind.value for row in found.desk.rows}
-    assert {row.actor for row in found.decided.rows} == {"otto"}
-    assert [row.kind.value for row in found.started.rows] == ["event_started"]
-    assert [row.kind.value for row in found.ended.rows] == ["event_ended"]
-    assert len(found.announced.rows) == 2
-    assert found.failed.rows == ()
+    assert "event_claimed" in {row.kind.value for row in rows["desk"]}
+    assert {row.actor for row in rows["decided"]} == {"otto"}
+    assert [row.kind.value for row in rows["started"]] == ["event_started"]
+    assert [row.kind.value for row in rows["ended"]] == ["event_ended"]
+    assert len(rows["announced"]) == 2
+    assert rows["failed"] == ()
     assert [row.event_id for row in found.still_open] == [OTHER]
     shown = view(viewer, since=now - timedelta(hours=2), until=now)
     assert "claimed by otto" in shown

@@ -66,13 +66,8 @@ def test_a_rule_is_made_read_changed_moved_and_deleted(admin: Caller, viewer: Ca
 def test_what_makes_no_sense_is_a_problem_that_names_the_field(admin: Caller) -> None:
     for body, field in (
         ({}, "name"),
-        ({**FREEZES, "reason": ""}, "reason"),
-        ({**FREEZES, "action": "dance"}, "action"),
-        ({**FREEZES, "event_types": ["Frie ze"]}, "event_types"),
         ({**FREEZES, "event_types": "Freeze"}, "event_types"),
         ({**FREEZES, "min_duration_seconds": 9}, "max_duration_seconds"),
-        ({**FREEZES, "time_zone": "Mars/Base"}, "time_zone"),
-        ({**FREEZES, "accepts": ["too-late"]}, "accepts"),
         ({**FREEZES, "expires_at": "2020-01-01T00:00:00Z"}, "expires_at"),
         ({**FREEZES, "from_time": "25:00"}, "from_time"),
         ({**FREEZES, "position": 7}, "position"),

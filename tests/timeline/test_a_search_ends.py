@@ -31,8 +31,8 @@ HOSTILE = ("nothing is like this", "%", "_", "%_%", "\\", "'", "x", "é", "perso
 
 @pytest.fixture(autouse=True)
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "PORTION", 7)
-    monkeypatch.setattr(places, "HARD", 5)
+    monkeypatch.setattr(places, "PORTION", 11)
+    monkeypatch.setattr(places, "HARD", 9)
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def viewer(db: None) -> Client:
 
 @pytest.fixture
 def acts(db: None) -> None:
-    """A hundred acts and a hundred other entries, several at one moment."""
+    """About fifty acts and as many other entries, several at one moment."""
     dice = Random(11)
     Entry.objects.bulk_create(
         Entry(
@@ -53,20 +53,20 @@ def acts(db: None) -> None:
             text="",
             why=dice.choice(["", "100 % sure", "x_y", "for the move"]),
         )
-        for _ in range(200)
+        for _ in range(100)
     )
 
 
 def walked(rows: QuerySet[Entry]) -> tuple[list[int], list[int]]:
     """The ids of all pages to the end, and those of the pages before that one, on the way back."""
-    page = audit_queries.listing(entries=rows, size=4)
+    page = audit_queries.listing(entries=rows, size=6)
     there = [row.id for row in page.results]
     while page.next:
-        page = audit_queries.listing(entries=rows, cursor=page.next, size=4)
+        page = audit_queries.listing(entries=rows, cursor=page.next, size=6)
         there += [row.id for row in page.results]
     last, back = page.results, list[int]()
     while page.previous:
-        page = audit_queries.listing(entries=rows, cursor=page.previous, size=4)
+        page = audit_queries.listing(entries=rows, cursor=page.previous, size=6)
         back = [*(row.id for row in page.results), *back]
     return there, [*back, *(row.id for row in last)]
 
@@ -101,10 +101,10 @@ def test_a_page_looks_through_one_portion_and_says_how_far_it_came(acts: None) -
     with CaptureQueriesContext(connection) as caught:
         page = audit_queries.listing(entries=rows)
     assert (page.results, len(caught)) == ((), 2)
-    newest = list(audit_queries.acts().order_by("-at", "-pk")[:5])
+    newest = list(audit_queries.acts().order_by("-at", "-pk")[:9])
     assert page.looked_to == newest[-1].at
     # Only what lies up to there was asked for.
-    assert "OFFSET 4" in caught.captured_queries[0]["sql"]
+    assert "OFFSET 8" in caught.captured_queries[0]["sql"]
     assert '"at" >=' in caught.captured_queries[1]["sql"]
 
 
@@ -192,7 +192,7 @@ def test_files_hold_everything_and_pause_where_nothing_is_found(acts: None) -> N
         audit_queries.csv_lines(audit_queries.AuditFilter({"q": "nobody says this"}).qs, text=lambda row: "")
     )
     # The head, and a pause after each portion.
-    assert len([piece for piece in nothing if not piece]) > 10
+    assert len([piece for piece in nothing if not piece]) > 4
 
 
 def test_acts_by_their_way_are_found_by_an_index(db: None) -> None:

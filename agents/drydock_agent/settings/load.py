@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -182,33 +182,20 @@ def _seconds(least: float, most: float) -> Callable[[object], float]:
     return parse
 
 
-def _level(value: object) -> str:
-    text = _text(value).lower()
-    if text not in LEVELS:
-        raise ValueError(f"must be one of {', '.join(LEVELS)}, not {text!r}")
-    return text
+def _one_of(choices: Collection[str]) -> Callable[[object], str]:
+    def parse(value: object) -> str:
+        text = _text(value).lower()
+        if text not in choices:
+            raise ValueError(f"must be one of {', '.join(choices)}, not {text!r}")
+        return text
 
-
-def _format(value: object) -> str:
-    text = _text(value).lower()
-    if text not in FORMATS:
-        raise ValueError(f"must be one of {', '.join(FORMATS)}, not {text!r}")
-    return text
+    return parse
 
 
 def _signed(value: object) -> str:
-    text = _text(value).lower()
-    if text not in SIGNED:
-        raise ValueError(f"must be one of {', '.join(SIGNED)}, not {text!r}")
+    text = _one_of(SIGNED)(value)
     if text == "always" and find_spec("cryptography") is None:
         raise ValueError("is always, which needs the package cryptography: install the agent with its extra “signed”")
-    return text
-
-
-def _discovery(value: object) -> str:
-    text = _text(value).lower()
-    if text not in DISCOVERY:
-        raise ValueError(f"must be one of {', '.join(DISCOVERY)}, not {text!r}")
     return text
 
 
@@ -218,7 +205,7 @@ SPEC: dict[str, tuple[str | Callable[[Mapping[str, str]], str], Callable[[object
     "join_token": ("", _text),
     "state_dir": (default_state_dir, _path),
     "imds_url": (DEFAULT_IMDS_URL, _url),
-    "discover_endpoint": ("auto", _discovery),
+    "discover_endpoint": ("auto", _one_of(DISCOVERY)),
     "availability_set": ("", _set),
     "machine_id": ("", _machine_id),
     "resource_name": ("", _text),
@@ -230,6 +217,6 @@ SPEC: dict[str, tuple[str | Callable[[Mapping[str, str]], str], Callable[[object
     "redis_caches": ("", read_caches),
     "signed_orders": ("auto", _signed),
     "ca_file": ("", _file),
-    "log_level": ("info", _level),
-    "log_format": ("text", _format),
+    "log_level": ("info", _one_of(LEVELS)),
+    "log_format": ("text", _one_of(FORMATS)),
 }

@@ -19,6 +19,7 @@ from fleet.domain.reasons import Reason, from_json
 from fleet.domain.sets import OUTSIDE, PROVISIONAL
 from fleet.domain.shapes import from_row
 from fleet.domain.states import OPEN_EVENTS, Presence
+from fleet.models.driver import query
 from fleet.models.events import Sighting
 from fleet.models.facts.events import latest, presence_limits
 from fleet.models.intake import PresenceRow, Spool
@@ -228,7 +229,7 @@ CACHES = """
           AND NOT EXISTS (SELECT FROM fleet_coverage AS coverage
                           JOIN fleet_presencerow AS presence ON presence.machine_id = coverage.machine_id
                           WHERE coverage.cache_id = cache.id AND coverage.until IS NULL
-                                AND coverage.state = 'subscribed' AND presence.last_heard_at > %(late)s)
+                                AND coverage.state = 'subscribed' AND presence.last_heard_at > %s)
     ORDER BY cache.id
 """
 
@@ -243,10 +244,8 @@ def troubles(*, now: datetime) -> Iterator[Trouble]:
     """Yield all that the core finds now. Ten statements; of the machines only those with a fault are read."""
     yield from _of_agents(now)
     late = now - timedelta(seconds=presence_limits().late)
-    with connection.cursor() as cursor:
-        cursor.execute(CACHES, {"late": late})
-        for cache_id, host in cursor.fetchall():
-            yield Trouble("cache-unheard", cache_id=cache_id, of=host, names=(host,), count=1)
+    for cache_id, host in query(CACHES, late):
+        yield Trouble("cache-unheard", cache_id=cache_id, of=host, names=(host,), count=1)
     waiting = Admission.objects.filter(admitted_at__isnull=True).order_by("pk")
     called = Coalesce("machine__resource_name", "resource_name")
     names = tuple(waiting.values_list(called, flat=True)[: MOST_NAMES + 1])
@@ -314,12 +313,10 @@ def _of_storage(now: datetime) -> Iterator[Trouble]:
     late = [found.of.table for found in late_tables()]
     if late:
         yield Trouble("partition-late", values={"tables": late})
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_database_size(current_database()), age(datfrozenxid)"
-            " FROM pg_database WHERE datname = current_database()"
-        )
-        size, transactions = cursor.fetchone() or (0, 0)
+    ((size, transactions),) = query(
+        "SELECT pg_database_size(current_database()), age(datfrozenxid)"
+        " FROM pg_database WHERE datname = current_database()"
+    )
     most = settings.DATABASE_MAX_GIGABYTES * 1024**3
     if most and size > NEARLY_FULL * most:
         yield Trouble("database-large", values={"size": size, "most": most})
