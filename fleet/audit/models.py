@@ -14,7 +14,15 @@ from fleet.audit.archive_format import ArchiveKind, Held, Manifest, archived_tab
 from fleet.domain.caches.maintenances import ACTIVE
 from fleet.domain.states import EventStatus
 from fleet.models.driver import query
-from fleet.models.partitions import ARCHIVED, Partition, PartitionedTable, is_needed, partitions
+from fleet.models.partitions import (
+    ARCHIVED,
+    ENTRIES,
+    NOTIFICATIONS,
+    Partition,
+    PartitionedTable,
+    is_needed,
+    partitions,
+)
 
 
 class ArchiveFile(models.Model):
@@ -141,32 +149,33 @@ def _newest(one: ExpiringPartition) -> datetime:
     return newest or one.at
 
 
-HELD: dict[ArchiveKind, tuple[Held, str, list[list[str]]]] = {
-    ArchiveKind.ENTRIES: (
+# By table: why some of its rows, by their ids, are still needed.
+HELD: dict[PartitionedTable, tuple[Held, str, list[str]]] = {
+    ENTRIES: (
         Held.OPEN_EVENT,
         "SELECT EXISTS (SELECT FROM fleet_scheduledevent AS event WHERE event.status = ANY(%s) AND EXISTS"
         " (SELECT FROM fleet_entry AS row WHERE row.event_id = event.id AND row.id BETWEEN %s AND %s))",
-        [[EventStatus.SCHEDULED.value, EventStatus.STARTED.value]],
+        [EventStatus.SCHEDULED.value, EventStatus.STARTED.value],
     ),
-    ArchiveKind.NOTIFICATIONS: (
+    NOTIFICATIONS: (
         Held.OPEN_MAINTENANCE,
         "SELECT EXISTS (SELECT FROM fleet_notification AS row JOIN fleet_maintenance AS maintenance"
         " ON maintenance.id = row.maintenance_id WHERE maintenance.status = ANY(%s) AND row.id BETWEEN %s AND %s)",
-        [[status.value for status in ACTIVE]],
+        [status.value for status in ACTIVE],
     ),
 }
 
 
-def held(one: ExpiringPartition) -> Held | None:
-    """What still needs rows of it, so that all of it stays; None where nothing does. What a kind without an entry here
-    needs is copied forward.
+def hold_reason(of: PartitionedTable, first: int, last: int) -> Held | None:
+    """Return why rows of a table, from one id to another, are still needed; None if they are not. What is needed of a
+    table without an entry here is copied forward.
     """
-    if is_needed(table_of(one.kind), *one.ids):
+    if is_needed(of, first, last):
         return Held.UNSENT
-    if one.kind not in HELD:
+    if of not in HELD:
         return None
-    why, statement, values = HELD[one.kind]
-    return why if query(statement, *values, *one.ids)[0][0] else None
+    why, statement, states = HELD[of]
+    return why if query(statement, states, first, last)[0][0] else None
 
 
 def covered(one: ExpiringPartition) -> bool:

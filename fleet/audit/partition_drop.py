@@ -1,8 +1,8 @@
 """Partitions of large tables: creation ahead of time, detaching and dropping.
 
-Nothing that comes is ever without a place: the last partition is open-ended. Where nobody closes it in time it grows,
-and that is an alarm. Once a minute, by Celery's beat or by a loop of the web process, and at each migration. Whoever is
-killed in the middle leaves nothing half done that the next run does not mend.
+The last partition is open-ended, so every new row has a place. If it is not closed in time it grows, which raises an
+alarm. Runs once a minute, by Celery beat or by a loop of the web process, and at each migration. The next run completes
+the work of one that was killed.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 from psycopg import sql
 
-from fleet.domain.caches.maintenances import ACTIVE
+from fleet.audit.models import hold_reason
 from fleet.domain.db_timeouts import is_timeout
 from fleet.models import DocumentBody, LastRun, LatestDocument, Observation, Seal, WaitingReport
 from fleet.models.driver import query
@@ -31,7 +31,6 @@ from fleet.models.partitions import (
     Partition,
     PartitionedTable,
     ahead,
-    is_needed,
     partitions,
 )
 from fleet.models.reconcile import seconds_since_run
@@ -39,9 +38,9 @@ from fleet.operations.locks import Lock, no_timeouts, try_take
 from fleet.operations.quarantine import call_each
 
 RUN = "partitions"
-# Writers and readers wait behind whoever waits for the table: a moment, and again in a minute.
+# Writers and readers queue behind a waiting lock request: wait briefly, and try again in a minute.
 LOCK_SECONDS = 0.2
-# Each partition refuses by itself what names it; what names the table is refused there.
+# Statements that name a partition are refused by its own triggers; those that name the table, by the table's.
 GUARDED = {
     ENTRIES: (
         "CREATE TRIGGER fleet_entry_is_append_only BEFORE UPDATE OR DELETE ON {}"
@@ -56,15 +55,15 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MadeAhead:
-    """The names of the partitions that now begin, and whether some table was held by others: it comes again."""
+    """Names of the new partitions, and whether a table was locked, so that the run has to be repeated."""
 
     made: tuple[str, ...] = ()
     held: bool = False
 
 
 def make_ahead(*, now: datetime, via: str, rows: int = 0, noted: bool = True) -> MadeAhead:
-    """See that each table has room for half a partition's rows, or for so many `rows`. Two runs make one. Only what
-    runs each minute is noted as such: whoever stands in for it waits until it has been quiet.
+    """Create the next partition of each table without room for half a partition's rows, or for `rows`. Two runs at once
+    create one. `noted` runs count as the run of this minute, for which `make_ahead_if_quiet` stands in.
     """
     made: list[str] = []
     held: list[str] = []
@@ -87,14 +86,14 @@ def make_ahead(*, now: datetime, via: str, rows: int = 0, noted: bool = True) ->
 
 
 def make_ahead_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> MadeAhead:
-    """Make them when nobody has looked for this long: the web process's part when Celery is gone."""
+    """Create partitions if none were checked for `quiet_seconds`: by the web process while Celery is unavailable."""
     if seconds_since_run(RUN, now=now) < quiet_seconds:
         return MadeAhead()
     return make_ahead(now=now, via=via)
 
 
 def _next_begin(found: Ahead, rows: int) -> int | None:
-    """Where the next partition is to begin; None where there is room enough."""
+    """Return where the next partition begins; None if there is room enough."""
     size = settings.PARTITION_ROWS
     wanted = max(rows, size // 2)
     if found.room >= wanted:
@@ -116,22 +115,22 @@ def _close_last(of: PartitionedTable, rows: int) -> list[str]:
         no_timeouts()
         if not try_take(Lock.PARTITIONS, of.table):
             return []
-        _impatient()
+        _use_short_lock_timeout()
         run("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", of.table)
-        # Nobody writes any more: what is read now stays so.
+        # No transaction writes any more, so the bounds cannot change.
         (found,) = ahead(of)
         begin = _next_begin(found, rows)
         if begin is None or found.begin != last.begin:
             return []
         name = of.named(begin)
         _begin_behind(of, last, name, begin)
-    # Nobody does so for a parent by himself. Before 18, Postgres looks at each partition as well.
+    # Autovacuum does not analyse a parent. Before 18, Postgres analyses each partition as well.
     run("ANALYZE ONLY {}" if int(query("SHOW server_version_num")[0][0]) >= 180000 else "ANALYZE {}", of.table)
     return [name]
 
 
 def _begin_behind(of: PartitionedTable, last: Partition, name: str, begin: int) -> None:
-    """Within the transaction: the last partition ends there, and a new one takes all that comes behind."""
+    """End the last partition at `begin` and attach a new one behind it. Runs in the transaction of the caller."""
     lower = sql.SQL("MINVALUE") if last.begin is None else sql.Literal(last.begin)
     run("CREATE TABLE {} (LIKE {} INCLUDING ALL EXCLUDING IDENTITY)", name, last.name)
     run("ALTER TABLE {} DROP CONSTRAINT IF EXISTS {}", name, _bound_name(last))
@@ -144,13 +143,13 @@ def _begin_behind(of: PartitionedTable, last: Partition, name: str, begin: int) 
 
 
 def _bound_rows(of: PartitionedTable, last: Partition, rows: int) -> None:
-    """Let Postgres see beforehand, while everybody works, that all rows are below the end that the partition is to get:
-    so it reads none of them while it holds the table. Only the first one has rows by then, or one that nobody closed.
+    """Validate beforehand that all rows are below the future end of the partition, so that Postgres reads none of them
+    while it locks the table. Only the first partition has rows by then, or one that was closed late.
     """
     with transaction.atomic():
         if not try_take(Lock.PARTITIONS, of.table):
             return
-        _impatient()
+        _use_short_lock_timeout()
         begin = _next_begin(ahead(of)[0], rows)
         run("ALTER TABLE {} DROP CONSTRAINT IF EXISTS {}", last.name, _bound_name(last))
         if begin is None:
@@ -172,7 +171,7 @@ def _bound_name(last: Partition) -> str:
 
 
 def _mend_numbers(of: PartitionedTable) -> None:
-    """Repair the numbering of a database that was put together by hand: it may repeat numbers, also dropped ones."""
+    """Repair the sequence of a database that was assembled by hand, which may repeat numbers, also dropped ones."""
     if of.numbers != (of.table, of.key):
         return
     there = partitions(of)
@@ -185,12 +184,12 @@ def _mend_numbers(of: PartitionedTable) -> None:
         log.warning("partition.numbers_were_behind", table=of.table, next=least + 1)
 
 
-def _impatient() -> None:
+def _use_short_lock_timeout() -> None:
     query("SELECT set_config('lock_timeout', %s, true)", f"{LOCK_SECONDS:g}s")
 
 
 def run(statement: str, *values: Any) -> None:
-    """One statement; names as text, numbers as they are."""
+    """Run one statement: texts among `values` are identifiers, numbers are literals."""
     parts = [
         sql.Identifier(value) if isinstance(value, str) else sql.Literal(value) if isinstance(value, int) else value
         for value in values
@@ -201,14 +200,13 @@ def run(statement: str, *values: Any) -> None:
 
 # A partition is dropped as a whole: it is detached from its table during normal operation, then dropped.
 
-# What is written to a table that is on its way out, before anything else.
+# Comment that marks a table before it is detached.
 DROP_MARK = "drydock: this partition is archived and leaves"
-# So long for each of those who read it or write to its neighbours; then again at the next run.
+# Lock timeout while other transactions use the partition; the next run tries again.
 WAIT_SECONDS = 5
 # Bodies carried forward in one transaction.
 PORTION = 2000
 OPEN_EVENT = "event.status IN ('SCHEDULED', 'STARTED')"
-# By table: whether something in the partition (`{leaf}`) is still needed.
 # Which rows of observations outlive their partition, as `row`: documents that list an event, for as long as these stay
 # or it is open, each machine's latest document, and reports of which a part has still to be taken.
 OUTLIVES = f"""
@@ -229,22 +227,13 @@ NOT_FORWARD = f"""({OUTLIVES}) AND NOT EXISTS (
     SELECT FROM {Observation._meta.db_table} AS again WHERE again.machine_id = row.machine_id
     AND again.epoch = row.epoch AND again.seq = row.seq AND again.id > %(last)s)"""
 EVENT_ID = b'"EventId"'
-NEEDED = {
-    OBSERVATIONS: (
-        f"SELECT EXISTS (SELECT FROM {{leaf}} AS row JOIN {WaitingReport._meta.db_table} AS waiting"
-        " USING (machine_id, epoch, seq))"
-        " OR EXISTS (SELECT FROM fleet_scheduledevent AS event"
-        f" WHERE {OPEN_EVENT} AND event.first_seen_at <= %(newest)s)"
-    ),
-    ENTRIES: (
-        "SELECT EXISTS (SELECT FROM {leaf} AS row JOIN fleet_scheduledevent AS event ON event.id = row.event_id"
-        f" WHERE {OPEN_EVENT})"
-    ),
-    NOTIFICATIONS: (
-        "SELECT EXISTS (SELECT FROM {leaf} AS row JOIN fleet_maintenance AS maintenance"
-        f" ON maintenance.id = row.maintenance_id WHERE maintenance.status IN {tuple(each.value for each in ACTIVE)})"
-    ),
-}
+# Whether reports of a partition are still taken, or an open event began before them.
+REPORTS_NEEDED = (
+    f"SELECT EXISTS (SELECT FROM {{leaf}} AS row JOIN {WaitingReport._meta.db_table} AS waiting"
+    " USING (machine_id, epoch, seq))"
+    " OR EXISTS (SELECT FROM fleet_scheduledevent AS event"
+    f" WHERE {OPEN_EVENT} AND event.first_seen_at <= %(newest)s)"
+)
 
 
 class RetainReason(StrEnum):
@@ -289,9 +278,9 @@ def drop_partition(
     if why is not None:
         return DropResult(partition.name, why)
     carried = _carry_forward(partition.name) if of is BODIES else 0
-    companions = [each for each in partitions(REPORTERS) if of is NOTIFICATIONS and _is_beside(each, partition)]
+    companions = [each for each in partitions(REPORTERS) if of is NOTIFICATIONS and _has_same_bounds(each, partition)]
     for owner, each in [*((REPORTERS, companion) for companion in companions), (of, partition)]:
-        if not _take_out(owner, each.name):
+        if not _detach_and_drop(owner, each.name):
             return DropResult(partition.name, RetainReason.HELD, carried)
     log.info("partition.gone", name=partition.name, rows=partition.rows, carried=carried, via=via)
     return DropResult(partition.name, carried=carried)
@@ -311,24 +300,25 @@ def retain_reason(
         return RetainReason.NOT_ARCHIVED
     if of is ENTRIES and not _is_sealed(partition):
         return RetainReason.NOT_SEALED
-    if of in NEEDED and _ask(NEEDED[of], partition.name, newest=partition.newest):
+    if of is OBSERVATIONS and _is_true(REPORTS_NEEDED, partition.name, newest=partition.newest):
         return RetainReason.NEEDED
-    if is_needed(of, partition.first_id or 0, partition.last_id):
-        return RetainReason.NEEDED
-    return None
+    with transaction.atomic():
+        no_timeouts()
+        needed = hold_reason(of, partition.first_id or 0, partition.last_id)
+    return None if needed is None else RetainReason.NEEDED
 
 
 def forward(now: datetime) -> dict[str, Any]:
-    """What `OUTLIVES` is asked with."""
+    """Return the parameters of `OUTLIVES`."""
     return {"days": settings.RETENTION_DAYS["event_documents"], "now": now, "mark": EVENT_ID}
 
 
 def _not_copied(of: PartitionedTable, partition: Partition, *, now: datetime) -> RetainReason | None:
-    """Whoever calls should have copied forward what outlives it; nothing is dropped on anybody's word."""
+    """Check that the caller has copied forward all rows that outlive the partition."""
     if of is not OBSERVATIONS or partition.end is None:
         return None
     lacks = f"SELECT EXISTS (SELECT FROM {{leaf}} AS row WHERE {NOT_FORWARD})"
-    return RetainReason.NOT_COPIED if _ask(lacks, partition.name, last=partition.end - 1, **forward(now)) else None
+    return RetainReason.NOT_COPIED if _is_true(lacks, partition.name, last=partition.end - 1, **forward(now)) else None
 
 
 def finish_drops() -> list[str]:
@@ -342,15 +332,15 @@ def finish_drops() -> list[str]:
         DROP_MARK,
     )
     tables = {of.table: of for of in TABLES}
-    gone = [name for name, parent in found if _take_out(tables.get(parent), name)]
+    gone = [name for name, parent in found if _detach_and_drop(tables.get(parent), name)]
     for name in gone:
         log.info("partition.gone", name=name, via="a later run")
     return gone
 
 
-def _take_out(of: PartitionedTable | None, name: str) -> bool:
-    """Detach and drop. False where somebody holds it for longer than a moment. `of` None: it is detached already."""
-    before = _patience(f"{WAIT_SECONDS}s", "0")
+def _detach_and_drop(of: PartitionedTable | None, name: str) -> bool:
+    """Detach and drop a partition. False if it is locked for too long. `of` is None once it is detached."""
+    before = _set_timeouts(f"{WAIT_SECONDS}s", "0")
     try:
         if of is not None:
             run(f"COMMENT ON TABLE {{}} IS '{DROP_MARK}'", name)
@@ -362,7 +352,7 @@ def _take_out(of: PartitionedTable | None, name: str) -> bool:
                     name,
                 )
         if name.startswith(BODIES.first):
-            # Somebody may have come to point to one while it was taken out.
+            # A body may have been referenced while the partition was detached.
             _carry_forward(name)
         run("DROP TABLE {}", name)
     except DatabaseError as error:
@@ -371,18 +361,18 @@ def _take_out(of: PartitionedTable | None, name: str) -> bool:
         log.info("partition.held", name=name)
         return False
     finally:
-        _patience(*before)
+        _set_timeouts(*before)
     return True
 
 
-def _patience(lock: str, statement: str) -> tuple[str, str]:
-    """How long this connection waits for a lock and works at a statement, from now on; what it was before."""
+def _set_timeouts(lock: str, statement: str) -> tuple[str, str]:
+    """Set the lock and statement timeouts of this connection, and return the former ones."""
     ((*before,),) = query("SELECT current_setting('lock_timeout'), current_setting('statement_timeout')")
     query("SELECT set_config('lock_timeout', %s, false), set_config('statement_timeout', %s, false)", lock, statement)
     return before[0], before[1]
 
 
-def _is_beside(one: Partition, other: Partition) -> bool:
+def _has_same_bounds(one: Partition, other: Partition) -> bool:
     return (one.begin, one.end) == (other.begin, other.end) and not one.is_open
 
 
@@ -391,7 +381,7 @@ def _is_sealed(partition: Partition) -> bool:
     if newest is None:
         return False
     era, xid, pk = newest.place
-    return not _ask(
+    return not _is_true(
         "SELECT EXISTS (SELECT FROM {leaf} WHERE (era, xid, id) > (%(era)s, %(xid)s, %(id)s))",
         partition.name,
         era=era,
@@ -400,7 +390,7 @@ def _is_sealed(partition: Partition) -> bool:
     )
 
 
-def _ask(statement: str, leaf: str, **values: Any) -> bool:
+def _is_true(statement: str, leaf: str, **values: Any) -> bool:
     with transaction.atomic(), connection.cursor() as cursor:
         no_timeouts()
         cursor.execute(statement.replace("{leaf}", connection.ops.quote_name(leaf)), values)
@@ -408,9 +398,7 @@ def _ask(statement: str, leaf: str, **values: Any) -> bool:
 
 
 def _carry_forward(name: str) -> int:
-    """Bodies that somebody still points to move on to the newest partition, few as they are: latest documents, and
-    those of reports that are here.
-    """
+    """Move referenced bodies to the newest partition: those of latest documents and of reports in the database."""
     statement = f"""
         WITH needed AS (
             SELECT body.hash FROM {connection.ops.quote_name(name)} AS body

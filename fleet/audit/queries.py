@@ -1,4 +1,4 @@
-"""Queries of the audit (search, pages, export), of storage, and of a restored database."""
+"""Queries of the audit (search, pages, export) and of storage."""
 
 import csv
 import io
@@ -40,23 +40,23 @@ COLUMNS = (
 
 
 ACTING_KINDS = (ActorKind.PERSON, ActorKind.SERVICE, ActorKind.RULE, ActorKind.COMMAND)
-# Those that one key leads to.
+# Kinds of actors that one index key finds.
 BY_ONE_KEY = (ActorKind.RULE.value, ActorKind.COMMAND.value)
 
 
 # The condition of the partial indexes of acts.
 IS_ACT = Q(via__in=ACTING)
-# Whoever looks for a longer text has pasted something.
-LONGEST = 200
+# A longer text was pasted by mistake.
+MAX_SEARCH = 200
 
 
 def acts() -> QuerySet[Entry]:
-    """What people and rules did, by index."""
+    """Return the entries of acts by people and rules, by index."""
     return visible(Entry).filter(IS_ACT)
 
 
-class Told(Func):
-    """Every text in these JSON columns, without the names of their fields: what an entry's words are made of."""
+class JsonTexts(Func):
+    """Every text in these JSON columns, without the names of their fields: the values in an entry's sentence."""
 
     template = (
         "(SELECT string_agg(told #>> '{}', E'\\n') FROM jsonb_path_query(jsonb_build_array(%(expressions)s),"
@@ -86,7 +86,7 @@ class AuditFilter(EntryPlaceFilter):
     event = django_filters.CharFilter(method="filter_event", label="Event")
     since = TimeFilter(field_name="at", lookup_expr="gte", label="Since")
     until = TimeFilter(field_name="at", lookup_expr="lt", label="Until")
-    q = django_filters.CharFilter(method="filter_q", max_length=LONGEST, label="Search")
+    q = django_filters.CharFilter(method="filter_q", max_length=MAX_SEARCH, label="Search")
 
     class Meta:
         model = Entry
@@ -104,7 +104,7 @@ class AuditFilter(EntryPlaceFilter):
         super().__init__(data, acts() if queryset is None else queryset, **kwargs)
 
     def leads_to_its_own(self, name: str) -> bool:
-        """Indexes by other columns lead to what machines reported as well."""
+        """Return whether an index of acts serves this filter; indexes by other columns also contain machine reports."""
         return name in ("person", "via", "event") or self.form.cleaned_data.get("actor_kind") in BY_ONE_KEY
 
     def filter_person(self, queryset: QuerySet[Entry], name: str, value: str) -> QuerySet[Entry]:
@@ -134,11 +134,11 @@ class AuditFilter(EntryPlaceFilter):
             found |= Q(**{f"{name}__icontains": value})
         if people := pseudonyms_named(value):
             found |= Q(actor__in=people) | Q(told__regex=rf"(^|\n)({'|'.join(people)})(\n|$)")
-        return queryset.alias(told=Told(F("data"), F("before"), F("after"))).filter(found)
+        return queryset.alias(told=JsonTexts(F("data"), F("before"), F("after"))).filter(found)
 
 
 def _near(rows: QuerySet[Entry], column: str, keys: list[str]) -> QuerySet[Entry]:
-    """The same acts by the index that begins with this column, where no other leads to them."""
+    """Use the index of acts that begins with this column, unless another filter has chosen an index."""
     return rows.near(IndexRange(column, keys, IS_ACT)) if isinstance(rows, IndexScanRows) and not rows.nearest else rows
 
 
@@ -156,17 +156,15 @@ def about_and_by(person: PersonRow) -> dict[str, tuple[TimelineRow, ...]]:
 
 
 def about(*, person: PersonRow, size: int = 25) -> tuple[TimelineRow, ...]:
-    """What was done to somebody: their group, scopes, tokens, password, as far as the newest acts tell it. Newest
-    first. Three queries.
-    """
+    """Return the newest acts that changed a user: role, scopes, tokens, password. Newest first. Three queries."""
     found = acts().filter(data__person__in=[person.pseudonym, person.username])
     found = found.looked_through(IndexWalk(PORTION, among=IS_ACT)) if isinstance(found, IndexScanRows) else found
     return listing(entries=found, size=size).results
 
 
 def everything(entries: QuerySet[Entry]) -> Iterator[Sequence[TimelineRow]]:
-    """All rows of a filtered queryset, newest first, page by page: memory and each query stay small. A page may be
-    empty where rows are looked for among others.
+    """Yield all rows of a filtered queryset, newest first, page by page: memory and each query stay small. A page may
+    be empty if no row of its portion matches.
     """
     cursor = None
     while True:
@@ -245,10 +243,10 @@ def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
 
 
-# What the database holds, how it grows, what leaves it next, and how the archive is.
+# Storage: database size and growth, the next partitions to be archived, and the state of the archive.
 
-# Of a table whose rows span less nobody can say how it grows.
-LEAST_SPAN = timedelta(hours=1)
+# Minimum time between rows from which growth is computed.
+MIN_SPAN = timedelta(hours=1)
 NEXT = 5
 DAY = timedelta(days=1)
 
@@ -322,7 +320,7 @@ class Storage:
 
 
 def storage(*, now: datetime) -> Storage:
-    """Everything at once. As many statements as there are partitions, and about ten."""
+    """Return the figures of storage. One statement per partition, and about ten more."""
     state = visible(ArchiveState).first()
     kinds = tuple(_kind(kind, state) for kind in ArchiveKind)
     documents = sum(one.size for one in partitions(BODIES))
@@ -352,7 +350,7 @@ def storage(*, now: datetime) -> Storage:
 
 
 def archive_fault() -> str:
-    """What is wrong with the archive, as a code; empty where all is well, or where there is none. One query."""
+    """Return the fault of the archive as a code; empty without a fault or without an archive. One query."""
     state = visible(ArchiveState).first() if settings.ARCHIVE_URL else None
     return state.fault if state else ""
 
@@ -381,9 +379,9 @@ def _kind(kind: ArchiveKind, state: ArchiveState | None) -> StorageKind:
 
 
 def _daily(parts: Sequence[Partition]) -> int | None:
-    """Rows a day, by the newest part whose rows span long enough."""
+    """Return rows a day, computed from the newest partition whose rows span long enough."""
     for one in reversed(parts):
-        if one.oldest is not None and one.newest is not None and one.newest - one.oldest >= LEAST_SPAN:
+        if one.oldest is not None and one.newest is not None and one.newest - one.oldest >= MIN_SPAN:
             return round(one.rows / ((one.newest - one.oldest) / DAY))
     return None
 

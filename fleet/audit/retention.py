@@ -19,7 +19,7 @@ from fleet.audit.models import (
     covered,
     due,
     full,
-    held,
+    hold_reason,
     keep_days,
     table_of,
 )
@@ -144,7 +144,7 @@ def _work(where: Store, done: Retained, *, now: datetime, drop: Drop, until: flo
         if one.kind.value in done.held:
             # Partitions of a kind are dropped in their order.
             continue
-        why = held(one)
+        why = hold_reason(table_of(one.kind), *one.ids)
         while why is None and next_portion(one.kind, *one.ids) is not None:
             if monotonic() > until:
                 return
@@ -180,7 +180,7 @@ def _leave(one: ExpiringPartition, done: Retained, *, now: datetime, drop: Drop)
     """Drop it; or why not. What is needed is asked once more: since it was archived, time has passed."""
     if not covered(one):
         return Held.UNSEALED
-    if (why := held(one)) is not None:
+    if (why := hold_reason(table_of(one.kind), *one.ids)) is not None:
         return why
     if one.kind is ArchiveKind.OBSERVATIONS:
         copy_forward(one, now=now)

@@ -1,6 +1,7 @@
 """Seals over the timeline: sealing once a minute, continuous checks, and full verification.
 
-`drydock-fleet verify_audit` looks at everything at once and says exactly what differs. This says that something does.
+`drydock-fleet verify_audit` verifies everything at once and names each difference; the continuous check reports only
+that there is one.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -28,7 +29,7 @@ from fleet.operations.locks import Lock, no_timeouts, try_take
 
 RUN = "audit-check"
 EVERY = timedelta(minutes=5)
-# Of the newest, and as many behind where the last check stood.
+# Seals checked in one run: this many of the newest, and as many after the last one checked.
 SEALS = 3
 
 log = structlog.get_logger(__name__)
@@ -39,8 +40,8 @@ def is_due(*, now: datetime) -> bool:
 
 
 def check(*, now: datetime, via: str, besides: Collection[int] = ()) -> int | None:
-    """The number of the first seal that is not what its rows say; None where those that were looked at are. `besides`
-    are looked at as well.
+    """Check some seals, and those named in `besides`. Return the number of the first one that does not match its rows;
+    None if all match.
     """
     with transaction.atomic():
         no_timeouts()
@@ -52,9 +53,9 @@ def check(*, now: datetime, via: str, besides: Collection[int] = ()) -> int | No
         # Archived rows are in files: `verify_audit` reads them.
         left = ArchiveFile.objects.filter(kind=ArchiveKind.ENTRIES.value, dropped_at__isnull=False)
         behind = left.aggregate(Max("last_seal"))["last_seal__max"] or 0
-        looked_at = sorted(number for number in {*newest, *next_ones, *besides} if number > behind)
-        wrong = next((number for number in looked_at if not _holds(number)), None)
-        # Behind the last it begins anew.
+        checked = sorted(number for number in {*newest, *next_ones, *besides} if number > behind)
+        wrong = next((number for number in checked if not _matches(number)), None)
+        # After the last seal the check starts again with the first.
         run.newest_id = next_ones[-1] if len(next_ones) == SEALS else 0
         run.ran_at, run.via = now, via
         run.save()
@@ -64,7 +65,7 @@ def check(*, now: datetime, via: str, besides: Collection[int] = ()) -> int | No
 
 
 def troubles(*, now: datetime, via: str) -> list[Trouble]:
-    """Return what a check of some seals finds, with the one that was wrong; between checks, what the last one found."""
+    """Return the seal at fault, if a check is due and finds one; between checks, the result of the last check."""
     known = [as_trouble(row) for row in OpenTrouble.objects.filter(code="audit-failed")]
     if not is_due(now=now):
         return known
@@ -72,7 +73,7 @@ def troubles(*, now: datetime, via: str) -> list[Trouble]:
     return [Trouble("audit-failed", values={"seal": wrong})] if wrong is not None else []
 
 
-def _holds(number: int) -> bool:
+def _matches(number: int) -> bool:
     seal, before = (Seal.objects.filter(number=each).first() for each in (number, number - 1))
     if seal is None or (before is None and number > 1):
         return False
@@ -94,7 +95,7 @@ MOST_ROWS = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """What one call did: whether it ran at all, and the seals that it added."""
+    """Result of one call: whether it ran, and the seals that it added."""
 
     ran: bool
     heads: tuple[ChainHead, ...] = ()
@@ -129,7 +130,7 @@ def seal(*, now: datetime, via: str, most_rows: int = MOST_ROWS, most_seals: int
 
 
 def seal_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Sealed:
-    """Seal when nobody has for this long: the gateway's part when Celery is gone."""
+    """Seal if nothing was sealed for `quiet_seconds`: by the gateway while Celery is unavailable."""
     if seconds_since_run(SEAL_RUN, now=now) < quiet_seconds:
         return Sealed(ran=False)
     return seal(now=now, via=via)
@@ -180,7 +181,7 @@ TABLE = Entry._meta.db_table
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is wrong. `seal` is the number of the interval; None where it concerns none."""
+    """One fault; `seal` is the number of the seal at fault, or None."""
 
     seal: int | None
     reason: Reason
@@ -188,7 +189,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What was looked at. `head` is the newest link that is there."""
+    """Result of a verification; `head` is the newest existing seal."""
 
     seals: int
     rows: int
@@ -314,7 +315,7 @@ class _Walk:
 
 
 def _check_files(archive: Store | None, walk: _Walk, *, whole: bool) -> None:
-    """That no file is missing in between, and, of all kinds that have no seals, that each is as it was written."""
+    """Check that no file of the chain is missing, and that each file of a kind without seals is unchanged."""
     told = [row.told for row in ArchiveFile.objects.defer("events").order_by("number")]
     for number, fault in out_of_order(told):
         walk.tell(None, fault.value, file=number)
@@ -340,7 +341,7 @@ def _check_head(number: int, wanted: str, walk: _Walk) -> None:
 
 
 def _check_tail(now: datetime, walk: _Walk) -> None:
-    """Rows behind the newest seal: none is old, and none comes from a transaction that there has not been."""
+    """Check that no row after the newest seal is old, or names a transaction that has not happened yet."""
     newest = Seal.objects.order_by("-number").first()
     behind, parameters = "TRUE", []
     if newest is not None:
@@ -374,7 +375,7 @@ def _place(seal: Seal | None) -> Place | None:
 
 
 def _behind(seal: Seal) -> Place | None:
-    """Where the interval of a seal begins whose predecessor is missing: as many rows before its end as it says."""
+    """Return where a seal without predecessor begins: as many rows before its end as it states."""
     begin = (
         f"SELECT era, xid, id FROM {TABLE} WHERE (era, xid, id) <= (%s, %s, %s)"
         " ORDER BY era DESC, xid DESC, id DESC OFFSET %s LIMIT 1"

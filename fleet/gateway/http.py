@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
@@ -32,33 +33,25 @@ PROBLEM = b"application/problem+json"
 BODY_SECONDS = 30.0
 
 
+@dataclass(eq=False)
 class Problem(Exception):
     """An answer that refuses: status, problem type, and one sentence that says what to do (RFC 9457).
 
-    `retry_after` is in whole seconds; with it the answer carries `Retry-After`. With a 405 go the methods to `allow`,
-    with `validation` the `errors`, each a `field` and a `message`. Who signed at another time is told the
-    `server_time`.
+    `retry_after` is in whole seconds, for the header `Retry-After`. A 405 has the methods to `allow`, `validation` the
+    `errors`, each with `field` and `message`. A call signed at another time is answered with the `server_time`.
     """
 
-    def __init__(
-        self,
-        status: int,
-        code: str,
-        sentence: str,
-        *,
-        retry_after: int | None = None,
-        allow: Collection[str] = (),
-        errors: Collection[dict[str, str]] = (),
-        server_time: datetime | None = None,
-    ) -> None:
-        super().__init__(sentence)
-        self.server_time = server_time
-        self.allow = allow
-        self.errors = errors
-        self.status = status
-        self.code = code
-        self.sentence = sentence
-        self.retry_after = retry_after
+    status: int
+    code: str
+    sentence: str
+    _: KW_ONLY
+    retry_after: int | None = None
+    allow: Collection[str] = ()
+    errors: Collection[dict[str, str]] = ()
+    server_time: datetime | None = None
+
+    def __str__(self) -> str:
+        return self.sentence
 
 
 def busy(sentence: str) -> Problem:
