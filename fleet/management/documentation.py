@@ -34,9 +34,7 @@ from fleet.domain.states import (
 )
 from fleet.domain.timeline import EntryKind
 from fleet.gateway import metrics as gateway_metrics
-from fleet.notifications.labels import type_label
-from fleet.notifications.routing import OF_ENTRY, NotificationType
-from fleet.notifications.severity import OF_NOTIFICATION_TYPE, cache_severity
+from fleet.notifications.notification_types import NotificationType, cache_severity
 from fleet.wording.badges import badge_of
 from fleet.wording.caches import TIERS
 from fleet.wording.orders import TIMEOUTS
@@ -94,10 +92,10 @@ def approval_moves() -> str:
 
 def moments() -> str:
     """Return the notification types with the entries that cause them; a type without any is due by the clock."""
-    kinds: dict[NotificationType, list[str]] = {moment: [] for moment in NotificationType}
-    for kind, moment in OF_ENTRY.items():
-        kinds[moment].append(f"`{kind.value}`")
-    rows = [(f"`{moment.value}`", type_label(moment), ", ".join(kinds[moment])) for moment in NotificationType]
+    rows = [
+        (f"`{each.value}`", each.declared.label, ", ".join(f"`{kind.value}`" for kind in each.declared.entries))
+        for each in NotificationType
+    ]
     return table(("Notification type", "In words", "Entries"), rows)
 
 
@@ -105,7 +103,7 @@ def severities() -> str:
     rows = [(f"event: {each.name}", each.severity.value) for each in EVENT_TYPES if not each.is_advice]
     rows.append(("event: a type that nobody has described", Severity.WARNING.value))
     rows += [(f"maintenance of a cache: {tier}", cache_severity(tier).value) for tier in (*TIERS, "unknown tier")]
-    rows += [(f"`{moment.value}`", level.value) for moment, level in OF_NOTIFICATION_TYPE.items()]
+    rows += [(f"`{each.value}`", each.severity.value) for each in NotificationType if each.declared.severity]
     return table(("What", "Severity"), rows)
 
 

@@ -18,7 +18,6 @@ from fleet.notifications import channel_services as channel_changes
 from fleet.notifications import dry_run, log
 from fleet.notifications import queries as notification_queries
 from fleet.notifications import route_services as route_changes
-from fleet.notifications.deliveries import MessageFilter
 from fleet.notifications.kinds import trying_faults_of
 from fleet.notifications.routing import SETTLED_DELIVERIES, StandingRoute, changed_route
 from fleet.notifications.serializers import (
@@ -220,7 +219,7 @@ class RotateChannel(ByOwner):
 
 NO_MESSAGE = ("not-found", "There is no message with this id.")
 FILTERS = filters_of(
-    MessageFilter,
+    log.MessageFilter,
     {
         **PLACE_PLACES,
         "channel": "The id of a channel; may be repeated.",
@@ -242,7 +241,7 @@ class Messages(ByOwner):
     )
     def get(self) -> Page[log.MessageRow]:
         person = person_of(self.request)
-        rows = self.filtered(MessageFilter, queryset=log.messages_for(person))
+        rows = self.filtered(log.MessageFilter, queryset=log.messages_for(person))
         return log.listing(rows, person=person, **self.place)
 
 

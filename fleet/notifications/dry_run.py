@@ -26,18 +26,15 @@ from fleet.models import Entry, ScheduledEvent
 from fleet.models.facts.events import order_timeouts, set_facts
 from fleet.models.people import names_in_entries, rights_of
 from fleet.notifications.models import Channel
+from fleet.notifications.notification_types import TYPE_OF_ENTRY, NotificationType, cache_severity, severity
 from fleet.notifications.routing import (
-    OF_ENTRY,
     MessageFacts,
-    NotificationType,
-    SendCondition,
     StandingRoute,
     matches,
     may_be_told,
     route_wording,
     told_at,
 )
-from fleet.notifications.severity import cache_severity, severity
 from fleet.projections.caches.maintenances import CacheRef, cache_ref
 from fleet.projections.refs import SetRef, set_ref
 from fleet.projections.visibility import visible
@@ -49,12 +46,14 @@ NIGHT = {"weekdays": (), "from_time": time(22), "until_time": time(7)}
 # What the answer does not know of the past; reasons of these codes say so.
 UNKNOWABLE = ("past-severity", "past-told-as-now", "past-of-no-event")
 
-OF_EVENTS = {kind: moment for kind, moment in OF_ENTRY.items() if kind.value.startswith(("event_", "approval_"))}
-OF_CACHES = {kind: moment for kind, moment in OF_ENTRY.items() if kind.value in MILESTONES and kind not in OF_EVENTS}
+OF_EVENTS = {kind: moment for kind, moment in TYPE_OF_ENTRY.items() if kind.value.startswith(("event_", "approval_"))}
+OF_CACHES = {
+    kind: moment for kind, moment in TYPE_OF_ENTRY.items() if kind.value in MILESTONES and kind not in OF_EVENTS
+}
 # After these a step of escalation is told no more.
-ENDS_STEP: Mapping[SendCondition, frozenset[NotificationType]] = {
-    SendCondition.UNDECIDED: frozenset({NotificationType.DECIDED, NotificationType.STARTED, NotificationType.ENDED}),
-    SendCondition.UNCLAIMED: frozenset(
+ENDS_STEP: Mapping[NotificationType, frozenset[NotificationType]] = {
+    NotificationType.UNDECIDED: frozenset({NotificationType.DECIDED, NotificationType.STARTED, NotificationType.ENDED}),
+    NotificationType.UNCLAIMED: frozenset(
         {
             NotificationType.CLAIMED,
             NotificationType.PROPOSED,
@@ -233,7 +232,7 @@ def _of_cache(entry: Entry) -> _Fact:
 
 def _told(route: StandingRoute, past: Iterable[_Story], person: User | None) -> Iterator[PastMessage]:
     rights = rights_of(person) if person else None
-    step = route.only_if
+    step = route.step
     for story in past:
         for one in story:
             facts = one.facts
@@ -252,7 +251,7 @@ def _told(route: StandingRoute, past: Iterable[_Story], person: User | None) -> 
             yield _message(one, at)
 
 
-def _settled(story: _Story, step: SendCondition, at: datetime) -> bool:
+def _settled(story: _Story, step: NotificationType, at: datetime) -> bool:
     return any(one.facts.moment in ENDS_STEP[step] and one.facts.at <= at for one in story)
 
 

@@ -2,10 +2,10 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fleet.domain.clock import seconds_since
 from fleet.domain.event_types import Severity
@@ -73,8 +73,8 @@ class DigestEvent:
 
 @dataclass(slots=True)
 class Digest:
-    """`of` is its service, empty for events of several. `place` is what the channel calls its message, `told` the last
-    post that is in it.
+    """One message for a storm of events. `of` is their service, empty where there are several; `place` identifies the
+    channel's message.
     """
 
     of: str
@@ -83,7 +83,6 @@ class Digest:
     over: int = 0
     drill: bool = False
     place: Mapping[str, str] = field(default_factory=dict)
-    told: str = ""
 
     def takes_in(self, *, now: datetime) -> bool:
         return bool(self.events) and now - self.at < OPEN_FOR and len(self.events) < MOST
@@ -118,33 +117,14 @@ class Digest:
         """How many open ones have started, wait for a decision (`waits`), or have somebody on them (`on_it`)."""
         return sum(bool(getattr(event, which)) for event in self.events.values())
 
-    def as_json(self) -> dict[str, Any]:
-        events = {
-            subject: {**asdict(event), "deadline": event.deadline.isoformat() if event.deadline else None}
-            for subject, event in self.events.items()
-        }
-        own = {"of": self.of, "at": self.at.isoformat(), "over": self.over, "drill": self.drill, "told": self.told}
-        return {**own, "place": dict(self.place), "events": events}
-
-    @classmethod
-    def of_json(cls, kept: Mapping[str, Any]) -> "Digest":
-        events = {
-            subject: DigestEvent(
-                **{**event, "deadline": datetime.fromisoformat(event["deadline"]) if event["deadline"] else None}
-            )
-            for subject, event in kept["events"].items()
-        }
-        at = datetime.fromisoformat(kept["at"])
-        return cls(kept["of"], at, events, kept["over"], kept["drill"], kept["place"], kept["told"])
-
 
 def one_service(services: Iterable[str]) -> str:
     """The service that they all are of; empty where there are several."""
-    found = set(services)
-    return found.pop() if len(found) == 1 else ""
+    names = set(services)
+    return names.pop() if len(names) == 1 else ""
 
 
-# Which messages go out as one post, and when: a channel is told of a few things one by one, and of many together.
+# Grouping: few subjects are sent one by one, many together.
 
 # What a post carries that tells of everything at once.
 EVERYTHING = "*"
@@ -193,19 +173,19 @@ def plan(
     now: datetime,
     wait: timedelta,
     interval: timedelta,
-    told: Mapping[int, int] | None = None,
+    sent: Mapping[int, int] | None = None,
 ) -> DeliveryPlan:
     """`lately` are the posts of the channel within the last interval: each one's group, when it was made, and how many
-    messages it carried. `told` says how many of these were of which set (row id).
+    messages it carried. `sent` counts these messages by set (row id).
 
-    While they are few, each subject has a post of its own, else each service, else all is one. What is told as a group
-    is told so once an interval, sooner where the last was small or a deadline is nearer, but never within `wait` of it.
+    Few subjects have a delivery each, else services have, else all is one. A group is sent once an interval; sooner
+    where the last was small or a deadline is nearer, but never within `wait` of it.
     """
     room = ALONE - len(lately)
     subjects = _by(waiting, lambda one: one.subject)
     if len(subjects) <= room:
         return DeliveryPlan(tuple(_batch(group) for group in subjects))
-    first = _first_of_others(waiting, told or {}, posts=len(lately))
+    first = _first_of_others(waiting, sent or {}, posts=len(lately))
     if first:
         alone = {one.id for one in first}
         rest = [one for one in waiting if one.id not in alone]
@@ -214,12 +194,12 @@ def plan(
         return DeliveryPlan((*of_places, *planned.batches), planned.later)
     services = _by(waiting, lambda one: one.service)
     if len(services) <= room:
-        found = [_batch(group) for group in services]
+        grouped = [_batch(group) for group in services]
     else:
-        services, found = [list(waiting)], [Batch(EVERYTHING, tuple(one.id for one in waiting))]
+        services, grouped = [list(waiting)], [Batch(EVERYTHING, tuple(one.id for one in waiting))]
     batches: list[Batch] = []
     later: dict[int, datetime] = {}
-    for group, batch in zip(services, found, strict=True):
+    for group, batch in zip(services, grouped, strict=True):
         last = max(((at, count) for name, at, count in lately if name and name == batch.group), default=None)
         leaves = now if last is None else _leaves(group, *last, now=now, wait=wait, interval=interval)
         if leaves <= now:
@@ -229,16 +209,16 @@ def plan(
     return DeliveryPlan(tuple(batches), later)
 
 
-def _first_of_others(waiting: Sequence[Waiting], told: Mapping[int, int], *, posts: int) -> list[Waiting]:
-    """Where one set makes most of the noise: what is first said of others, which does not wait for its digest. None of
-    them where there are many: then it is a storm of the fleet.
+def _first_of_others(waiting: Sequence[Waiting], sent: Mapping[int, int], *, posts: int) -> list[Waiting]:
+    """Return the first messages of other sets where one set has most of them: they do not wait for its digest. None
+    where there are many: then it is a storm of the fleet.
     """
-    noise: Counter[int] = Counter(told)
+    noise: Counter[int] = Counter(sent)
     noise.update(one.place for one in waiting if one.place is not None)
     loudest, count = noise.most_common(1)[0] if noise else (None, 0)
     if 2 * count <= noise.total():
         return []
-    first = [one for one in waiting if one.place not in (None, loudest) and one.place not in told]
+    first = [one for one in waiting if one.place not in (None, loudest) and one.place not in sent]
     return first if len({one.place for one in first}) <= 2 * ALONE - posts else []
 
 
@@ -250,10 +230,10 @@ def _leaves(
 
 
 def _by(waiting: Sequence[Waiting], key: Callable[[Waiting], Key]) -> list[list[Waiting]]:
-    found: dict[Key, list[Waiting]] = defaultdict(list)
+    groups: dict[Key, list[Waiting]] = defaultdict(list)
     for one in waiting:
-        found[key(one)].append(one)
-    return list(found.values())
+        groups[key(one)].append(one)
+    return list(groups.values())
 
 
 def _batch(group: Sequence[Waiting]) -> Batch:
@@ -273,21 +253,3 @@ class ChannelHealth(StrEnum):
     HELD = "held"
     FAILS = "fails"
     OFF = "off"
-
-
-def health_of(
-    *,
-    enabled: bool,
-    last_ok_at: datetime | None,
-    failing_since: datetime | None,
-    held_until: datetime | None,
-    now: datetime,
-) -> ChannelHealth:
-    """Failing counts before held: a channel that fails is left alone for a while, too."""
-    if not enabled:
-        return ChannelHealth.OFF
-    if failing_since is not None:
-        return ChannelHealth.FAILS
-    if held_until is not None and held_until > now:
-        return ChannelHealth.HELD
-    return ChannelHealth.NEW if last_ok_at is None else ChannelHealth.WORKS

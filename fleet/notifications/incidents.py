@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import reduce
-from typing import Any
 
 from fleet.domain.event_types import TYPES, Severity
 from fleet.domain.reasons import Reason, Refused
@@ -75,11 +74,10 @@ def _rank(severity: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """How one subject stands now, and what a post says of it.
+    """Current state of one subject, for the pager.
 
-    `called` is how its keys name it. `at` is when that happened. `opens`: it is something to wake for, where nothing
-    has yet; `wakes`: even if something has; `endless`: nobody will ever see that it is over. `over`: nobody needs to be
-    woken any more. `handled_at`: since when somebody is on it, or has decided.
+    `called` is its name in keys, `at` when it happened. `opens`: it opens an incident; `wakes`: also where one is open.
+    `endless`: its end is not reported. `over`: it has ended. `handled_at`: since when it is claimed or decided.
     """
 
     subject: str
@@ -95,50 +93,23 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class PagerKey:
-    """One incident: `left` are its subjects that are not over, `waiting` those of them that nobody handles; `account`
-    is with what it was opened, and has to be ended.
+    """One incident. `unhandled` are those of its `subjects` that no user handles; `account` is what it was opened
+    with, and has to be resolved with.
     """
 
     name: str
     at: datetime
     bad: Badness
-    left: tuple[str, ...]
-    waiting: tuple[str, ...]
+    subjects: tuple[str, ...]
+    unhandled: tuple[str, ...]
     account: str = ""
     state: PagerState = PagerState.TRIGGERED
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "at": self.at.isoformat(),
-            "severity": self.bad.severity,
-            "type": self.bad.event_type,
-            "not_before": self.bad.not_before.isoformat() if self.bad.not_before else None,
-            "left": list(self.left),
-            "waiting": list(self.waiting),
-            "account": self.account,
-            "state": self.state.value,
-        }
-
-    @classmethod
-    def of_json(cls, kept: Mapping[str, Any]) -> "PagerKey":
-        stated = kept["not_before"]
-        bad = Badness(kept["severity"], kept["type"], datetime.fromisoformat(stated) if stated else None)
-        return cls(
-            kept["name"],
-            datetime.fromisoformat(kept["at"]),
-            bad,
-            tuple(kept["left"]),
-            tuple(kept["waiting"]),
-            kept["account"],
-            PagerState(kept["state"]),
-        )
 
 
 @dataclass(frozen=True, slots=True)
 class PagerCall:
-    """One call of the pager, with an incident's `account` and name. `key` is how it stands once the pager has taken
-    the call; None where nothing is left to keep.
+    """One call to the pager, with an incident's `account` and name. `key` is the incident after the call; None where
+    nothing is to be kept.
     """
 
     action: PagerAction
@@ -165,33 +136,33 @@ class KeyNames:
 
 @dataclass(slots=True)
 class Incidents:
-    """The keys of one channel, by owner: a subject, or all storms (`storm`). `there`: what the pager told of keys.
+    """The keys of one channel, by owner: a subject, or `storm` for all storms.
 
-    `told_back`: the pager tells us when somebody acknowledges there. Without that nobody knows, so what is worse always
-    takes a new key. New ones are opened with `account`.
+    `reported` are states that the pager reports; `has_webhooks`: it does so. Otherwise a worse event always takes a new
+    key, since acknowledgements are not known. New keys are opened with `account`.
     """
 
     keys: dict[str, list[PagerKey]]
     storm: str
     account: str
-    told_back: bool
-    there: Mapping[str, PagerState] = field(default_factory=dict)
-    # For what somebody is woken now, by subject: whoever was on it before that does not know of it.
-    _rung: dict[str, datetime] = field(default_factory=dict)
+    has_webhooks: bool
+    reported: Mapping[str, PagerState] = field(default_factory=dict)
+    # When a subject rings, by subject: an older claim does not cover it.
+    _alarmed_at: dict[str, datetime] = field(default_factory=dict)
 
     def calls(self, alarms: Sequence[Alarm], *, names: KeyNames, now: datetime) -> Iterator[PagerCall]:
-        """What the pager is to be told, call by call; `take` each once the pager has it, before the next is asked for.
+        """Yield the calls to make; `take` each once the pager has it, before the next is requested.
 
-        What is handled or over comes last: whoever is woken by something that is handled already sees that, too.
+        Acknowledgements and resolutions come last.
         """
         loud = []
         for alarm in alarms:
-            held = self._held(alarm.subject)
-            if alarm.over or not (alarm.opens and self._is_news(alarm, [key for _, key in held])):
+            keys = self._keys_of(alarm.subject)
+            if alarm.over or not (alarm.opens and self._is_news(alarm, [key for _, key in keys])):
                 continue
-            ringing = [(owner, key) for owner, key in held if self._state(key) is PagerState.TRIGGERED]
-            if ringing and self.told_back:
-                # Whoever comes sees how it is now.
+            ringing = [(owner, key) for owner, key in keys if self._state(key) is PagerState.TRIGGERED]
+            if ringing and self.has_webhooks:
+                # It rings already, and shows the current state.
                 owner, key = ringing[-1]
                 yield self._trigger(owner, key.name, [alarm], joined=key)
             else:
@@ -205,24 +176,27 @@ class Incidents:
         yield from self._settle({alarm.subject: alarm for alarm in alarms})
 
     def take(self, call: PagerCall) -> None:
-        """The pager has taken it."""
+        """Note that the pager has taken a call."""
         rest = [key for key in self.keys.get(call.owner, ()) if key.name != call.name]
         self.keys[call.owner] = rest if call.key is None else [*rest, call.key]
 
-    def _held(self, subject: str) -> list[tuple[str, PagerKey]]:
+    def _keys_of(self, subject: str) -> list[tuple[str, PagerKey]]:
         return [
-            (owner, key) for owner in (self.storm, subject) for key in self.keys.get(owner, ()) if subject in key.left
+            (owner, key)
+            for owner in (self.storm, subject)
+            for key in self.keys.get(owner, ())
+            if subject in key.subjects
         ]
 
-    def _is_news(self, alarm: Alarm, held: Sequence[PagerKey]) -> bool:
-        """Whether somebody has to be woken who was woken by what is held."""
-        return not held or alarm.wakes or alarm.bad.worse_than(_together([key.bad for key in held]))
+    def _is_news(self, alarm: Alarm, keys: Sequence[PagerKey]) -> bool:
+        """Return whether a user who knows these keys has to be woken again."""
+        return not keys or alarm.wakes or alarm.bad.worse_than(_together([key.bad for key in keys]))
 
     def _state(self, key: PagerKey) -> PagerState:
-        return self.there.get(key.name, key.state) if key.state is PagerState.TRIGGERED else key.state
+        return self.reported.get(key.name, key.state) if key.state is PagerState.TRIGGERED else key.state
 
     def _trigger(self, owner: str, name: str, alarms: Sequence[Alarm], joined: PagerKey | None = None) -> PagerCall:
-        self._rung.update({alarm.subject: alarm.at for alarm in alarms})
+        self._alarmed_at.update({alarm.subject: alarm.at for alarm in alarms})
         bad = _together([alarm.bad for alarm in alarms])
         subjects = tuple(alarm.subject for alarm in alarms if not alarm.endless)
         key = PagerKey(name, min(alarm.at for alarm in alarms), bad, subjects, subjects, self.account)
@@ -230,38 +204,42 @@ class Incidents:
             key = replace(
                 joined,
                 bad=joined.bad.with_worst_of(bad),
-                left=tuple(dict.fromkeys((*joined.left, *subjects))),
-                waiting=tuple(dict.fromkeys((*joined.waiting, *subjects))),
+                subjects=tuple(dict.fromkeys((*joined.subjects, *subjects))),
+                unhandled=tuple(dict.fromkeys((*joined.unhandled, *subjects))),
             )
-        return PagerCall(PagerAction.TRIGGER, name, key.account, tuple(alarms), owner, key if key.left else None)
+        return PagerCall(PagerAction.TRIGGER, name, key.account, tuple(alarms), owner, key if key.subjects else None)
 
     def _storm(self, loud: Sequence[Alarm], *, names: KeyNames, now: datetime) -> PagerCall:
         for key in self.keys.get(self.storm, ()):
-            if self._state(key) is PagerState.TRIGGERED and (self.told_back or now - key.at < YOUNG):
+            if self._state(key) is PagerState.TRIGGERED and (self.has_webhooks or now - key.at < YOUNG):
                 return self._trigger(self.storm, key.name, loud, joined=key)
         return self._trigger(self.storm, names.of_storm(), loud)
 
     def _settle(self, alarms: Mapping[str, Alarm]) -> Iterator[PagerCall]:
-        """Acknowledge what is handled, and resolve what is over."""
+        """Yield acknowledgements of what is handled, and resolutions of what is over."""
         for owner in (*alarms, self.storm):
             for key in list(self.keys.get(owner, ())):
-                about = tuple(alarms[subject] for subject in key.left if subject in alarms)
+                about = tuple(alarms[subject] for subject in key.subjects if subject in alarms)
                 over = {alarm.subject for alarm in about if alarm.over}
                 handled = {alarm.subject for alarm in about if self._is_handled(alarm, since=key.at)}
-                left = tuple(subject for subject in key.left if subject not in over)
-                waiting = tuple(subject for subject in key.waiting if subject in left and subject not in handled)
-                then = replace(key, left=left, waiting=waiting)
-                if not left:
+                remaining = tuple(subject for subject in key.subjects if subject not in over)
+                unhandled = tuple(
+                    subject for subject in key.unhandled if subject in remaining and subject not in handled
+                )
+                then = replace(key, subjects=remaining, unhandled=unhandled)
+                if not remaining:
                     yield PagerCall(PagerAction.RESOLVE, key.name, key.account, about, owner, None)
-                elif not waiting and key.waiting and key.state is PagerState.TRIGGERED:
+                elif not unhandled and key.unhandled and key.state is PagerState.TRIGGERED:
                     then = replace(then, state=PagerState.ACKNOWLEDGED)
                     yield PagerCall(PagerAction.ACKNOWLEDGE, key.name, key.account, about, owner, then)
                 elif then != key:
-                    # Nothing that a pager would have to know.
+                    # The pager need not know.
                     self.take(PagerCall(PagerAction.ACKNOWLEDGE, key.name, key.account, about, owner, then))
 
     def _is_handled(self, alarm: Alarm, *, since: datetime) -> bool:
-        return alarm.handled_at is not None and alarm.handled_at >= max(since, self._rung.get(alarm.subject, since))
+        return alarm.handled_at is not None and alarm.handled_at >= max(
+            since, self._alarmed_at.get(alarm.subject, since)
+        )
 
 
 def _together(several: Sequence[Badness]) -> Badness:
@@ -276,7 +254,7 @@ LEASE = timedelta(minutes=10)
 LONGEST = timedelta(hours=2)
 MOST_LINES = 50
 LONGEST_LINE = 500
-# What alerts of our own are told apart by: a silence that names the machine or cache by one of these would mute them.
+# Labels of our own alerts: a silence that names the machine or cache by one of these would mute them.
 OWN_LABELS = frozenset(
     {
         "alertname", "availability_set", "cache_host", "drill", "drydock", "event_id", "event_type", "resource_group",
@@ -361,12 +339,12 @@ def read_line(text: str) -> SilenceLine:
     if not colon or not services.strip() or len(text) > LONGEST_LINE:
         raise Refused("validation", Reason("silence-unreadable", line=text[:LONGEST_LINE]))
     fixed: list[LabelMatcher] = []
-    found: SilenceLine | None = None
+    variable: SilenceLine | None = None
     for matcher in _matchers(rest, text):
         places = _PLACE.findall(matcher.value)
         if not places:
             fixed.append(matcher)
-        elif found is not None or len(places) > 1:
+        elif variable is not None or len(places) > 1:
             raise Refused("validation", Reason("silence-two-places", line=text))
         elif not matcher.equal:
             raise Refused("validation", Reason("silence-negative", line=text))
@@ -375,12 +353,12 @@ def read_line(text: str) -> SilenceLine:
         else:
             before, place, after = _PLACE.split(matcher.value)
             around = (before, after) if matcher.regex else (_literal(before), _literal(after))
-            found = SilenceLine(text, services.strip(), matcher.name, place, *around)
-    if found is None:
+            variable = SilenceLine(text, services.strip(), matcher.name, place, *around)
+    if variable is None:
         # Without a machine or a cache it would silence everybody's.
         raise Refused("validation", Reason("silence-no-place", line=text))
-    _check(found)
-    return SilenceLine(text, found.services, found.label, found.place, found.before, found.after, tuple(fixed))
+    _check(variable)
+    return replace(variable, fixed=tuple(fixed))
 
 
 def still_silenced(*, started_at: datetime | None, now: datetime) -> datetime | None:
@@ -397,7 +375,7 @@ def _matchers(rest: str, line: str) -> Iterable[LabelMatcher]:
         if match is None or (match[4] == "," and match.end() == len(rest)):
             raise Refused("validation", Reason("silence-unreadable", line=line))
         sign = match[2]
-        value = _ESCAPED.sub(lambda found: "\n" if found[1] == "n" else found[1], match[3])
+        value = _ESCAPED.sub(lambda escape: "\n" if escape[1] == "n" else escape[1], match[3])
         yield LabelMatcher(match[1], value, regex=sign.endswith("~"), equal=not sign.startswith("!"))
         at = match.end()
 

@@ -12,7 +12,8 @@ from fleet.domain.policy.rules import EVENT_CHOICES, MAX_NAME, Fault, choice_fau
 from fleet.domain.reasons import Reason, Refused
 from fleet.domain.texts import tidy
 from fleet.notifications.incidents import read_lines
-from fleet.notifications.routing import PERSONAL, NotificationType, StandingRoute
+from fleet.notifications.notification_types import NotificationType
+from fleet.notifications.routing import StandingRoute
 
 Input = Literal["text", "url", "email", "number", "switch", "lines", "zone"]
 
@@ -269,7 +270,7 @@ def trying_faults_of(route: StandingRoute) -> list[Fault]:
 
 
 def _choices(route: StandingRoute) -> Iterable[tuple[str, Sequence[str], Sequence[str]]]:
-    yield "moments", route.moments, tuple(moment.value for moment in NotificationType if moment not in PERSONAL)
+    yield "moments", route.moments, tuple(moment.value for moment in NotificationType if not moment.declared.personal)
     yield "severities", route.severities, tuple(severity.value for severity in Severity)
     for field, known in EVENT_CHOICES.items():
         yield field, getattr(route, field), known

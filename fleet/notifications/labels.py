@@ -6,7 +6,8 @@ from typing import Any
 
 from fleet.domain.timeline import EntryKind
 from fleet.notifications.grouping import ChannelHealth, NotificationHealth
-from fleet.notifications.routing import DeliveryState, MessageState, NotificationType
+from fleet.notifications.notification_types import NotificationType
+from fleet.notifications.routing import DeliveryState, MessageState
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
 from fleet.wording.badges import Badge
@@ -125,42 +126,13 @@ def field_words(kind: str, name: str) -> FieldWords:
 
 Values = Mapping[str, Any]
 
-# What a moment is called where routes name it.
-MOMENT_LABELS: dict[NotificationType, str] = {
-    NotificationType.FIRST_SEEN: "first seen",
-    NotificationType.CHANGED: "changed",
-    NotificationType.CLAIMED: "claimed",
-    NotificationType.UNCLAIMED: "nobody is on it",
-    NotificationType.UNDECIDED: "nobody has decided",
-    NotificationType.PROPOSED: "proposed",
-    NotificationType.DECIDED: "decided",
-    NotificationType.WITHDRAWN: "withdrawn",
-    NotificationType.OVERDUE: "overdue",
-    NotificationType.REFUSED: "refused or lapsed",
-    NotificationType.CORRECTED: "corrected by a late answer of Azure",
-    NotificationType.STARTED: "started",
-    NotificationType.ENDED: "ended",
-    NotificationType.SOURCE_QUIET: "a source went quiet",
-    NotificationType.SET_UNWATCHED: "a set lost its watchers",
-    NotificationType.COVERAGE_OPENED: "a blind spot opened",
-    NotificationType.COVERAGE_CLOSED: "a blind spot closed",
-    NotificationType.MAINTENANCE_ANNOUNCED: "cache maintenance announced",
-    NotificationType.MAINTENANCE_ENDED: "cache maintenance over",
-    NotificationType.AUDIT_FAILED: "audit verification failed",
-    NotificationType.STORAGE_TROUBLE: "disk or retention trouble",
-    NotificationType.SET_LOWERED: "a requirement of a set was lowered",
-    NotificationType.BREAK_GLASS: "the break-glass account was used",
-    NotificationType.ACCOUNT: "your account",
-    NotificationType.CHANNEL_FAILING: "a channel fails",
-    NotificationType.CHANNEL_WORKS: "a channel works again",
-}
 ALL_CHANNELS = "every channel of the installation"
 
 
 def type_label(moment: str) -> str:
     """What a moment is called; one that another release made up is its code."""
     try:
-        return MOMENT_LABELS[NotificationType(moment)]
+        return NotificationType(moment).declared.label
     except ValueError:
         return moment
 

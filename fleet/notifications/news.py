@@ -20,15 +20,8 @@ from fleet.models import AvailabilitySet, Cache, Entry, Machine, Maintenance, Op
 from fleet.models.facts.events import presence_limits
 from fleet.notifications.incidents import Muted
 from fleet.notifications.models import Channel, Message, Reference
-from fleet.notifications.routing import (
-    SUPERSEDED_BY,
-    MessageState,
-    NotificationType,
-    SendCondition,
-    SubjectNow,
-    why_stale,
-)
-from fleet.notifications.severity import cache_severity
+from fleet.notifications.notification_types import NotificationType, SubjectNow, cache_severity, why_stale
+from fleet.notifications.routing import MessageState
 from fleet.projections import approvals, orders
 from fleet.projections.approvals import ApprovalRow
 from fleet.projections.caches.maintenances import MaintenanceRow, maintenance_row
@@ -41,23 +34,21 @@ from fleet.projections.refs import SetRef, plain_name, set_ref
 from fleet.projections.timeline.entries import TimelineRow, rows_of, with_subjects
 from fleet.projections.visibility import load_facts, visible
 
-# Those that are told, or will be.
+# Messages that are sent, or will be.
 NOT_DROPPED = [state.value for state in (MessageState.WAITING, MessageState.BATCHED, MessageState.SENT)]
-# Of these an operator may have to do it by hand.
-FOR_HANDS = (NotificationType.OVERDUE, NotificationType.REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
 class MessageNews:
-    """One message with what it tells of. `stale`: a code, why nobody needs to be told any more; empty while it counts.
+    """Content of one message. `stale`: a code, why it is no longer worth sending; empty while it is.
 
     `event` and `card` are None where it is about something else, `entry` where no line of the timeline tells of it.
     `approval` is the one that the moment is about, else the event's; `by_hand` what an operator can do where no agent
-    passes it on. `deadline`: by when something has to be decided about it. `only_if`: a step of escalation.
+    passes it on. `deadline`: by when something has to be decided about it.
     """
 
     message_id: int
-    moment: str
+    moment: NotificationType
     subject: str
     at: datetime
     severity: str
@@ -66,7 +57,6 @@ class MessageNews:
     event: EventRow | None = None
     card: DecisionCard | None = None
     stale: str = ""
-    only_if: str = ""
     entry: TimelineRow | None = None
     approval: ApprovalRow | None = None
     by_hand: ByHandRow | None = None
@@ -86,27 +76,26 @@ def news_of(message_ids: Collection[int], *, now: datetime) -> dict[int, Message
     of_events = _Events([message.event for message in messages if message.event is not None], now=now)
     maintenances = _maintenances(lines)
     newer, open_now = _newer(messages), _failing(messages) | _troubles(lines)
-    found = {}
+    content = {}
     for message in messages:
         line = lines.get(message.entry_id or 0)
         news = MessageNews(
             message_id=message.pk,
-            moment=message.moment,
+            moment=NotificationType(message.moment),
             subject=message.subject,
             at=message.at,
             severity=message.severity,
             drill=message.drill,
             service=message.service,
-            only_if=message.only_if,
             entry=line,
             maintenance=maintenances.get(line.maintenance_id or 0) if line else None,
             deadline=message.deadline,
             server_time=now,
         )
         if message.event_id is not None:
-            news = of_events.told(news, message.event_id)
-        found[message.pk] = replace(news, stale=_stale(news, newer[message.pk], open_now))
-    return found
+            news = of_events.add_to(news, message.event_id)
+        content[message.pk] = replace(news, stale=_stale(news, newer[message.pk], open_now))
+    return content
 
 
 class _Events:
@@ -136,20 +125,21 @@ class _Events:
         for machine in visible(Machine).filter(availability_set__in=sets).only("availability_set", "os_type"):
             self.machines[machine.availability_set_id].append(machine)
 
-    def told(self, news: MessageNews, event_pk: int) -> MessageNews:
-        """The same with the event that it tells of."""
+    def add_to(self, news: MessageNews, event_pk: int) -> MessageNews:
+        """Return the content with that of its event."""
         row, facts = self.rows[event_pk], self.facts[event_pk]
         wanted = news.entry.approval_id if news.entry else None
         decided = self.approvals.get(event_pk, ())
         approval = next((one for one in decided if one.id == wanted), None) if wanted else row.approval
-        hands = news.moment in FOR_HANDS
         return replace(
             news,
             event=row,
             card=self.cards[event_pk],
             approval=approval,
             first=self.first.get(event_pk),
-            by_hand=orders.by_hand(facts, approval, self.machines[facts.set_id], now=self.now) if hands else None,
+            by_hand=orders.by_hand(facts, approval, self.machines[facts.set_id], now=self.now)
+            if news.moment.declared.by_hand
+            else None,
             deadline=self.cards[event_pk].decide_by if row.needs_decision else row.not_before if row.open else None,
         )
 
@@ -167,11 +157,9 @@ def _maintenances(lines: Mapping[int, TimelineRow]) -> dict[int, MaintenanceRow]
 
 def _newer(messages: Collection[Message]) -> dict[int, frozenset[NotificationType]]:
     """The moments of newer messages of the same event for the same channel, by row id."""
-    moments = {moment.value for later in SUPERSEDED_BY.values() for moment in later}
     rows = visible(Message).filter(
         event__in={message.event_id for message in messages if message.event_id is not None},
         channel__in={message.channel_id for message in messages if message.channel_id is not None},
-        moment__in=moments,
         state__in=NOT_DROPPED,
     )
     known: dict[tuple[Any, Any], list[tuple[int, str]]] = defaultdict(list)
@@ -193,7 +181,7 @@ def _failing(messages: Collection[Message]) -> frozenset[str]:
 
 
 def _troubles(lines: Mapping[int, TimelineRow]) -> frozenset[str]:
-    """The keys of troubles that last, and of those that were told together when."""
+    """Return the keys of lasting troubles, and of those that were reported together."""
     if not any("trouble" in line.data for line in lines.values()):
         return frozenset()
     rows = list(visible(OpenTrouble).filter(recorded_at__isnull=False).values_list("key", "code", "recorded_at"))
@@ -202,56 +190,36 @@ def _troubles(lines: Mapping[int, TimelineRow]) -> frozenset[str]:
     }
 
 
-def _lasts(line: TimelineRow | None, open_now: frozenset[str]) -> bool:
-    """Whether what this line tells of is so now; of many at once, whether one of them is."""
-    if line is None or "trouble" not in line.data:
-        return False
-    told_together = f"{line.data['code']}: {line.data['told_at']}"
-    return (told_together if "places" in line.data["values"] else line.data["trouble"]) in open_now
+def _lasts(news: MessageNews, open_now: frozenset[str]) -> bool:
+    """Whether what the message reports is so now; of many troubles at once, whether one of them is."""
+    data = news.entry.data if news.entry else {}
+    if "trouble" in data:
+        together = f"{data['code']}: {data['told_at']}"
+        return (together if "places" in data["values"] else data["trouble"]) in open_now
+    return news.subject in open_now or (news.maintenance is not None and news.maintenance.active)
 
 
 def _stale(news: MessageNews, newer: frozenset[NotificationType], open_now: frozenset[str]) -> str:
-    moment, event, approval = NotificationType(news.moment), news.event, news.approval
+    event, lasts = news.event, _lasts(news, open_now)
     if event is None:
-        return why_stale(SubjectNow(moment, over=_over(news, open_now)))
-    own = approval if news.entry and news.entry.approval_id else None
+        return why_stale(news.moment, SubjectNow(lasts=lasts))
+    own = news.approval if news.entry and news.entry.approval_id else None
     newest = event.approval
     return why_stale(
+        news.moment,
         SubjectNow(
-            moment=moment,
-            only_if=SendCondition(news.only_if),
             status=event.status,
             approval=own.state if own else None,
-            decided_anew=newest is not None and newest.live and newest != own,
+            decided_again=newest is not None and newest.live and newest != own,
             undecided=event.needs_decision,
             claimed_by=event.claim.by if event.claim else "",
             actor=news.entry.actor if news.entry else "",
             held=event.hold is not None,
             watched=event.watched,
+            lasts=lasts,
             newer=newer,
-        )
+        ),
     )
-
-
-def _over(news: MessageNews, open_now: frozenset[str]) -> bool:
-    """Whether what is no event has passed since, or has come back after it had passed."""
-    match NotificationType(news.moment):
-        case NotificationType.CHANNEL_FAILING:
-            return news.subject not in open_now
-        case NotificationType.CHANNEL_WORKS:
-            return news.subject in open_now
-        case (
-            NotificationType.SOURCE_QUIET
-            | NotificationType.SET_UNWATCHED
-            | NotificationType.COVERAGE_OPENED
-            | NotificationType.STORAGE_TROUBLE
-        ):
-            return not _lasts(news.entry, open_now)
-        case NotificationType.COVERAGE_CLOSED:
-            return _lasts(news.entry, open_now)
-        case NotificationType.MAINTENANCE_ANNOUNCED:
-            return news.maintenance is None or not news.maintenance.active
-    return False
 
 
 # What is open, for channels that mirror it: events, operations on caches, and the machines under a maintenance.
@@ -347,25 +315,25 @@ def muted_machines(things: Iterable[OpenThing]) -> dict[str, tuple[Muted, ...]]:
     known: dict[tuple[int, str], Machine] = {}
     for row in visible(Machine).filter(availability_set__in={thing.set_id for thing in named}):
         known[row.availability_set_id, plain_name(row.resource_name)] = row
-    found: dict[str, tuple[Muted, ...]] = {}
+    by_subject: dict[str, tuple[Muted, ...]] = {}
     for thing in named:
         rows = [(name, known.get((thing.set_id or 0, plain_name(name)))) for name in thing.resources]
-        found[thing.subject] = tuple(muted(row) if row else Muted(name=(name,)) for name, row in rows)
-    return found
+        by_subject[thing.subject] = tuple(muted(row) if row else Muted(name=(name,)) for name, row in rows)
+    return by_subject
 
 
 def muted(machine: Machine) -> Muted:
     """By what alerts about a machine may be known."""
-    said: dict[str, Any] = machine.compute
-    profile = said.get("osProfile")
+    compute: dict[str, Any] = machine.compute
+    profile = compute.get("osProfile")
     host = str(profile.get("computerName") or "") if isinstance(profile, dict) else ""
-    return Muted(name=(machine.resource_name,), host=(host,) if host else (), address=addresses(said))
+    return Muted(name=(machine.resource_name,), host=(host,) if host else (), address=addresses(compute))
 
 
-def addresses(said: Mapping[str, Any]) -> tuple[str, ...]:
-    """The private addresses that a machine's agent stated beside its instance metadata."""
-    found = said.get("privateIpAddresses")
-    return tuple(str(address) for address in found) if isinstance(found, list) else ()
+def addresses(compute: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the private addresses that a machine's agent stated with its instance metadata."""
+    stated = compute.get("privateIpAddresses")
+    return tuple(str(address) for address in stated) if isinstance(stated, list) else ()
 
 
 def live_machines(holds_for: Callable[[str], bool], *, now: datetime, most: int) -> tuple[Muted, ...]:
@@ -443,9 +411,9 @@ def names(subjects: Iterable[str]) -> dict[str, str]:
         kind, _, number = subject.partition(":")
         if kind in CALLED and number.isdecimal():
             wanted[kind].add(int(number))
-    found = {}
+    names = {}
     for kind, ids in wanted.items():
         model, column = CALLED[kind]
         for pk, name in visible(model).filter(pk__in=ids).values_list("pk", column):
-            found[f"{kind}:{pk}"] = name
-    return found
+            names[f"{kind}:{pk}"] = name
+    return names

@@ -17,20 +17,14 @@ from fleet.domain.reasons import Reason
 from fleet.domain.states import OPEN_ORDERS
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
-from fleet.notifications.deliveries import ChannelNamed
 from fleet.notifications.grouping import Digest
-from fleet.notifications.kinds import KINDS
-from fleet.notifications.labels import KIND_WORDS, error_words, type_label
-from fleet.notifications.log import NotTaken, WhoWasTold
-from fleet.notifications.news import EventNamed, MessageNews, OpenThing, Subject
-from fleet.notifications.routing import GROUP, TEST, NotificationType
+from fleet.notifications.news import MessageNews, OpenThing
 from fleet.projections.approvals import ApprovalRow, NextAsked, OrderRow
 from fleet.projections.caches.maintenances import MaintenanceRow
 from fleet.projections.events.rows import BlastRadius, EventRow
-from fleet.wording import times
 from fleet.wording.events import named
 from fleet.wording.say import say, text_of
-from fleet.wording.sentences import EntryText, Sentence, counted, some
+from fleet.wording.sentences import EntryText, Sentence, some
 from fleet.wording.times import API, Reader, at, one_line
 
 LONGEST = 4000
@@ -138,23 +132,13 @@ def path_of(news: MessageNews) -> str:
         return f"/events/{news.event.event_id}/"
     if news.maintenance is not None:
         return f"/maintenances/{news.maintenance.id}/"
-    if (fixed := PATHS.get(NotificationType(news.moment))) is not None:
-        return fixed
+    if news.moment.declared.path:
+        return news.moment.declared.path
     entry = news.entry
     for place, row in (("caches", entry and entry.cache), ("machines", entry and entry.machine)):
         if row:
             return f"/{place}/{row.id}/"
     return f"/sets/{entry.set.id}/" if entry and entry.set else "/"
-
-
-PATHS = {
-    NotificationType.COVERAGE_OPENED: "/blind-spots/",
-    NotificationType.COVERAGE_CLOSED: "/blind-spots/",
-    NotificationType.AUDIT_FAILED: "/audit/",
-    NotificationType.STORAGE_TROUBLE: "/timeline/",
-    NotificationType.BREAK_GLASS: "/audit/",
-    NotificationType.ACCOUNT: "/you/sessions/",
-}
 
 
 def is_command(line: str) -> bool:
@@ -289,108 +273,3 @@ def _seconds_left(order: OrderRow, now: datetime) -> float | None:
     if order.expires_at is None or order.state not in OPEN_ORDERS:
         return None
     return round(max(0.0, (order.expires_at - now).total_seconds()), 3)
-
-
-# Words of what was sent and what was not: why something was dropped, what went wrong, and who was told when.
-
-# Why nobody needed to be told any more, and why nobody tries any longer.
-WHY: Mapping[str, str] = {
-    "event-over": "the event was over",
-    "event-open-again": "the event was open again",
-    "over": "it was over",
-    "decided": "it was decided",
-    "claimed": "somebody was on it",
-    "answered": "Azure had answered",
-    "started": "the event had started",
-    "superseded": "a newer message says the same and more",
-    "claim-ended": "whoever had claimed it gave it back",
-    "came-to-nothing": "the decision came to nothing",
-    "hold-ended": "it was no longer left to Azure",
-    "watched": "the set was watched again",
-    "moved": "NotBefore had moved, and the time was reckoned anew",
-    "channel-deleted": "the channel was deleted",
-}
-NOBODY = "Nobody was told"
-
-
-def why(code: str) -> str:
-    """Why a message or a post came to nothing; a code of another release stays one."""
-    return WHY.get(code) or error_words(code)
-
-
-def went_wrong(code: str) -> str:
-    """What went wrong with an attempt, as far as we know."""
-    return error_words(code)
-
-
-def delivery_label(moment: str, count: int) -> str:
-    """What a post tells, in a few words."""
-    match moment:
-        case _ if moment == GROUP:
-            return f"{counted(count, 'message')} at once"
-        case _ if moment == TEST:
-            return "test"
-    return type_label(moment)
-
-
-def kind_label(kind: str) -> str:
-    """What a kind of channel is called."""
-    return KIND_WORDS[kind].label if kind in KINDS else kind
-
-
-def channel_named(channel: ChannelNamed) -> str:
-    """A channel in a sentence; what somebody has alone is called by whose it is, and by its name for its owner."""
-    if not channel.owner:
-        return channel.name
-    return f"{channel.owner} ({channel.name})" if channel.name else channel.owner
-
-
-def event_named(event: EventNamed) -> str:
-    """Such as `Reboot of vm1`, or `Drill: Reboot of vm1`."""
-    return f"{'Drill: ' if event.drill else ''}{named(event.event_type, event.resources)}"
-
-
-def subject_named(subject: Subject) -> str:
-    """What a message is about."""
-    name = subject.name or (f"number {subject.id}" if subject.id is not None else "")
-    match subject.kind:
-        case "event" if subject.event is not None:
-            return event_named(subject.event)
-        case "maintenance":
-            return f"maintenance of cache {name}"
-        case "cache" | "machine" | "set" | "channel" | "event":
-            return f"{subject.kind} {name}"
-    return "the installation"
-
-
-def told_sentence(told: WhoWasTold, reader: Reader, *, over: bool) -> str:
-    """Who was told of an event when, and through what. `over`: it has ended, so that nobody will be any more.
-
-    Such as `Told 14:02:07 #shop-ops, 14:02:08 pager; 2 waiting; mail failed, next try 14:03.`
-    """
-    parts = [_reached(told, reader, over=over)]
-    if told.waiting and not over:
-        parts.append(f"{told.waiting} waiting")
-    parts += [_failed(one, reader) for one in told.failing]
-    return f"{'; '.join(part for part in parts if part)}."
-
-
-def _reached(told: WhoWasTold, reader: Reader, *, over: bool) -> str:
-    if told.told:
-        return f"Told {', '.join(f'{times.at(one.at, reader)} {channel_named(one.channel)}' for one in told.told)}"
-    if told.unrouted and not told.waiting:
-        return f"{NOBODY}: no route wants it"
-    if not told.channels and not told.rows:
-        return f"{NOBODY}: no channel is set up"
-    if not told.rows:
-        return f"{NOBODY}: no route that leads to a channel wants it"
-    return NOBODY if over else f"{NOBODY} yet"
-
-
-def _failed(one: NotTaken, reader: Reader) -> str:
-    name = channel_named(one.channel)
-    if one.given_up:
-        return f"{name} failed and was given up"
-    return (
-        f"{name} failed, next try {times.at(one.next_at, reader)}" if one.next_at else f"{name} failed, tried again now"
-    )

@@ -17,11 +17,10 @@ from fleet.notifications.grouping import (
     ChannelHealth,
     NotificationFacts,
     NotificationHealth,
-    health_of,
     notification_health,
 )
 from fleet.notifications.kinds import KINDS, fields_of
-from fleet.notifications.metrics import ROUTER
+from fleet.notifications.metrics import ROUTER, health_of
 from fleet.notifications.models import Channel, Message, MessageDelivery, Route, route_of
 from fleet.notifications.routing import FAILING_AFTER, DeliveryState, MessageState, StandingRoute, route_wording
 from fleet.projections.pages import Page, Segment, read_page
@@ -211,13 +210,7 @@ def _channel(row: Channel, person: User, now: datetime) -> ChannelRow:
         id=row.pk,
         own=row.owner_id is not None,
         posts=row.kind in KINDS and KINDS[row.kind].messages,
-        health=health_of(
-            enabled=row.enabled,
-            last_ok_at=row.last_ok_at,
-            failing_since=row.failing_since,
-            held_until=row.held_until,
-            now=now,
-        ),
+        health=health_of(row, now=now),
         settings={name: value for name, value in row.settings.items() if name in known} if open_to else None,
         secrets_set=tuple(row.settings.get("secrets_set", ())) if open_to else None,
         secret_made_at=_time(row, "secret_made_at") if open_to else None,

@@ -4,8 +4,9 @@ from django.db.models import Exists, OuterRef, Q
 
 from fleet.accounts import privacy, sessions
 from fleet.models import partitions
-from fleet.notifications import channel_services, labels, metrics, models, payloads, queries, queue, routing
+from fleet.notifications import channel_services, labels, metrics, models, payloads, queries, queue
 from fleet.notifications.grouping import ROUTED_WITHIN
+from fleet.notifications.notification_types import ROUTED_ENTRIES
 from fleet.operations import reconcile
 from fleet.operations.timeline import entries
 from fleet.projections import visibility
@@ -31,7 +32,7 @@ def deliveries(sight: Sight) -> Q:
 partitions.register(models.MESSAGES, archived_as="messages")
 partitions.keep_while(models.MESSAGES, models.any_unsent)
 partitions.keep_while(partitions.ENTRIES, models.any_unrouted)
-entries.ROUTED |= {kind.value for kind in {*routing.OF_ENTRY, *routing.AWAITING_ANSWER}}
+entries.ROUTED |= {kind.value for kind in ROUTED_ENTRIES}
 reconcile.REPAIRS.append(queue.repair)
 sessions.END_MADE_WITH.append(channel_services.end_made_with)
 privacy.OWN.append(

@@ -1,15 +1,14 @@
 """Changes of routes, personal notifications, registered browsers, and the Web Push key."""
 
 import base64
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Max
@@ -17,11 +16,10 @@ from django.db.models import Max
 from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.people import Place
 from fleet.domain.policy.rules import refuse
-from fleet.domain.pseudonyms import number_of
 from fleet.domain.reasons import Reason, Refused, require_version, stored_text
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.timeline import EntryKind, differing
-from fleet.models import ApiToken, Entry
+from fleet.models import ApiToken
 from fleet.models.cipher import Cipher
 from fleet.models.facts.events import place_of
 from fleet.notifications import channel_services
@@ -34,24 +32,17 @@ from fleet.notifications.models import (
     PushKey,
     Route,
     RouteVersion,
-    own_channels,
-    owners_of,
     route_of,
 )
+from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.routing import (
     OF_DELIVERY,
-    OF_ENTRY,
-    PERSONAL,
     ROUTE_SAID,
     DeliveryState,
-    MessageState,
-    NotificationType,
     StandingRoute,
     changed_route,
-    is_personal,
     route_wording,
 )
-from fleet.notifications.severity import type_severity
 from fleet.operations import wake_up
 from fleet.operations.locks import Lock, take
 from fleet.operations.policy.rules import refuse_unknown, values_of
@@ -298,51 +289,6 @@ def end(*, actor: Actor, channel_id: int, now: datetime) -> Channel:
     for route_id in Route.objects.filter(channel=channel_id, deleted_at=None).values_list("pk", flat=True):
         delete(route_id=route_id, actor=actor, now=now)
     return channel_services.delete(channel_id=channel_id, actor=actor, now=now)
-
-
-# What somebody is told of their own account: by all channels that they have alone, whatever their routes say, and by
-# nobody else's.
-
-
-def may_be_personal(entry: Entry) -> bool:
-    """Whether entries of this kind are for nobody but the person whom they are about."""
-    return OF_ENTRY.get(EntryKind(entry.kind)) in PERSONAL
-
-
-def messages(entries: Sequence[Entry], *, now: datetime) -> list[Message]:
-    """Those of these entries, one for each channel of each person. Of a service account its owner is told.
-    At most two queries.
-    """
-    about = [(entry, number_of(str(entry.data["person"]))) for entry in entries if _told(entry)]
-    numbers = {number for _, number in about if number is not None}
-    owners = owners_of(numbers) if numbers else {}
-    channels = own_channels({owners.get(number, number) for number in numbers}) if numbers else {}
-    return [
-        _message(entry, channel_id, now=now)
-        for entry, number in about
-        if number is not None
-        for channel_id in channels.get(owners.get(number, number), ())
-    ]
-
-
-def _told(entry: Entry) -> bool:
-    return is_personal(EntryKind(entry.kind), entry.data)
-
-
-def _message(entry: Entry, channel_id: int, *, now: datetime) -> Message:
-    moment = OF_ENTRY[EntryKind(entry.kind)]
-    return Message(
-        moment=moment.value,
-        # Each is told by itself: none is the newer word about another.
-        subject=f"account:{entry.pk}",
-        entry_id=entry.pk,
-        at=entry.at,
-        created_at=now,
-        due_at=now + timedelta(seconds=settings.NOTIFICATION_GROUP_WAIT_SECONDS),
-        severity=type_severity(moment).value,
-        channel_id=channel_id,
-        state=MessageState.WAITING.value,
-    )
 
 
 # The key by which the makers of browsers know this installation: made at first use, its private half encrypted.

@@ -1,8 +1,8 @@
-"""Router: timeline entries become messages to channels; notifications of blind spots.
+"""Router: timeline entries become messages to channels.
 
 It reads below the horizon of running transactions, as the streams do, and writes messages and cursor in one
-transaction: nothing is left out and nothing is told twice, wherever it dies. Nobody who reports, decides or relays
-waits for it.
+transaction: no entry is skipped and none is routed twice, wherever the process dies. Ingest, decisions and orders never
+wait for it.
 """
 
 from collections import defaultdict
@@ -16,55 +16,57 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThan
 
-from fleet.domain.approvals.conditions import undo_until
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.event_types import is_advice
 from fleet.domain.people import Place
-from fleet.domain.recommendation import decide_by
+from fleet.domain.pseudonyms import number_of
 from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, LastRun
 from fleet.models.facts.decisions import Experiences, experiences
-from fleet.models.facts.events import load_facts, order_timeouts
+from fleet.models.facts.events import load_facts, order_timeouts, place_of
 from fleet.models.reconcile import seconds_since_run
 from fleet.models.timeline import NEWEST_ERA
-from fleet.notifications import queue, route_services
+from fleet.notifications import queue
 from fleet.notifications.kinds import FOLLOWING
-from fleet.notifications.models import Cursor, Message, Reference, RouteInForce, may_hear, routes_in_force
-from fleet.notifications.routing import (
-    ALWAYS_NOTIFY,
-    AWAITING_ANSWER,
-    FOLLOWED,
-    OF_ENTRY,
-    MessageFacts,
-    MessageState,
-    NotificationType,
-    SendCondition,
-    matches,
-    told_at,
+from fleet.notifications.models import (
+    Cursor,
+    Message,
+    Reference,
+    RouteInForce,
+    may_hear,
+    own_channels,
+    owners_of,
+    routes_in_force,
 )
-from fleet.notifications.severity import cache_severity, severity, type_severity
+from fleet.notifications.notification_types import (
+    ROUTED_ENTRIES,
+    TYPE_OF_ENTRY,
+    NotificationType,
+    cache_severity,
+    severity,
+)
+from fleet.notifications.routing import MessageFacts, MessageState, StandingRoute, is_personal, matches, told_at
 from fleet.operations.locks import Lock, try_take
 from fleet.operations.quarantine import bisect_failures
+from fleet.projections.cards import deadline
 
 NAME = "router"
-# Of one transaction.
+# Entries of one transaction.
 MOST = 1000
-# While more than that is new: the first events of sets that are not in it are told at once, so many of each set, and so
-# many in all, out of so many entries behind it.
+# While more than that is new, the first events of sets that are not in it are routed ahead: at most so many of each set
+# and so many in all, out of so many entries behind it.
 FIRST_OF_EACH, FIRST, LOOKED_AT = 3, 100, 50_000
 # Everything of a transaction.
 LAST_ID = 2**62
-KINDS = [kind.value for kind in {*OF_ENTRY, *AWAITING_ANSWER}]
-# A step of escalation is told as a moment of its own.
-STEPS = {SendCondition.UNCLAIMED: NotificationType.UNCLAIMED, SendCondition.UNDECIDED: NotificationType.UNDECIDED}
+KINDS = [kind.value for kind in ROUTED_ENTRIES]
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """What one run did. `behind`: something is there that it could not read yet, or had no room for."""
+    """Result of one run. `behind`: there are entries that it could not read yet, or had no room for."""
 
     ran: bool = False
     messages: int = 0
@@ -72,34 +74,38 @@ class Routed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """One moment that routes judge, with the entry that it comes from. `deadline` is kept for grouping."""
+class _Candidate:
+    """A notification that routes judge, with the entry it comes from. `deadline` is for grouping."""
 
     entry: Entry
     facts: MessageFacts
-    subject: str
-    only_if: SendCondition = SendCondition.ALWAYS
     due_at: datetime | None = None
     deadline: datetime | None = None
 
 
 @transaction.atomic
 def route(*, now: datetime, via: str) -> Routed:
-    """Make messages of what is new on the timeline, at most so much at once. Another run does so meanwhile: nothing."""
+    """Create messages for new entries, up to a limit. Do nothing while another run does so."""
     if not try_take(Lock.ROUTER):
         return Routed()
     LastRun.objects.update_or_create(name=NAME, defaults={"ran_at": now, "via": via})
     horizon = _horizon()
     cursor = Cursor.objects.filter(name=NAME).first()
     if cursor is None:
-        # Of what was before the first of all runs, nobody is told.
+        # Nothing is sent about entries before the very first run.
         _move(*horizon, LAST_ID, now=now)
         return Routed(ran=True)
     entries = _entries(cursor, horizon)
     full = len(entries) == MOST
-    # These are met again in their place; no channel hears of an entry twice.
+    # These are read again in their place; a channel gets no entry twice.
     ahead = _first_of_others(entries, horizon) if full else []
-    rows = _each_alone([*entries, *ahead], now=now)
+    failed: list[Message] = []
+
+    def fail(entry: Entry, error: Exception) -> None:
+        log.error("router.entry", entry=entry.pk, error=f"{type(error).__name__}: {error}")
+        failed.append(_unroutable(entry, now=now))
+
+    rows = bisect_failures([*entries, *ahead], partial(_messages, now=now), fail) + failed
     Message.objects.bulk_create(rows, ignore_conflicts=True)
     place = (entries[-1].era, entries[-1].xid, entries[-1].pk) if full else (*horizon, LAST_ID)
     if entries or place[:2] > (cursor.era, cursor.xid):
@@ -110,12 +116,12 @@ def route(*, now: datetime, via: str) -> Routed:
 
 
 def quiet_for(*, now: datetime) -> float:
-    """For how many seconds nobody has routed; endless where nobody ever has."""
+    """Return the seconds since the last run; infinite where there was none."""
     return seconds_since_run(NAME, now=now)
 
 
 def _horizon() -> tuple[int, int]:
-    """The newest era, and the newest transaction that no other can come before any more."""
+    """Return the newest era, and the newest transaction below which none still runs."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {NEWEST_ERA}, pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1")
         era, xid = cursor.fetchone() or (0, 0)
@@ -130,13 +136,13 @@ def _move(era: int, xid: int, entry_id: int, *, now: datetime) -> None:
 def _entries(cursor: Cursor, horizon: tuple[int, int]) -> list[Entry]:
     behind = TupleGreaterThan(Tuple("era", "xid", "id"), (cursor.era, cursor.xid, cursor.entry_id))
     below = TupleLessThan(Tuple("era", "xid"), (horizon[0], horizon[1] + 1))
-    found = Entry.objects.filter(behind, below, kind__in=KINDS).select_related("availability_set", "cache")
-    return list(found.order_by("era", "xid", "id")[:MOST])
+    rows = Entry.objects.filter(behind, below, kind__in=KINDS).select_related("availability_set", "cache")
+    return list(rows.order_by("era", "xid", "id")[:MOST])
 
 
 def _first_of_others(entries: Sequence[Entry], horizon: tuple[int, int]) -> list[Entry]:
-    """Behind these entries: the first events that sets are told of which are not among them. What one set brings does
-    not keep others waiting.
+    """Return the first events of sets that are not among these entries, from behind them: a set with thousands of
+    events does not delay the first notification of another.
     """
     last = entries[-1]
     table, messages = Entry._meta.db_table, Message._meta.db_table
@@ -158,61 +164,80 @@ def _first_of_others(entries: Sequence[Entry], horizon: tuple[int, int]) -> list
                 sorted({entry.availability_set_id for entry in entries if entry.availability_set_id is not None}),
             ],
         )
-        found = [pk for (pk,) in cursor.fetchall()]
-    rows = Entry.objects.filter(pk__in=found).select_related("availability_set", "cache")
-    return list(rows.order_by("era", "xid", "id")) if found else []
+        ids = [pk for (pk,) in cursor.fetchall()]
+    rows = Entry.objects.filter(pk__in=ids).select_related("availability_set", "cache")
+    return list(rows.order_by("era", "xid", "id")) if ids else []
 
 
 def _more_above(horizon: tuple[int, int]) -> bool:
-    """Whether something is committed that a transaction which still runs might come before."""
+    """Return whether an entry is committed that is still above the horizon."""
     return Entry.objects.filter(era=horizon[0], xid__gt=horizon[1], kind__in=KINDS).exists()
 
 
-def _each_alone(entries: Sequence[Entry], *, now: datetime) -> list[Message]:
-    """The messages of these entries. One of which something goes wrong is told to nobody, and that is an alarm; all the
-    others are routed.
-    """
-    odd: list[Message] = []
-
-    def fail(entry: Entry, error: Exception) -> None:
-        log.error("router.entry", entry=entry.pk, error=f"{type(error).__name__}: {error}")
-        odd.append(_unreadable(entry, now=now))
-
-    return bisect_failures(entries, partial(_messages, now=now), fail) + odd
-
-
-def _unreadable(entry: Entry, *, now: datetime) -> Message:
-    moment = OF_ENTRY.get(EntryKind(entry.kind), NotificationType.OVERDUE)
-    told = _Told(entry, MessageFacts(moment=moment, at=entry.at, severity=type_severity(moment)), _subject(entry))
-    return _message(told, now=now, state=MessageState.UNROUTED, why="own-failure")
+def _unroutable(entry: Entry, *, now: datetime) -> Message:
+    """A message to no channel, which is an alarm; all other entries are routed."""
+    notification_type = TYPE_OF_ENTRY.get(EntryKind(entry.kind), NotificationType.OVERDUE)
+    facts = MessageFacts(moment=notification_type, at=entry.at, severity=notification_type.severity)
+    return _message(_Candidate(entry, facts), now=now, state=MessageState.UNROUTED, why="own-failure")
 
 
 def _messages(entries: Sequence[Entry], *, now: datetime) -> list[Message]:
-    rows = route_services.messages(entries, now=now)
-    entries = [entry for entry in entries if not route_services.may_be_personal(entry)]
+    personal = [entry for entry in entries if _is_of_account(entry)]
+    rows = list(_to_users(personal, now=now)) if personal else []
+    entries = [entry for entry in entries if not _is_of_account(entry)]
     routes = routes_in_force() if entries else ()
     if not routes:
         return rows
-    facts = load_facts({entry.event_id for entry in entries if entry.event_id is not None}, now=now)
-    known = experiences([one.set_id for one in facts.values()])
-    _forget_moved(entries)
-    keeping = _keeping(facts)
+    events = load_facts({entry.event_id for entry in entries if entry.event_id is not None}, now=now)
+    known = experiences([event.set_id for event in events.values()])
+    _drop_moved_steps(entries)
+    followers = _followers(events)
     for entry in entries:
-        for told in _moments(entry, facts.get(entry.event_id or 0), known, now=now):
-            found = list(_through(told, routes, now=now))
-            if told.facts.moment in FOLLOWED:
-                known_by = {row.channel_id for row in found if not row.only_if}
-                others = sorted(keeping[told.subject] - known_by)
-                found += [_message(told, now=now, channel_id=channel_id) for channel_id in others]
-            if not found and told.facts.moment in ALWAYS_NOTIFY and not told.facts.drill:
-                found = [_message(told, now=now, state=MessageState.UNROUTED)]
-            rows += found
+        for candidate in _candidates(entry, events.get(entry.event_id or 0), known, now=now):
+            rows += _to_channels(candidate, routes, followers, now=now)
     return rows
 
 
-def _keeping(event_pks: Iterable[int]) -> Mapping[str, set[int]]:
-    """By subject, the channels (row ids) that keep a thing for one of these events."""
-    found: dict[str, set[int]] = defaultdict(set)
+def _is_of_account(entry: Entry) -> bool:
+    notification_type = TYPE_OF_ENTRY.get(EntryKind(entry.kind))
+    return notification_type is not None and notification_type.declared.personal
+
+
+def _to_users(entries: Iterable[Entry], *, now: datetime) -> Iterator[Message]:
+    """Yield messages about users' own accounts: through every personal channel of the user, whatever routes say, and no
+    channel of another user. Those of a service account go to its owner. Two queries.
+    """
+    users = {
+        entry.pk: number_of(str(entry.data["person"]))
+        for entry in entries
+        if is_personal(EntryKind(entry.kind), entry.data)
+    }
+    numbers = {number for number in users.values() if number is not None}
+    owners = owners_of(numbers)
+    channels = own_channels({owners.get(number, number) for number in numbers})
+    for entry in entries:
+        if (number := users.get(entry.pk)) is not None:
+            facts = MessageFacts(NotificationType.ACCOUNT, entry.at, NotificationType.ACCOUNT.severity)
+            for channel_id in channels.get(owners.get(number, number), ()):
+                yield _message(_Candidate(entry, facts), now=now, channel_id=channel_id)
+
+
+def _drop_moved_steps(entries: Iterable[Entry]) -> None:
+    """Drop waiting steps before *decide by* of events whose NotBefore has moved: they are calculated again."""
+    moved = {
+        entry.event_id for entry in entries if TYPE_OF_ENTRY.get(EntryKind(entry.kind)) is NotificationType.CHANGED
+    }
+    steps = Message.objects.filter(
+        event__in=moved,
+        state=MessageState.WAITING.value,
+        only_if=NotificationType.UNDECIDED.declared.only_if,
+    )
+    steps.update(state=MessageState.DROPPED.value, why="moved")
+
+
+def _followers(event_pks: Iterable[int]) -> Mapping[str, set[int]]:
+    """Return by subject the channels (row ids) that keep an incident or a card of one of these events."""
+    followers: dict[str, set[int]] = defaultdict(set)
     rows = Reference.objects.filter(
         subject__in=[f"event:{pk}" for pk in event_pks],
         channel__kind__in=FOLLOWING,
@@ -220,66 +245,85 @@ def _keeping(event_pks: Iterable[int]) -> Mapping[str, set[int]]:
         channel__deleted_at=None,
     )
     for subject, channel_id in rows.values_list("subject", "channel"):
-        found[subject].add(channel_id)
-    return found
+        followers[subject].add(channel_id)
+    return followers
 
 
-def _forget_moved(entries: Iterable[Entry]) -> None:
-    """Steps before *decide by* are told by the clock: where NotBefore has moved, they are reckoned anew."""
-    moved = {entry.event_id for entry in entries if OF_ENTRY.get(EntryKind(entry.kind)) is NotificationType.CHANGED}
-    steps = Message.objects.filter(
-        event__in=moved, state=MessageState.WAITING.value, only_if=SendCondition.UNDECIDED.value
-    )
-    steps.update(state=MessageState.DROPPED.value, why="moved")
-
-
-def _moments(entry: Entry, event: EventFacts | None, known: Experiences, *, now: datetime) -> Iterator[_Told]:
-    """What an entry is to whoever may be told: nothing more of an event that nobody knows any longer."""
-    moment = OF_ENTRY.get(EntryKind(entry.kind))
-    if entry.event_id is not None:
-        if event is None:
-            return
-        by = _decide_by(event, known, now=now)
-        base = MessageFacts(
-            moment=moment or NotificationType.OVERDUE,
+def _candidates(entry: Entry, event: EventFacts | None, known: Experiences, *, now: datetime) -> Iterator[_Candidate]:
+    """Yield the notifications of an entry: none of an event that is no longer known."""
+    kind = EntryKind(entry.kind)
+    notification_type = TYPE_OF_ENTRY.get(kind)
+    if entry.event_id is None:
+        if notification_type is not None:
+            yield _Candidate(entry, _facts_of_no_event(entry, notification_type))
+    elif event is not None:
+        facts = MessageFacts(
+            moment=notification_type or NotificationType.OVERDUE,
             at=entry.at,
             severity=severity(event).value,
             event_type=event.event_type,
             source=event.source,
             place=event.place,
             drill=event.drill,
-            decide_by=by,
+            decide_by=_decide_by(event, known, now=now),
             by=entry.actor,
         )
-        subject = f"event:{entry.event_id}"
-        if moment is not None:
-            yield _Told(entry, base, subject, deadline=by)
-        if EntryKind(entry.kind) in AWAITING_ANSWER:
-            overdue = entry.at + order_timeouts().by_hand
-            yield _Told(
-                entry,
-                replace(base, moment=NotificationType.OVERDUE),
-                subject,
-                only_if=SendCondition.UNANSWERED,
-                due_at=overdue,
-                deadline=event.not_before,
-            )
-    elif moment is not None:
-        yield _Told(entry, _of_no_event(entry, moment), _subject(entry))
+        if notification_type is not None:
+            yield _Candidate(entry, facts, deadline=facts.decide_by)
+        if kind in NotificationType.OVERDUE.declared.clock:
+            overdue = replace(facts, moment=NotificationType.OVERDUE)
+            yield _Candidate(entry, overdue, due_at=entry.at + order_timeouts().by_hand, deadline=event.not_before)
 
 
-def _of_no_event(entry: Entry, moment: NotificationType) -> MessageFacts:
-    place, how_bad = None, type_severity(moment)
+def _facts_of_no_event(entry: Entry, notification_type: NotificationType) -> MessageFacts:
+    place, how_bad = None, notification_type.severity
     if entry.cache is not None:
         place, how_bad = Place("cache", "", entry.cache.service), cache_severity(entry.cache.tier)
     elif entry.availability_set is not None:
-        row = entry.availability_set
-        place = Place(row.kind, row.name, row.service, row.resource_group)
-    return MessageFacts(moment=moment, at=entry.at, severity=how_bad.value, place=place, by=entry.actor)
+        place = place_of(entry.availability_set)
+    return MessageFacts(notification_type, entry.at, how_bad.value, place=place, by=entry.actor)
+
+
+def _decide_by(event: EventFacts, known: Experiences, *, now: datetime) -> datetime | None:
+    """Return the deadline that the card states; None where there is nothing left to decide."""
+    if event.status is not EventStatus.SCHEDULED or event.not_before is None or event.not_before <= now:
+        return None
+    if is_advice(event.event_type):
+        return None
+    return deadline(event, known.of(event.set_id, event.event_type), now=now)
+
+
+def _to_channels(
+    candidate: _Candidate, routes: Sequence[RouteInForce], followers: Mapping[str, set[int]], *, now: datetime
+) -> list[Message]:
+    """Return a message for each channel of a route that wants it, once however many routes do; one for each channel
+    that follows the event; and one to no channel where that is an alarm.
+    """
+    facts, subject = candidate.facts, _subject(candidate.entry)
+    rows: list[Message] = []
+    reached: set[int] = set()
+    for each in routes:
+        if not matches(each.route, facts, now=now) or not may_hear(each.owner, facts):
+            continue
+        for channel in each.channels:
+            # A channel is not notified about itself.
+            if subject == f"channel:{channel.pk}" or (each.route.step is None and channel.pk in reached):
+                continue
+            if each.route.step is None:
+                reached.add(channel.pk)
+            rows.append(_message(candidate, now=now, route=each.route, channel_id=channel.pk))
+    if facts.moment.declared.followed:
+        rows += [_message(candidate, now=now, channel_id=pk) for pk in sorted(followers.get(subject, set()) - reached)]
+    if not rows and facts.moment.declared.always_notify and not facts.drill:
+        rows = [_message(candidate, now=now, state=MessageState.UNROUTED)]
+    return rows
 
 
 def _subject(entry: Entry) -> str:
-    named = (
+    if _is_of_account(entry):
+        # Each stands alone: none supersedes another.
+        return f"account:{entry.pk}"
+    ids = (
         ("event", entry.event_id),
         ("maintenance", entry.maintenance_id),
         ("cache", entry.cache_id),
@@ -287,68 +331,42 @@ def _subject(entry: Entry) -> str:
         ("set", entry.availability_set_id),
         ("channel", entry.data.get("channel_id")),
     )
-    # What begins and is over has one name for both.
-    of_all = f"fleet:{entry.data.get('code') or entry.kind}"
-    return next((f"{what}:{row_id}" for what, row_id in named if row_id is not None), of_all)
-
-
-def _decide_by(event: EventFacts, known: Experiences, *, now: datetime) -> datetime | None:
-    """As the card says it. None once there is nothing left to decide."""
-    if event.status is not EventStatus.SCHEDULED or event.not_before is None or event.not_before <= now:
-        return None
-    if is_advice(event.event_type):
-        return None
-    took = known.of(event.set_id, event.event_type).relay_seconds
-    relay = order_timeouts().answer if took is None else timedelta(seconds=took)
-    until = undo_until(event, now=now, seconds=settings.APPROVAL_UNDO_SECONDS)
-    return decide_by(event.not_before, relay=relay, undo=until - now if until else timedelta())
-
-
-def _through(told: _Told, routes: Sequence[RouteInForce], *, now: datetime) -> Iterator[Message]:
-    """A message for each channel to which a route leads that wants it: once, however many routes do."""
-    reached: set[tuple[int, str]] = set()
-    for one in routes:
-        if not matches(one.route, told.facts, now=now) or not may_hear(one.owner, told.facts):
-            continue
-        step = one.route.only_if
-        for channel in one.channels:
-            if told.subject == f"channel:{channel.pk}" or (not step and (channel.pk, "") in reached):
-                continue
-            if not step:
-                reached.add((channel.pk, ""))
-            due = told_at(one.route, told.facts, now=now) if step else told.due_at
-            yield _message(told, now=now, through=one, channel_id=channel.pk, step=step, due=due)
+    # A trouble has one name for its begin and its end.
+    of_fleet = f"fleet:{entry.data.get('code') or entry.kind}"
+    return next((f"{kind}:{row_id}" for kind, row_id in ids if row_id is not None), of_fleet)
 
 
 def _message(
-    told: _Told,
+    candidate: _Candidate,
     *,
     now: datetime,
-    through: RouteInForce | None = None,
+    route: StandingRoute | None = None,
     channel_id: int | None = None,
-    step: SendCondition = SendCondition.ALWAYS,
-    due: datetime | None = None,
     state: MessageState = MessageState.WAITING,
     why: str = "",
 ) -> Message:
+    entry, facts = candidate.entry, candidate.facts
+    step = route.step if route else None
+    notification_type = step or facts.moment
+    due_at = told_at(route, facts, now=now) if route and step else candidate.due_at
+    # What is due by the clock has waited long enough.
     soonest = now + timedelta(seconds=settings.NOTIFICATION_GROUP_WAIT_SECONDS)
     return Message(
-        moment=STEPS.get(step, told.facts.moment).value,
-        subject=told.subject,
-        entry_id=told.entry.pk,
-        event_id=told.entry.event_id,
-        at=told.entry.at,
+        moment=notification_type.value,
+        subject=_subject(entry),
+        entry_id=entry.pk,
+        event_id=entry.event_id,
+        at=entry.at,
         created_at=now,
-        # What is due by the clock has waited long enough.
-        due_at=soonest if due is None else max(due, now),
-        only_if=(step or told.only_if).value,
-        severity=told.facts.severity,
-        service=told.facts.place.service if told.facts.place else "",
-        drill=told.facts.drill,
-        deadline=told.deadline,
+        due_at=soonest if due_at is None else max(due_at, now),
+        only_if=notification_type.declared.only_if,
+        severity=facts.severity,
+        service=facts.place.service if facts.place else "",
+        drill=facts.drill,
+        deadline=candidate.deadline,
         channel_id=channel_id,
-        route_id=through.route.route_id if through else None,
-        route_version=through.route.version if through else None,
+        route_id=route.route_id if route else None,
+        route_version=route.version if route else None,
         state=state.value,
         why=why,
     )

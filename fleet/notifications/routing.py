@@ -1,4 +1,4 @@
-"""Notification types, route conditions, staleness, retries, and states of deliveries."""
+"""Conditions of routes, retries, and states of deliveries."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -9,86 +9,13 @@ from typing import Any
 from fleet.domain.people import ADMIN, Place, Right, Rights, in_scopes, speaks_of
 from fleet.domain.policy.hours import in_hours, is_among, normalized, stated_values
 from fleet.domain.reasons import Reason
-from fleet.domain.states import ApprovalState, EventStatus
 from fleet.domain.timeline import EntryKind
-
-
-class NotificationType(StrEnum):
-    """The values are the `type` of a webhook, and what routes name."""
-
-    FIRST_SEEN = "event.first_seen"
-    CHANGED = "event.changed"
-    CLAIMED = "event.claimed"
-    UNCLAIMED = "event.unclaimed"
-    UNDECIDED = "event.undecided"
-    PROPOSED = "approval.proposed"
-    DECIDED = "approval.decided"
-    WITHDRAWN = "approval.withdrawn"
-    OVERDUE = "approval.overdue"
-    REFUSED = "approval.refused"
-    CORRECTED = "approval.corrected"
-    STARTED = "event.started"
-    ENDED = "event.ended"
-    SOURCE_QUIET = "source.quiet"
-    SET_UNWATCHED = "set.unwatched"
-    SET_LOWERED = "set.lowered"
-    COVERAGE_OPENED = "coverage.opened"
-    COVERAGE_CLOSED = "coverage.closed"
-    MAINTENANCE_ANNOUNCED = "maintenance.announced"
-    MAINTENANCE_ENDED = "maintenance.ended"
-    AUDIT_FAILED = "audit.failed"
-    STORAGE_TROUBLE = "storage.trouble"
-    BREAK_GLASS = "break_glass.used"
-    ACCOUNT = "account.notice"
-    CHANNEL_FAILING = "channel.failing"
-    CHANNEL_WORKS = "channel.works"
-
+from fleet.notifications.notification_types import TYPE_OF_ENTRY, NotificationType
 
 # What a delivery may be besides: several moments at once, and a try.
 GROUP = "group"
 TEST = "test"
 
-# Which entry is which moment. Everything else on the timeline is for who looks at it.
-OF_ENTRY: Mapping[EntryKind, NotificationType] = {
-    EntryKind.EVENT_SEEN: NotificationType.FIRST_SEEN,
-    EntryKind.EVENT_CHANGED: NotificationType.CHANGED,
-    EntryKind.EVENT_REOPENED: NotificationType.CHANGED,
-    EntryKind.EVENT_CLAIMED: NotificationType.CLAIMED,
-    EntryKind.APPROVAL_PROPOSED: NotificationType.PROPOSED,
-    EntryKind.APPROVAL_CONSENTED: NotificationType.DECIDED,
-    EntryKind.APPROVAL_PLANNED: NotificationType.DECIDED,
-    EntryKind.APPROVAL_GRANTED: NotificationType.DECIDED,
-    EntryKind.EVENT_HELD: NotificationType.DECIDED,
-    EntryKind.APPROVAL_WITHDRAWN: NotificationType.WITHDRAWN,
-    EntryKind.APPROVAL_REFUSED: NotificationType.REFUSED,
-    EntryKind.APPROVAL_LAPSED: NotificationType.REFUSED,
-    EntryKind.APPROVAL_CORRECTED: NotificationType.CORRECTED,
-    EntryKind.EVENT_STARTED: NotificationType.STARTED,
-    EntryKind.EVENT_ENDED: NotificationType.ENDED,
-    EntryKind.EVENT_UNWATCHED: NotificationType.SET_UNWATCHED,
-    EntryKind.SET_UNWATCHED: NotificationType.SET_UNWATCHED,
-    EntryKind.SET_LOWERED: NotificationType.SET_LOWERED,
-    EntryKind.SOURCE_QUIET: NotificationType.SOURCE_QUIET,
-    EntryKind.COVERAGE_OPENED: NotificationType.COVERAGE_OPENED,
-    EntryKind.COVERAGE_CLOSED: NotificationType.COVERAGE_CLOSED,
-    EntryKind.AUDIT_FAILED: NotificationType.AUDIT_FAILED,
-    EntryKind.STORAGE_TROUBLE: NotificationType.STORAGE_TROUBLE,
-    EntryKind.BREAK_GLASS_USED: NotificationType.BREAK_GLASS,
-    EntryKind.PERSON_CHANGED: NotificationType.ACCOUNT,
-    EntryKind.TOKEN_CREATED: NotificationType.ACCOUNT,
-    EntryKind.TOKEN_EXPIRES: NotificationType.ACCOUNT,
-    EntryKind.NEW_DEVICE: NotificationType.ACCOUNT,
-    EntryKind.LOGINS_REFUSED: NotificationType.ACCOUNT,
-    EntryKind.MAINTENANCE_SCHEDULED: NotificationType.MAINTENANCE_ANNOUNCED,
-    EntryKind.MAINTENANCE_ENDED: NotificationType.MAINTENANCE_ENDED,
-    EntryKind.MAINTENANCE_END_NOT_SEEN: NotificationType.MAINTENANCE_ENDED,
-    EntryKind.MAINTENANCE_NEVER_STARTED: NotificationType.MAINTENANCE_ENDED,
-    EntryKind.CHANNEL_FAILING: NotificationType.CHANNEL_FAILING,
-    EntryKind.CHANNEL_WORKS: NotificationType.CHANNEL_WORKS,
-}
-
-# What somebody is told of their own account: by all channels that they have alone, whatever routes say.
-PERSONAL = frozenset({NotificationType.ACCOUNT})
 # Of what is changed about a person (`did`), they are told of what lets somebody in as them.
 TOLD_OF_PERSON = frozenset(
     {
@@ -99,41 +26,10 @@ TOLD_OF_PERSON = frozenset(
 
 def is_personal(kind: EntryKind, data: Mapping[str, Any]) -> bool:
     """Whether an entry is told to the person whom it is about (`person` in its data)."""
-    if OF_ENTRY.get(kind) not in PERSONAL or "person" not in data:
+    notification_type = TYPE_OF_ENTRY.get(kind)
+    if notification_type is None or not notification_type.declared.personal or "person" not in data:
         return False
     return kind is not EntryKind.PERSON_CHANGED or data.get("did") in TOLD_OF_PERSON
-
-
-# Whoever keeps a thing for an event, an incident or a card, hears of these to its end, whatever routes say.
-FOLLOWED = frozenset(
-    {
-        NotificationType.CHANGED,
-        NotificationType.CLAIMED,
-        NotificationType.DECIDED,
-        NotificationType.WITHDRAWN,
-        NotificationType.REFUSED,
-        NotificationType.CORRECTED,
-        NotificationType.STARTED,
-        NotificationType.ENDED,
-    }
-)
-# Routes that notify of one of these also notify of its correction.
-CORRECTED_BY_LATE_ANSWER = (NotificationType.WITHDRAWN, NotificationType.REFUSED, NotificationType.STARTED)
-# After these an approval is on its way, and Azure's answer may be overdue a while later.
-AWAITING_ANSWER = (EntryKind.APPROVAL_GRANTED, EntryKind.APPROVAL_CONSENTED, EntryKind.APPROVAL_DUE)
-# Somebody ought to be told of these: an event of which no route wants to know is an alarm.
-ALWAYS_NOTIFY = (NotificationType.FIRST_SEEN,)
-
-
-class SendCondition(StrEnum):
-    """What must still hold when a moment that is due by the clock is told: nobody is on it, nobody has decided, Azure
-    has not answered.
-    """
-
-    ALWAYS = ""
-    UNCLAIMED = "unclaimed"
-    UNDECIDED = "undecided"
-    UNANSWERED = "unanswered"
 
 
 # When a channel is tried again, and when a message is given up.
@@ -186,13 +82,11 @@ class StandingRoute:
     route_id: int = 0
 
     @property
-    def only_if(self) -> SendCondition:
-        """What must still hold when a step of escalation is told; `ALWAYS` for what is no step."""
+    def step(self) -> NotificationType | None:
+        """The type of which it notifies by the clock, as a step of escalation; None for what is no step."""
         if self.unclaimed_after_seconds is not None:
-            return SendCondition.UNCLAIMED
-        if self.before_decide_by_seconds is not None:
-            return SendCondition.UNDECIDED
-        return SendCondition.ALWAYS
+            return NotificationType.UNCLAIMED
+        return None if self.before_decide_by_seconds is None else NotificationType.UNDECIDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,13 +120,6 @@ ROUTE_SAID = (
 def changed_route(route: StandingRoute, fields: Mapping[str, Any]) -> StandingRoute:
     """The route with what somebody says of it (of `ROUTE_SAID`), tidied."""
     return replace(route, **{name: normalized(value) for name, value in fields.items()})
-
-
-# Which moments start (or move) the clock of a step of escalation; its own `moments` stay empty.
-CLOCKED: dict[SendCondition, tuple[NotificationType, ...]] = {
-    SendCondition.UNCLAIMED: (NotificationType.FIRST_SEEN,),
-    SendCondition.UNDECIDED: (NotificationType.FIRST_SEEN, NotificationType.CHANGED),
-}
 
 
 def matches(route: StandingRoute, facts: MessageFacts, *, now: datetime) -> bool:
@@ -285,99 +172,11 @@ def route_wording(route: StandingRoute, channel: str) -> Reason:
 
 
 def _of_moment(route: StandingRoute, moment: NotificationType) -> bool:
-    step = route.only_if
-    if moment in PERSONAL:
+    if moment.declared.personal:
         return False
-    if step:
-        return moment in CLOCKED[step]
-    wanted = {moment, *(CORRECTED_BY_LATE_ANSWER if moment is NotificationType.CORRECTED else ())}
-    return not route.moments or any(one.value in route.moments for one in wanted)
-
-
-# When nobody needs to be told any more: since it happened, what it was about has moved on.
-
-# Of an event that is over only this is told: how it ended.
-OF_THE_END = frozenset({NotificationType.ENDED})
-# What a newer message of the same event to the same channel says as well.
-SUPERSEDED_BY = {
-    NotificationType.CHANGED: frozenset({NotificationType.CHANGED, NotificationType.STARTED, NotificationType.ENDED})
-}
-# While Azure has not answered.
-UNANSWERED = frozenset({ApprovalState.GRANTED, ApprovalState.RELAYING})
-# A decision that came to nothing: that is told by a message of its own, or needs none.
-CAME_TO_NOTHING = frozenset({ApprovalState.WITHDRAWN, ApprovalState.REFUSED, ApprovalState.LAPSED, ApprovalState.VOID})
-
-
-@dataclass(frozen=True, slots=True)
-class SubjectNow:
-    """How what a message tells of is by now. `status` is None for what is no event.
-
-    `approval` is the state of the approval that it tells of; `decided_anew`: another one is under way since.
-    `undecided`: the event needs a decision; `claimed_by`: who is on it; `actor`: who did what is told; `held`: it is
-    left to Azure. `newer` are the moments of newer messages of it for the same channel. `over`: of what is no event,
-    that it has passed, or is there again after it had passed.
-    """
-
-    moment: NotificationType
-    only_if: SendCondition = SendCondition.ALWAYS
-    status: EventStatus | None = None
-    approval: ApprovalState | None = None
-    decided_anew: bool = False
-    undecided: bool = False
-    claimed_by: str = ""
-    actor: str = ""
-    held: bool = False
-    watched: bool = False
-    over: bool = False
-    newer: frozenset[NotificationType] = frozenset()
-
-
-def why_stale(now: SubjectNow) -> str:
-    """A code, why this is not told any more; empty while it is."""
-    if now.status is None:
-        return "over" if now.over else ""
-    if now.status is EventStatus.ENDED and now.moment not in OF_THE_END:
-        return "event-over"
-    if now.status is not EventStatus.ENDED and now.moment in OF_THE_END:
-        return "event-open-again"
-    return _condition(now) or _overtaken(now)
-
-
-def _condition(now: SubjectNow) -> str:
-    """Whether what a moment that is due by the clock waits for still holds."""
-    if now.only_if in (SendCondition.UNCLAIMED, SendCondition.UNDECIDED) and not now.undecided:
-        return "decided"
-    if now.only_if is SendCondition.UNCLAIMED and now.claimed_by:
-        return "claimed"
-    if now.only_if is SendCondition.UNANSWERED and now.approval not in UNANSWERED:
-        return "answered"
-    return ""
-
-
-def _overtaken(now: SubjectNow) -> str:
-    """Whether something has happened since that makes it wrong, or needless."""
-    if SUPERSEDED_BY.get(now.moment, frozenset()) & now.newer:
-        return "superseded"
-    match now.moment:
-        case NotificationType.CLAIMED if now.claimed_by != now.actor:
-            return "claim-ended"
-        case NotificationType.PROPOSED if now.approval is not ApprovalState.PROPOSED:
-            return "decided"
-        case NotificationType.DECIDED if now.approval in CAME_TO_NOTHING:
-            return "came-to-nothing"
-        case NotificationType.DECIDED if now.approval is None and not now.held:
-            return "hold-ended"
-        case NotificationType.WITHDRAWN if now.decided_anew:
-            return "decided"
-        case NotificationType.OVERDUE if now.approval not in UNANSWERED:
-            return "answered"
-        case NotificationType.REFUSED if now.status is EventStatus.STARTED:
-            return "started"
-        case NotificationType.REFUSED if now.decided_anew:
-            return "decided"
-        case NotificationType.SET_UNWATCHED if now.watched:
-            return "watched"
-    return ""
+    if route.step is not None:
+        return moment.value in route.step.declared.clock
+    return not route.moments or not {moment.value, *moment.declared.also_named_by}.isdisjoint(route.moments)
 
 
 # States of messages and deliveries, as data.

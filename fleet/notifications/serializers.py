@@ -25,8 +25,8 @@ from fleet.domain.policy.rules import MAX_NAME, MAX_PATTERN, SOURCES
 from fleet.notifications.dry_run import MomentCount, PastMessage, RouteDryRun, WeekCount
 from fleet.notifications.kinds import KINDS, ChannelField
 from fleet.notifications.log import AttemptRow, ChannelTrial, MessageRow, SentBy
+from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.queries import ChannelRow, RouteHours, RouteRow
-from fleet.notifications.routing import PERSONAL, NotificationType
 from fleet.operations.inputs import ClockTime, RequestSerializer
 
 LEVEL = {"type": "string", "enum": [level.value for level in Severity]}
@@ -123,7 +123,7 @@ class RouteFieldsSerializer(RequestSerializer):
         max_value=2**62,
         help_text="The id of a channel; null: every channel of the installation.",
     )
-    moments = words(MOMENTS, [moment for moment in NotificationType if moment not in PERSONAL])
+    moments = words(MOMENTS, [moment for moment in NotificationType if not moment.declared.personal])
     types = words("Empty: every type.", (*TYPES, *ADVICE_TYPES))
     sources = words("Empty: every source.", SOURCES)
     severity = OneOrSeveral(

@@ -1,70 +1,128 @@
-"""Filters that word what templates show of notifications: `{% load notifications %}`."""
+"""Template filters that name notifications: `{% load notifications %}`."""
 
 from collections.abc import Mapping
 
 from django.template import Library
 
 from fleet.domain.states import EventStatus
-from fleet.notifications import payloads
-from fleet.notifications.deliveries import ChannelNamed, DeliveryRow
-from fleet.notifications.log import WhoWasTold
+from fleet.notifications.labels import KIND_WORDS, error_words, type_label
+from fleet.notifications.log import ChannelNamed, DeliveryRow, EventNotifications
 from fleet.notifications.metrics import Backlog
 from fleet.notifications.news import Subject
-from fleet.notifications.routing import GROUP
+from fleet.notifications.routing import GROUP, TEST
 from fleet.operations import clock
 from fleet.projections.events.rows import EventRow
-from fleet.wording.times import page_reader
+from fleet.wording.events import named
+from fleet.wording.sentences import counted
+from fleet.wording.times import Reader, at, page_reader
 
 register = Library()
 
-
-@register.filter
-def told_line(found: WhoWasTold, event: EventRow) -> str:
-    """Who was told of an event when, and through what."""
-    return payloads.told_sentence(found, page_reader(clock.now()), over=event.status is EventStatus.ENDED)
-
-
-@register.filter
-def channel_kind(kind: str) -> str:
-    """What a kind of channel is called."""
-    return payloads.kind_label(kind)
-
-
-@register.filter
-def channel_named(channel: ChannelNamed) -> str:
-    return payloads.channel_named(channel)
-
-
-@register.filter
-def moment_named(moment: str) -> str:
-    """What a moment is called; a post may be a group or a test besides."""
-    return payloads.delivery_label(moment, 0) if moment != GROUP else "several at once"
+# Why a message was dropped, or a delivery no longer tried.
+WHY: Mapping[str, str] = {
+    "event-over": "the event was over",
+    "event-open-again": "the event was open again",
+    "over": "it was over",
+    "decided": "it was decided",
+    "claimed": "somebody was on it",
+    "answered": "Azure had answered",
+    "started": "the event had started",
+    "superseded": "a newer message says the same and more",
+    "claim-ended": "whoever had claimed it gave it back",
+    "came-to-nothing": "the decision came to nothing",
+    "hold-ended": "it was no longer left to Azure",
+    "watched": "the set was watched again",
+    "moved": "NotBefore had moved, and the time was reckoned anew",
+    "channel-deleted": "the channel was deleted",
+}
+NOBODY = "Nobody was told"
 
 
-@register.filter
-def of_channel(backlog: Mapping[int, Backlog], channel_id: int) -> Backlog | None:
-    """What waits for a channel."""
-    return backlog.get(channel_id)
-
-
-@register.filter
-def delivery_named(post: DeliveryRow) -> str:
-    """What a post tells, in a few words."""
-    return payloads.delivery_label(post.moment, post.count)
-
-
-@register.filter
-def subject_named(subject: Subject) -> str:
-    return payloads.subject_named(subject)
+register.filter("went_wrong", error_words)
 
 
 @register.filter
 def why_not(code: str) -> str:
-    """Why a message or a post came to nothing."""
-    return payloads.why(code)
+    """Return why a message or a delivery was not sent; a code of another release as it is."""
+    return WHY.get(code) or error_words(code)
 
 
 @register.filter
-def went_wrong(code: str) -> str:
-    """What went wrong with an attempt."""
-    return payloads.went_wrong(code)
+def channel_kind(kind: str) -> str:
+    return KIND_WORDS[kind].label if kind in KIND_WORDS else kind
+
+
+@register.filter
+def channel_named(channel: ChannelNamed) -> str:
+    """Return the name of a channel; a personal one is named by its user, and by its name for that user."""
+    if not channel.owner:
+        return channel.name
+    return f"{channel.owner} ({channel.name})" if channel.name else channel.owner
+
+
+@register.filter
+def moment_named(moment: str) -> str:
+    """Return the label of a notification type, of a group or of a test."""
+    return {GROUP: "several at once", TEST: "test"}.get(moment) or type_label(moment)
+
+
+@register.filter
+def delivery_named(row: DeliveryRow) -> str:
+    return f"{counted(row.count, 'message')} at once" if row.moment == GROUP else moment_named(row.moment)
+
+
+@register.filter
+def of_channel(backlog: Mapping[int, Backlog], channel_id: int) -> Backlog | None:
+    """Return what waits for a channel."""
+    return backlog.get(channel_id)
+
+
+@register.filter
+def subject_named(subject: Subject) -> str:
+    """Return the name of what a message is about."""
+    if subject.event is not None:
+        return f"{'Drill: ' if subject.event.drill else ''}{named(subject.event.event_type, subject.event.resources)}"
+    name = subject.name or (f"number {subject.id}" if subject.id is not None else "")
+    match subject.kind:
+        case "maintenance":
+            return f"maintenance of cache {name}"
+        case "cache" | "machine" | "set" | "channel" | "event":
+            return f"{subject.kind} {name}"
+    return "the installation"
+
+
+@register.filter
+def told_line(rows: EventNotifications, event: EventRow) -> str:
+    """Return who was notified of an event when, and through what."""
+    return notified_sentence(rows, page_reader(clock.now()), over=event.status is EventStatus.ENDED)
+
+
+def notified_sentence(rows: EventNotifications, reader: Reader, *, over: bool) -> str:
+    """Return who was notified of an event when, and through what. `over`: it has ended, so that nobody will be later.
+
+    Such as `Told 14:02:07 #shop-ops, 14:02:08 pager; 2 waiting; mail failed, next try 14:03.`
+    """
+    parts = [_reached(rows, reader, over=over)]
+    if rows.waiting and not over:
+        parts.append(f"{rows.waiting} waiting")
+    parts += [_failed(row, reader) for row in rows.failing]
+    return f"{'; '.join(parts)}."
+
+
+def _reached(rows: EventNotifications, reader: Reader, *, over: bool) -> str:
+    if rows.notified:
+        return f"Told {', '.join(f'{at(first, reader)} {channel_named(channel)}' for channel, first in rows.notified)}"
+    if rows.unrouted and not rows.waiting:
+        return f"{NOBODY}: no route wants it"
+    if not rows.channels and not rows.rows:
+        return f"{NOBODY}: no channel is set up"
+    if not rows.rows:
+        return f"{NOBODY}: no route that leads to a channel wants it"
+    return NOBODY if over else f"{NOBODY} yet"
+
+
+def _failed(row: DeliveryRow, reader: Reader) -> str:
+    name = channel_named(row.channel)
+    if not row.open:
+        return f"{name} failed and was given up"
+    return f"{name} failed, next try {at(row.next_at, reader)}" if row.next_at else f"{name} failed, tried again now"

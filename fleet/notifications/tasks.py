@@ -4,19 +4,22 @@ The URL is in the form of healthchecks: a ping to it reports success; with WATCH
 below it reports failures immediately.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import structlog
 from celery import shared_task
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, OperationalError, connection, connections
+from django.db import DatabaseError, InterfaceError, OperationalError, connection, connections, transaction
 
 from fleet.domain.db_timeouts import CHANNELS_AT_ONCE, use_profile
 from fleet.domain.desk import RelayHealth
+from fleet.models import LastRun
+from fleet.models.reconcile import seconds_since_run
 from fleet.notifications import queue, router
 from fleet.notifications.delivery import work_off
 from fleet.notifications.grouping import ROUTED_WITHIN, NotificationHealth
@@ -25,35 +28,48 @@ from fleet.notifications.queries import notification_alarm
 from fleet.notifications.sender.jobs import EVERYWHERE, HttpJob
 from fleet.notifications.sender.pool import send
 from fleet.operations import clock
+from fleet.operations.locks import Lock, try_take
 from fleet.projections.desk.status_bar import overview
 
 LIMIT_SECONDS = 10.0
+WATCHDOG = "watchdog"
+# A little less than a minute, so that a caller each minute is not a moment early.
+PING_EVERY = timedelta(seconds=55)
 
 log = structlog.get_logger(__name__)
 
 
 def troubles(*, now: datetime) -> tuple[str, ...]:
     """What does not work, as codes; nothing where all does. An installation without agents or channels is well."""
-    found = []
+    codes = []
     seen = overview(now=now)
     if seen.presence.all and not seen.presence.live:
-        found.append("no-live-agents")
+        codes.append("no-live-agents")
     if seen.relay is RelayHealth.STANDS_STILL:
-        found.append("nobody-reconciles")
+        codes.append("nobody-reconciles")
     health = notification_alarm(now=now).health
     if health is NotificationHealth.STANDS_STILL or router_lag(now) > ROUTED_WITHIN.total_seconds():
-        found.append("nobody-routes")
+        codes.append("nobody-routes")
     if health is NotificationHealth.ALL_FAIL:
-        found.append("all-channels-fail")
+        codes.append("all-channels-fail")
     if seen.wrong_clocks or not clock.is_clock_correct():
-        found.append("clocks-wrong")
-    return tuple(found)
+        codes.append("clocks-wrong")
+    return tuple(codes)
+
+
+@transaction.atomic
+def is_ping_due(*, now: datetime, via: str) -> bool:
+    """Return whether this process pings now: one process, once a minute."""
+    if not try_take(Lock.WATCHDOG) or seconds_since_run(WATCHDOG, now=now) < PING_EVERY.total_seconds():
+        return False
+    LastRun.objects.update_or_create(name=WATCHDOG, defaults={"ran_at": now, "via": via})
+    return True
 
 
 def ping(*, via: str) -> bool:
     """One ping, unless somebody else made one within the minute or not all is well; whether one went out."""
     now = clock.now()
-    if not settings.WATCHDOG_URL or not queue.mine(now=now, via=via):
+    if not settings.WATCHDOG_URL or not is_ping_due(now=now, via=via):
         return False
     return _tell(now)
 
@@ -61,7 +77,7 @@ def ping(*, via: str) -> bool:
 def ping_apart() -> None:
     """The same for a loop that must not wait for whoever listens."""
     now = clock.now()
-    if settings.WATCHDOG_URL and queue.mine(now=now, via="web"):
+    if settings.WATCHDOG_URL and is_ping_due(now=now, via="web"):
         threading.Thread(target=_tell_apart, args=(now,), name="watchdog", daemon=True).start()
 
 
@@ -112,7 +128,7 @@ class Worker:
         self._renewed = 0.0
 
     def start(self, *, via: str) -> None:
-        """See to it that what is new is told."""
+        """Route and send what is new, in a thread of its own."""
         with self._lock:
             self._woken.set()
             if self._thread is None or not self._thread.is_alive():
@@ -150,14 +166,13 @@ class Worker:
         now = _clock()
         self._renew(now)
         routed = router.route(now=now, via=via)
-        for channel_id in queue.due_channels(now=now):
-            self._begin(channel_id)
+        schedule = queue.schedule()
+        for channel_id, due_at in schedule:
+            if due_at <= now:
+                self._begin(channel_id)
         if routed.behind:
             return BEHIND_SECONDS, True
-        due = queue.next_due(now=now)
-        if due is None:
-            return LOOK_SECONDS, bool(self._sending)
-        seconds = (due - _clock()).total_seconds()
+        seconds = min(((due_at - now).total_seconds() for _, due_at in schedule if due_at > now), default=math.inf)
         return min(max(seconds, 0.02), LOOK_SECONDS), seconds <= LINGER_SECONDS or bool(self._sending)
 
     def _renew(self, now: datetime) -> None:
@@ -194,7 +209,7 @@ def tell_if_quiet() -> None:
     """Start it here where nobody has routed for a while: the web process's part when Celery is gone."""
     if clock.may_clock_decide() and router.quiet_for(now=_clock()) >= QUIET_SECONDS:
         worker.start(via="web")
-    # Whoever has told it within the minute, Celery or another process, keeps this from doing so again.
+    # Only one process pings within a minute.
     ping_apart()
 
 
@@ -203,7 +218,7 @@ def tell_if_quiet() -> None:
 
 @shared_task(name="fleet.notifications.tasks.tell", ignore_result=True)
 def tell() -> None:
-    """Tell what is new: sent when an entry was committed that somebody may be told of, and by beat."""
+    """Route and send what is new: requested when an entry of a routed kind is committed, and by beat."""
     worker.start(via="celery")
 
 

@@ -11,6 +11,7 @@ from fleet.domain.states import ApprovalState, Certainty, EndedAs, EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.notifications.labels import type_label
 from fleet.notifications.news import MessageNews
+from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.payloads import (
     DRILL,
     LINE,
@@ -24,7 +25,6 @@ from fleet.notifications.payloads import (
     is_command,
     path_of,
 )
-from fleet.notifications.routing import PERSONAL, NotificationType
 from fleet.projections.caches.maintenances import MaintenanceRow
 from fleet.projections.cards import DecisionCard
 from fleet.projections.events.rows import EventRow
@@ -42,7 +42,7 @@ def of_event(news: MessageNews, event: EventRow, card: DecisionCard, reader: Rea
     """What a message of this event says, in whatever way it has gone on."""
     event = _bounded(event)
     news, card = replace(news, event=event, service=one_line(news.service, NAME)), replace(card, event=event)
-    head, when = _head(news, event, reader), _by_when(NotificationType(news.moment), event, card, reader)
+    head, when = _head(news, event, reader), _by_when(news.moment, event, card, reader)
     what, where = named(event.event_type, event.resources), say(event.set.label, reader)
     title = one_line(f"{head}{what} in {where}{when}", TITLE)
     first_type, first_names = news.first or (event.event_type, event.resources)
@@ -84,8 +84,9 @@ def _short(head: str, what: str, where: str, when: str, stays: str) -> str:
 
 def _head(news: MessageNews, event: EventRow, reader: Reader) -> str:
     """What has happened, before the name of the event."""
-    said = HEADS[NotificationType(news.moment)](news, event, reader) if NotificationType(news.moment) in HEADS else ""
-    return f"{DRILL if event.drill else ''}{said}{': ' if said else ''}"
+    compute = HEADLINES.get(news.moment)
+    headline = compute(news, event, reader) if compute else news.moment.declared.headline
+    return f"{DRILL if event.drill else ''}{headline}{': ' if headline else ''}"
 
 
 def _decided(news: MessageNews, event: EventRow, reader: Reader) -> str:
@@ -107,23 +108,17 @@ def _ended(news: MessageNews, event: EventRow, reader: Reader) -> str:
     return f"Ended, {ENDED_AS_BADGES[event.ended_as or EndedAs.UNKNOWN].label}{inferred}{lasted}"
 
 
-Head = Callable[[MessageNews, EventRow, Reader], str]
-HEADS: Mapping[NotificationType, Head] = {
-    NotificationType.CHANGED: lambda news, event, reader: "Changed",
+# Headlines that depend on the event; all others are in the registry.
+HEADLINES: Mapping[NotificationType, Callable[[MessageNews, EventRow, Reader], str]] = {
     NotificationType.CLAIMED: lambda news, event, reader: (
         f"{one_line(event.claim.by, 40)} is on it" if event.claim else "Claimed"
     ),
-    NotificationType.PROPOSED: lambda news, event, reader: "A second person has to agree",
     NotificationType.DECIDED: _decided,
     NotificationType.WITHDRAWN: lambda news, event, reader: (
         "Approval returned" if news.approval and news.approval.returned else "Approval withdrawn"
     ),
-    NotificationType.OVERDUE: lambda news, event, reader: "No agent answers, start it by hand",
     NotificationType.REFUSED: _came_to_nothing,
-    NotificationType.CORRECTED: lambda news, event, reader: "Correction: Azure had accepted the approval",
-    NotificationType.STARTED: lambda news, event, reader: "Started",
     NotificationType.ENDED: _ended,
-    NotificationType.SET_UNWATCHED: lambda news, event, reader: "Nobody is watching",
 }
 
 
@@ -146,7 +141,7 @@ def _by_when(moment: NotificationType, event: EventRow, card: DecisionCard, read
 
 def _details(news: MessageNews, event: EventRow, card: DecisionCard, reader: Reader) -> Iterator[str]:
     """Everything behind the title."""
-    moment = NotificationType(news.moment)
+    moment = news.moment
     if news.entry is not None and moment not in (
         NotificationType.FIRST_SEEN,
         NotificationType.ENDED,
@@ -278,7 +273,7 @@ def _where(news: MessageNews, reader: Reader) -> str:
 
 
 def _more(news: MessageNews) -> Iterator[str]:
-    if news.moment in PERSONAL:
+    if news.moment.declared.personal:
         yield "Was that not you? End the sessions that you do not know, and change your password."
     if news.service:
         yield f"Service: {one_line(news.service, NAME)}."

@@ -23,21 +23,19 @@ from fleet.domain.people import Right
 from fleet.domain.policy.rules import SOURCES, refuse
 from fleet.domain.reasons import Refused
 from fleet.notifications import channel_services as operations
-from fleet.notifications import deliveries, dry_run, route_services
+from fleet.notifications import dry_run, log, route_services
 from fleet.notifications import metrics as waiting
 from fleet.notifications import queries as notification_queries
 from fleet.notifications import route_services as route_operations
-from fleet.notifications.deliveries import UNSENT, DeliveryFilter, UnsentFilter
 from fleet.notifications.kinds import KINDS, ChannelField, trying_faults_of
-from fleet.notifications.labels import ALL_CHANNELS, KIND_WORDS, field_words, type_label
-from fleet.notifications.log import WhoWasTold, told_of
+from fleet.notifications.labels import ALL_CHANNELS, KIND_WORDS, field_words
+from fleet.notifications.log import UNSENT, EventNotifications
+from fleet.notifications.notification_types import STEPS, NotificationType
 from fleet.notifications.queries import BrowserRow, ChannelRow, RouteRow
 from fleet.notifications.routing import (
     GROUP,
-    PERSONAL,
     TEST,
     DeliveryState,
-    NotificationType,
     StandingRoute,
     changed_route,
 )
@@ -47,7 +45,6 @@ from fleet.wording.badges import SEVERITY_BADGES
 BOX = {"class": "form-control", "autocomplete": "off"}
 MOST_LETTERS = 10_000
 # These are what steps of escalation tell: no route names them.
-BY_CLOCK = (NotificationType.UNCLAIMED, NotificationType.UNDECIDED)
 
 
 class ChannelForm(forms.Form):
@@ -113,7 +110,12 @@ class RouteForm(HoursForm):
         widget=forms.Select({"class": "form-select"}),
     )
     moments = boxes(
-        "Moments", [(one.value, type_label(one)) for one in NotificationType if one not in {*BY_CLOCK, *PERSONAL}]
+        "Moments",
+        [
+            (each.value, each.declared.label)
+            for each in NotificationType
+            if each not in STEPS and not each.declared.personal
+        ],
     )
     event_types = boxes("Types", [(name, name) for name in (*TYPES, *ADVICE_TYPES)])
     sources = boxes("Sources", [(name, name) for name in SOURCES])
@@ -261,7 +263,7 @@ UNKNOWN_DELIVERY = "No post has this number."
 @read_view
 def sent_list(request: Asked) -> HttpResponse:
     """Posts, newest first."""
-    read = partial(deliveries.sent, user_id=request.user.pk, now=request.now, posts=DeliveryFilter(request.GET).qs)
+    read = partial(log.deliveries, user_id=request.user.pk, now=request.now, filters=request.GET)
     choices = _choices(request, list(DeliveryState), [*NotificationType, GROUP, TEST])
     return listed(request, "messages/log.html", "messages/sent_rows.html", read, **choices)
 
@@ -269,7 +271,7 @@ def sent_list(request: Asked) -> HttpResponse:
 @read_view
 def unsent_list(request: Asked) -> HttpResponse:
     """Messages that no post carries, newest first."""
-    read = partial(deliveries.unsent, user_id=request.user.pk, messages=UnsentFilter(request.GET).qs)
+    read = partial(log.unsent, user_id=request.user.pk, filters=request.GET)
     choices = _choices(request, list(UNSENT), list(NotificationType))
     return listed(request, "messages/log.html", "messages/unsent_rows.html", read, of_unsent=True, **choices)
 
@@ -280,7 +282,7 @@ def _choices(request: Asked, states: list[Any], moments: list[str]) -> dict[str,
     return {
         "states": states,
         "moments": moments,
-        "through": deliveries.channels(user_id=request.user.pk),
+        "through": log.channels(user_id=request.user.pk),
         "chosen": chosen,
         "narrowed": any(chosen.values()),
     }
@@ -288,7 +290,7 @@ def _choices(request: Asked, states: list[Any], moments: list[str]) -> dict[str,
 
 def delivery_answer(request: Asked, /, delivery_id: UUID, **context: Any) -> HttpResponse:
     """One post; also the answer to a form on it that was refused."""
-    found = known(deliveries.post(delivery_id=delivery_id, user_id=request.user.pk, now=request.now), UNKNOWN_DELIVERY)
+    found = known(log.delivery(delivery_id=delivery_id, user_id=request.user.pk, now=request.now), UNKNOWN_DELIVERY)
     return page(request, "messages/delivery.html", {"messages/delivery_body.html": dict}, post=found, **context)
 
 
@@ -298,7 +300,7 @@ delivery_page = read_view(delivery_answer)
 @action_view(delivery_answer)
 def delivery_again(request: Asked, delivery_id: UUID) -> HttpResponse:
     """Send it once more, under the same id."""
-    found = known(deliveries.post(delivery_id=delivery_id, user_id=request.user.pk, now=request.now), UNKNOWN_DELIVERY)
+    found = known(log.delivery(delivery_id=delivery_id, user_id=request.user.pk, now=request.now), UNKNOWN_DELIVERY)
     first = known(next(iter(found.messages), None), "This post carries no message: try its channel instead.")
     route_services.redeliver(message_id=first.id, actor=request.actor, now=request.now)
     return redirect("delivery", delivery_id=delivery_id)
@@ -458,9 +460,9 @@ def manifest(request: HttpRequest) -> JsonResponse:
 # What pages of the core show of notifications.
 
 
-def told(event: EventRow, request: Asked) -> WhoWasTold:
+def told(event: EventRow, request: Asked) -> EventNotifications:
     """Return who was notified of an event, for the head of its page."""
-    return told_of(event.id, user_id=request.user.pk, now=request.now)
+    return log.of_event(event.id, user_id=request.user.pk, now=request.now)
 
 
 def browsers(request: Asked) -> tuple[BrowserRow, ...]:

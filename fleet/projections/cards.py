@@ -43,23 +43,26 @@ def decision_card(
     event: EventRow, blast: BlastRadius, facts: EventFacts, experience: Experience, *, now: datetime
 ) -> DecisionCard:
     """Put one together. No query."""
-    until = undo_until(facts, now=now, seconds=settings.APPROVAL_UNDO_SECONDS)
-    took = experience.relay_seconds
-    # Where nothing was sent yet: one machine that does not answer, and then the next.
-    relay = order_timeouts().answer if took is None else timedelta(seconds=took)
     recommendation = recommend(facts, experience, now=now)
     return DecisionCard(
         event=event,
         blast=blast,
         guards=tuple(guards(facts, now=now)),
         recommendation=recommendation,
-        decide_by=decide_by(event.not_before, relay=relay, undo=until - now if until else timedelta())
-        if recommendation and not is_advice(event.event_type)
-        else None,
-        took_seconds=took,
+        decide_by=deadline(facts, experience, now=now) if recommendation and not is_advice(event.event_type) else None,
+        took_seconds=experience.relay_seconds,
         undo=undo_offer(facts, now=now, seconds=settings.APPROVAL_UNDO_SECONDS),
         as_rule=as_rule(facts, recommendation),
     )
+
+
+def deadline(facts: EventFacts, experience: Experience, *, now: datetime) -> datetime | None:
+    """Return when to decide at the latest so that Azure is asked before NotBefore. No query."""
+    took = experience.relay_seconds
+    # Where nothing was sent yet: one machine that does not answer, and then the next.
+    relay = order_timeouts().answer if took is None else timedelta(seconds=took)
+    until = undo_until(facts, now=now, seconds=settings.APPROVAL_UNDO_SECONDS)
+    return decide_by(facts.not_before, relay=relay, undo=until - now if until else timedelta())
 
 
 def decision_cards(

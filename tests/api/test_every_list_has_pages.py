@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 
 from fleet.api.documentation import schema
 from fleet.models import Admission, JoinToken
-from fleet.notifications.routing import NotificationType
+from fleet.notifications.notification_types import NotificationType
 from tests import factories
 from tests.api.conftest import Caller, in_person, problem
 from tests.people.signed_in import a_session

@@ -10,7 +10,7 @@ from fleet.audit import partition_drop, seals
 from fleet.domain.desk import RelayHealth
 from fleet.domain.scheduling import NEVER
 from fleet.models import LastRun, Order, PresenceRow, ScheduledEvent
-from fleet.notifications import queue, router
+from fleet.notifications import queue, router, tasks
 from fleet.notifications.grouping import NotificationFacts, NotificationHealth, notification_health
 from fleet.notifications.models import Channel, Message, MessageDelivery
 from fleet.operations import blind_spots, reconcile
@@ -70,13 +70,13 @@ def test_nothing_open_waits_for_longer_than_it_may(fleet: Fleet) -> None:
 
 def test_the_router_and_the_others_that_ran_in_the_future_have_not_run(fleet: Fleet, jump: timedelta) -> None:
     now, ahead = fleet.now, fleet.now + jump
-    for name in (router.NAME, blind_spots.RUN, partition_drop.RUN, seals.SEAL_RUN, seals.RUN, queue.NAME):
+    for name in (router.NAME, blind_spots.RUN, partition_drop.RUN, seals.SEAL_RUN, seals.RUN, tasks.WATCHDOG):
         marked(name, ahead)
     assert router.quiet_for(now=now) == float("inf")
     telling = NotificationFacts(channels=1, failing=0, undelivered=0, routed_at=ahead)
     assert notification_health(telling, now=now) is NotificationHealth.STANDS_STILL
     assert seals.is_due(now=now)
-    assert queue.mine(now=now, via="web")
+    assert tasks.is_ping_due(now=now, via="web")
     assert seals.seal_if_quiet(now=now, quiet_seconds=90, via="ticker").ran
     partition_drop.make_ahead_if_quiet(now=now, quiet_seconds=90, via="ticker")
     assert LastRun.objects.get(name=partition_drop.RUN).ran_at == now

@@ -14,7 +14,7 @@ from django.db import connection
 
 from fleet.audit import seals
 from fleet.models import LastRun, StaleSet
-from fleet.notifications import queue, router
+from fleet.notifications import router, tasks
 from fleet.operations import blind_spots, reconcile
 from fleet.operations.locks import Lock
 from fleet.operations.sets import coverage
@@ -29,7 +29,7 @@ SINGLE: dict[Lock, Callable[[], bool]] = {
     Lock.SEAL: lambda: seals.seal(now=NOW, via="beat").ran,
     Lock.ROUTER: lambda: router.route(now=NOW, via="celery").ran,
     Lock.TROUBLES: lambda: blind_spots.compare(now=NOW, via="beat").ran,
-    Lock.WATCHDOG: lambda: queue.mine(now=NOW, via="celery"),
+    Lock.WATCHDOG: lambda: tasks.is_ping_due(now=NOW, via="celery"),
     Lock.BLIND_SPOTS: lambda: coverage.renew(now=NOW) > 0,
 }
 

@@ -12,11 +12,21 @@ from typing import Any
 from urllib.parse import urlencode
 from uuid import uuid4
 
+from django.contrib.auth.models import User
 from django.test import Client
 
+from fleet.accounts import external_accounts
 from fleet.notifications.channels.slack import CLAIM_ACTION
+from tests.factories import acting, admin
 
 SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
+
+
+def link(user: User, kind: str, account: str, team: str = "") -> None:
+    """An admin states that an account of Slack or PagerDuty is this user's."""
+    external_accounts.link(
+        actor=acting(admin()), username=user.username, kind=kind, team=team, account=account, now=datetime.now(UTC)
+    )
 
 
 def digest(secret: str, body: bytes) -> str:

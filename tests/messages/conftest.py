@@ -33,6 +33,12 @@ def am(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealAlertmanager]:
 
 
 @pytest.fixture
+def fleet(db: None) -> Fleet:
+    """An empty fleet; a file with more in it has its own."""
+    return Fleet()
+
+
+@pytest.fixture
 def today(db: None, reach_loopback: None) -> Fleet:
     """A fleet of this very minute: Alertmanager keeps real time."""
     return Fleet(now=datetime.now(UTC) - timedelta(minutes=1))

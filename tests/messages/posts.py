@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import ModuleType
 from typing import Any
 from uuid import UUID, uuid5
@@ -15,20 +15,31 @@ from fleet.notifications.channels.base import ChannelInUse, Delivery, Item, Outc
 from fleet.notifications.kinds import KINDS
 from fleet.notifications.models import Channel, Reference
 from fleet.notifications.news import MessageNews
+from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.payloads import MessageWords
-from fleet.notifications.routing import GROUP, TEST, NotificationType
+from fleet.notifications.routing import GROUP, TEST
+from fleet.operations.approvals import claims
 from fleet.projections.events.rows import event_rows
 from fleet.wording.times import Form, Reader
-from tests.factories import Fleet
+from tests.factories import EVENT, Fleet, acting, listing, operator
 
 BASE = "https://drydock.example"
 # What happened: a moment, and the EventId that it is about.
 Told = tuple[NotificationType, str]
 
 
-def ids(count: int) -> list[str]:
-    """EventIds."""
-    return [f"{number:08X}-0000-4000-8000-000000000000" for number in range(count)]
+def wave(fleet: Fleet, count: int) -> list[str]:
+    """Events at once, each of one machine of a set of its own, the first with the nearest deadline; their EventIds."""
+    event_ids = [f"{number:08X}-0000-4000-8000-000000000000" for number in range(count)]
+    for number, event_id in enumerate(event_ids):
+        name, due = f"w{number}", fleet.now + timedelta(minutes=15, seconds=number)
+        fleet.enrol(name, availability_set=f"standalone:{name}")
+        fleet.say(name, listing(event_id, event_type="Reboot", resources=(name,), not_before=due))
+    return event_ids
+
+
+def claim(fleet: Fleet, event_id: str = EVENT) -> None:
+    claims.claim(event_id=event_id, actor=acting(operator()), now=fleet.now)
 
 
 def channel_of(kind: str, now: datetime, **values: str) -> Channel:

@@ -10,8 +10,7 @@ from fleet.models import Entry
 from fleet.models.facts.events import load_facts
 from fleet.notifications.models import Channel, Message
 from fleet.notifications.news import MessageNews, news_of
-from fleet.notifications.routing import OF_ENTRY, NotificationType
-from fleet.notifications.severity import cache_severity, severity, type_severity
+from fleet.notifications.notification_types import TYPE_OF_ENTRY, NotificationType, cache_severity, severity
 from tests.factories import NOW
 
 
@@ -25,8 +24,8 @@ def a_channel(name: str = "ops") -> Channel:
 def a_message(kind: EntryKind, *, now: datetime, moment: NotificationType | None = None, **fields: Any) -> Message:
     """A message of the newest entry of this kind."""
     line = Entry.objects.filter(kind=kind.value).select_related("event__availability_set", "cache").latest("pk")
-    what = moment or OF_ENTRY[kind]
-    subject, service, bad = f"fleet:{kind}", "", type_severity(what)
+    what = moment or TYPE_OF_ENTRY[kind]
+    subject, service, bad = f"fleet:{kind}", "", what.severity
     if line.event is not None:
         subject, service = f"event:{line.event_id}", line.event.availability_set.service
         bad = severity(load_facts([line.event_id], now=now)[line.event.pk])

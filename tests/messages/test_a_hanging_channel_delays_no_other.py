@@ -39,7 +39,7 @@ def ended(thread: notification_tasks.Worker) -> bool:
     return thread._thread is None
 
 
-def test_a_channel_that_hangs_holds_up_itself_alone(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_channel_delays_no_other(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     let_go, roles = threading.Event(), []
 
     class Hangs:
@@ -72,7 +72,7 @@ def test_a_channel_that_hangs_holds_up_itself_alone(fleet: Fleet, monkeypatch: p
     assert not Channel.objects.filter(leased_until__isnull=False).exists()
 
 
-def test_the_web_process_tells_where_nobody_else_does(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_web_process_sends_when_celery_is_quiet(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[str] = []
     monkeypatch.setattr(notification_tasks.worker, "start", lambda *, via: started.append(via))
     LastRun.objects.filter(name="router").update(ran_at=datetime.now(UTC))

@@ -25,7 +25,7 @@ def test_a_line_names_services_and_labels() -> None:
     ]
 
 
-def test_names_are_escaped_and_count_from_end_to_end() -> None:
+def test_names_are_escaped_and_anchored() -> None:
     odd = 'a.b*c|d(e)[f]\\g"h$'
     (matcher,) = read_line('*: host="{name}"').matchers([Muted(name=(odd,))])
     assert matcher.regex
@@ -34,7 +34,7 @@ def test_names_are_escaped_and_count_from_end_to_end() -> None:
     assert not re.fullmatch(matcher.value, odd + "x")
 
 
-def test_whoever_has_no_such_name_is_not_silenced_and_nobody_else_is_in_its_place() -> None:
+def test_machine_without_such_a_name_gets_no_matcher() -> None:
     line = read_line('*: instance="{address}"')
     assert line.matchers([Muted(name=("vm1",))]) == ()
     assert line.matchers([Muted(name=("vm1",), address=("",))]) == ()
@@ -65,7 +65,7 @@ def test_whoever_has_no_such_name_is_not_silenced_and_nobody_else_is_in_its_plac
         ("*: " + "x" * 600, "silence-unreadable"),
     ],
 )
-def test_a_line_that_would_mute_others_or_cannot_be_read_is_refused(line: str, code: str) -> None:
+def test_line_that_hits_others_or_is_unreadable_is_refused(line: str, code: str) -> None:
     with pytest.raises(Refused) as refused:
         read_line(line)
     assert refused.value.reason.code == code
@@ -74,11 +74,11 @@ def test_a_line_that_would_mute_others_or_cannot_be_read_is_refused(line: str, c
 @pytest.mark.parametrize(
     "line", ['*: instance=~"{host}(\\..*)?"', '*: instance=~"{address}(:.*)?"', '*: addr="redis://{cache}:6380"']
 )
-def test_ports_and_domains_may_stand_beside_a_name(line: str) -> None:
+def test_line_may_add_ports_and_domains(line: str) -> None:
     assert read_line(line).place in ("host", "address", "cache")
 
 
-def test_a_fixed_negative_matcher_may_stand_beside() -> None:
+def test_line_may_add_a_fixed_negative_matcher() -> None:
     line = read_line('*: instance="{name}", severity!="page"')
     assert list(map(str, line.matchers([WEB]))) == ['instance=~"(?:web_1)"', 'severity!="page"']
 
@@ -89,14 +89,14 @@ def test_lines_are_bounded_and_empty_ones_do_not_count() -> None:
         read_lines(['*: a="{name}"'] * 51)
 
 
-def test_nothing_is_silenced_longer_than_a_lease_and_not_at_all_hours_after_the_start() -> None:
+def test_silence_is_bounded_by_lease_and_start() -> None:
     assert still_silenced(started_at=None, now=NOW) is None
     assert still_silenced(started_at=NOW, now=NOW) == NOW + LEASE
     assert still_silenced(started_at=NOW, now=NOW + LONGEST - seconds(60)) == NOW + LONGEST
     assert still_silenced(started_at=NOW, now=NOW + LONGEST) is None
 
 
-def test_a_channel_with_a_line_that_will_not_do_is_refused_where_it_is_made() -> None:
+def test_channel_with_a_bad_line_is_refused() -> None:
     values = {"url": "https://alerts.example.com", "silences": ['*: instance="{name}"']}
     assert channel_faults("alertmanager", "alerts", values, personal=False) == []
     values["silences"] = ['*: job="node"']

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from fleet.notifications.log import told_of
+from fleet.notifications.log import of_event
 from fleet.notifications.models import Channel
-from fleet.notifications.payloads import told_sentence
+from fleet.notifications.tags import notified_sentence
 from fleet.wording.times import API
 from tests import factories
 from tests.dashboard.conftest import logged_in, text_of
@@ -22,14 +22,13 @@ pytestmark = pytest.mark.django_db
 def said(event_pk: int, *, fleet: Fleet, over: bool = False) -> str:
     day = f"{fleet.now:%Y-%m-%d} "
     return (
-        told_sentence(told_of(event_pk, user_id=None, now=fleet.now), API, over=over)
+        notified_sentence(of_event(event_pk, user_id=None, now=fleet.now), API, over=over)
         .replace(day, "")
         .replace(" UTC", "")
     )
 
 
-def test_each_channel_with_the_time_at_which_it_was_told_first_and_who_failed() -> None:
-    fleet = Fleet()
+def test_line_lists_first_deliveries_and_failures(fleet: Fleet) -> None:
     event = announced(fleet)
     at = fleet.now
     slack, pager, mail = (a_channel(name, at=at) for name in ("#shop-ops", "pager", "mail"))
@@ -46,8 +45,7 @@ def test_each_channel_with_the_time_at_which_it_was_told_first_and_who_failed() 
     )
 
 
-def test_what_is_delivered_at_last_is_no_failure_and_what_is_given_up_stays_one() -> None:
-    fleet = Fleet()
+def test_retried_delivery_is_no_failure_and_a_given_up_one_is(fleet: Fleet) -> None:
     event = announced(fleet)
     mail, hook = a_channel("mail", at=fleet.now), a_channel("hook", at=fleet.now)
     a_post(mail, [a_message(event, mail, at=fleet.now)], at=fleet.now, tries=[failed(), {"ok": True}])
@@ -55,8 +53,7 @@ def test_what_is_delivered_at_last_is_no_failure_and_what_is_given_up_stays_one(
     assert said(event.pk, fleet=fleet).endswith(" mail; hook failed and was given up.")
 
 
-def test_that_nobody_was_told_is_said_with_the_reason() -> None:
-    fleet = Fleet()
+def test_line_states_why_nobody_was_notified(fleet: Fleet) -> None:
     event = announced(fleet)
     assert said(event.pk, fleet=fleet) == "Nobody was told: no channel is set up."
     channel = a_channel(at=fleet.now)
@@ -69,15 +66,14 @@ def test_that_nobody_was_told_is_said_with_the_reason() -> None:
     assert said(event.pk, fleet=fleet, over=True) == "Nobody was told."
 
 
-def test_what_one_person_has_alone_is_called_by_whose_it_is_and_not_by_its_name() -> None:
-    fleet = Fleet()
+def test_personal_channel_is_named_by_its_user(fleet: Fleet) -> None:
     event = announced(fleet)
     phone = a_channel("my phone", kind="webpush", at=fleet.now, owner=factories.operator())
     a_post(phone, [a_message(event, phone, at=fleet.now)], at=fleet.now)
     assert said(event.pk, fleet=fleet).endswith(" otto.")
 
 
-def test_the_page_shows_the_line_and_the_log_and_a_hostile_answer_stays_text() -> None:
+def test_page_shows_the_log_and_escapes_answers() -> None:
     fleet, operator = Fleet(), logged_in(factories.admin())
     event = announced(fleet)
     channel = a_channel("<b>#ops</b>", at=fleet.now)
@@ -91,12 +87,11 @@ def test_the_page_shows_the_line_and_the_log_and_a_hostile_answer_stays_text() -
     assert "the event was over" in text_of(answer)
 
 
-def test_it_costs_four_questions_however_much_was_told() -> None:
-    fleet = Fleet()
+def test_number_of_queries_is_fixed(fleet: Fleet) -> None:
     event = announced(fleet)
     channels = [a_channel(f"channel {number}", at=fleet.now) for number in range(3)]
     for number in range(40):
         channel = channels[number % 3]
         at = fleet.now + timedelta(seconds=number)
         a_post(channel, [a_message(event, channel, at=at)], at=at)
-    assert len(queries(lambda: told_of(event.pk, user_id=None, now=fleet.now))) == 4
+    assert len(queries(lambda: of_event(event.pk, user_id=None, now=fleet.now))) == 4

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from fleet.notifications.channels import apprise
-from fleet.notifications.routing import NotificationType
+from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.sender.pool import Pool
 from tests import factories
 from tests.factories import EVENT, Fleet

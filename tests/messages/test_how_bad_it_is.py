@@ -8,8 +8,7 @@ from fleet.domain.approvals.guards import EventFacts, MachineFacts, OtherEvent
 from fleet.domain.event_types import Severity
 from fleet.domain.states import EventStatus, Presence
 from fleet.models.facts.events import load_facts
-from fleet.notifications.routing import NotificationType
-from fleet.notifications.severity import cache_severity, severity, stay_up, type_severity
+from fleet.notifications.notification_types import NotificationType, cache_severity, severity, stay_up
 from fleet.operations.sets import names
 from fleet.projections.events import detail
 from tests.factories import NOW, Fleet, acting, admin, announced, listing, the_event, the_set
@@ -55,13 +54,13 @@ def facts(event_type: str = "Reboot", *, silent: int = 0, **fields: object) -> E
         ("Freeze", {"needs_live": 5, "status": EventStatus.ENDED}, "critical"),
     ],
 )
-def test_an_event_is_as_bad_as_what_it_takes_and_what_it_leaves(
+def test_event_severity_follows_loss_and_remaining_machines(
     event_type: str, fields: dict[str, object], expected: str
 ) -> None:
     assert severity(facts(event_type, **fields)) == expected  # type: ignore[arg-type]
 
 
-def test_a_cache_that_has_one_node_is_down_and_of_which_nobody_knows_may_be() -> None:
+def test_cache_severity_follows_the_tier() -> None:
     assert {tier: cache_severity(tier) for tier in ("basic", "standard", "premium", "", "ultra")} == {
         "basic": Severity.WARNING,
         "standard": Severity.INFO,
@@ -71,10 +70,10 @@ def test_a_cache_that_has_one_node_is_down_and_of_which_nobody_knows_may_be() ->
     }
 
 
-def test_what_is_about_the_fleet_has_its_own() -> None:
-    assert type_severity(NotificationType.AUDIT_FAILED) == "critical"
-    assert type_severity(NotificationType.SET_UNWATCHED) == "warning"
-    assert type_severity(NotificationType.COVERAGE_CLOSED) == "info"
+def test_other_types_declare_their_severity() -> None:
+    assert NotificationType.AUDIT_FAILED.severity == "critical"
+    assert NotificationType.SET_UNWATCHED.severity == "warning"
+    assert NotificationType.COVERAGE_CLOSED.severity == "info"
 
 
 @pytest.mark.django_db
@@ -82,7 +81,7 @@ class TestInTheFleet:
     def needs(self, fleet: Fleet, count: int) -> None:
         names.name_set(set_id=the_set().pk, actor=acting(admin()), now=fleet.now, needs_live=count)
 
-    def test_what_stays_up_is_what_the_card_says(self) -> None:
+    def test_remaining_machines_agree_with_the_card(self) -> None:
         fleet = Fleet()
         announced(fleet, resources=("vm1", "vm2"))
         other = "D" + the_event().event_id[1:]
@@ -96,7 +95,7 @@ class TestInTheFleet:
         assert stay_up(known) == shown.blast.stay_up
         assert shown.blast.needs == 4
 
-    def test_the_card_says_what_the_set_needs(self) -> None:
+    def test_card_states_what_the_set_needs(self) -> None:
         fleet = Fleet()
         announced(fleet)
         shown = detail.event_detail(event_id=the_event().event_id, now=fleet.now)
@@ -108,7 +107,7 @@ class TestInTheFleet:
         assert sentence(shown.blast.summary) == "4 of 6 stay up, it needs 5"
         assert severity(load_facts([the_event().pk], now=fleet.now)[the_event().pk]) == "critical"
 
-    def test_nobody_says_a_number_that_no_set_can_need(self) -> None:
+    def test_impossible_requirement_is_refused(self) -> None:
         fleet = Fleet()
         fleet.enrol_set(1)
         for count in (-1, 1001, 10**12):

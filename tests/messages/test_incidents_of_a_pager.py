@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from fleet.notifications.incidents import FEW, Alarm, Badness, Incidents, KeyNames, PagerAction, PagerKey, PagerState
@@ -46,7 +47,7 @@ class Pager:
 class Desk:
     """Tells the pager, and keeps what it keeps as JSON, as a channel does."""
 
-    told_back: bool = True
+    has_webhooks: bool = True
     pager: Pager = field(default_factory=Pager)
     kept: dict[str, Any] = field(default_factory=dict)
     there: dict[str, PagerState] = field(default_factory=dict)
@@ -56,14 +57,14 @@ class Desk:
         """The posts' names of keys that rang; the post is cut off after so many calls."""
         self.posts += 1
         rang = len(self.pager.rang)
-        keys = {owner: [PagerKey.of_json(key) for key in found] for owner, found in self.kept.items()}
-        incidents = Incidents(keys, "group", "a", self.told_back, self.there)
+        keys = {owner: msgspec.convert(found, list[PagerKey]) for owner, found in self.kept.items()}
+        incidents = Incidents(keys, "group", "a", self.has_webhooks, self.there)
         for number, call in enumerate(incidents.calls(alarms, names=KeyNames("x", str(self.posts)), now=now)):
             if number == fail_after:
                 break
             self.pager.hear(call.action, call.name)
             incidents.take(call)
-        self.kept = {owner: [key.as_json() for key in found] for owner, found in incidents.keys.items() if found}
+        self.kept = {owner: msgspec.to_builtins(found) for owner, found in incidents.keys.items() if found}
         return self.pager.rang[rang:]
 
 
@@ -76,7 +77,7 @@ def desk() -> Desk:
     return Desk()
 
 
-def test_an_event_is_one_incident_from_its_first_sighting_to_its_end(desk: Desk) -> None:
+def test_event_is_one_incident_to_its_end(desk: Desk) -> None:
     assert desk.tell(alarm()) == ["drydock-x-E1"]
     assert desk.tell(alarm(when=5)) == []
     desk.tell(alarm(when=5, opens=False, handled_at=at(9)))
@@ -85,7 +86,7 @@ def test_an_event_is_one_incident_from_its_first_sighting_to_its_end(desk: Desk)
     assert (desk.pager.open, desk.kept) == ({}, {})
 
 
-def test_nothing_is_opened_for_what_is_over(desk: Desk) -> None:
+def test_ended_event_opens_no_incident(desk: Desk) -> None:
     desk.tell(alarm())
     desk.tell(alarm(over=True))
     # An hour late, by hand, or in any order.
@@ -95,7 +96,7 @@ def test_nothing_is_opened_for_what_is_over(desk: Desk) -> None:
     assert desk.pager.open == {}
 
 
-def test_what_only_tells_opens_nothing(desk: Desk) -> None:
+def test_informing_notification_opens_no_incident(desk: Desk) -> None:
     desk.tell(alarm(opens=False, handled_at=at(3)))
     assert desk.pager.calls == 0
 
@@ -103,7 +104,7 @@ def test_what_only_tells_opens_nothing(desk: Desk) -> None:
 @pytest.mark.parametrize(
     "worse", [REDEPLOY, replace(FREEZE, not_before=at(60)), replace(FREEZE, severity="critical")], ids=str
 )
-def test_what_is_worse_wakes_whoever_acknowledged_and_ends_with_the_first(desk: Desk, worse: Badness) -> None:
+def test_worse_event_opens_a_second_key_resolved_with_the_first(desk: Desk, worse: Badness) -> None:
     desk.tell(alarm(handled_at=at(5)))
     assert desk.tell(alarm(bad=worse, when=30, handled_at=at(5))) == ["drydock-x-E1-2"]
     assert desk.pager.open == {"drydock-x-E1": PagerState.ACKNOWLEDGED, "drydock-x-E1-2": PagerState.TRIGGERED}
@@ -116,13 +117,13 @@ def test_what_is_worse_wakes_whoever_acknowledged_and_ends_with_the_first(desk: 
     assert desk.pager.open == {}
 
 
-def test_what_is_milder_or_later_wakes_nobody(desk: Desk) -> None:
+def test_milder_or_later_event_does_not_ring(desk: Desk) -> None:
     desk.tell(alarm(bad=REDEPLOY, handled_at=at(5)))
     for bad in (FREEZE, replace(REDEPLOY, not_before=at(3600)), replace(REDEPLOY, not_before=None)):
         assert desk.tell(alarm(bad=bad, when=30, handled_at=at(5))) == []
 
 
-def test_while_it_still_rings_what_is_worse_is_told_under_the_same_key(desk: Desk) -> None:
+def test_worse_event_updates_a_ringing_key(desk: Desk) -> None:
     desk.tell(alarm())
     calls = desk.pager.calls
     assert desk.tell(alarm(bad=REDEPLOY, when=30)) == []
@@ -133,35 +134,35 @@ def test_while_it_still_rings_what_is_worse_is_told_under_the_same_key(desk: Des
     assert desk.pager.calls == calls + 1
 
 
-def test_where_nobody_hears_of_acknowledgements_what_is_worse_always_rings() -> None:
-    desk = Desk(told_back=False)
+def test_worse_event_always_rings_without_webhooks() -> None:
+    desk = Desk(has_webhooks=False)
     desk.tell(alarm())
     assert desk.tell(alarm(bad=REDEPLOY, when=30)) == ["drydock-x-E1-2"]
 
 
 @pytest.mark.parametrize("state", [PagerState.ACKNOWLEDGED, PagerState.RESOLVED])
-def test_what_somebody_did_at_the_pager_counts(desk: Desk, state: PagerState) -> None:
+def test_state_reported_by_the_pager_counts(desk: Desk, state: PagerState) -> None:
     desk.tell(alarm())
     desk.there["drydock-x-E1"] = state
     assert desk.tell(alarm(when=5)) == []
     assert desk.tell(alarm(bad=REDEPLOY, when=30)) == ["drydock-x-E1-2"]
 
 
-def test_an_order_that_is_overdue_rings_although_somebody_is_on_it(desk: Desk) -> None:
+def test_overdue_order_rings_although_claimed(desk: Desk) -> None:
     desk.tell(alarm(handled_at=at(5)))
     assert desk.tell(alarm(when=60, wakes=True, handled_at=at(5))) == ["drydock-x-E1-2"]
 
 
-def test_who_was_on_it_before_the_first_call_is_told_of_it_as_acknowledged(desk: Desk) -> None:
+def test_claimed_event_is_acknowledged_at_once(desk: Desk) -> None:
     desk.tell(alarm(handled_at=at(1)))
     assert desk.pager.open == {"drydock-x-E1": PagerState.ACKNOWLEDGED}
 
 
-def test_a_few_at_once_are_one_incident_each(desk: Desk) -> None:
+def test_few_events_have_an_incident_each(desk: Desk) -> None:
     assert len(desk.tell(*[alarm(n) for n in range(FEW)])) == FEW
 
 
-def test_a_storm_is_one_incident_that_ends_with_its_last_event(desk: Desk) -> None:
+def test_storm_incident_ends_with_its_last_event(desk: Desk) -> None:
     assert desk.tell(*[alarm(n) for n in range(1000)]) == ["drydock-x-storm-1"]
     assert desk.tell(*[alarm(n) for n in range(1000, 1500)]) == []
     desk.tell(*[alarm(n, opens=False, over=True) for n in range(1400)])
@@ -177,20 +178,20 @@ def test_a_storm_is_one_incident_that_ends_with_its_last_event(desk: Desk) -> No
     assert desk.pager.calls < 12
 
 
-def test_a_second_wave_rings_again_once_the_first_was_acknowledged(desk: Desk) -> None:
+def test_second_wave_rings_after_acknowledgement(desk: Desk) -> None:
     desk.tell(*[alarm(n) for n in range(100)])
     desk.there["drydock-x-storm-1"] = PagerState.ACKNOWLEDGED
     assert desk.tell(*[alarm(n) for n in range(100, 200)]) == ["drydock-x-storm-2"]
 
 
-def test_without_word_of_acknowledgements_an_old_storm_takes_in_nothing() -> None:
-    desk = Desk(told_back=False)
+def test_old_storm_takes_no_events_without_webhooks() -> None:
+    desk = Desk(has_webhooks=False)
     desk.tell(*[alarm(n) for n in range(100)])
     assert desk.tell(*[alarm(n, when=60) for n in range(100, 200)], now=at(60)) == []
     assert desk.tell(*[alarm(n, when=3600) for n in range(200, 300)], now=at(3600)) == ["drydock-x-storm-3"]
 
 
-def test_what_nobody_sees_the_end_of_is_told_under_one_key_and_not_kept(desk: Desk) -> None:
+def test_endless_subject_has_one_key_that_is_not_kept(desk: Desk) -> None:
     quiet = Alarm("set:3", "set:3", at(0), opens=True, wakes=True, endless=True)
     desk.tell(quiet)
     desk.tell(replace(quiet, at=at(600)))
@@ -198,17 +199,17 @@ def test_what_nobody_sees_the_end_of_is_told_under_one_key_and_not_kept(desk: De
     assert desk.kept == {}
 
 
-def test_an_event_that_comes_back_rings_again(desk: Desk) -> None:
+def test_reopened_event_rings_again(desk: Desk) -> None:
     desk.tell(alarm())
     desk.tell(alarm(over=True))
     assert desk.tell(alarm(when=90)) == ["drydock-x-E1"]
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_wherever_a_post_is_cut_off_and_told_again_nothing_stays_open(seed: int) -> None:
+def test_no_incident_stays_open_after_interrupted_deliveries(seed: int) -> None:
     """Posts that fail after any number of calls come again; in the end all is over, and all is resolved."""
     chance = random.Random(seed)
-    desk = Desk(told_back=chance.random() < 0.5)
+    desk = Desk(has_webhooks=chance.random() < 0.5)
     count = chance.choice([1, 3, 8, 30])
     bad, handled = dict.fromkeys(range(count), FREEZE), dict.fromkeys(range(count), None)
     now = 0

@@ -15,7 +15,7 @@ from pytest_django import Settings
 
 from fleet.notifications.channels import mail
 from fleet.notifications.models import Reference
-from fleet.notifications.routing import NotificationType
+from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.sender.pool import COMMAND, Pool
 from tests import factories
 from tests.certificates import Authority

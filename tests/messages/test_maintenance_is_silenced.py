@@ -65,9 +65,7 @@ def quiet(mirror: Mirror, **given: Any) -> Outcome:
     return outcome
 
 
-def test_it_begins_with_started_hits_one_machine_and_ends_when_the_end_is_seen(
-    scene: Scene, am: RealAlertmanager
-) -> None:
+def test_silence_covers_one_machine_from_start_to_end(scene: Scene, am: RealAlertmanager) -> None:
     mirror = channel_to(am.url, BY_NAME)
     quiet(mirror)
     assert ours(am, scene) == []
@@ -89,21 +87,21 @@ def test_it_begins_with_started_hits_one_machine_and_ends_when_the_end_is_seen(
     assert Reference.objects.count() == 0
 
 
-def test_only_services_that_asked_for_it_get_silences(scene: Scene, am: RealAlertmanager) -> None:
+def test_other_services_are_not_silenced(scene: Scene, am: RealAlertmanager) -> None:
     scene.start()
     quiet(channel_to(am.url, 'till-*: instance=~"{name}"'))
     quiet(channel_to(am.url))
     assert ours(am, scene) == []
 
 
-def test_a_drill_silences_nothing(scene: Scene, am: RealAlertmanager) -> None:
+def test_drill_is_not_silenced(scene: Scene, am: RealAlertmanager) -> None:
     scene.start()
     ScheduledEvent.objects.update(drill=True)
     quiet(channel_to(am.url, BY_NAME))
     assert ours(am, scene) == []
 
 
-def test_it_is_renewed_in_place_before_its_lease_is_over(scene: Scene, am: RealAlertmanager) -> None:
+def test_silence_is_renewed_in_place(scene: Scene, am: RealAlertmanager) -> None:
     mirror = channel_to(am.url, BY_NAME)
     scene.start()
     quiet(mirror)
@@ -116,7 +114,7 @@ def test_it_is_renewed_in_place_before_its_lease_is_over(scene: Scene, am: RealA
     assert second["endsAt"] > first["endsAt"]
 
 
-def test_other_machines_make_it_another_silence_and_the_first_ends(scene: Scene, am: RealAlertmanager) -> None:
+def test_changed_machines_replace_the_silence(scene: Scene, am: RealAlertmanager) -> None:
     mirror = channel_to(am.url, BY_NAME)
     scene.start()
     quiet(mirror)
@@ -128,7 +126,7 @@ def test_other_machines_make_it_another_silence_and_the_first_ends(scene: Scene,
     assert len(ours(am, scene, "expired")) == 1
 
 
-def test_one_that_a_person_ended_stays_ended(scene: Scene, am: RealAlertmanager) -> None:
+def test_silence_expired_by_a_user_stays_expired(scene: Scene, am: RealAlertmanager) -> None:
     mirror = channel_to(am.url, BY_NAME)
     scene.start()
     quiet(mirror)
@@ -143,7 +141,7 @@ def test_one_that_a_person_ended_stays_ended(scene: Scene, am: RealAlertmanager)
     assert ours(am, scene) == []
 
 
-def test_one_that_a_person_took_over_is_theirs(scene: Scene, am: RealAlertmanager) -> None:
+def test_silence_taken_over_by_a_user_is_left_alone(scene: Scene, am: RealAlertmanager) -> None:
     mirror = channel_to(am.url, BY_NAME)
     scene.start()
     quiet(mirror)
@@ -157,7 +155,7 @@ def test_one_that_a_person_took_over_is_theirs(scene: Scene, am: RealAlertmanage
     assert [each["createdBy"] for each in ours(am, scene)] == ["otto"]
 
 
-def test_whoever_dies_before_writing_it_down_finds_it_again(scene: Scene, am: RealAlertmanager) -> None:
+def test_silence_is_found_again_after_a_crash(scene: Scene, am: RealAlertmanager) -> None:
     mirror = channel_to(am.url, BY_NAME)
     scene.start()
     for _ in range(3):
@@ -168,7 +166,7 @@ def test_whoever_dies_before_writing_it_down_finds_it_again(scene: Scene, am: Re
     assert [each["id"] for each in reference["silences"].values()] == [silence["id"]]
 
 
-def test_one_that_alertmanager_lost_when_it_was_killed_is_made_again(today: Fleet, tmp_path: Path) -> None:
+def test_silence_lost_by_alertmanager_is_created_again(today: Fleet, tmp_path: Path) -> None:
     with real_alertmanager(tmp_path) as found:
         scene = Scene(today)
         mirror = channel_to(found.url, BY_NAME)
@@ -180,7 +178,7 @@ def test_one_that_alertmanager_lost_when_it_was_killed_is_made_again(today: Flee
             assert len(ours(found, scene)) == 1
 
 
-def test_a_lease_that_ran_out_while_drydock_was_away_begins_anew(today: Fleet, am: RealAlertmanager) -> None:
+def test_expired_lease_is_created_again(today: Fleet, am: RealAlertmanager) -> None:
     today.now -= timedelta(minutes=15)
     scene = Scene(today)
     mirror = channel_to(am.url, BY_NAME)
@@ -192,7 +190,7 @@ def test_a_lease_that_ran_out_while_drydock_was_away_begins_anew(today: Fleet, a
     assert len(ours(am, scene)) == 1
 
 
-def test_hours_after_the_start_nothing_is_silenced_whatever_nobody_has_seen(scene: Scene, am: RealAlertmanager) -> None:
+def test_silence_ends_hours_after_the_start(scene: Scene, am: RealAlertmanager) -> None:
     mirror = channel_to(am.url, BY_NAME)
     scene.start()
     quiet(mirror)
@@ -201,7 +199,7 @@ def test_hours_after_the_start_nothing_is_silenced_whatever_nobody_has_seen(scen
     assert ours(am, scene) == []
 
 
-def test_scale_set_machines_are_known_by_their_host_name(today: Fleet, am: RealAlertmanager) -> None:
+def test_scale_set_machine_is_matched_by_host_name(today: Fleet, am: RealAlertmanager) -> None:
     scene = Scene(today)
     machine = today.agents[scene.hit].machine
     machine.compute = {"osProfile": {"computerName": f"{scene.prefix}host"}, "privateIpAddresses": ["10.9.8.7"]}
@@ -214,7 +212,7 @@ def test_scale_set_machines_are_known_by_their_host_name(today: Fleet, am: RealA
     assert am.rings(instance="10.9.8.70:9100")
 
 
-def test_a_hostile_name_widens_no_silence(today: Fleet, am: RealAlertmanager) -> None:
+def test_hostile_name_widens_no_silence(today: Fleet, am: RealAlertmanager) -> None:
     scene = Scene(today)
     scene.hit = '.*|(") {evil="x"}'
     scene.start()
@@ -223,7 +221,7 @@ def test_a_hostile_name_widens_no_silence(today: Fleet, am: RealAlertmanager) ->
     assert am.rings(instance=f"{scene.prefix}2:9101")
 
 
-def test_a_cache_is_silenced_while_its_node_is_away(today: Fleet, am: RealAlertmanager) -> None:
+def test_cache_is_silenced_during_maintenance(today: Fleet, am: RealAlertmanager) -> None:
     listeners = Listeners(now=datetime.now(UTC) - timedelta(minutes=2))
     listeners.enrol_set(1, prefix="c")
     listeners.hear("c1", line("NodeMaintenanceStart"))
@@ -240,7 +238,7 @@ def test_a_cache_is_silenced_while_its_node_is_away(today: Fleet, am: RealAlertm
     assert am.silences("active") == [] or all(HOST not in each["comment"] for each in am.silences("active"))
 
 
-def test_a_try_says_what_would_be_hit_and_changes_nothing(scene: Scene, am: RealAlertmanager) -> None:
+def test_preview_lists_matching_alerts_and_changes_nothing(scene: Scene, am: RealAlertmanager) -> None:
     am.rings(instance=f"{scene.hit}:9100", job="tried")
     am.rings(instance="elsewhere:9100", job="tried")
     mirror = channel_to(am.url, BY_NAME.replace("shop: ", 'shop: job="tried", '), 'till: instance="{name}"')

@@ -17,8 +17,7 @@ from tests.messages.sent import a_channel, a_message, a_post, failed
 pytestmark = pytest.mark.django_db
 
 
-def test_what_waits_and_what_was_tried_by_kind_of_channel() -> None:
-    fleet = Fleet()
+def test_gauges_of_waiting_and_failed_by_channel_kind(fleet: Fleet) -> None:
     event = announced(fleet)
     slack, mail = a_channel("slack", at=fleet.now), a_channel("mail", kind="mail", at=fleet.now)
     a_message(event, slack, at=fleet.now)
@@ -39,8 +38,7 @@ def test_what_waits_and_what_was_tried_by_kind_of_channel() -> None:
     assert not [name for name in later if name.startswith(("drydock_deliveries", "drydock_delivery_attempts_failed"))]
 
 
-def test_channels_by_how_they_do() -> None:
-    fleet = Fleet()
+def test_gauge_of_channels_by_health(fleet: Fleet) -> None:
     for name, fields in {
         "works": {"last_ok_at": fleet.now},
         "new": {},
@@ -58,8 +56,7 @@ def test_channels_by_how_they_do() -> None:
     assert numbers(fleet)['drydock_channels{state="held"}'] == 0
 
 
-def test_how_far_the_router_is_behind() -> None:
-    fleet = Fleet()
+def test_gauge_of_router_lag(fleet: Fleet) -> None:
     announced(fleet)
     idle = numbers(fleet)
     assert "drydock_router_age_seconds" not in idle
@@ -75,8 +72,7 @@ def test_how_far_the_router_is_behind() -> None:
     assert numbers(fleet)["drydock_router_lag_seconds"] == 0
 
 
-def test_of_what_nobody_is_told_while_it_is_open() -> None:
-    fleet = Fleet()
+def test_gauge_of_open_unrouted_events(fleet: Fleet) -> None:
     event = announced(fleet)
     for moment in ("event.first_seen", "event.changed"):
         a_message(event, None, at=fleet.now, moment=moment, state="UNROUTED")

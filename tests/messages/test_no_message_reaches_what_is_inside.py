@@ -150,26 +150,26 @@ def addresses() -> Iterator[tuple[Job, str]]:
 @pytest.mark.parametrize(
     ("job", "reason"), list(addresses()), ids=lambda each: getattr(each, "url", None) or str(each)[:40]
 )
-def test_the_address_is_refused(pool: Pool, job: Job, reason: str) -> None:
+def test_forbidden_address_is_refused(pool: Pool, job: Job, reason: str) -> None:
     answer = pool.send(job, now=NOW)
     assert (answer.ok, answer.error, answer.status) == (False, SendError.REFUSED_ADDRESS, None), answer
     assert not reason or answer.reason == reason
 
 
 @pytest.mark.parametrize("url", ELSEWHERE)
-def test_a_url_that_can_be_read_in_two_ways_is_none(pool: Pool, url: str) -> None:
+def test_ambiguous_url_is_refused(pool: Pool, url: str) -> None:
     answer = pool.send(HttpJob("POST", url), now=NOW)
     assert (answer.ok, answer.error) == (False, SendError.BAD_URL), answer
 
 
 @pytest.mark.parametrize("url", ODD)
-def test_other_digits_and_dots_lead_nowhere(pool: Pool, url: str) -> None:
+def test_unusual_digits_and_dots_are_refused(pool: Pool, url: str) -> None:
     answer = pool.send(HttpJob("POST", url), now=NOW)
     assert answer.error in (SendError.BAD_URL, SendError.REFUSED_ADDRESS, SendError.DNS), answer
 
 
 @pytest.mark.parametrize("url", NO_SERVICES)
-def test_a_service_or_parameter_on_no_list_is_refused(pool: Pool, url: str) -> None:
+def test_unlisted_service_or_parameter_is_refused(pool: Pool, url: str) -> None:
     answer = pool.send(AppriseJob(url, body="x"), now=NOW)
     assert (answer.ok, answer.error) == (False, SendError.BAD_URL), answer
 
@@ -177,7 +177,7 @@ def test_a_service_or_parameter_on_no_list_is_refused(pool: Pool, url: str) -> N
 @pytest.mark.parametrize(
     "recipient", ["b@example.org\r\nRCPT TO:<c@example.org>", "b@example.org> NOTIFY=NEVER", "b", ""]
 )
-def test_a_recipient_is_one_address(pool: Pool, recipient: str) -> None:
+def test_recipient_must_be_one_address(pool: Pool, recipient: str) -> None:
     answer = pool.send(SmtpJob("mail.example.org", 25, "a@example.org", recipient, b"x"), now=NOW)
     assert (answer.ok, answer.error) == (False, SendError.BAD_JOB)
 
@@ -186,7 +186,7 @@ def test_a_recipient_is_one_address(pool: Pool, recipient: str) -> None:
 @pytest.mark.parametrize(
     "target", ["http://169.254.169.254/metadata/instance", "http://127.0.0.1:1/", "file:///etc/passwd"]
 )
-def test_a_redirect_is_told_and_not_followed(near: Pool, status: int, target: str) -> None:
+def test_redirect_is_reported_and_not_followed(near: Pool, status: int, target: str) -> None:
     with receiver() as there:
         there.status, there.headers = status, {"Location": target}
         for job in (HttpJob("POST", f"{there.url}/hook"), AppriseJob(f"json://127.0.0.1:{there.port}/", body="x")):
@@ -195,7 +195,7 @@ def test_a_redirect_is_told_and_not_followed(near: Pool, status: int, target: st
     assert len(there.got) == 2
 
 
-def test_a_name_that_changes_its_address_is_judged_by_the_one_that_is_connected_to() -> None:
+def test_rebound_name_is_judged_at_connect_time() -> None:
     with receiver() as there:
         table = json.dumps({"changes.example": [["127.0.0.2"], ["127.0.0.1"]]})
         pool = Pool(most=4, command=[sys.executable, "-I", "-B", str(PLAYED), table], allow=["127.0.0.2"])

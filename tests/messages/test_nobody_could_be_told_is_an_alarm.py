@@ -41,7 +41,7 @@ def health(now: datetime) -> NotificationHealth:
     return notification_alarm(now=now).health
 
 
-def test_it_is_as_bad_as_the_worst_of_it(now: datetime) -> None:
+def test_health_is_the_worst_state(now: datetime) -> None:
     assert health(now) is NotificationHealth.NOBODY
     first = channel(now)
     assert health(now) is NotificationHealth.STANDS_STILL
@@ -56,7 +56,7 @@ def test_it_is_as_bad_as_the_worst_of_it(now: datetime) -> None:
     assert health(now + timedelta(minutes=2)) is NotificationHealth.STANDS_STILL
 
 
-def test_an_event_that_no_route_wanted_or_that_was_given_up_is_an_alarm_for_an_hour(now: datetime) -> None:
+def test_undelivered_event_is_an_alarm_for_an_hour(now: datetime) -> None:
     announced(Fleet(now=now))
     found = channel(now)
     routed(now)
@@ -76,15 +76,13 @@ def test_an_event_that_no_route_wanted_or_that_was_given_up_is_an_alarm_for_an_h
     assert health(now) is NotificationHealth.WORKS
 
 
-def test_it_costs_four_queries(now: datetime) -> None:
+def test_health_needs_four_queries(now: datetime) -> None:
     with CaptureQueriesContext(connection) as caught:
         notification_alarm(now=now)
     assert len(caught) == 4
 
 
-def test_it_stands_in_the_head_of_every_page_red_only_where_somebody_should_have_been_told(
-    now: datetime, client: Client
-) -> None:
+def test_status_bar_shows_health_red_only_on_failure(now: datetime, client: Client) -> None:
     client.force_login(factories.operator())
 
     def told() -> str:
@@ -119,7 +117,7 @@ def works(now: datetime) -> Fleet:
     return fleet
 
 
-def test_a_ping_a_minute_says_that_all_works(now: datetime, outside: Receiver) -> None:
+def test_watchdog_is_pinged_once_a_minute(now: datetime, outside: Receiver) -> None:
     works(now)
     assert notification_tasks.ping(via="celery")
     assert not notification_tasks.ping(via="web")
@@ -129,7 +127,7 @@ def test_a_ping_a_minute_says_that_all_works(now: datetime, outside: Receiver) -
     assert len(outside.got) == 2
 
 
-def test_an_installation_without_agents_and_channels_is_well(now: datetime, outside: Receiver) -> None:
+def test_installation_without_agents_and_channels_is_healthy(now: datetime, outside: Receiver) -> None:
     Fleet(now=now).advance()
     assert notification_tasks.ping(via="celery")
     assert len(outside.got) == 1
@@ -162,7 +160,7 @@ def break_channels(now: datetime) -> None:
         (break_channels, b"all-channels-fail"),
     ],
 )
-def test_whatever_does_not_work_ends_the_pings_or_is_told_at_once(
+def test_failure_stops_or_fails_the_ping(
     now: datetime, outside: Receiver, settings: Any, breaks: Any, code: bytes
 ) -> None:
     works(now)
@@ -176,7 +174,7 @@ def test_whatever_does_not_work_ends_the_pings_or_is_told_at_once(
     assert (got.path, got.body) == ("/ping/abc/fail", code)
 
 
-def test_without_an_address_nothing_goes_out(now: datetime, outside: Receiver, settings: Any) -> None:
+def test_no_ping_without_url(now: datetime, outside: Receiver, settings: Any) -> None:
     settings.WATCHDOG_URL = ""
     works(now)
     assert not notification_tasks.ping(via="celery")

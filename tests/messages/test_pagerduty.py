@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
-from fleet.notifications import queue
 from fleet.notifications.channels import pagerduty
+from fleet.notifications.incidents import PagerState
 from fleet.notifications.models import Reference
-from fleet.notifications.routing import NotificationType
+from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.sender.pool import Pool
-from fleet.operations.approvals import claims
 from tests import factories
 from tests.factories import EVENT, Fleet
-from tests.messages.posts import Teller, channel_of, ids
+from tests.messages.posts import Teller, channel_of, claim, wave
 from tests.messages.pretend import listening
 from tests.messages.pretend_pagerduty import ROUTING_KEY, PretendPagerDuty, said
 
@@ -31,11 +30,6 @@ def there() -> Iterator[PretendPagerDuty]:
 
 
 @pytest.fixture
-def fleet(db: None) -> Fleet:
-    return Fleet()
-
-
-@pytest.fixture
 def teller(fleet: Fleet, there: PretendPagerDuty, loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Teller:
     monkeypatch.setattr(pagerduty, "URLS", {False: f"{there.url}/v2/enqueue", True: f"{there.url}/eu/v2/enqueue"})
     monkeypatch.setattr(pagerduty, "send_job", loopback_pool.send)
@@ -43,21 +37,7 @@ def teller(fleet: Fleet, there: PretendPagerDuty, loopback_pool: Pool, monkeypat
     return Teller(pagerduty, fleet, channel_of("pagerduty", fleet.now, **values), values)
 
 
-def claim(fleet: Fleet, event_id: str = EVENT) -> None:
-    claims.claim(event_id=event_id, actor=factories.acting(factories.operator()), now=fleet.now)
-
-
-def wave(fleet: Fleet, count: int) -> list[str]:
-    """So many events at once, each of one machine of a set of its own."""
-    found = ids(count)
-    for number, event_id in enumerate(found):
-        fleet.enrol(f"w{number}", availability_set=f"standalone:w{number}")
-        due = fleet.now + timedelta(minutes=15)
-        fleet.say(f"w{number}", factories.listing(event_id, resources=(f"w{number}",), not_before=due))
-    return found
-
-
-def test_an_event_is_triggered_acknowledged_and_resolved(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
+def test_event_is_triggered_acknowledged_and_resolved(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
     factories.announced(fleet)
     outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT), lines=["4 of 6 stay up."])
     assert (outcome.ok, outcome.status) == (True, 202)
@@ -78,7 +58,7 @@ def test_an_event_is_triggered_acknowledged_and_resolved(fleet: Fleet, teller: T
     assert not Reference.objects.exists()
 
 
-def test_a_decision_acknowledges_too(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
+def test_decision_acknowledges_the_incident(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
     factories.announced(fleet)
     teller.tell((NotificationType.FIRST_SEEN, EVENT))
     fleet.later(5)
@@ -87,7 +67,7 @@ def test_a_decision_acknowledges_too(fleet: Fleet, teller: Teller, there: Preten
     assert there.states() == [(EVENT, "acknowledged")]
 
 
-def test_a_late_post_opens_nothing_for_an_event_that_is_over(
+def test_late_delivery_opens_no_incident_for_an_ended_event(
     fleet: Fleet, teller: Teller, there: PretendPagerDuty
 ) -> None:
     factories.freeze_cancelled(fleet)
@@ -101,7 +81,7 @@ def test_a_late_post_opens_nothing_for_an_event_that_is_over(
     assert there.incidents == []
 
 
-def test_the_same_post_after_a_kill_is_no_second_incident(
+def test_delivery_repeated_after_a_kill_opens_no_second_incident(
     fleet: Fleet, teller: Teller, there: PretendPagerDuty
 ) -> None:
     factories.announced(fleet)
@@ -114,7 +94,7 @@ def test_the_same_post_after_a_kill_is_no_second_incident(
     assert there.states() == [(EVENT, "resolved")]
 
 
-def test_what_becomes_worse_under_an_acknowledgement_rings_again(
+def test_worse_event_triggers_a_second_incident_after_acknowledgement(
     fleet: Fleet, teller: Teller, there: PretendPagerDuty
 ) -> None:
     factories.announced(fleet)
@@ -136,32 +116,17 @@ def test_what_becomes_worse_under_an_acknowledgement_rings_again(
     assert {state for _, state in there.states()} == {"resolved"}
 
 
-def test_a_step_of_escalation_rings_although_somebody_is_on_it(
-    fleet: Fleet, teller: Teller, there: PretendPagerDuty
-) -> None:
-    """Nobody has decided, and the time to decide by is near: who claimed it has fallen asleep."""
-    factories.announced(fleet)
-    teller.tell((NotificationType.FIRST_SEEN, EVENT))
-    fleet.later(5)
-    claim(fleet)
-    teller.tell((NotificationType.CLAIMED, EVENT))
-    fleet.later(600)
-    teller.tell((NotificationType.UNDECIDED, EVENT))
-    assert there.states() == [(EVENT, "acknowledged"), (f"{EVENT}-2", "triggered")]
-
-
-def test_what_somebody_acknowledged_at_pagerduty_rings_again_when_the_order_is_overdue(
+def test_overdue_order_rings_again_after_acknowledgement_at_pagerduty(
     fleet: Fleet, teller: Teller, there: PretendPagerDuty
 ) -> None:
     factories.announced(fleet)
     teller.tell((NotificationType.FIRST_SEEN, EVENT))
     key = there.incidents[0].key
-    queue.note_told(teller.row.pk, key, state="acknowledged", at=fleet.now, now=fleet.now)
-    # An older word does not undo a newer one.
-    queue.note_told(teller.row.pk, key, state="triggered", at=fleet.now - timedelta(seconds=9), now=fleet.now)
-    held = queue.held_key(teller.row.pk, key)
-    assert held is not None
-    assert (len(held.left), held.storm) == (1, False)
+    for state, ago in ((PagerState.ACKNOWLEDGED, 0), (PagerState.TRIGGERED, 9)):
+        # The older report arrives last.
+        pagerduty.note_state(teller.row.pk, key, state=state, at=fleet.now - timedelta(seconds=ago), now=fleet.now)
+    found = pagerduty.find_key(teller.row.pk, key)
+    assert found is not None and (found[0], len(found[1].subjects)) == (f"event:{factories.the_event().pk}", 1)
     teller.tell((NotificationType.OVERDUE, EVENT))
     assert len(there.open) == 2
     fleet.later(60)
@@ -171,7 +136,7 @@ def test_what_somebody_acknowledged_at_pagerduty_rings_again_when_the_order_is_o
     assert (there.open, Reference.objects.count()) == ([], 0)
 
 
-def test_a_storm_is_one_incident(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
+def test_storm_is_one_incident(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
     events = wave(fleet, 12)
     assert teller.tell(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events]).ok
     assert [(incident.summary, incident.state) for incident in there.incidents] == [("12 messages", "triggered")]
@@ -184,7 +149,7 @@ def test_a_storm_is_one_incident(fleet: Fleet, teller: Teller, there: PretendPag
     assert (there.open, len(there.events)) == ([], 2)
 
 
-def test_a_drill_says_so_and_wakes_nobody(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
+def test_drill_is_labelled_with_severity_info(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
     event = factories.announced(fleet)
     type(event).objects.filter(pk=event.pk).update(drill=True)
     teller.severity[EVENT] = "critical"
@@ -192,9 +157,7 @@ def test_a_drill_says_so_and_wakes_nobody(fleet: Fleet, teller: Teller, there: P
     assert (there.incidents[0].summary, there.incidents[0].severity) == ("DRILL: Freeze of vm1, vm2", "info")
 
 
-def test_names_and_lines_without_end_stay_within_the_limits(
-    fleet: Fleet, teller: Teller, there: PretendPagerDuty
-) -> None:
+def test_long_texts_stay_within_pagerduty_limits(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
     factories.announced(fleet)
     lines = ["\N{PILE OF POO}<b>" * 400] * 900
     assert teller.tell((NotificationType.FIRST_SEEN, EVENT), title="x" * 5000 + "\x00", lines=lines).ok
@@ -202,14 +165,12 @@ def test_names_and_lines_without_end_stay_within_the_limits(
     assert len(there.incidents[0].summary) == 1024
 
 
-def test_the_test_of_a_channel_is_seen_there(teller: Teller, there: PretendPagerDuty) -> None:
+def test_channel_test_triggers_an_info_incident(teller: Teller, there: PretendPagerDuty) -> None:
     assert teller.tell().status == 202
     assert [(incident.severity, incident.state) for incident in there.incidents] == [("info", "triggered")]
 
 
-def test_a_key_that_pagerduty_does_not_know_is_the_channels_fault(
-    fleet: Fleet, teller: Teller, there: PretendPagerDuty
-) -> None:
+def test_unknown_routing_key_is_retried(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
     factories.announced(fleet)
     there.routing_keys.clear()
     outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
@@ -219,15 +180,17 @@ def test_a_key_that_pagerduty_does_not_know_is_the_channels_fault(
     assert not Reference.objects.exists()
 
 
-@pytest.mark.parametrize("status", [403, 429])
-def test_who_calls_too_often_waits(fleet: Fleet, teller: Teller, there: PretendPagerDuty, status: int) -> None:
+@pytest.mark.parametrize(("status", "wait"), [(403, 60.0), (429, 60.0), (500, None)])
+def test_unavailable_pagerduty_is_retried_after_a_pause(
+    fleet: Fleet, teller: Teller, there: PretendPagerDuty, status: int, wait: float | None
+) -> None:
     factories.announced(fleet)
     there.instead = [said(status, {"message": "Too Many Requests"})]
     outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
-    assert (outcome.ok, outcome.again, outcome.status, outcome.wait_seconds) == (False, True, status, 60.0)
+    assert (outcome.ok, outcome.again, outcome.status, outcome.wait_seconds) == (False, True, status, wait)
 
 
-def test_what_was_taken_before_it_said_too_many_is_kept(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
+def test_calls_before_the_rate_limit_are_not_repeated(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
     events = wave(fleet, 3)
     there.allowed = 2
     post = teller.post(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events])
@@ -239,7 +202,7 @@ def test_what_was_taken_before_it_said_too_many_is_kept(fleet: Fleet, teller: Te
     assert (len(there.open), len(there.events)) == (3, 3)
 
 
-def test_what_it_will_never_take_holds_up_nothing_else(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
+def test_refused_event_does_not_block_others(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
     events = wave(fleet, 3)
     there.instead = [said(400, {"status": "invalid event", "errors": ["'payload.summary' is odd"]})]
     outcome = teller.tell(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events])
@@ -247,13 +210,7 @@ def test_what_it_will_never_take_holds_up_nothing_else(fleet: Fleet, teller: Tel
     assert len(there.open) == 2
 
 
-def test_while_it_is_away_it_is_tried_again(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
-    factories.announced(fleet)
-    there.instead = [said(500, {})]
-    assert teller.tell((NotificationType.FIRST_SEEN, EVENT)).again
-
-
-def test_after_a_new_key_what_was_opened_with_the_old_one_is_ended_with_that(
+def test_incident_is_resolved_with_the_key_that_opened_it(
     fleet: Fleet, teller: Teller, there: PretendPagerDuty
 ) -> None:
     there.routing_keys.add(SECOND)
@@ -267,19 +224,19 @@ def test_after_a_new_key_what_was_opened_with_the_old_one_is_ended_with_that(
     assert [event["routing_key"] for event in there.events] == [ROUTING_KEY, ROUTING_KEY]
 
 
-def test_an_account_in_europe_is_asked_there(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
+def test_eu_account_uses_the_eu_endpoint(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
     teller.values["eu"] = True
     assert teller.tell().status == 404
     assert there.events == []
 
 
-def test_what_is_kept_and_said_holds_no_secret(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
+def test_references_and_answers_hold_no_secret(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
     factories.announced(fleet)
     outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
     assert ROUTING_KEY not in json.dumps([outcome.answer, list(Reference.objects.values_list("value", flat=True))])
 
 
-def test_the_stand_in_refuses_what_the_real_one_refuses(there: PretendPagerDuty) -> None:
+def test_stand_in_enforces_pagerduty_limits(there: PretendPagerDuty) -> None:
     good: dict[str, Any] = {
         "routing_key": ROUTING_KEY,
         "event_action": "trigger",

@@ -11,7 +11,8 @@ from django.contrib.auth.models import User
 
 from fleet.domain.people import Place
 from fleet.notifications.models import Channel, Route, may_hear, routes_in_force
-from fleet.notifications.routing import MessageFacts, NotificationType
+from fleet.notifications.notification_types import NotificationType
+from fleet.notifications.routing import MessageFacts
 from tests import factories
 from tests.factories import NOW
 from tests.messages.messages import channel, route

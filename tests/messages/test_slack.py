@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,13 +10,12 @@ import pytest
 from fleet.notifications.channels import slack
 from fleet.notifications.formats import for_slack
 from fleet.notifications.models import Reference
+from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.payloads import MessageWords
-from fleet.notifications.routing import NotificationType
 from fleet.notifications.sender.pool import Pool
-from fleet.operations.approvals import claims
 from tests import factories
 from tests.factories import EVENT, Fleet
-from tests.messages.posts import Teller, channel_of, ids
+from tests.messages.posts import Teller, channel_of, claim, wave
 from tests.messages.pretend import Said, listening
 from tests.messages.pretend_slack import TOKEN, PretendSlack, faults, no
 
@@ -32,11 +30,6 @@ def there() -> Iterator[PretendSlack]:
 
 
 @pytest.fixture
-def fleet(db: None) -> Fleet:
-    return Fleet()
-
-
-@pytest.fixture
 def teller(fleet: Fleet, there: PretendSlack, loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Teller:
     monkeypatch.setattr(slack, "URL", f"{there.url}/api")
     monkeypatch.setattr(slack, "send_job", loopback_pool.send)
@@ -44,25 +37,7 @@ def teller(fleet: Fleet, there: PretendSlack, loopback_pool: Pool, monkeypatch: 
     return Teller(slack, fleet, channel_of("slack", fleet.now, **values), values)
 
 
-def wave(fleet: Fleet, count: int) -> list[str]:
-    """So many events at once, each of one machine of a set of its own."""
-    found = ids(count)
-    for number, event_id in enumerate(found):
-        fleet.enrol(f"w{number}", availability_set=f"standalone:w{number}")
-        due = fleet.now + timedelta(minutes=15, seconds=number)
-        fleet.say(
-            f"w{number}", factories.listing(event_id, event_type="Reboot", resources=(f"w{number}",), not_before=due)
-        )
-    return found
-
-
-def claim(fleet: Fleet, event_id: str = EVENT) -> None:
-    claims.claim(event_id=event_id, actor=factories.acting(factories.operator()), now=fleet.now)
-
-
-def test_an_event_is_one_card_that_is_edited_and_keeps_what_happened_in_its_thread(
-    fleet: Fleet, teller: Teller, there: PretendSlack
-) -> None:
+def test_event_has_one_card_edited_in_place_with_a_thread(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
     factories.announced(fleet)
     outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT), lines=["4 of 6 stay up."])
     assert (outcome.ok, outcome.wait_seconds) == (True, 1.0)
@@ -84,7 +59,7 @@ def test_an_event_is_one_card_that_is_edited_and_keeps_what_happened_in_its_thre
     assert there.wrong == []
 
 
-def test_what_has_to_be_heard_is_said_in_the_channel_too(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
+def test_loud_types_are_broadcast_to_the_channel(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
     """An edit notifies nobody."""
     factories.announced(fleet)
     teller.tell((NotificationType.FIRST_SEEN, EVENT))
@@ -98,7 +73,7 @@ def test_what_has_to_be_heard_is_said_in_the_channel_too(fleet: Fleet, teller: T
     assert there.cards[0].broadcast == ["event.changed", "event.undecided", "approval.overdue"]
 
 
-def test_a_name_with_markup_mentions_nobody_and_is_no_link(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
+def test_markup_in_names_is_escaped(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
     factories.announced(fleet)
     evil = "<!channel> & <@U1> <https://evil.example|log in> *bold* https://evil.example"
     teller.tell((NotificationType.FIRST_SEEN, EVENT), title=evil, lines=[evil])
@@ -113,7 +88,7 @@ def test_a_name_with_markup_mentions_nobody_and_is_no_link(fleet: Fleet, teller:
     assert (thread["mrkdwn"], thread["unfurl_links"]) == (False, False)
 
 
-def test_texts_of_any_length_stay_within_the_limits(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
+def test_long_texts_stay_within_slack_limits(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
     factories.announced(fleet)
     for text in ("&" * 9000, "\N{PILE OF POO}" * 9000, "\x00" * 50, "", "a\u202eb" * 5000):
         assert teller.tell((NotificationType.FIRST_SEEN, EVENT), title=text or " ", lines=[text] * 300).ok
@@ -121,14 +96,14 @@ def test_texts_of_any_length_stay_within_the_limits(fleet: Fleet, teller: Teller
         assert there.wrong == []
 
 
-def test_an_entity_is_never_cut() -> None:
+def test_entities_are_never_cut() -> None:
     for most in range(2, 60):
         text = for_slack("a&<b>" * 20, most)
         assert len(text) <= most
         assert not list(faults({"text": text}))
 
 
-def test_a_card_that_somebody_deleted_is_posted_anew(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
+def test_deleted_card_is_posted_again(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
     factories.announced(fleet)
     teller.tell((NotificationType.FIRST_SEEN, EVENT))
     there.cards.clear()
@@ -138,43 +113,39 @@ def test_a_card_that_somebody_deleted_is_posted_anew(fleet: Fleet, teller: Telle
     assert (card.edits, len(card.thread)) == (1, 1)
 
 
-def test_blocks_that_slack_does_not_take_are_left_out(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
+def test_rejected_blocks_fall_back_to_plain_text(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
     factories.announced(fleet)
     there.instead = [no("invalid_blocks")]
     assert teller.tell((NotificationType.FIRST_SEEN, EVENT)).ok
     assert [(card.text, card.blocks) for card in there.cards] == [("Freeze of vm1, vm2", [])]
 
 
-def test_what_is_wrong_with_the_channel_is_said_in_slacks_own_word_and_tried_again(
-    fleet: Fleet, teller: Teller, there: PretendSlack
+CODES = ("channel_not_found", "not_in_channel", "invalid_auth", "token_revoked", "is_archived", "internal_error")
+
+
+@pytest.mark.parametrize(
+    ("answers", "again", "wait", "words"),
+    [
+        *(([no(code)], True, None, code) for code in CODES),
+        ([no("msg_too_long")] * 2, False, None, "msg_too_long"),
+        ([Said(429, b'{"ok": false, "error": "ratelimited"}', {"Retry-After": "7"})], True, 7.0, "ratelimited"),
+        ([no("ratelimited")], True, 30.0, "ratelimited"),
+        ([Said(200, b"<html>maintenance</html>", {"Content-Type": "text/html"})], True, None, "<html>maintenance"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_refusals_are_retried_unless_they_are_about_the_text(
+    fleet: Fleet, teller: Teller, there: PretendSlack, answers: list[Said], again: bool, wait: float, words: str
 ) -> None:
     factories.announced(fleet)
-    for code in (
-        "channel_not_found", "not_in_channel", "invalid_auth", "token_revoked", "is_archived", "internal_error",
-    ):  # fmt: skip
-        there.instead = [no(code)]
-        outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
-        assert (outcome.ok, outcome.again, outcome.gone, outcome.answer) == (False, True, False, code)
+    there.instead = answers
+    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
+    assert (outcome.ok, outcome.again, outcome.gone, outcome.wait_seconds) == (False, again, False, wait)
+    assert outcome.answer.startswith(words)
     assert teller.tell((NotificationType.FIRST_SEEN, EVENT)).ok
 
 
-def test_a_post_that_slack_will_never_take_is_given_up(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
-    factories.announced(fleet)
-    there.instead = [no("msg_too_long"), no("msg_too_long")]
-    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
-    assert (outcome.ok, outcome.again, outcome.answer) == (False, False, "msg_too_long")
-
-
-def test_slack_says_when_to_come_again(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
-    factories.announced(fleet)
-    there.allowed = 0
-    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
-    assert (outcome.again, outcome.wait_seconds, outcome.answer) == (True, 7.0, "ratelimited")
-    there.instead = [Said(200, b'{"ok": false, "error": "ratelimited"}', {"Retry-After": "9"})]
-    assert teller.tell((NotificationType.FIRST_SEEN, EVENT)).wait_seconds == 9.0
-
-
-def test_a_post_that_was_cut_off_goes_on_where_it_stopped(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
+def test_interrupted_delivery_resumes_without_repeats(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
     events = wave(fleet, 4)
     post = teller.post(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events])
     there.allowed = 2
@@ -186,14 +157,7 @@ def test_a_post_that_was_cut_off_goes_on_where_it_stopped(fleet: Fleet, teller: 
     assert sum(card.edits for card in there.cards) == 0
 
 
-def test_what_is_not_json_is_no_success(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
-    factories.announced(fleet)
-    there.instead = [Said(200, b"<html>maintenance</html>", {"Content-Type": "text/html"})]
-    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
-    assert (outcome.ok, outcome.again) == (False, True)
-
-
-def test_a_storm_is_one_card_that_is_edited(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
+def test_storm_is_one_digest_card(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
     events = wave(fleet, 14)
     assert teller.tell(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events[:12]]).ok
     (digest,) = there.cards
@@ -215,9 +179,7 @@ def test_a_storm_is_one_card_that_is_edited(fleet: Fleet, teller: Teller, there:
     assert (len(there.cards), digest.edits) == (3, 3)
 
 
-def test_what_joins_a_storm_is_heard_only_where_it_is_more_urgent(
-    fleet: Fleet, teller: Teller, there: PretendSlack
-) -> None:
+def test_digest_is_broadcast_only_when_more_urgent(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
     events = wave(fleet, 24)
     teller.tell(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events[6:16]])
     (digest,) = there.cards
@@ -230,9 +192,7 @@ def test_what_joins_a_storm_is_heard_only_where_it_is_more_urgent(
     assert len(there.cards) == 1
 
 
-def test_a_storm_that_was_told_twice_after_a_failure_counts_once(
-    fleet: Fleet, teller: Teller, there: PretendSlack
-) -> None:
+def test_retried_digest_counts_events_once(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
     events = wave(fleet, 10)
     teller.tell(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events])
     for number in range(10):
@@ -249,7 +209,7 @@ def test_a_storm_that_was_told_twice_after_a_failure_counts_once(
     assert len(digest.thread) == 1
 
 
-def test_a_thousand_events_are_a_handful_of_calls(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
+def test_thousand_events_need_one_call(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
     (event_id,) = wave(fleet, 1)
     post = teller.post((NotificationType.FIRST_SEEN, event_id))
     (item,) = post.items
@@ -261,29 +221,27 @@ def test_a_thousand_events_are_a_handful_of_calls(fleet: Fleet, teller: Teller, 
     assert len(json.dumps(outcome.references["group"])) < 400_000
 
 
-def test_without_a_signing_secret_there_is_no_button_that_nobody_hears(
-    fleet: Fleet, teller: Teller, there: PretendSlack
-) -> None:
+def test_no_claim_button_without_signing_secret(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
     teller.values.pop("signing_secret")
     factories.announced(fleet)
     teller.tell((NotificationType.FIRST_SEEN, EVENT))
     assert EVENT not in there.cards[0].buttons.values()
 
 
-def test_the_test_of_a_channel_is_seen_there(teller: Teller, there: PretendSlack) -> None:
+def test_channel_test_is_posted(teller: Teller, there: PretendSlack) -> None:
     assert teller.tell().ok
     assert len(there.cards) == 1
     there.member = False
     assert teller.tell().answer == "not_in_channel"
 
 
-def test_what_is_kept_and_said_holds_no_secret(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
+def test_references_and_answers_hold_no_secret(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
     factories.announced(fleet)
     outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
     assert TOKEN not in json.dumps([outcome.answer, list(Reference.objects.values_list("value", flat=True))])
 
 
-def test_the_stand_in_refuses_what_the_real_one_refuses() -> None:
+def test_stand_in_enforces_slack_limits() -> None:
     header: dict[str, Any] = {"type": "header", "text": {"type": "plain_text", "text": "h" * 151}}
     section = {"type": "section", "text": {"type": "plain_text", "text": "s" * 3001}}
     for arguments in (

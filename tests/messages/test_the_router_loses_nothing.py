@@ -10,9 +10,9 @@ import pytest
 from django.db import connection, transaction
 
 from fleet.domain.timeline import EntryKind
-from fleet.notifications import queue, router
+from fleet.notifications import delivery, router
+from fleet.notifications.channels.base import Outcome
 from fleet.notifications.models import Cursor, Message
-from fleet.notifications.routing import SendCondition
 from fleet.operations.approvals import claims
 from fleet.operations.orders import advance
 from tests.factories import EVENT, Fleet, acting, announced, listing, operator, seconds
@@ -31,7 +31,7 @@ def fleet() -> Fleet:
     return fleet
 
 
-def test_of_what_was_before_the_first_run_nobody_is_told() -> None:
+def test_entries_before_the_first_run_are_not_routed() -> None:
     fleet = Fleet()
     announced(fleet)
     a_channel(now=fleet.now)
@@ -41,7 +41,7 @@ def test_of_what_was_before_the_first_run_nobody_is_told() -> None:
     assert Cursor.objects.count() == 1
 
 
-def test_each_channel_hears_of_a_moment_once_however_many_routes_want_it(fleet: Fleet) -> None:
+def test_channel_gets_one_message_however_many_routes_match(fleet: Fleet) -> None:
     a_channel("shop-ops", now=fleet.now)
     a_channel("pager", now=fleet.now)
     only(now=fleet.now, moments=["event.first_seen"])
@@ -55,13 +55,13 @@ def test_each_channel_hears_of_a_moment_once_however_many_routes_want_it(fleet: 
     assert told()[2:] == [("event.claimed", "shop-ops"), ("event.claimed", "pager")]
 
 
-def test_a_channel_that_keeps_a_card_hears_of_it_to_its_end(fleet: Fleet) -> None:
+def test_channel_with_a_card_follows_the_event_to_its_end(fleet: Fleet) -> None:
     keeps, other = a_channel("cards", kind="slack", now=fleet.now), a_channel("hook", now=fleet.now)
     only(now=fleet.now, moments=["event.first_seen"])
     event = announced(fleet)
     routed(fleet)
     for row in (keeps, other):
-        queue.keep_references(row.pk, {f"event:{event.pk}": {"ts": "1"}}, now=fleet.now)
+        delivery.keep_references(row.pk, {f"event:{event.pk}": {"ts": "1"}}, now=fleet.now)
     claims.claim(event_id=EVENT, actor=acting(operator()), now=fleet.now)
     fleet.later(60)
     fleet.all_say()
@@ -69,7 +69,7 @@ def test_a_channel_that_keeps_a_card_hears_of_it_to_its_end(fleet: Fleet) -> Non
     assert told()[2:] == [("event.claimed", "cards"), ("event.ended", "cards")]
 
 
-def test_a_router_that_dies_before_its_commit_leaves_nothing_out(fleet: Fleet) -> None:
+def test_crash_before_commit_loses_nothing(fleet: Fleet) -> None:
     a_channel(now=fleet.now)
     only(now=fleet.now, moments=["event.first_seen"])
     announced(fleet)
@@ -80,7 +80,7 @@ def test_a_router_that_dies_before_its_commit_leaves_nothing_out(fleet: Fleet) -
     assert routed(fleet).messages == 1
 
 
-def test_what_a_long_transaction_writes_late_is_told_all_the_same(fleet: Fleet) -> None:
+def test_late_commit_of_a_long_transaction_is_routed(fleet: Fleet) -> None:
     a_channel(now=fleet.now)
     only(now=fleet.now, moments=["event.first_seen"])
     with session() as other:
@@ -92,7 +92,7 @@ def test_what_a_long_transaction_writes_late_is_told_all_the_same(fleet: Fleet) 
     assert routed(fleet).messages == 1
 
 
-def test_two_routers_at_once_tell_once(fleet: Fleet) -> None:
+def test_concurrent_routers_route_once(fleet: Fleet) -> None:
     a_channel(now=fleet.now)
     only(now=fleet.now, moments=["event.first_seen"])
     announced(fleet)
@@ -114,7 +114,7 @@ def test_two_routers_at_once_tell_once(fleet: Fleet) -> None:
     assert told() == [("event.first_seen", "shop-ops")]
 
 
-def test_an_event_that_no_route_wants_is_an_alarm_and_a_drill_is_none(fleet: Fleet) -> None:
+def test_event_that_no_route_wants_is_unrouted(fleet: Fleet) -> None:
     a_channel(now=fleet.now)
     only(now=fleet.now, service="payments")
     announced(fleet)
@@ -123,34 +123,34 @@ def test_an_event_that_no_route_wants_is_an_alarm_and_a_drill_is_none(fleet: Fle
     assert (row.state, row.channel, row.event_id is not None) == ("UNROUTED", None, True)
 
 
-def test_one_odd_entry_is_told_to_nobody_and_all_others_are(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_entry_is_unrouted_and_others_are_routed(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     a_channel(now=fleet.now)
     only(now=fleet.now, moments=["event.first_seen"])
     fleet.all_say(*(listing(f"{EVENT[:-1]}{number}", resources=[f"vm{number}"]) for number in range(1, 4)))
-    real = router._moments
+    real = router._candidates
 
     def odd(entry: Any, event: Any, *rest: Any, **named: Any) -> Any:
         if event is not None and event.event_id == f"{EVENT[:-1]}2":
             raise ArithmeticError
         return real(entry, event, *rest, **named)
 
-    monkeypatch.setattr(router, "_moments", odd)
+    monkeypatch.setattr(router, "_candidates", odd)
     routed(fleet)
     assert told(state="WAITING") == [("event.first_seen", "shop-ops")] * 2
     assert Message.objects.get(state="UNROUTED").why == "own-failure"
 
 
-def test_a_step_of_escalation_waits_for_its_time(fleet: Fleet) -> None:
+def test_step_is_due_by_the_clock(fleet: Fleet) -> None:
     a_channel(now=fleet.now)
     only(now=fleet.now, unclaimed_after_seconds=120)
     event = announced(fleet)
     routed(fleet)
     [row] = Message.objects.all()
-    assert (row.moment, row.only_if) == ("event.unclaimed", SendCondition.UNCLAIMED.value)
+    assert (row.moment, row.only_if) == ("event.unclaimed", "unclaimed")
     assert row.due_at == event.first_seen_at + seconds(120)
 
 
-def test_a_step_before_the_deadline_moves_with_it(fleet: Fleet) -> None:
+def test_step_before_the_deadline_moves_with_it(fleet: Fleet) -> None:
     a_channel(now=fleet.now)
     only(now=fleet.now, before_decide_by_seconds=60)
     announced(fleet)
@@ -167,7 +167,7 @@ def test_a_step_before_the_deadline_moves_with_it(fleet: Fleet) -> None:
     assert second.due_at < first.due_at
 
 
-def test_an_answer_that_is_missing_is_due_by_the_clock(fleet: Fleet) -> None:
+def test_overdue_answer_is_due_by_the_clock(fleet: Fleet) -> None:
     a_channel(now=fleet.now)
     only(now=fleet.now, moments=["approval.overdue"])
     announced(fleet)
@@ -175,25 +175,23 @@ def test_an_answer_that_is_missing_is_due_by_the_clock(fleet: Fleet) -> None:
     advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
     routed(fleet)
     row = Message.objects.get(state="WAITING")
-    assert (row.moment, row.only_if) == ("approval.overdue", SendCondition.UNANSWERED.value)
+    assert (row.moment, row.only_if) == ("approval.overdue", "unanswered")
     assert row.due_at == fleet.now + seconds(15)
 
 
-def test_a_channel_is_not_told_of_its_own_trouble(fleet: Fleet) -> None:
+def test_channel_is_not_notified_about_itself(fleet: Fleet) -> None:
     broken = a_channel("broken", now=fleet.now)
     a_channel("works", now=fleet.now)
     only(now=fleet.now, moments=["channel.failing", "channel.works"])
     for _ in range(3):
-        queue.failed(broken.pk, now=fleet.now, error="timeout", answer="", hold=True, wait_seconds=None, gone=False)
-    queue.took(broken.pk, now=fleet.now, answer="", wait_seconds=None)
+        delivery.record_health(broken.pk, Outcome(ok=False, again=True, error="timeout"), now=fleet.now)
+    delivery.record_health(broken.pk, Outcome(ok=True), now=fleet.now)
     routed(fleet)
     assert told() == [("channel.failing", "works"), ("channel.works", "works")]
     assert EntryKind.CHANNEL_FAILING.known
 
 
-def test_what_one_set_brings_does_not_keep_the_first_event_of_another_waiting(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_first_event_of_a_set_passes_the_storm_of_another(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(router, "MOST", 10)
     a_channel(now=fleet.now)
     only(now=fleet.now, moments=["event.first_seen"])

@@ -81,7 +81,7 @@ def found() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("attempt", ATTEMPTS)
-def test_whatever_is_not_sending_is_refused(found: dict[str, str], attempt: str) -> None:
+def test_process_can_do_nothing_but_send(found: dict[str, str], attempt: str) -> None:
     assert found[attempt] == "refused"
 
 
@@ -94,7 +94,7 @@ def pool() -> Iterator[Pool]:
     pool.close()
 
 
-def test_it_knows_nothing_of_ours(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_has_no_environment_and_no_files(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     here = Path(f"/proc/{pool.idle[0].process.pid}")
     # Python itself notes the locale's coercion, if anything.
     assert {line.split(b"=")[0] for line in (here / "environ").read_bytes().split(b"\0")} <= {b"", b"LC_CTYPE"}
@@ -106,14 +106,14 @@ def test_it_knows_nothing_of_ours(pool: Pool, monkeypatch: pytest.MonkeyPatch) -
     assert "Max file size             0                    0 " in limits
 
 
-def test_it_imports_neither_django_nor_settings_nor_apprise_before_it_is_needed() -> None:
+def test_process_imports_no_django_settings_or_apprise() -> None:
     script = "import sys, fleet.notifications.sender.process; print(*sys.modules)"
     ended = subprocess.run([sys.executable, "-I", "-B", "-c", script], capture_output=True, text=True, check=True)
     modules = set(ended.stdout.split())
     assert not {"django", "celery", "fleet.settings", "fleet.configuration", "apprise", "requests"} & modules
 
 
-def test_a_proxy_of_the_environment_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proxy_of_the_environment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     with receiver() as proxy, receiver() as there:
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, proxy.url)
@@ -123,7 +123,7 @@ def test_a_proxy_of_the_environment_is_not_asked(monkeypatch: pytest.MonkeyPatch
         pool.close()
 
 
-def test_a_fork_has_processes_of_its_own() -> None:
+def test_fork_has_its_own_processes() -> None:
     ended = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=False, cwd=ROOT)
     assert (ended.returncode, ended.stdout.split()) == (0, ["True", "True"]), ended.stderr
 
@@ -182,11 +182,11 @@ print(first.process.poll() is None and send(job, now=datetime.now(UTC)).reason =
         (134744072, [], AddressRefusal.NOT_LITERAL),
     ],
 )
-def test_what_a_setting_lets_in(host: str, allow: list[str], reason: AddressRefusal | None) -> None:
+def test_allowlist_admits_only_its_networks(host: str, allow: list[str], reason: AddressRefusal | None) -> None:
     assert refusal(host, 443, allow=[ip_network(network) for network in allow]) == reason
 
 
-def test_a_network_lets_in_no_port_of_what_belongs_inside() -> None:
+def test_allowlist_admits_no_internal_port() -> None:
     inside = [ip_network("10.0.0.0/8")]
     assert [port for port in range(65536) if port < 1024 and refusal("10.0.0.1", port, allow=inside) is None] == [
         25,

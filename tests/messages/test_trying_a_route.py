@@ -12,7 +12,8 @@ from fleet.domain.history import MILESTONES
 from fleet.models import Cache, Entry
 from fleet.models.people import Scope
 from fleet.notifications import dry_run
-from fleet.notifications.routing import OF_ENTRY, StandingRoute
+from fleet.notifications.notification_types import TYPE_OF_ENTRY
+from fleet.notifications.routing import StandingRoute
 from tests import factories
 from tests.factories import NOW, Fleet
 from tests.plans import is_answered_by
@@ -141,5 +142,5 @@ def test_the_past_is_read_by_index_however_long_the_timeline_is(fleet: Fleet) ->
 
 
 def test_what_is_looked_at_of_caches_stands_in_the_index() -> None:
-    caches = {kind.value for kind in OF_ENTRY if kind.value.startswith("maintenance_")}
+    caches = {kind.value for kind in TYPE_OF_ENTRY if kind.value.startswith("maintenance_")}
     assert caches == {kind.value for kind in dry_run.OF_CACHES} <= set(MILESTONES)

@@ -20,7 +20,7 @@ from fleet.domain.times import iso
 from fleet.notifications.channels import mail, webhook
 from fleet.notifications.delivery import OWN_FAILURE
 from fleet.notifications.labels import ABOUT, ERRORS, error_words
-from fleet.notifications.routing import NotificationType
+from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.sender.jobs import SendError
 from fleet.notifications.sender.pool import Pool
 from tests import factories

@@ -13,7 +13,7 @@ from fleet.accounts import logins
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Entry, Order
 from fleet.notifications.models import Message
-from fleet.notifications.routing import NotificationType
+from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.text import message_words
 from fleet.operations import blind_spots
 from fleet.operations.approvals import claims, conditions
@@ -108,9 +108,7 @@ def withdrawn() -> str:
 def overdue() -> str:
     fleet = shop()
     fleet.approve()
-    message = a_message(
-        EntryKind.APPROVAL_GRANTED, now=fleet.now, moment=NotificationType.OVERDUE, only_if="unanswered"
-    )
+    message = a_message(EntryKind.APPROVAL_GRANTED, now=fleet.now, moment=NotificationType.OVERDUE)
     fleet.later(60)
     fleet.heard()
     return said(fleet, message)
@@ -225,9 +223,9 @@ def written() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", MOMENTS)
-def test_it_says_what_is_written_down(name: str) -> None:
+def test_text_matches_the_snapshot(name: str) -> None:
     assert MOMENTS[name]() == written()[name]
 
 
-def test_everything_that_is_written_down_is_said() -> None:
+def test_snapshot_has_no_unused_text() -> None:
     assert list(written()) == list(MOMENTS)

@@ -62,13 +62,13 @@ def all_but(*names: str) -> list[str]:
     return [name for name in ("web1", "web2", "web3", "db1", "db2", "db3") if name not in names]
 
 
-def test_a_fleet_that_is_heard_says_nothing() -> None:
+def test_live_fleet_is_not_reported() -> None:
     watched = Watched()
     watched.pass_by(900, *all_but())
     assert told() == []
 
 
-def test_a_source_that_goes_quiet_is_told_once_and_once_more_when_it_is_back() -> None:
+def test_quiet_source_is_reported_once_and_its_return() -> None:
     watched = Watched()
     watched.pass_by(720, *all_but("web2"))
     assert told() == ["Not heard any more in web: web2."]
@@ -78,7 +78,7 @@ def test_a_source_that_goes_quiet_is_told_once_and_once_more_when_it_is_back() -
     assert told()[1:] == ["Over: Silent agents in web: web2."]
 
 
-def test_what_is_back_before_the_second_look_was_nothing() -> None:
+def test_trouble_shorter_than_two_checks_is_not_reported() -> None:
     watched = Watched()
     watched.pass_by(60, *all_but("db1", "db2", "db3"))
     assert OpenTrouble.objects.filter(recorded_at=None).exists()
@@ -86,7 +86,7 @@ def test_what_is_back_before_the_second_look_was_nothing() -> None:
     assert (told(), OpenTrouble.objects.count()) == ([], 0)
 
 
-def test_a_set_that_nobody_watches_is_told_within_two_minutes_and_says_nothing_of_its_machines() -> None:
+def test_unwatched_set_is_reported_within_two_minutes() -> None:
     watched = Watched()
     watched.pass_by(120, *all_but("db1", "db2", "db3"))
     (line,) = told()
@@ -97,7 +97,7 @@ def test_a_set_that_nobody_watches_is_told_within_two_minutes_and_says_nothing_o
     assert len(told()) == 1
 
 
-def test_after_twenty_hours_azure_is_about_to_switch_it_off() -> None:
+def test_scheduled_events_expiry_is_reported_after_twenty_hours() -> None:
     watched = Watched()
     watched.pass_by(120, *all_but("db1", "db2", "db3"))
     watched.later(20 * 3600)
@@ -108,7 +108,7 @@ def test_after_twenty_hours_azure_is_about_to_switch_it_off() -> None:
     assert len(told()) == 2
 
 
-def test_while_drydock_itself_was_away_nobody_went_quiet() -> None:
+def test_own_downtime_is_not_reported() -> None:
     watched = Watched()
     watched.pass_by(720)
     assert told() == []
@@ -116,7 +116,7 @@ def test_while_drydock_itself_was_away_nobody_went_quiet() -> None:
     assert told() == []
 
 
-def test_many_at_once_are_one_line() -> None:
+def test_many_troubles_are_one_entry() -> None:
     fleet = Fleet()
     for number in range(30):
         fleet.enrol(f"vm{number}", availability_set=f"set{number:02}")
@@ -139,14 +139,14 @@ def test_many_at_once_are_one_line() -> None:
     assert told()[1:] == ["Over: No live agent, in 29 sets: set01, set02, set03, set04, set05 and 24 more."]
 
 
-def test_few_stay_apart() -> None:
+def test_few_troubles_have_an_entry_each() -> None:
     few = [Trouble("wrong-clock", set_id=number, of=f"set{number}") for number in range(MOST_ALONE)]
     assert together(few) == few
     (one,) = together([*few, Trouble("wrong-clock", set_id=99, of="set99")])
     assert (one.set_id, one.count, one.key) == (None, 6, "wrong-clock:")
 
 
-def test_what_was_so_when_somebody_first_looked_is_not_news() -> None:
+def test_trouble_at_the_first_check_is_not_reported() -> None:
     fleet = Fleet()
     fleet.enrol("vm1")
     fleet.enrol("old", availability_set="old")
@@ -162,7 +162,7 @@ def test_what_was_so_when_somebody_first_looked_is_not_news() -> None:
     assert told() == ["Over: No live agent in old: old."]
 
 
-def test_clocks_and_documents_that_are_not_here() -> None:
+def test_wrong_clocks_and_missing_documents_are_reported() -> None:
     watched = Watched()
     PresenceRow.objects.filter(machine__resource_name="web1").update(clock_offset=-90)
     lacking = PresenceRow.objects.filter(machine__resource_name="db2")
@@ -171,7 +171,7 @@ def test_clocks_and_documents_that_are_not_here() -> None:
     assert sorted(told()) == ["Documents that are not here in db: db2.", "Wrong clocks in web: web1."]
 
 
-def test_what_waits_for_a_person_and_what_is_set_aside() -> None:
+def test_admissions_and_quarantined_rows_are_reported() -> None:
     watched = Watched()
     vm_id = watched.agents["web1"].machine.vm_id
     asking = {"join_token": watched.join_token, "machine_id": vm_id, "ask": "web1"}
@@ -184,7 +184,7 @@ def test_what_waits_for_a_person_and_what_is_set_aside() -> None:
     assert sorted(told()) == ["Machines that wait for admission: web1.", "What cannot be advanced: event."]
 
 
-def test_sealing_that_stands_still_and_a_database_that_is_nearly_full(settings: Any) -> None:
+def test_late_seal_and_full_database_are_reported(settings: Any) -> None:
     watched = Watched()
     seal(now=watched.now, via="beat")
     watched.pass_by(660, *all_but())
@@ -196,7 +196,7 @@ def test_sealing_that_stands_still_and_a_database_that_is_nearly_full(settings: 
     assert "GB: give it more room" in told()[1]
 
 
-def test_two_that_look_at_one_time_are_one_and_the_web_process_looks_when_celery_is_gone() -> None:
+def test_one_process_checks_at_a_time() -> None:
     watched = Watched()
     assert not watched.look().ran
     quiet = blind_spots.compare_if_quiet(now=watched.now + seconds(60), quiet_seconds=90, via="ticker")
@@ -204,7 +204,7 @@ def test_two_that_look_at_one_time_are_one_and_the_web_process_looks_when_celery
     assert blind_spots.compare_if_quiet(now=watched.now + seconds(120), quiet_seconds=90, via="ticker").ran
 
 
-def test_it_asks_as_many_questions_for_a_large_fleet_as_for_a_small_one(django_assert_max_num_queries: Any) -> None:
+def test_number_of_queries_is_fixed(django_assert_max_num_queries: Any) -> None:
     watched = Watched()
     for number in range(20):
         watched.enrol(f"more{number}", availability_set=f"more{number}")

@@ -43,7 +43,7 @@ def sent_after(fleet: Fleet, count: float) -> None:
     send_all(fleet)
 
 
-def test_a_first_sighting_is_told_after_the_short_wait(fleet: Fleet, receiver: Receiver) -> None:
+def test_first_sighting_is_sent_after_the_group_wait(fleet: Fleet, receiver: Receiver) -> None:
     announced(fleet)
     send_all(fleet)
     assert receiver.moments == []
@@ -54,7 +54,7 @@ def test_a_first_sighting_is_told_after_the_short_wait(fleet: Fleet, receiver: R
     assert told(state="TOLD") == [("event.first_seen", "shop-ops")]
 
 
-def test_an_attempt_stands_written_before_it_is_made(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attempt_is_recorded_before_it_is_made(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
     class Looks:
@@ -71,7 +71,7 @@ def test_an_attempt_stands_written_before_it_is_made(fleet: Fleet, monkeypatch: 
     assert seen == [(None, None), "SENDING"]
 
 
-def test_a_channel_that_is_away_gets_the_same_post_under_the_same_id_later(fleet: Fleet, receiver: Receiver) -> None:
+def test_retries_keep_the_delivery_id(fleet: Fleet, receiver: Receiver) -> None:
     receiver.answers = [AWAY, AWAY, Outcome(ok=True)]
     announced(fleet)
     routed(fleet)
@@ -82,9 +82,7 @@ def test_a_channel_that_is_away_gets_the_same_post_under_the_same_id_later(fleet
     assert Channel.objects.get().failures == 0
 
 
-def test_what_its_sender_took_to_the_grave_is_tried_again_once_the_lease_is_over(
-    fleet: Fleet, receiver: Receiver
-) -> None:
+def test_delivery_of_a_killed_sender_is_retried_after_the_lease(fleet: Fleet, receiver: Receiver) -> None:
     receiver.answers = [KeyboardInterrupt(), Outcome(ok=True)]
     announced(fleet)
     routed(fleet)
@@ -107,7 +105,7 @@ def test_what_its_sender_took_to_the_grave_is_tried_again_once_the_lease_is_over
     ]
 
 
-def test_a_retry_tells_nobody_of_what_is_over(fleet: Fleet, receiver: Receiver) -> None:
+def test_retry_drops_what_is_stale(fleet: Fleet, receiver: Receiver) -> None:
     receiver.answers = [AWAY]
     announced(fleet)
     sent_after(fleet, 2)
@@ -122,7 +120,7 @@ def test_a_retry_tells_nobody_of_what_is_over(fleet: Fleet, receiver: Receiver) 
     assert Message.objects.get(moment="event.first_seen").state == "DROPPED"
 
 
-def test_a_post_that_is_refused_for_good_holds_up_no_other(fleet: Fleet, receiver: Receiver) -> None:
+def test_refused_delivery_does_not_block_the_next(fleet: Fleet, receiver: Receiver) -> None:
     receiver.answers = [Outcome(ok=False, status=422, error="refused", answer="too odd"), Outcome(ok=True)]
     announced(fleet)
     sent_after(fleet, 2)
@@ -134,7 +132,7 @@ def test_a_post_that_is_refused_for_good_holds_up_no_other(fleet: Fleet, receive
     assert told(state="GIVEN_UP") == [("event.first_seen", "shop-ops")]
 
 
-def test_our_own_mistake_costs_its_own_post_and_no_other(fleet: Fleet, receiver: Receiver) -> None:
+def test_own_error_costs_one_delivery(fleet: Fleet, receiver: Receiver) -> None:
     receiver.answers = [ArithmeticError()] * delivery.MOST_OWN_FAILURES + [Outcome(ok=True)]
     announced(fleet)
     for _ in range(12):
@@ -146,7 +144,7 @@ def test_our_own_mistake_costs_its_own_post_and_no_other(fleet: Fleet, receiver:
     assert receiver.moments[-1] == "event.claimed"
 
 
-def test_after_three_failures_others_are_told_of_it_and_again_when_it_works(fleet: Fleet, receiver: Receiver) -> None:
+def test_failing_channel_is_reported_through_others(fleet: Fleet, receiver: Receiver) -> None:
     receiver.answers = [AWAY]
     announced(fleet)
     for _ in range(8):
@@ -160,7 +158,7 @@ def test_after_three_failures_others_are_told_of_it_and_again_when_it_works(flee
     assert ("channel.works", "pager") in told(state="TOLD")
 
 
-def test_what_a_receiver_asks_for_is_honoured(fleet: Fleet, receiver: Receiver) -> None:
+def test_retry_after_is_honoured(fleet: Fleet, receiver: Receiver) -> None:
     receiver.answers = [Outcome(ok=False, again=True, status=429, wait_seconds=600), Outcome(ok=True)]
     announced(fleet)
     sent_after(fleet, 2)
@@ -172,7 +170,7 @@ def test_what_a_receiver_asks_for_is_honoured(fleet: Fleet, receiver: Receiver) 
     assert len(receiver.posts) == 2
 
 
-def test_a_receiver_that_is_gone_is_switched_off(fleet: Fleet, receiver: Receiver) -> None:
+def test_gone_receiver_is_disabled(fleet: Fleet, receiver: Receiver) -> None:
     receiver.answers = [Outcome(ok=False, status=410, gone=True)]
     announced(fleet)
     sent_after(fleet, 2)
@@ -181,7 +179,7 @@ def test_a_receiver_that_is_gone_is_switched_off(fleet: Fleet, receiver: Receive
     assert told(state="GIVEN_UP") == [("event.first_seen", "shop-ops")]
 
 
-def test_many_senders_at_once_send_once(fleet: Fleet, receiver: Receiver) -> None:
+def test_concurrent_senders_send_once(fleet: Fleet, receiver: Receiver) -> None:
     announced(fleet)
     routed(fleet)
     fleet.later(2)
@@ -203,7 +201,7 @@ def test_many_senders_at_once_send_once(fleet: Fleet, receiver: Receiver) -> Non
     assert receiver.moments == ["event.first_seen"]
 
 
-def test_a_storm_is_one_post_and_its_changes_the_next(fleet: Fleet, receiver: Receiver) -> None:
+def test_storm_is_one_delivery_per_interval(fleet: Fleet, receiver: Receiver) -> None:
     many = [listing(f"{EVENT[:-2]}{number:02d}", resources=["vm1"]) for number in range(60)]
     fleet.all_say(*many)
     # Of a document with many events a portion is taken at once, and the rest by the next ticks.

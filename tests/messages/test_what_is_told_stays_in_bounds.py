@@ -14,7 +14,7 @@ from django.urls import resolve
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet
 from fleet.notifications.news import MessageNews, news_of
-from fleet.notifications.routing import NotificationType
+from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.text import group_words, message_words
 from fleet.notifications.text import test_words as words_of_a_try
 from fleet.operations.approvals import claims, conditions
@@ -46,8 +46,7 @@ def hostile(told: MessageNews, name: str) -> MessageNews:
 
 
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
-def test_no_name_breaks_a_line_or_a_limit_or_hides_by_when(name: str) -> None:
-    fleet = Fleet()
+def test_hostile_names_break_no_line_limit_or_deadline(fleet: Fleet, name: str) -> None:
     announced(fleet)
     told = hostile(news(a_message(EntryKind.EVENT_SEEN, now=fleet.now), now=fleet.now), name)
     words = message_words(told, reader(fleet))
@@ -61,8 +60,7 @@ def test_no_name_breaks_a_line_or_a_limit_or_hides_by_when(name: str) -> None:
     assert len(digest.short) <= 160 and all(line == one_line(line, 1000) for line in digest.lines)
 
 
-def test_a_thousand_are_as_long_as_twenty() -> None:
-    fleet = Fleet()
+def test_digest_of_a_thousand_is_as_short_as_of_twenty(fleet: Fleet) -> None:
     announced(fleet, event_type="Reboot")
     told = news(a_message(EntryKind.EVENT_SEEN, now=fleet.now), now=fleet.now)
     assert told.deadline is not None
@@ -88,8 +86,7 @@ def test_a_thousand_are_as_long_as_twenty() -> None:
     assert len(group_words(many[:40], reader(fleet)).lines) >= len(words.lines) - 2
 
 
-def test_several_of_one_thing_are_the_newest_with_what_has_happened() -> None:
-    fleet = Fleet()
+def test_several_messages_of_one_subject_show_the_newest_and_the_history(fleet: Fleet) -> None:
     announced(fleet)
     first = a_message(EntryKind.EVENT_SEEN, now=fleet.now)
     claims.claim(event_id=the_event().event_id, actor=acting(operator()), now=fleet.now)
@@ -100,8 +97,7 @@ def test_several_of_one_thing_are_the_newest_with_what_has_happened() -> None:
     assert words.lines[-1] == "What has happened: first seen, claimed."
 
 
-def test_a_drill_says_so_first() -> None:
-    fleet = Fleet()
+def test_drill_is_labelled_first(fleet: Fleet) -> None:
     announced(fleet)
     told = news(a_message(EntryKind.EVENT_SEEN, now=fleet.now), now=fleet.now)
     assert told.event is not None and told.card is not None
@@ -111,8 +107,7 @@ def test_a_drill_says_so_first() -> None:
     assert "Azure knows nothing of it" in " ".join(words.lines)
 
 
-def test_the_subject_stays_the_same_whatever_happens() -> None:
-    fleet = Fleet()
+def test_mail_subject_never_changes(fleet: Fleet) -> None:
     announced(fleet, event_type="Reboot")
     first = message_words(news(a_message(EntryKind.EVENT_SEEN, now=fleet.now), now=fleet.now), reader(fleet))
     fleet.later(5)
@@ -121,8 +116,7 @@ def test_the_subject_stays_the_same_whatever_happens() -> None:
     assert (first.subject, first.title == then.title) == (then.subject, False)
 
 
-def test_a_try_says_that_nothing_has_happened() -> None:
-    fleet = Fleet()
+def test_test_notification_states_that_it_is_a_test(fleet: Fleet) -> None:
     words = words_of_a_try(reader(fleet))
     assert words.lines[-1] == "It was sent at 2022-04-11 19:42:00 NDT (22:12:00 UTC)."
     assert len(words.short) <= 160
@@ -132,8 +126,7 @@ class TestWhatHasMovedOn:
     def stale(self, fleet: Fleet, message: Any) -> str:
         return news(message, now=fleet.now).stale
 
-    def test_of_an_event_that_is_over_only_its_end_is_told(self) -> None:
-        fleet = Fleet()
+    def test_only_the_end_of_an_ended_event_is_sent(self, fleet: Fleet) -> None:
         announced(fleet)
         first = a_message(EntryKind.EVENT_SEEN, now=fleet.now)
         claims.claim(event_id=the_event().event_id, actor=acting(operator()), now=fleet.now)
@@ -144,8 +137,7 @@ class TestWhatHasMovedOn:
         ended = a_message(EntryKind.EVENT_ENDED, now=fleet.now)
         assert [self.stale(fleet, each) for each in (first, second, ended)] == ["event-over", "event-over", ""]
 
-    def test_an_older_change_is_in_the_newer_one_of_the_same_channel(self) -> None:
-        fleet = Fleet()
+    def test_older_change_is_superseded_in_the_same_channel(self, fleet: Fleet) -> None:
         announced(fleet)
         fleet.all_say(listing(not_before=fleet.now + seconds(600), resources=("vm1", "vm2")))
         older, beside = (
@@ -156,19 +148,19 @@ class TestWhatHasMovedOn:
         newer = a_message(EntryKind.EVENT_CHANGED, now=fleet.now, channel=a_channel("ops"))
         assert [self.stale(fleet, each) for each in (older, beside, newer)] == ["superseded", "", ""]
 
-    def test_a_step_of_escalation_is_for_nobody_once_somebody_is_on_it_or_has_decided(self) -> None:
-        fleet = Fleet()
+    def test_step_is_stale_after_a_claim_or_decision(self, fleet: Fleet) -> None:
         announced(fleet)
-        unclaimed = a_message(EntryKind.EVENT_SEEN, now=fleet.now, only_if="unclaimed")
-        undecided = a_message(EntryKind.EVENT_SEEN, now=fleet.now, only_if="undecided", channel=a_channel("pager"))
+        unclaimed = a_message(EntryKind.EVENT_SEEN, now=fleet.now, moment=NotificationType.UNCLAIMED)
+        undecided = a_message(
+            EntryKind.EVENT_SEEN, now=fleet.now, moment=NotificationType.UNDECIDED, channel=a_channel("pager")
+        )
         assert (self.stale(fleet, unclaimed), self.stale(fleet, undecided)) == ("", "")
         claims.claim(event_id=the_event().event_id, actor=acting(operator()), now=fleet.now)
         assert (self.stale(fleet, unclaimed), self.stale(fleet, undecided)) == ("claimed", "")
         fleet.approve()
         assert self.stale(fleet, undecided) == "decided"
 
-    def test_what_was_proposed_and_came_to_nothing_needs_nobody(self) -> None:
-        fleet = Fleet()
+    def test_withdrawn_proposal_is_stale(self, fleet: Fleet) -> None:
         announced(fleet)
         AvailabilitySet.objects.update(second_person=True)
         approval = fleet.approve()
@@ -177,20 +169,16 @@ class TestWhatHasMovedOn:
         conditions.withdraw(approval_id=approval.pk, actor=acting(operator(), why="no"), now=fleet.now)
         assert self.stale(fleet, proposed) == "decided"
 
-    def test_an_order_that_is_answered_is_not_overdue(self) -> None:
-        fleet = Fleet()
+    def test_answered_order_is_not_overdue(self, fleet: Fleet) -> None:
         announced(fleet)
         approval = fleet.approve()
-        overdue = a_message(
-            EntryKind.APPROVAL_GRANTED, now=fleet.now, moment=NotificationType.OVERDUE, only_if="unanswered"
-        )
+        overdue = a_message(EntryKind.APPROVAL_GRANTED, now=fleet.now, moment=NotificationType.OVERDUE)
         assert self.stale(fleet, overdue) == ""
         fleet.receipt(approval.orders.get())
         assert self.stale(fleet, overdue) == "answered"
 
 
-def test_it_asks_the_same_for_one_as_for_many(django_assert_max_num_queries: Any) -> None:
-    fleet = Fleet()
+def test_number_of_queries_is_fixed(fleet: Fleet, django_assert_max_num_queries: Any) -> None:
     announced(fleet)
     messages = [a_message(EntryKind.EVENT_SEEN, now=fleet.now, channel=a_channel(f"c{n}")) for n in range(12)]
     with django_assert_max_num_queries(22):
@@ -199,8 +187,7 @@ def test_it_asks_the_same_for_one_as_for_many(django_assert_max_num_queries: Any
         news_of([messages[0].pk], now=fleet.now)
 
 
-def test_who_follows_it_without_being_logged_in_lands_on_the_card_after_login() -> None:
-    fleet = Fleet()
+def test_link_leads_to_the_card_after_sign_in(fleet: Fleet) -> None:
     announced(fleet)
     path = message_words(news(a_message(EntryKind.EVENT_SEEN, now=fleet.now), now=fleet.now), reader(fleet)).path
     assert resolve(path).url_name == "event"

@@ -9,15 +9,8 @@ import pytest
 
 from fleet.domain.people import Place, Rights
 from fleet.domain.sets import PROVISIONAL
-from fleet.notifications.routing import (
-    MessageFacts,
-    NotificationType,
-    SendCondition,
-    StandingRoute,
-    matches,
-    may_be_told,
-    told_at,
-)
+from fleet.notifications.notification_types import NotificationType
+from fleet.notifications.routing import MessageFacts, StandingRoute, matches, may_be_told, told_at
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)  # a Monday
 WEB = Place("availability_set", "web", "shop", "shop-rg")
@@ -46,7 +39,7 @@ def wants(what: MessageFacts, at: datetime = NOW, **fields: Any) -> bool:
     return matches(StandingRoute(**fields), what, now=at)
 
 
-def test_who_names_nothing_is_told_everything() -> None:
+def test_empty_route_matches_everything() -> None:
     assert all(wants(what) for what in (facts(), facts(drill=True), OF_THE_INSTALLATION, OF_A_CACHE))
 
 
@@ -63,7 +56,7 @@ def test_who_names_nothing_is_told_everything() -> None:
         {"weekdays": (0,), "from_time": time(13), "until_time": time(14), "time_zone": "Europe/Berlin"},
     ],
 )
-def test_who_names_something_is_told_that(named: dict[str, Any]) -> None:
+def test_route_matches_what_it_names(named: dict[str, Any]) -> None:
     assert wants(facts(), **named)
 
 
@@ -83,25 +76,25 @@ def test_who_names_something_is_told_that(named: dict[str, Any]) -> None:
         {"deleted": True},
     ],
 )
-def test_and_of_nothing_else(named: dict[str, Any]) -> None:
+def test_route_matches_nothing_else(named: dict[str, Any]) -> None:
     assert not wants(facts(), **named)
 
 
-def test_who_names_a_place_hears_of_no_set_that_nobody_has_named_and_nothing_of_the_installation() -> None:
+def test_route_with_a_place_matches_no_provisional_set_and_not_the_installation() -> None:
     assert wants(facts(place=UNNAMED))
     assert not wants(facts(place=UNNAMED), service="shop")
     assert not wants(OF_THE_INSTALLATION, service="*")
     assert not wants(OF_THE_INSTALLATION, event_types=("Reboot",))
 
 
-def test_a_cache_is_found_by_its_service_and_by_no_name_of_a_set() -> None:
+def test_cache_matches_by_service_only() -> None:
     assert wants(OF_A_CACHE, service="shop")
     assert not wants(OF_A_CACHE, set_pattern="web")
 
 
-def test_a_step_is_due_so_long_after_the_first_sighting_while_nobody_is_on_it() -> None:
+def test_unclaimed_step_is_due_after_the_first_sighting() -> None:
     step = StandingRoute(unclaimed_after_seconds=120)
-    assert step.only_if is SendCondition.UNCLAIMED
+    assert step.step is NotificationType.UNCLAIMED
     assert matches(step, facts(), now=NOW)
     assert told_at(step, facts(), now=NOW) == NOW + timedelta(minutes=2)
     assert not any(
@@ -111,16 +104,16 @@ def test_a_step_is_due_so_long_after_the_first_sighting_while_nobody_is_on_it() 
     )
 
 
-def test_a_step_before_the_deadline_moves_with_it_and_says_nothing_without_one() -> None:
+def test_undecided_step_is_due_before_the_deadline() -> None:
     step = StandingRoute(before_decide_by_seconds=60)
-    assert step.only_if is SendCondition.UNDECIDED
+    assert step.step is NotificationType.UNDECIDED
     assert not matches(step, facts(), now=NOW)
     sooner = facts(moment=NotificationType.CHANGED, decide_by=NOW + timedelta(minutes=5))
     assert matches(step, sooner, now=NOW)
     assert told_at(step, sooner, now=NOW) == NOW + timedelta(minutes=4)
 
 
-def test_a_step_counts_the_hours_in_which_it_would_be_told() -> None:
+def test_hours_of_a_step_apply_when_it_is_due() -> None:
     night = {"from_time": time(22), "until_time": time(7)}
     evening = NOW.replace(hour=21, minute=59)
     assert not wants(facts(at=evening), at=evening, **night)
@@ -131,7 +124,7 @@ VIEWER, APPROVER = Rights(frozenset({"viewer"})), Rights(frozenset({"approver"})
 PROPOSED = facts(moment=NotificationType.PROPOSED, by="ada")
 
 
-def test_a_proposal_is_for_who_may_consent_and_is_not_the_one_who_proposed() -> None:
+def test_proposal_goes_to_other_users_who_may_consent() -> None:
     assert not may_be_told(VIEWER, ("vic",), PROPOSED, scoped=False)
     assert may_be_told(APPROVER, ("ben",), PROPOSED, scoped=False)
     assert not may_be_told(APPROVER, ("ada",), PROPOSED, scoped=False)
@@ -139,7 +132,7 @@ def test_a_proposal_is_for_who_may_consent_and_is_not_the_one_who_proposed() -> 
     assert not may_be_told(elsewhere, ("ben",), PROPOSED, scoped=False)
 
 
-def test_who_reads_by_scope_hears_of_nothing_beyond() -> None:
+def test_scoped_reader_gets_only_their_scopes() -> None:
     bank = Rights(frozenset({"viewer"}), (("service", "bank"),))
     shop = Rights(frozenset({"viewer"}), (("service", "shop"),))
     assert may_be_told(bank, ("vic",), facts(), scoped=False)
@@ -151,12 +144,12 @@ def test_who_reads_by_scope_hears_of_nothing_beyond() -> None:
     assert may_be_told(Rights(frozenset({"admin"}), bank.scopes), "ada", facts(), scoped=True)
 
 
-def test_who_may_not_read_hears_nothing() -> None:
+def test_user_without_read_right_gets_nothing() -> None:
     assert not may_be_told(Rights(), "nobody", facts(), scoped=False)
 
 
 @pytest.mark.parametrize("named", ["approval.refused", "approval.withdrawn", "event.started", "approval.corrected"])
-def test_a_route_that_notifies_of_an_end_also_notifies_of_its_correction(named: str) -> None:
+def test_route_that_names_an_end_matches_its_correction(named: str) -> None:
     corrected = facts(moment=NotificationType.CORRECTED)
     assert wants(corrected, moments=(named,))
     assert not wants(corrected, moments=("event.claimed",))

@@ -14,7 +14,7 @@ from fleet.models import Entry
 from fleet.notifications import router
 from fleet.notifications.models import Channel, Message
 from fleet.notifications.news import news_of
-from fleet.notifications.routing import NotificationType
+from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.text import message_words
 from fleet.operations import profile
 from fleet.operations.machines import entrance

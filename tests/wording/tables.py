@@ -10,7 +10,8 @@ from typing import Any
 
 from fleet import wording
 from fleet.domain import event_types
-from fleet.notifications import text
+from fleet.notifications import tags, text
+from fleet.notifications.notification_types import NotificationType
 from fleet.wording import say
 from fleet.wording.times import API
 from tests.wording.examples import EXAMPLES, ROW, SPECIAL
@@ -109,12 +110,14 @@ def leaves(name: str, value: Any) -> Iterator[str]:
 def tables() -> Iterator[str]:
     core = (import_module(module.name) for module in pkgutil.walk_packages(wording.__path__, "fleet.wording."))
     found: set[str] = set()
-    for room in (*core, *say.ROOMS, text, event_types):
+    for room in (*core, *say.ROOMS, tags, text, event_types):
         for name, value in vars(room).items():
             if not name.isupper() or name in ELSEWHERE:
                 continue
             if isinstance(value, Mapping) and value.items() <= say.SENTENCES.items():
                 continue
             found.update(leaves(name, value))
+    for each in NotificationType:
+        found.update(leaves(f"NotificationType {each.value}", (each.declared.label, each.declared.headline)))
     # In the order of the alphabet, whichever module they stand in.
     yield from sorted(found)

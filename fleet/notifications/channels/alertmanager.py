@@ -14,7 +14,7 @@ from django.conf import settings
 
 from fleet.domain.times import iso
 from fleet.notifications import news as opened
-from fleet.notifications.channels.alertmanager_silences import Alertmanager, Preview, previews, tell_silences
+from fleet.notifications.channels.alertmanager_silences import Alertmanager, Preview, mirror_silences, previews
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Outcome
 from fleet.notifications.news import OpenThing
 from fleet.notifications.payloads import annotations
@@ -116,7 +116,7 @@ def mirror(channel: ChannelInUse, *, now: datetime) -> Outcome:
     alerts = tell_alerts(alertmanager, things, kept, now=now)
     if not alerts.ok:
         return alerts
-    silences = tell_silences(alertmanager, channel.values, things, {**kept, **alerts.references}, now=now)
+    silences = mirror_silences(alertmanager, channel.values, things, {**kept, **alerts.references}, now=now)
     return replace(silences, references={**alerts.references, **silences.references})
 
 

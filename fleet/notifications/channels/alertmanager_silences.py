@@ -21,7 +21,7 @@ from fleet.notifications.sender.jobs import Answer, HttpJob
 from fleet.notifications.sender.pool import send
 
 LIMIT_SECONDS = 10.0
-# Well within the lease of whoever mirrors; what is left waits for the next round.
+# Well within the lease of the channel; the rest is for the next round.
 ROUND_SECONDS = 25.0
 MOST_BYTES = 2 * 1024 * 1024
 
@@ -157,18 +157,18 @@ class Round:
     def keep(self, wanted: Wanted, silence_id: str, until: datetime) -> None:
         self.kept.setdefault(wanted.thing.subject, {})[wanted.key] = {"id": silence_id, "until": iso(until)}
 
-    def leave(self, wanted: Wanted) -> None:
-        """A person has said otherwise: nothing is silenced again for this one."""
-        self.kept.setdefault(wanted.thing.subject, {})[wanted.key] = {"left": True}
+    def leave_alone(self, wanted: Wanted) -> None:
+        """Note that a user expired or took over a silence: it is not created again."""
+        self.kept.setdefault(wanted.thing.subject, {})[wanted.key] = {"left_alone": True}
 
     def note(self, called: Called) -> bool:
-        """Whether it went well; the first that did not is what is told of the round."""
+        """Return whether a call succeeded; the first that did not is the result of the round."""
         if not called.ok and self.failed is None:
             self.failed = called.outcome
         return called.ok
 
 
-def tell_silences(
+def mirror_silences(
     alertmanager: Alertmanager,
     values: Mapping[str, Any],
     things: Sequence[OpenThing],
@@ -203,8 +203,8 @@ def previews(alertmanager: Alertmanager, values: Mapping[str, Any], *, now: date
 
 
 def _lines(values: Mapping[str, Any]) -> tuple[SilenceLine, ...]:
-    said = values.get("silences") or []
-    return read_lines(said.splitlines() if isinstance(said, str) else said)
+    stated = values.get("silences") or []
+    return read_lines(stated.splitlines() if isinstance(stated, str) else stated)
 
 
 def _wanted(lines: Sequence[SilenceLine], things: Sequence[OpenThing], now: datetime) -> Iterator[Wanted]:
@@ -228,15 +228,14 @@ def _wanted(lines: Sequence[SilenceLine], things: Sequence[OpenThing], now: date
 def _hold(wanted: Wanted, silence: Mapping[str, Any] | None, done: Round) -> None:
     """Begin it, or renew it where it is time."""
     if silence is None:
-        found = _lost(wanted, done)
-        if found is None:
+        silence = _lost(wanted, done)
+        if silence is None:
             return
-        silence = found
         if not silence:
             _write(wanted, None, done)
             return
-    if silence.get("left"):
-        done.leave(wanted)
+    if silence.get("left_alone"):
+        done.leave_alone(wanted)
         return
     until = datetime.fromisoformat(silence["until"])
     seen = done.alertmanager.call("GET", f"/silence/{silence['id']}")
@@ -245,8 +244,8 @@ def _hold(wanted: Wanted, silence: Mapping[str, Any] | None, done: Round) -> Non
         _write(wanted, None, done)
     elif not done.note(seen) or not isinstance(seen.content, dict):
         return
-    elif _ended_by_somebody(seen.content, until):
-        done.leave(wanted)
+    elif _ended_by_user(seen.content, until):
+        done.leave_alone(wanted)
     elif seen.content["status"]["state"] == "expired":
         _write(wanted, None, done)
     elif until - done.now <= RENEW_WITH or not _same(seen.content, wanted):
@@ -255,8 +254,8 @@ def _hold(wanted: Wanted, silence: Mapping[str, Any] | None, done: Round) -> Non
         done.keep(wanted, silence["id"], until)
 
 
-def _ended_by_somebody(seen: Mapping[str, Any], until: datetime) -> bool:
-    """Whether it ends before we said, or is somebody else's now."""
+def _ended_by_user(seen: Mapping[str, Any], until: datetime) -> bool:
+    """Return whether it ends before its lease, or belongs to a user now."""
     return seen.get("createdBy") != OURS or datetime.fromisoformat(seen["endsAt"]) < until - SLACK
 
 
@@ -300,7 +299,7 @@ def _lost(wanted: Wanted, done: Round) -> Mapping[str, Any] | None:
 
 def _over(alertmanager: Alertmanager, silence: Mapping[str, Any], done: Round) -> bool:
     """Whether it has ended, so that it can be forgotten. One that a person took over is theirs to end."""
-    if silence.get("left"):
+    if silence.get("left_alone"):
         return True
     seen = alertmanager.call("GET", f"/silence/{silence['id']}")
     if seen.status == 404:

@@ -6,19 +6,10 @@ from typing import Literal
 from fleet.domain.event_types import Severity
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Outcome, outcome_of
 from fleet.notifications.payloads import is_command
-from fleet.notifications.routing import NotificationType
 from fleet.notifications.sender.jobs import AppriseJob
 from fleet.notifications.sender.pool import send as send_job
 
 Tone = Literal["info", "success", "warning", "failure"]
-OVER = frozenset(
-    {
-        NotificationType.ENDED,
-        NotificationType.MAINTENANCE_ENDED,
-        NotificationType.COVERAGE_CLOSED,
-        NotificationType.CHANNEL_WORKS,
-    }
-)
 TONES: dict[str, Tone] = {Severity.CRITICAL: "failure", Severity.WARNING: "warning", Severity.INFO: "info"}
 
 
@@ -37,6 +28,6 @@ def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
 
 def tone_of(post: Delivery) -> Tone:
     """The worst of what is told; what is over is good news."""
-    tones = ["success" if item.news.moment in OVER else TONES[item.news.severity] for item in post.items]
+    tones = ["success" if item.news.moment.declared.ends else TONES[item.news.severity] for item in post.items]
     order: tuple[Tone, ...] = ("failure", "warning", "info", "success")
     return next((tone for tone in order if tone in tones), "info")

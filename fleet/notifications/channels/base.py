@@ -14,16 +14,18 @@ which is called every half a minute, and soon after news; both are called by one
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from functools import cached_property
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from fleet.notifications.news import MessageNews
 from fleet.notifications.payloads import MessageWords, event_data
 from fleet.notifications.sender.jobs import Answer, SendError
 from fleet.notifications.text import message_words
-from fleet.wording.times import Reader
+from fleet.wording.times import Form, Reader
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,14 @@ class Outcome:
     wait_seconds: float | None = None
     gone: bool = False
     references: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
+
+
+def reader_of(channel: ChannelInUse, now: datetime) -> Reader:
+    """Return the reader of a channel's texts, in its time zone."""
+    zone: tzinfo = UTC
+    with suppress(KeyError, ValueError, OSError):
+        zone = ZoneInfo(str(channel.values.get("time_zone") or "UTC"))
+    return Reader(zone, Form.MESSAGE, now)
 
 
 # What an answer means for the post and for the channel: told, later perhaps, never, or gone.

@@ -1,22 +1,23 @@
 """PagerDuty by Events v2: one incident for each event, acknowledged when somebody is on it, resolved when it is over.
 
-Which keys there are, and what is told when, is `fleet.notifications.incidents`; here it becomes requests.
+`fleet.notifications.incidents` decides which keys there are and what is sent when; here it becomes requests.
 """
 
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import reduce
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
+
 from fleet.domain.event_types import Severity
 from fleet.domain.states import ApprovalState
 from fleet.domain.times import iso
-from fleet.notifications import queue
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Item, Outcome
 from fleet.notifications.incidents import (
     Alarm,
@@ -28,8 +29,10 @@ from fleet.notifications.incidents import (
     PagerKey,
     PagerState,
 )
+from fleet.notifications.models import Reference
+from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.payloads import OPEN
-from fleet.notifications.routing import GROUP, NotificationType
+from fleet.notifications.routing import GROUP
 from fleet.notifications.sender.jobs import Answer, HttpJob
 from fleet.notifications.sender.pool import send as send_job
 from fleet.projections.events.rows import EventRow
@@ -41,127 +44,101 @@ MOST_SUMMARY = 1024
 MOST_KEY = 255
 MOST_BODY = 500_000
 MOST_LINES, MOST_LINE, MOST_NAMES = 60, 500, 50
-# A key may be called about 120 times a minute. What is left of a post goes with its next attempt.
+# A key may be called about 120 times a minute. The rest of a delivery is for its next attempt.
 MOST_CALLS = 100
 LIMIT_SECONDS = 8.0
 BUDGET_SECONDS = 25.0
 PAUSE_SECONDS = 60.0
 
-# What there is to wake for where nothing has yet; even if something has; and what is over by itself.
-OPENS = frozenset(NotificationType) - {
-    NotificationType.CLAIMED,
-    NotificationType.DECIDED,
-    NotificationType.CORRECTED,
-    NotificationType.ENDED,
-    NotificationType.COVERAGE_CLOSED,
-    NotificationType.MAINTENANCE_ENDED,
-    NotificationType.CHANNEL_WORKS,
-}
-WAKES = {
-    NotificationType.UNCLAIMED,
-    NotificationType.UNDECIDED,
-    NotificationType.OVERDUE,
-    NotificationType.REFUSED,
-    NotificationType.SET_UNWATCHED,
-}
-OVER = {
-    NotificationType.ENDED,
-    NotificationType.COVERAGE_CLOSED,
-    NotificationType.MAINTENANCE_ENDED,
-    NotificationType.CHANNEL_WORKS,
-}
-# Nothing tells that these are over: PagerDuty's people resolve them.
-ENDLESS = {
-    NotificationType.SOURCE_QUIET,
-    NotificationType.SET_UNWATCHED,
-    NotificationType.SET_LOWERED,
-    NotificationType.AUDIT_FAILED,
-    NotificationType.STORAGE_TROUBLE,
-    NotificationType.BREAK_GLASS,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """What came of the calls of one post. `refused`: PagerDuty will not take one of them, ever."""
-
-    calls: int = 0
-    failed: Answer | None = None
-    refused: Answer | None = None
-    cut: bool = False
-    last: Answer | None = None
-
 
 def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
-    """Tell PagerDuty what the post says, and what follows from it for its incidents."""
+    """Send a notification, and what follows from it for the channel's incidents."""
     names = KeyNames(installation_of(post.url), post.id)
     if not post.items:
-        answer = enqueue(trigger_of(post, (), f"drydock-{names.installation}-test-{post.id}"), channel, now=now)
-        return outcome(Sent(calls=1, failed=None if answer.ok else answer, last=answer), {})
+        test = trigger_of(post, (), f"drydock-{names.installation}-test-{post.id}")
+        return outcome_of_call(enqueue(test, channel, now=now))
     by_subject: dict[str, list[Item]] = {}
     for item in post.items:
         by_subject.setdefault(item.news.subject, []).append(item)
-    incidents = kept(post, channel, [*by_subject, GROUP])
+    incidents = stored_incidents(post, channel, [*by_subject, GROUP])
     before = {owner: list(keys) for owner, keys in incidents.keys.items()}
     alarms = [alarm_of(items) for items in by_subject.values()]
-    sent = tell(incidents, alarms, names, post=post, channel=channel, now=now)
-    found = {owner: as_kept(keys) for owner, keys in incidents.keys.items() if keys != before.get(owner, [])}
+    outcome = send_calls(incidents.calls(alarms, names=names, now=now), incidents, post, channel, now=now)
+    changed = {owner: keys for owner, keys in incidents.keys.items() if keys != before.get(owner, [])}
     gone = {key.name for keys in before.values() for key in keys} - {
         key.name for keys in incidents.keys.values() for key in keys
     }
-    return outcome(sent, {**found, **{queue.of_key(name): None for name in gone}})
+    references: dict[str, Mapping[str, Any] | None] = {reported_subject(name): None for name in gone}
+    for owner, keys in changed.items():
+        references[owner] = {"keys": msgspec.to_builtins(keys)} if keys else None
+    return replace(outcome, references=references)
 
 
-def tell(
-    incidents: Incidents,
-    alarms: Sequence[Alarm],
-    names: KeyNames,
-    *,
-    post: Delivery,
-    channel: ChannelInUse,
-    now: datetime,
-) -> Sent:
-    """Call by call, up to the first that has to be tried again; what was taken stands in `incidents`."""
-    sent, began = Sent(), time.monotonic()
-    for call in incidents.calls(alarms, names=names, now=now):
-        if sent.calls >= MOST_CALLS or time.monotonic() - began > BUDGET_SECONDS:
-            return Sent(sent.calls, None, sent.refused, cut=True, last=sent.last)
+def send_calls(
+    calls: Iterable[PagerCall], incidents: Incidents, post: Delivery, channel: ChannelInUse, *, now: datetime
+) -> Outcome:
+    """Send call by call, up to the first that has to be tried again; note in `incidents` what PagerDuty took."""
+    began = time.monotonic()
+    outcome, refused = Outcome(ok=True), None
+    for count, call in enumerate(calls):
+        if count >= MOST_CALLS or time.monotonic() - began > BUDGET_SECONDS:
+            return replace(refused or outcome, ok=False, again=True, error="too-many-calls", wait_seconds=PAUSE_SECONDS)
         answer = enqueue(body_of(call, post), channel, account=call.account, now=now)
-        refused = sent.refused
-        if not answer.ok:
-            if not is_refusal(answer):
-                return Sent(sent.calls, answer, refused, last=answer)
-            refused = answer
+        outcome = outcome_of_call(answer)
+        if outcome.again:
+            return outcome
+        if not outcome.ok:
+            refused = outcome
         incidents.take(call)
-        sent = Sent(sent.calls + 1, None, refused, last=answer)
-    return sent
+    return refused or outcome
+
+
+def outcome_of_call(answer: Answer) -> Outcome:
+    """Return what an answer means. A refusal is for this very event; an unknown routing key is no event's fault."""
+    refused = answer.status == 400 and "routing" not in answer.body.lower()
+    wait = answer.retry_after_seconds
+    if wait is None and answer.status in (403, 429):
+        wait = PAUSE_SECONDS
+    return Outcome(
+        ok=answer.ok,
+        again=not (answer.ok or refused),
+        status=answer.status,
+        error=str(answer.error),
+        answer=answer.answer,
+        wait_seconds=None if answer.ok else wait,
+    )
 
 
 def alarm_of(items: Sequence[Item]) -> Alarm:
     """How the subject of these items, oldest first, stands now."""
     news = items[-1].news
-    moments = {item.news.moment for item in items}
+    types = {item.news.moment for item in items}
     event = news.event
+    opens = any(each.declared.opens for each in types)
     if event is None:
         return Alarm(
             subject=news.subject,
             called=short(news.subject),
             at=news.at,
             bad=Badness(Severity.INFO if news.drill else news.severity),
-            opens=bool(moments & OPENS),
-            wakes=bool(moments & ENDLESS),
-            endless=news.moment in ENDLESS,
-            over=news.moment in OVER,
+            opens=opens,
+            wakes=any(each.declared.endless for each in types),
+            endless=news.moment.declared.endless,
+            over=news.moment.declared.ends,
         )
-    # That it started is nothing that somebody who is on it would not know.
-    news_at = [item.news.at for item in items if item.news.moment in OPENS - {NotificationType.STARTED}]
+    # Whoever handles an event knows that it started.
+    times = [
+        item.news.at
+        for item in items
+        if item.news.moment.declared.opens and item.news.moment is not NotificationType.STARTED
+    ]
     return Alarm(
         subject=news.subject,
         called=short(event.event_id),
-        at=max(news_at, default=event.first_seen_at),
+        at=max(times, default=event.first_seen_at),
         bad=Badness(Severity.INFO if news.drill else news.severity, event.event_type, event.not_before),
-        opens=bool(moments & OPENS),
-        wakes=bool(moments & WAKES),
+        opens=opens,
+        wakes=any(each.declared.wakes for each in types),
         over=not event.open,
         handled_at=handled_at(event),
     )
@@ -177,24 +154,53 @@ def handled_at(event: EventRow) -> datetime | None:
     return max([*times, decided] if decided else times, default=None)
 
 
-def kept(post: Delivery, channel: ChannelInUse, owners: Sequence[str]) -> Incidents:
-    """What the channel holds for these owners."""
-    keys = {
-        owner: [PagerKey.of_json(key) for key in post.references.get(owner, {}).get("keys", ())] for owner in owners
-    }
-    names = [key.name for held in keys.values() for key in held]
-    told = queue.told(channel.id, names) if names else {}
+def stored_incidents(post: Delivery, channel: ChannelInUse, owners: Sequence[str]) -> Incidents:
+    """Return the incidents that the channel keeps for these owners."""
+    keys = {owner: msgspec.convert(post.references.get(owner, {}).get("keys", []), list[PagerKey]) for owner in owners}
+    names = [key.name for of_owner in keys.values() for key in of_owner]
     return Incidents(
         keys=keys,
         storm=GROUP,
         account=fingerprint(channel.values["routing_key"]),
-        told_back=bool(channel.values.get("signing_secret")),
-        there={name: PagerState(state) for name, state in told.items()},
+        has_webhooks=bool(channel.values.get("signing_secret")),
+        reported=reported_states(channel.id, names) if names else {},
     )
 
 
-def as_kept(keys: Sequence[PagerKey]) -> Mapping[str, Any] | None:
-    return {"keys": [key.as_json() for key in keys]} if keys else None
+# States that PagerDuty reports of its incidents, stored apart from what was sent: both are written at any time.
+
+
+def reported_subject(name: str) -> str:
+    return f"there:{name}"
+
+
+def reported_states(channel_id: int, names: Collection[str]) -> dict[str, PagerState]:
+    """Return the reported states of these keys by name, as far as there are any. One query."""
+    subjects = {reported_subject(name): name for name in names}
+    rows = Reference.objects.filter(channel=channel_id, subject__in=list(subjects))
+    return {subjects[subject]: PagerState(value["state"]) for subject, value in rows.values_list("subject", "value")}
+
+
+def note_state(channel_id: int, name: str, *, state: PagerState, at: datetime, now: datetime) -> None:
+    """Record a reported state of a key, unless a newer one is known."""
+    rows = Reference.objects.filter(channel=channel_id, subject=reported_subject(name))
+    known = rows.values_list("value", flat=True).first()
+    if known is None or datetime.fromisoformat(known["at"]) <= at:
+        Reference.objects.update_or_create(
+            channel_id=channel_id,
+            subject=reported_subject(name),
+            defaults={"value": {"state": state.value, "at": at.isoformat()}, "changed_at": now},
+        )
+
+
+def find_key(channel_id: int, name: str) -> tuple[str, PagerKey] | None:
+    """Return a key of a channel with its owner: the subject, or `GROUP` for a storm. One query."""
+    rows = Reference.objects.filter(channel=channel_id, value__contains={"keys": [{"name": name}]})
+    for owner, value in rows.values_list("subject", "value"):
+        for key in value["keys"]:
+            if key["name"] == name:
+                return owner, msgspec.convert(key, PagerKey)
+    return None
 
 
 def body_of(call: PagerCall, post: Delivery) -> dict[str, Any]:
@@ -234,9 +240,9 @@ def trigger_of(post: Delivery, items: Sequence[Item], name: str) -> dict[str, An
 def of_one(item: Item) -> dict[str, Any]:
     """The fields of a payload that only one subject has."""
     event = item.news.event
-    found: dict[str, Any] = {"group": cut(item.news.service, MOST_KEY)} if item.news.service else {}
+    fields: dict[str, Any] = {"group": cut(item.news.service, MOST_KEY)} if item.news.service else {}
     if event is None:
-        return found
+        return fields
     details = {
         "text": "\n".join(cut(line, MOST_LINE) for line in item.words.lines[:MOST_LINES]),
         "event": event.event_id,
@@ -245,7 +251,7 @@ def of_one(item: Item) -> dict[str, Any]:
         "decide_by": iso(item.news.card.decide_by) if item.news.card and item.news.card.decide_by else None,
     }
     component = cut(event.resources[0], MOST_KEY) if event.resources else ""
-    return {**found, "class": cut(event.event_type, MOST_KEY), "component": component, "custom_details": details}
+    return {**fields, "class": cut(event.event_type, MOST_KEY), "component": component, "custom_details": details}
 
 
 def source_of(items: Sequence[Item]) -> str:
@@ -271,28 +277,6 @@ def enqueue(body: Mapping[str, Any], channel: ChannelInUse, *, now: datetime, ac
     headers = {"Content-Type": "application/json"}
     url = URLS[bool(values.get("eu"))]
     return send_job(HttpJob("POST", url, headers, raw, limit_seconds=LIMIT_SECONDS), now=now)
-
-
-def is_refusal(answer: Answer) -> bool:
-    """Whether it is this very event that PagerDuty does not take. A key that it does not know is no event's fault."""
-    return answer.status == 400 and "routing" not in answer.body.lower()
-
-
-def outcome(sent: Sent, found: Mapping[str, Mapping[str, Any] | None]) -> Outcome:
-    told = sent.failed or sent.refused or sent.last
-    said = {"status": told.status, "answer": told.answer} if told else {"answer": ""}
-    if sent.cut:
-        return Outcome(
-            ok=False, again=True, error="too-many-calls", wait_seconds=PAUSE_SECONDS, references=found, **said
-        )
-    if sent.failed is not None:
-        wait = sent.failed.retry_after_seconds
-        if wait is None and sent.failed.status in (403, 429):
-            wait = PAUSE_SECONDS
-        return Outcome(ok=False, again=True, error=str(sent.failed.error), wait_seconds=wait, references=found, **said)
-    if sent.refused is not None:
-        return Outcome(ok=False, error=str(sent.refused.error), references=found, **said)
-    return Outcome(ok=True, references=found, **said)
 
 
 def fingerprint(secret: str) -> str:

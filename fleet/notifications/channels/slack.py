@@ -3,24 +3,22 @@
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, tzinfo
+from datetime import datetime
 from functools import partial
 from typing import Any
-from zoneinfo import ZoneInfo
 
-from fleet.notifications.channels.base import ChannelInUse, Delivery, Item, Outcome
+import msgspec
+
+from fleet.notifications.channels.base import ChannelInUse, Delivery, Item, Outcome, reader_of
 from fleet.notifications.formats import for_slack, without_links
-from fleet.notifications.formats import for_slack as escaped
 from fleet.notifications.grouping import Digest, DigestEvent, one_service
 from fleet.notifications.payloads import CLAIM, OPEN, MessageWords, digest_words, more_events
-from fleet.notifications.routing import GROUP, NotificationType
+from fleet.notifications.routing import GROUP
 from fleet.notifications.sender.jobs import Answer, HttpJob
 from fleet.notifications.sender.pool import send as send_job
 from fleet.projections.events.rows import EventRow
 from fleet.wording.events import named
-from fleet.wording.times import Form, Reader
 
 # A header, a section, the text beside the blocks; and so many sections, so that all together stays below 13,000.
 MOST_HEADER = 150
@@ -50,17 +48,17 @@ def blocks_of(words: MessageWords, url: str, *, claims: str) -> list[dict[str, A
 
 def fallback(words: MessageWords) -> str:
     """What stands beside the blocks: in notifications, and for who cannot see them."""
-    return escaped(without_links(words.title), MOST_TEXT)
+    return for_slack(without_links(words.title), MOST_TEXT)
 
 
 def plain(text: str, most: int) -> dict[str, Any]:
-    return {"type": "plain_text", "text": escaped(text, most), "emoji": False}
+    return {"type": "plain_text", "text": for_slack(text, most), "emoji": False}
 
 
 def sections(lines: Sequence[str]) -> Iterator[str]:
     """The lines in texts of sections, escaped; a line that is longer than one is cut."""
     text = ""
-    for line in (escaped(line, MOST_SECTION) for line in lines):
+    for line in (for_slack(line, MOST_SECTION) for line in lines):
         if text and len(text) + 1 + len(line) > MOST_SECTION:
             yield text
             text = ""
@@ -88,36 +86,10 @@ MOST_LINES = 20
 NO_CARD = {"message_not_found", "cant_update_message", "edit_window_closed", "thread_not_found"}
 # It is this very text that Slack does not take.
 REFUSES_TEXT = {"msg_too_long", "invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "no_text"}
-# Of these, whoever reads the channel has to hear beside the thread.
-LOUD = {
-    NotificationType.FIRST_SEEN,
-    NotificationType.CHANGED,
-    NotificationType.UNCLAIMED,
-    NotificationType.UNDECIDED,
-    NotificationType.PROPOSED,
-    NotificationType.OVERDUE,
-    NotificationType.REFUSED,
-    NotificationType.CORRECTED,
-    NotificationType.SET_UNWATCHED,
-}
-# Each time is a new thing.
-ALWAYS_NEW = {
-    NotificationType.SOURCE_QUIET,
-    NotificationType.SET_LOWERED,
-    NotificationType.AUDIT_FAILED,
-    NotificationType.STORAGE_TROUBLE,
-    NotificationType.BREAK_GLASS,
-}
-CLOSES = {
-    NotificationType.ENDED,
-    NotificationType.COVERAGE_CLOSED,
-    NotificationType.MAINTENANCE_ENDED,
-    NotificationType.CHANNEL_WORKS,
-}
 
 
 class CallError(Exception):
-    """Slack did not do what it was asked. `code` is its own word, empty where it gave none."""
+    """Slack refused a call. `code` is its own word, empty where it gave none."""
 
     def __init__(self, answer: Answer, code: str) -> None:
         super().__init__(code)
@@ -126,23 +98,23 @@ class CallError(Exception):
 
 
 class OutOfTimeError(Exception):
-    """Too much for one post: the rest goes with its next attempt."""
+    """Too many calls for one attempt: the rest is for the next."""
 
 
 @dataclass(slots=True)
 class Conversation:
-    """The calls of one post. `found` is what is to be kept, `last` Slack's last answer."""
+    """The calls of one attempt. `references` are to be kept, `last` is Slack's last answer."""
 
     post: Delivery
     channel: ChannelInUse
     now: datetime
-    found: dict[str, Mapping[str, Any] | None] = field(default_factory=dict)
+    references: dict[str, Mapping[str, Any] | None] = field(default_factory=dict)
     last: Answer | None = None
     calls: int = 0
     began: float = field(default_factory=time.monotonic)
 
     def call(self, method: str, **arguments: Any) -> dict[str, Any]:
-        """What Slack answered. Raises CallError, OutOfTimeError."""
+        """Return Slack's answer. Raises CallError, OutOfTimeError."""
         if self.calls >= MOST_CALLS or time.monotonic() - self.began > BUDGET_SECONDS:
             raise OutOfTimeError
         self.calls += 1
@@ -155,13 +127,18 @@ class Conversation:
             "POST", f"{URL}/{method}", headers, body, limit_seconds=LIMIT_SECONDS, most_bytes=MOST_ANSWER_BYTES
         )
         self.last = send_job(job, now=self.now)
-        said = parsed(self.last.body)
-        if not self.last.ok or said.get("ok") is not True:
-            raise CallError(self.last, str(said.get("error", "")))
-        return said
+        try:
+            answer = json.loads(self.last.body)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            answer = {}
+        if not self.last.ok or answer.get("ok") is not True:
+            raise CallError(self.last, str(answer.get("error", "")))
+        return answer
 
     def card(self, words: MessageWords, place: Mapping[str, str], *, claims: str = "") -> dict[str, str]:
-        """The card at this place as it is now, or a new one where there is none; where it stands."""
+        """Edit the card at this place, or post a new one where there is none; return its place."""
         if place:
             try:
                 self.write("chat.update", words, claims=claims, channel=place["channel"], ts=place["ts"])
@@ -169,23 +146,23 @@ class Conversation:
             except CallError as error:
                 if error.code not in NO_CARD:
                     raise
-        said = self.write("chat.postMessage", words, claims=claims, channel=self.channel.values["channel"])
-        return {"channel": str(said["channel"]), "ts": str(said["ts"])}
+        answer = self.write("chat.postMessage", words, claims=claims, channel=self.channel.values["channel"])
+        return {"channel": str(answer["channel"]), "ts": str(answer["ts"])}
 
     def write(self, method: str, words: MessageWords, *, claims: str, **where: str) -> dict[str, Any]:
         url = self.post.url.removesuffix(self.post.words.path) + words.path
         quiet = {} if method == "chat.update" else {"unfurl_links": False, "unfurl_media": False}
-        plain = {"text": fallback(words), **quiet, **where}
+        arguments = {"text": fallback(words), **quiet, **where}
         try:
-            return self.call(method, blocks=blocks_of(words, url, claims=claims), **plain)
+            return self.call(method, blocks=blocks_of(words, url, claims=claims), **arguments)
         except CallError as error:
             if error.code not in REFUSES_TEXT:
                 raise
         # Better plain than not at all. Without blocks of its own an edited card keeps none.
-        return self.call(method, blocks=[], **plain)
+        return self.call(method, blocks=[], **arguments)
 
     def add(self, place: Mapping[str, str], lines: Sequence[str], *, loud: bool) -> None:
-        """A line for each thing that happened, in the thread of a card."""
+        """Post what happened to the thread of a card."""
         self.call(
             "chat.postMessage",
             channel=place["channel"],
@@ -199,122 +176,133 @@ class Conversation:
 
 
 def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
-    """Tell Slack what the post says: new cards, edited ones, a digest where there are many."""
-    told = Conversation(post, channel, now)
+    """Send a notification: new cards, edited ones, a digest where there are many."""
+    conversation = Conversation(post, channel, now)
     refused: CallError | None = None
     try:
-        for step in steps(told):
+        for step in steps(conversation):
             try:
                 step()
             except CallError as error:
                 if error.code not in REFUSES_TEXT:
                     raise
-                # This one Slack will never take; the others it may.
+                # Slack will never take this one; it may take the others.
                 refused = error
     except CallError as error:
-        return failure(error, told.found)
+        return failure(error, conversation.references)
     except OutOfTimeError:
-        return Outcome(ok=False, again=True, error="too-many-calls", wait_seconds=RATE_SECONDS, references=told.found)
+        return Outcome(
+            ok=False,
+            again=True,
+            error="too-many-calls",
+            wait_seconds=RATE_SECONDS,
+            references=conversation.references,
+        )
     if refused is not None:
-        return failure(refused, told.found)
-    status = told.last.status if told.last else None
+        return failure(refused, conversation.references)
     return Outcome(
-        ok=True, status=status, answer="ok", wait_seconds=PAUSE_SECONDS if told.calls else None, references=told.found
+        ok=True,
+        status=conversation.last.status if conversation.last else None,
+        answer="ok",
+        wait_seconds=PAUSE_SECONDS if conversation.calls else None,
+        references=conversation.references,
     )
 
 
-def steps(told: Conversation) -> Iterator[Callable[[], object]]:
-    """What is to be done, one card after the other; digests first, as they stand for most."""
-    post = told.post
+def steps(conversation: Conversation) -> Iterator[Callable[[], object]]:
+    """Yield one step for each card; digests first, as they stand for most."""
+    post = conversation.post
     if not post.items:
-        yield partial(told.card, post.words, {})
+        yield partial(conversation.card, post.words, {})
         return
     by_subject: dict[str, list[Item]] = {}
     for item in post.items:
-        by_subject.setdefault(item.news.subject, []).append(item)
-    # What an earlier attempt of this post has done already.
-    left = {s: items for s, items in by_subject.items() if post.references.get(s, {}).get("told") != post.id}
-    digests = [Digest.of_json(kept) for kept in post.references.get(GROUP, {}).get("digests", ())]
-    of_digest = {subject: digest for digest in digests for subject in digest.events if subject in left}
+        # Without what an earlier attempt has done.
+        if post.references.get(item.news.subject, {}).get("told") != post.id:
+            by_subject.setdefault(item.news.subject, []).append(item)
+    digests = msgspec.convert(post.references.get(GROUP, {}).get("digests", []), list[Digest])
+    of_digest = {subject: digest for digest in digests for subject in digest.events if subject in by_subject}
     fresh = [
         subject
-        for subject, items in left.items()
+        for subject, items in by_subject.items()
         if subject not in of_digest and not place_of(post, subject) and items[-1].news.event is not None
     ]
     if len(fresh) > FEW:
-        of_digest |= dict.fromkeys(fresh, digest_for(fresh, left, digests, told))
+        of_digest |= dict.fromkeys(fresh, digest_for(fresh, by_subject, digests, now=conversation.now))
     for digest in digests:
-        mine = {subject: items for subject, items in left.items() if of_digest.get(subject) is digest}
-        if mine:
-            yield partial(tell_digest, told, digest, mine, digests)
-    alone = {subject: items for subject, items in left.items() if subject not in of_digest}
+        changed = {subject: items for subject, items in by_subject.items() if of_digest.get(subject) is digest}
+        if changed:
+            yield partial(send_digest, conversation, digest, changed, digests)
+    alone = {subject: items for subject, items in by_subject.items() if subject not in of_digest}
     for subject, items in alone.items():
-        yield partial(tell_subject, told, subject, items, brief=len(alone) > FEW)
+        yield partial(send_card, conversation, subject, items, brief=len(alone) > FEW)
 
 
 def place_of(post: Delivery, subject: str) -> dict[str, str]:
-    """Where the card of a subject stands; empty where it has none of its own."""
-    kept = post.references.get(subject, {})
-    return {name: str(kept[name]) for name in ("channel", "ts") if name in kept}
+    """Return the place of a subject's card; empty where it has none of its own."""
+    reference = post.references.get(subject, {})
+    return {name: str(reference[name]) for name in ("channel", "ts") if name in reference}
 
 
-def tell_subject(told: Conversation, subject: str, items: Sequence[Item], *, brief: bool) -> None:
-    """The card of one subject, and in its thread what happened; where it is `brief`, only what has to be heard."""
-    kept, newest = told.post.references.get(subject, {}), items[-1]
-    event = newest.news.event
-    over = not event.open if event is not None else newest.news.moment in CLOSES
-    anew = event is None and (kept.get("over") or newest.news.moment in ALWAYS_NEW)
-    place = {} if anew else place_of(told.post, subject)
-    claims = event.event_id if event and event.open and event.claim is None and claimable(told.channel) else ""
-    stands = told.card(newest.words, place, claims=claims)
-    loud = any(item.news.moment in LOUD for item in items)
-    if stands == place and (loud or not brief):
-        told.add(stands, [item.words.title for item in items], loud=loud)
-    told.found[subject] = {**stands, "told": told.post.id, "over": over}
+def send_card(conversation: Conversation, subject: str, items: Sequence[Item], *, brief: bool) -> None:
+    """Update the card of one subject and its thread; where it is `brief`, only with what is loud."""
+    reference, newest = conversation.post.references.get(subject, {}), items[-1]
+    event, declared = newest.news.event, newest.news.moment.declared
+    over = not event.open if event is not None else declared.ends
+    is_new = event is None and (reference.get("over") or declared.endless)
+    place = {} if is_new else place_of(conversation.post, subject)
+    # A press of the button comes back to us, signed.
+    claimable = event and event.open and event.claim is None and conversation.channel.values.get("signing_secret")
+    new_place = conversation.card(newest.words, place, claims=event.event_id if event and claimable else "")
+    loud = any(item.news.moment.declared.loud for item in items)
+    if new_place == place and (loud or not brief):
+        conversation.add(new_place, [item.words.title for item in items], loud=loud)
+    conversation.references[subject] = {**new_place, "told": conversation.post.id, "over": over}
 
 
 def digest_for(
-    fresh: Sequence[str], by_subject: Mapping[str, Sequence[Item]], digests: list[Digest], told: Conversation
+    fresh: Sequence[str], by_subject: Mapping[str, Sequence[Item]], digests: list[Digest], *, now: datetime
 ) -> Digest:
-    """The digest that takes these in: one that is there, or a new one."""
+    """Return the digest that takes these subjects in: an open one, or a new one."""
     of = one_service(by_subject[subject][-1].news.service for subject in fresh)
     drill = all(by_subject[subject][-1].news.drill for subject in fresh)
     for digest in digests:
-        if (digest.of, digest.drill) == (of, drill) and digest.takes_in(now=told.now):
+        if (digest.of, digest.drill) == (of, drill) and digest.takes_in(now=now):
             return digest
-    digest = Digest(of, told.now, drill=drill)
+    digest = Digest(of, now, drill=drill)
     digests.append(digest)
     return digest
 
 
-def tell_digest(
-    told: Conversation, digest: Digest, mine: Mapping[str, Sequence[Item]], digests: Sequence[Digest]
+def send_digest(
+    conversation: Conversation, digest: Digest, changed: Mapping[str, Sequence[Item]], digests: Sequence[Digest]
 ) -> None:
-    """The digest as it is now, and in its thread what happened; loud only where it became more urgent."""
+    """Update the digest and its thread; loud only where it became more urgent."""
     before = digest.urgency if digest.place else None
-    more = 0
-    for subject, items in mine.items():
+    added = 0
+    for subject, items in changed.items():
         event = items[-1].news.event
-        more += subject not in digest.events
+        added += subject not in digest.events
         if event is not None:
             digest.events[subject] = digest_event(items[-1], event)
         if event is None or not event.open:
             digest.end(subject)
-    words = digest_words(digest, reader_of(told.channel, told.now))
-    stands = told.card(words, digest.place)
-    if before is not None and stands == digest.place:
-        line = more_events(more, words.title) if more else words.title
-        alone = [item for items in mine.values() for item in items]
-        told.add(stands, [alone[0].words.title if len(alone) == 1 else line], loud=digest.urgency > before)
-    digest.place, digest.told = stands, told.post.id
-    told.found[GROUP] = {"digests": [one.as_json() for one in digests if one.place and (one.events or one is digest)]}
-    for subject in mine:
-        # However often this post is tried again, it is no card of its own.
-        told.found[subject] = {"told": told.post.id}
+    words = digest_words(digest, reader_of(conversation.channel, conversation.now))
+    place = conversation.card(words, digest.place)
+    if before is not None and place == digest.place:
+        items = [item for several in changed.values() for item in several]
+        line = more_events(added, words.title) if added else words.title
+        conversation.add(place, [items[0].words.title if len(items) == 1 else line], loud=digest.urgency > before)
+    digest.place, post_id = place, conversation.post.id
+    kept = [each for each in digests if each.place and (each.events or each is digest)]
+    conversation.references[GROUP] = {"digests": msgspec.to_builtins(kept)}
+    for subject in changed:
+        # However often this delivery is retried, it is no card of its own.
+        conversation.references[subject] = {"told": post_id}
 
 
 def digest_event(item: Item, event: EventRow) -> DigestEvent:
-    """What a digest keeps of an event."""
+    """Return what a digest keeps of an event."""
     card = item.news.card
     return DigestEvent(
         event_type=event.event_type[:64],
@@ -327,12 +315,12 @@ def digest_event(item: Item, event: EventRow) -> DigestEvent:
     )
 
 
-def failure(error: CallError, found: Mapping[str, Mapping[str, Any] | None]) -> Outcome:
-    """What Slack's no means for the post, and for the channel."""
+def failure(error: CallError, references: Mapping[str, Mapping[str, Any] | None]) -> Outcome:
+    """Return what a refusal means for the delivery and for the channel."""
     answer, code = error.answer, error.code
     wait = answer.retry_after_seconds
     if wait is None and (code in ("ratelimited", "rate_limited") or answer.status == 429):
-        wait = seconds_of(answer.headers.get("retry-after", "")) or RATE_SECONDS
+        wait = RATE_SECONDS
     return Outcome(
         ok=False,
         again=code not in REFUSES_TEXT,
@@ -340,30 +328,5 @@ def failure(error: CallError, found: Mapping[str, Mapping[str, Any] | None]) -> 
         error=str(answer.error) or "status",
         answer=code or answer.answer,
         wait_seconds=wait,
-        references=found,
+        references=references,
     )
-
-
-def claimable(channel: ChannelInUse) -> bool:
-    """Whether a press of the button comes back to us, signed."""
-    return bool(channel.values.get("signing_secret"))
-
-
-def reader_of(channel: ChannelInUse, now: datetime) -> Reader:
-    """For whom a digest is worded: the channel's zone."""
-    zone: tzinfo = UTC
-    with suppress(KeyError, ValueError, OSError):
-        zone = ZoneInfo(str(channel.values.get("time_zone") or "UTC"))
-    return Reader(zone, Form.MESSAGE, now)
-
-
-def parsed(body: str) -> dict[str, Any]:
-    try:
-        found = json.loads(body)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def seconds_of(text: str) -> float | None:
-    return float(text[:6]) if text.isascii() and text.isdecimal() else None

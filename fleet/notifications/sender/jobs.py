@@ -82,7 +82,7 @@ class SmtpJob:
 
 @dataclass(frozen=True, slots=True)
 class AppriseJob:
-    """One message through Apprise. With `check` nothing is sent: it answers whether the URL will do.
+    """One notification through Apprise.
 
     `title` and `body` may hold what machines and people wrote: they are shown as they are, whatever the service marks
     up. `verbatim` is ours alone, such as an address, and follows the body.
@@ -92,10 +92,8 @@ class AppriseJob:
     title: str = ""
     body: str = ""
     verbatim: str = ""
-    format: Literal["text", "markdown", "html"] = "text"
     # How the services colour it.
     tone: Literal["info", "success", "warning", "failure"] = "info"
-    check: bool = False
     allow: tuple[str, ...] = ()
     limit_seconds: float = 15.0
 
@@ -119,7 +117,6 @@ class Answer:
     error: SendError = SendError.NONE
     reason: str = ""
     retry_after_seconds: float | None = None
-    took_ms: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     body: str = ""
     cut: bool = False

@@ -152,12 +152,9 @@ class Pool:
         line = written(job, proxy=self.proxy, allow=self.allow)
         if len(line) > MOST_LINE:
             return Answer(ok=False, error=SendError.TOO_LARGE)
-        began = time.monotonic()
         with self.place(receiver(job)) as free:
             answer = self.done(job, line) if free else Answer(ok=False, error=SendError.BUSY)
-        took = round((time.monotonic() - began) * 1000)
-        wait = retry_after(answer.headers, answer.status, now)
-        return replace(answer, took_ms=took, retry_after_seconds=wait)
+        return replace(answer, retry_after_seconds=retry_after(answer.headers, answer.status, now))
 
     @contextmanager
     def place(self, name: str) -> Iterator[bool]:

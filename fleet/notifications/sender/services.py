@@ -50,7 +50,6 @@ team_wait thread timestamp title to token topic ttl type unicode url url_title u
 webhook workspace wrap
 """
 PARAMETERS = frozenset(SAID.split())
-FORMATS = {"text": NotifyFormat.TEXT, "markdown": NotifyFormat.MARKDOWN, "html": NotifyFormat.HTML}
 MOST_BYTES = 65536
 
 
@@ -136,7 +135,7 @@ def perform(job: AppriseJob, *, guard: Guard, proxy: str, tls: SSLContext) -> An
     requests.Session.send = send  # type: ignore[method-assign,assignment]
     try:
         service = service_of(job.url)
-        ok = job.check or sent(service, job, schema=url_to_dict(job.url)["schema"])  # type: ignore[no-untyped-call]
+        ok = sent(service, job, schema=url_to_dict(job.url)["schema"])  # type: ignore[no-untyped-call]
     except NotTaken as problem:
         return Answer(ok=False, error=SendError.BAD_URL, reason=str(problem))
     finally:
@@ -171,7 +170,7 @@ def sent(service: NotifyBase, job: AppriseJob, *, schema: str) -> bool:
     shown = str if schema in PROGRAMS else for_chat
     body = "\n".join(part for part in (shown(job.body), job.verbatim) if part)
     apprise = Apprise(service, asset=service.asset)
-    return bool(apprise.notify(body, shown(job.title), NotifyType(job.tone), body_format=FORMATS[job.format]))
+    return bool(apprise.notify(body, shown(job.title), NotifyType(job.tone), body_format=NotifyFormat.TEXT))
 
 
 def answer_of(ok: bool, said: Said, watch: Watch, guard: Guard) -> Answer:

@@ -1,0 +1,394 @@
+"""Registry of notification types. Each is one declaration; router, texts, channels and documentation read it.
+
+Also the severity of events and of cache maintenance, which is computed.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from fleet.domain.approvals.guards import EventFacts
+from fleet.domain.event_types import DELETING_TYPES, TYPES, Severity, event_type_of
+from fleet.domain.recommendation import OWN
+from fleet.domain.states import ApprovalState, EventStatus
+from fleet.domain.timeline import EntryKind
+
+# While Azure has not answered.
+UNANSWERED = frozenset({ApprovalState.GRANTED, ApprovalState.RELAYING})
+# A decision without effect: it has a notification of its own, or needs none.
+WITHOUT_EFFECT = frozenset({ApprovalState.WITHDRAWN, ApprovalState.REFUSED, ApprovalState.LAPSED, ApprovalState.VOID})
+
+
+@dataclass(frozen=True, slots=True)
+class SubjectNow:
+    """Current state of the subject of a message. `status` is None where it is no event.
+
+    `approval` is the state of the approval that the message is about; `decided_again`: another one is under way since.
+    `undecided`: the event needs a decision. `claimed_by` has it now; `actor` did what the message reports. `held`: it
+    is left to Azure. `lasts`: of what is no event, that it is still (or again) so. `newer` are the types of newer
+    messages about the event to the same channel.
+    """
+
+    status: EventStatus | None = None
+    approval: ApprovalState | None = None
+    decided_again: bool = False
+    undecided: bool = False
+    claimed_by: str = ""
+    actor: str = ""
+    held: bool = False
+    watched: bool = False
+    lasts: bool = False
+    newer: frozenset["NotificationType"] = frozenset()
+
+
+# Why a message of a type is no longer worth sending: a code, empty while it is.
+
+
+def _always(now: SubjectNow) -> str:
+    return ""
+
+
+def _while_lasting(now: SubjectNow) -> str:
+    return "" if now.lasts else "over"
+
+
+def _while_over(now: SubjectNow) -> str:
+    return "over" if now.lasts else ""
+
+
+def _unless_newer(now: SubjectNow) -> str:
+    newer = {NotificationType.CHANGED, NotificationType.STARTED, NotificationType.ENDED} & now.newer
+    return "superseded" if newer else ""
+
+
+def _while_claimed(now: SubjectNow) -> str:
+    return "" if now.claimed_by == now.actor else "claim-ended"
+
+
+def _while_undecided(now: SubjectNow) -> str:
+    return "" if now.undecided else "decided"
+
+
+def _while_unclaimed(now: SubjectNow) -> str:
+    return _while_undecided(now) or ("claimed" if now.claimed_by else "")
+
+
+def _while_proposed(now: SubjectNow) -> str:
+    return "" if now.approval is ApprovalState.PROPOSED else "decided"
+
+
+def _while_in_effect(now: SubjectNow) -> str:
+    if now.approval in WITHOUT_EFFECT:
+        return "came-to-nothing"
+    return "hold-ended" if now.approval is None and not now.held else ""
+
+
+def _unless_decided_again(now: SubjectNow) -> str:
+    return "decided" if now.decided_again else ""
+
+
+def _while_unanswered(now: SubjectNow) -> str:
+    return "" if now.approval in UNANSWERED else "answered"
+
+
+def _while_refused(now: SubjectNow) -> str:
+    return "started" if now.status is EventStatus.STARTED else _unless_decided_again(now)
+
+
+def _while_unwatched(now: SubjectNow) -> str:
+    return _while_lasting(now) if now.status is None else "watched" if now.watched else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """Properties of a notification type. `name` is the `type` of a webhook, and what routes name.
+
+    `label` names it in sentences; `headline` precedes the event's name in its messages, where it is always the same.
+    `entries` are the kinds of timeline entries that it reports. Types without are due by the clock: `clock` names what
+    starts it, types or entries, and `only_if` marks their rows. `severity` is None where it is that of the event or
+    cache. `path` is the page of what has no page of its own. `stale` tells why a message is no longer worth sending.
+
+    `always_notify`: it is an alarm where no route wants it. `followed`: channels that keep an incident or a card of the
+    event get it whatever routes say. `personal`: it goes to the user it is about, whatever routes say. `also_named_by`:
+    routes that name one of these types want it, too. `by_hand`: it states the commands for doing it by hand.
+
+    `opens`: it opens an incident; `wakes`: also where one is open. `ends`: what it is about is over with it. `endless`:
+    no notification reports the end. `loud`: people who read a channel of cards are notified, too.
+    """
+
+    name: str
+    label: str
+    entries: tuple[EntryKind, ...] = ()
+    headline: str = ""
+    clock: tuple[str, ...] = ()
+    only_if: str = ""
+    severity: Severity | None = None
+    path: str = ""
+    stale: Callable[[SubjectNow], str] = _always
+    always_notify: bool = False
+    followed: bool = False
+    personal: bool = False
+    also_named_by: tuple[str, ...] = ()
+    by_hand: bool = False
+    opens: bool = True
+    wakes: bool = False
+    ends: bool = False
+    endless: bool = False
+    loud: bool = False
+
+
+class NotificationType(StrEnum):
+    """The values are the `type` of a webhook, and what routes name. In the order in which things happen."""
+
+    declared: Declaration
+
+    # A lookup by value passes the name, and ends before this.
+    def __new__(cls, declared: Any) -> "NotificationType":
+        member = str.__new__(cls, declared.name)
+        member._value_ = declared.name
+        member.declared = declared
+        return member
+
+    FIRST_SEEN = Declaration("event.first_seen", "first seen", (EntryKind.EVENT_SEEN,), always_notify=True, loud=True)
+    CHANGED = Declaration(
+        "event.changed",
+        "changed",
+        (EntryKind.EVENT_CHANGED, EntryKind.EVENT_REOPENED),
+        headline="Changed",
+        stale=_unless_newer,
+        followed=True,
+        loud=True,
+    )
+    CLAIMED = Declaration(
+        "event.claimed", "claimed", (EntryKind.EVENT_CLAIMED,), stale=_while_claimed, followed=True, opens=False
+    )
+    UNCLAIMED = Declaration(
+        "event.unclaimed",
+        "nobody is on it",
+        clock=("event.first_seen",),
+        only_if="unclaimed",
+        stale=_while_unclaimed,
+        wakes=True,
+        loud=True,
+    )
+    UNDECIDED = Declaration(
+        "event.undecided",
+        "nobody has decided",
+        clock=("event.first_seen", "event.changed"),
+        only_if="undecided",
+        stale=_while_undecided,
+        wakes=True,
+        loud=True,
+    )
+    PROPOSED = Declaration(
+        "approval.proposed",
+        "proposed",
+        (EntryKind.APPROVAL_PROPOSED,),
+        headline="A second person has to agree",
+        stale=_while_proposed,
+        loud=True,
+    )
+    DECIDED = Declaration(
+        "approval.decided",
+        "decided",
+        (EntryKind.APPROVAL_CONSENTED, EntryKind.APPROVAL_PLANNED, EntryKind.APPROVAL_GRANTED, EntryKind.EVENT_HELD),
+        stale=_while_in_effect,
+        followed=True,
+        opens=False,
+    )
+    WITHDRAWN = Declaration(
+        "approval.withdrawn", "withdrawn", (EntryKind.APPROVAL_WITHDRAWN,), stale=_unless_decided_again, followed=True
+    )
+    OVERDUE = Declaration(
+        "approval.overdue",
+        "overdue",
+        headline="No agent answers, start it by hand",
+        clock=(EntryKind.APPROVAL_GRANTED, EntryKind.APPROVAL_CONSENTED, EntryKind.APPROVAL_DUE),
+        only_if="unanswered",
+        stale=_while_unanswered,
+        by_hand=True,
+        wakes=True,
+        loud=True,
+    )
+    REFUSED = Declaration(
+        "approval.refused",
+        "refused or lapsed",
+        (EntryKind.APPROVAL_REFUSED, EntryKind.APPROVAL_LAPSED),
+        stale=_while_refused,
+        followed=True,
+        by_hand=True,
+        wakes=True,
+        loud=True,
+    )
+    CORRECTED = Declaration(
+        "approval.corrected",
+        "corrected by a late answer of Azure",
+        (EntryKind.APPROVAL_CORRECTED,),
+        headline="Correction: Azure had accepted the approval",
+        followed=True,
+        also_named_by=("approval.withdrawn", "approval.refused", "event.started"),
+        opens=False,
+        loud=True,
+    )
+    STARTED = Declaration("event.started", "started", (EntryKind.EVENT_STARTED,), headline="Started", followed=True)
+    ENDED = Declaration("event.ended", "ended", (EntryKind.EVENT_ENDED,), followed=True, opens=False, ends=True)
+    SOURCE_QUIET = Declaration(
+        "source.quiet",
+        "a source went quiet",
+        (EntryKind.SOURCE_QUIET,),
+        severity=Severity.WARNING,
+        stale=_while_lasting,
+        endless=True,
+    )
+    SET_UNWATCHED = Declaration(
+        "set.unwatched",
+        "a set lost its watchers",
+        (EntryKind.EVENT_UNWATCHED, EntryKind.SET_UNWATCHED),
+        headline="Nobody is watching",
+        severity=Severity.WARNING,
+        stale=_while_unwatched,
+        wakes=True,
+        endless=True,
+        loud=True,
+    )
+    SET_LOWERED = Declaration(
+        "set.lowered",
+        "a requirement of a set was lowered",
+        (EntryKind.SET_LOWERED,),
+        severity=Severity.WARNING,
+        endless=True,
+    )
+    COVERAGE_OPENED = Declaration(
+        "coverage.opened",
+        "a blind spot opened",
+        (EntryKind.COVERAGE_OPENED,),
+        severity=Severity.WARNING,
+        path="/blind-spots/",
+        stale=_while_lasting,
+    )
+    COVERAGE_CLOSED = Declaration(
+        "coverage.closed",
+        "a blind spot closed",
+        (EntryKind.COVERAGE_CLOSED,),
+        severity=Severity.INFO,
+        path="/blind-spots/",
+        stale=_while_over,
+        opens=False,
+        ends=True,
+    )
+    MAINTENANCE_ANNOUNCED = Declaration(
+        "maintenance.announced", "cache maintenance announced", (EntryKind.MAINTENANCE_SCHEDULED,), stale=_while_lasting
+    )
+    MAINTENANCE_ENDED = Declaration(
+        "maintenance.ended",
+        "cache maintenance over",
+        (EntryKind.MAINTENANCE_ENDED, EntryKind.MAINTENANCE_END_NOT_SEEN, EntryKind.MAINTENANCE_NEVER_STARTED),
+        opens=False,
+        ends=True,
+    )
+    AUDIT_FAILED = Declaration(
+        "audit.failed",
+        "audit verification failed",
+        (EntryKind.AUDIT_FAILED,),
+        severity=Severity.CRITICAL,
+        path="/audit/",
+        endless=True,
+    )
+    STORAGE_TROUBLE = Declaration(
+        "storage.trouble",
+        "disk or retention trouble",
+        (EntryKind.STORAGE_TROUBLE,),
+        severity=Severity.CRITICAL,
+        path="/timeline/",
+        stale=_while_lasting,
+        endless=True,
+    )
+    BREAK_GLASS = Declaration(
+        "break_glass.used",
+        "the break-glass account was used",
+        (EntryKind.BREAK_GLASS_USED,),
+        severity=Severity.CRITICAL,
+        path="/audit/",
+        endless=True,
+    )
+    ACCOUNT = Declaration(
+        "account.notice",
+        "your account",
+        (
+            EntryKind.PERSON_CHANGED,
+            EntryKind.TOKEN_CREATED,
+            EntryKind.TOKEN_EXPIRES,
+            EntryKind.NEW_DEVICE,
+            EntryKind.LOGINS_REFUSED,
+        ),
+        severity=Severity.WARNING,
+        path="/you/sessions/",
+        personal=True,
+    )
+    CHANNEL_FAILING = Declaration(
+        "channel.failing",
+        "a channel fails",
+        (EntryKind.CHANNEL_FAILING,),
+        severity=Severity.WARNING,
+        stale=_while_lasting,
+    )
+    CHANNEL_WORKS = Declaration(
+        "channel.works",
+        "a channel works again",
+        (EntryKind.CHANNEL_WORKS,),
+        severity=Severity.INFO,
+        stale=_while_over,
+        opens=False,
+        ends=True,
+    )
+
+    @property
+    def severity(self) -> Severity:
+        """Severity of a notification that is about no event and no cache."""
+        return self.declared.severity or Severity.WARNING
+
+
+TYPE_OF_ENTRY: Mapping[EntryKind, NotificationType] = {
+    kind: notification_type for notification_type in NotificationType for kind in notification_type.declared.entries
+}
+# Only steps of escalation notify of these.
+STEPS = (NotificationType.UNCLAIMED, NotificationType.UNDECIDED)
+# Every kind of entry from which a notification may come.
+ROUTED_ENTRIES = frozenset({*TYPE_OF_ENTRY, *map(EntryKind, NotificationType.OVERDUE.declared.clock)})
+
+
+def why_stale(notification_type: NotificationType, now: SubjectNow) -> str:
+    """Return a code why a message of this type is no longer worth sending; empty while it is."""
+    is_end = notification_type is NotificationType.ENDED
+    if now.status is EventStatus.ENDED and not is_end:
+        return "event-over"
+    if now.status is not EventStatus.ENDED and is_end:
+        return "event-open-again"
+    return notification_type.declared.stale(now)
+
+
+# Severity of cache maintenance by tier. Basic is down meanwhile, and so may be one whose tier is not stated.
+TIER_SEVERITIES: Mapping[str, Severity] = {"standard": Severity.INFO, "premium": Severity.INFO}
+
+
+def stay_up(facts: EventFacts) -> int:
+    """Count live machines of the set that neither this event names nor another that has started."""
+    down = {name.casefold() for name in facts.resources}
+    down |= {name.casefold() for other in facts.others if other.set_id == facts.set_id for name in other.taken}
+    return sum(machine.live and machine.name.casefold() not in down for machine in facts.machines)
+
+
+def severity(facts: EventFacts) -> Severity:
+    """Return the severity of an event. It is the same after the end, so that routes by severity notify of both."""
+    if facts.event_type in DELETING_TYPES:
+        return Severity.CRITICAL
+    if facts.needs_live is not None and stay_up(facts) < facts.needs_live:
+        return Severity.CRITICAL
+    own = facts.source == OWN and facts.event_type in TYPES
+    return Severity.INFO if own else event_type_of(facts.event_type).severity
+
+
+def cache_severity(tier: str) -> Severity:
+    """Return the severity of a cache's maintenance."""
+    return TIER_SEVERITIES.get(tier, Severity.WARNING)
