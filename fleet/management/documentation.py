@@ -18,6 +18,7 @@ from fleet import configuration
 from fleet.accounts.text import MAY
 from fleet.api.documentation import schema
 from fleet.api.problems import MORE
+from fleet.domain.approvals.guards import GUARD_TYPES, Need
 from fleet.domain.event_types import EVENT_TYPES, Severity
 from fleet.domain.gauges import GAUGES
 from fleet.domain.machines.enrolment import UNIT, install_lines
@@ -90,6 +91,16 @@ def approval_moves() -> str:
     return f"{diagram(APPROVAL_MOVES, starts)}\n\n{badges(ApprovalState)}"
 
 
+def guard_table() -> str:
+    rows = [
+        (f"`{each.code}`", f"{each.needs}, note" if each.note_if else str(each.needs), each.applies)
+        for need in reversed(Need)
+        for each in GUARD_TYPES
+        if each.needs is need
+    ]
+    return table(("Guard", "Needs", "When it applies"), rows)
+
+
 def moments() -> str:
     """Return the notification types with the entries that cause them; a type without any is due by the clock."""
     rows = [
@@ -158,6 +169,7 @@ PARTS: tuple[Part, ...] = (
     Part("approval", "dev/states.md", approval_moves),
     Part("order", "dev/states.md", lambda: f"{diagram(ORDER_MOVES, (OrderState.OFFERED,))}\n\n{badges(OrderState)}"),
     Part("presence", "dev/states.md", lambda: badges(Presence)),
+    Part("guards", "guide/approvals.md", guard_table),
     Part("entries", "admin/audit.md", lambda: badges(EntryKind, "Kind")),
     Part("moments", "admin/notifications.md", moments),
     Part("severities", "admin/notifications.md", severities),

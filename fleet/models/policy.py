@@ -7,10 +7,10 @@ from django.core.validators import MaxValueValidator, MinValueValidator, RegexVa
 from django.db import models
 from django.db.models import Q
 
-from fleet.domain.approvals.guards import StopFacts
+from fleet.domain.approvals.guards import ACCEPT_LABELS, StopFacts
 from fleet.domain.event_types import TYPES
 from fleet.domain.policy.hours import WEEKDAYS
-from fleet.domain.policy.rules import ACCEPT_LABELS, ACTION_LABELS, SOURCES, TYPE_NAME, StandingRule
+from fleet.domain.policy.rules import ACTION_LABELS, SOURCES, TYPE_NAME, StandingRule
 from fleet.domain.policy.windows import Window
 from fleet.domain.shapes import from_row
 from fleet.models.fields import Line, ListOf, validate_time_zone

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from fleet.domain.approvals.conditions import When
-from fleet.domain.approvals.guards import Need
+from fleet.domain.approvals.guards import GUARD_TYPES, Need
 from fleet.domain.event_types import event_type_of
 from fleet.domain.states import ApprovalState, EventStatus
 from fleet.domain.timeline import EntryKind
@@ -306,15 +306,7 @@ BULK = {
     "undo": BulkWords("Undo", "Undo", "undone"),
 }
 # What each guard that takes a reason says of some of them.
-ASKS = {
-    "set-in-flight": "Another event of the set is under way",
-    "service-in-flight": "Another event of the service is under way",
-    "held": "Somebody left it to Azure",
-    "no-approval-window": "These are hours without approvals",
-    "lost-for-good": "What is lost does not come back",
-    "hook-failed": "A prepare hook failed",
-    "not-prepared": "A machine is still preparing",
-}
+ASKS = {each.code: each.label for each in GUARD_TYPES if each.label}
 BULK_GONE = "It is over, or was never seen."
 WAVE_STANDS = "Others of the wave stand in the way, so it has not begun."
 

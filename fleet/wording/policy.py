@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from fleet.domain.approvals.guards import ACCEPT_LABELS
 from fleet.domain.policy.hours import WEEKDAYS
-from fleet.domain.policy.rules import ACCEPT_LABELS, ACTION_LABELS, Action
+from fleet.domain.policy.rules import ACTION_LABELS, Action
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times

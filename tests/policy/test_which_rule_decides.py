@@ -263,7 +263,7 @@ def test_a_sound_rule_has_no_fault_and_a_plain_wording() -> None:
     assert words.sentence(wording(sound)) == (
         "Approve now: Freeze or Reboot events, with source Platform, announced to last 0 s to 8 s, or for an unknown"
         " time, in sets named “web*”, with at least 2 min left until NotBefore, on Mon, Fri, 08:00 to 18:00"
-        " (Europe/Berlin); even if something is lost for good or it falls into hours without approvals; until"
+        " (Europe/Berlin); even if it falls into hours without approvals or something is lost for good; until"
         " 2026-03-03 12:00:00 UTC."
     )
     assert set(SAID) < set(StandingRule.__slots__)

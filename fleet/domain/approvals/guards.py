@@ -1,23 +1,27 @@
-"""Guards: each one reason why an event should not be approved right now; and which machines are asked, in order.
+"""Registry of guards, each one reason not to approve an event now; and the machines that are asked, in order.
 
-One list for every door: the preview shows it, the form and the API enforce it.
+The preview shows this one list, and the form and the API enforce it.
 """
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from fleet.domain.event_types import LOSING_TYPES, is_advice, is_unknown
+from fleet.domain.event_types import EVENT_TYPES, LOSING_TYPES, is_advice, is_unknown
 from fleet.domain.intake import Prepared
 from fleet.domain.people import Place
 from fleet.domain.reasons import Reason, as_json
 from fleet.domain.requirements import FormerSet
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import EndedAs, EventStatus, Presence
+
+# The guard that asks the user who decides, in that moment, and nobody later; and the one that asks for a second person.
+ASKS_AGAIN = "set-wants-step-up"
+SECOND_PERSON = "set-wants-second"
 
 
 class Need(StrEnum):
@@ -154,6 +158,14 @@ class EventFacts:
     windows: tuple[WindowFacts, ...] = ()
     stop: StopFacts | None = None
     drill: bool = False
+    # When guards judge it, and the version that was looked at, where that is stated.
+    judged_at: datetime | None = None
+    expected_version: int | None = None
+
+    @property
+    def own_sets(self) -> set[int]:
+        """The sets (row ids) in which the event is, or was while it was open."""
+        return {self.set_id, *(home.set_id for home in self.earlier_homes)}
 
     @property
     def place(self) -> Place:
@@ -223,94 +235,253 @@ def start_candidates(facts: EventFacts) -> list[MachineFacts]:
     return [m for m in [*hit, *others] if m.live and m.lists_it]
 
 
-# Guards whose reason a rule may give in advance.
-ACCEPTABLE = ("lost-for-good", "not-prepared", "hook-failed", "no-approval-window", "service-in-flight")
-# Guards that a person overrides with a reason, the first only with the right of an approver.
-TAKE_REASONS = ("set-in-flight", "held", *ACCEPTABLE)
+Values = dict[str, Any]
 
 
-# The guard that asks whoever decides, in that moment, and nobody later.
-ASKS_AGAIN = "set-wants-step-up"
+@dataclass(frozen=True, slots=True)
+class GuardType:
+    """One kind of guard.
+
+    `judge` returns, for each time that it applies, the values of its sentence, which is in `fleet.wording.approvals`.
+    `applies` is for the documentation. `always`: also where the event is not Scheduled. `overridable`: see `Guard`.
+    `label` is for forms that ask for its reason. `acceptable`: a rule may give its reason in advance. `problem`: the
+    problem type of a refusal by it. `note_if`: with such values it is only a note. `asked_again`: judged again before
+    an order is sent; `left_to_relay`: then the relay handles it itself.
+    """
+
+    code: str
+    needs: Need
+    applies: str
+    judge: Callable[[EventFacts], Sequence[Values]]
+    always: bool = False
+    overridable: bool = False
+    label: str = ""
+    acceptable: bool = False
+    problem: str = "guarded"
+    note_if: Callable[[Values], bool] | None = None
+    asked_again: bool = True
+    left_to_relay: bool = False
+
+    def found(self, facts: EventFacts) -> Iterator[Guard]:
+        """Yield the guards of this kind against approving now."""
+        if self.always or facts.status is EventStatus.SCHEDULED:
+            for values in self.judge(facts):
+                needs = Need.NOTE if self.note_if is not None and self.note_if(values) else self.needs
+                yield Guard(self.code, needs, values, overridable=self.overridable)
+
+
+def _if(applies: bool, **values: Any) -> list[Values]:
+    return [values] if applies else []
+
+
+def _decided(facts: EventFacts) -> list[Values]:
+    decided = facts.decision
+    return [] if decided is None else [{"by": decided.by, "at": decided.at, "state": decided.state}]
+
+
+def _set_in_flight(facts: EventFacts) -> list[Values]:
+    events = sorted(other.event_id for other in facts.others if other.in_flight and other.set_id in facts.own_sets)
+    return _if(bool(events), count=len(events), events=events)
+
+
+def _service_in_flight(facts: EventFacts) -> list[Values]:
+    there = [other for other in facts.others if other.in_flight and other.set_id not in facts.own_sets]
+    sets, events = sorted({other.set_name for other in there}), sorted(other.event_id for other in there)
+    return _if(bool(there), service=facts.set_service, sets=sets, events=events)
+
+
+def _last_live_machines(facts: EventFacts) -> list[Values]:
+    hit = {machine.machine_id for machine in affected_machines(facts)}
+    live = [machine for machine in facts.machines if machine.live]
+    takes_all = bool(hit and live) and all(machine.machine_id in hit for machine in live)
+    return _if(takes_all, pauses=facts.event_type == "Freeze", only=len(facts.machines) == 1)
+
+
+def _stopped(facts: EventFacts) -> list[Values]:
+    return [] if facts.stop is None else [{"by": facts.stop.by, "at": facts.stop.at, "why": facts.stop.why}]
+
+
+def _held(facts: EventFacts) -> list[Values]:
+    return [] if facts.hold is None else [{"by": facts.hold.by, "at": facts.hold.at, "reason": facts.hold.reason}]
+
+
+def _windows(facts: EventFacts) -> list[Values]:
+    return [{"name": one.name, "reason": one.reason, "window": one.window_id} for one in facts.windows]
+
+
+def _hook_failed(facts: EventFacts) -> list[Values]:
+    hit = affected_machines(facts)
+    failed = [[machine.name, machine.failed_hook] for machine in hit if machine.prepared is Prepared.FAILED]
+    return _if(bool(failed), machines=failed)
+
+
+def _not_prepared(facts: EventFacts) -> list[Values]:
+    preparing = [machine.name for machine in affected_machines(facts) if machine.prepared is Prepared.PREPARING]
+    return _if(bool(preparing), machines=preparing)
+
+
+# In the order in which they are listed, for each need.
+GUARD_TYPES = (
+    GuardType(
+        "already-decided",
+        Need.BLOCKS,
+        "Somebody has approved or proposed it.",
+        _decided,
+        always=True,
+        problem="already-decided",
+        asked_again=False,
+    ),
+    GuardType(
+        "event-not-open",
+        Need.BLOCKS,
+        "It started or ended.",
+        lambda facts: _if(facts.status is not EventStatus.SCHEDULED, status=facts.status.value),
+        always=True,
+        problem="too-late",
+        left_to_relay=True,
+    ),
+    GuardType(
+        "too-late",
+        Need.BLOCKS,
+        "NotBefore has passed.",
+        lambda facts: _if(
+            facts.not_before is not None and facts.judged_at is not None and facts.not_before <= facts.judged_at
+        ),
+        problem="too-late",
+        left_to_relay=True,
+    ),
+    GuardType(
+        "advice-only",
+        Need.BLOCKS,
+        "It is advice (`SpotRebalanceRecommendation`): Azure starts nothing, and acknowledging it has no effect. Nobody"
+        " overrides it.",
+        lambda facts: _if(is_advice(facts.event_type), event_type=facts.event_type),
+        always=True,
+    ),
+    GuardType(
+        "version-changed",
+        Need.BLOCKS,
+        "It is no longer the version that was looked at.",
+        lambda facts: _if(facts.expected_version not in (None, facts.version)),
+        always=True,
+        problem="version-changed",
+    ),
+    GuardType(
+        "all-stopped",
+        Need.BLOCKS,
+        "An approver has [stopped all approvals](../admin/rules.md#stopping-all-approvals). Nobody overrides it.",
+        _stopped,
+        problem="stopped",
+        left_to_relay=True,
+    ),
+    GuardType(
+        "no-live-machine",
+        Need.BLOCKS,
+        "No live machine of the set lists it, so no agent can ask Azure.",
+        lambda facts: _if(not start_candidates(facts)),
+        left_to_relay=True,
+    ),
+    GuardType(
+        "set-in-flight",
+        Need.BLOCKS,
+        "Another event of the set is under way. An approver can override this with a reason.",
+        _set_in_flight,
+        label="Another event of the set is under way",
+        overridable=True,
+    ),
+    GuardType(
+        "service-in-flight",
+        Need.REASON,
+        "Another event of the service is under way, in another set.",
+        _service_in_flight,
+        label="Another event of the service is under way",
+        acceptable=True,
+    ),
+    GuardType(
+        ASKS_AGAIN,
+        Need.STEP_UP,
+        "The set asks again who somebody is.",
+        lambda facts: _if(facts.step_up),
+        asked_again=False,
+    ),
+    GuardType(SECOND_PERSON, Need.SECOND, "The set always takes two people.", lambda facts: _if(facts.second_person)),
+    GuardType(
+        "last-live-machines",
+        Need.SECOND,
+        "It takes down every live machine of the set. Only a note for a Freeze, and in a set of one machine.",
+        _last_live_machines,
+        note_if=lambda values: values["pauses"] or values["only"],
+    ),
+    GuardType(
+        "held", Need.REASON, "A person or a rule has left it to Azure.", _held, label="Somebody left it to Azure"
+    ),
+    GuardType(
+        "no-approval-window",
+        Need.REASON,
+        "A no-approval window is open.",
+        _windows,
+        label="It falls into hours without approvals",
+        acceptable=True,
+    ),
+    GuardType(
+        "lost-for-good",
+        Need.REASON,
+        f"{', '.join(each.name for each in EVENT_TYPES if each.loses)}: what is lost does not come back.",
+        lambda facts: _if(facts.event_type in LOSING_TYPES, event_type=facts.event_type),
+        label="Something is lost for good",
+        acceptable=True,
+    ),
+    GuardType(
+        "hook-failed",
+        Need.REASON,
+        "A prepare hook failed on a machine that it hits.",
+        _hook_failed,
+        label="A prepare hook failed",
+        acceptable=True,
+    ),
+    GuardType(
+        "not-prepared",
+        Need.REASON,
+        "A machine that it hits is still preparing.",
+        _not_prepared,
+        label="A machine is still preparing",
+        acceptable=True,
+    ),
+    GuardType(
+        "event-type-unknown",
+        Need.NOTE,
+        "Drydock does not know its type: treat it as impactful. A rule approves it only if it names the type exactly.",
+        lambda facts: _if(is_unknown(facts.event_type), event_type=facts.event_type),
+    ),
+    GuardType(
+        "other-open-event",
+        Need.NOTE,
+        "The set has other open events.",
+        lambda facts: _if(bool(facts.other_open), count=len(facts.other_open)),
+    ),
+    GuardType(
+        "unnamed-set",
+        Need.NOTE,
+        "Nobody has named the machine's set yet.",
+        lambda facts: _if(facts.set_kind == PROVISIONAL),
+    ),
+)
+PROBLEMS = {each.code: each.problem for each in GUARD_TYPES}
+# Guards whose reason a rule may give in advance, as it names them.
+ACCEPT_LABELS = {each.code: f"{each.label[0].lower()}{each.label[1:]}" for each in GUARD_TYPES if each.acceptable}
+ACCEPTABLE = tuple(ACCEPT_LABELS)
+# Guards that a person overrides with a reason; one that blocks only with the right of an approver.
+TAKE_REASONS = tuple(each.code for each in GUARD_TYPES if each.needs is Need.REASON or each.overridable)
 
 
 def guards(facts: EventFacts, *, now: datetime, expected_version: int | None = None) -> list[Guard]:
-    """Every reason against approving now, those that block first, then by what they need."""
-    found = [*_impossible(facts, now, expected_version)]
-    if facts.status is EventStatus.SCHEDULED:
-        found += [*_in_flight(facts), *_second(facts), *_reasons(facts), *_notes(facts)]
+    """Return every reason against approving now, those that block first, then by what they need."""
+    facts = replace(facts, judged_at=now, expected_version=expected_version)
+    found = [guard for each in GUARD_TYPES for guard in each.found(facts)]
     order = list(reversed(Need))
     return sorted(found, key=lambda guard: (order.index(guard.needs), guard.overridable))
 
 
 def remaining_guards(found: Collection[Guard], codes: Collection[str]) -> list[Guard]:
-    """The guards that still ask for something once those of these codes are overridden."""
+    """Return the guards that still ask for something once those of these codes are overridden."""
     return [guard for guard in found if guard.needs is not Need.NOTE and guard.code not in codes]
-
-
-def _impossible(facts: EventFacts, now: datetime, expected_version: int | None) -> Iterator[Guard]:
-    decided = facts.decision
-    if decided is not None:
-        values = {"by": decided.by, "at": decided.at, "state": decided.state}
-        yield Guard("already-decided", Need.BLOCKS, values)
-    if facts.status is not EventStatus.SCHEDULED:
-        yield Guard("event-not-open", Need.BLOCKS, {"status": facts.status.value})
-    elif facts.not_before is not None and facts.not_before <= now:
-        yield Guard("too-late", Need.BLOCKS)
-    if is_advice(facts.event_type):
-        yield Guard("advice-only", Need.BLOCKS, {"event_type": facts.event_type})
-    if expected_version is not None and expected_version != facts.version:
-        yield Guard("version-changed", Need.BLOCKS)
-    if facts.stop is not None and facts.status is EventStatus.SCHEDULED:
-        yield Guard("all-stopped", Need.BLOCKS, {"by": facts.stop.by, "at": facts.stop.at, "why": facts.stop.why})
-    if facts.status is EventStatus.SCHEDULED and not start_candidates(facts):
-        yield Guard("no-live-machine", Need.BLOCKS)
-
-
-def _in_flight(facts: EventFacts) -> Iterator[Guard]:
-    own = {facts.set_id, *(home.set_id for home in facts.earlier_homes)}
-    here = sorted(other.event_id for other in facts.others if other.in_flight and other.set_id in own)
-    there = [other for other in facts.others if other.in_flight and other.set_id not in own]
-    if here:
-        yield Guard("set-in-flight", Need.BLOCKS, {"count": len(here), "events": here}, overridable=True)
-    if there:
-        sets, events = sorted({other.set_name for other in there}), sorted(other.event_id for other in there)
-        yield Guard("service-in-flight", Need.REASON, {"service": facts.set_service, "sets": sets, "events": events})
-
-
-def _second(facts: EventFacts) -> Iterator[Guard]:
-    if facts.step_up:
-        yield Guard(ASKS_AGAIN, Need.STEP_UP)
-    if facts.second_person:
-        yield Guard("set-wants-second", Need.SECOND)
-    hit = {machine.machine_id for machine in affected_machines(facts)}
-    live = [machine for machine in facts.machines if machine.live]
-    if hit and live and all(machine.machine_id in hit for machine in live):
-        pauses, only = facts.event_type == "Freeze", len(facts.machines) == 1
-        needs = Need.NOTE if pauses or only else Need.SECOND
-        yield Guard("last-live-machines", needs, {"pauses": pauses, "only": only})
-
-
-def _reasons(facts: EventFacts) -> Iterator[Guard]:
-    hold, hit = facts.hold, affected_machines(facts)
-    if hold is not None:
-        yield Guard("held", Need.REASON, {"by": hold.by, "at": hold.at, "reason": hold.reason})
-    for window in facts.windows:
-        values = {"name": window.name, "reason": window.reason, "window": window.window_id}
-        yield Guard("no-approval-window", Need.REASON, values)
-    if facts.event_type in LOSING_TYPES:
-        yield Guard("lost-for-good", Need.REASON, {"event_type": facts.event_type})
-    failed = [[machine.name, machine.failed_hook] for machine in hit if machine.prepared is Prepared.FAILED]
-    if failed:
-        yield Guard("hook-failed", Need.REASON, {"machines": failed})
-    preparing = [machine.name for machine in hit if machine.prepared is Prepared.PREPARING]
-    if preparing:
-        yield Guard("not-prepared", Need.REASON, {"machines": preparing})
-
-
-def _notes(facts: EventFacts) -> Iterator[Guard]:
-    if is_unknown(facts.event_type):
-        yield Guard("event-type-unknown", Need.NOTE, {"event_type": facts.event_type})
-    if facts.other_open:
-        yield Guard("other-open-event", Need.NOTE, {"count": len(facts.other_open)})
-    if facts.set_kind == PROVISIONAL:
-        yield Guard("unnamed-set", Need.NOTE)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from fleet.domain.approvals.guards import ASKS_AGAIN, EventFacts, Guard, Need, guards
+from fleet.domain.approvals.guards import GUARD_TYPES, SECOND_PERSON, EventFacts, Guard, Need, guards
 from fleet.domain.reasons import Reason, as_json
 from fleet.domain.states import EventStatus, Presence
 
@@ -13,10 +13,9 @@ from fleet.domain.states import EventStatus, Presence
 SHOWN = ("event_type", "source", "duration_seconds", "not_before", "resources")
 # A version is all that is known of a decision of an earlier release.
 VERSION = "version"
-# Guards that ask the person at the moment of the decision, or that the relay handles by itself.
-NOT_ASKED_AGAIN = frozenset({"already-decided", ASKS_AGAIN})
-OF_THE_RELAY = frozenset({"too-late", "event-not-open", "all-stopped", "no-live-machine"})
-SECOND_PERSON = "set-wants-second"
+# Guards that ask the user at the moment of the decision, or that the relay handles itself.
+NOT_ASKED_AGAIN = frozenset(each.code for each in GUARD_TYPES if not each.asked_again)
+OF_THE_RELAY = frozenset(each.code for each in GUARD_TYPES if each.left_to_relay)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,8 @@ class Objection:
 
 def shown(facts: EventFacts) -> dict[str, Any]:
     """Return what a decision about this event is about, in JSON values."""
-    return {name: as_json(getattr(facts, name)) for name in SHOWN}
+    values: dict[str, Any] = as_json({name: getattr(facts, name) for name in SHOWN})
+    return values
 
 
 def differences(decision: Decision, facts: EventFacts) -> list[dict[str, Any]]:

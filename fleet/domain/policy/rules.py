@@ -29,14 +29,6 @@ ACTION_LABELS: dict[Action, str] = {
     Action.HOLD: "Leave it to Azure",
     Action.LEAVE: "Leave to people",
 }
-# What a rule overrides, in the order of `ACCEPTABLE`.
-ACCEPT_LABELS: dict[str, str] = {
-    "lost-for-good": "something is lost for good",
-    "not-prepared": "a machine is still preparing",
-    "hook-failed": "a prepare hook failed",
-    "no-approval-window": "it falls into hours without approvals",
-    "service-in-flight": "another event of the service is under way",
-}
 APPROVES: dict[Action, When] = {
     Action.APPROVE_NOW: When.NOW,
     Action.APPROVE_WHEN_PREPARED: When.PREPARED,

@@ -14,6 +14,7 @@ from fleet.domain.actor import Actor, ActorKind
 from fleet.domain.approvals.conditions import LATER, TIMED, When, undo_until
 from fleet.domain.approvals.guards import (
     ACCEPTABLE,
+    PROBLEMS,
     EventFacts,
     Guard,
     Need,
@@ -40,15 +41,6 @@ from fleet.operations.orders.states import close, tell_approval
 from fleet.operations.quarantine import is_quarantined
 from fleet.operations.rights import acting, require
 from fleet.operations.timeline.entries import gathered, trace_behind
-
-# Guards that are a problem type of their own; every other guard that stands in the way answers `guarded`.
-OWN_TYPES = {
-    "already-decided": "already-decided",
-    "too-late": "too-late",
-    "event-not-open": "too-late",
-    "version-changed": "version-changed",
-    "all-stopped": "stopped",
-}
 
 
 def override(
@@ -94,7 +86,7 @@ def override_entry_data(found: Iterable[Guard]) -> list[dict[str, object]]:
 def refuse_by_guard(facts: EventFacts, standing: list[Guard]) -> None:
     """Raises Refused for the first of these guards, with all of them in its details."""
     first = standing[0]
-    code = OWN_TYPES.get(first.code, "guarded")
+    code = PROBLEMS[first.code]
     shown: dict[str, str] = {}
     for guard in standing:
         shown[guard.code] = f"{shown.get(guard.code, '')} {guard.shown}".strip()
