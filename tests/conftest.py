@@ -22,6 +22,9 @@ LONG = (
     "tests/api/test_docs_page_in_a_browser.py",
     "tests/browser/",
     "tests/demo/",
+    "tests/embedded/test_embedded_command.py::test_however_it_is_ended_the_command_and_the_servers_end_too",
+    "tests/embedded/test_embedded_servers.py::test_kill_9_of_the_owner_leaves_nothing_running",
+    "tests/embedded/test_embedded_servers.py::test_what_was_committed_outlives_kill_9",
     "tests/embedded/test_servers_that_die.py",
     "tests/faults/test_no_granted_approval_is_lost.py",
     "tests/repository/test_second_tries.py",
@@ -62,6 +65,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -143,11 +143,18 @@ def new_database() -> Iterator[Callable[..., str]]:
         yield lambda *template: database_named(stack.enter_context(database(*template)))
 
 
+@contextmanager
+def own_servers(template: str, folder: Path) -> Iterator[Urls]:
+    """A new migrated database, and a Valkey process with its data in this folder."""
+    with database(template) as name, valkey(folder) as redis_url:
+        yield Urls(database=database_named(name), redis=redis_url)
+
+
 @pytest.fixture
 def own_urls(tmp_path: Path, migrated_template: str) -> Iterator[Urls]:
     """A migrated database and a Valkey process that belong to this test alone; for tests with real processes.
 
     `own_urls.environment` is what its processes need.
     """
-    with database(migrated_template) as name, valkey(tmp_path) as redis_url:
-        yield Urls(database=database_named(name), redis=redis_url)
+    with own_servers(migrated_template, tmp_path) as urls:
+        yield urls

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import ROOT, Process, free_port, running, wait_for
+from tests.processes import ROOT, Process, running, wait_for
 
 # The proxy of docker-compose.yml, for any number of web processes.
 OF_COMPOSE = ROOT / "examples" / "nginx" / "nginx.conf"
@@ -62,14 +62,6 @@ def running_nginx(configuration: str, folder: Path, port: int) -> Iterator[Proce
         wait_for(lambda: listening(port) or process.child.poll(), seconds=10, what="nginx listens")
         assert process.child.poll() is None, process.said()
         yield process
-
-
-@contextmanager
-def proxy_of_compose(folder: Path, upstreams: Sequence[str]) -> Iterator[str]:
-    """The address of the proxy of docker-compose.yml in front of these, as `host:port`, for the length of a block."""
-    port = free_port()
-    with running_nginx(of_compose(folder, upstreams, port), folder, port):
-        yield f"127.0.0.1:{port}"
 
 
 def listening(port: int) -> bool:

@@ -26,6 +26,8 @@ TOGETHER = (
     ("tests/ring/test_once", "tests/ring/test_a_drill", "tests/ring/test_the_ring"),
     ("tests/gateway/",),
     ("tests/demo/",),
+    # Each file of the project is read and parsed once.
+    ("tests/architecture/",),
 )
 
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 # A busy machine draws its examples slowly, which says nothing about what is tested.
 PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("share", max_examples=15, derandomize=True, **PATIENT)
+settings.register_profile("share", max_examples=8, derandomize=True, **PATIENT)
 settings.register_profile("whole", max_examples=50, **PATIENT)
 settings.register_profile("soak", max_examples=5000, **PATIENT)
 settings.load_profile("share")

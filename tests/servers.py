@@ -12,6 +12,7 @@ changes: to migrate takes longer than all else at the start.
 from __future__ import annotations
 
 import fcntl
+import gc
 import hashlib
 import os
 import shutil
@@ -58,6 +59,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     # Hundreds of processes are started here; each would compile the whole of Django and Celery anew.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if "PYTEST_XDIST_WORKER" in os.environ:
+        # Until everything is imported and collected: `tests.conftest` enables it again.
+        gc.disable()
         ours = os.environ.pop(OURS, "").split()
         for name in ours:
             del os.environ[name]

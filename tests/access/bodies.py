@@ -12,7 +12,6 @@ from tests.every_write import RULE, WINDOW
 from tests.factories import EVENT
 
 SAMPLES = Path(__file__).parents[1] / "samples"
-NEW_WORD = "a whole new harbour"
 HOOK = {"name": "another", "kind": "webhook", "url": "https://hooks.example.org/1"}
 KEYS = {"endpoint": "https://push.example.org/1", "p256dh": "B" * 87, "auth": "A" * 22}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -169,4 +169,3 @@ class Parts:
 
 
 PartsFactory = Callable[..., Parts]
-Environment = Mapping[str, str]

@@ -71,10 +71,6 @@ def steps(parts: Parts) -> list[str]:
     return [f"{data['step']} {data['reason']}".strip() for data in parts.waiting(wire.REHEARSAL)]
 
 
-def posts(simulator: RunningSimulator, since: int) -> list[dict[str, Any]]:
-    return [line for line in simulator.log()[since:] if line["method"] != "GET"]
-
-
 @pytest.fixture
 def made(parts: PartsFactory) -> Parts:
     made = parts()
@@ -85,9 +81,9 @@ def made(parts: PartsFactory) -> Parts:
 @pytest.fixture
 def untouched(simulator: RunningSimulator) -> Iterator[None]:
     """Whatever the test does: nothing but polls reaches the metadata service, and no request names a drill."""
-    before = len(simulator.log())
+    before = max((line["index"] for line in simulator.log(limit=1)), default=0)
     yield
-    lines = simulator.log()[before:]
+    lines = simulator.log(since=before)
     assert not [line for line in lines if line["method"] != "GET"]
     assert "drill" not in json.dumps(lines).lower()
 

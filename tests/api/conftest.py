@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -52,9 +51,6 @@ def _encoded(data: dict[str, Any]) -> dict[str, Any]:
     if data and not isinstance(data["data"], bytes | str):
         data["data"] = Client()._encode_json(data["data"], data["content_type"])  # type: ignore[attr-defined]
     return data
-
-
-MakeCaller = Callable[..., Caller]
 
 
 def caller(user: User, *scopes: str, expires_in: timedelta = timedelta(days=1)) -> Caller:

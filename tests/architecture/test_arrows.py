@@ -33,10 +33,6 @@ def below(module: str, layer: str) -> bool:
     return module == layer or module.startswith(f"{layer}.")
 
 
-def layer_of(module: str) -> str | None:
-    return next((layer for layer in ARROWS if below(module, layer)), None)
-
-
 def is_ours(module: str) -> bool:
     return any(below(module, package) for package in OURS)
 

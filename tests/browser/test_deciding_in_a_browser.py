@@ -20,7 +20,6 @@ from tests.factories import Fleet, acting, listing, seconds
 pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 
 STATES = ("reasons", "proposed", "waiting", "held", "guarded")
-ALL = tuple(f"vm{number}" for number in range(1, 7))
 
 
 def tell(fleet: Fleet) -> dict[str, str]:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from pytest_django.plugin import DjangoDbBlocker
 
-from fleet.embedded import Urls, valkey
-from tests.databases import database, database_named
+from tests.databases import own_servers
 from tests.gateway.conftest import shared
 from tests.gateway_process import Gateway, running_gateway
 
@@ -30,10 +29,11 @@ def one_gateway(
     """The gateway, and what sets its clock: seconds by which it is ahead."""
     file = tmp_path_factory.mktemp("clock") / "ahead"
     file.write_text("0")
-    with database(migrated_template) as name, valkey(tmp_path_factory.mktemp("valkey")) as redis_url:
-        urls = Urls(database=database_named(name), redis=redis_url)
-        with running_gateway(urls, tmp_path_factory.mktemp("log"), environment=wrong_clock(file)) as running:
-            yield running, lambda seconds: file.write_text(f"{seconds:g}") and None
+    with (
+        own_servers(migrated_template, tmp_path_factory.mktemp("valkey")) as urls,
+        running_gateway(urls, tmp_path_factory.mktemp("log"), environment=wrong_clock(file)) as running,
+    ):
+        yield running, lambda seconds: file.write_text(f"{seconds:g}") and None
 
 
 @pytest.fixture

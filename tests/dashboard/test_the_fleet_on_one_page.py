@@ -24,8 +24,6 @@ from tests.caches.walking import Listeners, line
 from tests.dashboard.conftest import marks
 from tests.dashboard.test_pages_keep_the_policy import Outline
 
-OTHER = "0A1B2C3D-0000-4000-8000-000000000001"
-
 
 def service(name: str, **compute: Any) -> dict[str, Any]:
     return {"tagsList": [{"name": "drydock:service", "value": name}], **compute}

@@ -14,9 +14,9 @@ import pytest
 from django.conf import settings
 from pytest_django.plugin import DjangoDbBlocker
 
-from fleet.embedded import Urls, valkey
+from fleet.embedded import Urls
 from fleet.operations import wake_up
-from tests.databases import database, database_named, django_on
+from tests.databases import django_on, own_servers
 from tests.gateway.doors import Doors, opened
 from tests.gateway_process import Gateway, running_gateway
 
@@ -24,10 +24,11 @@ from tests.gateway_process import Gateway, running_gateway
 @pytest.fixture(scope="package")
 def one_gateway(migrated_template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """A gateway on a migrated database and a Valkey of its own."""
-    with database(migrated_template) as name, valkey(tmp_path_factory.mktemp("valkey")) as redis_url:
-        urls = Urls(database=database_named(name), redis=redis_url)
-        with running_gateway(urls, tmp_path_factory.mktemp("log")) as running:
-            yield running
+    with (
+        own_servers(migrated_template, tmp_path_factory.mktemp("valkey")) as urls,
+        running_gateway(urls, tmp_path_factory.mktemp("log")) as running,
+    ):
+        yield running
 
 
 @contextmanager
@@ -60,6 +61,20 @@ def servers(gateway: Gateway) -> Urls:
 def folder(tmp_path: Path) -> Path:
     """Where a gateway of one test writes its log."""
     return tmp_path
+
+
+@pytest.fixture(scope="package")
+def one_without_redis(one_gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """A gateway on the same database, at whose Redis nobody listens."""
+    nowhere = Urls(one_gateway.urls.database, "redis://127.0.0.1:1/0")
+    with running_gateway(nowhere, tmp_path_factory.mktemp("log")) as running:
+        yield running
+
+
+@pytest.fixture
+def without_redis(gateway: Gateway, one_without_redis: Gateway) -> Gateway:
+    """The gateway without Redis that the tests of this package share."""
+    return one_without_redis
 
 
 @pytest.fixture(scope="package")

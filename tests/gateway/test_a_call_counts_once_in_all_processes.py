@@ -5,7 +5,6 @@ without.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -18,11 +17,10 @@ from django.apps import apps
 from drydock_agent import wire
 from drydock_agent.backend.machine_key import Key, authorization
 
-from fleet.embedded import Urls
 from fleet.models import Approval, Machine, Order, PresenceRow
 from fleet.operations.orders import advance
 from tests.factories import Fleet, announced, open_order
-from tests.gateway_process import Gateway, running_gateway
+from tests.gateway_process import Gateway
 from tests.processes import wait_for
 
 pytestmark = [pytest.mark.flow, pytest.mark.real_time, pytest.mark.long]
@@ -82,13 +80,6 @@ class Machines:
         assert witness.post().status_code == 200
         rows = PresenceRow.objects.filter(machine__vm_id=witness.vm_id, last_heard_at__gte=began)
         wait_for(rows.exists, seconds=20, what="contacts are written", every=0.2)
-
-
-@pytest.fixture(scope="module")
-def without_redis(one_gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    urls = Urls(one_gateway.urls.database, "redis://127.0.0.1:1/0")
-    with running_gateway(urls, tmp_path_factory.mktemp("log")) as other:
-        yield other
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import pytest
 from django.utils import timezone
 
 from fleet.domain.actor import COMMAND_LINE
-from fleet.embedded import Urls
 from fleet.models import Admission, Machine, Observation
 from fleet.operations.machines import admissions, keys
+from tests.gateway.doors import Doors
 from tests.gateway_process import Agent, Gateway, running_gateway
 from tests.processes import wait_for
 
@@ -51,18 +51,16 @@ def cut_off(agents: list[Agent]) -> tuple[float, float]:
 
 
 def test_with_redis_it_takes_a_moment_and_without_it_about_a_second(
-    gateway: Gateway, servers: Urls, folder: Path
+    gateway: Gateway, doors: Doors, without_redis: Gateway, folder: Path
 ) -> None:
-    nowhere = Urls(servers.database, "redis://127.0.0.1:1/0")
-    with running_gateway(servers, folder) as second:
-        rounds = []
-        for _ in range(3):
-            agent = gateway.agent()
-            rounds.append(cut_off([agent, replace(agent, url=second.url)]))
-    with running_gateway(nowhere, folder) as one, running_gateway(nowhere, folder) as other:
+    rounds = []
+    for _ in range(3):
+        agent = gateway.agent()
+        rounds.append(cut_off([agent, replace(agent, url=doors.gateway.url)]))
+    with running_gateway(without_redis.urls, folder) as other:
         alone = []
         for _ in range(3):
-            agent = one.agent()
+            agent = without_redis.agent()
             alone.append(cut_off([agent, replace(agent, url=other.url)]))
     # Measured: 10 to 120 ms with Redis, 0.6 to 0.8 s without; a cached credential alone would live for ten minutes.
     assert min(off for off, _ in rounds) < 0.5, rounds
@@ -82,18 +80,16 @@ def test_its_join_token_does_not_bring_it_back(gateway: Gateway) -> None:
 
 
 def test_without_redis_what_a_machine_had_before_it_enrolled_again_ends_too(
-    gateway: Gateway, servers: Urls, folder: Path
+    gateway: Gateway, without_redis: Gateway
 ) -> None:
-    nowhere = Urls(servers.database, "redis://127.0.0.1:1/0")
-    with running_gateway(nowhere, folder) as alone:
-        agent = replace(gateway.agent(), url=alone.url)
-        assert agent.post().status_code == 200
-        with ThreadPoolExecutor(1) as pool:
-            call = pool.submit(agent.orders, wait=40)
-            time.sleep(0.5)
-            # As another process writes it, which can ring nobody.
-            Machine.objects.filter(vm_id=agent.vm_id).update(credential_hash="another", enrolled_at=timezone.now())
-            began = time.monotonic()
-            seconds_until(lambda: agent.orders().status_code == 401, began)
-            call.result(30)
-        assert time.monotonic() - began < 20
+    agent = replace(gateway.agent(), url=without_redis.url)
+    assert agent.post().status_code == 200
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(agent.orders, wait=40)
+        time.sleep(0.5)
+        # As another process writes it, which can ring nobody.
+        Machine.objects.filter(vm_id=agent.vm_id).update(credential_hash="another", enrolled_at=timezone.now())
+        began = time.monotonic()
+        seconds_until(lambda: agent.orders().status_code == 401, began)
+        call.result(30)
+    assert time.monotonic() - began < 20

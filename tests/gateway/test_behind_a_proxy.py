@@ -42,9 +42,10 @@ STRANGER = "127.0.0.9"
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """nginx, running: the gateway as people and agents reach it, and where nginx answers plain HTTP."""
+    """nginx, running: the gateway as people and agents reach it, where nginx answers plain HTTP, and the gateway."""
 
     gateway: Gateway
+    inside: Gateway
     plain: str
     certificate: Path
 
@@ -120,7 +121,7 @@ def proxy(one_gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Ite
         upstream = gateway.url.removeprefix("http://")
         with running_nginx(configuration(folder, upstream=upstream, plain=plain, secure=secure), folder, secure):
             outside = Gateway(url=url, process=gateway.process, urls=gateway.urls)
-            yield Proxy(outside, f"http://localhost:{plain}", folder / "fullchain.pem")
+            yield Proxy(outside, gateway, f"http://localhost:{plain}", folder / "fullchain.pem")
 
 
 @pytest.fixture
@@ -186,6 +187,26 @@ def test_nobody_writes_another_address_into_the_audit(proxy: Proxy, outside: Gat
     status, said = proxy.call("POST", "/api/v1/join-tokens/", body, headers, source=STRANGER)
     assert status == 201, said
     assert Entry.objects.get(kind="token_created", why=comment).address == STRANGER
+
+
+def test_no_client_adds_to_what_a_trusted_proxy_says(proxy: Proxy, servers: Urls) -> None:
+    """A header whose name has an underscore counts for nothing: WSGI takes it for the one with a hyphen."""
+    address = f"{proxy.inside.url}/accounts/login/"
+
+    by_proxy = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "203.0.113.7", "Referer": f"{proxy.gateway.url}/"}
+
+    def guess(forged: str) -> int:
+        cookie = requests.get(address, headers=by_proxy, timeout=10).cookies["drydock_csrf"]
+        headers = {**by_proxy, "X_Forwarded_For": forged, "X-CSRFToken": cookie}
+        guesses = {"login": "nobody", "password": "guess"}
+        return requests.post(
+            address, data=guesses, headers=headers, cookies={"drydock_csrf": cookie}, timeout=20
+        ).status_code
+
+    # Each guess claims another address, and all of them count for the one that the proxy saw.
+    # After the fifth it takes a second, after the sixth two: a slow machine may need one more to be too early.
+    said = [guess(f"198.51.100.{number}") for number in range(9)]
+    assert said[:5] == [200] * 5 and 429 in said[5:]
 
 
 def test_the_numbers_are_for_the_proxys_own_machine(proxy: Proxy, outside: Gateway) -> None:

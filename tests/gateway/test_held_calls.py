@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 import pytest
+import redis
 import requests
 from django.utils import timezone
 
@@ -76,16 +77,21 @@ def test_a_wake_up_ends_the_held_call_at_once(gateway: Gateway) -> None:
 
 
 def test_without_a_wake_up_the_dispatcher_finds_it_within_about_a_second(gateway: Gateway) -> None:
-    agent = gateway.agent()
     with ThreadPoolExecutor(1) as pool:
-        call = pool.submit(agent.orders, wait=20)
-        held(gateway, 1)
-        order = approve_for(agent)
-        began = time.monotonic()
-        (found,) = call.result(30).json()["orders"]
-        # Without the look it would be the end of the wait.
-        assert time.monotonic() - began < 8
-    assert (found["id"], found["via"]) == (str(order.pk), "look")
+        # The ticker, which passes by every five seconds, is sometimes faster.
+        for _ in range(4):
+            agent = gateway.agent()
+            call = pool.submit(agent.orders, wait=20)
+            held(gateway, 1)
+            order = approve_for(agent)
+            began = time.monotonic()
+            (found,) = call.result(30).json()["orders"]
+            # Without the look it would be the end of the wait.
+            assert time.monotonic() - began < 8
+            assert found["id"] == str(order.pk)
+            if found["via"] == "look":
+                return
+    raise AssertionError("Only the ticker found orders.")
 
 
 def test_an_order_that_waits_already_is_in_the_first_look(gateway: Gateway) -> None:
@@ -148,25 +154,27 @@ def test_of_too_many_calls_of_one_machine_the_oldest_ends(gateway: Gateway) -> N
     assert found == [str(order.pk)] * 4
 
 
-def test_without_redis_an_order_arrives_within_about_a_second(servers: Urls, folder: Path) -> None:
-    nowhere = Urls(database=servers.database, redis="redis://127.0.0.1:1/0")
-    with running_gateway(nowhere, folder) as gateway, ThreadPoolExecutor(1) as pool:
-        assert requests.get(gateway.url + "/readyz", timeout=5).json()["status"] == "degraded"
-        agent = gateway.agent()
+def test_without_redis_an_order_arrives_within_about_a_second(without_redis: Gateway) -> None:
+    assert requests.get(without_redis.url + "/readyz", timeout=5).json()["status"] == "degraded"
+    agent = without_redis.agent()
+    with ThreadPoolExecutor(1) as pool:
         call = pool.submit(agent.orders, wait=20)
-        held(gateway, 1)
+        held(without_redis, 1)
         order = approve_for(agent)
         began = time.monotonic()
         assert call.result(30).json()["orders"][0]["id"] == str(order.pk)
         assert time.monotonic() - began < 8
 
 
-def test_wake_ups_are_heard_again_when_redis_comes_back(servers: Urls, folder: Path) -> None:
+def test_redis_is_connected_before_anybody_approves_and_again_when_it_comes_back(servers: Urls, folder: Path) -> None:
     with ExitStack() as stack:
         # A path short enough for a socket: a longer one would be reached by a link, which is another one each time.
         folder_of_redis = Path(stack.enter_context(TemporaryDirectory(prefix="redis-")))
-        with valkey(folder_of_redis) as address:
+        with valkey(folder_of_redis) as address, redis.Redis.from_url(address) as client:
             gateway = stack.enter_context(running_gateway(Urls(servers.database, address), folder))
+            # The queue is declared, which is the last thing before a message, and there is no message.
+            wait_for(lambda: client.exists("_kombu.binding.drydock") == 1, seconds=10, what="the queue is declared")
+            assert client.llen("drydock") == 0
             wait_for(lambda: redis_of(gateway) == "ok", seconds=20, what="redis is there")
         wait_for(lambda: redis_of(gateway) == "away", seconds=20, what="redis is gone")
         # The same socket path, so that the gateway finds the new server under the old address.
@@ -206,19 +214,6 @@ def test_nothing_due_waits_for_celery(servers: Urls, folder: Path) -> None:
         assert time.monotonic() - began < 25
         assert order["via"] == "ticker"
         assert order["event_id"] == event_id
-
-
-def test_sigterm_answers_held_calls_at_once(servers: Urls, folder: Path) -> None:
-    with running_gateway(servers, folder) as gateway, ThreadPoolExecutor(3) as pool:
-        agents = [gateway.agent() for _ in range(3)]
-        calls = [pool.submit(agent.orders, wait=50) for agent in agents]
-        held(gateway, 3)
-        began = time.monotonic()
-        gateway.process.child.terminate()
-        assert [call.result(20).json()["orders"] for call in calls] == [[], [], []]
-        # At once, and not when the server loses patience and ends its worker by force.
-        assert time.monotonic() - began < 5
-        assert gateway.process.child.wait(20) == 0
 
 
 def test_the_worker_ends_when_the_server_above_it_is_killed(servers: Urls, folder: Path) -> None:

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
-import redis
 import requests
 from django.db import connection as django_connection
 
-from fleet.embedded import Urls, valkey
+from fleet.embedded import Urls
 from fleet.models import Observation, PresenceRow, QuarantinedRow
 from tests.databases import execute
 from tests.gateway_process import Agent, Gateway, running_gateway
@@ -116,17 +115,6 @@ def test_a_cut_connection_is_made_anew_without_a_word(gateway: Gateway, servers:
         cut_connections(servers.database)
     assert agent.post(agent.document(incarnation=9)).json()["acknowledged"] == 4
     assert requests.get(gateway.url + "/healthz", timeout=5).status_code == 200
-
-
-def test_the_broker_is_connected_before_anybody_approves(servers: Urls, folder: Path) -> None:
-    with (
-        valkey(folder) as address,
-        running_gateway(Urls(servers.database, address), folder),
-        redis.Redis.from_url(address) as client,
-    ):
-        # The queue is declared, which is the last thing before a message, and there is no message.
-        wait_for(lambda: client.exists("_kombu.binding.drydock") == 1, seconds=10, what="the queue is declared")
-        assert client.llen("drydock") == 0
 
 
 def test_while_postgres_lets_nobody_in_agents_are_told_to_come_again(servers: Urls, folder: Path) -> None:

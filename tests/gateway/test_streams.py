@@ -27,6 +27,7 @@ from fleet.models import Entry
 from fleet.operations import wake_up
 from tests.factories import operator, viewer
 from tests.gateway.conftest import shared
+from tests.gateway.test_held_calls import held
 from tests.gateway_process import Gateway, running_gateway
 from tests.processes import wait_for
 from tests.rows import TokenFactory
@@ -127,7 +128,7 @@ def test_a_wake_up_brings_an_entry_faster_than_asking(gateway: Gateway, token: s
             began = time.monotonic()
             write(writer, f"rung {number}")
             wake_up.wake_streams()
-            assert f"rung {number}" in next(stream)["data"]
+            next(event for event in stream if f"rung {number}" in event["data"])
             times.append(time.monotonic() - began)
     # A look would take half a second on average, seven of them never this little.
     assert sorted(times)[2] < 0.3
@@ -280,13 +281,18 @@ def test_a_reader_that_goes_away_is_noticed(gateway: Gateway, token: str) -> Non
     wait_for(lambda: gateway.metric("drydock_streams") == 0, seconds=20, what="no stream is left")
 
 
-def test_sigterm_ends_streams_at_once(servers: Urls, token: str, folder: Path) -> None:
-    with running_gateway(servers, folder) as gateway:
+def test_sigterm_answers_held_calls_and_ends_streams_at_once(servers: Urls, token: str, folder: Path) -> None:
+    with running_gateway(servers, folder) as gateway, ThreadPoolExecutor(3) as pool:
+        agents = [gateway.agent() for _ in range(3)]
+        calls = [pool.submit(agent.orders, wait=50) for agent in agents]
+        held(gateway, 3)
         with closing(listen(gateway, token)) as answer:
             stream = events(answer)
             next(stream)
             began = time.monotonic()
             gateway.process.child.terminate()
-            assert list(stream) == []
-            assert time.monotonic() - began < 5
+            assert [call.result(20).json()["orders"] for call in calls] == [[], [], []]
+            list(stream)
+        # At once, and not when the server loses patience and ends its worker by force.
+        assert time.monotonic() - began < 5
         assert gateway.process.child.wait(20) == 0

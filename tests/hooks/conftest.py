@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from azure_simulator.child_process import RunningSimulator
 
-from tests.agent.agents import FLEET, SteppedClock
+from tests.agent.agents import SteppedClock
+from tests.agent.conftest import one_simulator as one_simulator  # noqa: PLC0414 - a fixture
+from tests.agent.conftest import simulator as simulator  # noqa: PLC0414 - a fixture
 from tests.agent.machine_hooks import Machine
 from tests.processes import ROOT
 
@@ -91,27 +93,14 @@ class Example:
 ExampleFactory = Callable[..., Example]
 
 
-@pytest.fixture(scope="package")
-def one_simulator() -> Iterator[RunningSimulator]:
-    with RunningSimulator(FLEET) as simulator:
-        yield simulator
-
-
 @pytest.fixture
-def example(
-    tmp_path: Path, one_simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ExampleFactory]:
+def example(tmp_path: Path, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch) -> Iterator[ExampleFactory]:
     with ExitStack() as stack:
 
         def make(name: str, *, timeout: float = 10.0) -> Example:
-            url = one_simulator.vm_url("web-vm1")
+            url = simulator.vm_url("web-vm1")
             machine = Machine(tmp_path, EXAMPLES / name, url, SteppedClock(), timeout=timeout)
             stack.callback(machine.close)
-            return Example(name, machine, one_simulator, monkeypatch)
+            return Example(name, machine, simulator, monkeypatch)
 
         yield make
-    for event in one_simulator.events.all():
-        if event["status"] == "Scheduled":
-            one_simulator.events.cancel(event["EventId"])
-        elif event["status"] == "Started":
-            one_simulator.events.complete(event["EventId"])

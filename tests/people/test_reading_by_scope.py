@@ -262,7 +262,7 @@ def test_no_answer_to_any_reading_tells_of_what_is_out_of_sight(world: World) ->
     wrong: list[Any] = []
     for number, route in enumerate(routes()):
         client = call if route.startswith("/api/") else page
-        for address in filled(route, world.seen):
+        for address in filled(route, {name: values[:2] for name, values in world.seen.items()}):
             answer = ask(client, address)
             assert answer.status_code in (200, 301, 302, 403, 404, 405, 422), (address, answer.status_code)
             wrong += [(address, found) for found in leaks(answer)]

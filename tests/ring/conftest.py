@@ -6,19 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from fleet.embedded import Urls, valkey
-from tests.databases import database, database_named
+from tests.databases import own_servers
 from tests.ring.ring import Ring, ring
 
 
 @pytest.fixture(scope="package")
 def one_ring(migrated_template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ring]:
     folder = tmp_path_factory.mktemp("ring")
-    with (
-        database(migrated_template) as name,
-        valkey(folder) as redis_url,
-        ring(Urls(database=database_named(name), redis=redis_url), folder) as it,
-    ):
+    with own_servers(migrated_template, folder) as urls, ring(urls, folder) as it:
         yield it
 
 

@@ -20,6 +20,17 @@ from tests.processes import ROOT, Process, answers, free_port, manage, start, wa
 
 # The two machines of the documented live migration, and one more of their set.
 NAMES = ("WestNO_0", "WestNO_1", "WestNO_2")
+# As Microsoft documents it.
+MIGRATION = {
+    "set": "west",
+    "type": "Freeze",
+    "resources": ["WestNO_0", "WestNO_1"],
+    "notice_seconds": 895,
+    "duration_seconds": 5,
+    "source": "Platform",
+    "description": "Virtual machine is being paused because of a memory-preserving Live Migration operation.",
+    "started_seconds": 3,
+}
 
 
 def fleet_file(folder: Path, names: tuple[str, ...] = NAMES) -> Path:

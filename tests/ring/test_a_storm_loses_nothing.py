@@ -11,8 +11,7 @@ import pytest
 from bench.stage import Stage
 from bench.storm_outcome import Storm
 from bench.storm_play import play
-from fleet.embedded import Urls, valkey
-from tests.databases import database, database_named
+from fleet.embedded import Urls
 
 pytestmark = [pytest.mark.long, pytest.mark.real_time]
 
@@ -22,12 +21,9 @@ STORM = Storm(
 )  # fmt: skip
 
 
-def test_every_approval_of_a_storm_reaches_azure_once_though_the_worker_dies(
-    migrated_template: str, tmp_path: Path
-) -> None:
-    with database(migrated_template) as name, valkey(tmp_path) as redis_url, ExitStack() as stack:
-        urls = Urls(database=database_named(name), redis=redis_url)
-        outcome = play(Stage.upon(tmp_path, {**os.environ, **urls.environment}, stack), STORM)
+def test_every_approval_of_a_storm_reaches_azure_once_though_the_worker_dies(own_urls: Urls, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        outcome = play(Stage.upon(tmp_path, {**os.environ, **own_urls.environment}, stack), STORM)
     # Nothing that a machine has told is lost.
     assert (outcome.announced, outcome.known, outcome.waiting) == (16, 16, 0)
     # Whom a guard refuses delays nobody else of the same call.

@@ -8,20 +8,9 @@ import pytest
 
 from fleet.embedded import Urls
 from tests.processes import wait_for
-from tests.ring.ring import NAMES, Ring, ring
+from tests.ring.ring import MIGRATION, NAMES, Ring, ring
 
 pytestmark = [pytest.mark.flow, pytest.mark.real_time]
-
-MIGRATION = {
-    "set": "west",
-    "type": "Freeze",
-    "resources": ["WestNO_0", "WestNO_1"],
-    "notice_seconds": 895,
-    "duration_seconds": 5,
-    "source": "Platform",
-    "description": "Virtual machine is being paused because of a memory-preserving Live Migration operation.",
-    "started_seconds": 3,
-}
 
 
 def test_the_documented_live_migration_is_announced_approved_started_and_over(it: Ring) -> None:

@@ -18,17 +18,15 @@ import requests
 from psycopg.rows import dict_row
 
 from fleet.domain.db_timeouts import NAME
-from fleet.embedded import Urls, valkey
 from fleet.management import demo_recipes as recipes
 from fleet.management import supervisor
 from fleet.management.supervisor import Recipe
-from tests.databases import database, database_named
+from tests.databases import own_servers
 from tests.gateway.test_streams import events
 from tests.gateway_process import Agent
 from tests.nginx import of_compose, running_nginx
 from tests.processes import ROOT, answers, free_port, manage, wait_for
-from tests.ring.ring import ASK_EVERY, NAMES, Ring, ring
-from tests.ring.test_once_round_the_ring import MIGRATION
+from tests.ring.ring import ASK_EVERY, MIGRATION, NAMES, Ring, ring
 
 pytestmark = [pytest.mark.flow, pytest.mark.real_time, pytest.mark.long]
 
@@ -93,11 +91,7 @@ def handed_out(log: str) -> str:
 @pytest.fixture(scope="module")
 def made(migrated_template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Several]:
     folder = tmp_path_factory.mktemp("several")
-    with (
-        database(migrated_template) as own,
-        valkey(folder) as redis_url,
-        ring(Urls(database=database_named(own), redis=redis_url), folder) as it,
-    ):
+    with own_servers(migrated_template, folder) as urls, ring(urls, folder) as it:
         made = Several(it)
         addresses = [f"127.0.0.1:{port}" for port in made.ports.values()]
         with running_nginx(of_compose(folder, addresses, it.port), folder, it.port):

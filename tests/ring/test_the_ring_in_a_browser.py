@@ -7,21 +7,12 @@ from playwright.sync_api import Browser, expect
 
 from tests.browser.conftest import watched_pages
 from tests.processes import wait_for
-from tests.ring.ring import Ring
+from tests.ring.ring import MIGRATION, Ring
 
 pytestmark = [pytest.mark.browser, pytest.mark.flow, pytest.mark.real_time]
 
-MIGRATION = {
-    "set": "west",
-    "type": "Freeze",
-    "resources": ["WestNO_0", "WestNO_1"],
-    "notice_seconds": 895,
-    "duration_seconds": 5,
-    "source": "Platform",
-    "description": "Virtual machine is being paused because of a memory-preserving Live Migration operation.",
-    # It ends when the test says so: on a busy machine seconds would pass before anybody saw it running.
-    "started_seconds": 600,
-}
+# It ends when the test says so: on a busy machine seconds would pass before anybody saw it running.
+LASTING = {**MIGRATION, "started_seconds": 600}
 # Of the tab: the count and the shortest time.
 TITLE = re.compile(r"^\(1\) 14:\d\d · Decision queue · Drydock$")
 
@@ -37,7 +28,7 @@ def test_an_event_arrives_is_approved_and_ends_without_a_reload(it: Ring, browse
         # A reload would lose this.
         page.evaluate("window.notReloaded = true")
 
-        event_id = it.simulator.events.create(**MIGRATION)
+        event_id = it.simulator.events.create(**LASTING)
         row = page.locator(f'[data-rows="waiting"] [data-key="{event_id}"]')
         expect(row).to_be_visible(timeout=30_000)
         expect(row).to_contain_text("Freeze of WestNO_0, WestNO_1")

@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 import requests
 
-from fleet.embedded import Urls, valkey
 from tests.agent.redis.servers import CacheServer, FaultyPath
-from tests.databases import database, database_named
+from tests.databases import own_servers
 from tests.processes import wait_for
 from tests.ring.ring import Ring, ring
 
@@ -109,8 +108,7 @@ class Fleet:
 @pytest.fixture(scope="module")
 def fleet(migrated_template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with ExitStack() as stack:
-        name = stack.enter_context(database(migrated_template))
-        urls = Urls(database=database_named(name), redis=stack.enter_context(valkey(tmp_path_factory.mktemp("valkey"))))
+        urls = stack.enter_context(own_servers(migrated_template, tmp_path_factory.mktemp("valkey")))
         servers, paths = {}, {}
         for host in (CUT, SLOW, KEY, RIGHT, SWALLOWED):
             options = {"requirepass": "key"} if host == KEY else {}

@@ -6,7 +6,6 @@ import socket
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,19 +16,13 @@ from drydock_agent.redis.login import Login
 from drydock_agent.redis.subscription import Subscription
 
 from tests.agent.redis.conftest import cache_at
+from tests.agent.redis.conftest import server as server  # noqa: PLC0414 - a fixture
 from tests.agent.redis.servers import CacheServer
 from tests.processes import wait_for
 from tests.simulator.asking import west_norway
 
 CACHE = "west.redis.cache.windows.net"
 BEGUN = datetime(2021, 10, 20, 16, 21, 39, tzinfo=UTC)
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[CacheServer]:
-    server = CacheServer(tmp_path)
-    yield server
-    server.stop()
 
 
 @pytest.fixture

@@ -19,6 +19,8 @@ from azure_simulator.child_process import RunningSimulator
 from drydock_agent import wire
 
 from tests.agent.agents import FLEET, VM_IDS, Agents
+from tests.agent.conftest import agents as agents  # noqa: PLC0414 - a fixture
+from tests.agent.conftest import fleet as fleet  # noqa: PLC0414 - a fixture
 from tests.agent.fleet_double import FleetDouble, eventually
 from tests.upgrades.recorded import FOLDER
 
@@ -33,19 +35,6 @@ pytestmark = pytest.mark.flow
 def simulator() -> Iterator[RunningSimulator]:
     with RunningSimulator(FLEET) as simulator:
         yield simulator
-
-
-@pytest.fixture
-def fleet() -> Iterator[FleetDouble]:
-    with FleetDouble() as fleet:
-        yield fleet
-
-
-@pytest.fixture
-def agents(tmp_path: Path, simulator: RunningSimulator, fleet: FleetDouble) -> Iterator[Agents]:
-    agents = Agents(tmp_path, simulator, fleet)
-    yield agents
-    agents.end()
 
 
 def restored(folder: Path) -> Path:

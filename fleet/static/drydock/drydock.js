@@ -337,10 +337,11 @@ document.body.addEventListener("htmx:load", (event) => {
   for (const line of new Set([...said, ...lost.map((text) => `You had written: “${text}”`)])) tell(region, line);
   if (known.answer && !region.querySelector("[data-answer]")) tell(region, known.answer);
   if (known.sentBy) focusAnswer(region);
+  // What the clock shows and hides has its height before the place is settled.
+  tickTimes();
   settle(known.place);
   if (came.length && region.querySelector("[data-rows]")) unseen.set(region.id, new Set([...came.map((row) => row.dataset.key), ...(unseen.get(region.id) ?? [])]));
   showUnseen();
-  tickTimes();
 });
 
 // The next key after a decision takes it back, or does nothing.

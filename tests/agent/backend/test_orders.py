@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from azure_simulator.child_process import RunningSimulator
@@ -14,7 +15,7 @@ from drydock_agent.spool.store import Spool
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.agent.agents import VM_IDS, Agents, Parts, PartsFactory, SteppedClock
+from tests.agent.agents import VM_IDS, Agents, PartsFactory, SteppedClock
 from tests.agent.fleet_double import FleetDouble, eventually
 
 MACHINE = VM_IDS["web-vm1"]
@@ -24,66 +25,93 @@ def announced(simulator: RunningSimulator) -> str:
     return simulator.events.create(set="web", type="Reboot", resources=["web-vm1"], notice_seconds=600)
 
 
-def order(
-    parts: Parts, event_id: str, *, order_id: str = "order-1", machine: str = MACHINE, seconds: float = 60
-) -> wire.Order:
-    now = parts.server_clock.now()
-    return wire.Order(
-        id=order_id,
-        machine_id=machine,
-        event_id=event_id,
-        issued_at=now,
-        expires_at=now + timedelta(seconds=seconds),
-        via="celery",
-    )
-
-
 def posts(simulator: RunningSimulator, event_id: str) -> list[str]:
     """The bodies of the StartRequests that named the event, in any case."""
     return [entry["body"] for entry in simulator.log(method="POST") if event_id.lower() in entry["body"].lower()]
 
 
-def test_an_order_is_carried_out_and_answered(parts: PartsFactory, simulator: RunningSimulator) -> None:
-    event_id = announced(simulator)
-    made = parts()
-    made.poller.step()
-    made.orders.accept([order(made, event_id.lower())])
+class Story:
+    """An announced event, and the machine's parts, which have read it."""
+
+    def __init__(self, parts: PartsFactory, simulator: RunningSimulator) -> None:
+        self.parts = parts
+        self.simulator = simulator
+        self.event_id = announced(simulator)
+        self.made = parts()
+        self.made.poller.step()
+
+    def order(self, *, machine: str = MACHINE, event_id: str | None = None, seconds: float = 60) -> wire.Order:
+        now = self.made.server_clock.now()
+        return wire.Order(
+            id="order-1",
+            machine_id=machine,
+            event_id=self.event_id if event_id is None else event_id,
+            issued_at=now,
+            expires_at=now + timedelta(seconds=seconds),
+            via="celery",
+        )
+
+    def receipt(self, order: wire.Order | None = None) -> dict[str, Any]:
+        """Accept the order, carry it out, and return the only receipt that waits to be sent."""
+        self.made.orders.accept([order or self.order()])
+        return self.carried_out()
+
+    def carried_out(self) -> dict[str, Any]:
+        self.made.carry_out()
+        (receipt,) = self.made.waiting(wire.RECEIPT)
+        return receipt
+
+    def acknowledge(self, up_to: int) -> None:
+        """The backend has everything that waits."""
+        self.made.waiting()
+        self.made.spool.acknowledge(up_to, {})
+
+    def restart(self, *, seconds: float = 0, polls: bool = True) -> None:
+        """The agent ends, and another one starts on its spool after this time."""
+        self.made.close()
+        assert isinstance(self.made.clock, SteppedClock)
+        self.made.clock.advance(seconds)
+        self.made = self.parts()
+        if polls:
+            self.made.poller.step()
+
+    def posts(self) -> list[str]:
+        return posts(self.simulator, self.event_id)
+
+
+@pytest.fixture
+def story(parts: PartsFactory, simulator: RunningSimulator) -> Story:
+    return Story(parts, simulator)
+
+
+def test_an_order_is_carried_out_and_answered(story: Story) -> None:
+    made = story.made
+    made.orders.accept([story.order(event_id=story.event_id.lower())])
     assert made.orders.unacknowledged() == ["order-1:celery"]
-    made.carry_out()
-    [receipt] = made.waiting(wire.RECEIPT)
+    receipt = story.carried_out()
     assert (receipt["outcome"], receipt["azure_status"], receipt["via"]) == ("answered", 200, "celery")
-    assert receipt["event_id"] == event_id.lower() and receipt["attempted_at"]
-    [body] = posts(simulator, event_id)
-    assert json.loads(body) == {"StartRequests": [{"EventId": event_id}]}, "spelled as the document spells it"
+    assert receipt["event_id"] == story.event_id.lower() and receipt["attempted_at"]
+    [body] = story.posts()
+    assert json.loads(body) == {"StartRequests": [{"EventId": story.event_id}]}, "spelled as the document spells it"
     assert made.orders.unacknowledged() == ["order-1:celery"], "held until the backend has the receipt"
     made.spool.acknowledge(2, {})
     assert made.orders.unacknowledged() == []
 
 
-def test_a_repeated_order_is_answered_from_memory(parts: PartsFactory, simulator: RunningSimulator) -> None:
-    event_id = announced(simulator)
-    made = parts()
-    made.poller.step()
-    same = order(made, event_id)
-    assert made.orders.accept([same])
-    assert not made.orders.accept([same])
-    made.carry_out()
-    assert not made.orders.accept([same]), "its receipt is on its way"
-    made.waiting()
-    made.spool.acknowledge(2, {})
-    assert made.orders.accept([same])
-    made.carry_out()
-    made.close()
-
-    again = parts()
-    again.poller.step()
-    again.waiting()
-    again.spool.acknowledge(3, {})
-    assert again.orders.accept([same]), "remembered beyond a restart"
-    again.carry_out()
-    [receipt] = again.waiting(wire.RECEIPT)
-    assert receipt["outcome"] == "answered"
-    assert len(posts(simulator, event_id)) == 1
+def test_a_repeated_order_is_answered_from_memory(story: Story) -> None:
+    orders, same = story.made.orders, story.order()
+    assert orders.accept([same])
+    assert not orders.accept([same])
+    story.made.carry_out()
+    assert not orders.accept([same]), "its receipt is on its way"
+    story.acknowledge(2)
+    assert orders.accept([same])
+    story.made.carry_out()
+    story.restart()
+    story.acknowledge(3)
+    assert story.made.orders.accept([same]), "remembered beyond a restart"
+    assert story.carried_out()["outcome"] == "answered"
+    assert len(story.posts()) == 1
 
 
 @pytest.mark.parametrize(
@@ -93,80 +121,54 @@ def test_a_repeated_order_is_answered_from_memory(parts: PartsFactory, simulator
         ({"machine": "another"}, "wrong-machine"),
         ({"event_id": "00000000-0000-0000-0000-000000000000"}, "not-listed"),
         ({"event_id": ""}, "unreadable"),
+        # Azure's 200 would prove nothing.
+        ({}, "already-started"),
     ],
 )
 def test_an_order_that_is_not_for_azure_is_refused_with_its_reason(
-    parts: PartsFactory, simulator: RunningSimulator, change: dict[str, str], reason: str
+    story: Story, change: dict[str, Any], reason: str
 ) -> None:
-    event_id = announced(simulator)
-    made = parts()
-    made.poller.step()
-    made.orders.accept([order(made, **{"event_id": event_id, **change})])  # type: ignore[arg-type]
-    made.carry_out()
-    [receipt] = made.waiting(wire.RECEIPT)
+    if reason == "already-started":
+        story.simulator.events.start(story.event_id)
+        story.restart()
+    receipt = story.receipt(story.order(**change))
     assert (receipt["outcome"], receipt["reason"], receipt["azure_status"]) == ("refused", reason, None)
-    assert posts(simulator, event_id) == []
+    assert story.posts() == []
 
 
-def test_an_order_for_an_event_that_has_started_is_refused_because_azures_200_would_prove_nothing(
-    parts: PartsFactory, simulator: RunningSimulator
-) -> None:
-    event_id = announced(simulator)
-    simulator.events.start(event_id)
-    made = parts()
-    made.poller.step()
-    made.orders.accept([order(made, event_id)])
-    made.carry_out()
-    [receipt] = made.waiting(wire.RECEIPT)
-    assert (receipt["outcome"], receipt["reason"], receipt["azure_status"]) == ("refused", "already-started", None)
-    assert posts(simulator, event_id) == []
-
-
-def test_a_refused_order_that_comes_again_is_refused_from_memory_also_after_a_restart(
-    parts: PartsFactory, simulator: RunningSimulator
-) -> None:
-    event_id = announced(simulator)
-    made = parts()
-    made.poller.step()
-    expired = order(made, event_id, seconds=0)
-    made.orders.accept([expired])
-    made.carry_out()
-    made.waiting()
-    made.spool.acknowledge(2, {})
-    made.close()
-    again = parts()
-    again.poller.step()
-    again.waiting()
-    again.spool.acknowledge(3, {})
+def test_a_refused_order_that_comes_again_is_refused_from_memory_also_after_a_restart(story: Story) -> None:
+    story.receipt(story.order(seconds=0))
+    story.acknowledge(2)
+    story.restart()
+    story.acknowledge(3)
     # Told differently now, it is still the same order.
-    assert again.orders.accept([order(again, event_id)])
-    again.carry_out()
-    [receipt] = again.waiting(wire.RECEIPT)
+    assert story.made.orders.accept([story.order()])
+    receipt = story.carried_out()
     assert (receipt["outcome"], receipt["reason"]) == ("refused", "expired")
-    assert posts(simulator, event_id) == []
+    assert story.posts() == []
 
 
-# Where an agent may be stopped, the reports that are delivered after it came back, and how often Azure was asked.
+# Where an agent may be stopped, and how often Azure was asked.
+NOTHING_WRITTEN = "before anything was written"
 STOPS = {
-    "before anything was written": 1,
+    NOTHING_WRITTEN: 1,
     "after the attempt was written": 1,
+    # Azure answers 200 twice and starts once.
     "after Azure answered": 2,
     "after the receipt was written": 1,
     "after the receipt was sent": 1,
 }
 
 
+@pytest.mark.parametrize("offered", [True, False])
 @pytest.mark.parametrize(("stop", "asked"), STOPS.items())
 def test_wherever_the_agent_is_stopped_the_order_is_answered_once_and_truly(
-    parts: PartsFactory, simulator: RunningSimulator, clock: SteppedClock, stop: str, asked: int
+    story: Story, stop: str, asked: int, offered: bool
 ) -> None:
-    event_id = announced(simulator)
-    made = parts()
-    made.poller.step()
-    one = order(made, event_id)
+    made, one = story.made, story.order()
     if stop == "after the attempt was written":
-        made.spool.attempt(one.id, order_to_text(one), clock.now())
-    elif stop != "before anything was written":
+        made.spool.attempt(one.id, order_to_text(one), made.clock.now())
+    elif stop != NOTHING_WRITTEN:
         made.orders.accept([one])
         if stop == "after Azure answered":
             made.orders._carry_out(made.orders._queue[0])
@@ -174,40 +176,28 @@ def test_wherever_the_agent_is_stopped_the_order_is_answered_once_and_truly(
             made.carry_out()
         if stop == "after the receipt was sent":
             made.waiting()
-    made.close()
-    clock.advance(2)
-    again = parts()
-    again.poller.step()
-    # The backend has no receipt yet, so it offers the order again.
-    again.orders.accept([one])
-    again.carry_out()
-    receipts = again.waiting(wire.RECEIPT)
-    assert [(receipt["outcome"], receipt["azure_status"]) for receipt in receipts] == [("answered", 200)]
-    assert len(posts(simulator, event_id)) == asked
-    assert simulator.events.get(event_id)["started_by"] == "approval"
+    story.restart(seconds=2)
+    assert story.made.orders.unacknowledged() == ([] if stop == NOTHING_WRITTEN else ["order-1:celery"])
+    # The backend has no receipt yet, so it offers the order again; what was written needs no offer.
+    if offered or stop == NOTHING_WRITTEN:
+        story.made.orders.accept([one])
+    receipt = story.carried_out()
+    assert (receipt["outcome"], receipt["azure_status"]) == ("answered", 200)
+    assert len(story.posts()) == asked
+    assert story.simulator.events.get(story.event_id)["started_by"] == "approval"
 
 
-def test_the_machine_id_is_compared_without_case(parts: PartsFactory, simulator: RunningSimulator) -> None:
-    event_id = announced(simulator)
-    made = parts()
-    made.poller.step()
-    made.orders.accept([order(made, event_id, machine=MACHINE.upper())])
-    made.carry_out()
-    assert made.waiting(wire.RECEIPT)[0]["outcome"] == "answered"
+def test_the_machine_id_is_compared_without_case(story: Story) -> None:
+    assert story.receipt(story.order(machine=MACHINE.upper()))["outcome"] == "answered"
 
 
-def test_expiry_goes_by_the_backends_clock(
-    parts: PartsFactory, simulator: RunningSimulator, clock: SteppedClock
-) -> None:
-    event_id = announced(simulator)
-    made = parts()
-    made.poller.step()
+def test_expiry_goes_by_the_backends_clock(story: Story, clock: SteppedClock) -> None:
+    made = story.made
     made.server_clock.contact(clock.now() - timedelta(days=1), clock.monotonic())
-    still_good = order(made, event_id)
+    still_good = story.order()
     assert still_good.expires_at is not None and still_good.expires_at < clock.now()
     clock.wall += timedelta(days=30)
-    made.orders.accept([still_good])
-    made.carry_out()
+    story.receipt(still_good)
     clock.advance(61)
     made.orders.accept(
         [wire.Order(**{**{name: getattr(still_good, name) for name in wire.Order.__slots__}, "id": "2"})]
@@ -216,107 +206,51 @@ def test_expiry_goes_by_the_backends_clock(
     assert [receipt["outcome"] for receipt in made.waiting(wire.RECEIPT)] == ["answered", "refused"]
 
 
-def test_an_attempt_without_receipt_is_repeated_after_a_crash(
-    parts: PartsFactory, simulator: RunningSimulator, clock: SteppedClock
-) -> None:
-    event_id = announced(simulator)
-    made = parts()
-    made.poller.step()
-    made.orders.accept([order(made, event_id)])
-    # The crash: the attempt is on disk, Azure was asked, and the process is gone before the receipt.
-    made.orders._carry_out(made.orders._queue[0])
-    made.close()
-    clock.advance(5)
-    again = parts()
-    assert again.orders.unacknowledged() == ["order-1:celery"]
-    again.poller.step()
-    again.carry_out()
-    [receipt] = again.waiting(wire.RECEIPT)
-    assert (receipt["outcome"], receipt["azure_status"]) == ("answered", 200)
-    assert len(posts(simulator, event_id)) == 2, "Azure answers 200 twice and starts once"
-
-
-def test_an_interrupted_attempt_that_came_too_late_says_that_it_is_not_known(
-    parts: PartsFactory, simulator: RunningSimulator, clock: SteppedClock
-) -> None:
-    event_id = announced(simulator)
-    made = parts()
-    made.poller.step()
-    one = order(made, event_id)
-    made.spool.attempt(one.id, order_to_text(one), clock.now())
-    made.close()
-    clock.advance(61)
-    again = parts()
-    again.poller.step()
-    again.carry_out()
-    [receipt] = again.waiting(wire.RECEIPT)
+def test_an_interrupted_attempt_that_came_too_late_says_that_it_is_not_known(story: Story) -> None:
+    one = story.order()
+    story.made.spool.attempt(one.id, order_to_text(one), story.made.clock.now())
+    story.restart(seconds=61)
+    receipt = story.carried_out()
     assert receipt["outcome"] == "failed"
     assert receipt["reason"] == "the agent stopped while it asked; now the order is expired"
-    assert posts(simulator, event_id) == []
+    assert story.posts() == []
 
 
-def test_after_a_start_an_order_waits_for_the_first_poll(parts: PartsFactory, simulator: RunningSimulator) -> None:
-    event_id = announced(simulator)
-    made = parts()
-    made.orders.accept([order(made, event_id)])
-    assert 0 < made.orders.step() < 0.1
-    made.poller.step()
-    made.carry_out()
-    assert made.waiting(wire.RECEIPT)[0]["outcome"] == "answered"
+def test_after_a_start_an_order_waits_for_the_first_poll(story: Story) -> None:
+    story.restart(polls=False)
+    story.made.orders.accept([story.order()])
+    assert 0 < story.made.orders.step() < 0.1
+    story.made.poller.step()
+    assert story.carried_out()["outcome"] == "answered"
 
 
-@pytest.mark.parametrize("fault", ["status-503", "status-500", "status-429"])
-def test_whether_a_busy_azure_is_asked_again_is_for_the_backend_to_say(
-    parts: PartsFactory, simulator: RunningSimulator, fault: str
-) -> None:
-    event_id = announced(simulator)
-    made = parts()
-    made.poller.step()
-    simulator.fault("web-vm1", fault, method="POST")
-    made.orders.accept([order(made, event_id)])
-    made.carry_out()
-    [receipt] = made.waiting(wire.RECEIPT)
-    assert receipt["azure_status"] == int(fault.removeprefix("status-"))
-    assert receipt["posts"] == 1
-    assert receipt["retry_after"] == (None if fault == "status-500" else 1.0)
+@pytest.mark.parametrize(
+    ("fault", "count", "expected"),
+    [
+        # Whether a busy Azure is asked again is for the backend to say.
+        ("status-503", 1, {"azure_status": 503, "posts": 1, "retry_after": 1.0}),
+        ("status-500", 1, {"azure_status": 500, "posts": 1, "retry_after": None}),
+        ("status-429", 1, {"azure_status": 429, "posts": 1, "retry_after": 1.0}),
+        # A metadata service that is behind is asked again.
+        ("status-404", 1, {"azure_status": 200, "posts": 2}),
+        ("reset", 3, {"outcome": "failed", "azure_status": None, "posts": 3}),
+    ],
+)
+def test_each_answer_of_azure_is_in_the_receipt(story: Story, fault: str, count: int, expected: dict[str, Any]) -> None:
+    story.simulator.fault("web-vm1", fault, method="POST", count=count)
+    receipt = story.receipt()
+    assert {name: receipt[name] for name in expected} == expected
+    assert receipt["attempted_at"] and (fault != "reset" or receipt["reason"])
 
 
-def test_a_metadata_service_that_is_behind_is_asked_again(parts: PartsFactory, simulator: RunningSimulator) -> None:
-    event_id = announced(simulator)
-    made = parts()
-    made.poller.step()
-    simulator.fault("web-vm1", "status-404", method="POST")
-    made.orders.accept([order(made, event_id)])
-    made.carry_out()
-    [receipt] = made.waiting(wire.RECEIPT)
-    assert (receipt["azure_status"], receipt["posts"]) == (200, 2)
-
-
-def test_no_answer_from_azure_is_a_failure_in_words(parts: PartsFactory, simulator: RunningSimulator) -> None:
-    event_id = announced(simulator)
-    made = parts()
-    made.poller.step()
-    simulator.fault("web-vm1", "reset", method="POST", count=3)
-    made.orders.accept([order(made, event_id)])
-    made.carry_out()
-    [receipt] = made.waiting(wire.RECEIPT)
-    assert receipt["outcome"] == "failed" and receipt["reason"] and receipt["attempted_at"]
-    assert receipt["posts"] == 3
-
-
-def test_orders_keep_their_receipts_when_the_spool_is_numbered_anew(
-    parts: PartsFactory, simulator: RunningSimulator
-) -> None:
-    event_id = announced(simulator)
-    made = parts()
-    made.poller.step()
-    made.orders.accept([order(made, event_id)])
+def test_orders_keep_their_receipts_when_the_spool_is_numbered_anew(story: Story) -> None:
+    made = story.made
+    made.orders.accept([story.order()])
     made.carry_out()
     assert not made.spool.acknowledge(99, {})
     made.orders.reload()
     assert made.orders.unacknowledged() == ["order-1:celery"]
-    made.waiting()
-    made.spool.acknowledge(2, {})
+    story.acknowledge(2)
     assert made.orders.unacknowledged() == []
 
 

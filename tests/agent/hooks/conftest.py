@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,3 +33,31 @@ def machines(
             return machine
 
         yield make
+
+
+@dataclass
+class Stage:
+    """web-vm1 as often as it starts, its folder of hooks, and the simulator that announces events for it."""
+
+    machines: MachineFactory
+    simulator: RunningSimulator
+    hooks: HookFolder
+
+    def announce(self, *resources: str, **more: Any) -> str:
+        """Return the id of a new event, which names the machine unless `resources` say otherwise."""
+        fields = {"type": "Reboot", "notice_seconds": 600, **more}
+        return self.simulator.events.create(set="web", resources=list(resources or ["web-vm1"]), **fields)
+
+    def prepared(self) -> tuple[Machine, str]:
+        """Return a machine with a hook for each phase, and the id of the event that it has prepared for."""
+        self.hooks.add("prepare", "10-a")
+        self.hooks.add("recover", "10-b")
+        machine = self.machines()
+        event_id = self.announce()
+        machine.look()
+        return machine, event_id
+
+
+@pytest.fixture
+def stage(machines: MachineFactory, simulator: RunningSimulator, hooks: HookFolder) -> Stage:
+    return Stage(machines, simulator, hooks)

@@ -5,43 +5,25 @@ from __future__ import annotations
 import json
 import os
 import resource
-from typing import Any
 
 import pytest
-from azure_simulator.child_process import RunningSimulator
 from drydock_agent.hooks.progress import names
 
-from tests.agent.machine_hooks import HookFolder, MachineFactory
+from tests.agent.hooks.conftest import Stage
 
 PREPARED = ["prepare begin running", "prepare hook 10-a succeeded", "prepare end succeeded"]
 RECOVERED = ["recover begin running", "recover hook 10-b succeeded", "recover end succeeded"]
 
 
-def announced_and_stopped(machines: MachineFactory, simulator: RunningSimulator) -> str:
-    """An event that the machine has prepared for, when its agent stops; its EventId."""
-    machine = machines()
-    event_id = announce(simulator)
+def test_an_event_that_names_the_machine_is_prepared_for_once(stage: Stage) -> None:
+    stage.hooks.add("prepare", "20-z")
+    stage.hooks.add("prepare", "10-a")
+    machine = stage.machines()
     machine.look()
-    machine.close()
-    return event_id
-
-
-def announce(simulator: RunningSimulator, *resources: str, **more: Any) -> str:
-    fields = {"type": "Reboot", "notice_seconds": 600, **more}
-    return simulator.events.create(set="web", resources=list(resources or ["web-vm1"]), **fields)
-
-
-def test_an_event_that_names_the_machine_is_prepared_for_once(
-    machines: MachineFactory, simulator: RunningSimulator, hooks: HookFolder
-) -> None:
-    hooks.add("prepare", "20-z")
-    hooks.add("prepare", "10-a")
-    machine = machines()
-    machine.look()
-    event_id = announce(simulator)
+    event_id = stage.announce()
     for _ in range(3):
         machine.look()
-    assert hooks.lines() == [f"prepare 10-a {event_id}", f"prepare 20-z {event_id}"]
+    assert stage.hooks.lines() == [f"prepare 10-a {event_id}", f"prepare 20-z {event_id}"]
     assert machine.said() == [
         "prepare begin running",
         "prepare hook 10-a succeeded",
@@ -53,16 +35,14 @@ def test_an_event_that_names_the_machine_is_prepared_for_once(
     assert (ended["exit_status"], ended["late"], 0 <= ended["seconds"] < 5) == (0, False, True)
 
 
-def test_an_event_of_another_machine_is_not_prepared_for(
-    machines: MachineFactory, simulator: RunningSimulator, hooks: HookFolder
-) -> None:
-    hooks.add("prepare", "10-a")
-    machine = machines()
-    other = announce(simulator, "web-vm2")
+def test_an_event_of_another_machine_is_not_prepared_for(stage: Stage) -> None:
+    stage.hooks.add("prepare", "10-a")
+    machine = stage.machines()
+    other = stage.announce("web-vm2")
     machine.look()
-    simulator.events.cancel(other)
+    stage.simulator.events.cancel(other)
     machine.look()
-    assert (hooks.lines(), machine.said()) == ([], [])
+    assert (stage.hooks.lines(), machine.said()) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -85,133 +65,107 @@ def test_names_are_compared_without_case_and_without_the_old_underscore(resource
     assert not names({"Resources": resources}, "")
 
 
-def test_an_event_that_appears_as_started_is_prepared_for_late(
-    machines: MachineFactory, simulator: RunningSimulator, hooks: HookFolder
-) -> None:
-    hooks.add("prepare", "10-a", 'echo "$DRYDOCK_LATE $DRYDOCK_EVENT_STATUS"')
-    machine = machines()
-    announce(simulator, starts_as="Started")
+def test_an_event_that_appears_as_started_is_prepared_for_late(stage: Stage) -> None:
+    stage.hooks.add("prepare", "10-a", 'echo "$DRYDOCK_LATE $DRYDOCK_EVENT_STATUS"')
+    machine = stage.machines()
+    stage.announce(starts_as="Started")
     machine.look()
     assert machine.said() == PREPARED
     assert all(data["late"] for data in machine.reports())
     assert machine.reports()[1]["output"] == "1 Started\n"
 
 
-def test_the_start_of_an_event_runs_nothing(
-    machines: MachineFactory, simulator: RunningSimulator, hooks: HookFolder
-) -> None:
-    hooks.add("prepare", "10-a")
-    hooks.add("recover", "10-b")
-    machine = machines()
-    event_id = announce(simulator)
-    machine.look()
-    simulator.events.start(event_id)
+def test_the_start_of_an_event_runs_nothing(stage: Stage) -> None:
+    machine, event_id = stage.prepared()
+    stage.simulator.events.start(event_id)
     machine.look()
     assert machine.said() == PREPARED
-    simulator.events.complete(event_id)
+    stage.simulator.events.complete(event_id)
     machine.look()
     machine.look()
     assert machine.said() == PREPARED + RECOVERED
 
 
-def test_recovering_follows_a_cancellation_too_and_knows_the_last_status(
-    machines: MachineFactory, simulator: RunningSimulator, hooks: HookFolder
-) -> None:
-    hooks.add("prepare", "10-a")
-    hooks.add("recover", "10-b", 'echo "$DRYDOCK_EVENT_STATUS $DRYDOCK_PREPARED"')
-    machine = machines()
-    cancelled = announce(simulator)
+def test_recovering_follows_a_cancellation_too_and_knows_the_last_status(stage: Stage) -> None:
+    stage.hooks.add("prepare", "10-a")
+    stage.hooks.add("recover", "10-b", 'echo "$DRYDOCK_EVENT_STATUS $DRYDOCK_PREPARED"')
+    machine = stage.machines()
+    cancelled = stage.announce()
     machine.look()
-    simulator.events.cancel(cancelled)
+    stage.simulator.events.cancel(cancelled)
     machine.look()
-    completed = announce(simulator)
+    completed = stage.announce()
     machine.look()
-    simulator.events.start(completed)
+    stage.simulator.events.start(completed)
     machine.look()
-    simulator.events.complete(completed)
+    stage.simulator.events.complete(completed)
     machine.look()
     outputs = [data["output"] for data in machine.reports() if data["phase"] == "recover" and data["step"] == "hook"]
     assert outputs == ["Scheduled succeeded\n", "Started succeeded\n"]
 
 
 @pytest.mark.parametrize("fault", ["empty", "garbage", "status-503", "reset"])
-def test_an_answer_that_cannot_be_read_is_no_word_at_all(
-    machines: MachineFactory, simulator: RunningSimulator, hooks: HookFolder, fault: str
-) -> None:
-    hooks.add("prepare", "10-a")
-    hooks.add("recover", "10-b")
-    machine = machines()
-    announce(simulator)
-    machine.look()
-    simulator.fault("web-vm1", fault, count=2)
+def test_an_answer_that_cannot_be_read_is_no_word_at_all(stage: Stage, fault: str) -> None:
+    machine, _ = stage.prepared()
+    stage.simulator.fault("web-vm1", fault, count=2)
     machine.look()
     machine.look()
     machine.look()
     assert machine.said() == PREPARED
 
 
-def test_a_start_of_the_agent_alone_runs_nothing(
-    machines: MachineFactory, simulator: RunningSimulator, hooks: HookFolder
-) -> None:
-    hooks.add("prepare", "10-a")
-    hooks.add("recover", "10-b")
-    event_id = announced_and_stopped(machines, simulator)
-    again = machines()
+def test_a_start_of_the_agent_alone_runs_nothing(stage: Stage) -> None:
+    machine, event_id = stage.prepared()
+    machine.close()
+    again = stage.machines()
     again.work()
-    simulator.events.start(event_id)
+    stage.simulator.events.start(event_id)
     again.look()
     assert again.said() == PREPARED
 
 
-def test_an_event_that_went_while_the_agent_was_away_is_recovered_from_at_the_first_good_document(
-    machines: MachineFactory, simulator: RunningSimulator, hooks: HookFolder
-) -> None:
-    hooks.add("prepare", "10-a")
-    hooks.add("recover", "10-b")
-    event_id = announced_and_stopped(machines, simulator)
-    simulator.events.start(event_id)
-    simulator.events.complete(event_id)
-    simulator.fault("web-vm1", "empty", count=1)
-    again = machines(boot=lambda: "after the reboot")
+def test_an_event_that_went_while_the_agent_was_away_is_recovered_from_at_the_first_good_document(stage: Stage) -> None:
+    machine, event_id = stage.prepared()
+    machine.close()
+    stage.simulator.events.start(event_id)
+    stage.simulator.events.complete(event_id)
+    stage.simulator.fault("web-vm1", "empty", count=1)
+    again = stage.machines(boot=lambda: "after the reboot")
     again.look()
     assert again.said() == PREPARED
     again.look()
     assert again.said() == PREPARED + RECOVERED
     again.close()
-    third = machines()
+    third = stage.machines()
     third.look()
     assert third.said() == PREPARED + RECOVERED
 
 
-def test_an_event_that_went_before_preparing_began_is_not_recovered_from(
-    machines: MachineFactory, simulator: RunningSimulator, hooks: HookFolder
-) -> None:
-    hooks.add("prepare", "10-a")
-    hooks.add("recover", "10-b")
-    machine = machines()
-    first, second = announce(simulator), announce(simulator)
+def test_an_event_that_went_before_preparing_began_is_not_recovered_from(stage: Stage) -> None:
+    stage.hooks.add("prepare", "10-a")
+    stage.hooks.add("recover", "10-b")
+    machine = stage.machines()
+    first, second = stage.announce(), stage.announce()
     machine.poll()
     machine.hooks.step()
-    simulator.events.cancel(second)
+    stage.simulator.events.cancel(second)
     machine.look()
     assert {data["event_id"] for data in machine.reports()} == {first}
 
 
-def test_hooks_of_two_events_never_take_turns_and_know_of_the_other_event(
-    machines: MachineFactory, simulator: RunningSimulator, hooks: HookFolder
-) -> None:
+def test_hooks_of_two_events_never_take_turns_and_know_of_the_other_event(stage: Stage) -> None:
     for name in ("10-a", "20-b"):
-        hooks.add("prepare", name, 'echo "$DRYDOCK_OTHER_EVENTS"')
-        hooks.add("recover", name, 'echo "$DRYDOCK_OTHER_EVENTS"')
-    machine = machines()
-    first, second = announce(simulator), announce(simulator, "web-vm1", "web-vm2")
-    announce(simulator, "web-vm2")
+        stage.hooks.add("prepare", name, 'echo "$DRYDOCK_OTHER_EVENTS"')
+        stage.hooks.add("recover", name, 'echo "$DRYDOCK_OTHER_EVENTS"')
+    machine = stage.machines()
+    first, second = stage.announce(), stage.announce("web-vm1", "web-vm2")
+    stage.announce("web-vm2")
     machine.look()
-    simulator.events.cancel(first)
+    stage.simulator.events.cancel(first)
     machine.look()
-    simulator.events.cancel(second)
+    stage.simulator.events.cancel(second)
     machine.look()
-    assert hooks.lines() == [
+    assert stage.hooks.lines() == [
         f"{phase} {name} {event_id}"
         for phase, event_id in (("prepare", first), ("prepare", second), ("recover", first), ("recover", second))
         for name in ("10-a", "20-b")
@@ -220,78 +174,59 @@ def test_hooks_of_two_events_never_take_turns_and_know_of_the_other_event(
     assert others == [second, first, second, ""]
 
 
-def test_preparing_for_one_event_goes_before_recovering_from_another(
-    machines: MachineFactory, simulator: RunningSimulator, hooks: HookFolder
-) -> None:
-    hooks.add("prepare", "10-a")
-    hooks.add("recover", "10-b")
-    machine = machines()
-    first = announce(simulator)
+def test_preparing_for_one_event_goes_before_recovering_from_another(stage: Stage) -> None:
+    machine, first = stage.prepared()
+    stage.simulator.events.cancel(first)
+    second = stage.announce()
     machine.look()
-    simulator.events.cancel(first)
-    second = announce(simulator)
-    machine.look()
-    assert hooks.lines() == [f"prepare 10-a {first}", f"prepare 10-a {second}", f"recover 10-b {first}"]
+    assert stage.hooks.lines() == [f"prepare 10-a {first}", f"prepare 10-a {second}", f"recover 10-b {first}"]
 
 
-def test_an_event_that_goes_in_the_middle_of_preparing_is_recovered_from_at_once(
-    machines: MachineFactory, simulator: RunningSimulator, hooks: HookFolder
-) -> None:
-    hooks.add("prepare", "10-a")
-    hooks.add("prepare", "20-long")
-    hooks.add("recover", "10-b")
-    machine = machines()
-    event_id = announce(simulator)
+def test_an_event_that_goes_in_the_middle_of_preparing_is_recovered_from_at_once(stage: Stage) -> None:
+    stage.hooks.add("prepare", "10-a")
+    stage.hooks.add("prepare", "20-long")
+    stage.hooks.add("recover", "10-b")
+    machine = stage.machines()
+    event_id = stage.announce()
     machine.poll()
     machine.hooks.step()
     machine.hooks.step()
-    simulator.events.cancel(event_id)
+    stage.simulator.events.cancel(event_id)
     machine.look()
     assert machine.said() == [*PREPARED[:2], "prepare end failed", *RECOVERED]
     assert machine.reports()[2]["output"] == "The event was gone before all had run. Not run: 20-long."
 
 
-def test_no_hooks_is_said_once_for_an_event(machines: MachineFactory, simulator: RunningSimulator) -> None:
-    machine = machines()
-    event_id = announce(simulator)
+@pytest.mark.parametrize("recovers", [False, True])
+def test_that_nothing_prepares_is_said_once_for_an_event(stage: Stage, recovers: bool) -> None:
+    if recovers:
+        stage.hooks.add("recover", "10-b")
+    machine = stage.machines()
+    event_id = stage.announce()
     machine.look()
-    simulator.events.cancel(event_id)
+    stage.simulator.events.cancel(event_id)
     machine.look()
-    assert machine.said() == ["prepare end nothing"]
+    assert machine.said() == ["prepare end nothing", *(RECOVERED if recovers else [])]
 
 
-def test_a_machine_with_recover_hooks_alone_runs_them(
-    machines: MachineFactory, simulator: RunningSimulator, hooks: HookFolder
-) -> None:
-    hooks.add("recover", "10-b")
-    machine = machines()
-    event_id = announce(simulator)
-    machine.look()
-    simulator.events.cancel(event_id)
-    machine.look()
-    assert machine.said() == ["prepare end nothing", *RECOVERED]
-
-
-def test_a_hook_that_fails_does_not_keep_the_next_from_running(
-    machines: MachineFactory, simulator: RunningSimulator, hooks: HookFolder
-) -> None:
-    hooks.add("prepare", "10-a", "echo no; exit 3")
-    hooks.add("prepare", "20-b")
-    machine = machines()
-    announce(simulator)
+def test_a_hook_that_fails_does_not_keep_the_next_from_running(stage: Stage) -> None:
+    stage.hooks.add("prepare", "10-a", "echo no; exit 3")
+    stage.hooks.add("prepare", "20-b")
+    machine = stage.machines()
+    stage.announce()
     machine.look()
     assert machine.said()[1:] == ["prepare hook 10-a failed", "prepare hook 20-b succeeded", "prepare end failed"]
     assert (machine.reports()[1]["exit_status"], machine.reports()[1]["output"]) == (3, "no\n")
 
 
 def test_the_event_comes_as_json_as_azure_said_it_and_no_secret_comes_with_it(
-    machines: MachineFactory, simulator: RunningSimulator, hooks: HookFolder, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DRYDOCK_JOIN_TOKEN", "secret")
-    hooks.add("prepare", "10-a", "cat")
-    hooks.add("prepare", "20-b", "env | grep ^DRYDOCK_ | sort")
-    machine = machines(timeout=30)
-    event_id = announce(simulator, "web-vm1", "web-vm2", type="Freeze", description="a b", duration_seconds=9)
+    stage.hooks.add("prepare", "10-a", "cat")
+    stage.hooks.add("prepare", "20-b", "env | grep ^DRYDOCK_ | sort")
+    machine = stage.machines(timeout=30)
+    event_id = stage.announce("web-vm1", "web-vm2", type="Freeze", description="a b", duration_seconds=9)
     machine.look()
     event = json.loads(machine.reports()[1]["output"])
     [listed] = json.loads(machine.imds.scheduled_events())["Events"]
@@ -320,34 +255,30 @@ def test_the_event_comes_as_json_as_azure_said_it_and_no_secret_comes_with_it(
     }
 
 
-def test_nothing_runs_while_the_machine_has_no_name_and_what_is_listed_then_is_not_missed(
-    machines: MachineFactory, simulator: RunningSimulator, hooks: HookFolder
-) -> None:
-    hooks.add("prepare", "10-a")
-    nameless = machines(name="")
-    announce(simulator)
+def test_nothing_runs_while_the_machine_has_no_name_and_what_is_listed_then_is_not_missed(stage: Stage) -> None:
+    stage.hooks.add("prepare", "10-a")
+    nameless = stage.machines(name="")
+    stage.announce()
     nameless.look()
     assert nameless.said() == []
     nameless.close()
-    named = machines()
+    named = stage.machines()
     named.look()
     named.close()
-    assert len(hooks.lines()) == 1
-    remembered = machines(name="")
-    announce(simulator)
+    assert len(stage.hooks.lines()) == 1
+    remembered = stage.machines(name="")
+    stage.announce()
     remembered.look()
-    assert len(hooks.lines()) == 2, "the name is remembered where the metadata cannot be read"
+    assert len(stage.hooks.lines()) == 2, "the name is remembered where the metadata cannot be read"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="limits a file's size by setrlimit")
-def test_a_full_disk_stops_no_hook_and_what_they_did_is_reported_later(
-    machines: MachineFactory, simulator: RunningSimulator, hooks: HookFolder
-) -> None:
-    hooks.add("prepare", "10-a", "echo done")
-    hooks.ran.touch()
-    machine = machines()
+def test_a_full_disk_stops_no_hook_and_what_they_did_is_reported_later(stage: Stage) -> None:
+    stage.hooks.add("prepare", "10-a", "echo done")
+    stage.hooks.ran.touch()
+    machine = stage.machines()
     machine.look()
-    event_id = announce(simulator)
+    event_id = stage.announce()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     wal = (machine.spool.path.parent / "spool.sqlite3-wal").stat().st_size
     resource.setrlimit(resource.RLIMIT_FSIZE, (wal, before[1]))
@@ -357,20 +288,18 @@ def test_a_full_disk_stops_no_hook_and_what_they_did_is_reported_later(
         assert machine.said() == []
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert hooks.lines() == [f"prepare 10-a {event_id}"]
+    assert stage.hooks.lines() == [f"prepare 10-a {event_id}"]
     machine.look()
     assert machine.said() == PREPARED
 
 
-def test_advice_is_prepared_for_by_no_hook(
-    machines: MachineFactory, simulator: RunningSimulator, hooks: HookFolder
-) -> None:
-    hooks.add("prepare", "10-a")
-    machine = machines()
+def test_advice_is_prepared_for_by_no_hook(stage: Stage) -> None:
+    stage.hooks.add("prepare", "10-a")
+    machine = stage.machines()
     machine.look()
-    event_id = announce(simulator, type="SpotRebalanceRecommendation")
+    event_id = stage.announce(type="SpotRebalanceRecommendation")
     machine.look()
     machine.look()
-    assert hooks.lines() == [] and machine.said() == []
+    assert stage.hooks.lines() == [] and machine.said() == []
     # Until the last of this fixture's simulator forgets it: nothing starts it.
-    assert simulator.events.all()[-1]["EventId"] == event_id
+    assert stage.simulator.events.all()[-1]["EventId"] == event_id

@@ -15,7 +15,8 @@ from drydock_agent.connections import Interrupted
 
 from tests.agent.agents import VM_IDS, Agents
 from tests.agent.fleet_double import FleetDouble, eventually
-from tests.agent.machine_hooks import HookFolder, Machine, MachineFactory, alive
+from tests.agent.hooks.conftest import Stage
+from tests.agent.machine_hooks import HookFolder, Machine, alive
 from tests.processes import Process
 
 pytestmark = [
@@ -175,14 +176,12 @@ def begin_and_cut_off(machine: Machine, pid: Path) -> None:
     machine.close()
 
 
-def test_a_hook_that_takes_the_machine_down_is_not_run_at_each_boot(
-    machines: MachineFactory, simulator: RunningSimulator, hooks: HookFolder
-) -> None:
-    pid = hanging(hooks)
-    hooks.add("prepare", "20-b")
-    announce(simulator)
-    begin_and_cut_off(machines(boot=lambda: "first boot"), pid)
-    again = machines(boot=lambda: "second boot")
+def test_a_hook_that_takes_the_machine_down_is_not_run_at_each_boot(stage: Stage) -> None:
+    pid = hanging(stage.hooks)
+    stage.hooks.add("prepare", "20-b")
+    stage.announce()
+    begin_and_cut_off(stage.machines(boot=lambda: "first boot"), pid)
+    again = stage.machines(boot=lambda: "second boot")
     again.look()
     assert again.said() == [
         "prepare begin running",
@@ -193,15 +192,13 @@ def test_a_hook_that_takes_the_machine_down_is_not_run_at_each_boot(
     assert again.reports()[1]["output"] == "The agent stopped while 10-hang ran; it is not run again."
 
 
-def test_a_hook_that_is_cut_off_again_and_again_is_given_up(
-    machines: MachineFactory, simulator: RunningSimulator, hooks: HookFolder
-) -> None:
-    announce(simulator)
-    pid = hanging(hooks)
+def test_a_hook_that_is_cut_off_again_and_again_is_given_up(stage: Stage) -> None:
+    stage.announce()
+    pid = hanging(stage.hooks)
     for _ in range(2):
         pid.unlink(missing_ok=True)
-        begin_and_cut_off(machines(boot=lambda: "one boot"), pid)
-    third = machines(boot=lambda: "one boot")
+        begin_and_cut_off(stage.machines(boot=lambda: "one boot"), pid)
+    third = stage.machines(boot=lambda: "one boot")
     third.look()
     assert third.said()[1:] == ["prepare hook 10-hang failed", "prepare hook 10-hang failed", "prepare end failed"]
-    assert len(hooks.lines()) == 2
+    assert len(stage.hooks.lines()) == 2
