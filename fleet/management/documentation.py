@@ -169,7 +169,7 @@ PARTS: tuple[Part, ...] = (
     Part("approval", "dev/states.md", approval_moves),
     Part("order", "dev/states.md", lambda: f"{diagram(ORDER_MOVES, (OrderState.OFFERED,))}\n\n{badges(OrderState)}"),
     Part("presence", "dev/states.md", lambda: badges(Presence)),
-    Part("guards", "guide/approvals.md", guard_table),
+    Part("guards", "guide/blocked.md", guard_table),
     Part("entries", "admin/audit.md", lambda: badges(EntryKind, "Kind")),
     Part("moments", "admin/notifications.md", moments),
     Part("severities", "admin/notifications.md", severities),

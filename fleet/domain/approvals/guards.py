@@ -325,7 +325,7 @@ GUARD_TYPES = (
     GuardType(
         "already-decided",
         Need.BLOCKS,
-        "Somebody has approved or proposed it.",
+        "The event has an approval or a proposal.",
         _decided,
         always=True,
         problem="already-decided",
@@ -353,15 +353,15 @@ GUARD_TYPES = (
     GuardType(
         "advice-only",
         Need.BLOCKS,
-        "It is advice (`SpotRebalanceRecommendation`): Azure starts nothing, and acknowledging it has no effect. Nobody"
-        " overrides it.",
+        "It is advice (`SpotRebalanceRecommendation`): Azure starts nothing, and acknowledging it has no effect. It"
+        " cannot be overridden.",
         lambda facts: _if(is_advice(facts.event_type), event_type=facts.event_type),
         always=True,
     ),
     GuardType(
         "version-changed",
         Need.BLOCKS,
-        "It is no longer the version that was looked at.",
+        "The event changed since it was shown.",
         lambda facts: _if(facts.expected_version not in (None, facts.version)),
         always=True,
         problem="version-changed",
@@ -369,7 +369,7 @@ GUARD_TYPES = (
     GuardType(
         "all-stopped",
         Need.BLOCKS,
-        "An approver has [stopped all approvals](../admin/rules.md#stopping-all-approvals). Nobody overrides it.",
+        "An approver has [stopped all approvals](../admin/rules.md#stop-all-approvals). It cannot be overridden.",
         _stopped,
         problem="stopped",
         left_to_relay=True,
@@ -384,7 +384,7 @@ GUARD_TYPES = (
     GuardType(
         "set-in-flight",
         Need.BLOCKS,
-        "Another event of the set is under way. An approver can override this with a reason.",
+        "Another event of the set is in flight. An approver can override this with a reason.",
         _set_in_flight,
         label="Another event of the set is under way",
         overridable=True,
@@ -392,7 +392,7 @@ GUARD_TYPES = (
     GuardType(
         "service-in-flight",
         Need.REASON,
-        "Another event of the service is under way, in another set.",
+        "Another event of the service is in flight, in another set.",
         _service_in_flight,
         label="Another event of the service is under way",
         acceptable=True,
@@ -400,11 +400,11 @@ GUARD_TYPES = (
     GuardType(
         ASKS_AGAIN,
         Need.STEP_UP,
-        "The set asks again who somebody is.",
+        "The set requires verification of the user's identity.",
         lambda facts: _if(facts.step_up),
         asked_again=False,
     ),
-    GuardType(SECOND_PERSON, Need.SECOND, "The set always takes two people.", lambda facts: _if(facts.second_person)),
+    GuardType(SECOND_PERSON, Need.SECOND, "The set requires two people.", lambda facts: _if(facts.second_person)),
     GuardType(
         "last-live-machines",
         Need.SECOND,
@@ -412,9 +412,7 @@ GUARD_TYPES = (
         _last_live_machines,
         note_if=lambda values: values["pauses"] or values["only"],
     ),
-    GuardType(
-        "held", Need.REASON, "A person or a rule has left it to Azure.", _held, label="Somebody left it to Azure"
-    ),
+    GuardType("held", Need.REASON, "A user or a rule has left it to Azure.", _held, label="Somebody left it to Azure"),
     GuardType(
         "no-approval-window",
         Need.REASON,
@@ -426,7 +424,7 @@ GUARD_TYPES = (
     GuardType(
         "lost-for-good",
         Need.REASON,
-        f"{', '.join(each.name for each in EVENT_TYPES if each.loses)}: what is lost does not come back.",
+        f"{', '.join(each.name for each in EVENT_TYPES if each.loses)}: the data on local disks, or the machine, is lost.",
         lambda facts: _if(facts.event_type in LOSING_TYPES, event_type=facts.event_type),
         label="Something is lost for good",
         acceptable=True,
@@ -434,7 +432,7 @@ GUARD_TYPES = (
     GuardType(
         "hook-failed",
         Need.REASON,
-        "A prepare hook failed on a machine that it hits.",
+        "A prepare hook failed on an affected machine.",
         _hook_failed,
         label="A prepare hook failed",
         acceptable=True,
@@ -442,7 +440,7 @@ GUARD_TYPES = (
     GuardType(
         "not-prepared",
         Need.REASON,
-        "A machine that it hits is still preparing.",
+        "An affected machine is still preparing.",
         _not_prepared,
         label="A machine is still preparing",
         acceptable=True,
@@ -450,7 +448,7 @@ GUARD_TYPES = (
     GuardType(
         "event-type-unknown",
         Need.NOTE,
-        "Drydock does not know its type: treat it as impactful. A rule approves it only if it names the type exactly.",
+        "Drydock does not know the type: treat it as disruptive. A rule approves it only if it names the type exactly.",
         lambda facts: _if(is_unknown(facts.event_type), event_type=facts.event_type),
     ),
     GuardType(
