@@ -63,8 +63,6 @@ PUBLIC = ip_network("2000::/3")
 SAME = (ip_network("::ffff:0:0/96"), ip_network("64:ff9b::/96"))
 OLD = (ip_network("::ffff:0:0:0/96"), ip_network("::/96"))
 NAT64_LOCAL = ip_network("64:ff9b:1::/48")
-SIX_TO_FOUR = ip_network("2002::/16")
-TEREDO = ip_network("2001::/32")
 ISATAP = (0x00005EFE, 0x02005EFE)
 
 # Below 1024 these and no others: web, mail.
@@ -141,11 +139,9 @@ def embedded(address: Address) -> Iterator[IPv4Address]:
     # `::` and `::1` are addresses of their own.
     if any(address in network for network in (*SAME, *OLD)) and number > 1:
         yield IPv4Address(number & 0xFFFFFFFF)
-    if address in SIX_TO_FOUR:
-        yield IPv4Address(number >> 80 & 0xFFFFFFFF)
-    if address in TEREDO:
-        yield IPv4Address(number >> 64 & 0xFFFFFFFF)
-        yield IPv4Address(~number & 0xFFFFFFFF)
+    if address.sixtofour:
+        yield address.sixtofour
+    yield from address.teredo or ()
     if address in NAT64_LOCAL:
         # RFC 6052 for prefixes of 48, 56, 64 and 96 bits; bits 64 to 71 are always left out.
         plain = (number >> 64 & 0xFFFF) << 16

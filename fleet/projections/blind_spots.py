@@ -10,7 +10,7 @@ from django.db.models import Count, Exists, F, OuterRef, QuerySet, Value
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThanOrEqual
 from django.db.models.functions import Coalesce, Collate, Upper
 
-from fleet.domain.blind_spots.facts import BlindSpot, CacheFacts, Confidence, SetAsideFacts
+from fleet.domain.blind_spots.facts import BlindSpot, CacheFacts, Confidence, QuarantineFacts
 from fleet.domain.blind_spots.find import RANKS, Named, elsewhere
 from fleet.domain.intake import PERIOD
 from fleet.domain.reasons import Reason, from_json
@@ -311,7 +311,7 @@ def _look(now: datetime, *, caches: int | None = None, hosts: Collection[str] | 
         quarantined=quarantined,
         alone=_named(alone.order_by("name", "pk"), "name"),
         caches=(first := _caches(unheard[:caches], now) if caches != 0 else []),
-        aside=_aside(),
+        quarantine=_quarantine(),
         era_missing=numbering().missing,
     )
     rows += [_row(spot, None) for spot in beside]
@@ -368,7 +368,7 @@ def _caches(rows: Iterable[Cache], now: datetime) -> list[CacheFacts]:
     ]
 
 
-def _aside() -> list[SetAsideFacts]:
+def _quarantine() -> list[QuarantineFacts]:
     """One query, and two more where there is something."""
     rows = list(visible(QuarantinedRow).order_by("what", "row_id"))
     events = dict(
@@ -387,7 +387,7 @@ def _aside() -> list[SetAsideFacts]:
     )
     named = {QuarantineKind.EVENT.value: events, QuarantineKind.RULES.value: events, QuarantineKind.CACHE.value: hosts}
     return [
-        SetAsideFacts(
+        QuarantineFacts(
             what=row.what,
             name=named.get(row.what, {}).get(row.row_id, str(row.row_id)),
             why=row.reason,

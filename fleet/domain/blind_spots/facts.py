@@ -82,7 +82,7 @@ class CacheFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class SetAsideFacts:
+class QuarantineFacts:
     """What cannot be advanced, by the name that people know it by; `event_id` where it is one, or of one."""
 
     what: str

@@ -1,7 +1,7 @@
 """All blind spots of a fleet, most dangerous first: those of agents and those of whole sets."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -10,7 +10,7 @@ from fleet.domain.blind_spots.facts import (
     BlindSpot,
     CacheFacts,
     Confidence,
-    SetAsideFacts,
+    QuarantineFacts,
     SetFacts,
     of_agents,
 )
@@ -29,128 +29,64 @@ def read_version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in found[0].split(".")[:6]) if found else ()
 
 
-def of_its_agents(
-    each: SetFacts, *, now: datetime, version: str, protocol: int, clock_tolerance: float
-) -> list[BlindSpot]:
-    """All of them; `version` and `protocol` are the backend's own."""
-    return [
-        *_presence(each),
-        *_old(each, version, protocol),
-        *_clocks(each, clock_tolerance),
-        *_stated_elsewhere(each),
-        *_lists_elsewhere(each),
-        *_named_twice(each),
-        *_signatures(each),
-        *_lacking(each, now),
-        *_many_spools(each),
-    ]
-
-
 PRESENCES = {
     Presence.SILENT: "agent-silent",
     Presence.GONE: "agent-gone",
     Presence.LATE: "agent-late",
     Presence.EXPECTED: "agent-never-heard",
 }
-
-
-def _presence(each: SetFacts) -> list[BlindSpot]:
-    found = []
-    for presence, code in PRESENCES.items():
-        agents = [agent for agent in each.agents if agent.presence is presence]
-        if agents:
-            found.append(of_agents(each, agents, code))
-    return found
-
-
-def _old(each: SetFacts, version: str, protocol: int) -> list[BlindSpot]:
-    def old(agent: AgentFacts) -> bool:
-        theirs = read_version(agent.agent_version)
-        return agent.protocol < protocol or (bool(theirs) and theirs < read_version(version))
-
-    agents = [agent for agent in each.agents if old(agent)]
-    if not agents:
-        return []
-    versions = sorted({agent.agent_version for agent in agents})
-    return [of_agents(each, agents, "agent-too-old", Confidence.POSSIBLE, versions=versions, own=version)]
-
-
-def _clocks(each: SetFacts, tolerance: float) -> list[BlindSpot]:
-    agents = [a for a in each.agents if a.clock_offset is not None and abs(a.clock_offset) > tolerance]
-    if not agents:
-        return []
-    worst = max((agent.clock_offset or 0 for agent in agents), key=abs)
-    return [of_agents(each, agents, "wrong-clock", offset=worst)]
-
-
-def _stated_elsewhere(each: SetFacts) -> list[BlindSpot]:
-    return [
-        of_agents(
-            each,
-            [agent],
-            "states-another-set",
-            Confidence.POSSIBLE,
-            part=str(agent.machine_id),
-            warning=agent.outside,
-        )
-        for agent in each.agents
-        if agent.outside is not None
-    ]
-
-
-def _lists_elsewhere(each: SetFacts) -> list[BlindSpot]:
-    found = []
-    others = {(agent.lists_of, agent.lists_of_set) for agent in each.agents if agent.lists_of is not None}
-    for name, other in sorted(others, key=lambda one: (one[0] or "", one[1] or 0)):
-        agents = [agent for agent in each.agents if (agent.lists_of, agent.lists_of_set) == (name, other)]
-        found.append(
-            of_agents(
-                each,
-                agents,
-                "lists-of-another-set",
-                Confidence.POSSIBLE,
-                part=str(other or ""),
-                other_set=other,
-                set=name,
-            )
-        )
-    return found
-
-
-def _named_twice(each: SetFacts) -> list[BlindSpot]:
-    # One that is not heard any more was made anew under its old name, and says so elsewhere.
-    heard = (Presence.LIVE, Presence.LATE, Presence.EXPECTED)
-    agents = [agent for agent in each.agents if agent.called and agent.presence in heard]
-    named = sorted({agent.called for agent in agents})
-    return [of_agents(each, agents, "name-held", Confidence.POSSIBLE, called=named)] if agents else []
-
-
 SIGNATURES: dict[str, str] = {
     SignatureCheck.NONE: "signatures-unchecked",
     SignatureCheck.NO_KEY: "no-signing-key",
     SignatureCheck.STRANGE_KEYS: "strange-signing-keys",
 }
+# A machine that is not heard any more was created again under its old name, and appears elsewhere.
+NAMED = (Presence.LIVE, Presence.LATE, Presence.EXPECTED)
 
 
-def _signatures(each: SetFacts) -> list[BlindSpot]:
-    found = []
+def of_its_agents(
+    each: SetFacts, *, now: datetime, version: str, protocol: int, clock_tolerance: float
+) -> Iterator[BlindSpot]:
+    """Yield the blind spots of a set's agents; `version` and `protocol` are the backend's own."""
+    for presence, code in PRESENCES.items():
+        if agents := [agent for agent in each.agents if agent.presence is presence]:
+            yield of_agents(each, agents, code)
     for check, code in SIGNATURES.items():
-        agents = [agent for agent in each.agents if agent.signatures == check]
-        if agents:
-            found.append(of_agents(each, agents, code))
-    return found
+        if agents := [agent for agent in each.agents if agent.signatures == check]:
+            yield of_agents(each, agents, code)
+    if agents := [agent for agent in each.agents if _is_old(agent, version, protocol)]:
+        versions = sorted({agent.agent_version for agent in agents})
+        yield of_agents(each, agents, "agent-too-old", Confidence.POSSIBLE, versions=versions, own=version)
+    if agents := [agent for agent in each.agents if abs(agent.clock_offset or 0) > clock_tolerance]:
+        worst = max((agent.clock_offset or 0 for agent in agents), key=abs)
+        yield of_agents(each, agents, "wrong-clock", offset=worst)
+    for agent in each.agents:
+        if agent.outside is not None:
+            part = str(agent.machine_id)
+            yield of_agents(each, [agent], "states-another-set", Confidence.POSSIBLE, part=part, warning=agent.outside)
+    yield from _lists_elsewhere(each)
+    if agents := [agent for agent in each.agents if agent.called and agent.presence in NAMED]:
+        names = sorted({agent.called for agent in agents})
+        yield of_agents(each, agents, "name-held", Confidence.POSSIBLE, called=names)
+    # Agents of 0.1.0 mostly: newer ones send what is missing.
+    if agents := [agent for agent in each.agents if agent.lacking_since and now > agent.lacking_since + LACKING]:
+        yield of_agents(each, agents, "document-lacking")
+    if agents := [agent for agent in each.agents if agent.spools >= MANY_A_DAY]:
+        most = max(agent.spools for agent in agents)
+        yield of_agents(each, agents, "many-spools", Confidence.LIKELY, most=most)
 
 
-def _lacking(each: SetFacts, now: datetime) -> list[BlindSpot]:
-    """Agents of 0.1.0 mostly: newer ones send what is missing."""
-    agents = [agent for agent in each.agents if agent.lacking_since is not None and now > agent.lacking_since + LACKING]
-    return [of_agents(each, agents, "document-lacking")] if agents else []
+def _is_old(agent: AgentFacts, version: str, protocol: int) -> bool:
+    theirs = read_version(agent.agent_version)
+    return agent.protocol < protocol or (bool(theirs) and theirs < read_version(version))
 
 
-def _many_spools(each: SetFacts) -> list[BlindSpot]:
-    agents = [agent for agent in each.agents if agent.spools >= MANY_A_DAY]
-    most = max((agent.spools for agent in agents), default=0)
-    return [of_agents(each, agents, "many-spools", Confidence.LIKELY, most=most)] if agents else []
+def _lists_elsewhere(each: SetFacts) -> Iterator[BlindSpot]:
+    others = {(agent.lists_of, agent.lists_of_set) for agent in each.agents if agent.lists_of is not None}
+    for name, other in sorted(others, key=lambda one: (one[0] or "", one[1] or 0)):
+        agents = [agent for agent in each.agents if (agent.lists_of, agent.lists_of_set) == (name, other)]
+        part = str(other or "")
+        yield of_agents(each, agents, "lists-of-another-set", Confidence.POSSIBLE, part=part, other_set=other, set=name)
 
 
 # Blind spots of a set as a whole: switched off, without agents, with zones and upgrades unheard of, unnamed.
@@ -162,35 +98,30 @@ NEAR_SWITCH_OFF = timedelta(hours=20)
 _WITHOUT_UPGRADE_EVENTS = re.compile(r"(?:standard_|basic_)?[gmnh][a-z]*\d", re.IGNORECASE)
 
 
-def of_the_set(each: SetFacts, *, now: datetime) -> list[BlindSpot]:
-    """All of them."""
-    return [
-        *_switch_off(each, now),
-        *_admits(each, now),
-        *_missing(each),
-        *_zones(each),
-        *_upgrades(each),
-        *_unnamed(each),
-    ]
+def of_the_set(each: SetFacts, *, now: datetime) -> Iterator[BlindSpot]:
+    """Yield the blind spots of a set as a whole."""
+    yield from _switch_off(each, now)
+    if each.admits_until is not None and each.admits_until > now:
+        yield of_agents(each, each.agents, "admits-by-itself", Confidence.POSSIBLE, until=each.admits_until)
+    if each.missing:
+        yield without_agent(each.set_id, (name for name, _, _ in each.missing))
+    yield from _zones(each)
+    if each.kind == "scale_set":
+        yield from _upgrades(each)
+    if each.kind == PROVISIONAL:
+        yield of_agents(each, each.agents, "unnamed-set", Confidence.POSSIBLE)
 
 
-def _switch_off(each: SetFacts, now: datetime) -> list[BlindSpot]:
+def _switch_off(each: SetFacts, now: datetime) -> Iterator[BlindSpot]:
     if not each.agents:
-        return []
+        return
     silent = now - max(agent.last_poll_at or agent.enrolled_at for agent in each.agents)
-    if silent <= NEAR_SWITCH_OFF:
-        return []
     hours = int(silent.total_seconds() // 3600)
-    if silent <= SWITCHED_OFF:
-        return [of_agents(each, each.agents, "near-switch-off", hours=hours)]
-    # Another program on the machines may still ask.
-    return [of_agents(each, each.agents, "switched-off", Confidence.LIKELY, hours=hours)]
-
-
-def _admits(each: SetFacts, now: datetime) -> list[BlindSpot]:
-    if each.admits_until is None or each.admits_until <= now:
-        return []
-    return [of_agents(each, each.agents, "admits-by-itself", Confidence.POSSIBLE, until=each.admits_until)]
+    if silent > SWITCHED_OFF:
+        # Another program on the machines may still poll.
+        yield of_agents(each, each.agents, "switched-off", Confidence.LIKELY, hours=hours)
+    elif silent > NEAR_SWITCH_OFF:
+        yield of_agents(each, each.agents, "near-switch-off", hours=hours)
 
 
 def without_agent(set_id: int | None, names: Iterable[str]) -> BlindSpot:
@@ -198,21 +129,15 @@ def without_agent(set_id: int | None, names: Iterable[str]) -> BlindSpot:
     return BlindSpot(code="no-agent", certainty=Confidence.CERTAIN, set_id=set_id, names=found, count=len(found))
 
 
-def _missing(each: SetFacts) -> list[BlindSpot]:
-    return [without_agent(each.set_id, (name for name, _, _ in each.missing))] if each.missing else []
-
-
-def _zones(each: SetFacts) -> list[BlindSpot]:
-    # Where nobody polls at all, others say so; the question of zones is one of sets that are watched from elsewhere.
+def _zones(each: SetFacts) -> Iterator[BlindSpot]:
+    # Without any live agent other blind spots say so; this one is about sets that are polled from other zones.
     polled = {agent.zone for agent in each.agents if agent.live}
     if not polled:
-        return []
+        return
     zones = {agent.zone for agent in each.agents} | {zone for _, zone, _ in each.missing}
-    found = []
     for zone in sorted(zones - polled - {""}):
         agents = [agent for agent in each.agents if agent.zone == zone]
-        found.append(of_agents(each, agents, "zone-without-poller", Confidence.POSSIBLE, part=zone, zone=zone))
-    return found
+        yield of_agents(each, agents, "zone-without-poller", Confidence.POSSIBLE, part=zone, zone=zone)
 
 
 def never_announces_upgrades(size: str) -> bool:
@@ -220,24 +145,18 @@ def never_announces_upgrades(size: str) -> bool:
     return _WITHOUT_UPGRADE_EVENTS.match(size.strip()) is not None
 
 
-def _upgrades(each: SetFacts) -> list[BlindSpot]:
-    if each.kind != "scale_set":
-        return []
-    found = []
+def _upgrades(each: SetFacts) -> Iterator[BlindSpot]:
     agents = [agent for agent in each.agents if never_announces_upgrades(agent.size)]
     sizes = {agent.size for agent in agents} | {size for _, _, size in each.missing if never_announces_upgrades(size)}
     if sizes:
-        found.append(of_agents(each, agents, "size-without-upgrade-events", sizes=sorted(sizes)))
+        yield of_agents(each, agents, "size-without-upgrade-events", sizes=sorted(sizes))
     others = [agent for agent in each.agents if agent not in agents]
     if each.upgrade_notices or (agents and not others):
-        return found
+        return
     if each.upgrade_notices is None:
-        return [*found, of_agents(each, others, "upgrades-unknown", Confidence.UNKNOWN)]
-    return [*found, of_agents(each, others, "upgrades-unannounced")]
-
-
-def _unnamed(each: SetFacts) -> list[BlindSpot]:
-    return [of_agents(each, each.agents, "unnamed-set", Confidence.POSSIBLE)] if each.kind == PROVISIONAL else []
+        yield of_agents(each, others, "upgrades-unknown", Confidence.UNKNOWN)
+    else:
+        yield of_agents(each, others, "upgrades-unannounced")
 
 
 # Every blind spot of a fleet, in the order of their danger.
@@ -295,8 +214,8 @@ NOBODY = Named()
 
 def of_set(each: SetFacts, *, now: datetime, version: str, protocol: int, clock_tolerance: float) -> list[BlindSpot]:
     """Those of one set, the most dangerous first. `version` and `protocol` are the backend's own."""
-    found = of_its_agents(each, now=now, version=version, protocol=protocol, clock_tolerance=clock_tolerance)
-    return sorted(found + of_the_set(each, now=now), key=lambda spot: RANKS[spot.code])
+    of_these = of_its_agents(each, now=now, version=version, protocol=protocol, clock_tolerance=clock_tolerance)
+    return sorted([*of_these, *of_the_set(each, now=now)], key=lambda spot: RANKS[spot.code])
 
 
 def due_at(each: SetFacts, spots: Iterable[BlindSpot], *, now: datetime) -> datetime | None:
@@ -321,7 +240,7 @@ def elsewhere(
     waiting: Named = NOBODY,
     quarantined: Named = NOBODY,
     caches: Iterable[CacheFacts] = (),
-    aside: Iterable[SetAsideFacts] = (),
+    quarantine: Iterable[QuarantineFacts] = (),
     era_missing: bool = False,
 ) -> list[BlindSpot]:
     """Those that are of no set, the most dangerous first.
@@ -330,17 +249,10 @@ def elsewhere(
     for admission, `quarantined` those of which something is quarantined; `era_missing`: the database numbers its
     transactions anew.
     """
-    found = [_set_aside(row) for row in aside] + [_unheard(cache) for cache in caches if not cache.listening]
-    if waiting.count:
-        found.append(
-            BlindSpot("waits-for-admission", Confidence.POSSIBLE, None, names=waiting.names, count=waiting.count)
-        )
-    if quarantined.count:
-        found.append(
-            BlindSpot(
-                "reports-quarantined", Confidence.POSSIBLE, None, names=quarantined.names, count=quarantined.count
-            )
-        )
+    found = [_quarantined(row) for row in quarantine] + [_unheard(cache) for cache in caches if not cache.listening]
+    for code, machines in (("waits-for-admission", waiting), ("reports-quarantined", quarantined)):
+        if machines.count:
+            found.append(BlindSpot(code, Confidence.POSSIBLE, None, names=machines.names, count=machines.count))
     if era_missing:
         found.append(BlindSpot("era-not-begun", Confidence.CERTAIN, None))
     if alone.count:
@@ -361,7 +273,7 @@ def _unheard(cache: CacheFacts) -> BlindSpot:
     )
 
 
-def _set_aside(row: SetAsideFacts) -> BlindSpot:
+def _quarantined(row: QuarantineFacts) -> BlindSpot:
     values = {"what": row.what, "why": row.why, "tries": row.tries}
     return BlindSpot(
         "set-aside",
