@@ -109,11 +109,13 @@ def _read_report(
 
 def _understood(kind: str, data: dict[str, Any], protocol: int, limits: GatewayLimits) -> tuple[Data, str]:
     """What the report says, and what of it was not understood."""
-    reader = READERS.get(kind)
-    if reader is None:
+    if kind not in READERS:
         return data, f"unknown kind {kind!r}"
+    form, check = READERS[kind]
     try:
-        return reader(data, limits), ""
+        understood: Data = msgspec.convert(data, form)
+        check(understood, limits)
+        return understood, ""
     except ValueError as error:
         # Another protocol may mean something else by this kind: keep it as it is.
         if protocol == wire.PROTOCOL:

@@ -12,7 +12,6 @@ from math import isfinite
 from typing import Any
 from uuid import UUID
 
-import msgspec
 from drydock_agent import wire
 
 from fleet.domain.texts import storable
@@ -86,7 +85,7 @@ class Clock:
         return min(corrected, now) if corrected >= EARLIEST else None
 
 
-# What a report says, by its kind: each reader checks the data of one kind and cuts texts to what is kept of them.
+# Data of reports by kind: each check cuts texts to their maximum length, and raises Unreadable.
 
 HASH = re.compile(r"[0-9a-f]{64}")
 ENCODINGS = ("utf-8", "base64")
@@ -105,8 +104,7 @@ class Unreadable(ValueError):
     """Why one report cannot be taken: a clause for the agent's log."""
 
 
-def _read_document(data: Any, limits: GatewayLimits) -> wire.DocumentData:
-    document = msgspec.convert(data, wire.DocumentData)
+def _check_document(document: wire.DocumentData, limits: GatewayLimits) -> None:
     body = document_bytes(document)
     if sha256(body).hexdigest() != document.hash:
         raise Unreadable("hash is not the SHA-256 of the body: the body was damaged on the way")
@@ -117,7 +115,6 @@ def _read_document(data: Any, limits: GatewayLimits) -> wire.DocumentData:
         document.hash, document.incarnation = sha256(kept).hexdigest(), None
     _check_range("incarnation", document.incarnation, BIGGEST)
     document.api_version = document.api_version[:50]
-    return document
 
 
 def document_bytes(document: wire.DocumentData) -> bytes:
@@ -126,16 +123,13 @@ def document_bytes(document: wire.DocumentData) -> bytes:
     return str(document.body).encode() if document.encoding == "utf-8" else _base64("body", document.body)
 
 
-def _read_reminder(data: Any, limits: GatewayLimits) -> wire.ReminderData:
-    reminder = msgspec.convert(data, wire.ReminderData)
+def _check_reminder(reminder: wire.ReminderData, limits: GatewayLimits) -> None:
     if not HASH.fullmatch(reminder.hash):
         raise Unreadable("hash must be 64 lowercase hexadecimal digits")
     _check_range("incarnation", reminder.incarnation, BIGGEST)
-    return reminder
 
 
-def _read_receipt(data: Any, limits: GatewayLimits) -> wire.ReceiptData:
-    receipt = msgspec.convert(data, wire.ReceiptData)
+def _check_receipt(receipt: wire.ReceiptData, limits: GatewayLimits) -> None:
     receipt.order_id = _uuid("order_id", receipt.order_id)
     _check_one_of("outcome", receipt.outcome, (wire.ANSWERED, wire.REFUSED, wire.FAILED))
     _check_range("azure_status", receipt.azure_status, 2**31)
@@ -149,19 +143,14 @@ def _read_receipt(data: Any, limits: GatewayLimits) -> wire.ReceiptData:
     receipt.azure_body = receipt.azure_body[:LONGEST]
     receipt.reason = receipt.reason[:LONGEST]
     receipt.via = receipt.via[:50]
-    return receipt
 
 
-def _read_instance(data: Any, limits: GatewayLimits) -> wire.InstanceData:
-    check_depth(data, limits.depth)
-    instance = msgspec.convert(data, wire.InstanceData)
+def _check_instance(instance: wire.InstanceData, limits: GatewayLimits) -> None:
     instance.resource_name = instance.resource_name[:200]
     instance.availability_set = instance.availability_set[:500]
-    return instance
 
 
-def _read_hook(data: Any, limits: GatewayLimits) -> wire.HookData:
-    hook = msgspec.convert(data, wire.HookData)
+def _check_hook(hook: wire.HookData, limits: GatewayLimits) -> None:
     _check_one_of("phase", hook.phase, wire.HOOK_PHASES)
     _check_one_of("step", hook.step, ("begin", "hook", "end"))
     if not hook.event_id.strip():
@@ -169,7 +158,6 @@ def _read_hook(data: Any, limits: GatewayLimits) -> wire.HookData:
     _check_range("exit_status", hook.exit_status, 2**31)
     hook.event_id, hook.outcome, hook.hook = hook.event_id[:200], hook.outcome[:50], hook.hook[:200]
     hook.output = hook.output[-2 * LONGEST :]
-    return hook
 
 
 def _host(text: str) -> str:
@@ -179,8 +167,7 @@ def _host(text: str) -> str:
     return host
 
 
-def _read_redis(data: Any, limits: GatewayLimits) -> wire.RedisData:
-    heard = msgspec.convert(data, wire.RedisData)
+def _check_redis(heard: wire.RedisData, limits: GatewayLimits) -> None:
     heard.cache = _host(heard.cache)
     _check_one_of("encoding", heard.encoding, ENCODINGS)
     if heard.encoding == "base64":
@@ -189,11 +176,9 @@ def _read_redis(data: Any, limits: GatewayLimits) -> wire.RedisData:
             heard.raw, heard.cut = base64.b64encode(line[:LONGEST_LINE]).decode(), True
     elif len(heard.raw) > LONGEST_LINE:
         heard.raw, heard.cut = heard.raw[:LONGEST_LINE], True
-    return heard
 
 
-def _read_coverage(data: Any, limits: GatewayLimits) -> wire.CoverageData:
-    coverage = msgspec.convert(data, wire.CoverageData)
+def _check_coverage(coverage: wire.CoverageData, limits: GatewayLimits) -> None:
     coverage.cache = _host(coverage.cache)
     _check_one_of("state", coverage.state, ("subscribed", "lost", "stale", "refused", "unsupported"))
     if not 1 <= coverage.divisor <= 1000:
@@ -201,37 +186,33 @@ def _read_coverage(data: Any, limits: GatewayLimits) -> wire.CoverageData:
     tier = coverage.tier.strip().lower()[:50]
     # What is no word is no tier.
     coverage.reason, coverage.tier = coverage.reason[:LONGEST], tier if tier.isalnum() else ""
-    return coverage
 
 
-def _read_redis_hook(data: Any, limits: GatewayLimits) -> wire.RedisHookData:
-    hook = msgspec.convert(data, wire.RedisHookData)
+def _check_redis_hook(hook: wire.RedisHookData, limits: GatewayLimits) -> None:
     hook.cache = _host(hook.cache)
     _check_one_of("outcome", hook.outcome, ("succeeded", "failed", "timed-out"))
     _check_range("exit_status", hook.exit_status, 2**31)
     hook.notification_type, hook.hook = hook.notification_type[:200], hook.hook[:200]
     hook.output = hook.output[-2 * LONGEST :]
-    return hook
 
 
-def _read_rehearsal(data: Any, limits: GatewayLimits) -> wire.RehearsalData:
-    rehearsal = msgspec.convert(data, wire.RehearsalData)
+def _check_rehearsal(rehearsal: wire.RehearsalData, limits: GatewayLimits) -> None:
     rehearsal.rehearsal = _uuid("rehearsal", rehearsal.rehearsal)
     _check_one_of("step", rehearsal.step, ("announced", "started", "gone"))
     rehearsal.event_id, rehearsal.reason = rehearsal.event_id[:200], rehearsal.reason[:50]
-    return rehearsal
 
 
-READERS: dict[str, Callable[[Any, GatewayLimits], Any]] = {
-    wire.DOCUMENT: _read_document,
-    wire.REMINDER: _read_reminder,
-    wire.RECEIPT: _read_receipt,
-    wire.INSTANCE: _read_instance,
-    wire.HOOK: _read_hook,
-    wire.REDIS: _read_redis,
-    wire.COVERAGE: _read_coverage,
-    wire.REDIS_HOOK: _read_redis_hook,
-    wire.REHEARSAL: _read_rehearsal,
+# By kind: the type of the data, and its check, which also cuts texts.
+READERS: dict[str, tuple[type[Any], Callable[[Any, GatewayLimits], None]]] = {
+    wire.DOCUMENT: (wire.DocumentData, _check_document),
+    wire.REMINDER: (wire.ReminderData, _check_reminder),
+    wire.RECEIPT: (wire.ReceiptData, _check_receipt),
+    wire.INSTANCE: (wire.InstanceData, _check_instance),
+    wire.HOOK: (wire.HookData, _check_hook),
+    wire.REDIS: (wire.RedisData, _check_redis),
+    wire.COVERAGE: (wire.CoverageData, _check_coverage),
+    wire.REDIS_HOOK: (wire.RedisHookData, _check_redis_hook),
+    wire.REHEARSAL: (wire.RehearsalData, _check_rehearsal),
 }
 
 

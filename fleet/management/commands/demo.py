@@ -63,14 +63,9 @@ class Command(BaseCommand):
             if not FLEET_FILE.exists():
                 raise ServerProblem("The demo plays Azure with the simulator of the source tree, and runs there only.")
             ports = {"PORT": settings.PORT, "SIMULATOR_PORT": settings.SIMULATOR_PORT}
-            for name, port in (
-                ports
-                | (
-                    {"DEMO_SINGLE_SIGN_ON_PORT": settings.DEMO_SINGLE_SIGN_ON_PORT}
-                    if settings.DEMO_SINGLE_SIGN_ON
-                    else {}
-                )
-            ).items():
+            if settings.DEMO_SINGLE_SIGN_ON:
+                ports["DEMO_SINGLE_SIGN_ON_PORT"] = settings.DEMO_SINGLE_SIGN_ON_PORT
+            for name, port in ports.items():
                 expect_free(name, port)
             with (
                 held(Path(settings.DEMO_DIR)) as folder,
@@ -256,12 +251,8 @@ def answers(url: str) -> bool:
 def live_machines(url: str, token: str) -> int:
     """How many machines the API calls live; 0 while it does not answer."""
     try:
-        answer = requests.get(
-            f"{url}/api/v1/machines/",
-            params={"page_size": 500},
-            headers={"Authorization": f"Bearer {token}"},
-            timeout=5,
-        )
+        headers = {"Authorization": f"Bearer {token}"}
+        answer = requests.get(f"{url}/api/v1/machines/?page_size=500", headers=headers, timeout=5)
         answer.raise_for_status()
         return sum(machine["presence"] == "live" for machine in answer.json()["results"])
     except requests.RequestException:
