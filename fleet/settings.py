@@ -241,7 +241,7 @@ DEVICE_COOKIE_NAME = ("__Host-" if SESSION_COOKIE_SECURE else "") + "drydock_dev
 # The door is django-allauth's, with our adapters. Its own throttle lets strangers lock people out: one throttle, ours.
 
 STEP_UP_SECONDS = read.seconds("STEP_UP_SECONDS")
-ACCOUNT_ADAPTER = "fleet.accounts.adapters.AccountDoor"
+ACCOUNT_ADAPTER = "fleet.accounts.adapters.AccountAdapter"
 ACCOUNT_RATE_LIMITS = False
 ACCOUNT_SESSION_REMEMBER = True
 # A login may be in the middle of something: the view says where it leads.
@@ -250,10 +250,10 @@ ACCOUNT_LOGIN_METHODS = {"username"}
 ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*"]
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_DEFAULT_HTTP_PROTOCOL = urlsplit(BASE_URL).scheme
-SOCIALACCOUNT_ADAPTER = "fleet.accounts.single_sign_on.SignOnDoor"
+SOCIALACCOUNT_ADAPTER = "fleet.accounts.single_sign_on.SignOnAdapter"
 # Secrets that providers hand out are nobody's to keep but for their refresh, which has a table of its own.
 SOCIALACCOUNT_STORE_TOKENS = False
-MFA_ADAPTER = "fleet.accounts.adapters.FactorDoor"
+MFA_ADAPTER = "fleet.accounts.adapters.FactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_TOTP_ISSUER = "Drydock"
 MFA_PASSKEY_LOGIN_ENABLED = True

@@ -1,7 +1,5 @@
-"""The door of django-allauth as this installation has it: one throttle, ours; a device that is known once somebody is
-all the way in; and secrets of second factors that no dump gives away.
-
-Whatever lets people in calls these: a password, a passkey, a second factor, single sign-on.
+"""Adapters of django-allauth, which every sign-in method calls: one throttle, ours; known devices; encrypted secrets of
+second factors.
 """
 
 from typing import Any
@@ -17,13 +15,13 @@ from django.shortcuts import redirect, resolve_url
 
 from fleet.accounts import factors, logins, sign_on
 from fleet.accounts import text as account_text
-from fleet.accounts.post_login import A_DAY, arrived, local_way, remembered
+from fleet.accounts.post_login import A_DAY, local_sign_in_method, record_session, remember_device
 from fleet.accounts.verification import waits
 from fleet.operations import clock, step_up
 
 
-class AccountDoor(DefaultAccountAdapter):  # type: ignore[misc]
-    """People of this installation: made by admins, never by signing up."""
+class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
+    """Local accounts: administrators create them, nobody signs up."""
 
     error_messages = DefaultAccountAdapter.error_messages | {
         "incorrect_password": account_text.PASSWORD_WRONG,
@@ -35,8 +33,8 @@ class AccountDoor(DefaultAccountAdapter):  # type: ignore[misc]
         return False
 
     def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
-        """Counts the attempt; whoever has to wait gets no answer about the password. Raises ValidationError
-        `throttled`, whose `retry_after` is in seconds.
+        """Count the attempt. Raises ValidationError `throttled`, with `retry_after` in seconds, before the password is
+        checked.
         """
         self.attempt = logins.begin(
             username=str(credentials.get("username") or ""),
@@ -57,8 +55,8 @@ class AccountDoor(DefaultAccountAdapter):  # type: ignore[misc]
         return user
 
     def pre_login(self, request: HttpRequest, user: Any, **hints: Any) -> HttpResponse | None:
-        """Where local accounts are switched off, only the break-glass account's goes on; nobody learns by a wrong
-        password which that is.
+        """Refuse a local account if these are disabled, unless it is the emergency account. The password was right: a
+        wrong one does not reveal which account that is.
         """
         if sign_on.password_counts(user.get_username()):
             answer: HttpResponse | None = super().pre_login(request, user, **hints)
@@ -69,26 +67,26 @@ class AccountDoor(DefaultAccountAdapter):  # type: ignore[misc]
         return redirect("account_login")
 
     def post_login(self, request: HttpRequest, user: Any, **hints: Any) -> HttpResponse:
-        """All the way in, second factor and all: from now on this browser is known."""
+        """Record a completed sign-in, including the second factor."""
         # A session that began with a passkey's challenge was to last for minutes only.
         request.session.set_expiry(None)
         answer: HttpResponse = super().post_login(request, user, **hints)
-        way = local_way(request, user)
-        arrived(request, user, way)
+        way = local_sign_in_method(request, user)
+        record_session(request, user, way)
         sign_on.note_break_glass(user, address=str(request.META.get("REMOTE_ADDR", "")), now=clock.now())
         step_up.note(request.session, at=clock.now())
-        remembered(request, answer, user, way)
+        remember_device(request, answer, user, way)
         return answer
 
     def add_message(self, *args: Any, **more: Any) -> None:
-        """Pages say what was done in our own words."""
+        """Show no messages of allauth: pages have their own."""
 
     def send_mail(self, *args: Any, **more: Any) -> None:
-        """People are told by their channels; an account has no mail address that is used."""
+        """Send no mail: users are notified by their channels."""
 
 
-class FactorDoor(DefaultMFAAdapter):  # type: ignore[misc]
-    """Second factors; what they keep secret is encrypted at rest."""
+class FactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]
+    """Second factors, whose secrets are encrypted at rest."""
 
     def encrypt(self, text: str) -> str:
         return factors.sealed(text)

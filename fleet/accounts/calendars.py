@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from hashlib import sha256
 from urllib.parse import urlsplit
 
@@ -25,6 +24,7 @@ from fleet.domain.people import Right, pattern_of
 from fleet.domain.policy.hours import is_within_hours, next_edge
 from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.secrets import hash_of, new_secret, prefix_of
+from fleet.domain.shapes import from_row
 from fleet.domain.states import EventStatus
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
@@ -120,38 +120,6 @@ SHORTEST = timedelta(minutes=5)
 EDGES = 400
 
 
-class DateKind(StrEnum):
-    EVENT = "event"
-    WINDOW = "window"
-    MAINTENANCE = "maintenance"
-
-
-@dataclass(frozen=True, slots=True)
-class CalendarDate:
-    """One date. `uid` stays the same; `sequence` grows with each change; `over`: nothing is to be expected any more.
-
-    `name` is the set's, the window's or the cache's. `started`: it is under way. `changed_at` is when it became so.
-    """
-
-    kind: DateKind
-    uid: str
-    sequence: int
-    begin: datetime
-    end: datetime
-    changed_at: datetime
-    over: bool
-    name: str
-    service: str = ""
-    path: str = ""
-    started: bool = False
-    event_id: str = ""
-    event_type: str = ""
-    resources: tuple[str, ...] = ()
-    source: str = ""
-    reason: str = ""
-    shard: int | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class CalendarFeedRow:
     """A person's calendar, as its page lists it."""
@@ -165,16 +133,13 @@ class CalendarFeedRow:
 
 
 def feeds(*, user_id: int) -> tuple[CalendarFeedRow, ...]:
-    """A person's calendars that have not ended, the newest first. One query."""
+    """Return the calendars of a user that have not ended, newest first. One query."""
     rows = visible(CalendarFeed).filter(user=user_id, ended_at=None).order_by("-id")
-    return tuple(
-        CalendarFeedRow(row.prefix, row.name, row.set_pattern, row.service, row.created_at, row.last_used_at)
-        for row in rows
-    )
+    return tuple(from_row(CalendarFeedRow, row) for row in rows)
 
 
-def dates(*, set_pattern: str = "", service: str = "", now: datetime) -> tuple[CalendarDate, ...]:
-    """By set and service; empty ones are all. Five queries, and bounded."""
+def dates(*, set_pattern: str = "", service: str = "", now: datetime) -> tuple[Event, ...]:
+    """Return the dates of these sets and services; empty ones are all. Five queries, and bounded."""
     return (
         *_events(set_pattern, service, now),
         *_windows(set_pattern, service, now),
@@ -186,7 +151,7 @@ def _narrowed(column: str, pattern: str) -> Q:
     return Q(**{f"{column}__iregex": f"^({pattern_of(pattern)})$"}) if pattern else Q()
 
 
-def _events(set_pattern: str, service: str, now: datetime) -> Iterator[CalendarDate]:
+def _events(set_pattern: str, service: str, now: datetime) -> Iterator[Event]:
     where = _narrowed("availability_set__name", set_pattern) & _narrowed("availability_set__service", service)
     rows = visible(ScheduledEvent).filter(where, drill=False).select_related("availability_set")
     timed = rows.filter(Q(not_before__isnull=False) | Q(started_at__isnull=False))
@@ -197,30 +162,32 @@ def _events(set_pattern: str, service: str, now: datetime) -> Iterator[CalendarD
         yield _event(row)
 
 
-def _event(row: ScheduledEvent) -> CalendarDate:
+def _event(row: ScheduledEvent) -> Event:
     begin = row.started_at or row.not_before or row.first_seen_at
     length = max(timedelta(seconds=max(row.duration_seconds or 0, 0)), SHORTEST)
-    home = row.availability_set
-    return CalendarDate(
-        DateKind.EVENT,
+    home, is_over = row.availability_set, row.status == EventStatus.ENDED.value
+    state = _state(is_over, has_started=row.status == EventStatus.STARTED.value)
+    suffix = f" ({home.name_suffix})" if home.name_suffix else ""
+    lines = (
+        state or "Azure starts it any time after this begins; the end is a guess.",
+        "" if is_over else event_type_of(row.event_type).effect,
+        f"Machines: {some(row.resources, 50)}" if row.resources else "",
+        f"Service: {home.service}" if home.service else "",
+    )
+    return _date(
         uid=f"event-{row.event_id.lower()}",
         sequence=row.version,
         begin=begin,
         end=begin + length,
         changed_at=row.ended_at or row.started_at or row.first_seen_at,
-        over=row.status == EventStatus.ENDED.value,
-        name=f"{home.name} ({home.name_suffix})" if home.name_suffix else home.name,
-        service=home.service,
+        is_over=is_over,
+        summary=f"{named(row.event_type, row.resources)} in {home.name}{suffix}",
+        lines=filter(None, lines),
         path=f"/events/{row.event_id}/",
-        started=row.status == EventStatus.STARTED.value,
-        event_id=row.event_id,
-        event_type=row.event_type,
-        resources=tuple(row.resources),
-        source=row.source,
     )
 
 
-def _windows(set_pattern: str, service: str, now: datetime) -> Iterator[CalendarDate]:
+def _windows(set_pattern: str, service: str, now: datetime) -> Iterator[Event]:
     """Those that hold in some set or in this service; deleted ones stay as cancelled for a while."""
     still = Q(deleted_at=None) | Q(deleted_at__gte=now - KEPT)
     lasting = Q(ends_at=None) | Q(ends_at__gte=now - KEPT)
@@ -261,24 +228,22 @@ def _spans(row: NoApprovalWindow, now: datetime) -> Iterator[tuple[datetime, dat
         at = edge
 
 
-def _window(row: NoApprovalWindow, begin: datetime, end: datetime) -> CalendarDate:
+def _window(row: NoApprovalWindow, begin: datetime, end: datetime) -> Event:
     once = row.starts_at is not None or row.ends_at is not None
-    return CalendarDate(
-        DateKind.WINDOW,
+    return _date(
         uid=f"window-{row.pk}" if once else f"window-{row.pk}-{begin:%Y%m%dT%H%M}",
         sequence=0 if row.deleted_at is None else 1,
         begin=begin,
         end=end,
         changed_at=row.deleted_at or row.created_at,
-        over=row.deleted_at is not None,
-        name=row.name,
-        service=row.service,
+        is_over=row.deleted_at is not None,
+        summary=f"No approvals: {row.name}",
+        lines=row.reason[:MAX_LINE_BYTES].splitlines(),
         path="/policy/",
-        reason=row.reason,
     )
 
 
-def _maintenances(service: str, now: datetime) -> Iterator[CalendarDate]:
+def _maintenances(service: str, now: datetime) -> Iterator[Event]:
     rows = visible(Maintenance).filter(_narrowed("cache__service", service)).select_related("cache")
     active = [status.value for status in ACTIVE]
     over = rows.exclude(status__in=active).filter(first_at__gte=now - KEPT)
@@ -287,20 +252,20 @@ def _maintenances(service: str, now: datetime) -> Iterator[CalendarDate]:
         *over.order_by("-first_at")[:MAX_DATES],
     ):
         begin = row.began_at or row.expected_at or row.first_at
-        yield CalendarDate(
-            DateKind.MAINTENANCE,
+        is_over, service = row.status not in active, row.cache.service
+        shard = "" if row.shard is None else f", shard {row.shard}"
+        lines = (_state(is_over, has_started=row.began_at is not None), f"Service: {service}" if service else "")
+        yield _date(
             uid=f"maintenance-{row.pk}",
-            # Each line that was heard, and each status that time alone brought, is one more.
-            sequence=2 * int((row.last_at - row.first_at).total_seconds()) + (row.status not in active),
+            # Each notification adds at least 2, each status that time alone brought 1.
+            sequence=2 * int((row.last_at - row.first_at).total_seconds()) + is_over,
             begin=begin,
             end=max(row.ended_at or begin, begin + SHORTEST),
             changed_at=row.ended_at or row.last_at,
-            over=row.status not in active,
-            name=row.cache.host,
-            service=row.cache.service,
+            is_over=is_over,
+            summary=f"Maintenance of the cache {row.cache.host}{shard}",
+            lines=filter(None, lines),
             path=f"/maintenances/{row.pk}/",
-            started=row.began_at is not None,
-            shard=row.shard,
         )
 
 
@@ -313,8 +278,8 @@ MAX_LINE_BYTES = 500
 LONGEST_LINE = 12_000
 
 
-def ics(name: str, dates: Iterable[CalendarDate], *, base_url: str, host: str) -> bytes:
-    """The whole calendar; the same for the same dates."""
+def ics(name: str, dates: Iterable[Event]) -> bytes:
+    """Return the whole calendar; the same for the same dates."""
     calendar = Calendar()
     calendar.add("prodid", "-//Drydock//Drydock//EN")
     calendar.add("version", "2.0")
@@ -323,47 +288,41 @@ def ics(name: str, dates: Iterable[CalendarDate], *, base_url: str, host: str) -
     calendar.add("x-published-ttl", REFRESH)
     calendar.add("refresh-interval", timedelta(minutes=5), parameters={"VALUE": "DURATION"})
     for date in dates:
-        calendar.add_component(_event_lines(date, base_url, host))
+        calendar.add_component(date)
     whole: bytes = calendar.to_ical()
     return whole
 
 
-def _event_lines(date: CalendarDate, base_url: str, host: str) -> Event:
-    found = Event()
-    found.add("uid", f"{date.uid}@{host}")
-    found.add("dtstamp", date.changed_at.astimezone(UTC).replace(microsecond=0))
-    found.add("sequence", date.sequence)
-    found.add("dtstart", date.begin.astimezone(UTC).replace(microsecond=0))
-    found.add("dtend", date.end.astimezone(UTC).replace(microsecond=0))
-    found.add("summary", one_line(_summary(date), MAX_LINE_BYTES))
-    found.add("description", "\n".join(one_line(line, LONGEST_LINE) for line in (*_lines(date), NO_ALERT)))
-    found.add("status", "CANCELLED" if date.over else "CONFIRMED")
-    # Nobody is busy because of it.
-    found.add("transp", "TRANSPARENT")
-    found.add("url", f"{base_url}{date.path}")
-    return found
+def _date(
+    *,
+    uid: str,
+    sequence: int,
+    begin: datetime,
+    end: datetime,
+    changed_at: datetime,
+    is_over: bool,
+    summary: str,
+    lines: Iterable[str],
+    path: str,
+) -> Event:
+    """Return one date. `uid` stays the same; `sequence` grows with each change."""
+    date = Event()
+    date.add("uid", f"{uid}@{urlsplit(settings.BASE_URL).hostname or 'drydock'}")
+    date.add("dtstamp", changed_at.astimezone(UTC).replace(microsecond=0))
+    date.add("sequence", sequence)
+    date.add("dtstart", begin.astimezone(UTC).replace(microsecond=0))
+    date.add("dtend", end.astimezone(UTC).replace(microsecond=0))
+    date.add("summary", one_line(summary, MAX_LINE_BYTES))
+    date.add("description", "\n".join(one_line(line, LONGEST_LINE) for line in (*lines, NO_ALERT)))
+    date.add("status", "CANCELLED" if is_over else "CONFIRMED")
+    # The user is not busy because of it.
+    date.add("transp", "TRANSPARENT")
+    date.add("url", f"{settings.BASE_URL}{path}")
+    return date
 
 
-def _summary(date: CalendarDate) -> str:
-    if date.kind is DateKind.WINDOW:
-        return f"No approvals: {date.name}"
-    if date.kind is DateKind.MAINTENANCE:
-        shard = "" if date.shard is None else f", shard {date.shard}"
-        return f"Maintenance of the cache {date.name}{shard}"
-    return f"{named(date.event_type, date.resources)} in {date.name}"
-
-
-def _lines(date: CalendarDate) -> list[str]:
-    if date.kind is DateKind.WINDOW:
-        return date.reason[:MAX_LINE_BYTES].splitlines()
-    state = "It is over." if date.over else "It is under way." if date.started else ""
-    if date.kind is DateKind.MAINTENANCE:
-        return [line for line in (state, f"Service: {date.service}" if date.service else "") if line]
-    when = "" if state else "Azure starts it any time after this begins; the end is a guess."
-    service = f"Service: {date.service}" if date.service else ""
-    machines = f"Machines: {some(date.resources, 50)}" if date.resources else ""
-    effect = "" if date.over else event_type_of(date.event_type).effect
-    return [line for line in (state or when, effect, machines, service) if line]
+def _state(is_over: bool, *, has_started: bool) -> str:
+    return "It is over." if is_over else "It is under way." if has_started else ""
 
 
 # Calendars of people, fetched by programs: whoever has the address reads what its person sees.
@@ -378,7 +337,7 @@ def feed(request: HttpRequest, token: str) -> HttpResponseBase:
         return bare("not-found")
     visibility.set_reader(rights(found.user), name=found.user.get_username(), number=found.user.pk)
     shown = dates(set_pattern=found.set_pattern, service=found.service, now=now)
-    body = ics(found.name, shown, base_url=settings.BASE_URL, host=urlsplit(settings.BASE_URL).hostname or "drydock")
+    body = ics(found.name, shown)
     etag = f'"{sha256(body).hexdigest()[:32]}"'
     asked = {part.strip().removeprefix("W/") for part in request.headers.get("If-None-Match", "").split(",")}
     answer: HttpResponse = (

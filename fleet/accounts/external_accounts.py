@@ -9,15 +9,14 @@ from django.contrib.auth.models import User
 from django.core import signing
 from django.db import IntegrityError, transaction
 
+from fleet.accounts.entries import record_change
 from fleet.domain.actor import Actor
 from fleet.domain.people import Right
 from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.texts import tidy
-from fleet.domain.timeline import EntryKind
 from fleet.models import OutsideAccount
 from fleet.models.people import service_of
 from fleet.operations.rights import require, require_administrator, require_person, require_reach, user_named
-from fleet.operations.timeline.entries import tell
 
 KINDS = ("slack", "pagerduty")
 MAX_ID, MAX_NAME = 100, 100
@@ -90,9 +89,9 @@ def unlink(*, actor: Actor, account_id: int, now: datetime) -> None:
     if known is None or known.user != actor.person:
         require(actor, Right.ADMINISTER)
     row = require_found(known, "validation", Reason("outside-unknown"))
-    person = row.user.get_username() if row.user else ""
     row.delete()
-    _tell("unlinked", row, person, actor=actor, now=now)
+    if row.user is not None:
+        _record("unlinked", row, row.user, actor=actor, now=now)
 
 
 def _link(
@@ -117,7 +116,7 @@ def _link(
             row.save()
     except IntegrityError as error:
         raise Refused("validation", Reason("outside-taken", name="somebody")) from error
-    _tell("linked", row, person.get_username(), actor=actor, now=now)
+    _record("linked", row, person, actor=actor, now=now)
     return row
 
 
@@ -126,8 +125,8 @@ def _sane(team: str, account: str) -> bool:
     return sizes and all(c.isprintable() and not c.isspace() for c in team + account)
 
 
-def _tell(did: str, row: OutsideAccount, person: str, *, actor: Actor, now: datetime) -> None:
+def _record(did: str, row: OutsideAccount, person: User, *, actor: Actor, now: datetime) -> None:
     whose = ({"account": None}, {"account": row.account})
     before, after = whose if did == "linked" else reversed(whose)
-    told = {"person": person, "did": did, "where": row.kind, "team": row.team, "account": row.account, "name": ""}
-    tell(EntryKind.PERSON_CHANGED, actor, at=now, before=before, after=after, **told)
+    account = {"where": row.kind, "team": row.team, "account": row.account, "name": ""}
+    record_change(did, person, actor, now, before=before, after=after, **account)

@@ -19,13 +19,12 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils.crypto import constant_time_compare
 
+from fleet.accounts.entries import record_change
 from fleet.domain.actor import Actor
 from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.texts import tidy
-from fleet.domain.timeline import EntryKind
 from fleet.models.cipher import Cipher
 from fleet.operations.rights import require_administrator, require_reach, user_named
-from fleet.operations.timeline.entries import tell
 
 CIPHER = Cipher("drydock second factors")
 APP, PASSKEY, CODES = "totp", "webauthn", "recovery_codes"
@@ -140,7 +139,9 @@ def remove(*, actor: Actor, factor_id: int, now: datetime) -> Any:
     row.delete()
     if not Authenticator.objects.filter(user=actor.person).exclude(type=CODES).exists():
         Authenticator.objects.filter(user=actor.person).delete()
-    _write("factor-removed", actor.person, actor, now, before={"factor": kind}, after={"factor": None}, name=name)
+    record_change(
+        "factor-removed", actor.person, actor, now, before={"factor": kind}, after={"factor": None}, name=name
+    )
     return row
 
 
@@ -153,7 +154,7 @@ def remove_all(*, username: str, actor: Actor, now: datetime) -> int:
     gone: int = Authenticator.objects.filter(user=person).exclude(type=CODES).count()
     Authenticator.objects.filter(user=person).delete()
     if gone:
-        _write("factors-reset", person, actor, now, before={"factors": gone}, after={"factors": 0})
+        record_change("factors-reset", person, actor, now, before={"factors": gone}, after={"factors": 0}, name="")
     return gone
 
 
@@ -165,7 +166,7 @@ def new_codes(*, actor: Actor, now: datetime) -> list[str]:
         raise Refused("validation", Reason("factor-none"))
     _of(actor.person, CODES).delete()
     codes = _made_codes(actor.person)
-    _write("codes-made", actor.person, actor, now, before={"codes": "old"}, after={"codes": "new"})
+    record_change("codes-made", actor.person, actor, now, before={"codes": "old"}, after={"codes": "new"}, name="")
     return codes
 
 
@@ -205,7 +206,8 @@ def _is_of_codes(row: Any, code: str, *, actor: Actor, now: datetime) -> bool:
     if not codes.validate_code("".join(code.split())):
         return False
     left = len(codes.get_unused_codes())
-    _write("code-used", actor.person, actor, now, before={"codes": left + 1}, after={"codes": left})
+    before, after = {"codes": left + 1}, {"codes": left}
+    record_change("code-used", actor.person, actor, now, before=before, after=after, name="")
     _seal_anew(codes.instance)
     return True
 
@@ -228,27 +230,16 @@ def _of(person: User, kind: str) -> Any:
 
 def _added(actor: Actor, kind: str, data: dict[str, Any], now: datetime) -> list[str]:
     row = Authenticator.objects.create(user=actor.person, type=kind, data=data)
-    _write("factor-added", actor.person, actor, now, before={"factor": None}, after={"factor": kind}, name=_name(row))
+    record_change(
+        "factor-added", actor.person, actor, now, before={"factor": None}, after={"factor": kind}, name=_name(row)
+    )
     if _of(actor.person, CODES).exists():
         return []
     codes = _made_codes(actor.person)
-    _write("codes-first", actor.person, actor, now, before={"codes": None}, after={"codes": len(codes)})
+    before, after = {"codes": None}, {"codes": len(codes)}
+    record_change("codes-first", actor.person, actor, now, before=before, after=after, name="")
     return codes
 
 
 def _name(row: Any) -> str:
     return str(row.data.get("name", "")) if row.type == PASSKEY else ""
-
-
-def _write(
-    did: str,
-    person: User,
-    actor: Actor,
-    now: datetime,
-    *,
-    before: dict[str, Any],
-    after: dict[str, Any],
-    name: str = "",
-) -> None:
-    who = person.get_username()
-    tell(EntryKind.PERSON_CHANGED, actor, at=now, before=before, after=after, person=who, did=did, name=name)

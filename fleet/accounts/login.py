@@ -236,7 +236,6 @@ SECRET = "app_secret"  # noqa: S105
 
 
 def signing_in_answer(request: Asked, /, **context: Any) -> HttpResponse:
-    context.pop("factor_id", None)
     return page(request, "people/signing_in.html", factors=factors_of(user_id=request.user.pk), **context)
 
 

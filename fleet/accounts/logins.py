@@ -6,6 +6,7 @@ by address, and by name.
 """
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import IPv6Address, ip_address, ip_network
@@ -85,11 +86,7 @@ def begin(*, username: str, address: str, device: str = "", now: datetime) -> At
     """Count one attempt, unless it has to wait: `device` is the secret that the browser carries."""
     known = _known(username, device, now)
     limits = {known: DEVICE} if known else _limits(username, address)
-    LoginAttempts.objects.bulk_create(
-        [LoginAttempts(key=key, count=0, since=now, at=now) for key in limits], ignore_conflicts=True
-    )
-    # In one order, so that attempts side by side wait for each other and never in a circle.
-    rows = list(LoginAttempts.objects.select_for_update().filter(key__in=list(limits)).order_by("key"))
+    rows = _locked(limits, now)
     waits = []
     for row in rows:
         limit, at = limits[row.key], row.at or row.since
@@ -150,8 +147,7 @@ def know_device(
         pk__in=list(kept.values_list("pk", flat=True)[:MOST_DEVICES])
     ).delete()
     if actor is not None:
-        told = browser_of(agent)
-        names = {"browser": told.browser, "system": told.system, "way": way, "from_address": actor.address}
+        names = {**browser_of(agent), "way": way, "from_address": actor.address}
         tell(EntryKind.NEW_DEVICE, actor, at=now, person=user.get_username(), **names)
     return secret
 
@@ -160,12 +156,7 @@ def know_device(
 def begin_factor(*, user: User, challenge: str, now: datetime) -> Attempt:
     """Count one attempt at a second factor. `wait` is None where this `challenge` has had enough of them."""
     person, one = _key("factor", f"{user.pk}"), _key("challenge", challenge)
-    LoginAttempts.objects.bulk_create(
-        [LoginAttempts(key=key, count=0, since=now, at=now) for key in (person, one)], ignore_conflicts=True
-    )
-    rows = {
-        row.key: row for row in LoginAttempts.objects.select_for_update().filter(key__in=[person, one]).order_by("key")
-    }
+    rows = {row.key: row for row in _locked((person, one), now)}
     if rows[one].count >= MOST_OF_A_CHALLENGE:
         return Attempt(None)
     at = rows[person].at or rows[person].since
@@ -191,6 +182,13 @@ def release(*, username: str) -> None:
     keys = [_key("name", username), _key("row", username)]
     keys += [_key("factor", f"{pk}") for pk in User.objects.filter(username=username).values_list("pk", flat=True)]
     LoginAttempts.objects.filter(key__in=keys).delete()
+
+
+def _locked(keys: Collection[str], now: datetime) -> list[LoginAttempts]:
+    new = [LoginAttempts(key=key, count=0, since=now, at=now) for key in keys]
+    LoginAttempts.objects.bulk_create(new, ignore_conflicts=True)
+    # In one order, so that concurrent attempts wait for each other and never in a circle.
+    return list(LoginAttempts.objects.select_for_update().filter(key__in=list(keys)).order_by("key"))
 
 
 def _known(username: str, device: str, now: datetime) -> str:

@@ -53,7 +53,7 @@ class PersonSession(models.Model):
         return f"session of {self.user_id}"
 
 
-def going_on(rows: QuerySet[PersonSession], *, now: datetime) -> QuerySet[PersonSession]:
+def open_sessions(rows: QuerySet[PersonSession], *, now: datetime) -> QuerySet[PersonSession]:
     """Of these the sessions that Django still knows. It reads all of its sessions, once."""
     known = Session.objects.annotate(hash=KeyHash(F("session_key"))).filter(expire_date__gt=now)
     return rows.filter(Exists(known.filter(hash=OuterRef("key_hash"))))

@@ -1,4 +1,4 @@
-"""Somebody has come in, by whatever door: what is known of their session and their browser from now on."""
+"""What follows every sign-in: the recorded session and the known device. And sign-in by a proxy in front."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.contrib.auth.signals import user_logged_in
 from django.core.exceptions import PermissionDenied
 from django.dispatch import receiver
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 
@@ -30,22 +30,22 @@ A_DAY = 86400
 
 
 @receiver(user_logged_in)
-def nobody_but_people(sender: Any, request: HttpRequest, user: User, **more: Any) -> None:
-    """Behind whatever door somebody forgets to close: a service account has no session. Raises PermissionDenied."""
+def refuse_service_accounts(sender: Any, request: HttpRequest, user: User, **more: Any) -> None:
+    """Raise PermissionDenied: a service account has no session, whatever the sign-in method."""
     if is_service(user):
         request.session.flush()
-        raise PermissionDenied("A service account comes in by its tokens alone.")
+        raise PermissionDenied("A service account authenticates by tokens only.")
 
 
 def session_key(request: HttpRequest) -> str:
-    """The key of this session, which exists from now on."""
+    """Return the key of this session, and create it if necessary."""
     if request.session.session_key is None:
         request.session.save()
     return str(request.session.session_key)
 
 
-def arrived(request: HttpRequest, user: User, way: str) -> None:
-    """By this way: a code of `fleet.accounts.text.WAYS`."""
+def record_session(request: HttpRequest, user: User, way: str) -> None:
+    """Record the session of a sign-in by this method, a code of `fleet.accounts.text.WAYS`."""
     sessions.begin(
         user=user,
         session_key=session_key(request),
@@ -56,8 +56,8 @@ def arrived(request: HttpRequest, user: User, way: str) -> None:
     )
 
 
-def remembered(request: HttpRequest, answer: HttpResponseBase, user: User, way: str) -> None:
-    """This browser is known from now on; its person is told of it where it was not."""
+def remember_device(request: HttpRequest, answer: HttpResponseBase, user: User, way: str) -> None:
+    """Make this browser a known device of the user, who is notified if it is new."""
     address, request_id = str(request.META.get("REMOTE_ADDR", "")), request.META.get(REQUEST_ID, "")
     new = logins.know_device(
         user=user,
@@ -78,8 +78,18 @@ def remembered(request: HttpRequest, answer: HttpResponseBase, user: User, way: 
         )
 
 
-def local_way(request: HttpRequest, user: User) -> str:
-    """How somebody came in who has an account of this installation's own."""
+def trouble(request: HttpRequest, code: str, *, said: str = "") -> HttpResponse:
+    """Return the page on why a sign-in failed and what to do: a code of `TROUBLES`, and a sentence on this failure."""
+    title, advice, status = TROUBLES[code]
+    context = {"title": title, "advice": advice, "said": said, "code": code}
+    answer = render(request, "people/sign_on_trouble.html", context, status=status)
+    if status == 503:
+        answer["Retry-After"] = "10"
+    return answer
+
+
+def local_sign_in_method(request: HttpRequest, user: User) -> str:
+    """Return the sign-in method of a local account."""
     methods = {record["method"]: record for record in get_authentication_records(request, user)}
     factor = methods.get("mfa")
     if factor is None:
@@ -87,22 +97,22 @@ def local_way(request: HttpRequest, user: User) -> str:
     return "passkey" if factor.get("passwordless") else "password-factor"
 
 
-# Logging in by a proxy in front that has done so already: whom the gateway believes it, this person it is.
+# Sign-in by a proxy in front.
 
 
 class HeaderBackend(ModelBackend):
-    """Sessions that a proxy in front speaks for, request by request."""
+    """Sessions that a proxy in front confirms with each request."""
 
     def authenticate(self, request: HttpRequest | None, **credentials: Any) -> None:  # type: ignore[override]
-        """Nobody by a password."""
+        """Authenticate nobody by a password."""
 
     def get_user(self, user_id: Any) -> User | None:
-        """Nobody, once no proxy is believed any more."""
+        """Return None if no proxy is configured any more."""
         return super().get_user(user_id) if settings.PROXY_SIGN_IN.networks else None
 
 
 class LastSeenMiddleware:
-    """Notes that a session goes on: in memory, and of this request what is known anyhow."""
+    """Notes in memory when each session was seen last."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -112,12 +122,13 @@ class LastSeenMiddleware:
         session, person = getattr(request, "session", None), getattr(request, "_cached_user", None)
         if session is not None and person is not None and session.session_key and person.is_authenticated:
             agent, address = request.headers.get("User-Agent", ""), str(request.META["REMOTE_ADDR"])
-            sessions.last_seen.note(session.session_key, sessions.SeenSession(person.pk, agent, address, clock.now()))
+            now = clock.now()
+            sessions.last_seen.note(session.session_key, user_id=person.pk, agent=agent, address=address, now=now)
         return answer
 
 
 class ProxyMiddleware:
-    """Each request is of whom the proxy names. A session of theirs ends where it names nobody, or somebody else."""
+    """Signs in the user whom the proxy names, and ends their session when it names none or another."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -131,8 +142,8 @@ class ProxyMiddleware:
             if by_proxy:
                 logout(request)
             return self.get_response(request)
-        spoken_for = sign_on.spoken_for(request.session.get(sign_on.SAID_BY_PROXY), told)
-        if by_proxy and spoken_for and request.user.is_authenticated:
+        is_confirmed = sign_on.is_confirmed_by_proxy(request.session.get(sign_on.SAID_BY_PROXY), told)
+        if by_proxy and is_confirmed and request.user.is_authenticated:
             return self.get_response(request)
         try:
             person = sign_on.arrive_by_proxy(told, now=clock.now())
@@ -140,14 +151,12 @@ class ProxyMiddleware:
             if by_proxy:
                 # It was of somebody whom the proxy no longer names, or who may not come in any more.
                 logout(request)
-            title, advice, status = TROUBLES["not-permitted"]
-            shown = {"title": title, "advice": advice, "said": say.say(error.reason, page_reader(clock.now()))}
-            return render(request, "people/sign_on_trouble.html", shown, status=status)
+            return trouble(request, "not-permitted", said=say.say(error.reason, page_reader(clock.now())))
         login(request, person, backend=sign_on.PROXY_BACKEND)
-        request.session[sign_on.SAID_BY_PROXY] = sign_on.said_by(told)
-        arrived(request, person, "proxy")
+        request.session[sign_on.SAID_BY_PROXY] = sign_on.proxy_statement(told)
+        record_session(request, person, "proxy")
         answer = self.get_response(request)
-        remembered(request, answer, person, "proxy")
+        remember_device(request, answer, person, "proxy")
         return answer
 
     def process_view(self, request: HttpRequest, *_: Any) -> None:

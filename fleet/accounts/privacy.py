@@ -1,8 +1,8 @@
 """Where the database can name a person, and what becomes of it when that person is forgotten.
 
-Each column that holds text, JSON or bytes, or that leads to an account, stands in `COLUMNS` or in `NAMES_NOBODY`; but
-where a row goes with its account (`Fate.GOES`), nothing has to be said of its other columns. A test compares both with
-the models. Columns are named `app.Model.column`.
+Each column that holds text, JSON or bytes, or that refers to an account, is listed in `COLUMNS`, or in
+`tests/people/impersonal_columns.txt` if it can name no user. A row that is deleted with its account (`Fate.GOES`) needs
+no entry for its other columns. A test compares both with the models. Columns are named `app.Model.column`.
 """
 
 from __future__ import annotations
@@ -103,84 +103,6 @@ COLUMNS: Mapping[str, Fate] = {
     ),
     **_each(Fate.TRACE, "Entry.request_id Entry.address Approval.request_id Approval.trace_id"),
 }
-
-# What says something of machines, of Azure or of the installation itself.
-NAMES_NOBODY: Mapping[str, str] = {
-    "fleet.AccountLink": "kind",
-    "fleet.Admission": "ask_hash vm_id resource_name said attested address agent_version",
-    "fleet.Approval": "state via when decided_on",
-    "fleet.ArchiveFile": "kind manifest hash",
-    "fleet.ArchiveState": "name fault held",
-    "fleet.AvailabilitySet": "key kind name subscription resource_group service name_suffix lowering",
-    "fleet.Cache": "host source tier service",
-    "fleet.Channel": "kind",
-    "fleet.Claim": "via",
-    "fleet.Coverage": "state reason",
-    "fleet.Cursor": "name",
-    "fleet.DeliveryAttempt": "error",
-    "fleet.DocumentBody": "hash body flags",
-    "fleet.Drill": "via outcome",
-    "fleet.Entrance": "policy chosen subscriptions",
-    "fleet.Entry": "kind via",
-    "fleet.FormerName": "hash",
-    "fleet.Hold": "via",
-    "fleet.HookCall": "key",
-    "fleet.Instruction": "what data delivered_by outcome reason",
-    "fleet.InventoryMachine": (
-        "resource_id name subscription resource_group set_kind set_name set_subscription set_resource_group"
-        " placement_group vm_id zone region size os_type"
-    ),
-    "fleet.JoinToken": "prefix secret_hash set_name confined_to",
-    "fleet.LastRun": "name via snapshot times",
-    "fleet.LatestDocument": "document_hash",
-    "fleet.Machine": (
-        "vm_id resource_name called stated_set token_set confined_to set_source set_warnings zone region size os_type"
-        " compute agent_version credential_hash warnings"
-    ),
-    "fleet.Maintenance": "source status",
-    "fleet.Message": "moment subject only_if severity service state why",
-    "fleet.MessageDelivery": "moment group state why",
-    "fleet.NoApprovalWindow": "weekdays time_zone set_pattern service resource_group",
-    "fleet.Nonce": "nonce",
-    "fleet.Notification": "source raw raw_base64 raw_hash type ip_address flags",
-    "fleet.Observation": "kind data flag",
-    "fleet.OpenTrouble": "key code of names values",
-    "fleet.Order": "state spelled delivered_by outcome azure_body reason",
-    "fleet.Preparation": "prepare_outcome prepare_failed_hook recover_outcome recover_failed_hook",
-    "fleet.PresenceRow": "signatures",
-    "fleet.PushKey": "name public_key private_key",
-    "fleet.Reference": "subject",
-    "fleet.RefusedEnrolment": "code vm_id name address reason",
-    "fleet.Rehearsal": "left_out gone_reason",
-    "fleet.Route": ("moments event_types sources severities set_pattern service resource_group weekdays time_zone"),
-    "fleet.Rule": "action event_types sources set_pattern service resource_group weekdays time_zone accepts",
-    "fleet.ScheduledEvent": "event_type resource_type source description resources event_id status ended_as certainty"
-    " warnings kept",
-    "fleet.Seal": "previous_hash hash",
-    "fleet.QuarantinedRow": "what reason",
-    "fleet.SetBlindSpot": "code set_name part certainty values",
-    "fleet.SetCount": "judged_by",
-    "fleet.Sighting": "event_type resource_type source description resources spelled status",
-    "fleet.SigningKey": "key_id public_key private_key introduced_by introduction retired_by retirement",
-    "fleet.SignOnGrant": "value group scopes",
-    "fleet.Spool": "spool",
-    "fleet.UnusedKey": "found_by proved_by ask_hash",
-    "fleet.WaitingReport": "what about",
-    "fleet.Wave": "service state via",
-    "fleet.WrongClock": "process kind",
-    # It goes with the address that it confirms, or the account that it is of.
-    "account.EmailConfirmation": "key",
-    "socialaccount.SocialToken": "token token_secret",
-    "socialaccount.SocialApp": "provider provider_id name client_id secret key settings",
-    "auth.Group": "name",
-    "auth.Permission": "name codename",
-    "contenttypes.ContentType": "app_label model",
-    "sessions.Session": "session_key",
-}
-
-
-def names_nobody() -> frozenset[str]:
-    return frozenset(f"{model}.{name}" for model, names in NAMES_NOBODY.items() for name in names.split())
 
 
 def with_fate(fate: Fate) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -20,6 +21,7 @@ import jwt
 import requests
 import structlog
 from django.conf import settings
+from django.db.models import Q
 from django.utils.crypto import constant_time_compare
 
 from fleet.accounts import sign_on
@@ -312,32 +314,22 @@ AGAIN = timedelta(seconds=60)
 log = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True)
-class Refreshed:
-    """How many were confirmed, were refused by provider or mapping, and could not be asked about."""
-
-    confirmed: int = 0
-    refused: int = 0
-    away: int = 0
-
-
-def refresh(*, now: datetime, late: timedelta = timedelta()) -> Refreshed:
-    """Ask about everybody who is due, a few at a time; the first that finds the provider away ends the run. Who stands
-    in for Celery asks about those who have been due for so long.
+def refresh(*, now: datetime, late: timedelta = timedelta()) -> Counter[str]:
+    """Query the provider about every account that is due, a few at a time. Return how many were `confirmed`, `refused`
+    by provider or mapping, and `unavailable`: the first of these ends the run. `late`: only accounts that have been due
+    this long, for the web process that stands in for Celery.
     """
-    found, ends = Refreshed(), time.monotonic() + RUN_SECONDS
-    if not settings.OIDC_ISSUER:
-        return found
-    while not found.away and time.monotonic() < ends:
+    outcomes: Counter[str] = Counter()
+    ends = time.monotonic() + RUN_SECONDS
+    while settings.OIDC_ISSUER and not outcomes["unavailable"] and time.monotonic() < ends:
         due = take_due(SignOn, now=now - late, most=MAX_REFRESHES, open_only="next_check_at IS NOT NULL")
         if not due:
             break
         rows = list(SignOn.objects.filter(pk__in=due, issuer=settings.OIDC_ISSUER))
         with ThreadPoolExecutor(MAX_REFRESHES) as threads:
             answers = list(threads.map(lambda row: _asked(row.read_refresh_token(), now), rows))
-        for row, answer in zip(rows, answers, strict=True):
-            _settle(row, answer, found, now=now)
-    return found
+        outcomes.update([_settle(row, answer, now=now) for row, answer in zip(rows, answers, strict=True)])
+    return outcomes
 
 
 def _asked(refresh_token: str, now: datetime) -> Renewed | ProviderError:
@@ -350,24 +342,21 @@ def _asked(refresh_token: str, now: datetime) -> Renewed | ProviderError:
         return error
 
 
-def _settle(row: SignOn, answer: Renewed | ProviderError, found: Refreshed, *, now: datetime) -> None:
-    if isinstance(answer, ProviderError):
-        if answer.why is Why.NO:
-            found.refused += 1
-            sign_on.refuse(row.pk, now=now)
-        else:
-            found.away += 1
-            log.warning("sign_on.provider_away", what=answer.what)
-            SignOn.objects.filter(pk=row.pk, next_check_at__isnull=False).update(next_check_at=now + AGAIN)
-        return
+def _settle(row: SignOn, answer: Renewed | ProviderError, *, now: datetime) -> str:
+    """Record what the provider answered about an account. Return the outcome, as `refresh` names it."""
+    if isinstance(answer, ProviderError) and answer.why is not Why.NO:
+        log.warning("sign_on.provider_away", what=answer.what)
+        SignOn.objects.filter(pk=row.pk, next_check_at__isnull=False).update(next_check_at=now + AGAIN)
+        return "unavailable"
     try:
+        if isinstance(answer, ProviderError):
+            raise ClaimFault(sign_on.REFUSED_BY_PROVIDER)
         identity = _identity(answer, row)
     except ClaimFault as fault:
-        found.refused += 1
-        sign_on.refuse(row.pk, now=now, reason=fault.reason)
-        return
+        sign_on.refuse(Q(pk=row.pk), now=now, reason=fault.reason)
+        return "refused"
     sign_on.confirm(row.pk, identity, refresh_token=answer.refresh_token, now=now)
-    found.confirmed += 1
+    return "confirmed"
 
 
 def _identity(answer: Renewed, row: SignOn) -> Identity | None:

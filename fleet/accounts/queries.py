@@ -1,33 +1,34 @@
 """People as admins see them, and as they see themselves."""
 
-from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 from allauth.mfa.models import Authenticator
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db.models import Count, F, Q
+from django.db.models import Count, F, OuterRef, Prefetch, Q, QuerySet, Subquery
 
-from fleet.accounts.models import PersonSession, contents_of, going_on
+from fleet.accounts.models import PersonSession, contents_of, open_sessions
 from fleet.domain.people import Rights
 from fleet.domain.pseudonyms import FORMER, erased_name, pseudonym
 from fleet.domain.reasons import Reason
 from fleet.domain.secrets import hash_of
 from fleet.domain.shapes import from_row
 from fleet.models import ApiToken, OutsideAccount, Scope
-from fleet.models.people import prefetch_rights, rights_of
+from fleet.models.people import prefetch_rights, rights_of, service_of
 from fleet.operations.access import AccessStates, AccountState
 from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.people import OwnSettings, own_settings
 from fleet.projections.visibility import visible
 
+ALLOWED_FROM = "Networks from which its calls are accepted, such as `10.0.0.0/8`; none: everywhere."
+
 
 @dataclass(frozen=True, slots=True)
 class ScopeRow:
-    """Sets in which a person may act: `kind` is `name`, `service` or `resource_group`."""
+    """Sets in which a user may act: `kind` is `name`, `service` or `resource_group`."""
 
     kind: str
     pattern: str
@@ -39,25 +40,21 @@ class ScopeRow:
 
 @dataclass(frozen=True, slots=True)
 class PersonRow:
-    """`group` is the one that counts; empty for somebody in none. No scopes at all: everywhere. The timeline and logs
-    name the `pseudonym`.
-    """
+    """A user or a service account."""
 
     username: str
-    pseudonym: str
+    pseudonym: Annotated[str, "How logs and the sealed entries of the timeline name them, permanently."]
     group: str
-    superuser: bool
-    active: bool
-    scopes: tuple[ScopeRow, ...]
+    superuser: Annotated[bool, "Whether they may do whatever an administrator may."]
+    active: Annotated[bool, "Whether they have access."]
+    scopes: Annotated[tuple[ScopeRow, ...], "Sets in which they may act; none: everywhere."]
     joined_at: datetime
     last_login_at: datetime | None
-    tokens: int
-    # The name was erased.
-    forgotten: bool = False
-    # It is no person, but a service account; `owner` answers for it, empty where nobody does any more.
-    service: bool = False
-    owner: str = ""
-    purpose: str = ""
+    tokens: Annotated[int, "How many tokens they have that have not ended."]
+    forgotten: Annotated[bool, "Whether the name and all personal data were erased."] = False
+    service: Annotated[bool, "Whether it is a service account, which authenticates by tokens only."] = False
+    owner: Annotated[str, "The user who owns a service account; empty if there is none who has access."] = ""
+    purpose: Annotated[str, "What a service account is for."] = ""
 
     @property
     def right(self) -> str:
@@ -66,20 +63,19 @@ class PersonRow:
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """A token without its secret. `prefix` is its public beginning, by which it is named."""
+    """A token without its secret."""
 
-    prefix: str
+    prefix: Annotated[str, "Its public beginning, by which it is named."]
     name: str
-    scopes: tuple[str, ...]
+    scopes: Annotated[tuple[str, ...], "What it permits, within the rights of its user: `read`, `approve`, `admin`."]
     created_at: datetime
     expires_at: datetime | None
-    last_used_at: datetime | None
+    last_used_at: Annotated[datetime | None, "To the minute."]
     ended_at: datetime | None
-    # Networks from which its calls count; none: from everywhere.
-    allowed_from: tuple[str, ...] = ()
+    allowed_from: Annotated[tuple[str, ...], ALLOWED_FROM] = ()
 
     def soon_over(self, now: datetime) -> bool:
-        """Whether it counts now, and no longer in a week."""
+        """Return whether it is valid now and expires within a week."""
         return self.usable(now) and self.expires_at is not None and self.expires_at <= now + timedelta(days=7)
 
     def usable(self, now: datetime) -> bool:
@@ -88,107 +84,93 @@ class TokenRow:
 
 @dataclass(frozen=True, slots=True)
 class CarriedToken:
-    """The token that a call came with."""
+    """The token of a call."""
 
     name: str
-    scopes: tuple[str, ...]
+    scopes: Annotated[tuple[str, ...], "What it permits: `read`, `approve`, `admin`."]
     expires_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class Me:
-    """Who asks, and what they may. `token` is None for a session."""
+    """The caller and their rights."""
 
     person: PersonRow
     settings: OwnSettings
-    token: CarriedToken | None
+    token: Annotated[CarriedToken | None, "The token of this call; null for a session."]
 
 
 def listing(
     *, order: str = "", cursor: str | None = None, size: int | None = None, q: str = "", services: bool = False
 ) -> Page[PersonRow]:
-    """By name, without those who were forgotten; `services` alone or everybody. Three queries."""
-    known = visible(User).exclude(username__startswith=FORMER)
-    known = known.filter(service_account__isnull=False) if services else known
-    users = known.filter(username__icontains=q) if q else known
-    return read_page(ordered(users, order, [Segment(users, "username")]), cursor=cursor, size=size).map(_rows)
+    """Return service accounts (`services`) or all accounts by name, without erased users. Three queries."""
+    users = _people().exclude(username__startswith=FORMER)
+    users = users.filter(service_account__isnull=False) if services else users
+    users = users.filter(username__icontains=q) if q else users
+    found = read_page(ordered(users, order, [Segment(users, "username")]), cursor=cursor, size=size)
+    return found.map(lambda rows: [_row(user) for user in rows])
 
 
 def detail(*, username: str) -> PersonRow | None:
-    """One person by the exact name. Up to four queries."""
-    found = _rows(list(visible(User).filter(username=username)))
-    return found[0] if found else None
+    """Return one account by its exact name. Up to three queries."""
+    user = _people().filter(username=username).first()
+    return _row(user) if user else None
 
 
 def me(*, user_id: int, token: ApiToken | None = None) -> Me:
-    """The person of this row id, with the token that the call carried. Five queries."""
-    person = _rows([visible(User).get(pk=user_id)])[0]
+    """Return the user with this row id, and the token of the call. Four queries."""
     carried = from_row(CarriedToken, token) if token else None
-    return Me(person=person, settings=own_settings(user_id=user_id), token=carried)
+    return Me(person=_row(_people().get(pk=user_id)), settings=own_settings(user_id=user_id), token=carried)
 
 
-def tokens(*, username: str, with_ended: bool = False) -> tuple[TokenRow, ...]:
-    """Somebody's tokens, newest first, at most 500. One query."""
-    rows = visible(ApiToken).filter(user__username=username).order_by("-created_at", "-pk")
-    if not with_ended:
-        rows = rows.filter(revoked_at__isnull=True)
-    return tuple(from_row(TokenRow, row, ended_at=row.revoked_at) for row in rows[:500])
-
-
-def page_of_tokens(
+def tokens(
     *, username: str, with_ended: bool = False, cursor: str | None = None, size: int | None = None
 ) -> Page[TokenRow]:
-    """Somebody's tokens, newest first. One query."""
+    """Return the tokens of a user, newest first. One query."""
     rows = visible(ApiToken).filter(user__username=username)
     if not with_ended:
         rows = rows.filter(revoked_at__isnull=True)
-    found = read_page([Segment(rows, "created_at", descending=True)], cursor=cursor, size=size)
-    return found.map(lambda shown: [from_row(TokenRow, row, ended_at=row.revoked_at) for row in shown])
+    return read_page([Segment(rows, "created_at", descending=True)], cursor=cursor, size=size).map(_tokens)
 
 
-def token_of_service(*, prefix: str) -> TokenRow | None:
-    """A token of a service account by its public beginning. One query."""
-    row = visible(ApiToken).filter(user__service_account__isnull=False, prefix=prefix.strip()).first()
-    return from_row(TokenRow, row, ended_at=row.revoked_at) if row else None
+def token(*, prefix: str, username: str | None = None) -> TokenRow | None:
+    """Return a token of this user, or without a name one of any service account, by its prefix. It may have ended. One
+    query.
+    """
+    whose = Q(user__service_account__isnull=False) if username is None else Q(user__username=username)
+    found = _tokens(visible(ApiToken).filter(whose, prefix=prefix.strip()))
+    return found[0] if found else None
 
 
-def token(*, username: str, prefix: str) -> TokenRow | None:
-    """One of somebody's tokens by its public beginning, also one that was ended. One query."""
-    row = visible(ApiToken).filter(user__username=username, prefix=prefix.strip()).first()
-    return from_row(TokenRow, row, ended_at=row.revoked_at) if row else None
+def _tokens(rows: Iterable[ApiToken]) -> list[TokenRow]:
+    return [from_row(TokenRow, row, ended_at=row.revoked_at) for row in rows]
 
 
-def _rows(users: Sequence[User]) -> tuple[PersonRow, ...]:
-    ids = [user.pk for user in users]
-    groups: dict[int, set[str]] = defaultdict(set)
-    for user_id, name in User.groups.through.objects.filter(user__in=ids).values_list("user_id", "group__name"):
-        groups[user_id].add(name)
-    scopes: dict[int, list[ScopeRow]] = defaultdict(list)
-    for row in visible(Scope).filter(user__in=ids).order_by("kind", "pattern"):
-        scopes[row.user_id].append(ScopeRow(kind=row.kind, pattern=row.pattern))
-    live = Count("api_tokens", filter=Q(api_tokens__revoked_at__isnull=True))
-    known = visible(User).filter(pk__in=ids).annotate(live=live)
-    owner = ("service_account__owner__username", "service_account__owner__is_active")
-    rows = known.values_list("pk", "live", "service_account__purpose", *owner)
-    counts = {pk: count for pk, count, *_ in rows}
-    services = {pk: (purpose, name if may else "") for pk, _, purpose, name, may in rows if purpose is not None}
-    return tuple(
-        PersonRow(
-            username=user.get_username(),
-            pseudonym=pseudonym(user.pk),
-            group=Rights(frozenset(groups[user.pk])).role,
-            superuser=user.is_superuser,
-            active=user.is_active,
-            scopes=tuple(scopes[user.pk]),
-            joined_at=user.date_joined,
-            last_login_at=user.last_login,
-            tokens=counts.get(user.pk, 0),
-            forgotten=user.get_username() == erased_name(user.pk),
-            service=user.pk in services,
-            purpose=services.get(user.pk, ("", ""))[0],
-            owner=services.get(user.pk, ("", ""))[1],
-        )
-        for user in users
+def _people() -> QuerySet[User]:
+    """Return all accounts with what `_row` reads. Three queries for those that are read."""
+    tokens = visible(ApiToken).filter(user=OuterRef("pk"), revoked_at__isnull=True).order_by()
+    live = Subquery(tokens.values("user").annotate(count=Count("pk")).values("count"))
+    scopes = Prefetch("scopes", visible(Scope).order_by("kind", "pattern"))
+    return visible(User).select_related("service_account__owner").prefetch_related("groups", scopes).annotate(live=live)
+
+
+def _row(user: Any) -> PersonRow:
+    service = service_of(user)
+    owner = service.owner if service else None
+    return PersonRow(
+        username=user.get_username(),
+        pseudonym=pseudonym(user.pk),
+        group=Rights(frozenset(group.name for group in user.groups.all())).role,
+        superuser=user.is_superuser,
+        active=user.is_active,
+        scopes=tuple(ScopeRow(scope.kind, scope.pattern) for scope in user.scopes.all()),
+        joined_at=user.date_joined,
+        last_login_at=user.last_login,
+        tokens=user.live or 0,
+        forgotten=user.get_username() == erased_name(user.pk),
+        service=service is not None,
+        purpose=service.purpose if service else "",
+        owner=owner.get_username() if owner and owner.is_active else "",
     )
 
 
@@ -314,19 +296,21 @@ def factors_of(*, user_id: int) -> Factors:
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """One session that goes on. `way` is how its person came in; that, `began_at` and `address` are not known of one
-    from before 0.2.0. `this`: the one in which somebody asks.
-    """
+    """A session that has not ended. Sessions from before 0.2.0 have no `way`, `began_at` and `address`."""
 
     id: int
-    browser: str
-    system: str
-    way: str
-    address: str
-    last_address: str
-    began_at: datetime | None
-    last_seen_at: datetime
-    this: bool
+    browser: Annotated[str, "Such as `Firefox`; empty if the browser does not state it."]
+    system: Annotated[str, "Such as `Linux`; empty if the browser does not state it."]
+    way: Annotated[
+        str,
+        "The sign-in method: `password`, `password-factor`, `passkey`, `sign-on`, `proxy`; empty for a session from"
+        " before 0.2.0.",
+    ]
+    address: Annotated[str, "The address of the sign-in; empty if it is unknown."]
+    last_address: Annotated[str, "The address of the last request."]
+    began_at: Annotated[datetime | None, "Null if it is unknown."]
+    last_seen_at: Annotated[datetime, "Accurate to a few minutes."]
+    this: Annotated[bool, "Whether this call came with it."]
 
     @property
     def elsewhere(self) -> bool:
@@ -339,6 +323,6 @@ def session_rows(
 ) -> Page[SessionRow]:
     """Somebody's sessions that go on, those first that were seen last. One query."""
     own = hash_of(session_key) if session_key else ""
-    rows = going_on(visible(PersonSession).filter(user__username=username), now=now)
+    rows = open_sessions(visible(PersonSession).filter(user__username=username), now=now)
     found = read_page([Segment(rows, "last_seen_at", descending=True)], cursor=cursor, size=size)
     return found.map(lambda shown: [from_row(SessionRow, row, this=row.key_hash == own) for row in shown])

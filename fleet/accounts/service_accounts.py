@@ -10,8 +10,9 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import F, Q
 
-from fleet.accounts import logins, sessions, tokens
+from fleet.accounts import logins, sessions
 from fleet.accounts import services as account_services
+from fleet.accounts.entries import record_change
 from fleet.domain.actor import COMMAND_LINE, DRYDOCK, Actor
 from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.texts import tidy
@@ -19,7 +20,7 @@ from fleet.domain.timeline import EntryKind, differing
 from fleet.models import ApiToken, ServiceAccount
 from fleet.models.people import service_of
 from fleet.operations import control
-from fleet.operations.rights import require_administrator, user_named
+from fleet.operations.rights import require_administrator
 from fleet.operations.timeline.entries import tell
 
 # That a token expires is told so many days ahead, of one that lives at least twice as long.
@@ -131,40 +132,6 @@ def change(
     return row
 
 
-def make_token(
-    *,
-    username: str,
-    name: str,
-    scopes: list[str],
-    expires_in: timedelta,
-    now: datetime,
-    actor: Actor,
-    allowed_from: Sequence[str] = (),
-    carried: ApiToken | None = None,
-) -> tuple[ApiToken, str]:
-    """A token for a service account, by an admin; the plain text is returned this once. It may no more than the
-    account, and no longer or from elsewhere than the token that asks. Raises Refused `not-permitted`,
-    `unknown-person` or `validation`.
-    """
-    return tokens.make_within(
-        _service(username, actor),
-        actor=actor,
-        name=name,
-        scopes=scopes,
-        expires_in=expires_in,
-        now=now,
-        allowed_from=allowed_from,
-        carried=carried,
-    )
-
-
-def _service(username: str, actor: Actor) -> User:
-    require_administrator(actor, doing="make-token")
-    user = user_named(username)
-    require_found(service_of(user), "validation", Reason("service-unknown", name=username))
-    return user
-
-
 def _owner(name: str) -> User:
     found = User.objects.filter(username=name.strip(), is_active=True).first()
     owner = require_found(found, "validation", Reason("service-owner", name=name.strip()[:150]))
@@ -194,5 +161,4 @@ def _tell(
     rights: dict[str, Any] | None = None,
 ) -> None:
     was, became = differing(before, _shown(row) | (rights or {}))
-    name = row.user.get_username()
-    tell(EntryKind.PERSON_CHANGED, actor, at=now, before=was, after=became, person=name, did=did)
+    record_change(did, row.user, actor, now, before=was, after=became)

@@ -11,18 +11,18 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from fleet.accounts import logins, sessions
+from fleet.accounts.entries import record_change
 from fleet.domain.actor import COMMAND_LINE, Actor
 from fleet.domain.people import ADMIN, GROUPS, Rights
 from fleet.domain.pseudonyms import erased_name
 from fleet.domain.reasons import Reason, Refused
 from fleet.domain.texts import tidy
-from fleet.domain.timeline import EntryKind, differing
+from fleet.domain.timeline import differing
 from fleet.models import Scope
 from fleet.models.people import service_of
 from fleet.operations import control
 from fleet.operations.locks import Lock, take
 from fleet.operations.rights import require_administrator, require_reach, user_named
-from fleet.operations.timeline.entries import tell
 
 SCOPE_KINDS = ("name", "service", "resource_group")
 MAX_NAME = 150
@@ -81,12 +81,11 @@ def make_account(*, username: str, group: str, scopes: Sequence[ScopePair], pass
         raise Refused("validation", Reason("name-characters")) from error
     if not 0 < len(username) <= MAX_NAME:
         raise Refused("validation", Reason("name-length", longest=MAX_NAME))
-    if username.lower() in TAKEN_NAMES or User.objects.filter(username__iexact=username).exists():
+    if _is_taken(username):
         raise Refused("validation", Reason("name-taken", name=username))
-    chosen = _group(group)
-    pairs = cleaned_scopes(scopes)
+    chosen, pairs = _group(group), cleaned_scopes(scopes)
     person = User(username=username)
-    # None is one that no text is.
+    # None sets an unusable password.
     person.set_password(password)
     person.save()
     person.groups.set([chosen])
@@ -112,8 +111,8 @@ def change_person(
     person = changeable(username, actor)
     before, had_admins = shown(person), any_admin()
     if group is not None:
-        others = person.groups.exclude(name__in=GROUPS)
-        person.groups.set([*others, _group(group)])
+        _group(group)
+        _set_group(person, group)
     if scopes is not None:
         _set_scopes(person, cleaned_scopes(scopes))
     if active is not None and active != person.is_active:
@@ -129,31 +128,27 @@ def change_person(
 
 
 def apply_rights(person: User, rights: Rights, *, now: datetime, actor: Actor) -> None:
-    """Make somebody's rights these, inside a transaction that holds the lock of people: nobody asks whether an admin is
-    left, since whoever decided that is not here.
+    """Give a user these rights, inside a transaction that holds the lock of users. The caller checks that an
+    administrator is left.
     """
     before = shown(person)
-    others = person.groups.exclude(name__in=GROUPS)
-    person.groups.set([*others, *([_group(rights.role)] if rights.role else [])])
-    _set_scopes(person, sorted(rights.scopes))
+    _set_rights(person, rights)
     if shown(person) != before:
         _write("changed", person, before=before, now=now, actor=actor)
 
 
 def make_for_sign_on(wanted: str, rights: Rights, *, now: datetime, actor: Actor) -> User:
-    """A person who comes in by single sign-on alone, inside a transaction that holds the lock of people. Whoever has
-    the name that is `wanted` keeps it, and the newcomer is called beside it.
+    """Create a user who signs in by single sign-on only, inside a transaction that holds the lock of users. If the name
+    `wanted` is taken, the new user gets a number after it.
     """
     name, number = wanted or "person", 1
-    while name.lower() in TAKEN_NAMES or User.objects.filter(username__iexact=name).exists():
+    while _is_taken(name):
         number += 1
         name = f"{wanted or 'person'}-{number}"
     person = User(username=name)
     person.set_unusable_password()
     person.save()
-    if rights.role:
-        person.groups.set([_group(rights.role)])
-    _set_scopes(person, sorted(rights.scopes))
+    _set_rights(person, rights)
     _write("made", person, before=None, now=now, actor=actor)
     return person
 
@@ -181,15 +176,7 @@ def record_password_change(person: User, *, now: datetime, actor: Actor, but: st
     control.note_password(person, actor, now=now)
     sessions.drop(person, but=but)
     logins.release(username=person.get_username())
-    tell(
-        EntryKind.PERSON_CHANGED,
-        actor,
-        at=now,
-        before={"password": "old"},
-        after={"password": "new"},
-        person=person.get_username(),
-        did="password",
-    )
+    record_change("password", person, actor, now, before={"password": "old"}, after={"password": "new"})
 
 
 @transaction.atomic
@@ -276,6 +263,21 @@ def cleaned_scopes(scopes: Sequence[ScopePair]) -> list[ScopePair]:
     return found
 
 
+def _is_taken(name: str) -> bool:
+    return name.lower() in TAKEN_NAMES or User.objects.filter(username__iexact=name).exists()
+
+
+def _set_rights(person: User, rights: Rights) -> None:
+    _set_group(person, rights.role)
+    _set_scopes(person, sorted(rights.scopes))
+
+
+def _set_group(person: User, group: str) -> None:
+    """Replace the role of a user, if one is named; groups that are no roles stay."""
+    others = person.groups.exclude(name__in=GROUPS)
+    person.groups.set([*others, *([_group(group)] if group else [])])
+
+
 def _set_scopes(person: User, pairs: list[ScopePair]) -> None:
     if pairs == _scopes(person):
         return
@@ -286,8 +288,7 @@ def _set_scopes(person: User, pairs: list[ScopePair]) -> None:
 def _write(did: str, person: User, *, before: dict[str, Any] | None, now: datetime, actor: Actor) -> None:
     after = shown(person)
     was, became = ({"person": None}, after) if before is None else differing(before, after)
-    name = person.get_username()
-    tell(EntryKind.PERSON_CHANGED, actor, at=now, before=was, after=became, person=name, did=did)
+    record_change(did, person, actor, now, before=was, after=became)
 
 
 @transaction.atomic

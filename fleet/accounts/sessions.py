@@ -5,7 +5,6 @@ only names out of these tables.
 import threading
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import structlog
@@ -15,7 +14,8 @@ from django.contrib.sessions.models import Session
 from django.db import DatabaseError, IntegrityError, transaction
 from django.db.models import Q, QuerySet
 
-from fleet.accounts.models import PersonSession, django_sessions, going_on, keys_by
+from fleet.accounts.entries import record_change
+from fleet.accounts.models import PersonSession, django_sessions, keys_by, open_sessions
 from fleet.domain.actor import Actor
 from fleet.domain.people import Right
 from fleet.domain.reasons import Reason, require_found
@@ -57,18 +57,10 @@ SYSTEMS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Browser:
-    """Names of a browser and of the system that it runs on; empty where nothing tells them."""
-
-    browser: str = ""
-    system: str = ""
-
-
-def browser_of(said: str) -> Browser:
-    """What this header `User-Agent` tells."""
-    read = said[:MOST_READ]
-    return Browser(_first(BROWSERS, read), _first(SYSTEMS, read))
+def browser_of(user_agent: str) -> dict[str, str]:
+    """Return the names of the browser and its system that this header states; empty if none is known."""
+    read = user_agent[:MOST_READ]
+    return {"browser": _first(BROWSERS, read), "system": _first(SYSTEMS, read)}
 
 
 def _first(names: tuple[tuple[str, str], ...], said: str) -> str:
@@ -89,46 +81,46 @@ LONGEST_ADDRESS = 64
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class SeenSession:
-    """One session, seen in a request."""
-
-    user_id: int
-    agent: str
-    address: str
-    at: datetime
-
-
 class LastSeen:
     """When sessions were seen last, between two writes of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._noted: dict[str, datetime] = {}
-        self._waiting: dict[str, SeenSession] = {}
+        self._waiting: dict[str, PersonSession] = {}
         self._written = time.monotonic()
 
-    def note(self, session_key: str, sight: SeenSession) -> None:
-        """Nothing is asked of the database. Nothing at all is done within minutes of the last time."""
+    def note(self, session_key: str, *, user_id: int, agent: str, address: str, now: datetime) -> None:
+        """Remember a request of a session, in memory, unless one was noted some minutes ago."""
         key = hash_of(session_key)
         with self._lock:
             before = self._noted.get(key)
-            if before is not None and sight.at - before < NOTED_EVERY:
+            if before is not None and now - before < NOTED_EVERY:
                 return
             if len(self._noted) >= MOST_NOTED:
                 self._noted.clear()
-            self._noted[key] = sight.at
+            self._noted[key] = now
             if len(self._waiting) < MOST_NOTED:
-                self._waiting[key] = sight
+                # Also a session that began in an earlier release is listed from now on.
+                row = PersonSession(key_hash=key, user_id=user_id, last_seen_at=now, **browser_of(agent))
+                row.last_address = address[:LONGEST_ADDRESS]
+                self._waiting[key] = row
 
     def write(self) -> int:
-        """Write what was noted: one statement. How many sessions. While the database is away it waits on."""
+        """Write the noted sessions in one statement. Return how many. If the database is unavailable, they are kept."""
         with self._lock:
             waiting, self._waiting = self._waiting, {}
         try:
-            _write(waiting)
+            # In one order, so that two processes that write the same ones wait for each other and never in a circle.
+            PersonSession.objects.bulk_create(
+                [row for _, row in sorted(waiting.items())],
+                batch_size=500,
+                update_conflicts=True,
+                unique_fields=["key_hash"],
+                update_fields=["last_address", "last_seen_at"],
+            )
         except IntegrityError:
-            # Of an account that is not there, after a backup came back: it would keep all others back for ever.
+            # Of an account that does not exist after a restore: it would block all others permanently.
             log.warning("sessions.not_noted", count=len(waiting))
             return 0
         except DatabaseError:
@@ -148,18 +140,10 @@ last_seen = LastSeen()
 
 
 def begin(*, user: User, session_key: str, way: str, agent: str, address: str, now: datetime) -> None:
-    """Somebody has just come in, by this `way`."""
-    told = browser_of(agent)
-    known = {
-        "user": user,
-        "way": way,
-        "browser": told.browser,
-        "system": told.system,
-        "address": address[:LONGEST_ADDRESS],
-        "last_address": address[:LONGEST_ADDRESS],
-        "began_at": now,
-        "last_seen_at": now,
-    }
+    """Record a session that has just begun by this sign-in method."""
+    place = address[:LONGEST_ADDRESS]
+    known = {"way": way, "address": place, "last_address": place, "began_at": now, "last_seen_at": now}
+    known |= {"user": user, **browser_of(agent)}
     PersonSession.objects.update_or_create(key_hash=hash_of(session_key), defaults=known)
 
 
@@ -174,35 +158,35 @@ def left(*, session_key: str) -> None:
 
 
 @transaction.atomic
-def end(*, actor: Actor, session_id: int, now: datetime, carried: ApiToken | None = None) -> PersonSession:
-    """End one session (row id): one's own, or by an admin anybody's. Its next request is a stranger's, and its streams
-    end. Raises Refused: `not-permitted`, `not-found`.
+def end(*, actor: Actor, session_id: int, now: datetime) -> PersonSession:
+    """End one session (row id) of the actor, or as an administrator of anyone. Its next request is anonymous, and its
+    streams end. Raises Refused: `not-permitted`, `not-found`.
     """
     found = PersonSession.objects.select_for_update(of=("self",)).select_related("user").filter(pk=session_id).first()
     if found is None:
-        # Who ends their own alone does not learn of which there are others.
-        require_change(actor, own=False, carried=carried)
+        # A user who may end only their own does not learn which sessions of others exist.
+        require_change(actor, own=False)
     row = require_found(found, "not-found", Reason("session-unknown"))
-    _allowed(actor, row.user, carried)
+    _require_allowed(actor, row.user)
     _end([row])
-    _tell("session-ended", row.user, 1, actor=actor, now=now)
+    record_change("session-ended", row.user, actor, now, before={"sessions": 1}, after={"sessions": 0})
     return row
 
 
 @transaction.atomic
-def end_others(*, actor: Actor, session_key: str, now: datetime, carried: ApiToken | None = None) -> int:
-    """End all of one's own sessions but the one with this key; how many. Raises Refused `not-permitted`."""
-    _allowed(actor, actor.person, carried)
-    return _end_of(actor.person, actor, now, but=session_key)
-
-
-@transaction.atomic
-def end_all(*, actor: Actor, username: str, now: datetime, carried: ApiToken | None = None) -> int:
-    """End all of somebody's sessions, by an admin; how many. Raises Refused: `not-permitted`, `unknown-person`."""
-    require(actor, Right.ADMINISTER)
-    person = user_named(username)
-    _allowed(actor, person, carried)
-    return _end_of(person, actor, now)
+def end_all(*, actor: Actor, now: datetime, username: str | None = None, but: str = "") -> int:
+    """End all sessions of the actor, or as an administrator of `username`, except the one with the key `but`. Return
+    how many ended. Raises Refused: `not-permitted`, `unknown-person`.
+    """
+    if username is not None:
+        require(actor, Right.ADMINISTER)
+    person = actor.person if username is None else user_named(username)
+    _require_allowed(actor, person)
+    rows = list(_but(open_sessions(PersonSession.objects.select_for_update().filter(user=person), now=now), but))
+    if rows:
+        _end(rows)
+        record_change("sessions-ended", person, actor, now, before={"sessions": len(rows)}, after={"sessions": 0})
+    return len(rows)
 
 
 def drop(person: User, *, but: str = "") -> None:
@@ -229,15 +213,6 @@ def forget_over(*, now: datetime) -> None:
     PersonSession.objects.filter(pk__in=list(over.values_list("pk", flat=True)[:REMOVED])).delete()
 
 
-def _end_of(person: User, actor: Actor, now: datetime, *, but: str = "") -> int:
-    rows = going_on(PersonSession.objects.select_for_update().filter(user=person), now=now)
-    found = list(_but(rows, but))
-    if found:
-        _end(found)
-        _tell("sessions-ended", person, len(found), actor=actor, now=now)
-    return len(found)
-
-
 def _but(rows: QuerySet[PersonSession], key: str) -> QuerySet[PersonSession]:
     return rows.exclude(key_hash=hash_of(key)) if key else rows
 
@@ -249,43 +224,10 @@ def _end(rows: Collection[PersonSession]) -> None:
     PersonSession.objects.filter(pk__in=[row.pk for row in rows]).delete()
 
 
-def _allowed(actor: Actor, person: User, carried: ApiToken | None) -> None:
-    own = actor.person == person
-    require_change(actor, own=own, carried=carried)
-    if not own:
+def _require_allowed(actor: Actor, person: User) -> None:
+    require_change(actor, own=actor.person == person)
+    if actor.person != person:
         require_reach(actor, person)
-
-
-def _tell(did: str, person: User, count: int, *, actor: Actor, now: datetime) -> None:
-    before, after = {"sessions": count}, {"sessions": 0}
-    tell(EntryKind.PERSON_CHANGED, actor, at=now, before=before, after=after, person=person.get_username(), did=did)
-
-
-def _write(waiting: dict[str, SeenSession]) -> None:
-    """A session that no door has told of, of an earlier release, is known from now on."""
-    if not waiting:
-        return
-    rows = []
-    # In one order, so that two processes that write the same ones wait for each other and never in a circle.
-    for key, sight in sorted(waiting.items()):
-        told, address = browser_of(sight.agent), sight.address[:LONGEST_ADDRESS]
-        rows.append(
-            PersonSession(
-                key_hash=key,
-                user_id=sight.user_id,
-                browser=told.browser,
-                system=told.system,
-                last_address=address,
-                last_seen_at=sight.at,
-            )
-        )
-    PersonSession.objects.bulk_create(
-        rows,
-        batch_size=500,
-        update_conflicts=True,
-        unique_fields=["key_hash"],
-        update_fields=["last_address", "last_seen_at"],
-    )
 
 
 # What ends for good: a token with all that it made, and everything by which an account that was disabled signed in.
@@ -306,19 +248,25 @@ def end_access(person: User, *, now: datetime, actor: Actor) -> None:
 
 
 def revoke_token(token: ApiToken, *, actor: Actor, now: datetime) -> bool:
-    """Revoke a token, with what was made by it, inside the caller's transaction. False where it has ended already."""
-    if not ApiToken.objects.filter(pk=token.pk, revoked_at__isnull=True).update(revoked_at=now):
+    """Revoke a token and what it created, inside the caller's transaction. False if it has ended already."""
+    if not _mark_ended(token, "revoked_at", EntryKind.TOKEN_ENDED, "token", actor, now):
         return False
-    tell(
-        EntryKind.TOKEN_ENDED,
-        actor,
-        at=now,
-        before={"token": token.prefix},
-        after={"token": None},
-        person=token.user.get_username(),
-        name=token.name,
-    )
     end_made_with(token, actor=actor, now=now)
+    return True
+
+
+def end_calendar(feed: CalendarFeed, *, actor: Actor, now: datetime) -> bool:
+    """End a calendar, inside the caller's transaction. False if it has ended already."""
+    return _mark_ended(feed, "ended_at", EntryKind.CALENDAR_ENDED, "calendar", actor, now)
+
+
+def _mark_ended(
+    row: ApiToken | CalendarFeed, column: str, kind: EntryKind, noun: str, actor: Actor, now: datetime
+) -> bool:
+    if not type(row)._default_manager.filter(pk=row.pk, **{column: None}).update(**{column: now}):
+        return False
+    before, after = {noun: row.prefix}, {noun: None}
+    tell(kind, actor, at=now, before=before, after=after, person=row.user.get_username(), name=row.name)
     return True
 
 
@@ -334,19 +282,3 @@ def end_made_with(token: ApiToken, *, actor: Actor, now: datetime) -> None:
         tell(EntryKind.JOIN_TOKEN_ENDED, actor, at=now, before=before, after=after, prefix=join.prefix)
     for end in END_MADE_WITH:
         end(token, actor=actor, now=now)
-
-
-def end_calendar(feed: CalendarFeed, *, actor: Actor, now: datetime) -> bool:
-    """End a calendar, inside the caller's transaction. False where it has ended already."""
-    if not CalendarFeed.objects.filter(pk=feed.pk, ended_at=None).update(ended_at=now):
-        return False
-    tell(
-        EntryKind.CALENDAR_ENDED,
-        actor,
-        at=now,
-        before={"calendar": feed.prefix},
-        after={"calendar": None},
-        person=feed.user.get_username(),
-        name=feed.name,
-    )
-    return True

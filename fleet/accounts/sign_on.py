@@ -7,9 +7,11 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models import Q
 
 from fleet.accounts import services as account_services
 from fleet.accounts import sessions
+from fleet.accounts.entries import record_change
 from fleet.accounts.models import SignOn, SignOnGrant
 from fleet.accounts.sessions import end_access
 from fleet.domain.actor import DRYDOCK, Actor
@@ -225,16 +227,16 @@ def good(person: User, *, now: datetime) -> bool:
     return until is not None and until > now
 
 
-def said_by(told: ToldByProxy) -> list[Any]:
+def proxy_statement(told: ToldByProxy) -> list[Any]:
     """What a proxy said, as a session keeps it."""
     return [told.name, None if told.groups is None else list(told.groups)]
 
 
-def spoken_for(said: Any, told: ToldByProxy | None) -> bool:
+def is_confirmed_by_proxy(said: Any, told: ToldByProxy | None) -> bool:
     """Whether a session that began at the proxy counts in a call with which the proxy says this; `said` is what the
     session keeps.
     """
-    return bool(settings.PROXY_SIGN_IN.networks) and told is not None and said == said_by(told)
+    return bool(settings.PROXY_SIGN_IN.networks) and told is not None and said == proxy_statement(told)
 
 
 def goes_on_until(person: Any, *, now: datetime) -> datetime | None:
@@ -261,9 +263,9 @@ def note_break_glass(person: User, *, address: str, now: datetime) -> None:
 
 @transaction.atomic
 def confirm(sign_on_id: int, identity: Identity | None, *, refresh_token: str, now: datetime) -> None:
-    """The provider still knows somebody, and says so much of them; None: no more than that."""
+    """Record that the provider still knows an account; `identity` is None if it stated nothing new about it."""
     account_services.lock()
-    row = SignOn.objects.select_for_update(of=("self",)).select_related("user").filter(pk=sign_on_id).first()
+    row = _locked(Q(pk=sign_on_id))
     if row is None or row.user is None or not row.refresh_token:
         return
     if identity is not None:
@@ -277,24 +279,15 @@ def confirm(sign_on_id: int, identity: Identity | None, *, refresh_token: str, n
 
 
 @transaction.atomic
-def refuse(sign_on_id: int, *, now: datetime, reason: Reason = REFUSED_BY_PROVIDER) -> None:
-    """The provider says no: every session that began there ends, and nothing is granted until it says yes again."""
+def refuse(account: Q, *, now: datetime, reason: Reason = REFUSED_BY_PROVIDER, signs_in: bool = False) -> None:
+    """End the sessions of an account that the provider or its token refuses, and grant nothing until it is confirmed.
+    Tokens and calendars of its user end too if it was just signing in (`signs_in`).
+    """
     account_services.lock()
-    row = SignOn.objects.select_for_update(of=("self",)).select_related("user").filter(pk=sign_on_id).first()
+    row = _locked(account)
     if row is not None:
         row.values = []
-        _out(row, reason, now=now)
-
-
-@transaction.atomic
-def turn_away(*, subject: str, reason: Reason, now: datetime) -> None:
-    """A sign-in of this account was refused for what its token says: what its person still has ends."""
-    account_services.lock()
-    rows = SignOn.objects.select_for_update(of=("self",)).select_related("user")
-    row = rows.filter(issuer=settings.OIDC_ISSUER, subject=subject).first()
-    if row is not None:
-        row.values = []
-        _out(row, reason, now=now, signs_in=True)
+        _out(row, reason, now=now, signs_in=signs_in)
 
 
 @transaction.atomic
@@ -325,7 +318,8 @@ def link(*, actor: Actor, username: str, subject: str, now: datetime) -> SignOn:
         row.user, row.linked_at, row.refused = person, now, ""
         row.save()
         control.note(control.SIGN_ON, person, actor.person, now=now)
-        _tell("signed-on", row, before=None, after=row.subject, actor=actor, now=now)
+        before, after = {"account": None}, {"account": row.subject}
+        record_change("signed-on", person, actor, now, before=before, after=after)
     return row
 
 
@@ -336,11 +330,12 @@ def unlink(*, actor: Actor, sign_on_id: int, now: datetime) -> None:
     """
     require_administrator(actor)
     account_services.lock()
-    rows = SignOn.objects.select_for_update(of=("self",)).select_related("user").filter(user__isnull=False)
-    row = require_found(rows.filter(pk=sign_on_id).first(), "not-found", Reason("sign-on-unknown"))
+    found = _locked(Q(pk=sign_on_id, user__isnull=False))
+    row = require_found(found, "not-found", Reason("sign-on-unknown"))
     had_admins = account_services.any_admin()
-    _tell("signed-off", row, before=row.subject, after=None, actor=actor, now=now)
     if row.user is not None:
+        before, after = {"account": row.subject}, {"account": None}
+        record_change("signed-off", row.user, actor, now, before=before, after=after)
         account_services.apply_rights(row.user, Rights(), now=now, actor=DRYDOCK)
         sessions.end_for_good(people=[row.user])
     if had_admins and not account_services.any_admin():
@@ -348,9 +343,12 @@ def unlink(*, actor: Actor, sign_on_id: int, now: datetime) -> None:
     row.delete()
 
 
+def _locked(account: Q) -> SignOn | None:
+    return SignOn.objects.select_for_update(of=("self",)).select_related("user").filter(account).first()
+
+
 def _row(issuer: str, subject: str) -> SignOn:
-    rows = SignOn.objects.select_for_update(of=("self",)).select_related("user")
-    return rows.filter(issuer=issuer, subject=subject).first() or SignOn(issuer=issuer, subject=subject)
+    return _locked(Q(issuer=issuer, subject=subject)) or SignOn(issuer=issuer, subject=subject)
 
 
 def _in(row: SignOn, refresh_token: str, *, now: datetime) -> None:
@@ -384,9 +382,3 @@ def _out(row: SignOn, reason: Reason, *, now: datetime, signs_in: bool = False) 
 def _forget_old_strangers() -> None:
     strangers = SignOn.objects.filter(user=None).order_by("-seen_at", "-pk").values_list("pk", flat=True)
     SignOn.objects.filter(pk__in=list(strangers[MOST_STRANGERS:])).delete()
-
-
-def _tell(did: str, row: SignOn, *, before: str | None, after: str | None, actor: Actor, now: datetime) -> None:
-    person = row.user.get_username() if row.user else ""
-    told = {"person": person, "did": did}
-    tell(EntryKind.PERSON_CHANGED, actor, at=now, before={"account": before}, after={"account": after}, **told)

@@ -3,10 +3,8 @@
 import json
 from typing import Any
 
-from fleet.accounts import sign_on as changing
-from fleet.accounts import sign_on as linking
-from fleet.accounts import sign_on_queries
-from fleet.accounts.api import pairs
+from fleet.accounts import sign_on, sign_on_queries
+from fleet.accounts.api import admin_call
 from fleet.accounts.serializers import (
     ChangeGrantSerializer,
     GrantRequestSerializer,
@@ -17,7 +15,6 @@ from fleet.accounts.serializers import (
     SignOnShape,
 )
 from fleet.api.calls import Call
-from fleet.api.schema import describe
 from fleet.domain.sign_on import Grant
 from fleet.projections.pages import Page
 
@@ -26,101 +23,91 @@ UNKNOWN_ACCOUNT = ("not-found", "There is no such account.")
 
 
 class Mapping(Call):
-    @describe(
+    @admin_call(
         "list_mapping",
-        "What roles and groups of the provider are here",
-        "Each line gives whoever has a role or group there a group and scopes here. Of several the highest counts.",
-        needs="admin",
+        "List the mapping of roles and groups",
+        "Each line gives users with a role or group at the provider a group and scopes here. The highest group counts.",
         page=GrantShape,
     )
     def get(self) -> Page[sign_on_queries.GrantRow]:
-        return sign_on_queries.page_of_mapping(**self.place)
+        return sign_on_queries.mapping(**self.place)
 
-    @describe(
+    @admin_call(
         "make_mapping_line",
         "Map a role or group",
-        "It counts from the next request on, for whoever is known already, too.",
-        needs="admin",
+        "It applies from the next request on, also to known accounts.",
         answer=GrantShape,
         status=201,
         location="sign-on/mapping/{id}/",
         body=GrantRequestSerializer,
     )
     def post(self) -> sign_on_queries.GrantRow | None:
-        row = changing.create(actor=self.actor, now=self.now, value=self.wanted["value"], **said(self.wanted))
+        row = sign_on.create(actor=self.actor, now=self.now, **self.wanted)
         return sign_on_queries.grant(row.pk)
 
 
 class MappingLine(Call):
-    @describe(
+    @admin_call(
         "get_mapping_line",
-        "One line of the mapping",
-        "A role or group there, and what it is here.",
-        needs="admin",
+        "Get a line of the mapping",
+        "A role or group at the provider, with its group and scopes here.",
         answer=GrantShape,
         missing=UNKNOWN,
     )
     def get(self, grant_id: int) -> sign_on_queries.GrantRow | None:
         return sign_on_queries.grant(grant_id)
 
-    @describe(
+    @admin_call(
         "change_mapping_line",
-        "Another group and other scopes for a role or group",
-        "What is left out stays as it is. The last admin stays one.",
-        needs="admin",
+        "Change a line of the mapping",
+        "What is omitted stays as it is. The last administrator stays one.",
         answer=GrantShape,
         body=ChangeGrantSerializer,
         missing=UNKNOWN,
     )
     def patch(self, grant_id: int) -> sign_on_queries.GrantRow | None:
-        group, scopes = self.wanted.get("group"), self.wanted.get("scopes")
-        places = None if scopes is None else pairs(scopes)
-        changing.change(actor=self.actor, grant_id=grant_id, group=group, scopes=places, now=self.now)
+        sign_on.change(actor=self.actor, grant_id=grant_id, now=self.now, **self.wanted)
         return sign_on_queries.grant(grant_id)
 
-    @describe(
+    @admin_call(
         "delete_mapping_line",
-        "Take a role or group out of the mapping",
-        "Whoever has nothing else is out at once. The last admin stays one.",
-        needs="admin",
+        "Delete a line of the mapping",
+        "Users without another mapping lose access immediately. The last administrator stays one.",
         problems=UNKNOWN[:1],
     )
     def delete(self, grant_id: int) -> None:
-        changing.delete(actor=self.actor, grant_id=grant_id, now=self.now)
+        sign_on.delete(actor=self.actor, grant_id=grant_id, now=self.now)
 
 
 class MappingDryRun(Call):
-    @describe(
+    @admin_call(
         "try_mapping",
-        "Who would be what",
-        "By another mapping, or for the claims of a token. Nothing is written.",
-        needs="admin",
+        "Try a mapping",
+        "What another mapping would change, or which rights the claims of a token give. Nothing is written.",
         answer=MappingDryRunShape,
         body=MappingDryRunRequestSerializer,
     )
     def post(self) -> sign_on_queries.MappingTrial:
         lines: Any = self.wanted.get("mapping")
-        grants = None if lines is None else [Grant(one["value"], **said(one)) for one in lines]
+        grants = None if lines is None else [Grant(one["value"], one["group"], tuple(one["scopes"])) for one in lines]
         claims = self.wanted.get("claims")
         return sign_on_queries.dry_run(grants, pasted="" if claims is None else json.dumps(claims))
 
 
 class SignOnAccounts(Call):
-    @describe(
+    @admin_call(
         "list_sign_on_accounts",
-        "Accounts at the provider, and whose they are",
-        "The newest first, also those that nobody has let in.",
-        needs="admin",
+        "List accounts at the provider",
+        "Newest first, also those that are linked to no user.",
         page=SignOnShape,
     )
     def get(self) -> Page[sign_on_queries.SignOnRow]:
         return sign_on_queries.page_of_accounts(**self.place)
 
-    @describe(
+    @admin_call(
         "link_sign_on_account",
-        "Say whose an account at the provider is",
-        "Before or after it first came. From its next login on the mapping says what that person may.",
-        needs="admin",
+        "Link an account at the provider to a user",
+        "Before or after its first sign-in. The mapping decides its rights from the next sign-in on.",
         answer=SignOnShape,
         status=201,
         location="sign-on/accounts/{id}/",
@@ -128,31 +115,25 @@ class SignOnAccounts(Call):
         problems=("unknown-person",),
     )
     def post(self) -> sign_on_queries.SignOnRow | None:
-        return sign_on_queries.account(linking.link(actor=self.actor, now=self.now, **self.wanted).pk)
+        return sign_on_queries.account(sign_on.link(actor=self.actor, now=self.now, **self.wanted).pk)
 
 
 class SignOnAccount(Call):
-    @describe(
+    @admin_call(
         "get_sign_on_account",
-        "One account at the provider",
-        "Whose it is, its roles or groups, and when the provider last said yes.",
-        needs="admin",
+        "Get an account at the provider",
+        "Its user here, its roles or groups, and when the provider last confirmed it.",
         answer=SignOnShape,
         missing=UNKNOWN_ACCOUNT,
     )
     def get(self, sign_on_id: int) -> sign_on_queries.SignOnRow | None:
         return sign_on_queries.account(sign_on_id)
 
-    @describe(
+    @admin_call(
         "unlink_sign_on_account",
-        "An account at the provider is nobody's any more",
-        "Its sessions end, and what the mapping gave.",
-        needs="admin",
+        "Unlink an account at the provider",
+        "Its sessions end, and the rights that the mapping gave.",
         problems=UNKNOWN_ACCOUNT[:1],
     )
     def delete(self, sign_on_id: int) -> None:
-        linking.unlink(actor=self.actor, sign_on_id=sign_on_id, now=self.now)
-
-
-def said(wanted: dict[str, Any]) -> dict[str, Any]:
-    return {"group": wanted["group"], "scopes": tuple(pairs(wanted["scopes"]))}
+        sign_on.unlink(actor=self.actor, sign_on_id=sign_on_id, now=self.now)

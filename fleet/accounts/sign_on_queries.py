@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -14,6 +14,7 @@ from fleet.accounts.models import SignOn, SignOnGrant
 from fleet.accounts.queries import ScopeRow
 from fleet.domain.people import ADMIN, Rights
 from fleet.domain.reasons import Reason, read_reason
+from fleet.domain.shapes import from_row
 from fleet.domain.sign_on import ClaimFault, Grant, identity_of, rights_by
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry
@@ -27,44 +28,46 @@ MOST = 500
 MOST_PASTED = 64 * 1024
 
 
+ROLE = "A role or group, as the token states it."
+SCOPES = "Sets in which they may act; none: everywhere."
+
+
 @dataclass(frozen=True, slots=True)
 class GrantRow:
-    """One line of the mapping: whoever has `value` at the provider is in `group`, in `scopes`; none: everywhere."""
+    """One line of the mapping: the group and scopes of users with this role or group at the provider."""
 
     id: int
-    value: str
+    value: Annotated[str, ROLE]
     group: str
-    scopes: tuple[ScopeRow, ...]
+    scopes: Annotated[tuple[ScopeRow, ...], SCOPES]
 
 
 @dataclass(frozen=True, slots=True)
 class SignOnRow:
-    """An account at the provider. `person` is whose it is, empty for whom nobody let in; `values` the roles or groups
-    that it had last; `refused` why it was not let in, None where it was.
-    """
+    """An account at the provider."""
 
     id: int
-    subject: str
-    name: str
-    person: str
-    values: tuple[str, ...]
-    refused: Reason | str | None
-    seen_at: datetime | None
-    checked_at: datetime | None
-    good_until: datetime | None
+    subject: Annotated[str, "Its permanent id: Entra's object id, elsewhere `sub`."]
+    name: Annotated[str, "Its name there at the last sign-in."]
+    person: Annotated[str, "The user here; empty if it is linked to none."]
+    values: Annotated[tuple[str, ...], "Its roles or groups at the last sign-in."]
+    refused: Annotated[Reason | str | None, "Why it was refused, as a sentence; null if it was admitted."]
+    seen_at: Annotated[datetime | None, "Its last sign-in; null if it was only announced."]
+    checked_at: Annotated[datetime | None, "When the provider last confirmed it."]
+    good_until: Annotated[datetime | None, "When its sessions end without another confirmation."]
 
 
 @dataclass(frozen=True, slots=True)
 class WouldBe:
-    """Who would be what: rights `now` and by the mapping; an empty group means nothing at all."""
+    """The rights of an account now and by a mapping."""
 
-    name: str
-    person: str
-    values: tuple[str, ...]
-    group_now: str
-    scopes_now: tuple[ScopeRow, ...]
-    group: str
-    scopes: tuple[ScopeRow, ...]
+    name: Annotated[str, "The name of the account."]
+    person: Annotated[str, "The user here."]
+    values: Annotated[tuple[str, ...], "Its roles or groups."]
+    group_now: Annotated[str, "The group now; empty: none."]
+    scopes_now: Annotated[tuple[ScopeRow, ...], "Where they may act now."]
+    group: Annotated[str, "The group by the mapping; empty: none."]
+    scopes: Annotated[tuple[ScopeRow, ...], SCOPES]
 
     @property
     def changes(self) -> bool:
@@ -73,49 +76,42 @@ class WouldBe:
 
 @dataclass(frozen=True, slots=True)
 class MappingTrial:
-    """Everybody who is known, those who would change first, and whoever a pasted token is about."""
+    """What a mapping would change."""
 
-    rows: tuple[WouldBe, ...]
-    changed: int
-    pasted: WouldBe | None
-    fault: Reason | None
-    left_without: bool
-
-
-def mapping() -> tuple[GrantRow, ...]:
-    """Every line, by its value. One query."""
-    return tuple(_line(row) for row in visible(SignOnGrant).order_by("value")[:MOST])
+    rows: Annotated[tuple[WouldBe, ...], "Known accounts, those first that would change; at most 500."]
+    changed: Annotated[int, "How many of them would change."]
+    pasted: Annotated[WouldBe | None, "The account of the claims; null without claims."]
+    fault: Annotated[Reason | None, "What is wrong with the claims, as a sentence."]
+    left_without: Annotated[bool, "Whether no administrator would be left."]
 
 
-def page_of_mapping(*, cursor: str | None = None, size: int | None = None) -> Page[GrantRow]:
-    """The same, page by page. One query."""
+def mapping(*, cursor: str | None = None, size: int | None = None) -> Page[GrantRow]:
+    """Return the lines by their values. One query."""
     found = read_page([Segment(visible(SignOnGrant), "value")], cursor=cursor, size=size)
     return found.map(lambda rows: [_line(row) for row in rows])
 
 
 def grant(grant_id: int) -> GrantRow | None:
-    """One line by its id. One query."""
+    """Return one line by its id. One query."""
     row = visible(SignOnGrant).filter(pk=grant_id).first()
     return None if row is None else _line(row)
 
 
 def accounts() -> tuple[SignOnRow, ...]:
-    """Accounts at the provider, those first whom nobody has let in, at most 500. One query."""
+    """Return the accounts at the provider, those first that are linked to no user, at most 500. One query."""
     rows = visible(SignOn).select_related("user")
     ordered = rows.order_by(F("user__username").asc(nulls_first=True), F("seen_at").desc(nulls_last=True), "pk")
     return tuple(_account(row) for row in ordered[:MOST])
 
 
 def page_of_accounts(*, cursor: str | None = None, size: int | None = None) -> Page[SignOnRow]:
-    """All of them, the newest first, page by page. One query."""
-    found = read_page(
-        [Segment(visible(SignOn).select_related("user"), "pk", descending=True)], cursor=cursor, size=size
-    )
-    return found.map(lambda rows: [_account(row) for row in rows])
+    """Return the accounts at the provider, newest first. One query."""
+    segment = Segment(visible(SignOn).select_related("user"), "pk", descending=True)
+    return read_page([segment], cursor=cursor, size=size).map(lambda rows: [_account(row) for row in rows])
 
 
 def account(sign_on_id: int) -> SignOnRow | None:
-    """One by its id. One query."""
+    """Return one account by its id. One query."""
     row = visible(SignOn).select_related("user").filter(pk=sign_on_id).first()
     return None if row is None else _account(row)
 
@@ -170,16 +166,12 @@ def _line(row: SignOnGrant) -> GrantRow:
 
 
 def _account(row: SignOn) -> SignOnRow:
-    return SignOnRow(
-        id=row.pk,
+    return from_row(
+        SignOnRow,
+        row,
         subject=row.subject.removeprefix(settings.OIDC_SUBJECT_PREFIX),
-        name=row.name,
         person=row.user.get_username() if row.user else "",
-        values=tuple(row.values),
         refused=read_reason(row.refused) if row.refused else None,
-        seen_at=row.seen_at,
-        checked_at=row.checked_at,
-        good_until=row.good_until,
     )
 
 

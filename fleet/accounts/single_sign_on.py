@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from contextlib import suppress
-from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -23,8 +22,9 @@ from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, login, logout
 from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import User
+from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.functional import SimpleLazyObject
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -33,14 +33,14 @@ from django.views.decorators.http import require_safe
 
 from fleet.accounts import provider, sign_on
 from fleet.accounts import sign_on_queries as known
-from fleet.accounts.post_login import arrived, remembered
+from fleet.accounts.post_login import record_session, remember_device, trouble
 from fleet.accounts.provider import ProviderError, Why
-from fleet.accounts.text import TROUBLES, all_roles
-from fleet.accounts.views import admins_only, scopes_of
+from fleet.accounts.text import all_roles
+from fleet.accounts.views import for_admins, scopes_of
 from fleet.dashboard.forms import Sent, line
 from fleet.dashboard.pages import Asked, action_view, as_asked, done, page, read_view
 from fleet.dashboard.pages import known as found
-from fleet.domain.people import GROUPS, Right
+from fleet.domain.people import GROUPS
 from fleet.domain.reasons import Refused
 from fleet.domain.sign_on import LONGEST_SUBJECT, LONGEST_VALUE, ClaimFault, Grant, identity_of, subject_of
 from fleet.operations import clock, step_up
@@ -87,13 +87,11 @@ class TryForm(Sent):
     claims = forms.CharField(required=False, max_length=known.MOST_PASTED)
 
 
+@for_admins
 def mapping_answer(request: Asked, /, **context: Any) -> HttpResponse:
-    if not request.rights.may(Right.ADMINISTER):
-        return admins_only(request)
     # The line that a form was about stays open where it was refused or tried.
     wanted = str(context.pop("grant_id", "") or context.pop("line", "") or request.GET.get("line", ""))
-    context.pop("sign_on_id", None)
-    lines = known.mapping()
+    lines = known.mapping(size=known.MOST).results
     return page(
         request,
         "people/mapping.html",
@@ -116,19 +114,17 @@ mapping_page = read_view(mapping_answer)
 
 
 @action_view(mapping_answer)
+@for_admins
 def try_mapping(request: Asked) -> HttpResponse:
     """Who would be what, by the lines that stand there, and by the claims that were pasted. Nothing is changed."""
-    if not request.rights.may(Right.ADMINISTER):
-        return admins_only(request)
     return mapping_answer(
         request, tried=known.dry_run(pasted=TryForm(request.POST).values["claims"]), sent=request.POST
     )
 
 
+@for_admins
 def _tried(request: Asked, instead: Grant, *, line: str = "") -> HttpResponse:
     """The same, as if one line were another."""
-    if not request.rights.may(Right.ADMINISTER):
-        return admins_only(request)
     lines = [one for one in sign_on.grants() if one.value != instead.value]
     tried = known.dry_run([*lines, instead])
     return mapping_answer(request, tried=tried, trying=instead.value, line=line, sent=request.POST)
@@ -177,8 +173,6 @@ def unlink_account(request: Asked, sign_on_id: int) -> HttpResponse:
 # and the exchange; which token is taken, who that is here and what they may is ours.
 
 PROVIDER_ID = "sign-on"
-# In the session: when its person last proved who they are, in seconds since 1970; and what logging out needs.
-PROVED_AT = "sign_on_proved_at"
 # So old may the proof be that a provider sends back when it was asked for a new one, and so far may clocks differ.
 FRESH_SECONDS = 120.0
 
@@ -186,26 +180,24 @@ log = structlog.get_logger(__name__)
 
 
 class SignOnBackend(ModelBackend):
-    """Sessions that began at the provider: each request looks whether it still says yes. One query, as any other."""
+    """Sessions that began at the provider. Each request checks that they are still valid, with one query."""
 
     def authenticate(self, request: HttpRequest | None, **credentials: Any) -> None:  # type: ignore[override]
-        """Nobody by a password: the callback alone logs people in."""
+        """Authenticate nobody by a password: only the callback signs in."""
 
     def get_user(self, user_id: Any) -> User | None:
         found = User.objects.select_related("sign_on").filter(pk=user_id, is_active=True).first()
         return found if found is not None and sign_on.good(found, now=clock.now()) else None
 
 
-class SignOnDoor(DefaultSocialAccountAdapter):  # type: ignore[misc]
-    """The one provider, out of the settings. Nobody becomes a person here by having an account elsewhere, and no
-    account is linked by its mail address.
-    """
+class SignOnAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
+    """The one provider, from the settings. No account is created or linked by what it has elsewhere."""
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: Any) -> bool:
         return False
 
     def list_apps(self, request: HttpRequest, provider: Any = None, client_id: Any = None) -> list[SocialApp]:
-        """Never one out of the database."""
+        """Return the provider of the settings, never one of the database."""
         if not settings.OIDC_ISSUER:
             return []
         own = {
@@ -225,21 +217,21 @@ class SignOnDoor(DefaultSocialAccountAdapter):  # type: ignore[misc]
         return provider.Session()
 
     def pre_social_login(self, request: HttpRequest, sociallogin: Any) -> None:
-        """No way of allauth's leads in, whatever its `process`."""
+        """Refuse every flow of allauth, whatever its `process`: `complete_login` signs in."""
         raise ImmediateHttpResponse(trouble(request, "refused"))
 
     def on_authentication_error(
         self, request: HttpRequest, provider: Any, error: Any = None, exception: Any = None, extra_context: Any = None
     ) -> None:
-        """The provider, or somebody in its name, brought no code, or one that is not taken."""
+        """Answer a callback without a code, or with one that is not accepted."""
         log.warning("sign_on.refused", error=str(error), cause=type(exception).__name__)
         away = isinstance(exception, requests.RequestException)
         code = "cancelled" if error == AuthError.CANCELLED else "away" if away else "refused"
         raise ImmediateHttpResponse(trouble(request, code))
 
 
-class Way(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
-    """There and back. What the provider says of itself is bounded and kept; its token is checked by us."""
+class ProviderAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
+    """The flow to the provider and back. Its configuration is bounded and cached; its token is verified here."""
 
     state: dict[str, Any]
 
@@ -252,11 +244,11 @@ class Way(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
         return provider.by_basic(self.openid_config)
 
     def get_callback_url(self, request: HttpRequest, app: Any) -> str:
-        """By the settings, not by what the request says of its host."""
+        """Return the address by the settings, not by the host of the request."""
         return f"{settings.BASE_URL}{reverse('sign-on-back')}"
 
     def complete_login(self, request: HttpRequest, app: Any, token: Any, **kwargs: Any) -> None:
-        """Raises ImmediateHttpResponse with the answer: nothing else of allauth's way in is taken."""
+        """Raise ImmediateHttpResponse with the answer: nothing else of allauth's flow runs."""
         answer, data = kwargs["response"], self.state.get("data") or {}
         id_token = answer.get("id_token")
         if not isinstance(id_token, str):
@@ -265,7 +257,7 @@ class Way(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
         raise ImmediateHttpResponse(_in(request, claims, str(answer.get("refresh_token") or ""), self.state))
 
 
-class Back(OAuth2CallbackView):  # type: ignore[misc]
+class CallbackView(OAuth2CallbackView):  # type: ignore[misc]
     def _get_state(self, request: HttpRequest, provider: Any) -> Any:
         state, answer = super()._get_state(request, provider)
         self.adapter.state = state or {}
@@ -273,7 +265,7 @@ class Back(OAuth2CallbackView):  # type: ignore[misc]
 
 
 def _in(request: HttpRequest, claims: dict[str, Any], refresh_token: str, state: dict[str, Any]) -> HttpResponse:
-    """Somebody has proved at the provider who they are."""
+    """Sign in the user of a verified token."""
     now, data = clock.now(), state.get("data") or {}
     try:
         identity = identity_of(claims, issuer=settings.OIDC_ISSUER, claim=settings.OIDC_CLAIM)
@@ -283,7 +275,10 @@ def _in(request: HttpRequest, claims: dict[str, Any], refresh_token: str, state:
     except (ClaimFault, Refused) as error:
         log.warning("sign_on.refused", reason=str(error))
         if isinstance(error, ClaimFault):
-            _turn_away(claims, error, now)
+            with suppress(ClaimFault):
+                # The token states at least whose it is.
+                account = Q(issuer=settings.OIDC_ISSUER, subject=subject_of(claims, issuer=settings.OIDC_ISSUER))
+                sign_on.refuse(account, reason=error.reason, now=now, signs_in=True)
         if not request.session.exists(request.session.session_key or ""):
             # It was of somebody whose sessions have just ended.
             logout(request)
@@ -292,42 +287,24 @@ def _in(request: HttpRequest, claims: dict[str, Any], refresh_token: str, state:
     if data.get("again") and data["again"] != person.pk:
         return trouble(request, "somebody-else")
     login(request, person, backend=sign_on.BACKEND)
-    arrived(request, person, "sign-on")
-    request.session[PROVED_AT] = now.timestamp()
+    record_session(request, person, "sign-on")
     if data.get("again"):
         step_up.note(request.session, at=now)
     answer = redirect(state.get("next") or settings.LOGIN_REDIRECT_URL)
-    remembered(request, answer, person, "sign-on")
+    remember_device(request, answer, person, "sign-on")
     return answer
 
 
-def _turn_away(claims: dict[str, Any], fault: ClaimFault, now: datetime) -> None:
-    """Nothing is left to the person of a token that is refused, where it says at least who that is."""
-    with suppress(ClaimFault):
-        subject = subject_of(claims, issuer=settings.OIDC_ISSUER)
-        sign_on.turn_away(subject=subject, reason=fault.reason, now=now)
-
-
 def _fresh(claims: dict[str, Any], *, asked_at: float, at: float) -> bool:
-    """Whether the provider has really asked anew: it says when, and that was since we asked, and just now."""
+    """Return whether the provider authenticated the user again, since the redirect and within the last two minutes."""
     said = claims.get("auth_time")
     if isinstance(said, bool) or not isinstance(said, int | float):
         return False
     return max(asked_at - provider.SKEW_SECONDS, at - FRESH_SECONDS) <= said <= at + provider.SKEW_SECONDS
 
 
-def trouble(request: HttpRequest, code: str, *, said: str = "") -> HttpResponse:
-    """Why nobody is in, and what to do; `said` is what only this one is told."""
-    title, advice, status = TROUBLES[code]
-    context = {"title": title, "advice": advice, "said": said, "code": code}
-    answer = render(request, "people/sign_on_trouble.html", context, status=status)
-    if status == 503:
-        answer["Retry-After"] = "10"
-    return answer
-
-
 def _answer(request: HttpRequest, view: Any) -> HttpResponse:
-    """What the view says; within the time of one exchange, whatever the provider does."""
+    """Return the answer of the view, within the time of one exchange."""
     if not settings.OIDC_ISSUER:
         raise Http404("Nobody comes in here by single sign-on.")
     try:
@@ -345,8 +322,8 @@ def _answer(request: HttpRequest, view: Any) -> HttpResponse:
 @never_cache
 @require_safe
 def begin(request: HttpRequest) -> HttpResponse:
-    """To the provider; a link leads here, since no form may lead elsewhere. Nothing that the address says goes along,
-    but the page to come back to, if it is one of ours. With `again` it asks anew who one is.
+    """Redirect to the provider. A link leads here, since forms may not lead to other sites. Of the query only `next` is
+    kept, if it is a local page. With `again` the provider authenticates the user again.
     """
     wanted = request.GET.get("next", "")
     inside = url_has_allowed_host_and_scheme(wanted, allowed_hosts=None) and wanted.startswith("/")
@@ -357,8 +334,8 @@ def begin(request: HttpRequest) -> HttpResponse:
         asked |= {"prompt": "login", "max_age": "0"}
 
     def there() -> HttpResponse:
-        at = SignOnDoor(request).get_provider(request, PROVIDER_ID)
-        at.get_oauth2_adapter = lambda _: Way(request, PROVIDER_ID)
+        at = SignOnAdapter(request).get_provider(request, PROVIDER_ID)
+        at.get_oauth2_adapter = lambda _: ProviderAdapter(request, PROVIDER_ID)
         answer: HttpResponse = at.redirect(
             request, AuthProcess.LOGIN, next_url=wanted if inside else None, data=data, auth_params=asked
         )
@@ -370,14 +347,14 @@ def begin(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_safe
 def back(request: HttpRequest) -> HttpResponse:
-    """From the provider, with a code; whatever else somebody sends here is refused."""
-    return _answer(request, lambda: Back.adapter_view(Way(request, PROVIDER_ID))(request))
+    """Handle the callback of the provider."""
+    return _answer(request, lambda: CallbackView.adapter_view(ProviderAdapter(request, PROVIDER_ID))(request))
 
 
 @never_cache
 @require_safe
 def end(request: HttpRequest) -> HttpResponse:
-    """To where one logs out at the provider. A link of the page after logging out here leads to it."""
+    """Redirect to the sign-out page of the provider. The page after signing out here links to it."""
     if not settings.OIDC_ISSUER:
         raise Http404("Nobody comes in here by single sign-on.")
     there = provider.end_address(f"{settings.BASE_URL}{reverse('account_login')}")
@@ -385,10 +362,10 @@ def end(request: HttpRequest) -> HttpResponse:
 
 
 def by_sign_on(request: HttpRequest) -> bool:
-    """Whether this session began at the provider."""
+    """Return whether this session began at the provider."""
     return bool(request.session.get(BACKEND_SESSION_KEY) == sign_on.BACKEND)
 
 
 def step_up_address(request: HttpRequest, there: str) -> str:
-    """Where the provider asks somebody again and sends them back to `there`; empty where it began elsewhere."""
+    """Return where the provider authenticates again and leads back to `there`; empty for another sign-in method."""
     return f"{reverse('sign-on')}?{urlencode({'again': '1', 'next': there})}" if by_sign_on(request) else ""

@@ -21,7 +21,14 @@ from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
 from fleet.models import ApiToken
 from fleet.models.people import rights_of, service_of
-from fleet.operations.rights import expiry_within_token, is_token_valid, require, require_change
+from fleet.operations.rights import (
+    expiry_within_token,
+    is_token_valid,
+    require,
+    require_administrator,
+    require_change,
+    user_named,
+)
 from fleet.operations.timeline.entries import tell
 
 MAX_TOKEN_NAME = 200
@@ -78,7 +85,8 @@ def issue_token(
     return token, plain
 
 
-def make_own_token(
+@transaction.atomic
+def create_token(
     *,
     actor: Actor,
     name: str,
@@ -86,43 +94,22 @@ def make_own_token(
     expires_in: timedelta,
     now: datetime,
     allowed_from: Sequence[str] = (),
-    carried: ApiToken | None = None,
+    username: str | None = None,
 ) -> tuple[ApiToken, str]:
-    """A token for oneself, which may no more than its person; the plain text is returned this once.
+    """Create a token for the actor, or as an administrator for the service account `username`. Return it with its plain
+    text, which is shown this once.
 
-    `carried` is the token that the request itself came with: the new one may no more, counts from nowhere else and
-    ends with it, so that a token in wrong hands cannot outlive itself; one that only reads makes none. Raises Refused
-    `not-permitted` or `validation`.
+    It has at most the rights of its account. If the call came with a token, the new one has at most its scopes and
+    addresses, and ends with it. Raises Refused: `not-permitted`, `unknown-person`, `validation`.
     """
-    require(actor, Right.READ, doing="make-token")
-    require_change(actor, own=True, carried=carried)
-    return make_within(
-        actor.person,
-        actor=actor,
-        name=name,
-        scopes=scopes,
-        expires_in=expires_in,
-        now=now,
-        allowed_from=allowed_from,
-        carried=carried,
-    )
-
-
-@transaction.atomic
-def make_within(
-    user: User,
-    *,
-    actor: Actor,
-    name: str,
-    scopes: list[str],
-    expires_in: timedelta,
-    now: datetime,
-    allowed_from: Sequence[str],
-    carried: ApiToken | None,
-) -> tuple[ApiToken, str]:
-    """A token for this account, within its rights and what the token that asks for it may itself; whether the actor may
-    make it was asked before. Raises Refused `not-permitted` or `validation`.
-    """
+    if username is None:
+        require(actor, Right.READ, doing="make-token")
+        require_change(actor, own=True)
+        user = actor.person
+    else:
+        require_administrator(actor, doing="make-token")
+        user = user_named(username)
+        require_found(service_of(user), "validation", Reason("service-unknown", name=username))
     name = tidy(name)
     if not name or len(name) > MAX_TOKEN_NAME:
         raise Refused("validation", Reason("token-name-length", longest=MAX_TOKEN_NAME))
@@ -132,15 +119,13 @@ def make_within(
     for scope, right in TOKEN_SCOPES.items():
         if scope in scopes and not rights.may(right):
             raise Refused("not-permitted", Reason("token-needs-right", scope=scope, right=right.value))
-    expires_at, networks = now + expires_in, networks_of(allowed_from)
-    if carried is not None:
-        more = [scope for scope in TOKEN_SCOPES if scope in scopes and scope not in carried.scopes]
-        if more:
-            raise Refused("not-permitted", Reason("beyond-carried-token", scope=more[0]))
-        expires_at = expiry_within_token(expires_at, carried=carried)
-        if wider := beyond(networks, carried.allowed_from):
-            raise Refused("not-permitted", Reason("beyond-carried-addresses", network=wider))
-        networks = networks or carried.allowed_from
+    networks, expires_at = networks_of(allowed_from), expiry_within_token(now + expires_in, actor)
+    if actor.token is not None:
+        if wider_scopes := [scope for scope in TOKEN_SCOPES if scope in scopes and scope not in actor.token.scopes]:
+            raise Refused("not-permitted", Reason("beyond-carried-token", scope=wider_scopes[0]))
+        if wider_network := beyond(networks, actor.token.allowed_from):
+            raise Refused("not-permitted", Reason("beyond-carried-addresses", network=wider_network))
+        networks = networks or actor.token.allowed_from
     return issue_token(
         user=user, name=name, scopes=scopes, now=now, expires_at=expires_at, allowed_from=networks, actor=actor
     )
@@ -179,21 +164,18 @@ def person_of_token(*, token: str, now: datetime, address: str | None = None) ->
 
 
 @transaction.atomic
-def end_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE, carried: ApiToken | None = None) -> ApiToken:
-    """End a token at once, named by its public prefix or by itself. `carried` is the token that asks for it.
+def end_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE) -> ApiToken:
+    """End a token at once, named by its public prefix or by itself, with everything that it created.
 
-    Its owner and admins may; an admin's token only with the scope of admins, and one that only reads ends itself
-    alone. What was made by it ends with it. Raises Refused `validation` for one that is not known or has ended,
-    `not-permitted` also for one that is not known where the actor may end their own only.
+    Its owner and administrators may. A token ends itself whatever its scopes, other tokens of its user unless it only
+    reads, and tokens of others with the scope `admin`. Raises Refused: `validation` for a token that is unknown or has
+    ended, `not-permitted` also for an unknown one if the actor may end only their own.
     """
     found = ApiToken.objects.select_related("user").filter(prefix=prefix_of(prefix.strip())).first()
-    if found is not None and carried is not None and carried.pk == found.pk:
-        # Whoever has found it may end it, whatever else it may do.
+    if found is not None and actor.token is not None and actor.token.pk == found.pk:
         require(actor, Right.READ)
-    elif found is not None and (actor.person == found.user or _answers(actor, found)):
-        require_change(actor, own=True, carried=carried)
     else:
-        require_change(actor, own=False, carried=carried)
+        require_change(actor, own=found is not None and (actor.person == found.user or _answers(actor, found)))
     token = require_found(found, "validation", Reason("token-unknown"))
     if not sessions.revoke_token(token, actor=actor, now=now):
         raise Refused("validation", Reason("token-ended"))
@@ -214,7 +196,7 @@ def person_of_session(*, session_key: str, now: datetime, told: ToldByProxy | No
     user_id, backend = session.get(SESSION_KEY), session.get(BACKEND_SESSION_KEY)
     if user_id is None or backend not in settings.AUTHENTICATION_BACKENDS:
         return None
-    if backend == sign_on.PROXY_BACKEND and not sign_on.spoken_for(session.get(sign_on.SAID_BY_PROXY), told):
+    if backend == sign_on.PROXY_BACKEND and not sign_on.is_confirmed_by_proxy(session.get(sign_on.SAID_BY_PROXY), told):
         return None
     person = User.objects.select_related("sign_on").filter(pk=user_id, is_active=True).first()
     if person is None:

@@ -1,8 +1,9 @@
 """Oneself: settings, tokens, password."""
 
+from collections.abc import Callable
 from datetime import timedelta
-from functools import cache, partial
-from typing import Any
+from functools import cache, partial, wraps
+from typing import Any, Concatenate
 from zoneinfo import available_timezones
 
 from allauth.account.adapter import get_adapter
@@ -23,11 +24,12 @@ from fleet.accounts import services as account_services
 from fleet.accounts import sessions as ending
 from fleet.accounts.calendars import feeds
 from fleet.accounts.post_login import session_key
-from fleet.accounts.queries import SessionRow, session_rows
+from fleet.accounts.queries import SessionRow, TokenRow, session_rows
 from fleet.accounts.text import OUTSIDE, PASSWORD_WRONG, all_roles, counted_part
 from fleet.dashboard.forms import Sent, line
 from fleet.dashboard.pages import (
     Asked,
+    P,
     Panel,
     action_view,
     done,
@@ -42,6 +44,7 @@ from fleet.dashboard.pages import (
 from fleet.domain.people import GROUPS, TOKEN_SCOPES, Right
 from fleet.domain.reasons import Refused
 from fleet.operations import profile
+from fleet.projections.pages import MAX_PAGE_SIZE
 
 # How many days a token may live, as the form offers it.
 DAYS = (1, 7, 30, 90, 365)
@@ -61,6 +64,12 @@ class TokenForm(Sent):
     scopes = forms.MultipleChoiceField(choices=[(scope, scope) for scope in TOKEN_SCOPES])
     days = forms.IntegerField(min_value=1, max_value=366)
     allowed_from = forms.CharField(required=False, max_length=4000)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        sent = super().values
+        days, networks = timedelta(days=sent.pop("days")), sent["allowed_from"].splitlines()
+        return {**sent, "expires_in": days, "allowed_from": networks}
 
 
 class CalendarForm(Sent):
@@ -90,16 +99,17 @@ def zones() -> tuple[str, ...]:
     return tuple(sorted(name for name in available_timezones() if "/" in name and not name.startswith("Etc/")))
 
 
+def tokens_of(username: str) -> tuple[TokenRow, ...]:
+    return account_queries.tokens(username=username, size=MAX_PAGE_SIZE).results
+
+
 # Of annexes; each loads what it shows for the request.
 PANELS: list[Panel] = []
 
 
 def you_answer(request: Asked, /, **context: Any) -> HttpResponse:
     """One's own page; also the answer to a form on it that was refused, or made a token."""
-    context.pop("prefix", None)
-    context.pop("channel_id", None)
-    context.pop("account_id", None)
-    own = account_queries.tokens(username=request.user.get_username())
+    own = tokens_of(request.user.get_username())
     return page(
         request,
         "people/you.html",
@@ -128,15 +138,7 @@ def choose(request: Asked) -> HttpResponse:
 @sensitive_post_parameters()
 @action_view(you_answer)
 def make_token(request: Asked) -> HttpResponse:
-    values = TokenForm(request.POST).values
-    _, plain = tokens.make_own_token(
-        actor=request.actor,
-        name=values["name"],
-        scopes=values["scopes"],
-        expires_in=timedelta(days=values["days"]),
-        allowed_from=values["allowed_from"].splitlines(),
-        now=request.now,
-    )
+    _, plain = tokens.create_token(actor=request.actor, now=request.now, **TokenForm(request.POST).values)
     return you_answer(request, new_token=plain)
 
 
@@ -203,7 +205,6 @@ class PersonForm(Sent):
     username = line(150, required=True)
     group = forms.CharField(max_length=20)
     scopes = forms.CharField(required=False, max_length=20_000)
-    active = forms.BooleanField(required=False)
 
     def clean_scopes(self) -> list[tuple[str, str]]:
         return scopes_of(self.cleaned_data["scopes"])
@@ -213,9 +214,22 @@ class PersonForm(Sent):
         return str(found[0]) if found else "Enter a name of up to 150 characters, and choose a group."
 
 
-def admins_only(request: Asked) -> HttpResponse:
-    """The answer to everybody else."""
-    return render(request, "403.html", {"reason": "Managing people needs the right of an admin."}, status=403)
+def for_admins(
+    answer: Callable[Concatenate[Asked, P], HttpResponse],
+) -> Callable[Concatenate[Asked, P], HttpResponse]:
+    """Answer 403 to everyone but administrators."""
+
+    @wraps(answer)
+    def checked(request: Asked, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        if request.rights.may(Right.ADMINISTER):
+            return answer(request, *args, **kwargs)
+        return render(request, "403.html", {"reason": "Managing users requires the role admin."}, status=403)
+
+    return checked
+
+
+class ChangePersonForm(PersonForm):
+    active = forms.BooleanField(required=False)
 
 
 class ServiceForm(PersonForm):
@@ -230,9 +244,8 @@ class OwnerForm(Sent):
     purpose = line(200, required=True)
 
 
+@for_admins
 def people_answer(request: Asked, /, **context: Any) -> HttpResponse:
-    if not request.rights.may(Right.ADMINISTER):
-        return admins_only(request)
     wanted = request.GET.get("q", "").replace("\x00", "")
     return listed(
         request,
@@ -252,16 +265,15 @@ people_page = read_view(people_answer)
 MEMBER_PANELS: list[Panel] = []
 
 
+@for_admins
 def person_answer(request: Asked, /, username: str, **context: Any) -> HttpResponse:
-    if not request.rights.may(Right.ADMINISTER):
-        return admins_only(request)
     found = known(account_queries.detail(username=username), NOBODY)
     return page(
         request,
         "people/person.html",
         found=found,
         scopes="\n".join(f"{scope.kind}: {scope.pattern}" for scope in found.scopes),
-        tokens=account_queries.tokens(username=username),
+        tokens=tokens_of(username),
         sessions=session_rows(
             username=username, session_key=str(request.session.session_key), now=request.now, size=MOST_SESSIONS
         ).results,
@@ -280,20 +292,13 @@ person_page = read_view(person_answer)
 @sensitive_post_parameters()
 @action_view(people_answer)
 def make_person(request: Asked) -> HttpResponse:
-    values = PersonForm(request.POST).values
-    made, plain = account_services.make_person(
-        username=values["username"],
-        group=values["group"],
-        scopes=values["scopes"],
-        actor=request.actor,
-        now=request.now,
-    )
+    made, plain = account_services.make_person(actor=request.actor, now=request.now, **PersonForm(request.POST).values)
     return person_answer(request, made.get_username(), new_password=plain)
 
 
 @action_view(person_answer)
 def change_person(request: Asked, username: str) -> HttpResponse:
-    values = PersonForm({**request.POST.dict(), "username": username}).values
+    values = ChangePersonForm({**request.POST.dict(), "username": username}).values
     account_services.change_person(**values, actor=request.actor, now=request.now)
     return done(request, "Saved. It counts from the next request on.", "person", username=username)
 
@@ -305,9 +310,8 @@ def reset_password(request: Asked, username: str) -> HttpResponse:
     return person_answer(request, username, new_password=plain)
 
 
+@for_admins
 def forget_answer(request: Asked, /, username: str, **context: Any) -> HttpResponse:
-    if not request.rights.may(Right.ADMINISTER):
-        return admins_only(request)
     known(account_queries.detail(username=username), NOBODY)
     plan = None
     try:
@@ -345,32 +349,22 @@ def reset_factors(request: Asked, username: str) -> HttpResponse:
 
 @action_view(people_answer)
 def make_service(request: Asked) -> HttpResponse:
-    values = ServiceForm(request.POST).values
-    values.pop("active")
-    row = service_accounts.make(actor=request.actor, now=request.now, **values)
+    row = service_accounts.make(actor=request.actor, now=request.now, **ServiceForm(request.POST).values)
     return done(request, "It is there. Make it a token.", "person", username=row.user.get_username())
 
 
 @action_view(person_answer)
 def change_service(request: Asked, username: str) -> HttpResponse:
-    values = OwnerForm(request.POST).values
-    service_accounts.change(username=username, actor=request.actor, now=request.now, **values)
+    wanted = OwnerForm(request.POST).values
+    service_accounts.change(username=username, actor=request.actor, now=request.now, **wanted)
     return done(request, "Saved.", "person", username=username)
 
 
 @sensitive_post_parameters()
 @action_view(person_answer)
 def make_service_token(request: Asked, username: str) -> HttpResponse:
-    values = TokenForm(request.POST).values
-    _, plain = service_accounts.make_token(
-        username=username,
-        name=values["name"],
-        scopes=values["scopes"],
-        expires_in=timedelta(days=values["days"]),
-        allowed_from=values["allowed_from"].splitlines(),
-        actor=request.actor,
-        now=request.now,
-    )
+    wanted = TokenForm(request.POST).values
+    _, plain = tokens.create_token(actor=request.actor, now=request.now, username=username, **wanted)
     return person_answer(request, username, new_token=plain)
 
 
@@ -409,7 +403,6 @@ MOST = 100
 
 
 def sessions_answer(request: Asked, /, **context: Any) -> HttpResponse:
-    context.pop("session_id", None)
     return page(request, "people/sessions.html", sessions=_own(request), **context)
 
 
@@ -431,7 +424,7 @@ def end_session(request: Asked, session_id: int) -> HttpResponseBase:
 @action_view(sessions_answer)
 def end_others(request: Asked) -> HttpResponse:
     key = str(request.session.session_key)
-    count = ending.end_others(actor=request.actor, session_key=key, now=request.now)
+    count = ending.end_all(actor=request.actor, but=key, now=request.now)
     return done(request, _ended(count), "you-sessions")
 
 

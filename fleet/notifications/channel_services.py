@@ -119,7 +119,7 @@ def require_over(actor: Actor, owner: User | None, *, carried: ApiToken | None) 
     """Raises Refused `not-permitted` where the actor, or the token that the request came with, may not change what this
     owner (None: the installation) has.
     """
-    require_change(actor, own=owner is not None, carried=carried)
+    require_change(actor, own=owner is not None)
 
 
 def of(rows: QuerySet[M], row_id: int, actor: Actor, *, unknown: Reason, carried: ApiToken | None) -> M:

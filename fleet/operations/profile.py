@@ -36,7 +36,7 @@ def choose(
     `time_zone` is an IANA name, `browser`, or empty for UTC. Raises Refused `validation`, and `not-permitted` for a
     token that only reads.
     """
-    require_change(actor, own=True, carried=actor.token)
+    require_change(actor, own=True)
     Profile.objects.get_or_create(user=actor.person)
     row = Profile.objects.select_for_update().get(user=actor.person)
     before = _values(row)

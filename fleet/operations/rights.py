@@ -61,34 +61,36 @@ def require_administrator(actor: Actor, *, doing: str = "this") -> None:
     require_person(actor)
 
 
-def require_change(actor: Actor, *, own: bool, carried: ApiToken | None) -> None:
-    """Raises Refused `not-permitted` where the actor, or the token that the request came with, may not change what is
-    their own, or else what only admins change. A token that only reads changes nothing: what it made would outlive it.
+def require_change(actor: Actor, *, own: bool) -> None:
+    """Check that the actor, and the token of the call, may change their own (`own`) or what only administrators change.
+
+    A token with only the scope `read` changes nothing: what it created would outlive it. Raises Refused
+    `not-permitted`.
     """
     if own:
         require(actor, Right.READ)
-        if is_read_only(carried):
+        if is_read_only(actor.token):
             raise Refused("not-permitted", Reason("token-only-reads"))
         return
     require(actor, Right.ADMINISTER)
-    if carried is not None and "admin" not in carried.scopes:
+    if actor.token is not None and "admin" not in actor.token.scopes:
         raise Refused("not-permitted", Reason("token-without-scope", scope="admin"))
 
 
-def is_read_only(carried: ApiToken | None) -> bool:
-    """Whether a request came with a token that may nothing else."""
-    return carried is not None and set(carried.scopes) <= {"read"}
+def is_read_only(token: ApiToken | None) -> bool:
+    """Return whether the token of a call has the scope `read` only."""
+    return token is not None and set(token.scopes) <= {"read"}
 
 
-def expiry_within_token(wanted: datetime, *, carried: ApiToken | None) -> datetime:
-    """The end of what a token makes that asks for this one, inside the transaction that makes it: not after its own.
+def expiry_within_token(wanted: datetime, actor: Actor) -> datetime:
+    """Return the expiry of what a call creates: at most that of its token.
 
-    Its row is locked, so that it does not end at the same time without what it makes. Raises Refused `not-permitted`
-    where it has ended.
+    Locks the token's row inside the caller's transaction, so that the token cannot end without what it creates. Raises
+    Refused `not-permitted` if it has ended.
     """
-    if carried is None:
+    if actor.token is None:
         return wanted
-    row = ApiToken.objects.select_for_update(of=("self",)).filter(pk=carried.pk).first()
+    row = ApiToken.objects.select_for_update(of=("self",)).filter(pk=actor.token.pk).first()
     if row is None or row.revoked_at is not None:
         raise Refused("not-permitted", Reason("token-ended"))
     return min(wanted, row.expires_at) if row.expires_at is not None else wanted

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Annotated
 
 from fleet.domain.people import Rights
 from fleet.domain.shapes import from_row
@@ -17,15 +18,16 @@ def rights(person: Person) -> Rights:
 
 @dataclass(frozen=True, slots=True)
 class OwnSettings:
-    """`time_zone` is an IANA name, `browser`, or empty for UTC."""
+    """The settings of a user."""
 
-    time_zone: str = ""
-    shortcuts: bool = True
-    sound: bool = False
-    notifications: bool = False
-    first_steps: bool = True
-    # What changed until then, they have read.
-    looked_until: datetime | None = None
+    time_zone: Annotated[str, "An IANA name, `browser`, or empty for UTC. Only pages use it."] = ""
+    shortcuts: Annotated[bool, "Whether pages accept keyboard shortcuts."] = True
+    sound: Annotated[bool, "Whether pages sound when something new needs a decision."] = False
+    notifications: Annotated[bool, "Whether the browser notifies then, if it is allowed to."] = False
+    first_steps: Annotated[bool, "Whether the front page of an empty installation begins with the first steps."] = True
+    looked_until: Annotated[
+        datetime | None, "The time up to which they have read changes on the page Handover; null before the first time."
+    ] = None
 
 
 def own_settings(*, user_id: int) -> OwnSettings:

@@ -80,5 +80,5 @@ def test_an_unnamed_set_is_for_people_whose_right_is_not_limited(fleet: Fleet) -
     fleet.say("stray", listing(resources=["stray"], not_before=fleet.now + seconds(900)))
     error = refused(lambda: fleet.approve(by=limited(operator("olga"), ("name", "*"))))
     assert error.code == "not-permitted"
-    assert "Nobody has named this set yet" in sentence(error)
+    assert "This set has no name yet" in sentence(error)
     assert fleet.approve(by=operator("otto")).state == "GRANTED"

@@ -78,9 +78,7 @@ def test_a_login_on_an_unknown_device_is_told_to_its_person_and_to_nobody_else(o
     routed(fleet)
     [(channel, said)] = said_by(Message.objects.all(), fleet.now)
     assert channel == "otto's mail"
-    assert said.startswith(
-        "otto logged in on a device that was not known: Firefox on Linux from 198.51.100.9, by password."
-    )
+    assert said.startswith("otto signed in on an unknown device: Firefox on Linux from 198.51.100.9, by password.")
     assert "Was that not you?" in said
     assert Entry.objects.get(kind="new_device").actor == f"person {otto.pk}"
 
@@ -113,14 +111,14 @@ def test_whatever_opens_another_way_in_is_told_and_no_secret_with_it(otto: User,
     assert {channel for channel, _ in said} == {"otto's mail"}
     assert [text.partition("\n")[0] for _, text in said] == [
         "otto added an authenticator app to their account.",
-        "otto made new recovery codes; the old ones have ended.",
+        "otto created new recovery codes; the old ones have ended.",
         "otto used a recovery code; 9 are left.",
-        "An API token “deploys” of otto was made.",
+        "An API token “deploys” of otto was created.",
         "otto changed their own password.",
-        "ada changed the password of otto.",
+        "ada changed otto's password.",
         "ada removed all second factors of otto.",
-        "100 attempts to log in as otto failed in a row. Until otto logs in on a device used before, or an admin sets a"
-        " new password, the password counts on such devices only.",
+        "100 attempts to sign in as otto failed in a row. Until otto signs in on a known device, or an administrator"
+        " sets a new password, the password is accepted on known devices only.",
     ]
     whole = "".join(text for _, text in said)
     assert not any(hidden in whole for hidden in (secret, token, password, PASSWORD, *codes, *more))

@@ -54,7 +54,7 @@ def test_a_name_that_nobody_has_and_a_blocked_one_are_refused(settings: Any) -> 
     for name in ("nobody", "otto", "ada", "OTTO"):
         answer = got(Client(), ToldByProxy(name, None))
         assert answer.status_code == 403, name
-    assert "There is no person nobody" in text_of(got(Client(), ToldByProxy("nobody", None)))
+    assert "There is no user nobody" in text_of(got(Client(), ToldByProxy("nobody", None)))
 
 
 def test_where_it_names_groups_the_mapping_says_what_they_may() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
+from django.db.models import Q
 from django.test import Client
 
 from fleet.accounts import calendars, provider, sign_on
@@ -152,7 +153,7 @@ def test_in_the_browser_itself_a_refusal_signs_out(entra: Directory, browser: Cl
 
 def test_a_refusal_while_people_are_logged_in_is_for_good(entra: Directory, browser: Client) -> None:
     row = SignOn.objects.get(user__username=NAME)
-    sign_on.refuse(row.pk, now=now())
+    sign_on.refuse(Q(pk=row.pk), now=now())
     assert not Session.objects.exists()
     assert not PersonSession.objects.exists()
     assert come(Client(), "otto").status_code == 302
@@ -183,7 +184,7 @@ def test_an_account_that_is_unlinked_and_linked_again_has_no_session(
 def test_nothing_ends_while_the_provider_only_is_away(entra: Directory, browser: Client) -> None:
     SignOn.objects.update(next_check_at=now() - timedelta(seconds=1))
     entra.fault("down")
-    assert provider.refresh(now=now()).away == 1
+    assert provider.refresh(now=now())["unavailable"] == 1
     assert is_in(browser)
 
 

@@ -107,17 +107,6 @@ def test_a_new_password_ends_the_sessions_of_the_old_one(client: Client) -> None
     assert (line.before, line.after) == ({"password": "old"}, {"password": "new"})
 
 
-def test_ones_own_password_is_changed_with_the_old_one() -> None:
-    session, other = logged_in(factories.operator()), logged_in(User.objects.get(username="otto"))
-    fields = {"old_password": "wrong", "new_password1": "a whole new harbour", "new_password2": "a whole new harbour"}
-    assert session.post("/you/password/", fields).status_code == 422
-    assert session.post("/you/password/", {**fields, "old_password": "harbour-otto"}).status_code == 302
-    assert session.get("/you/").status_code == 200
-    assert other.get("/").status_code == 302
-    (line,) = lines()
-    assert (factories.who(line), line.actor, line.data["did"]) == ("otto", line.data["person"], "password")
-
-
 def test_guesses_at_the_old_password_are_counted_as_those_at_the_door() -> None:
     """Whoever sits down at an open session finds its password out no faster than at the login."""
     session = logged_in(factories.operator())

@@ -60,7 +60,7 @@ def test_no_door_lets_one_in(bot: User, settings: Any) -> None:
         with pytest.raises(Refused, match="service-no-login"):
             refused()
     # Behind a door that somebody forgets to close.
-    with pytest.raises(Exception, match="by its tokens alone"):
+    with pytest.raises(Exception, match="by tokens only"):
         page.force_login(bot)
     bot.refresh_from_db()
     assert not bot.has_usable_password()
@@ -249,4 +249,4 @@ def test_the_page_the_api_and_the_command_make_one(anna: User) -> None:
         client = Client()
         client.force_login(who)
         assert client.post("/people/service/", form | {"username": "bot-9"}).status_code == 403
-    assert "made the service account bot-1 for “deploys”: anna answers for it" in text_of(page.get("/audit/"))
+    assert "created the service account bot-1 for “deploys”, owned by anna" in text_of(page.get("/audit/"))

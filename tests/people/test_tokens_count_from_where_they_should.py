@@ -100,7 +100,7 @@ def test_a_stolen_token_is_refused_elsewhere_and_that_is_no_use_of_it() -> None:
     token = made(caller(factories.operator()), "192.0.2.0/24")
     row = ApiToken.objects.get(name="deploys")
     said = problem(call(token, "198.51.100.9"), 403, "not-permitted")["detail"]
-    assert "This token does not count from 198.51.100.9." in said
+    assert "This token is not accepted from 198.51.100.9." in said
     # Where it does count, nobody learns.
     assert "192.0.2" not in said
     row.refresh_from_db()
@@ -112,7 +112,7 @@ def test_a_stolen_token_is_refused_elsewhere_and_that_is_no_use_of_it() -> None:
 
 def test_a_stream_is_refused_alike() -> None:
     token = made(caller(factories.operator()), "192.0.2.0/24")
-    with pytest.raises(Problem, match="does not count from"):
+    with pytest.raises(Problem, match="is not accepted from"):
         listener_of(CallCredentials(token, "", "198.51.100.9", None), now=datetime.now(UTC))
     assert listener_of(CallCredentials(token, "", "192.0.2.8", None), now=datetime.now(UTC)) is not None
 

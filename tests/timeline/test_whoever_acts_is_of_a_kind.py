@@ -93,7 +93,7 @@ def test_what_the_command_line_did_begins_with_a_capital_and_shows_what_changed(
     fleet = Fleet()
     account_services.make_person(username="nina", group="viewer", now=fleet.now)
     line = Entry.objects.get(kind="person_changed")
-    assert text(line) == "The command line made the person nina: viewer, everywhere, has access."
+    assert text(line) == "The command line created the user nina: viewer, everywhere, has access."
     page = text_of(logged_in(admin()).get("/audit/"))
     assert "none → became none" not in page
     assert "groups none → became viewer" in page

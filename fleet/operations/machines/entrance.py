@@ -160,7 +160,7 @@ def create_join_token(
     if max_uses is not None and not 0 < max_uses <= MOST_USES:
         raise Refused("validation", Reason("join-token-uses", most=MOST_USES))
     confined = _confinement(set_name.strip(), set_id)
-    expires_at = expiry_within_token(now + expires_in, carried=actor.token)
+    expires_at = expiry_within_token(now + expires_in, actor)
     plain = new_secret("join")
     token = JoinToken.objects.create(
         prefix=prefix_of(plain),
