@@ -30,10 +30,10 @@ from fleet.notifications.notification_types import TYPE_OF_ENTRY, NotificationTy
 from fleet.notifications.routing import (
     MessageFacts,
     StandingRoute,
+    due_at,
     matches,
-    may_be_told,
+    may_receive,
     route_wording,
-    told_at,
 )
 from fleet.projections.caches.maintenances import CacheRef, cache_ref
 from fleet.projections.refs import SetRef, set_ref
@@ -241,10 +241,10 @@ def _told(route: StandingRoute, past: Iterable[_Story], person: User | None) -> 
             if (
                 rights
                 and person
-                and not may_be_told(rights, names_in_entries(person), facts, scoped=bool(settings.SCOPED_READ_ACCESS))
+                and not may_receive(rights, names_in_entries(person), facts, scoped=bool(settings.SCOPED_READ_ACCESS))
             ):
                 continue
-            at = told_at(route, facts, now=facts.at) or facts.at
+            at = due_at(route, facts, now=facts.at) or facts.at
             # Of a step it is known how NotBefore stood in the end: it is told once.
             if step and (facts.moment is not NotificationType.FIRST_SEEN or _settled(story, step, at)):
                 continue

@@ -15,7 +15,7 @@ from fleet.models.events import ScheduledEvent
 from fleet.models.partitions import by_id
 from fleet.models.people import ServiceAccount, names_in_entries, prefetch_rights, rights_of
 from fleet.notifications.kinds import KINDS
-from fleet.notifications.routing import DeliveryState, MessageFacts, MessageState, StandingRoute, may_be_told
+from fleet.notifications.routing import DeliveryState, MessageFacts, MessageState, StandingRoute, may_receive
 
 
 class Channel(models.Model):
@@ -354,7 +354,7 @@ def own_channels(numbers: Collection[int]) -> Mapping[int, list[int]]:
 
 def may_hear(owner: User | None, facts: MessageFacts) -> bool:
     """Whether a moment may be told through a route of this owner; the installation's hear of everything."""
-    return owner is None or may_be_told(
+    return owner is None or may_receive(
         rights_of(owner), names_in_entries(owner), facts, scoped=bool(settings.SCOPED_READ_ACCESS)
     )
 

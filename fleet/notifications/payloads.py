@@ -205,21 +205,20 @@ def more_events(count: int, title: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What the API's shape of a row leaves out, and what it has besides; a test compares the two."""
+class Difference:
+    """Fields of a row that the API omits, and `properties` that it adds; a test compares the two."""
 
     without: tuple[str, ...] = ()
     properties: tuple[str, ...] = ()
 
 
-TOLD: Mapping[type, Told] = {
-    EventRow: Told(("id",), ("started_seconds", "approval_to_start_seconds")),
-    ApprovalRow: Told(("decision",), ("may_be_withdrawn",)),
-    NextAsked: Told(properties=("sentence",)),
-    MaintenanceRow: Told(properties=("effect",)),
-    BlastRadius: Told(properties=("summary",)),
+DIFFERENCES: Mapping[type, Difference] = {
+    EventRow: Difference(("id",), ("started_seconds", "approval_to_start_seconds")),
+    ApprovalRow: Difference(("decision",), ("may_be_withdrawn",)),
+    NextAsked: Difference(properties=("sentence",)),
+    MaintenanceRow: Difference(properties=("effect",)),
+    BlastRadius: Difference(properties=("summary",)),
 }
-PLAIN = Told()
 
 
 def event_data(news: MessageNews) -> dict[str, Any]:
@@ -261,12 +260,12 @@ def data_of(value: Any, now: datetime) -> Any:
             return {str(name): data_of(item, now) for name, item in value.items()}
     if not is_dataclass(value):
         return value
-    told = TOLD.get(type(value), PLAIN)
-    names = [field.name for field in fields(value) if field.name not in told.without]
-    found = {name: data_of(getattr(value, name), now) for name in (*names, *told.properties)}
-    if "server_time" in found:
-        found["server_time"] = iso(now)
-    return found | {"seconds_left": _seconds_left(value, now)} if isinstance(value, OrderRow) else found
+    difference = DIFFERENCES.get(type(value), Difference())
+    names = [field.name for field in fields(value) if field.name not in difference.without]
+    data = {name: data_of(getattr(value, name), now) for name in (*names, *difference.properties)}
+    if "server_time" in data:
+        data["server_time"] = iso(now)
+    return data | {"seconds_left": _seconds_left(value, now)} if isinstance(value, OrderRow) else data
 
 
 def _seconds_left(order: OrderRow, now: datetime) -> float | None:

@@ -46,7 +46,7 @@ from fleet.notifications.notification_types import (
     cache_severity,
     severity,
 )
-from fleet.notifications.routing import MessageFacts, MessageState, StandingRoute, is_personal, matches, told_at
+from fleet.notifications.routing import MessageFacts, MessageState, StandingRoute, due_at, is_personal, matches
 from fleet.operations.locks import Lock, try_take
 from fleet.operations.quarantine import bisect_failures
 from fleet.projections.cards import deadline
@@ -348,7 +348,7 @@ def _message(
     entry, facts = candidate.entry, candidate.facts
     step = route.step if route else None
     notification_type = step or facts.moment
-    due_at = told_at(route, facts, now=now) if route and step else candidate.due_at
+    due = due_at(route, facts, now=now) if route and step else candidate.due_at
     # What is due by the clock has waited long enough.
     soonest = now + timedelta(seconds=settings.NOTIFICATION_GROUP_WAIT_SECONDS)
     return Message(
@@ -358,7 +358,7 @@ def _message(
         event_id=entry.event_id,
         at=entry.at,
         created_at=now,
-        due_at=soonest if due_at is None else max(due_at, now),
+        due_at=soonest if due is None else max(due, now),
         only_if=notification_type.declared.only_if,
         severity=facts.severity,
         service=facts.place.service if facts.place else "",

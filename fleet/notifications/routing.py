@@ -12,12 +12,12 @@ from fleet.domain.reasons import Reason
 from fleet.domain.timeline import EntryKind
 from fleet.notifications.notification_types import TYPE_OF_ENTRY, NotificationType
 
-# What a delivery may be besides: several moments at once, and a try.
+# Types of deliveries besides: several messages, and a test.
 GROUP = "group"
 TEST = "test"
 
-# Of what is changed about a person (`did`), they are told of what lets somebody in as them.
-TOLD_OF_PERSON = frozenset(
+# Changes of a user (`did`) that let someone sign in as them.
+SIGN_IN_CHANGES = frozenset(
     {
         "password", "factor-added", "factor-removed", "factors-reset", "codes-made", "code-used", "linked", "signed-on",
     }
@@ -25,34 +25,34 @@ TOLD_OF_PERSON = frozenset(
 
 
 def is_personal(kind: EntryKind, data: Mapping[str, Any]) -> bool:
-    """Whether an entry is told to the person whom it is about (`person` in its data)."""
+    """Return whether the user whom an entry is about (`person` in its data) is notified of it."""
     notification_type = TYPE_OF_ENTRY.get(kind)
     if notification_type is None or not notification_type.declared.personal or "person" not in data:
         return False
-    return kind is not EntryKind.PERSON_CHANGED or data.get("did") in TOLD_OF_PERSON
+    return kind is not EntryKind.PERSON_CHANGED or data.get("did") in SIGN_IN_CHANGES
 
 
-# When a channel is tried again, and when a message is given up.
+# Retries of a channel, and when a delivery is given up.
 
 FIRST_SECONDS = 2.0
 LONGEST_SECONDS = 300.0
-# A receiver may ask for more than our own longest pause, but not for ever.
+# A receiver may request more than our longest pause, up to this.
 LONGEST_ASKED_SECONDS = 3600.0
 GIVE_UP_AFTER = timedelta(days=1)
-# So often in a row, and people are told of it through another channel.
+# Failures in a row after which other channels report it.
 FAILING_AFTER = 3
 
 
 def pause_seconds(failures: int, *, chance: float, asked: float | None = None) -> float:
-    """The pause after so many failures in a row, `chance` being 0 to 1: each twice as long as the one before, and
-    spread. What the receiver asked for counts where it is longer.
+    """Return the pause after this many failures in a row: doubling, spread by `chance` (0 to 1), or what the receiver
+    `asked` for where that is longer.
     """
     ceiling = min(FIRST_SECONDS * 2.0 ** min(failures - 1, 20), LONGEST_SECONDS)
     own = ceiling * (0.5 + chance / 2)
     return own if asked is None else max(own, min(asked, LONGEST_ASKED_SECONDS))
 
 
-# Routes: who is told what. Pure: which of them want a moment, and when they want to be told.
+# Routes: which notifications they match, and when those are due. No queries.
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,25 +123,25 @@ def changed_route(route: StandingRoute, fields: Mapping[str, Any]) -> StandingRo
 
 
 def matches(route: StandingRoute, facts: MessageFacts, *, now: datetime) -> bool:
-    """Whether a route in force wants this moment. Its hours are those in which it would be told (`told_at`).
+    """Return whether a route in force matches this notification. Its hours are those in which it is due (`due_at`).
 
-    A route that names types or sources of events, or places, says nothing of what has none. Drills are told as well.
+    A route that names types or sources of events, or places, matches nothing without them. Drills match, too.
     """
     if not route.enabled or route.deleted or not _of_moment(route, facts.moment):
         return False
-    told = told_at(route, facts, now=now)
+    at = due_at(route, facts, now=now)
     return (
-        told is not None
+        at is not None
         and is_among(facts.event_type, route.event_types)
         and is_among(facts.source, route.sources)
         and is_among(facts.severity, route.severities)
         and speaks_of(route, facts.place)
-        and in_hours(route, told)
+        and in_hours(route, at)
     )
 
 
-def told_at(route: StandingRoute, facts: MessageFacts, *, now: datetime) -> datetime | None:
-    """When this is due: now, or by the clock of a step of escalation, which may be past already. None for a step before
+def due_at(route: StandingRoute, facts: MessageFacts, *, now: datetime) -> datetime | None:
+    """Return when this is due: now, or by the clock of a step of escalation, which may be past. None for a step before
     *decide by* where there is none.
     """
     if route.unclaimed_after_seconds is not None:
@@ -151,10 +151,9 @@ def told_at(route: StandingRoute, facts: MessageFacts, *, now: datetime) -> date
     return now
 
 
-def may_be_told(rights: Rights, names: Collection[str], facts: MessageFacts, *, scoped: bool) -> bool:
-    """Whether a person with these rights, whom entries call by one of these names, may hear of it through a channel of
-    their own. With `scoped` reading they hear what lies in their scopes, as they see it; and a proposal is for those
-    who may consent to it.
+def may_receive(rights: Rights, names: Collection[str], facts: MessageFacts, *, scoped: bool) -> bool:
+    """Return whether a user with these rights, whom entries name by one of these `names`, may get it through a personal
+    channel. With `scoped` reading it has to be in their scopes; a proposal is for users who may consent to it.
     """
     if not rights.may(Right.READ):
         return False

@@ -7,7 +7,6 @@ below it reports failures immediately.
 import math
 import threading
 import time
-from collections.abc import Callable
 from contextlib import closing, suppress
 from datetime import datetime, timedelta
 
@@ -40,7 +39,7 @@ log = structlog.get_logger(__name__)
 
 
 def troubles(*, now: datetime) -> tuple[str, ...]:
-    """What does not work, as codes; nothing where all does. An installation without agents or channels is well."""
+    """Return codes of what does not work. An installation without agents or channels is healthy."""
     codes = []
     seen = overview(now=now)
     if seen.presence.all and not seen.presence.live:
@@ -67,31 +66,29 @@ def is_ping_due(*, now: datetime, via: str) -> bool:
 
 
 def ping(*, via: str) -> bool:
-    """One ping, unless somebody else made one within the minute or not all is well; whether one went out."""
+    """Ping, unless another process did within the minute or something does not work; return whether it did."""
     now = clock.now()
-    if not settings.WATCHDOG_URL or not is_ping_due(now=now, via=via):
-        return False
-    return _tell(now)
+    return bool(settings.WATCHDOG_URL) and is_ping_due(now=now, via=via) and _report(now)
 
 
-def ping_apart() -> None:
-    """The same for a loop that must not wait for whoever listens."""
+def ping_in_thread() -> None:
+    """Ping from a loop that must not wait for the receiver."""
     now = clock.now()
     if settings.WATCHDOG_URL and is_ping_due(now=now, via="web"):
-        threading.Thread(target=_tell_apart, args=(now,), name="watchdog", daemon=True).start()
+        threading.Thread(target=_report_in_thread, args=(now,), name="watchdog", daemon=True).start()
 
 
-def _tell_apart(now: datetime) -> None:
+def _report_in_thread(now: datetime) -> None:
     with closing(connection), suppress(OperationalError, InterfaceError):
-        _tell(now)
+        _report(now)
 
 
-def _tell(now: datetime) -> bool:
+def _report(now: datetime) -> bool:
     wrong = troubles(now=now)
     if wrong and not settings.WATCHDOG_REPORT_FAILURES:
         return False
     url = f"{settings.WATCHDOG_URL}/fail" if wrong else settings.WATCHDOG_URL
-    # The installation itself names it: it may stand inside.
+    # The installation itself names it: it may be inside.
     job = HttpJob("POST", url, body=", ".join(wrong).encode(), allow=EVERYWHERE, limit_seconds=LIMIT_SECONDS)
     answer = send(job, now=now)
     if not answer.ok:
@@ -101,26 +98,19 @@ def _tell(now: datetime) -> bool:
 
 # The worker of a process: it routes what is new, and sends to each channel in a thread of its own.
 
-# It stays for what is due so soon, and looks again so often while it does.
+# It stays for what is due this soon, and checks again this often while it does.
 LINGER_SECONDS = 3.0
 LOOK_SECONDS = 0.5
-# Celery tells every two seconds; after so long the web process does.
+# Celery routes every two seconds; after this long without, the web process does.
 QUIET_SECONDS = 5.0
 # While what is new cannot be read yet, since an earlier transaction still runs.
 BEHIND_SECONDS = 0.05
 
-log = structlog.get_logger(__name__)
-
-
-def _clock() -> datetime:
-    return clock.now()
-
 
 class Worker:
-    """One for each process. Any thread may call `start`; it returns at once."""
+    """Thread that routes and sends, one for each process. Any thread may call `start`; it returns at once."""
 
-    def __init__(self, *, send: Callable[[int], None] | None = None) -> None:
-        self._send = send or (lambda channel_id: work_off(channel_id, clock=_clock))
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._woken = threading.Event()
@@ -163,7 +153,7 @@ class Worker:
         if not clock.may_clock_decide():
             # Another process routes and sends, once this one has been quiet for a while.
             return LOOK_SECONDS, bool(self._sending)
-        now = _clock()
+        now = clock.now()
         self._renew(now)
         routed = router.route(now=now, via=via)
         schedule = queue.schedule()
@@ -192,7 +182,7 @@ class Worker:
     def _work_off(self, channel_id: int) -> None:
         use_profile("messages")
         try:
-            self._send(channel_id)
+            work_off(channel_id, clock=clock.now)
         except DatabaseError as error:
             log.warning("channel.failing", channel=channel_id, error=f"{type(error).__name__}: {error}")
         finally:
@@ -207,10 +197,10 @@ worker = Worker()
 
 def tell_if_quiet() -> None:
     """Start it here where nobody has routed for a while: the web process's part when Celery is gone."""
-    if clock.may_clock_decide() and router.quiet_for(now=_clock()) >= QUIET_SECONDS:
+    if clock.may_clock_decide() and router.quiet_for(now=clock.now()) >= QUIET_SECONDS:
         worker.start(via="web")
     # Only one process pings within a minute.
-    ping_apart()
+    ping_in_thread()
 
 
 # Celery's task of messages: it starts telling in this process, and returns at once, so that no order waits for it.

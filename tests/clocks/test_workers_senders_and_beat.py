@@ -119,7 +119,7 @@ def test_a_sender_with_a_wrong_clock_routes_and_sends_nothing(
 ) -> None:
     begun: list[int] = []
     monkeypatch.setattr(telling.queue, "schedule", lambda: [(1, datetime(2020, 1, 1, tzinfo=UTC))])
-    one = notification_tasks.Worker(send=begun.append)
+    one = notification_tasks.Worker()
     monkeypatch.setattr(one, "_begin", begun.append)
     set_clock(seconds)
     one._round("celery")

@@ -15,7 +15,8 @@ import requests
 
 from fleet.notifications.channels import alertmanager
 from fleet.notifications.channels.base import ChannelInUse, Outcome
-from fleet.notifications.models import Channel, Reference
+from fleet.notifications.delivery import keep_references
+from fleet.notifications.models import Channel
 from tests.processes import Process, answers, free_port, running, wait_for
 
 CONFIGURATION = "route: {receiver: nobody}\nreceivers: [{name: nobody}]\n"
@@ -107,16 +108,10 @@ class Mirror:
 
     def round(self, *, now: datetime | None = None, keep: bool = True) -> Outcome:
         """One round; unless `keep` is False, as if we died before we wrote down what came of it."""
-        found = alertmanager.mirror(self.in_use(), now=now or datetime.now(UTC))
+        outcome = alertmanager.mirror(self.in_use(), now=now or datetime.now(UTC))
         if keep:
-            for subject, value in found.references.items():
-                if value is None:
-                    Reference.objects.filter(channel=self.row, subject=subject).delete()
-                else:
-                    Reference.objects.update_or_create(
-                        channel=self.row, subject=subject, defaults={"value": value, "changed_at": datetime.now(UTC)}
-                    )
-        return found
+            keep_references(self.row.pk, outcome.references, now=datetime.now(UTC))
+        return outcome
 
 
 def channel_to(url: str, *silences: str, **values: Any) -> Mirror:

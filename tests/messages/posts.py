@@ -12,6 +12,7 @@ from uuid import UUID, uuid5
 from fleet.models import ScheduledEvent
 from fleet.notifications.channel_services import name_of, seal
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Item, Outcome
+from fleet.notifications.delivery import keep_references
 from fleet.notifications.kinds import KINDS
 from fleet.notifications.models import Channel, Reference
 from fleet.notifications.news import MessageNews
@@ -109,13 +110,8 @@ class Teller:
         """Sent, and what is to be kept is; without `keep` the sender was killed before that."""
         in_use = ChannelInUse(self.row.pk, self.row.kind, self.row.name, self.values)
         outcome: Outcome = self.module.send(post, in_use, now=self.fleet.now)
-        for subject, value in outcome.references.items() if keep else ():
-            if value is None:
-                Reference.objects.filter(channel=self.row, subject=subject).delete()
-            else:
-                Reference.objects.update_or_create(
-                    channel=self.row, subject=subject, defaults={"value": value, "changed_at": self.fleet.now}
-                )
+        if keep:
+            keep_references(self.row.pk, outcome.references, now=self.fleet.now)
         return outcome
 
     def tell(self, *told: Told, **known: Any) -> Outcome:

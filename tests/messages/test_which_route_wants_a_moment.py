@@ -10,7 +10,7 @@ import pytest
 from fleet.domain.people import Place, Rights
 from fleet.domain.sets import PROVISIONAL
 from fleet.notifications.notification_types import NotificationType
-from fleet.notifications.routing import MessageFacts, StandingRoute, matches, may_be_told, told_at
+from fleet.notifications.routing import MessageFacts, StandingRoute, due_at, matches, may_receive
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)  # a Monday
 WEB = Place("availability_set", "web", "shop", "shop-rg")
@@ -96,7 +96,7 @@ def test_unclaimed_step_is_due_after_the_first_sighting() -> None:
     step = StandingRoute(unclaimed_after_seconds=120)
     assert step.step is NotificationType.UNCLAIMED
     assert matches(step, facts(), now=NOW)
-    assert told_at(step, facts(), now=NOW) == NOW + timedelta(minutes=2)
+    assert due_at(step, facts(), now=NOW) == NOW + timedelta(minutes=2)
     assert not any(
         matches(step, facts(moment=moment), now=NOW)
         for moment in NotificationType
@@ -110,7 +110,7 @@ def test_undecided_step_is_due_before_the_deadline() -> None:
     assert not matches(step, facts(), now=NOW)
     sooner = facts(moment=NotificationType.CHANGED, decide_by=NOW + timedelta(minutes=5))
     assert matches(step, sooner, now=NOW)
-    assert told_at(step, sooner, now=NOW) == NOW + timedelta(minutes=4)
+    assert due_at(step, sooner, now=NOW) == NOW + timedelta(minutes=4)
 
 
 def test_hours_of_a_step_apply_when_it_is_due() -> None:
@@ -125,27 +125,27 @@ PROPOSED = facts(moment=NotificationType.PROPOSED, by="ada")
 
 
 def test_proposal_goes_to_other_users_who_may_consent() -> None:
-    assert not may_be_told(VIEWER, ("vic",), PROPOSED, scoped=False)
-    assert may_be_told(APPROVER, ("ben",), PROPOSED, scoped=False)
-    assert not may_be_told(APPROVER, ("ada",), PROPOSED, scoped=False)
+    assert not may_receive(VIEWER, ("vic",), PROPOSED, scoped=False)
+    assert may_receive(APPROVER, ("ben",), PROPOSED, scoped=False)
+    assert not may_receive(APPROVER, ("ada",), PROPOSED, scoped=False)
     elsewhere = Rights(frozenset({"approver"}), (("service", "bank"),))
-    assert not may_be_told(elsewhere, ("ben",), PROPOSED, scoped=False)
+    assert not may_receive(elsewhere, ("ben",), PROPOSED, scoped=False)
 
 
 def test_scoped_reader_gets_only_their_scopes() -> None:
     bank = Rights(frozenset({"viewer"}), (("service", "bank"),))
     shop = Rights(frozenset({"viewer"}), (("service", "shop"),))
-    assert may_be_told(bank, ("vic",), facts(), scoped=False)
-    assert not may_be_told(bank, ("vic",), facts(), scoped=True)
-    assert may_be_told(shop, ("vic",), facts(), scoped=True)
-    assert may_be_told(shop, ("vic",), OF_A_CACHE, scoped=True)
-    assert not may_be_told(shop, ("vic",), OF_THE_INSTALLATION, scoped=True)
-    assert not may_be_told(shop, ("vic",), facts(place=UNNAMED), scoped=True)
-    assert may_be_told(Rights(frozenset({"admin"}), bank.scopes), "ada", facts(), scoped=True)
+    assert may_receive(bank, ("vic",), facts(), scoped=False)
+    assert not may_receive(bank, ("vic",), facts(), scoped=True)
+    assert may_receive(shop, ("vic",), facts(), scoped=True)
+    assert may_receive(shop, ("vic",), OF_A_CACHE, scoped=True)
+    assert not may_receive(shop, ("vic",), OF_THE_INSTALLATION, scoped=True)
+    assert not may_receive(shop, ("vic",), facts(place=UNNAMED), scoped=True)
+    assert may_receive(Rights(frozenset({"admin"}), bank.scopes), "ada", facts(), scoped=True)
 
 
 def test_user_without_read_right_gets_nothing() -> None:
-    assert not may_be_told(Rights(), "nobody", facts(), scoped=False)
+    assert not may_receive(Rights(), "nobody", facts(), scoped=False)
 
 
 @pytest.mark.parametrize("named", ["approval.refused", "approval.withdrawn", "event.started", "approval.corrected"])

@@ -1,4 +1,4 @@
-"""What the sender is told, and what it answers: shapes, and how they are written on a pipe."""
+"""Jobs and answers of the sender process, and their form on a pipe."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-# What a person is shown of an answer.
+# Characters of an answer that are shown.
 MOST_CHARACTERS = 500
-# A receiver that wants to be left alone for longer is asked again all the same.
+# A longer pause that a receiver requests is cut to this.
 MOST_RETRY_AFTER_SECONDS = 3600.0
-# Wherever it is, but never Azure's own addresses. For what the installation itself names, such as its mail server.
+# Every network, but never Azure's own addresses. For what the installation names, such as its mail server.
 EVERYWHERE = ("0.0.0.0/0", "::/0")
 # Shorter ones would tear holes into what people read.
 SHORTEST_SECRET = 6
@@ -160,23 +160,23 @@ def presentable(answer: Answer, job: Job) -> Answer:
 
 
 def secrets_of(job: Job) -> Iterator[str]:
-    """What the receiver might say back and nobody should read, also as it is written in URLs."""
-    found: list[str] = []
+    """Yield secrets that the receiver might repeat in its answer, also as they are written in URLs."""
+    secrets: list[str] = []
     if isinstance(job, HttpJob):
         for name, value in job.headers.items():
             if any(part in name.lower() for part in SECRET_HEADERS):
-                found += [value, *value.split()]
-        found += parts_of(job.url)
+                secrets += [value, *value.split()]
+        secrets += parts_of(job.url)
     elif isinstance(job, SmtpJob):
-        found += [job.password]
+        secrets += [job.password]
     else:
-        found += [job.url, *parts_of(job.url), urlsplit(job.url).netloc.rpartition("@")[2]]
-    for each in found:
+        secrets += [job.url, *parts_of(job.url), urlsplit(job.url).netloc.rpartition("@")[2]]
+    for each in secrets:
         yield from (form for form in (each, unquote(each)) if len(form) >= SHORTEST_SECRET)
 
 
 def parts_of(url: str) -> list[str]:
-    """Whatever in a URL may be a secret: who logs in, every part of the path, every value of the query."""
+    """Return parts of a URL that may be secret: user and password, each part of the path, each value of the query."""
     try:
         parts = urlsplit(url)
         who = parts.netloc.rpartition("@")[0]
@@ -187,7 +187,7 @@ def parts_of(url: str) -> list[str]:
 
 
 def retry_after(headers: dict[str, str], status: int | None, now: datetime) -> float | None:
-    """The seconds that a receiver asks to be left alone for, from zero to an hour; None where it does not say."""
+    """Return the pause in seconds that a receiver requests, from zero to an hour; None without a request."""
     value = headers.get("retry-after", "").strip()
     if status not in (429, 503) or not value:
         return None

@@ -21,9 +21,9 @@ from fleet.notifications.sender.guard import Guard
 from fleet.notifications.sender.jobs import Answer, AppriseJob, SendError
 from fleet.notifications.sender.transports import KEPT_HEADERS, what_failed
 
-# What speaks HTTP or SMTP to somebody. Not: what writes files or logs, draws on this machine's screen, sends packets,
-# holds connections open, or publishes to the world.
-SPOKEN_TO = """
+# Services that are reached by HTTP or SMTP. Not: those that write files or logs, draw on this machine's screen, send
+# packets, keep connections open, or publish to the world.
+SCHEMA_NAMES = """
 46elks apprise apprises atalk bark barks betterstack brevo bulksms bulkvs burstsms clickatell clicksend cliq d7sms
 dapnet dingtalk discord exotel feishu firehydrant flock form forms freemobile gchat goalert goalerts gotify gotifys
 guilded gupshup hassio hassios httpsms humhub humhubs ifttt ilert incidentio infobip jira join json jsons kavenegar
@@ -35,12 +35,12 @@ smsmgr smtp2go sns sparkpost spike splunk spush squadcast stackfield synology sy
 twilio twist victorops voipms vonage webex wecombot whatsapp workflow workflows wxteams xmatters xml xmls zcliq
 zohocliq zoom zulip
 """
-SCHEMAS = frozenset(SPOKEN_TO.split())
-# What hands the message to programs, which mark up nothing.
+SCHEMAS = frozenset(SCHEMA_NAMES.split())
+# Services that hand the message to programs, which have no markup.
 PROGRAMS = frozenset({"form", "forms", "json", "jsons", "splunk", "xml", "xmls"})
-# Whom it goes to, from whom, who asks, and how it looks. Not: what skips the check of certificates, follows redirects,
-# waits, tries again, or names files.
-SAID = """
+# Parameters for receiver, sender, credentials and look. Not: those that skip the check of certificates, follow
+# redirects, wait, retry, or name files.
+PARAMETER_NAMES = """
 access action alerting_scenario alias api-version apikey app app_id app_token auth avatar avatar_url bcc blocks
 botname call category cc channel channels click color company content dedup email emojis entity entity_id env expire
 external_id fields filtering flags footer format from group href icon icon_url id image key level location method mode
@@ -49,7 +49,7 @@ routeid routing_key schema secret service sid sig signature silent smtp sound so
 team_wait thread timestamp title to token topic ttl type unicode url url_title user ver version visibility volume
 webhook workspace wrap
 """
-PARAMETERS = frozenset(SAID.split())
+PARAMETERS = frozenset(PARAMETER_NAMES.split())
 MOST_BYTES = 65536
 
 
@@ -57,7 +57,7 @@ class NotTaken(ValueError):
     """The URL has a schema or a parameter that is on no list, or Apprise makes nothing of it."""
 
 
-class Said(logging.Handler):
+class Warnings(logging.Handler):
     """Keeps Apprise's warnings for the answer: for what is no HTTP they are all that is known."""
 
     def __init__(self) -> None:
@@ -125,9 +125,9 @@ SEND = requests.Session.send
 
 def perform(job: AppriseJob, *, guard: Guard, proxy: str, tls: SSLContext) -> Answer:
     """Sends the message; what goes wrong is in the answer."""
-    said, watch = Said(), Watch(tls, proxy)
+    warnings, watch = Warnings(), Watch(tls, proxy)
     logger = logging.getLogger("apprise")
-    logger.addHandler(said)
+    logger.addHandler(warnings)
 
     def send(session: requests.Session, request: requests.PreparedRequest, **options: Any) -> requests.Response:
         return watch.send(session, request, **options)
@@ -140,8 +140,8 @@ def perform(job: AppriseJob, *, guard: Guard, proxy: str, tls: SSLContext) -> An
         return Answer(ok=False, error=SendError.BAD_URL, reason=str(problem))
     finally:
         requests.Session.send = SEND  # type: ignore[method-assign]
-        logger.removeHandler(said)
-    return answer_of(ok, said, watch, guard)
+        logger.removeHandler(warnings)
+    return answer_of(ok, warnings, watch, guard)
 
 
 def service_of(url: str) -> NotifyBase:
@@ -173,9 +173,9 @@ def sent(service: NotifyBase, job: AppriseJob, *, schema: str) -> bool:
     return bool(apprise.notify(body, shown(job.title), NotifyType(job.tone), body_format=NotifyFormat.TEXT))
 
 
-def answer_of(ok: bool, said: Said, watch: Watch, guard: Guard) -> Answer:
+def answer_of(ok: bool, warnings: Warnings, watch: Watch, guard: Guard) -> Answer:
     """The last answer that the service gave over HTTP; else what Apprise has to say."""
-    words = "\n".join(said.lines)
+    words = "\n".join(warnings.lines)
     if not watch.answers:
         error = SendError.NONE
         if not ok:
