@@ -105,7 +105,7 @@ soak: $(DEV_READY)
 faults: $(DEV_READY)
 	@ROUNDS=$${ROUNDS:-1000} $(BIN)/python -m pytest -s -q -m faults tests/faults $(ARGS)
 
-# Both distributions with their hashes, for servers and machines: docs/admin/operating.md says how they are installed.
+# Both distributions with their hashes, for servers and machines: docs/admin/install.md says how they are installed.
 dist: $(DEV_READY) $(SITE)
 	@$(BIN)/python requirements/dist.py
 

@@ -81,7 +81,7 @@ def _exposed() -> Iterator[CheckMessage]:
 def proxy_is_trusted(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """Check that a proxy terminates TLS, and that Drydock trusts its headers."""
     if not settings.BASE_URL.startswith("https://"):
-        hint = "Put a proxy with TLS in front, as docs/admin/operating.md says, and set BASE_URL to https://."
+        hint = "Put a proxy with TLS in front, as docs/admin/proxy.md says, and set BASE_URL to https://."
         return [checks.Warning("BASE_URL is plain HTTP.", hint=hint, id="fleet.W004")]
     if not settings.BEHIND_PROXY:
         return [

@@ -1,4 +1,4 @@
-"""Backups of an embedded Postgres, taken and restored with its own programs, as `docs/admin/operating.md` has it."""
+"""Backups of an embedded Postgres, taken and restored with its own programs, as `docs/admin/backup.md` has it."""
 
 from __future__ import annotations
 

@@ -147,12 +147,11 @@ def test_a_check_names_what_is_wrong(settings: Settings, changed: dict[str, obje
 
 
 def production() -> dict[str, str]:
-    """The settings of the web service in docker-compose.yml, with those of docs/admin/operating.md for a proxy."""
+    """The settings of the web service in docker-compose.yml, with those of docs/admin/proxy.md for a proxy."""
     service = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["web"]["environment"]
     given = {"POSTGRES_PASSWORD": "x" * 32, "SECRET_KEY": "0123456789abcdef" * 4}
-    page = (ROOT / "docs" / "admin" / "operating.md").read_text(encoding="utf-8")
-    table = page.partition("## A proxy in front")[2].partition("\n## ")[0]
-    documented = dict(re.findall(r"^\| `([A-Z_]+)` \| [^|`]*`([^`]+)`", table, re.MULTILINE))
+    page = (ROOT / "docs" / "admin" / "proxy.md").read_text(encoding="utf-8")
+    documented = dict(re.findall(r"^\| `([A-Z_]+)` \| [^|`]*`([^`]+)`", page, re.MULTILINE))
     assert set(documented) == {"BASE_URL", "BEHIND_PROXY", "TRUSTED_PROXIES"}
 
     def filled(text: str) -> str:

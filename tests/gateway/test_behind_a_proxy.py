@@ -1,4 +1,4 @@
-"""Behind nginx as `docs/admin/operating.md` says: agents, pages and streams work, and nothing forges an address."""
+"""Behind nginx as `docs/admin/proxy.md` says: agents, pages and streams work, and nothing forges an address."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Proxy:
 
 def example() -> str:
     """The configuration that the documentation shows."""
-    page = (ROOT / "docs" / "admin" / "operating.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "admin" / "proxy.md").read_text(encoding="utf-8")
     found = re.search(r"```nginx\n(.*?)```", page, re.DOTALL)
     assert found is not None
     return found[1]

@@ -23,7 +23,7 @@ from fleet.projections.desk import gauges
 from tests.factories import Fleet, announced, listing, open_order, operator, seconds
 from tests.loops import in_a_loop
 
-DOCS = Path(__file__).parents[2] / "docs" / "admin" / "operating.md"
+DOCS = Path(__file__).parents[2] / "docs" / "admin" / "monitoring.md"
 
 
 def numbers(fleet: Fleet) -> dict[str, float]:

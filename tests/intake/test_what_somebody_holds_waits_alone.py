@@ -325,7 +325,7 @@ def _end(event_id: str) -> object:
 
 
 def test_how_long_each_part_waits_is_what_the_documentation_says() -> None:
-    page = (settings.BASE_DIR / "docs" / "admin" / "operating.md").read_text(encoding="utf-8")
+    page = (settings.BASE_DIR / "docs" / "admin" / "monitoring.md").read_text(encoding="utf-8")
     for name, role in ROLES.items():
         assert f"| {name} | {role.statement:g} | {role.lock:g} | {role.idle:g} |" in page
         with as_patient_as(name), connection.cursor() as cursor:

@@ -53,7 +53,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def installed(dist: Path, name: str, environment: Path, python: str = PYTHON) -> Path:
-    """An empty environment with one of the two, as docs/admin/operating.md says; the folder of its programs."""
+    """An empty environment with one of the two, as docs/admin/install.md says; the folder of its programs."""
     with_packages = {name: value for name, value in os.environ.items() if WAYS_TO_PACKAGES.search(name)}
     run([python, "-m", "venv", environment], cwd=dist, environment=alone())
     pip: list[str | Path] = [environment / "bin" / "pip", "install"]

@@ -424,7 +424,8 @@ GUARD_TYPES = (
     GuardType(
         "lost-for-good",
         Need.REASON,
-        f"{', '.join(each.name for each in EVENT_TYPES if each.loses)}: the data on local disks, or the machine, is lost.",
+        f"{', '.join(each.name for each in EVENT_TYPES if each.loses)}: the data on local disks, or the machine, is"
+        " lost.",
         lambda facts: _if(facts.event_type in LOSING_TYPES, event_type=facts.event_type),
         label="Something is lost for good",
         acceptable=True,
