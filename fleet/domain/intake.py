@@ -14,7 +14,7 @@ from fleet.domain.event_types import canonical_type
 from fleet.domain.events import EventStatement
 from fleet.domain.reasons import Reason
 from fleet.domain.states import Presence
-from fleet.domain.texts import tidy
+from fleet.domain.texts import tidy_value, tidy_values
 from fleet.domain.times import in_bounds
 
 # How much is made of what one machine brings: real machines stay far below, and a hostile one costs the others
@@ -86,6 +86,15 @@ MOST_BYTES = 1024 * 1024
 # So many events of one document are read, which is more than all that is ever made of them
 # (`fleet.domain.intake`); of the rest those are read that are asked for.
 MOST_READ = 2000
+# The texts of an event, each with how many characters are kept of it.
+TEXTS = {
+    "EventId": 201,
+    "EventStatus": 50,
+    "ResourceType": 100,
+    "EventType": 50,
+    "Description": 2000,
+    "EventSource": 50,
+}
 # Read in any case; another status is shown as it is.
 STATUSES = {"scheduled": "Scheduled", "started": "Started"}
 
@@ -164,19 +173,6 @@ def read_integer(value: Any) -> int | None:
     return None
 
 
-def _text(value: Any, limit: int) -> str:
-    if not isinstance(value, str):
-        return ""
-    # UTF-8 has no half of a surrogate pair.
-    whole = value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return tidy(whole)[:limit]
-
-
-def _clean_name(name: str) -> str:
-    # 2017-03-01 put an underscore before the names of machines.
-    return name.removeprefix("_")
-
-
 def _resources(named: Any, flags: list[str]) -> tuple[str, ...]:
     """The names, each once; in `flags` goes what is wrong with the list."""
     if not isinstance(named, list):
@@ -185,7 +181,8 @@ def _resources(named: Any, flags: list[str]) -> tuple[str, ...]:
         return ()
     resources: dict[str, str] = {}
     for item in named:
-        name = _clean_name(_text(item, 200))
+        # 2017-03-01 put an underscore before the names of machines.
+        name = tidy_value(item, 200).removeprefix("_")
         if name:
             resources.setdefault(name.lower(), name)
     if len(named) > len(resources):
@@ -197,7 +194,7 @@ def read_listing(raw: Any) -> Listing | None:
     """One element of `Events`; None when it has no usable EventId."""
     if not isinstance(raw, dict):
         return None
-    spelled = _text(raw.get("EventId"), 201)
+    spelled, stated_status, resource_type, event_type, description, source = tidy_values(raw, TEXTS)
     if not re.fullmatch(EVENT_ID, spelled):
         return None
     flags: list[str] = []
@@ -212,23 +209,21 @@ def read_listing(raw: Any) -> Listing | None:
     if duration is not None and abs(duration) >= 2**31:
         flags.append("duration-out-of-range")
         duration = None
-    stated_status = _text(raw.get("EventStatus"), 50)
     status = STATUSES.get(stated_status.lower(), stated_status)
     if status not in STATUSES.values():
         flags.append("status-unknown" if status else "status-missing")
-    resource_type = _text(raw.get("ResourceType"), 100)
     if resource_type and resource_type != "VirtualMachine":
         flags.append("resource-type-unknown")
     return Listing(
         event_id=spelled.upper(),
         spelled=spelled,
         status=status,
-        event_type=canonical_type(_text(raw.get("EventType"), 50)),
+        event_type=canonical_type(event_type),
         resource_type=resource_type,
         resources=resources,
         not_before=not_before,
-        description=_text(raw.get("Description"), 2000),
-        source=_text(raw.get("EventSource"), 50),
+        description=description,
+        source=source,
         duration_seconds=duration,
         flags=tuple(Reason(code, event=spelled, status=status, resource_type=resource_type) for code in flags),
     )

@@ -25,6 +25,20 @@ def tidy(text: str) -> str:
     return " ".join("".join(" " if category(sign) in UNSEEN else sign for sign in text).split())
 
 
+def tidy_value(value: Any, limit: int) -> str:
+    """Return a value of a JSON document as a tidy text of at most `limit` characters; empty where it is no text."""
+    if not isinstance(value, str):
+        return ""
+    # UTF-8 has no half of a surrogate pair.
+    whole = value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return tidy(whole)[:limit]
+
+
+def tidy_values(document: Mapping[str, Any], limits: Mapping[str, int]) -> list[str]:
+    """Return `tidy_value` of each of these keys, with its limit."""
+    return [tidy_value(document.get(key), limit) for key, limit in limits.items()]
+
+
 def prose(text: str) -> str:
     """A text of several lines that somebody wrote: as `tidy`, but with its lines and tabs."""
     if text.isascii() and text.isprintable():

@@ -47,6 +47,11 @@ def array(values: Iterable[Any]) -> str:
     return f"{{{','.join([_element(value) for value in found])}}}"
 
 
+def arrays(rows: Sequence[Sequence[Any]]) -> list[str]:
+    """Return each column of these rows, of which there is at least one, as `array` does."""
+    return [array(column) for column in zip(*rows, strict=True)]
+
+
 def _element(value: Any) -> str:
     if type(value) is int:
         return str(value)

@@ -37,7 +37,7 @@ from fleet.operations.locks import settle_due, take_due
 from fleet.operations.orders.states import close
 from fleet.operations.quarantine import Quarantine
 from fleet.operations.rights import acting, can_see, require
-from fleet.operations.timeline.entries import tell
+from fleet.operations.timeline.entries import gathered, tell
 
 # Beginning a wave: all of its events are decided at once, or none.
 
@@ -158,7 +158,7 @@ def _begun(
         require(actor, Right.APPROVE, facts[row.pk].place, doing="approve")
         try:
             # A savepoint: a refusal leaves nothing of this event, and the next one is still judged.
-            with transaction.atomic():
+            with gathered():
                 current = supersede_rule_decision(row.pk, facts[row.pk], actor, now=now)
                 _needs_no_second_person(current, now)
                 plan = replace(said, when=When.TURN, expected_version=versions.get(row.pk), wave=wave, turn=turn)

@@ -151,7 +151,7 @@ def decision_lock(*event_pks: int, meanwhile: Reason = MEANWHILE, homes: Collect
     locked. Raises Refused `already-decided` with `meanwhile` where somebody was first.
     """
     try:
-        with transaction.atomic():
+        with gathered():
             found = homes or ScheduledEvent.objects.filter(pk__in=event_pks).values_list(*HOME)
             for name in sorted({home_name(*home) for home in found}):
                 take(Lock.DECISIONS, of=name)

@@ -74,11 +74,12 @@ def compute_state(
                 changed.append(event)
                 _record(EntryKind.EVENT_ENDED, event, now, ended_as=event.ended_as, certainty=event.certainty)
             continue
-        before = versioned(event)
+        before, after = versioned(event), versioned(state)
         was = (event.status, event.watched, event.version == 0, event.ended_as)
-        if _apply(event, state, of_event, approved_by_us=event.pk in approved):
+        moved = was[2] or state.status != event.status or before != after
+        if _apply(event, state, of_event, approved_by_us=event.pk in approved, moved=moved):
             changed.append(event)
-        _record_changes(event, state, was, before, of_event, now)
+        _record_changes(event, state, was, before, after, of_event, now)
         seen = (new_sightings or {}).get(event.pk, ())
         if seen and not was[2]:
             _record_sightings(event, of_event, seen, now)
@@ -113,7 +114,9 @@ COMPUTED = (*NOT_STATED, "first_seen_at", "notice_seconds", "started_at", "ended
 FIELDS = [*COMPUTED, "status", "version", "ended_as", "certainty", "approved_elsewhere", "warnings"]
 
 
-def _apply(event: ScheduledEvent, state: ComputedState, witnesses: list[Witness], *, approved_by_us: bool) -> bool:
+def _apply(
+    event: ScheduledEvent, state: ComputedState, witnesses: list[Witness], *, approved_by_us: bool, moved: bool
+) -> bool:
     elsewhere = (
         state.started_at is not None
         and state.not_before is not None
@@ -129,7 +132,6 @@ def _apply(event: ScheduledEvent, state: ComputedState, witnesses: list[Witness]
         # Of a drill only those bear witness who have begun, and a person chose whom it hits.
         "warnings": [] if event.drill else _warnings(state, witnesses),
     }
-    moved = event.version == 0 or state.status != event.status or versioned(state) != versioned(event)
     different = moved or any(getattr(event, name) != value for name, value in values.items())
     for name, value in values.items():
         setattr(event, name, value)
@@ -159,6 +161,7 @@ def _record_changes(
     state: ComputedState,
     was: tuple[str, bool, bool, str],
     before: dict[str, Any],
+    after: dict[str, Any],
     witnesses: list[Witness],
     now: datetime,
 ) -> None:
@@ -178,7 +181,7 @@ def _record_changes(
         )
     elif status == EventStatus.ENDED.value and state.status is not EventStatus.ENDED:
         _record(EntryKind.EVENT_REOPENED, event, last)
-    elif before != (after := versioned(state)):
+    elif before != after:
         changes = {name: [before[name], after[name]] for name in after if before[name] != after[name]}
         _record(EntryKind.EVENT_CHANGED, event, last, changes=changes)
     if state.started_at is not None and (is_new or status == EventStatus.SCHEDULED.value):

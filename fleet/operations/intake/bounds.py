@@ -9,7 +9,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from django.db import connection
 from django.db.models import Count
 
 from fleet.domain.actor import DRYDOCK
@@ -26,8 +25,8 @@ from fleet.domain.intake import (
 from fleet.domain.reasons import Reason
 from fleet.domain.scheduling import QuarantineKind
 from fleet.domain.timeline import EntryKind
-from fleet.models import LatestDocument, Machine, PresenceRow, Sighting
-from fleet.operations.intake import keep, oddities
+from fleet.models import LatestDocument, Machine, Sighting
+from fleet.operations.intake import keep, oddities, presence
 from fleet.operations.intake.listings import MachineDocument
 from fleet.operations.timeline.entries import tell
 
@@ -115,32 +114,11 @@ def quarantine(counts: Mapping[int, int], reason: Reason, *, now: datetime) -> N
         tell(EntryKind.QUARANTINED, DRYDOCK, at=now, machine_id=pk, set_id=set_id, **told)
 
 
-def _counted(what: str, counts: Mapping[int, int], now: datetime) -> dict[int, int]:
+def _counted(column: str, counts: Mapping[int, int], now: datetime) -> dict[int, int]:
     """Count so many by machine (row id); how many there were before within its hour."""
-    table, machines = PresenceRow._meta.db_table, sorted(counts)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            INSERT INTO {table} AS row (machine_id, {what}, bounded_since)
-            SELECT given.machine_id, given.count, %(now)s
-            FROM unnest(%(machines)s::bigint[], %(counts)s::int[]) AS given (machine_id, count)
-            ON CONFLICT (machine_id) DO UPDATE SET
-                {_sets(what)},
-                bounded_since = CASE WHEN row.bounded_since > %(begun)s THEN row.bounded_since
-                                     ELSE EXCLUDED.bounded_since END
-            RETURNING machine_id, {what}
-            """,
-            {"now": now, "begun": now - PERIOD, "machines": machines, "counts": [counts[pk] for pk in machines]},
-        )
-        return {machine_id: count - counts[machine_id] for machine_id, count in cursor.fetchall()}
-
-
-def _sets(what: str) -> str:
-    return ", ".join(
-        f"{name} = CASE WHEN row.bounded_since > %(begun)s THEN row.{name} ELSE 0 END"
-        + (f" + EXCLUDED.{name}" if name == what else "")
-        for name in COUNTED
-    )
+    others = [name for name in COUNTED if name != column]
+    found = presence.count_within_period(column, counts, since="bounded_since", period=PERIOD, now=now, others=others)
+    return {machine_id: count - counts[machine_id] for machine_id, (count, _) in found.items()}
 
 
 def _machines(machine_ids: Collection[int]) -> dict[int, tuple[frozenset[str], int]]:

@@ -3,6 +3,7 @@
 import base64
 import binascii
 import json
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -19,6 +20,11 @@ from fleet.domain.reasons import as_json
 from fleet.models import DocumentBody, Observation, driver
 
 D = TypeVar("D")
+TAKEN = f"""
+    SELECT machine_id, epoch, seq
+    FROM unnest(%s::bigint[], %s::int[], %s::bigint[]) AS given (machine_id, epoch, seq)
+    JOIN {Observation._meta.db_table} USING (machine_id, epoch, seq)
+"""
 # What reports hold whose parts may have to wait, by their kind; documents stand in a table of their own.
 KINDS: dict[str, type[Any]] = {
     wire.RECEIPT: wire.ReceiptData,
@@ -131,13 +137,13 @@ class KeptReport:
         return (self.machine_id, self.epoch, self.report.seq)
 
 
-def of_kind(reports: Iterable[KeptReport], kind: type[D]) -> list[AgentReport[D]]:
-    """Those that hold data of this class."""
-    return [
-        AgentReport(row.machine_id, (row.epoch, row.report.seq), row.report.at, row.report.data)
-        for row in reports
-        if isinstance(row.report.data, kind)
-    ]
+def by_kind(reports: Iterable[KeptReport]) -> Mapping[type[Any], list[AgentReport[Any]]]:
+    """Return the reports by the class of their data; a class without reports has an empty list."""
+    found: dict[type[Any], list[AgentReport[Any]]] = defaultdict(list)
+    for row in reports:
+        report = row.report
+        found[type(report.data)].append(AgentReport(row.machine_id, (row.epoch, report.seq), report.at, report.data))
+    return found
 
 
 def body_of(data: wire.DocumentData) -> bytes:
@@ -179,6 +185,21 @@ def read_bodies(deliveries: Sequence[Delivery]) -> tuple[dict[str, Document], di
     if wanted := wanted - set(bodies):
         documents |= read_again(wanted)
     return documents, bodies
+
+
+def news_among(rows: Sequence[KeptReport], spools: Iterable[tuple[int, Numbered]]) -> list[KeptReport]:
+    """Return those that are not here yet; `spools` are their machines (row ids) and spools, locked by this transaction.
+
+    An agent sends in order, so what lies beyond the offset of its spool is new. What lies behind it was taken, or was
+    late on its way: only that is looked up. No query where nothing is sent again.
+    """
+    offsets = {(machine_id, spool.epoch): spool.before for machine_id, spool in spools}
+    behind = [row.key for row in rows if row.report.seq <= offsets[row.machine_id, row.epoch]]
+    if not behind:
+        return list(rows)
+    with driver.cursor() as cursor:
+        taken = set(cursor.execute(TAKEN, driver.arrays(behind)))
+    return [row for row in rows if row.key not in taken]
 
 
 def rows_of(deliveries: Sequence[Delivery], spools: Mapping[tuple[int, str], Numbered]) -> list[KeptReport]:
@@ -312,8 +333,7 @@ def keep(
     staged = list(_staged(rows, bodies, documents))
     with driver.cursor() as cursor:
         if len(staged) < COPIED:
-            given = map(driver.array, zip(*staged, strict=True))
-            cursor.execute(MERGE_GIVEN, [*given, now, now, len(rows)])
+            cursor.execute(MERGE_GIVEN, [*driver.arrays(staged), now, now, len(rows)])
         else:
             _copy(cursor, staged)
             cursor.execute(MERGE_COPIED, [now, now, len(rows)])

@@ -116,11 +116,11 @@ def _move_latest(newest: list[MachineDocument]) -> dict[int, Position]:
     """Move these machines' latest documents on, where these are newer; where they stood before, by machine (row id)."""
     if not newest:
         return {}
-    columns = zip(
-        *((one.machine_id, *one.position, one.document_hash, one.incarnation, one.at) for one in newest), strict=True
+    columns = driver.arrays(
+        [(one.machine_id, *one.position, one.document_hash, one.incarnation, one.at) for one in newest]
     )
     with driver.cursor() as cursor:
-        cursor.execute(MOVE_LATEST, [driver.array([one.machine_id for one in newest]), *map(driver.array, columns)])
+        cursor.execute(MOVE_LATEST, [columns[0], *columns])
         return {machine_id: (epoch, seq) for machine_id, epoch, seq in cursor.fetchall()}
 
 

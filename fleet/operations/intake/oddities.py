@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection
 from drydock_agent import wire
 
 from fleet.domain.actor import machine as machine_actor
@@ -16,7 +15,8 @@ from fleet.domain.reasons import Reason
 from fleet.domain.scheduling import HELD as HELD_KINDS
 from fleet.domain.scheduling import QuarantineKind
 from fleet.domain.timeline import EntryKind
-from fleet.models import Machine, PresenceRow, QuarantinedRow, ScheduledEvent, WaitingReport
+from fleet.models import Machine, QuarantinedRow, ScheduledEvent, WaitingReport
+from fleet.operations.intake import presence
 from fleet.operations.intake.keep import Delivery, KeptReport, Numbered, ParsedReport, load_kept
 from fleet.operations.timeline.entries import tell
 
@@ -161,7 +161,8 @@ def over_measure(
         return found
     costs = {machine_id: sum(cost(size) for _, _, size in odd[machine_id]) for machine_id in sorted(odd)}
     within: set[str] = set()
-    for machine_id, total, since in _counted(costs, now):
+    counted = presence.count_within_period("odd_bytes", costs, since="odd_since", period=ODDITIE_PERIOD, now=now)
+    for machine_id, (total, since) in counted.items():
         before = total - costs[machine_id]
         sizes = [size for _, _, size in odd[machine_id]]
         for (spool, report, _), is_kept in zip(odd[machine_id], fits_hourly_limit(before, sizes), strict=True):
@@ -181,25 +182,6 @@ def _odd_size(report: ParsedReport, bodies: Mapping[str, bytes], documents: Mapp
     if isinstance(report.data, wire.DocumentData):
         return None if documents[report.data.hash].readable else len(bodies[report.data.hash])
     return len(json.dumps(report.data)) if report.flag and isinstance(report.data, dict) else None
-
-
-def _counted(costs: Mapping[int, int], now: datetime) -> list[tuple[int, int, datetime]]:
-    """Count these bytes; machine (row id), how many there are in its hour, and when that began."""
-    table = PresenceRow._meta.db_table
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"""
-            INSERT INTO {table} AS row (machine_id, odd_bytes, odd_since)
-            SELECT given.machine_id, given.bytes, %(now)s
-            FROM unnest(%(machines)s::bigint[], %(costs)s::bigint[]) AS given (machine_id, bytes)
-            ON CONFLICT (machine_id) DO UPDATE SET
-                odd_bytes = CASE WHEN row.odd_since > %(begun)s THEN row.odd_bytes ELSE 0 END + EXCLUDED.odd_bytes,
-                odd_since = CASE WHEN row.odd_since > %(begun)s THEN row.odd_since ELSE EXCLUDED.odd_since END
-            RETURNING machine_id, odd_bytes, odd_since
-            """,
-            {"now": now, "begun": now - ODDITIE_PERIOD, "machines": list(costs), "costs": list(costs.values())},
-        )
-        return list(cursor.fetchall())
 
 
 def without(

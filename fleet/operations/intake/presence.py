@@ -1,9 +1,8 @@
 """Times at which machines were heard, and the heartbeat of agents."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.db import connection, transaction
 
@@ -79,13 +78,9 @@ def flush(*, contacts: Iterable[Contact]) -> int:
                 clock_offset = COALESCE(EXCLUDED.clock_offset, row.clock_offset),
                 signatures = COALESCE(NULLIF(EXCLUDED.signatures, ''), row.signatures)
             """,
-            [
-                driver.array([row.machine_id for row in rows]),
-                driver.array([row.heard_at for row in rows]),
-                driver.array([row.poll_at for row in rows]),
-                driver.array([row.clock_offset for row in rows]),
-                driver.array([row.signatures for row in rows]),
-            ],
+            driver.arrays(
+                [(row.machine_id, row.heard_at, row.poll_at, row.clock_offset, row.signatures) for row in rows]
+            ),
         )
     return len(rows)
 
@@ -118,6 +113,31 @@ def note_lacking(*, machine_ids: Iterable[int], now: datetime) -> None:
             """,
             [now, sorted(machine_ids)],
         )
+
+
+def count_within_period(
+    column: str, counts: Mapping[int, int], *, since: str, period: timedelta, now: datetime, others: Sequence[str] = ()
+) -> dict[int, tuple[int, datetime]]:
+    """Add these counts, by machine (row id), to a column that begins again after each period, which `since` dates.
+
+    `others` are columns that begin again with it. Returns what each column holds now, and since when. One statement.
+    """
+    table, machine_ids = PresenceRow._meta.db_table, sorted(counts)
+    kept = [f"{name} = CASE WHEN row.{since} > %(begun)s THEN row.{name} ELSE 0 END" for name in (*others, column)]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"""
+            INSERT INTO {table} AS row (machine_id, {column}, {since})
+            SELECT given.machine_id, given.count, %(now)s
+            FROM unnest(%(machines)s::bigint[], %(counts)s::bigint[]) AS given (machine_id, count)
+            ON CONFLICT (machine_id) DO UPDATE SET
+                {", ".join(kept)} + EXCLUDED.{column},
+                {since} = CASE WHEN row.{since} > %(begun)s THEN row.{since} ELSE EXCLUDED.{since} END
+            RETURNING machine_id, {column}, {since}
+            """,
+            {"now": now, "begun": now - period, "machines": machine_ids, "counts": [counts[pk] for pk in machine_ids]},
+        )
+        return {machine_id: (count, begun) for machine_id, count, begun in cursor.fetchall()}
 
 
 def turned(*, now: datetime, limits: Limits) -> dict[int, int]:
@@ -200,16 +220,11 @@ class HeartbeatCheck:
     remind: bool = False
 
 
-def compare(standings: Collection[AgentHeartbeat]) -> dict[int, HeartbeatCheck]:
+def compare(heartbeats: Collection[AgentHeartbeat]) -> dict[int, HeartbeatCheck]:
     """By machine (row id). One statement, by index."""
-    columns: list[list[Any]] = [
-        [one.machine_id for one in standings],
-        [one.spool for one in standings],
-        [one.acknowledged for one in standings],
-        [one.document for one in standings],
-    ]
+    if not heartbeats:
+        return {}
+    rows = [(one.machine_id, one.spool, one.acknowledged, one.document) for one in heartbeats]
     with driver.cursor() as cursor:
-        return {
-            machine_id: HeartbeatCheck(set_id, *wanted)
-            for machine_id, set_id, *wanted in cursor.execute(COMPARE, [driver.array(column) for column in columns])
-        }
+        found = cursor.execute(COMPARE, driver.arrays(rows))
+        return {machine_id: HeartbeatCheck(set_id, *wanted) for machine_id, set_id, *wanted in found}

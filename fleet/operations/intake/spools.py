@@ -12,14 +12,14 @@ from fleet.domain.actor import DRYDOCK
 from fleet.domain.intake import Document, may_restart_spool
 from fleet.domain.scheduling import HELD
 from fleet.domain.timeline import EntryKind
-from fleet.models import Observation, Spool, driver
+from fleet.models import Spool, driver
 from fleet.models.intake import WaitingReport
 from fleet.models.machines import Machine
 from fleet.operations.intake import presence
-from fleet.operations.intake.keep import Delivery, KeptReport, Numbered
+from fleet.operations.intake.keep import Delivery, Numbered
 from fleet.operations.timeline.entries import tell
 
-SPOOL, OBSERVATION = Spool._meta.db_table, Observation._meta.db_table
+SPOOL = Spool._meta.db_table
 ASK = f"""
     SELECT EXISTS (SELECT FROM {WaitingReport._meta.db_table} WHERE what = ANY(%s)),
            ARRAY(SELECT id FROM {Machine._meta.db_table} WHERE id = ANY(%s::bigint[]) AND revoked_at IS NOT NULL)
@@ -40,11 +40,6 @@ MOVE = f"""
         (SELECT MAX(known.epoch) FROM {SPOOL} AS known WHERE known.machine_id = spool.machine_id)
 """
 HELD_KINDS = [what.value for what in HELD]
-TAKEN = f"""
-    SELECT machine_id, epoch, seq
-    FROM unnest(%s::bigint[], %s::int[], %s::bigint[]) AS given (machine_id, epoch, seq)
-    JOIN {OBSERVATION} USING (machine_id, epoch, seq)
-"""
 
 
 def ask(machine_ids: Sequence[int]) -> tuple[bool, set[int]]:
@@ -65,29 +60,14 @@ def number_spools(deliveries: Sequence[Delivery], now: datetime) -> dict[tuple[i
     highest: dict[tuple[int, str], int] = {}
     for delivery in deliveries:
         highest[delivery.key] = max(highest.get(delivery.key, 0), delivery.told or 0, *delivery.numbers, 0)
-    keys = sorted(highest)
-    columns: list[list[Any]] = [[key[0] for key in keys], [key[1] for key in keys], [highest[key] for key in keys]]
-    given = [now, *(driver.array(column) for column in columns)]
+    if not highest:
+        return {}
+    given = [now, *driver.arrays([(*key, highest[key]) for key in sorted(highest)])]
     with driver.cursor() as cursor:
         return {
             (machine_id, spool): Numbered(epoch, acknowledged, before, newest or 0)
             for machine_id, spool, epoch, acknowledged, before, newest in cursor.execute(MOVE, given)
         }
-
-
-def news_among(rows: Sequence[KeptReport], spools: Iterable[tuple[int, Numbered]]) -> list[KeptReport]:
-    """Those that are not here yet; `spools` are their machines (row ids) and spools, locked by this transaction.
-
-    An agent sends in order, so what lies beyond the mark of its spool is new. What lies behind it was taken, or was
-    late on its way: that is asked for, and only that. No query where nothing comes again.
-    """
-    marks = {(machine_id, spool.epoch): spool.before for machine_id, spool in spools}
-    behind = [row.key for row in rows if row.report.seq <= marks[row.machine_id, row.epoch]]
-    if not behind:
-        return list(rows)
-    with driver.cursor() as cursor:
-        taken = set(cursor.execute(TAKEN, [list(column) for column in zip(*behind, strict=True)]))
-    return [row for row in rows if row.key not in taken]
 
 
 # Spools that do not go on where they were: reports that are here no longer, and spools that newer ones followed.

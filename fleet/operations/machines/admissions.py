@@ -117,7 +117,7 @@ def _home(asker: Asker, name: str) -> SetKey:
     if stated.key is not None:
         return placement.whole(stated.key)
     if known is not None:
-        return placement.whole(placement.key_of(placement.final(known.availability_set)))
+        return placement.whole(placement.final(known.availability_set))
     return provisional_set_name(compute, asker.vm_id)
 
 
@@ -314,7 +314,7 @@ def admits(asker: Asker, *, now: datetime) -> SetKey | None:
         address=asker.address[:100],
         until=home.admits_until,
     )
-    return placement.whole(placement.key_of(home))
+    return placement.whole(home)
 
 
 def _speaks_for(asker: Asker, home: AvailabilitySet) -> bool:

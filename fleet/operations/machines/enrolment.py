@@ -231,7 +231,7 @@ def _let_in(
         known, token, stated, token_set, admitted_to, vm_id=vm_id, name=name, compute=compute, now=now
     )
     if stays and confined is None and placed.home.kind != PROVISIONAL:
-        confined = placement.whole(placement.key_of(placed.home))
+        confined = placement.whole(placed.home)
     plain, key, generation, found_by = _secret(known, vm_id, request, now)
     called = instance.name_columns(known, vm_id=vm_id, stated=name, set_id=placed.home.pk, now=now)
     values = placed.where | {

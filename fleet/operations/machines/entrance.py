@@ -187,21 +187,16 @@ def _confinement(set_name: str, set_id: int | None) -> SetKey | None:
         if set_name:
             raise Refused("validation", Reason("join-token-two-sets"))
         found = require_found(rows.filter(pk=set_id).first(), "not-found", Reason("set-unknown"))
-        return _whole(placement.final(found))
+        return placement.whole(placement.final(found))
     named = read_stated(set_name)
     if named is None:
         return None
     kind, name = named
-    known = {_whole(placement.final(row)) for row in rows.filter(kind=kind, name__iexact=name)}
+    known = {placement.whole(placement.final(row)) for row in rows.filter(kind=kind, name__iexact=name)}
     if len(known) > 1:
         places = sorted(key.resource_group or key.subscription for key in known)
         raise Refused("validation", Reason("join-token-which-set", name=name, places=places))
     return next(iter(known), SetKey(kind, name))
-
-
-def _whole(row: AvailabilitySet) -> SetKey:
-    """A scale set with all its placement groups: which one a machine is in is Azure's word."""
-    return SetKey(row.kind, row.name, row.subscription, row.resource_group)
 
 
 def confinement(token: JoinToken, compute: Mapping[str, Any]) -> SetKey | None:

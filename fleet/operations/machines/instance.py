@@ -84,10 +84,7 @@ def hand_over_open_events(former: Machine, machine: Machine, home: AvailabilityS
     elsewhere.update(foreign=True)
     welcome_sightings(home)
     _record_id(machine, former.vm_id, machine.vm_id, now, set_id=home.pk)
-    events = compute.lock(pks)
-    compute.compute_state(events, now=now)
-    advance.advance_events(events, now=now, via="report")
-    transaction.on_commit(lambda: wake_up.hint_events(pks))
+    advance.recompute(pks, now=now, via="report")
 
 
 def _give(rows: Any, machine: Machine, **position: int) -> None:

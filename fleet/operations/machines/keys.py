@@ -22,7 +22,6 @@ from fleet.domain.timeline import EntryKind
 from fleet.models import JoinToken, Machine, ScheduledEvent, UnusedKey
 from fleet.models.cipher import derived_keys
 from fleet.operations import wake_up
-from fleet.operations.events import compute
 from fleet.operations.machines import admissions
 from fleet.operations.machines.entrance import is_the_same
 from fleet.operations.orders import advance
@@ -84,11 +83,9 @@ def revoke(*, machine_id: int, actor: Actor, now: datetime) -> None:
     )
     ordered = Q(approvals__orders__machine=machine_id, approvals__orders__state__in=[one.value for one in OPEN_ORDERS])
     said = ScheduledEvent.objects.filter(Q(sightings__machine=machine_id) | ordered)
-    events = compute.lock(said.exclude(status=EventStatus.ENDED.value).values_list("pk", flat=True))
-    compute.compute_state(events, now=now)
-    advance.advance_events(events, now=now, via="report")
+    pks = said.exclude(status=EventStatus.ENDED.value).values_list("pk", flat=True)
+    advance.recompute(pks, now=now, via="report")
     transaction.on_commit(lambda: wake_up.forget_credentials([machine_id]))
-    transaction.on_commit(lambda: wake_up.hint_events([event.pk for event in events]))
 
 
 # Keys and credentials that were given and with which no call was made yet: the answer that brought one may have been

@@ -11,12 +11,9 @@ from fleet.domain.people import Right
 from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.requirements import Requirements
 from fleet.domain.sets import PROVISIONAL
-from fleet.domain.states import OPEN_EVENTS
 from fleet.domain.texts import cleaned
 from fleet.domain.timeline import EntryKind
-from fleet.models import AvailabilitySet, Machine, ScheduledEvent
-from fleet.operations import wake_up
-from fleet.operations.events import compute
+from fleet.models import AvailabilitySet, Machine
 from fleet.operations.machines import instance
 from fleet.operations.orders import advance
 from fleet.operations.rights import require
@@ -65,7 +62,7 @@ def move_machine(*, machine_id: int, set_id: int | None, actor: Actor, now: date
         set=placed.home.name,
         because="person" if target is not None else "lifted",
     )
-    _compute(source, placed.home, actor, now)
+    advance.recompute_open(source.pk, placed.home.pk, now=now, via=actor.via)
 
 
 def _shown(machine: Machine, home: AvailabilitySet) -> dict[str, Any]:
@@ -78,14 +75,3 @@ def _target(set_id: int) -> AvailabilitySet:
     if target.kind == PROVISIONAL:
         raise Refused("validation", Reason("move-into-provisional"))
     return target
-
-
-def _compute(source: AvailabilitySet, home: AvailabilitySet, actor: Actor, now: datetime) -> None:
-    """Who bears witness in both sets is another question now."""
-    still_open = ScheduledEvent.objects.filter(
-        availability_set__in=[source.pk, home.pk], status__in=[state.value for state in OPEN_EVENTS]
-    )
-    events = compute.lock(still_open.values_list("pk", flat=True))
-    compute.compute_state(events, now=now)
-    advance.advance_events(events, now=now, via=actor.via)
-    transaction.on_commit(lambda: wake_up.hint_events([event.pk for event in events]))

@@ -4,7 +4,7 @@ Locks are taken in one order: events, then approvals, then orders.
 """
 
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -17,7 +17,14 @@ from fleet.domain.approvals.recheck import Decision, recheck
 from fleet.domain.clock import AHEAD
 from fleet.domain.orders.next_step import NOTHING, Do, NextStep, OrderFacts, next_step, with_objection
 from fleet.domain.reasons import Reason
-from fleet.domain.states import CORRECTABLE_APPROVALS, OPEN_ORDERS, RELAYED_APPROVALS, ApprovalState, OrderState
+from fleet.domain.states import (
+    CORRECTABLE_APPROVALS,
+    OPEN_EVENTS,
+    OPEN_ORDERS,
+    RELAYED_APPROVALS,
+    ApprovalState,
+    OrderState,
+)
 from fleet.domain.timeline import EntryKind
 from fleet.models import Approval, Order, ScheduledEvent
 from fleet.models.facts.decisions import load_decisions, orders_of
@@ -142,6 +149,24 @@ def advance_events(events: Sequence[ScheduledEvent], *, now: datetime, via: str)
     if woken:
         transaction.on_commit(lambda: wake_up.wake_machines(woken, via=via))
     return woken
+
+
+def recompute(event_pks: Iterable[int], *, now: datetime, via: str) -> None:
+    """Lock these events (row ids), compute them again, carry on with their approvals, and hint at the rest after the
+    commit.
+    """
+    events = compute.lock(event_pks)
+    compute.compute_state(events, now=now)
+    advance_events(events, now=now, via=via)
+    transaction.on_commit(lambda: wake_up.hint_events([event.pk for event in events]))
+
+
+def recompute_open(*set_ids: int, now: datetime, via: str) -> None:
+    """Do so for the open events of these sets (row ids), in which other machines bear witness now."""
+    open_events = ScheduledEvent.objects.filter(
+        availability_set__in=set_ids, status__in=[state.value for state in OPEN_EVENTS]
+    )
+    recompute(open_events.values_list("pk", flat=True), now=now, via=via)
 
 
 def write_order(

@@ -1,6 +1,6 @@
-"""What reports say, taken by what it is about: events, machines, caches.
+"""Processing of all reports of a batch together: machines, then events, then caches.
 
-All at once, which nearly always can be done; where it cannot, `care` does it one by one.
+It nearly always succeeds; where it does not, `slow_path` processes them one by one.
 """
 
 from __future__ import annotations
@@ -22,16 +22,19 @@ from fleet.operations.caches import notifications
 from fleet.operations.drills import advance as sightings
 from fleet.operations.events import compute
 from fleet.operations.intake import bounds, listings, oddities, preparations
-from fleet.operations.intake.keep import AgentReport, KeptReport, of_kind
+from fleet.operations.intake.keep import AgentReport, KeptReport, by_kind
 from fleet.operations.intake.listings import MachineDocument
 from fleet.operations.machines import instance
 from fleet.operations.orders import advance, receipts
 from fleet.operations.sets import join
 
+# By the class of their data, as `by_kind` returns them.
+Reports = Mapping[type[Any], list[AgentReport[Any]]]
+
 
 @dataclass(slots=True)
-class OfEvents:
-    """What reports say of events."""
+class EventReports:
+    """Reports about events."""
 
     documents: list[MachineDocument] = field(default_factory=list)
     receipts: list[AgentReport[wire.ReceiptData]] = field(default_factory=list)
@@ -42,7 +45,7 @@ class OfEvents:
         return bool(self.documents or self.receipts or self.hooks or self.rehearsals)
 
     @classmethod
-    def together(cls, parts: Iterable[OfEvents]) -> OfEvents:
+    def together(cls, parts: Iterable[EventReports]) -> EventReports:
         """Several in one; a document that is in several of them once."""
         parts = list(parts)
         documents = {(one.machine_id, one.position): one for part in parts for one in part.documents}
@@ -61,20 +64,20 @@ class OfEvents:
 
 
 @dataclass(slots=True)
-class OfCaches:
-    """What reports say of caches."""
+class CacheReports:
+    """Reports about caches."""
 
     lines: list[AgentReport[wire.RedisData]]
     changes: list[AgentReport[wire.CoverageData]]
     hooks: list[AgentReport[wire.RedisHookData]]
 
     @classmethod
-    def among(cls, rows: Sequence[KeptReport]) -> OfCaches:
-        return cls(of_kind(rows, wire.RedisData), of_kind(rows, wire.CoverageData), of_kind(rows, wire.RedisHookData))
+    def among(cls, reports: Reports) -> CacheReports:
+        return cls(reports[wire.RedisData], reports[wire.CoverageData], reports[wire.RedisHookData])
 
-    def of(self, hosts: Collection[str]) -> OfCaches:
+    def of(self, hosts: Collection[str]) -> CacheReports:
         """Those about these hosts."""
-        return OfCaches(*([one for one in part if one.data.cache in hosts] for part in self._parts))
+        return CacheReports(*([one for one in part if one.data.cache in hosts] for part in self._parts))
 
     @property
     def _parts(self) -> tuple[list[AgentReport[Any]], ...]:
@@ -122,11 +125,9 @@ def readable(rows: Sequence[KeptReport], documents: Mapping[str, Document]) -> l
     ]
 
 
-def of_events(rows: Sequence[KeptReport], documents: list[MachineDocument]) -> OfEvents:
-    """What these reports say of events, and these documents."""
-    return OfEvents(
-        documents, of_kind(rows, wire.ReceiptData), of_kind(rows, wire.HookData), of_kind(rows, wire.RehearsalData)
-    )
+def event_reports(reports: Reports, documents: list[MachineDocument]) -> EventReports:
+    """What these reports and documents state about events."""
+    return EventReports(documents, reports[wire.ReceiptData], reports[wire.HookData], reports[wire.RehearsalData])
 
 
 def take(
@@ -135,15 +136,16 @@ def take(
     """Take reports that are new; `ahead` are the documents newer than their machines' latest, `versions` those of the
     agents by machine (row id). Events are locked before approvals, caches last.
     """
-    for one in of_kind(rows, wire.InstanceData):
+    reports = by_kind(rows)
+    for one in reports[wire.InstanceData]:
         place(one, versions, now)
-    if said := of_events(rows, ahead):
+    if said := event_reports(reports, ahead):
         taken = take_of_events(said, now=now)
         if taken.locked:
             touched = follow(taken, now, taken.locked)
             # Commit, answer, then decide: nothing that is slow or goes wrong in deciding holds up a report.
             transaction.on_commit(lambda: wake_up.hint_events(touched))
-    OfCaches.among(rows).take(now, careful=False)
+    CacheReports.among(reports).take(now, careful=False)
 
 
 def place(one: AgentReport[wire.InstanceData], versions: Mapping[int, str], now: datetime) -> None:
@@ -156,7 +158,7 @@ def place(one: AgentReport[wire.InstanceData], versions: Mapping[int, str], now:
     instance.take_instance(one.machine_id, one.data, now=now, agent_version=versions.get(one.machine_id, ""))
 
 
-def take_of_events(said: OfEvents, *, now: datetime, only: Collection[str] | None = None) -> TakenEvents:
+def take_of_events(said: EventReports, *, now: datetime, only: Collection[str] | None = None) -> TakenEvents:
     """Merge what is said, of all events or of these (EventIds)."""
     merged = listings.merge(said.documents, now=now, only=only) if said.documents else None
     found = TakenEvents(merged.touched if merged else set())

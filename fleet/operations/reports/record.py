@@ -1,7 +1,7 @@
-"""Taking reports: one transaction for a whole batch of deliveries.
+"""Recording of reports: one transaction for a whole batch of deliveries.
 
-Phases: number the spools, keep what is new of the reports and their bodies, then take what they say, all at once
-(`take`) or one by one (`care`): of events first, of caches last. One statement a table.
+Phases: number the spools, keep the new reports and their bodies, then process them, all together (`fast_path`) or one
+by one (`slow_path`): events first, caches last. One statement a table.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,10 +21,10 @@ def record(
 ) -> dict[spools.Key, spools.Taken]:
     """Commit these deliveries; what each is answered, by (machine row id, spool).
 
-    Nothing is taken from a machine that was revoked since its call began: it is not among the answers. What fails is
-    done once more with care: an event or a cache that cannot be computed is set aside, what somebody holds waits, and
-    what was said of it is kept. So it is at once where it is known that somebody waits. Raises whatever the database or
-    a broken report raises, also where somebody holds the row of a machine; then nothing of the batch is kept.
+    Nothing is taken from a machine that was revoked since its call began: it is not among the answers. A batch that
+    fails is processed again on the slow path: an event or a cache that cannot be computed is quarantined, and what is
+    locked waits. `careful`, or earlier reports that wait, choose that path at once. Raises whatever the database or a
+    broken report raises, also where the row of a machine is locked; then nothing of the batch is kept.
     """
     if not careful:
         try:
@@ -47,7 +47,7 @@ def _record(deliveries: Sequence[keep.Delivery], now: datetime, *, careful: bool
         if beyond.reports:
             deliveries = oddities.without(deliveries, beyond, bodies, documents)
         places = [(machine_id, spool) for (machine_id, _), spool in numbered.items()]
-        rows = spools.news_among(keep.rows_of(deliveries, numbered), places)
+        rows = keep.news_among(keep.rows_of(deliveries, numbered), places)
         news, new_hashes = keep.keep(rows, bodies, documents, now)
         oddities.record_oddities(deliveries, news, documents, new_hashes, beyond, numbered, now=now)
         found = readable(news, documents)

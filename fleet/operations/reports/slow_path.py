@@ -1,8 +1,8 @@
-"""Taking what reports say one by one, where not all can be taken at once.
+"""Processing of reports one by one, where not all can be processed together.
 
-What somebody else holds has to wait, with all that is said of it after that, and everything beside it goes on. Whoever
-gets hold of it first takes what waits, in its order: the next report about it, or reconciling. Nothing that is said of
-an event is judged before what was said of it earlier.
+Reports about a row that another session has locked wait, with all later ones about it; everything else continues. The
+next report about it, or reconciling, processes what waits, in order: no report about an event is judged before an
+earlier one. For documents that list nothing this takes 1.6 to 1.9 times as long as `fast_path`, else 1.1 to 1.5 times.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from fleet.models import Approval, Instruction, ScheduledEvent, Sighting, Waitin
 from fleet.operations import wake_up
 from fleet.operations.events import compute
 from fleet.operations.intake import bounds, keep, oddities
-from fleet.operations.intake.keep import AgentReport, KeptReport, of_kind
+from fleet.operations.intake.keep import AgentReport, KeptReport, by_kind
 from fleet.operations.intake.listings import MachineDocument
 from fleet.operations.orders import receipts
 from fleet.operations.quarantine import Quarantine, bisect_failures, is_quarantined
 from fleet.operations.reports.fast_path import (
-    OfCaches,
-    OfEvents,
+    CacheReports,
+    EventReports,
     TakenEvents,
+    event_reports,
     follow,
-    of_events,
     place,
     readable,
     take_of_events,
@@ -47,7 +47,7 @@ DOCUMENTS = 5
 def take(
     rows: Sequence[KeptReport], ahead: list[MachineDocument], versions: Mapping[int, str], *, now: datetime
 ) -> None:
-    """As the quick way does: what cannot be computed is set aside, and what somebody holds waits."""
+    """Process reports as `fast_path.take` does, but quarantine what cannot be computed, and let what is locked wait."""
 
     def fail(one: AgentReport[wire.InstanceData], _: Exception) -> None:
         oddities.add(QuarantineKind.MACHINE, str(one.machine_id), [(one.machine_id, *one.position)], now=now)
@@ -56,18 +56,19 @@ def take(
         place(some[0], versions, now)
         return []
 
-    for report in of_kind(rows, wire.InstanceData):
+    reports = by_kind(rows)
+    for report in reports[wire.InstanceData]:
         bisect_failures([report], place_one, fail, splits=is_timeout, hurried=True)
-    if said := of_events(rows, ahead):
+    if said := event_reports(reports, ahead):
         _take_events(said, now)
-    _take_caches(OfCaches.among(rows), now)
+    _take_caches(CacheReports.among(reports), now)
 
 
-def _take_events(said: OfEvents, now: datetime, *, also: Collection[str] = ()) -> None:
+def _take_events(said: EventReports, now: datetime, *, also: Collection[str] = ()) -> None:
     """What is said of events, and what waits for these and `also` for others (EventIds)."""
     machines = {one.machine_id for one in said.documents}
     by_event = _by_event(said, oddities.waiting(QuarantineKind.EVENT, also, machines))
-    by_event |= {event_id: OfEvents() for event_id in also if event_id not in by_event}
+    by_event |= {event_id: EventReports() for event_id in also if event_id not in by_event}
     pks = dict(ScheduledEvent.objects.filter(event_id__any=list(by_event)).values_list("event_id", "pk"))
     free = {event.event_id for event in compute.lock(pks.values(), pass_by=True)}
     held = [event_id for event_id in pks if event_id not in free]
@@ -77,7 +78,7 @@ def _take_events(said: OfEvents, now: datetime, *, also: Collection[str] = ()) -
         rows = oddities.claim(QuarantineKind.EVENT, event_ids)
         older.update(row.about for row in rows)
         found = []
-        for part in (_load(rows), OfEvents.together(by_event[event_id] for event_id in event_ids)):
+        for part in (_load(rows), EventReports.together(by_event[event_id] for event_id in event_ids)):
             if part:
                 taken = take_of_events(part, now=now, only=event_ids)
                 found.append(taken)
@@ -122,11 +123,11 @@ def _all(found: Sequence[TakenEvents]) -> TakenEvents:
     return every
 
 
-def _by_event(said: OfEvents, waits: Mapping[str, Sequence[WaitingReport]]) -> dict[str, OfEvents]:
+def _by_event(said: EventReports, waits: Mapping[str, Sequence[WaitingReport]]) -> dict[str, EventReports]:
     """What is said by the EventId that it is about; empty where it leads nowhere. A document is about what it lists,
     and what its machine has listed, or would have if that did not wait.
     """
-    found: dict[str, OfEvents] = defaultdict(OfEvents)
+    found: dict[str, EventReports] = defaultdict(EventReports)
     about: dict[int, set[str]] = defaultdict(set)
     for one in said.documents:
         about[one.machine_id] |= {listing.event_id for listing in one.listings}
@@ -157,7 +158,7 @@ def _by_event(said: OfEvents, waits: Mapping[str, Sequence[WaitingReport]]) -> d
     return dict(found)
 
 
-def _take_caches(said: OfCaches, now: datetime, *, also: Collection[str] = ()) -> None:
+def _take_caches(said: CacheReports, now: datetime, *, also: Collection[str] = ()) -> None:
     positions = said.positions()
     hosts = {*positions, *also}
     if not hosts:
@@ -168,7 +169,7 @@ def _take_caches(said: OfCaches, now: datetime, *, also: Collection[str] = ()) -
         rows = oddities.claim(QuarantineKind.CACHE, some)
         older.update(row.about for row in rows)
         if rows:
-            OfCaches.among(oddities.load(rows)).of(some).take(now, careful=True)
+            CacheReports.among(by_kind(oddities.load(rows))).of(some).take(now, careful=True)
         said.of(some).take(now, careful=True)
         oddities.taken(rows)
         return []
@@ -186,11 +187,11 @@ def _take_caches(said: OfCaches, now: datetime, *, also: Collection[str] = ()) -
     bisect_failures(sorted(hosts), take_these, fail, splits=splits, hurried=True)
 
 
-def _load(rows: Sequence[WaitingReport]) -> OfEvents:
+def _load(rows: Sequence[WaitingReport]) -> EventReports:
     kept = oddities.load(rows)
     hashes = {row.document_hash for row in kept if row.document_hash is not None}
     documents = keep.read_again(hashes) if hashes else {}
-    return of_events(kept, readable(kept, documents))
+    return event_reports(by_kind(kept), readable(kept, documents))
 
 
 # Of what waits
@@ -216,9 +217,9 @@ def _catch_up_held(now: datetime) -> None:
     for machine_id in sorted(waits[QuarantineKind.MACHINE]):
         bisect_failures([machine_id], partial(_place_again, now=now), _give_up)
     if events := waits[QuarantineKind.EVENT]:
-        _take_events(OfEvents(), now, also=events)
+        _take_events(EventReports(), now, also=events)
     if hosts := waits[QuarantineKind.CACHE]:
-        _take_caches(OfCaches([], [], []), now, also=hosts)
+        _take_caches(CacheReports([], [], []), now, also=hosts)
     if waits:
         oddities.show(now=now)
 
@@ -231,11 +232,11 @@ def _try_again(now: datetime) -> None:
         return
     # They may be beyond the bounds once more, and wait again then.
     oddities.taken(rows)
-    kept = oddities.load(rows)
-    newest = {one.machine_id: one for one in of_kind(kept, wire.InstanceData)}
+    reports = by_kind(oddities.load(rows))
+    newest = {one.machine_id: one for one in reports[wire.InstanceData]}
     for stated in newest.values():
         bisect_failures([stated], partial(_state_again, now=now), _give_up_beyond, hurried=True)
-    bisect_failures([OfCaches.among(kept)], partial(_take_caches_again, now=now), _give_up_beyond, hurried=True)
+    bisect_failures([CacheReports.among(reports)], partial(_take_caches_again, now=now), _give_up_beyond, hurried=True)
 
 
 def _take_portion(rows: Sequence[WaitingReport], now: datetime) -> list[None]:
@@ -244,7 +245,7 @@ def _take_portion(rows: Sequence[WaitingReport], now: datetime) -> list[None]:
         found = readable(kept, keep.read_again({one.document_hash for one in kept if one.document_hash}))
         documents, portion, is_all = bounds.rest_of(found[0]) if found else ([], frozenset(), True)
         if portion:
-            taken = take_of_events(OfEvents(documents=documents), now=now, only=portion)
+            taken = take_of_events(EventReports(documents=documents), now=now, only=portion)
             touched = follow(taken, now, taken.locked)
             transaction.on_commit(partial(wake_up.hint_events, touched))
         if is_all:
@@ -267,7 +268,7 @@ def _state_again(stated: Sequence[AgentReport[wire.InstanceData]], now: datetime
     return []
 
 
-def _take_caches_again(said: Sequence[OfCaches], now: datetime) -> list[None]:
+def _take_caches_again(said: Sequence[CacheReports], now: datetime) -> list[None]:
     for one in said:
         one.take(now, careful=True)
     return []
@@ -279,7 +280,7 @@ def _give_up_beyond(said: object, error: Exception) -> None:
 
 def _place_again(machine_ids: Sequence[str], *, now: datetime) -> list[None]:
     rows = oddities.claim(QuarantineKind.MACHINE, machine_ids)
-    for one in of_kind(oddities.load(rows), wire.InstanceData):
+    for one in by_kind(oddities.load(rows))[wire.InstanceData]:
         place(one, {}, now)
     oddities.taken(rows)
     return []

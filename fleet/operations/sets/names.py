@@ -11,11 +11,9 @@ from fleet.domain.people import Right
 from fleet.domain.reasons import Reason, Refused
 from fleet.domain.requirements import FormerSet, Requirements
 from fleet.domain.sets import MAX_NAME, MAX_NEEDS, NAMED_KINDS, PROVISIONAL, SetKey
-from fleet.domain.states import OPEN_EVENTS
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind, differing
-from fleet.models import AvailabilitySet, Machine, ScheduledEvent
-from fleet.operations.events import compute
+from fleet.models import AvailabilitySet, Machine
 from fleet.operations.orders import advance
 from fleet.operations.rights import require
 from fleet.operations.sets import placement, requirements
@@ -159,10 +157,5 @@ def merge_sets(*, set_id: int, into: int, actor: Actor, now: datetime) -> Availa
     join(source, target, actor=actor, now=now)
     placement.judge_again(disputed.select_related("availability_set"), now=now)
     # More machines bear witness now, and more of them may be asked.
-    still_open = ScheduledEvent.objects.filter(
-        availability_set=target, status__in=[state.value for state in OPEN_EVENTS]
-    )
-    events = compute.lock(still_open.values_list("pk", flat=True))
-    compute.compute_state(events, now=now)
-    advance.advance_events(events, now=now, via=actor.via)
+    advance.recompute_open(target.pk, now=now, via=actor.via)
     return AvailabilitySet.objects.get(pk=target.pk)

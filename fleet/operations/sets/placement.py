@@ -113,19 +113,15 @@ def ensure_set(key: SetKey, *, now: datetime, service: str = "") -> Availability
     return found
 
 
-def _without_group(key: SetKey) -> SetKey:
-    return SetKey(key.kind, key.name, key.subscription, key.resource_group)
-
-
 def groups_of(key: SetKey) -> QuerySet[AvailabilitySet]:
     """The sets of one scale set: one for each placement group, and one for what does not state it."""
-    whole = _without_group(key).key
-    return AvailabilitySet.objects.filter(Q(key=whole) | Q(key__startswith=f"{whole}/"))
+    without_group = whole(key).key
+    return AvailabilitySet.objects.filter(Q(key=without_group) | Q(key__startswith=f"{without_group}/"))
 
 
 def _adopt(key: SetKey) -> AvailabilitySet | None:
     # An inventory names a scale set without its placement group; the first agent says which one it is.
-    rows = AvailabilitySet.objects.filter(key=_without_group(key).key, merged_into=None, machines=None)
+    rows = AvailabilitySet.objects.filter(key=whole(key).key, merged_into=None, machines=None)
     pk = rows.values_list("pk", flat=True).first()
     # Of agents of two groups that are first at the same moment one has it.
     if pk is None or not rows.filter(pk=pk).update(key=key.key):
@@ -159,14 +155,14 @@ def listed_row(vm_id: str, name: str, compute: dict[str, Any]) -> InventoryMachi
     return rows.order_by("pk").first()
 
 
-def whole(key: SetKey) -> SetKey:
-    """A scale set with all its placement groups: which one a machine is in is Azure's word."""
-    return replace(key, placement_group="")
+def whole(stated: SetKey | AvailabilitySet) -> SetKey:
+    """Return the key without a placement group: Azure states which group of a scale set a machine is in."""
+    return SetKey(stated.kind, stated.name, stated.subscription, stated.resource_group)
 
 
 def key_of(row: AvailabilitySet) -> SetKey:
     """What leads to this set."""
-    key = SetKey(row.kind, row.name, row.subscription, row.resource_group)
+    key = whole(row)
     return replace(key, placement_group=row.key[len(key.key) + 1 :])
 
 

@@ -113,6 +113,7 @@ def entry(
     address.
     """
     asked = Asked(actor.request_id, actor.address) if actor.request_id else _asked.get()
+    values = as_json({"before": before, "after": after, "data": data | kind_data(actor)})
     made = Entry(
         kind=kind.value,
         at=at,
@@ -126,13 +127,13 @@ def entry(
         via=actor.via,
         token_name=actor.token_name,
         why=actor.why,
-        before=as_json(before),
-        after=as_json(after),
+        before=values["before"],
+        after=values["after"],
         request_id=asked.request_id,
         address=asked.address,
-        data=as_json(data | kind_data(actor)),
+        data=values["data"],
     )
-    if kind.naming is not None:
+    if kind.naming is not None and actor.person is not None:
         _rename(made, {actor.name: actor.kept_as})
     made.line = line_of(made, actor, trace)
     return made
