@@ -97,6 +97,12 @@ def django_db_setup(own_database: str) -> None:
 
 
 @pytest.fixture
+def fleet() -> Any:
+    """A fleet without machines (`tests.factories.Fleet`)."""
+    return import_module("tests.factories").Fleet()
+
+
+@pytest.fixture
 def redis_url() -> str:
     """The Redis of the test run, emptied."""
     url = os.environ["REDIS_URL"]

@@ -30,8 +30,7 @@ SPELLED = [ADVICE, ADVICE.lower(), ADVICE.upper()]
 
 
 @pytest.mark.parametrize("event_type", SPELLED)
-def test_no_way_of_deciding_approves_advice(event_type: str) -> None:
-    fleet = Fleet()
+def test_no_way_of_deciding_approves_advice(event_type: str, fleet: Fleet) -> None:
     event = announced(fleet, event_type=event_type)
     every = dict.fromkeys((*TAKE_REASONS, "advice-only"), "because")
     ways: list[Callable[[], object]] = [
@@ -52,8 +51,7 @@ def test_no_way_of_deciding_approves_advice(event_type: str) -> None:
     assert not Approval.objects.exists() and not Order.objects.exists()
 
 
-def test_a_wave_leaves_advice_out_and_takes_none_that_is_named() -> None:
-    fleet = Fleet()
+def test_a_wave_leaves_advice_out_and_takes_none_that_is_named(fleet: Fleet) -> None:
     event = announced(fleet, event_type=ADVICE)
     due = fleet.now + seconds(900)
     fleet.all_say(
@@ -71,8 +69,7 @@ def test_a_wave_leaves_advice_out_and_takes_none_that_is_named() -> None:
     assert wave.approvals.count() == 2
 
 
-def test_advice_is_shown_and_waits_for_no_decision() -> None:
-    fleet = Fleet()
+def test_advice_is_shown_and_waits_for_no_decision(fleet: Fleet) -> None:
     event = announced(fleet, event_type=ADVICE)
     assert not ScheduledEvent.objects.filter(needs_decision(now=fleet.now)).exists()
     assert (event.status, event.event_type, event.watched) == ("SCHEDULED", ADVICE, True)
@@ -80,8 +77,7 @@ def test_advice_is_shown_and_waits_for_no_decision() -> None:
     claims.claim(event_id=event.event_id, actor=acting(operator()), now=fleet.now)
 
 
-def test_an_approval_that_waits_goes_nowhere_once_the_event_is_advice() -> None:
-    fleet = Fleet()
+def test_an_approval_that_waits_goes_nowhere_once_the_event_is_advice(fleet: Fleet) -> None:
     announced(fleet)
     approval = fleet.approve(when=When.TIME, due_at=fleet.now + seconds(60))
     fleet.later(1)
@@ -93,8 +89,7 @@ def test_an_approval_that_waits_goes_nowhere_once_the_event_is_advice() -> None:
     assert approval.granted_at is None and not Order.objects.exists()
 
 
-def test_a_person_approves_an_unknown_type_and_is_warned() -> None:
-    fleet = Fleet()
+def test_a_person_approves_an_unknown_type_and_is_warned(fleet: Fleet) -> None:
     event = announced(fleet, event_type="Relocate")
     (facts,) = load_facts([event.pk], now=fleet.now).values()
     assert [(one.code, one.needs) for one in guards(facts, now=fleet.now)] == [("event-type-unknown", Need.NOTE)]
@@ -112,16 +107,14 @@ def test_a_person_approves_an_unknown_type_and_is_warned() -> None:
         (["Freeze", "Relocate"], 1),
     ],
 )
-def test_a_rule_approves_an_unknown_type_only_if_it_names_it(named: list[str], decides: int) -> None:
-    fleet = Fleet()
+def test_a_rule_approves_an_unknown_type_only_if_it_names_it(named: list[str], decides: int, fleet: Fleet) -> None:
     made(event_types=named)
     announced(fleet, event_type="Relocate")
     apply.decide(now=fleet.now)
     assert Approval.objects.count() == decides
 
 
-def test_rules_that_approve_nothing_still_speak_of_what_they_do_not_name() -> None:
-    fleet = Fleet()
+def test_rules_that_approve_nothing_still_speak_of_what_they_do_not_name(fleet: Fleet) -> None:
     made(action="hold")
     announced(fleet, event_type="Relocate")
     assert the_event().holds.filter(ended_at=None).exists() or apply.decide(now=fleet.now) == 1
@@ -147,8 +140,9 @@ def test_what_a_rule_may_name(fields: dict[str, Any], wrong: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("named", "goes"), [([], False), (["Freeze"], False), (["Freeze", "Relocate"], True)])
-def test_what_a_rule_decided_waits_once_the_type_is_one_that_it_does_not_name(named: list[str], goes: bool) -> None:
-    fleet = Fleet()
+def test_what_a_rule_decided_waits_once_the_type_is_one_that_it_does_not_name(
+    named: list[str], goes: bool, fleet: Fleet
+) -> None:
     made(action="approve_when_prepared", event_types=named)
     event = announced(fleet, resources=("vm1",))
     hook(fleet, "vm1", event.event_id, "begin", "running")

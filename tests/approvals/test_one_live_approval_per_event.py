@@ -24,8 +24,7 @@ def refused(call: Callable[[], object]) -> Refused:
 
 
 @pytest.mark.django_db
-def test_the_grant_writes_the_approval_the_first_order_and_both_entries() -> None:
-    fleet = Fleet()
+def test_the_grant_writes_the_approval_the_first_order_and_both_entries(fleet: Fleet) -> None:
     event = announced(fleet)
     approval = fleet.approve(comment="before the shift ends")
     order = open_order(approval)
@@ -36,16 +35,14 @@ def test_the_grant_writes_the_approval_the_first_order_and_both_entries() -> Non
 
 
 @pytest.mark.django_db
-def test_a_viewer_may_not_approve() -> None:
-    fleet = Fleet()
+def test_a_viewer_may_not_approve(fleet: Fleet) -> None:
     announced(fleet)
     assert refused(lambda: fleet.approve(by=viewer())).code == "not-permitted"
     assert not Approval.objects.exists()
 
 
 @pytest.mark.django_db
-def test_the_second_one_is_told_who_was_first_and_when() -> None:
-    fleet = Fleet()
+def test_the_second_one_is_told_who_was_first_and_when(fleet: Fleet) -> None:
     announced(fleet)
     approval = fleet.approve(by=operator("olga"))
     error = refused(lambda: fleet.approve(by=operator("otto")))
@@ -56,16 +53,14 @@ def test_the_second_one_is_told_who_was_first_and_when() -> None:
 
 
 @pytest.mark.django_db
-def test_too_late_says_so() -> None:
-    fleet = Fleet()
+def test_too_late_says_so(fleet: Fleet) -> None:
     announced(fleet, not_before=fleet.now + seconds(30))
     fleet.later(31)
     assert refused(fleet.approve).code == "too-late"
 
 
 @pytest.mark.django_db
-def test_a_started_event_needs_no_approval() -> None:
-    fleet = Fleet()
+def test_a_started_event_needs_no_approval(fleet: Fleet) -> None:
     fleet.enrol_set(2)
     fleet.all_say(listing(status="Started"))
     error = refused(fleet.approve)
@@ -73,8 +68,7 @@ def test_a_started_event_needs_no_approval() -> None:
 
 
 @pytest.mark.django_db
-def test_an_event_that_changed_since_one_looked_is_refused_with_its_new_version() -> None:
-    fleet = Fleet()
+def test_an_event_that_changed_since_one_looked_is_refused_with_its_new_version(fleet: Fleet) -> None:
     announced(fleet)
     fleet.later(1)
     fleet.all_say(listing(resources=["vm1", "vm2", "vm3"]))
@@ -83,8 +77,7 @@ def test_an_event_that_changed_since_one_looked_is_refused_with_its_new_version(
 
 
 @pytest.mark.django_db
-def test_without_a_live_machine_there_is_nobody_to_ask() -> None:
-    fleet = Fleet()
+def test_without_a_live_machine_there_is_nobody_to_ask(fleet: Fleet) -> None:
     announced(fleet)
     fleet.later(90)
     error = refused(fleet.approve)
@@ -93,14 +86,12 @@ def test_without_a_live_machine_there_is_nobody_to_ask() -> None:
 
 
 @pytest.mark.django_db
-def test_an_unknown_event_is_an_unknown_event() -> None:
-    fleet = Fleet()
+def test_an_unknown_event_is_an_unknown_event(fleet: Fleet) -> None:
     assert refused(lambda: fleet.approve("NO-SUCH-EVENT")).code == "unknown-event"
 
 
 @pytest.mark.django_db
-def test_an_offered_approval_cannot_be_withdrawn() -> None:
-    fleet = Fleet()
+def test_an_offered_approval_cannot_be_withdrawn(fleet: Fleet) -> None:
     announced(fleet)
     approval = fleet.approve()
     error = refused(lambda: conditions.withdraw(approval_id=approval.pk, actor=acting(operator()), now=fleet.now))
@@ -108,8 +99,7 @@ def test_an_offered_approval_cannot_be_withdrawn() -> None:
 
 
 @pytest.mark.django_db
-def test_the_database_itself_holds_one_live_approval_and_one_open_order() -> None:
-    fleet = Fleet()
+def test_the_database_itself_holds_one_live_approval_and_one_open_order(fleet: Fleet) -> None:
     announced(fleet)
     approval = fleet.approve()
     order = open_order(approval)

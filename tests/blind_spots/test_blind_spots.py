@@ -187,8 +187,7 @@ def test_the_most_dangerous_come_first_and_each_has_a_title() -> None:
 
 
 @pytest.mark.django_db
-def test_the_fleets_blind_spots_are_seen_from_its_rows() -> None:
-    fleet = Fleet()
+def test_the_fleets_blind_spots_are_seen_from_its_rows(fleet: Fleet) -> None:
     fleet.enrol_set(2)
     fleet.enrol("never", availability_set="web", heard=False)
     fleet.enrol("mine", availability_set="")
@@ -210,8 +209,7 @@ def test_the_fleets_blind_spots_are_seen_from_its_rows() -> None:
 
 
 @pytest.mark.django_db
-def test_agents_are_compared_with_this_very_backend(monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet = Fleet()
+def test_agents_are_compared_with_this_very_backend(monkeypatch: pytest.MonkeyPatch, fleet: Fleet) -> None:
     fleet.enrol("vm1")
     assert overview(now=fleet.now).spots == ()
     monkeypatch.setattr(settings, "VERSION", "9.0.0")

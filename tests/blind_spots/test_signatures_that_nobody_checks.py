@@ -53,8 +53,7 @@ def test_what_the_agent_says_of_its_keys_is_what_is_shown(tmp_path: Path, monkey
 
 
 @pytest.mark.django_db
-def test_each_is_a_blind_spot_until_it_says_otherwise() -> None:
-    fleet = Fleet()
+def test_each_is_a_blind_spot_until_it_says_otherwise(fleet: Fleet) -> None:
     for name in ("vm1", "vm2", "vm3", "vm4", "vm5"):
         fleet.enrol(name)
     assert found(fleet) == {}
@@ -75,8 +74,7 @@ def test_each_is_a_blind_spot_until_it_says_otherwise() -> None:
 
 
 @pytest.mark.django_db
-def test_its_page_says_what_to_do() -> None:
-    fleet = Fleet()
+def test_its_page_says_what_to_do(fleet: Fleet) -> None:
     machine = fleet.enrol("vm1").machine
     otto = Client()
     otto.force_login(operator())

@@ -153,8 +153,7 @@ def test_what_pages_tell_and_what_is_kept_is_what_looking_finds(seed: int) -> No
     assert keeping.look_again(now=fleet.now) == []
 
 
-def test_what_is_kept_and_is_not_so_is_put_right_and_told() -> None:
-    fleet = Fleet()
+def test_what_is_kept_and_is_not_so_is_put_right_and_told(fleet: Fleet) -> None:
     fleet.enrol_set(3)
     keeping.renew_all(now=fleet.now)
     home = AvailabilitySet.objects.get()
@@ -168,8 +167,7 @@ def test_what_is_kept_and_is_not_so_is_put_right_and_told() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_change_that_is_committed_while_a_set_is_looked_at_is_not_lost() -> None:
-    fleet = Fleet()
+def test_a_change_that_is_committed_while_a_set_is_looked_at_is_not_lost(fleet: Fleet) -> None:
     fleet.enrol_set(2)
     keeping.renew_all(now=fleet.now)
     machine = Machine.objects.order_by("pk")[0]
@@ -186,8 +184,7 @@ def test_a_change_that_is_committed_while_a_set_is_looked_at_is_not_lost() -> No
     assert SetBlindSpot.objects.get().code == "agent-too-old"
 
 
-def test_one_kind_is_walked_to_its_end_and_back() -> None:
-    fleet = Fleet()
+def test_one_kind_is_walked_to_its_end_and_back(fleet: Fleet) -> None:
     for number in range(9):
         fleet.enrol(f"vm{number}", availability_set=chr(0x41 + number * 7 % 40) + "é<b>")
     Machine.objects.update(agent_version="0.0.1")

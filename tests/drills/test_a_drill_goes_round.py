@@ -26,8 +26,7 @@ def texts(walk: Walk) -> list[str]:
     return [text(entry) for entry in Entry.objects.filter(event=walk.event).order_by("at", "pk")]
 
 
-def test_it_is_announced_approved_started_and_ended() -> None:
-    fleet = Fleet()
+def test_it_is_announced_approved_started_and_ended(fleet: Fleet) -> None:
     walk = Walk(fleet).announced()
     walk.event.refresh_from_db()
     assert (walk.event.status, walk.event.version, walk.event.resources) == ("SCHEDULED", 1, ["vm1"])
@@ -79,8 +78,7 @@ def test_nobody_approves_it_and_it_starts_by_itself() -> None:
     assert walk.reconciled(30).outcome == "not_approved"
 
 
-def test_a_machine_whose_agent_knows_no_drills_is_named_with_the_reason() -> None:
-    fleet = Fleet()
+def test_a_machine_whose_agent_knows_no_drills_is_named_with_the_reason(fleet: Fleet) -> None:
     walk = Walk(fleet)
     answer(fleet, "vm2", the_order(fleet, "vm2", "rehearse"), outcome=wire.REFUSED, reason="not-listed")
     assert (
@@ -91,8 +89,7 @@ def test_a_machine_whose_agent_knows_no_drills_is_named_with_the_reason() -> Non
     assert not waiting(fleet, "vm2")
 
 
-def test_a_machine_that_is_not_live_is_left_out_from_the_beginning() -> None:
-    fleet = Fleet()
+def test_a_machine_that_is_not_live_is_left_out_from_the_beginning(fleet: Fleet) -> None:
     fleet.enrol_set(3)
     fleet.later(120)
     fleet.heard("vm2", "vm3")
@@ -103,8 +100,7 @@ def test_a_machine_that_is_not_live_is_left_out_from_the_beginning() -> None:
     assert not waiting(fleet, "vm1")
 
 
-def test_when_no_machine_takes_part_it_is_over_at_once() -> None:
-    fleet = Fleet()
+def test_when_no_machine_takes_part_it_is_over_at_once(fleet: Fleet) -> None:
     walk = Walk(fleet)
     for name in fleet.agents:
         answer(fleet, name, the_order(fleet, name, "rehearse"), outcome=wire.REFUSED, reason="not-listed")
@@ -112,8 +108,7 @@ def test_when_no_machine_takes_part_it_is_over_at_once() -> None:
     assert (drill.outcome, walk.event.status) == ("nobody", "ENDED")
 
 
-def test_it_ends_by_itself_when_the_agents_vanish() -> None:
-    fleet = Fleet()
+def test_it_ends_by_itself_when_the_agents_vanish(fleet: Fleet) -> None:
     walk = Walk(fleet, notice_seconds=30, duration_seconds=5).announced()
     walk.approved()
     fleet.later(30 + 5 + drills.GRACE.total_seconds())
@@ -127,8 +122,7 @@ def test_it_ends_by_itself_when_the_agents_vanish() -> None:
     assert walk.event.status == "ENDED", "a late word reopens nothing"
 
 
-def test_a_person_stops_it_and_the_machines_are_told() -> None:
-    fleet = Fleet()
+def test_a_person_stops_it_and_the_machines_are_told(fleet: Fleet) -> None:
     walk = Walk(fleet).announced("vm1", "vm2")
     approval = fleet.approve(walk.event.event_id)
     drilling.stop(drill_id=walk.drill.pk, actor=acting(operator(), why="enough"), now=fleet.later(1))
@@ -142,8 +136,7 @@ def test_a_person_stops_it_and_the_machines_are_told() -> None:
     assert refusal.value.code == "too-late"
 
 
-def test_the_usual_guards_and_second_persons_are_asked_for_as_in_earnest() -> None:
-    fleet = Fleet()
+def test_the_usual_guards_and_second_persons_are_asked_for_as_in_earnest(fleet: Fleet) -> None:
     walk = Walk(fleet, event_type="Redeploy", machines=["vm1", "vm2", "vm3"]).announced()
     with pytest.raises(Refused) as refusal:
         fleet.approve(walk.event.event_id)
@@ -180,16 +173,14 @@ def test_what_makes_no_sense_is_refused(wanted: dict[str, object]) -> None:
     assert not ScheduledEvent.objects.exists()
 
 
-def test_two_drills_in_one_set_are_refused() -> None:
-    fleet = Fleet()
+def test_two_drills_in_one_set_are_refused(fleet: Fleet) -> None:
     first = begin(fleet)
     with pytest.raises(Refused) as refusal:
         begin(fleet)
     assert (refusal.value.code, refusal.value.details["drill"]) == ("drill-open", first.pk)
 
 
-def test_a_viewer_may_not_rehearse() -> None:
-    fleet = Fleet()
+def test_a_viewer_may_not_rehearse(fleet: Fleet) -> None:
     fleet.enrol_set(1)
     machine = fleet.agents["vm1"].machine
     with pytest.raises(Refused) as refusal:
@@ -197,8 +188,7 @@ def test_a_viewer_may_not_rehearse() -> None:
     assert "Rehearsing needs the right of an operator" in sentence(refusal.value)
 
 
-def test_without_a_live_machine_there_is_no_drill() -> None:
-    fleet = Fleet()
+def test_without_a_live_machine_there_is_no_drill(fleet: Fleet) -> None:
     fleet.enrol_set(2)
     fleet.later(700)
     with pytest.raises(Refused) as refusal:
@@ -257,8 +247,7 @@ class TestRealEvents:
         assert walk.reconciled(1).outcome == "overtaken"
 
 
-def test_a_machine_speaks_for_its_own_rehearsal_only() -> None:
-    fleet = Fleet()
+def test_a_machine_speaks_for_its_own_rehearsal_only(fleet: Fleet) -> None:
     walk = Walk(fleet).announced("vm1")
     say(fleet, "vm2", walk.began["vm1"], "started")
     walk.event.refresh_from_db()
@@ -266,8 +255,7 @@ def test_a_machine_speaks_for_its_own_rehearsal_only() -> None:
     assert Entry.objects.filter(kind="report_unknown", machine=fleet.agents["vm2"].machine).exists()
 
 
-def test_a_replayed_report_changes_nothing() -> None:
-    fleet = Fleet()
+def test_a_replayed_report_changes_nothing(fleet: Fleet) -> None:
     walk = Walk(fleet).announced("vm1")
     agent = fleet.agents["vm1"]
     walk.all_say("started")
@@ -277,8 +265,7 @@ def test_a_replayed_report_changes_nothing() -> None:
     assert walk.event.status == "STARTED"
 
 
-def test_the_order_to_approve_says_that_it_is_a_drills() -> None:
-    fleet = Fleet()
+def test_the_order_to_approve_says_that_it_is_a_drills(fleet: Fleet) -> None:
     walk = Walk(fleet).announced()
     fleet.approve(walk.event.event_id)
     order = the_order(fleet, "vm1", "approve")
@@ -286,8 +273,7 @@ def test_the_order_to_approve_says_that_it_is_a_drills() -> None:
     assert order.expires_at is not None and order.expires_at - fleet.now > timedelta(seconds=200)
 
 
-def test_nobody_is_told_to_send_a_drill_to_azure_by_hand_and_no_wave_takes_one() -> None:
-    fleet = Fleet()
+def test_nobody_is_told_to_send_a_drill_to_azure_by_hand_and_no_wave_takes_one(fleet: Fleet) -> None:
     walk = Walk(fleet).announced()
     fleet.approve(walk.event.event_id)
     fleet.later(200)

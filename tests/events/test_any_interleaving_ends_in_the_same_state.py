@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 from django.db import transaction
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.models import ScheduledEvent, Sighting
 from fleet.operations.events.compute import FIELDS
 from fleet.operations.intake.keep import Delivery
 from tests.factories import EVENT, Fleet, listing, seconds
+from tests.searches import costly_search
 
 pytestmark = pytest.mark.django_db
 
@@ -56,8 +57,7 @@ def final_state(deliveries: list[list[Delivery]], fleet: Fleet) -> dict[str, Any
     return {"events": events, "sightings": sightings}
 
 
-# Shrinking would play thousands of stories against the database: a failing one is short enough to be read.
-@settings(suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@costly_search()
 @given(data=st.data(), story=stories)
 def test_any_interleaving_across_machines_with_repeats_gives_the_same_state(
     data: st.DataObject, story: list[tuple[tuple[str, str], ...]]

@@ -33,8 +33,7 @@ def test_the_live_migration_goes_from_scheduled_to_started_to_completed() -> Non
     assert "approval_confirmed" in found
 
 
-def test_it_ends_only_when_no_live_machine_lists_it_any_more() -> None:
-    fleet = Fleet()
+def test_it_ends_only_when_no_live_machine_lists_it_any_more(fleet: Fleet) -> None:
     announced(fleet)
     fleet.later(30)
     fleet.all_say(names=["vm1", "vm2", "vm3", "vm4", "vm5"])
@@ -49,8 +48,7 @@ def test_gone_before_not_before_without_a_gap_is_cancelled_and_certain() -> None
     assert (event.ended_as, event.certainty) == ("cancelled", "seen")
 
 
-def test_gone_with_a_gap_in_the_incarnations_is_cancelled_or_missed() -> None:
-    fleet = Fleet()
+def test_gone_with_a_gap_in_the_incarnations_is_cancelled_or_missed(fleet: Fleet) -> None:
     announced(fleet)
     for agent in fleet.agents.values():
         agent.incarnation += 1
@@ -59,16 +57,14 @@ def test_gone_with_a_gap_in_the_incarnations_is_cancelled_or_missed() -> None:
     assert (the_event().ended_as, the_event().certainty) == ("cancelled_or_missed", "inferred")
 
 
-def test_a_silent_machine_that_still_lists_it_does_not_keep_it_open() -> None:
-    fleet = Fleet()
+def test_a_silent_machine_that_still_lists_it_does_not_keep_it_open(fleet: Fleet) -> None:
     announced(fleet)
     fleet.later(61)
     fleet.all_say(names=["vm1", "vm2", "vm3", "vm4", "vm5"])
     assert the_event().status == "ENDED"
 
 
-def test_no_witness_left_alive_never_ends_an_event() -> None:
-    fleet = Fleet()
+def test_no_witness_left_alive_never_ends_an_event(fleet: Fleet) -> None:
     announced(fleet)
     fleet.later(3600)
     fleet.advance()
@@ -77,8 +73,7 @@ def test_no_witness_left_alive_never_ends_an_event() -> None:
     assert "event_unwatched" in kinds(event)
 
 
-def test_a_machine_that_was_deleted_by_preempt_is_inferred_once_all_witnesses_are_silent() -> None:
-    fleet = Fleet()
+def test_a_machine_that_was_deleted_by_preempt_is_inferred_once_all_witnesses_are_silent(fleet: Fleet) -> None:
     fleet.enrol("spot")
     fleet.say("spot", listing(event_type="Preempt", resources=["spot"], not_before=fleet.now + seconds(30)))
     fleet.later(120)
@@ -90,8 +85,7 @@ def test_a_machine_that_was_deleted_by_preempt_is_inferred_once_all_witnesses_ar
     assert (event.status, event.ended_as, event.certainty) == ("ENDED", "machine_deleted", "inferred")
 
 
-def test_a_newer_document_that_lists_it_again_reopens_it_and_says_so() -> None:
-    fleet = Fleet()
+def test_a_newer_document_that_lists_it_again_reopens_it_and_says_so(fleet: Fleet) -> None:
     event = freeze_cancelled(fleet)
     fleet.later(5)
     fleet.say("vm3", listing(resources=["vm1", "vm2"]))
@@ -100,16 +94,14 @@ def test_a_newer_document_that_lists_it_again_reopens_it_and_says_so() -> None:
     assert "event_reopened" in kinds(event)
 
 
-def test_started_before_not_before_without_our_approval_is_approved_elsewhere() -> None:
-    fleet = Fleet()
+def test_started_before_not_before_without_our_approval_is_approved_elsewhere(fleet: Fleet) -> None:
     announced(fleet)
     fleet.later(30)
     fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
     assert the_event().approved_elsewhere
 
 
-def test_it_may_begin_at_started() -> None:
-    fleet = Fleet()
+def test_it_may_begin_at_started(fleet: Fleet) -> None:
     fleet.enrol_set(3)
     fleet.all_say(listing(status="Started", event_type="Reboot"))
     event = the_event()
@@ -117,8 +109,7 @@ def test_it_may_begin_at_started() -> None:
     assert kinds(event)[:2] == ["event_seen", "event_started"]
 
 
-def test_several_events_in_one_document_are_kept_apart() -> None:
-    fleet = Fleet()
+def test_several_events_in_one_document_are_kept_apart(fleet: Fleet) -> None:
     fleet.enrol_set(3)
     other = "0BB8CD25-5BF9-4D96-85F8-3E5B9B45F2B6"
     fleet.all_say(listing(), listing(other, event_type="Reboot", resources=["vm2"]))
@@ -128,8 +119,7 @@ def test_several_events_in_one_document_are_kept_apart() -> None:
     assert the_event(other).status == "SCHEDULED"
 
 
-def test_ids_are_compared_without_case() -> None:
-    fleet = Fleet()
+def test_ids_are_compared_without_case(fleet: Fleet) -> None:
     fleet.enrol_set(2)
     fleet.say("vm1", listing(EVENT.lower()))
     fleet.say("vm2", listing(EVENT))
@@ -137,8 +127,7 @@ def test_ids_are_compared_without_case() -> None:
     assert set(Sighting.objects.values_list("spelled", flat=True)) == {EVENT, EVENT.lower()}
 
 
-def test_version_moves_only_with_what_operators_decide_on() -> None:
-    fleet = Fleet()
+def test_version_moves_only_with_what_operators_decide_on(fleet: Fleet) -> None:
     event = announced(fleet)
     fleet.later(5)
     fleet.all_say(listing(resources=["vm1", "vm2"], Description="Another text."))
@@ -151,16 +140,14 @@ def test_version_moves_only_with_what_operators_decide_on() -> None:
     assert "event_changed" in kinds(event)
 
 
-def test_every_document_is_kept_as_received_and_its_body_once() -> None:
-    fleet = Fleet()
+def test_every_document_is_kept_as_received_and_its_body_once(fleet: Fleet) -> None:
     announced(fleet)
     assert Observation.objects.filter(kind="document").count() == 12
     bodies = {bytes(one.document.body) for one in Observation.objects.select_related("document") if one.document}
     assert len(bodies) == 2
 
 
-def test_a_machine_that_comes_back_and_still_lists_it_reopens_it() -> None:
-    fleet = Fleet()
+def test_a_machine_that_comes_back_and_still_lists_it_reopens_it(fleet: Fleet) -> None:
     announced(fleet)
     fleet.later(61)
     fleet.all_say(names=["vm1", "vm2", "vm3", "vm4", "vm5"])
@@ -182,8 +169,7 @@ def test_a_not_before_that_no_calendar_of_a_fleet_shows_counts_as_not_stated(yea
     assert year in bytes(body.body).decode()
 
 
-def test_a_listing_from_a_clock_that_ran_ahead_keeps_no_event_open() -> None:
-    fleet = Fleet()
+def test_a_listing_from_a_clock_that_ran_ahead_keeps_no_event_open(fleet: Fleet) -> None:
     fleet.enrol_set()
     fleet.say("vm1", listing(), at=fleet.now + seconds(10**8))
     assert the_event().status == "SCHEDULED"
@@ -194,8 +180,7 @@ def test_a_listing_from_a_clock_that_ran_ahead_keeps_no_event_open() -> None:
     assert the_event().status == "ENDED"
 
 
-def test_a_machine_that_dies_with_its_clock_ahead_keeps_no_event_open() -> None:
-    fleet = Fleet()
+def test_a_machine_that_dies_with_its_clock_ahead_keeps_no_event_open(fleet: Fleet) -> None:
     fleet.enrol_set()
     fleet.all_say(listing())
     fleet.say("vm1", listing(status="Started"), at=fleet.now + seconds(10**8))
@@ -208,8 +193,7 @@ def test_a_machine_that_dies_with_its_clock_ahead_keeps_no_event_open() -> None:
     assert the_event().status == "ENDED"
 
 
-def test_an_event_that_cannot_be_named_is_told_once_on_the_timeline() -> None:
-    fleet = Fleet()
+def test_an_event_that_cannot_be_named_is_told_once_on_the_timeline(fleet: Fleet) -> None:
     fleet.enrol_set()
     fleet.all_say(listing(event_id="a/b"))
     assert not ScheduledEvent.objects.exists()

@@ -15,8 +15,7 @@ def state() -> tuple[object, ...]:
     return events, sightings, list(LatestDocument.objects.order_by("pk").values()), Entry.objects.count()
 
 
-def test_the_same_delivery_again_changes_nothing() -> None:
-    fleet = Fleet()
+def test_the_same_delivery_again_changes_nothing(fleet: Fleet) -> None:
     fleet.enrol_set(2)
     agent = fleet.agents["vm1"]
     delivery = agent.delivery(agent.document(listing(), at=fleet.now))
@@ -28,8 +27,7 @@ def test_the_same_delivery_again_changes_nothing() -> None:
     assert state() == before
 
 
-def test_a_late_document_changes_nothing_but_history() -> None:
-    fleet = Fleet()
+def test_a_late_document_changes_nothing_but_history(fleet: Fleet) -> None:
     fleet.enrol_set(2)
     agent = fleet.agents["vm1"]
     late = agent.document(listing(), at=fleet.now)
@@ -42,8 +40,7 @@ def test_a_late_document_changes_nothing_but_history() -> None:
     assert Observation.objects.filter(machine=agent.machine, seq=late.seq).exists()
 
 
-def test_the_same_delivery_twice_in_one_batch_counts_once() -> None:
-    fleet = Fleet()
+def test_the_same_delivery_twice_in_one_batch_counts_once(fleet: Fleet) -> None:
     fleet.enrol_set(2)
     agent = fleet.agents["vm1"]
     delivery = agent.delivery(agent.document(listing(), at=fleet.now))
@@ -52,8 +49,7 @@ def test_the_same_delivery_twice_in_one_batch_counts_once() -> None:
     assert Observation.objects.filter(machine=agent.machine, seq=delivery.reports[0].seq).count() == 1
 
 
-def test_a_new_spool_begins_a_new_epoch_that_counts_as_newer() -> None:
-    fleet = Fleet()
+def test_a_new_spool_begins_a_new_epoch_that_counts_as_newer(fleet: Fleet) -> None:
     announced(fleet)
     agent = fleet.agents["vm1"]
     agent.spool, agent.seq = "another spool", 0
@@ -64,8 +60,7 @@ def test_a_new_spool_begins_a_new_epoch_that_counts_as_newer() -> None:
     assert Sighting.objects.get(event=the_event(EVENT), machine=agent.machine).gone_at == fleet.now
 
 
-def test_the_acknowledgement_covers_refused_numbers() -> None:
-    fleet = Fleet()
+def test_the_acknowledgement_covers_refused_numbers(fleet: Fleet) -> None:
     fleet.enrol_set(1)
     agent = fleet.agents["vm1"]
     good = agent.document(at=fleet.now)
@@ -76,8 +71,7 @@ def test_the_acknowledgement_covers_refused_numbers() -> None:
     assert Entry.objects.filter(kind="report_refused", machine=agent.machine).count() == 1
 
 
-def test_a_document_that_cannot_be_read_is_kept_flagged_and_shown_once() -> None:
-    fleet = Fleet()
+def test_a_document_that_cannot_be_read_is_kept_flagged_and_shown_once(fleet: Fleet) -> None:
     announced(fleet)
     for name in ("vm1", "vm2"):
         agent = fleet.agents[name]

@@ -37,16 +37,14 @@ def test_a_machine_that_is_evicted_early_was_deleted_and_not_saved_by_a_cancella
     assert ending(event) == ("ENDED", "machine_deleted", "inferred")
 
 
-def test_a_poll_of_the_machine_afterwards_shows_that_the_event_was_cancelled() -> None:
-    fleet = Fleet()
+def test_a_poll_of_the_machine_afterwards_shows_that_the_event_was_cancelled(fleet: Fleet) -> None:
     event = evicted(fleet)
     fleet.later(10)
     fleet.say("vm1")
     assert ending(event)[:2] == ("ENDED", "cancelled")
 
 
-def test_a_poll_without_anything_new_to_say_shows_it_too() -> None:
-    fleet = Fleet()
+def test_a_poll_without_anything_new_to_say_shows_it_too(fleet: Fleet) -> None:
     # vm1 never lists the event, so its document does not change when it goes.
     fleet.enrol_set()
     fleet.all_say()
@@ -66,8 +64,7 @@ def test_a_poll_without_anything_new_to_say_shows_it_too() -> None:
     assert [entry.data["ended_as"] for entry in told] == ["machine_deleted", "cancelled"]
 
 
-def test_a_machine_that_sees_its_own_event_go_was_not_evicted() -> None:
-    fleet = Fleet()
+def test_a_machine_that_sees_its_own_event_go_was_not_evicted(fleet: Fleet) -> None:
     event = announced(fleet, event_type="Preempt", resources=["vm1"], not_before=fleet.now + seconds(900))
     fleet.later(5)
     fleet.all_say()
@@ -78,8 +75,7 @@ def test_a_reboot_whose_machine_falls_silent_is_not_called_a_deletion() -> None:
     assert ending(evicted(Fleet(), "Reboot"))[1] != "machine_deleted"
 
 
-def test_an_accepted_approval_of_an_eviction_is_not_void() -> None:
-    fleet = Fleet()
+def test_an_accepted_approval_of_an_eviction_is_not_void(fleet: Fleet) -> None:
     event = announced(fleet, event_type="Preempt", resources=["vm1"], not_before=fleet.now + seconds(900))
     approval = fleet.approve(overrides={"lost-for-good": "it is spot"})
     advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")
@@ -102,8 +98,7 @@ def alone(fleet: Fleet) -> ScheduledEvent:
 
 
 @pytest.mark.parametrize("before", [0, 2, 4])
-def test_an_empty_answer_that_did_not_advance_ends_nothing_until_the_next_poll(before: int) -> None:
-    fleet = Fleet()
+def test_an_empty_answer_that_did_not_advance_ends_nothing_until_the_next_poll(before: int, fleet: Fleet) -> None:
     event = alone(fleet)
     fleet.later(1)
     # The answer comes with incarnation 1, 3 or 5.
@@ -116,8 +111,7 @@ def test_an_empty_answer_that_did_not_advance_ends_nothing_until_the_next_poll(b
     assert ending(event)[0] == "ENDED"
 
 
-def test_an_answer_that_runs_backwards_for_one_poll_leaves_no_pair_of_ended_and_reopened() -> None:
-    fleet = Fleet()
+def test_an_answer_that_runs_backwards_for_one_poll_leaves_no_pair_of_ended_and_reopened(fleet: Fleet) -> None:
     event = alone(fleet)
     fleet.later(1)
     fleet.agents["lone"].incarnation = 1
@@ -132,8 +126,7 @@ def test_an_answer_that_runs_backwards_for_one_poll_leaves_no_pair_of_ended_and_
     assert not {"event_ended", "event_reopened"} & kinds(event)
 
 
-def test_another_live_machine_confirms_an_answer_in_doubt() -> None:
-    fleet = Fleet()
+def test_another_live_machine_confirms_an_answer_in_doubt(fleet: Fleet) -> None:
     event = announced(fleet)
     fleet.later(1)
     fleet.agents["vm1"].incarnation = 0

@@ -13,8 +13,7 @@ SOON, DAYS_AHEAD = NOW + timedelta(minutes=15), NOW + timedelta(days=5)
 
 
 @pytest.mark.django_db
-def test_resources_of_two_update_domains_mean_that_the_inventory_is_wrong() -> None:
-    fleet = Fleet()
+def test_resources_of_two_update_domains_mean_that_the_inventory_is_wrong(fleet: Fleet) -> None:
     event = announced(fleet, resources=("vm1", "vm2"))
     assert sentences(event.warnings) == [
         "Resources spans update domains 0 and 1: the inventory of this set must be out of date."
@@ -23,8 +22,7 @@ def test_resources_of_two_update_domains_mean_that_the_inventory_is_wrong() -> N
 
 
 @pytest.mark.django_db
-def test_names_that_nobody_knows_and_no_names_at_all_are_warned_of() -> None:
-    fleet = Fleet()
+def test_names_that_nobody_knows_and_no_names_at_all_are_warned_of(fleet: Fleet) -> None:
     fleet.enrol_set(2)
     fleet.all_say(listing("A", resources=("vm1", "stranger")), listing("B", resources=()))
     assert sentences(the_event("A").warnings) == ["No agent of this set is known for stranger."]
@@ -32,16 +30,14 @@ def test_names_that_nobody_knows_and_no_names_at_all_are_warned_of() -> None:
 
 
 @pytest.mark.django_db
-def test_names_are_compared_without_case_and_the_old_underscore() -> None:
-    fleet = Fleet()
+def test_names_are_compared_without_case_and_the_old_underscore(fleet: Fleet) -> None:
     fleet.enrol_set(2)
     fleet.all_say(listing(resources=("_VM1",)))
     assert (the_event().resources, the_event().warnings) == (["VM1"], [])
 
 
 @pytest.mark.django_db
-def test_a_warning_goes_away_with_its_reason() -> None:
-    fleet = Fleet()
+def test_a_warning_goes_away_with_its_reason(fleet: Fleet) -> None:
     fleet.enrol_set(2)
     fleet.all_say(listing(resources=("vm1", "vm3")))
     assert the_event().warnings

@@ -217,9 +217,8 @@ def _no_row_of(*tables: str) -> Any:
 
 
 def test_a_tick_takes_no_more_than_a_portion_whatever_plan_postgres_chooses(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, fleet: Fleet
 ) -> None:
-    fleet = Fleet()
     fleet.enrol_set(2)
     due = fleet.now + seconds(900)
     fleet.all_say(*(listing(f"BAC10600-0000-4000-8000-{number:012}", not_before=due) for number in range(12)))

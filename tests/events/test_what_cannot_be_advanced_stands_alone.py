@@ -86,8 +86,9 @@ def aside() -> dict[str, int]:
     return {row.what: row.row_id for row in QuarantinedRow.objects.all()}
 
 
-def test_reports_about_an_event_that_cannot_be_computed_are_kept_and_the_others_counted(break_when: Any) -> None:
-    fleet = Fleet()
+def test_reports_about_an_event_that_cannot_be_computed_are_kept_and_the_others_counted(
+    break_when: Any, fleet: Fleet
+) -> None:
     bad, good = both(fleet)
     break_computing(break_when)
     fleet.all_say(bad, good)
@@ -100,9 +101,8 @@ def test_reports_about_an_event_that_cannot_be_computed_are_kept_and_the_others_
 
 
 def test_reconciling_goes_on_beside_it_tries_again_and_forgets_it_once_it_works(
-    break_when: Any, monkeypatch: pytest.MonkeyPatch
+    break_when: Any, monkeypatch: pytest.MonkeyPatch, fleet: Fleet
 ) -> None:
-    fleet = Fleet()
     bad, good = both(fleet)
     fleet.all_say(bad, good)
     approval = fleet.approve(GOOD)
@@ -136,8 +136,7 @@ def _breaker(patch: pytest.MonkeyPatch) -> Callable[..., None]:
     return broken
 
 
-def test_a_rule_decides_the_others(break_when: Any) -> None:
-    fleet = Fleet()
+def test_a_rule_decides_the_others(break_when: Any, fleet: Fleet) -> None:
     bad, good = both(fleet)
     fleet.enrol("db1", availability_set="db")
     fleet.say("vm1", good)
@@ -149,8 +148,7 @@ def test_a_rule_decides_the_others(break_when: Any) -> None:
     assert list(Approval.objects.values_list("event__event_id", flat=True)) == [GOOD]
 
 
-def test_an_approval_that_waits_goes_without_the_others(break_when: Any) -> None:
-    fleet = Fleet()
+def test_an_approval_that_waits_goes_without_the_others(break_when: Any, fleet: Fleet) -> None:
     bad, good = both(fleet)
     fleet.all_say(bad, good)
     reasons = {"other-event": "both"}
@@ -165,8 +163,7 @@ def test_an_approval_that_waits_goes_without_the_others(break_when: Any) -> None
     assert Approval.objects.get(event__event_id=GOOD).state != "WAITING"
 
 
-def test_stages_that_fail_whole_do_not_keep_the_later_ones(break_when: Any) -> None:
-    fleet = Fleet()
+def test_stages_that_fail_whole_do_not_keep_the_later_ones(break_when: Any, fleet: Fleet) -> None:
     _, good = both(fleet)
     fleet.all_say(good)
     made()
@@ -269,8 +266,7 @@ def test_a_wave_that_cannot_be_advanced_stops_no_other_and_no_rule(where: str, m
     assert aside() == {}
 
 
-def test_it_is_shown_among_the_blind_spots(break_when: Any) -> None:
-    fleet = Fleet()
+def test_it_is_shown_among_the_blind_spots(break_when: Any, fleet: Fleet) -> None:
     bad, good = both(fleet)
     break_computing(break_when)
     fleet.all_say(bad, good)

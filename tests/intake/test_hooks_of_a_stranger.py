@@ -9,8 +9,7 @@ from tests.factories import EVENT, Fleet, announced, the_event
 pytestmark = pytest.mark.django_db
 
 
-def test_what_its_hooks_say_is_not_about_the_event() -> None:
-    fleet = Fleet()
+def test_what_its_hooks_say_is_not_about_the_event(fleet: Fleet) -> None:
     announced(fleet)
     fleet.enrol("admin", availability_set="db")
     hook(fleet, "admin", EVENT, "end", "failed")

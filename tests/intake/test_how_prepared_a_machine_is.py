@@ -22,8 +22,7 @@ def word(name: str) -> Prepared:
     return prepared_of(prepare_outcome=row.prepare_outcome, recover_outcome=row.recover_outcome)
 
 
-def test_a_machine_is_preparing_then_prepared_and_each_hook_is_an_entry() -> None:
-    fleet = Fleet()
+def test_a_machine_is_preparing_then_prepared_and_each_hook_is_an_entry(fleet: Fleet) -> None:
     event = announced(fleet)
     say(fleet, "vm1", "prepare", "begin", "running")
     assert word("vm1") is Prepared.PREPARING
@@ -37,8 +36,7 @@ def test_a_machine_is_preparing_then_prepared_and_each_hook_is_an_entry() -> Non
     assert line.data["output"] == "drained\n"
 
 
-def test_a_failed_hook_is_named_and_its_output_kept() -> None:
-    fleet = Fleet()
+def test_a_failed_hook_is_named_and_its_output_kept(fleet: Fleet) -> None:
     announced(fleet)
     say(fleet, "vm1", "prepare", "begin", "running", late=True)
     say(fleet, "vm1", "prepare", "hook", "failed", hook="10-drain", exit_status=3, seconds=1.0, output="no\x00luck")
@@ -50,8 +48,7 @@ def test_a_failed_hook_is_named_and_its_output_kept() -> None:
     assert Entry.objects.filter(kind="hook_late").count() == 1
 
 
-def test_a_machine_without_hooks_has_nothing_to_prepare_and_makes_no_noise() -> None:
-    fleet = Fleet()
+def test_a_machine_without_hooks_has_nothing_to_prepare_and_makes_no_noise(fleet: Fleet) -> None:
     announced(fleet)
     before = Entry.objects.count()
     say(fleet, "vm1", "prepare", "end", "nothing")
@@ -59,8 +56,7 @@ def test_a_machine_without_hooks_has_nothing_to_prepare_and_makes_no_noise() -> 
     assert Entry.objects.count() == before
 
 
-def test_recovery_speaks_once_it_has_begun() -> None:
-    fleet = Fleet()
+def test_recovery_speaks_once_it_has_begun(fleet: Fleet) -> None:
     announced(fleet)
     say(fleet, "vm1", "prepare", "end", "succeeded")
     say(fleet, "vm1", "recover", "begin", "running")
@@ -69,8 +65,7 @@ def test_recovery_speaks_once_it_has_begun() -> None:
     assert word("vm1") is Prepared.RECOVERED
 
 
-def test_a_word_behind_a_newer_one_is_history() -> None:
-    fleet = Fleet()
+def test_a_word_behind_a_newer_one_is_history(fleet: Fleet) -> None:
     announced(fleet)
     agent = fleet.agents["vm1"]
     late = agent.report(
@@ -81,8 +76,7 @@ def test_a_word_behind_a_newer_one_is_history() -> None:
     assert word("vm1") is Prepared.PREPARED
 
 
-def test_a_folder_that_may_not_be_used_is_told_with_its_reason() -> None:
-    fleet = Fleet()
+def test_a_folder_that_may_not_be_used_is_told_with_its_reason(fleet: Fleet) -> None:
     announced(fleet)
     say(fleet, "vm1", "prepare", "end", "failed", output="The folder is writable for everybody.")
     assert word("vm1") is Prepared.FAILED

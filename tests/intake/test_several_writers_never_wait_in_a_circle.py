@@ -36,8 +36,7 @@ def round_of(fleet: Fleet, number: int) -> list[Delivery]:
     return found
 
 
-def test_writers_that_bring_the_same_reports_in_any_order_end_without_a_deadlock() -> None:
-    fleet = Fleet()
+def test_writers_that_bring_the_same_reports_in_any_order_end_without_a_deadlock(fleet: Fleet) -> None:
     fleet.enrol_set(MACHINES)
     rounds = []
     for number in range(ROUNDS):
@@ -75,8 +74,7 @@ KEYS = {
 
 
 @pytest.mark.parametrize("what", KEYS)
-def test_whoever_waits_for_the_first_row_holds_none_behind_it(what: str) -> None:
-    fleet = Fleet()
+def test_whoever_waits_for_the_first_row_holds_none_behind_it(what: str, fleet: Fleet) -> None:
     fleet.enrol_set(MACHINES)
     fleet.later(1)
     (deliveries,) = [round_of(fleet, 0)]

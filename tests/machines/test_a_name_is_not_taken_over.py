@@ -44,8 +44,7 @@ def again(fleet: Fleet, name: str) -> Agent:
     return new
 
 
-def test_a_machine_that_renames_itself_keeps_its_own_name() -> None:
-    fleet = Fleet()
+def test_a_machine_that_renames_itself_keeps_its_own_name(fleet: Fleet) -> None:
     announced(fleet)
     evil, victim = fleet.agents["vm6"], fleet.agents["vm1"]
     row = says(fleet, evil, "VM1")
@@ -74,8 +73,7 @@ def test_a_machine_that_renames_itself_keeps_its_own_name() -> None:
     assert says(fleet, evil, "vm66").called == ""
 
 
-def test_who_enrols_under_a_name_that_is_held_is_called_beside_it() -> None:
-    fleet = Fleet()
+def test_who_enrols_under_a_name_that_is_held_is_called_beside_it(fleet: Fleet) -> None:
     announced(fleet)
     evil = again(fleet, "vm1")
     row = called(evil)
@@ -87,8 +85,7 @@ def test_who_enrols_under_a_name_that_is_held_is_called_beside_it() -> None:
     assert "~" not in says(fleet, fleet.agents["vm5"], row.resource_name).resource_name
 
 
-def test_a_vm_that_was_made_anew_gets_the_name_once_the_old_one_is_silent() -> None:
-    fleet = Fleet()
+def test_a_vm_that_was_made_anew_gets_the_name_once_the_old_one_is_silent(fleet: Fleet) -> None:
     announced(fleet)
     new, old = again(fleet, "vm1"), fleet.agents["vm1"]
     fleet.later(settings.MACHINE_LATE_SECONDS + 1)
@@ -102,8 +99,7 @@ def test_a_vm_that_was_made_anew_gets_the_name_once_the_old_one_is_silent() -> N
     assert not [one for one in blind_spots.overview(now=fleet.now).spots if one.code == "name-held"]
 
 
-def test_it_gets_the_name_at_once_where_the_old_one_is_silent_already_or_revoked() -> None:
-    fleet = Fleet()
+def test_it_gets_the_name_at_once_where_the_old_one_is_silent_already_or_revoked(fleet: Fleet) -> None:
     announced(fleet)
     fleet.later(settings.MACHINE_LATE_SECONDS + 1)
     fleet.heard(*(name for name in fleet.agents if name not in ("vm1", "vm2")))
@@ -117,8 +113,7 @@ def test_it_gets_the_name_at_once_where_the_old_one_is_silent_already_or_revoked
     assert called(new).resource_name == "vm2"
 
 
-def test_silence_loses_no_name_for_good() -> None:
-    fleet = Fleet()
+def test_silence_loses_no_name_for_good(fleet: Fleet) -> None:
     announced(fleet)
     evil, victim = again(fleet, "vm1"), fleet.agents["vm1"]
     others = [name for name in fleet.agents if name != "vm1"]
@@ -135,8 +130,7 @@ def test_silence_loses_no_name_for_good() -> None:
     assert hit(fleet)[0] == victim.machine.pk
 
 
-def test_who_comes_from_another_set_is_a_newcomer_whatever_it_was_called_there() -> None:
-    fleet = Fleet()
+def test_who_comes_from_another_set_is_a_newcomer_whatever_it_was_called_there(fleet: Fleet) -> None:
     evil = fleet.enrol("vm1", availability_set="mine")
     fleet.later(60)
     fleet.agents.clear()
@@ -145,8 +139,7 @@ def test_who_comes_from_another_set_is_a_newcomer_whatever_it_was_called_there()
     assert called(fleet.agents["vm1"]).resource_name == "vm1"
 
 
-def test_of_two_with_one_name_from_the_release_before_the_first_counts_while_it_is_heard() -> None:
-    fleet = Fleet()
+def test_of_two_with_one_name_from_the_release_before_the_first_counts_while_it_is_heard(fleet: Fleet) -> None:
     announced(fleet)
     Machine.objects.filter(pk=fleet.agents["vm6"].machine.pk).update(resource_name="vm1")
     fleet.later(1)

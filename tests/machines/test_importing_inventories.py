@@ -37,8 +37,7 @@ def path(name: str) -> str:
     return str(SAMPLES / f"az_{name}.json")
 
 
-def test_machines_without_an_agent_are_shown_at_their_set() -> None:
-    fleet = Fleet()
+def test_machines_without_an_agent_are_shown_at_their_set(fleet: Fleet) -> None:
     fleet.enrol("web1", availability_set="", vm_id=IDS["web1"])
     found = take(fleet, sample("vm_list"))
     assert found == Imported(machines=5, new=5, without_agent=4, dropped=0, scale_sets=0)
@@ -53,8 +52,7 @@ def test_machines_without_an_agent_are_shown_at_their_set() -> None:
     assert not AvailabilitySet.objects.filter(name="jump").exists()
 
 
-def test_a_set_in_which_nobody_has_an_agent_is_a_set_that_nobody_watches() -> None:
-    fleet = Fleet()
+def test_a_set_in_which_nobody_has_an_agent_is_a_set_that_nobody_watches(fleet: Fleet) -> None:
     take(fleet, sample("vm_availability_set_list"))
     detail = sets.detail(set_id=the_set("web").pk, now=fleet.now)
     assert detail is not None
@@ -62,8 +60,7 @@ def test_a_set_in_which_nobody_has_an_agent_is_a_set_that_nobody_watches() -> No
     assert not AvailabilitySet.objects.filter(name="empty").exists()
 
 
-def test_an_enrolling_agent_is_found_in_the_inventory_and_placed_by_it() -> None:
-    fleet = Fleet()
+def test_an_enrolling_agent_is_found_in_the_inventory_and_placed_by_it(fleet: Fleet) -> None:
     take(fleet, sample("vm_list"))
     machine = fleet.enrol("web2", availability_set="", vm_id=IDS["web2"].upper()).machine
     assert (machine.availability_set.name, machine.set_source, machine.set_warnings) == ("WEB", "inventory", [])
@@ -72,8 +69,7 @@ def test_an_enrolling_agent_is_found_in_the_inventory_and_placed_by_it() -> None
     assert (jump.availability_set.kind, jump.availability_set.name) == ("standalone", "jump")
 
 
-def test_without_a_vm_id_name_resource_group_and_subscription_make_the_machine() -> None:
-    fleet = Fleet()
+def test_without_a_vm_id_name_resource_group_and_subscription_make_the_machine(fleet: Fleet) -> None:
     fleet.enrol("WEB1", availability_set="", vm_id="configured-1")
     fleet.enrol("web2", availability_set="", vm_id="configured-2", resourceGroupName="elsewhere")
     take(fleet, sample("vm_availability_set_list"))
@@ -81,8 +77,7 @@ def test_without_a_vm_id_name_resource_group_and_subscription_make_the_machine()
     assert Machine.objects.get(vm_id="configured-2").availability_set.kind == "provisional"
 
 
-def test_a_machine_made_anew_under_its_old_name_is_another_machine() -> None:
-    fleet = Fleet()
+def test_a_machine_made_anew_under_its_old_name_is_another_machine(fleet: Fleet) -> None:
     new = "99999999-7a44-4c1e-9b62-3f1d2a8e9011"
     fleet.enrol("web1", availability_set="", vm_id=new, vmId=new)
     take(fleet, sample("vm_list"))
@@ -93,8 +88,7 @@ def test_a_machine_made_anew_under_its_old_name_is_another_machine() -> None:
     assert Machine.objects.get().availability_set.name == "WEB"
 
 
-def test_importing_again_changes_nothing_and_a_list_of_sets_takes_nothing_away() -> None:
-    fleet = Fleet()
+def test_importing_again_changes_nothing_and_a_list_of_sets_takes_nothing_away(fleet: Fleet) -> None:
     fleet.enrol("web1", availability_set="", vm_id=IDS["web1"])
     take(fleet, sample("vm_list"))
     columns = ("name", "vm_id", "size", "zone", "machine_id", "availability_set_id")
@@ -107,8 +101,7 @@ def test_importing_again_changes_nothing_and_a_list_of_sets_takes_nothing_away()
     assert Entry.objects.exclude(kind="inventory_imported").count() == entries
 
 
-def test_an_inventory_that_says_otherwise_is_a_warning_until_it_is_corrected() -> None:
-    fleet = Fleet()
+def test_an_inventory_that_says_otherwise_is_a_warning_until_it_is_corrected(fleet: Fleet) -> None:
     fleet.enrol("web1", availability_set="shop", vm_id=IDS["web1"])
     take(fleet, sample("vm_list"))
     machine = Machine.objects.get()
@@ -123,8 +116,7 @@ def test_an_inventory_that_says_otherwise_is_a_warning_until_it_is_corrected() -
     assert Machine.objects.get().set_warnings == []
 
 
-def test_a_scale_set_of_the_inventory_is_the_one_its_first_agent_tells_of() -> None:
-    fleet = Fleet()
+def test_a_scale_set_of_the_inventory_is_the_one_its_first_agent_tells_of(fleet: Fleet) -> None:
     take(fleet, sample("vmss_list_instances"), sample("vmss_list"))
     known = the_set("workers")
     assert known.upgrade_notices is True
@@ -140,8 +132,7 @@ def test_a_scale_set_of_the_inventory_is_the_one_its_first_agent_tells_of() -> N
     assert other.availability_set.upgrade_notices is True
 
 
-def test_only_a_complete_inventory_forgets_machines() -> None:
-    fleet = Fleet()
+def test_only_a_complete_inventory_forgets_machines(fleet: Fleet) -> None:
     fleet.enrol("web3", availability_set="", vm_id=IDS["web3"])
     take(fleet, sample("vm_list"), sample("vmss_list_instances"))
     fewer = [each for each in sample("vm_list") if each["name"] in ("web1", "jump")]
@@ -183,8 +174,7 @@ def test_a_file_that_cannot_be_read_is_one_sentence_that_names_it(tmp_path: Path
     assert not InventoryMachine.objects.exists()
 
 
-def test_a_name_in_capitals_gives_way_to_one_that_was_spelled_by_people() -> None:
-    fleet = Fleet()
+def test_a_name_in_capitals_gives_way_to_one_that_was_spelled_by_people(fleet: Fleet) -> None:
     take(fleet, sample("vm_list"))
     shown = the_set("WEB")
     take(fleet, sample("vm_list"), sample("vm_availability_set_list"))
@@ -195,8 +185,7 @@ def test_a_name_in_capitals_gives_way_to_one_that_was_spelled_by_people() -> Non
     assert shown.name == "web"
 
 
-def test_whether_upgrades_are_announced_is_known_of_this_scale_set_only() -> None:
-    fleet = Fleet()
+def test_whether_upgrades_are_announced_is_known_of_this_scale_set_only(fleet: Fleet) -> None:
     place = {"subscriptionId": "11111111-2222-3333-4444-555555555555", "resourceGroupName": "shop"}
     for name in ("workers", "workers2", "burst"):
         fleet.enrol(f"{name}_0", availability_set="", vmScaleSetName=name, placementGroupId="pg", **place)

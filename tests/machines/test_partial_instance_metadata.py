@@ -60,8 +60,7 @@ def place(machine: Machine) -> dict[str, Any]:
         {"resourceGroupName": "shop"},
     ],
 )
-def test_a_partial_answer_moves_no_machine_and_removes_nothing(compute: dict[str, Any]) -> None:
-    fleet = Fleet()
+def test_a_partial_answer_moves_no_machine_and_removes_nothing(compute: dict[str, Any], fleet: Fleet) -> None:
     machine = scaled(fleet)
     before, told = place(machine), Entry.objects.count()
     says(fleet, compute)
@@ -69,8 +68,7 @@ def test_a_partial_answer_moves_no_machine_and_removes_nothing(compute: dict[str
     assert Entry.objects.count() == told, "nothing changed, so nothing is told"
 
 
-def test_an_empty_value_in_a_complete_answer_is_a_statement() -> None:
-    fleet = Fleet()
+def test_an_empty_value_in_a_complete_answer_is_a_statement(fleet: Fleet) -> None:
     machine = scaled(fleet)
     full = fleet.agents["workers_0"].machine.compute | {"platformFaultDomain": "", "zone": ""}
     says(fleet, full, complete=True)
@@ -78,24 +76,21 @@ def test_an_empty_value_in_a_complete_answer_is_a_statement() -> None:
     assert (machine.fault_domain, machine.zone, machine.update_domain) == (None, "", 1)
 
 
-def test_a_missing_key_in_a_complete_answer_is_none() -> None:
-    fleet = Fleet()
+def test_a_missing_key_in_a_complete_answer_is_none(fleet: Fleet) -> None:
     machine = scaled(fleet)
     before = place(machine)
     says(fleet, {"name": "workers_0"}, complete=True)
     assert place(machine) == before
 
 
-def test_what_a_partial_answer_does_state_counts() -> None:
-    fleet = Fleet()
+def test_what_a_partial_answer_does_state_counts(fleet: Fleet) -> None:
     machine = scaled(fleet)
     says(fleet, {"vmSize": "Standard_E4s_v5", "platformFaultDomain": "0"})
     machine.refresh_from_db()
     assert (machine.size, machine.fault_domain, machine.region) == ("Standard_E4s_v5", 0, "westeurope")
 
 
-def test_a_set_that_a_tag_stated_stays() -> None:
-    fleet = Fleet()
+def test_a_set_that_a_tag_stated_stays(fleet: Fleet) -> None:
     tags = [{"name": TAG, "value": "web"}, {"name": "team", "value": "shop"}]
     machine = fleet.enrol("workers_0", availability_set="", tagsList=tags).machine
     home = machine.availability_set_id
@@ -109,8 +104,7 @@ def test_a_set_that_a_tag_stated_stays() -> None:
     assert machine.set_source == ""
 
 
-def test_enrolling_again_with_a_partial_answer_or_none_takes_nothing_away() -> None:
-    fleet = Fleet()
+def test_enrolling_again_with_a_partial_answer_or_none_takes_nothing_away(fleet: Fleet) -> None:
     machine = scaled(fleet)
     before = place(machine)
     agent = fleet.agents["workers_0"]

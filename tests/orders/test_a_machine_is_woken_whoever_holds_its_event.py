@@ -17,8 +17,7 @@ from tests.holding import held
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_the_machine_is_woken_at_once_and_the_tick_does_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet = Fleet()
+def test_the_machine_is_woken_at_once_and_the_tick_does_the_rest(monkeypatch: pytest.MonkeyPatch, fleet: Fleet) -> None:
     event = factories.announced(fleet)
     approval = fleet.approve()
     woken: list[int] = []

@@ -40,8 +40,7 @@ def after(approval: Approval) -> Approval:
     return approval
 
 
-def test_the_usual_way_is_told_step_by_step() -> None:
-    fleet = Fleet()
+def test_the_usual_way_is_told_step_by_step(fleet: Fleet) -> None:
     approval = accepted(fleet)
     order = approval.orders.get()
     assert (approval.state, order.state, order.azure_status, order.delivered_by) == (
@@ -65,8 +64,7 @@ def test_the_usual_way_is_told_step_by_step() -> None:
     ]
 
 
-def test_accepted_may_wait_beyond_not_before_for_other_tenants() -> None:
-    fleet = Fleet()
+def test_accepted_may_wait_beyond_not_before_for_other_tenants(fleet: Fleet) -> None:
     approval = accepted(fleet, not_before=fleet.now + seconds(60))
     fleet.later(50)
     fleet.heard()
@@ -75,8 +73,7 @@ def test_accepted_may_wait_beyond_not_before_for_other_tenants() -> None:
     assert after(approval).state == "ACCEPTED"
 
 
-def test_after_some_silence_the_next_machine_is_asked_and_the_first_order_superseded() -> None:
-    fleet = Fleet()
+def test_after_some_silence_the_next_machine_is_asked_and_the_first_order_superseded(fleet: Fleet) -> None:
     approval = relayed(fleet)
     fleet.later(2)
     fleet.advance()
@@ -89,8 +86,7 @@ def test_after_some_silence_the_next_machine_is_asked_and_the_first_order_supers
     assert Entry.objects.filter(approval=approval, kind="order_superseded").count() == 1
 
 
-def test_the_receipt_of_a_superseded_order_still_counts() -> None:
-    fleet = Fleet()
+def test_the_receipt_of_a_superseded_order_still_counts(fleet: Fleet) -> None:
     approval = relayed(fleet)
     fleet.later(4)
     fleet.advance()
@@ -102,16 +98,14 @@ def test_the_receipt_of_a_superseded_order_still_counts() -> None:
     assert after(approval).state == "ACCEPTED"
 
 
-def test_a_machine_that_is_no_longer_live_is_not_waited_for() -> None:
-    fleet = Fleet()
+def test_a_machine_that_is_no_longer_live_is_not_waited_for(fleet: Fleet) -> None:
     approval = relayed(fleet)
     keys.revoke(machine_id=fleet.agents["vm1"].machine.pk, actor=acting(admin()), now=fleet.now)
     advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="beat")
     assert open_order(approval).machine.resource_name == "vm2"
 
 
-def test_live_machines_in_resources_are_asked_first_then_the_others_that_list_it() -> None:
-    fleet = Fleet()
+def test_live_machines_in_resources_are_asked_first_then_the_others_that_list_it(fleet: Fleet) -> None:
     announced(fleet, resources=("vm5", "vm3"))
     approval = fleet.approve()
     fleet.advance()
@@ -124,8 +118,7 @@ def test_live_machines_in_resources_are_asked_first_then_the_others_that_list_it
     assert after(approval).state == "RELAYING"
 
 
-def test_an_order_of_a_slow_commit_is_not_superseded_before_its_machine_could_have_it() -> None:
-    fleet = Fleet()
+def test_an_order_of_a_slow_commit_is_not_superseded_before_its_machine_could_have_it(fleet: Fleet) -> None:
     announced(fleet)
     # The transaction that decided began now and is committed five seconds later.
     approval = fleet.approve()
@@ -140,8 +133,7 @@ def test_an_order_of_a_slow_commit_is_not_superseded_before_its_machine_could_ha
     assert list(approval.orders.order_by("offered_at").values_list("state", flat=True)) == ["SUPERSEDED", "OFFERED"]
 
 
-def test_an_order_of_a_long_tick_counts_from_when_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet = Fleet()
+def test_an_order_of_a_long_tick_counts_from_when_it_is_written(monkeypatch: pytest.MonkeyPatch, fleet: Fleet) -> None:
     announced(fleet)
     approval = fleet.approve()
     fleet.advance()
@@ -153,8 +145,7 @@ def test_an_order_of_a_long_tick_counts_from_when_it_is_written(monkeypatch: pyt
     assert open_order(approval).offered_at == fleet.now + seconds(5)
 
 
-def test_a_no_from_azure_asks_the_next_and_a_no_from_all_is_refused() -> None:
-    fleet = Fleet()
+def test_a_no_from_azure_asks_the_next_and_a_no_from_all_is_refused(fleet: Fleet) -> None:
     approval = relayed(fleet)
     for name in ("vm1", "vm2", "vm3", "vm4", "vm5", "vm6"):
         order = open_order(approval)
@@ -166,8 +157,7 @@ def test_a_no_from_azure_asks_the_next_and_a_no_from_all_is_refused() -> None:
     assert Entry.objects.filter(approval=approval, kind="approval_refused").count() == 1
 
 
-def test_later_from_azure_is_no_refusal() -> None:
-    fleet = Fleet()
+def test_later_from_azure_is_no_refusal(fleet: Fleet) -> None:
     approval = relayed(fleet)
     for wait in (3, 4, 6, 11):
         fleet.receipt(open_order(approval), status=503, posts=1)
@@ -178,8 +168,7 @@ def test_later_from_azure_is_no_refusal() -> None:
     assert open_order(approval).machine.resource_name == "vm5"
 
 
-def test_not_before_without_an_answer_lapses_and_expires_the_order() -> None:
-    fleet = Fleet()
+def test_not_before_without_an_answer_lapses_and_expires_the_order(fleet: Fleet) -> None:
     announced(fleet, not_before=fleet.now + seconds(30))
     approval = fleet.approve()
     fleet.later(31)
@@ -189,8 +178,7 @@ def test_not_before_without_an_answer_lapses_and_expires_the_order() -> None:
     assert approval.orders.get().state == "EXPIRED"
 
 
-def test_a_receipt_after_the_end_that_says_nothing_of_azure_changes_no_state() -> None:
-    fleet = Fleet()
+def test_a_receipt_after_the_end_that_says_nothing_of_azure_changes_no_state(fleet: Fleet) -> None:
     announced(fleet, not_before=fleet.now + seconds(30))
     approval = fleet.approve()
     fleet.later(31)
@@ -203,8 +191,9 @@ def test_a_receipt_after_the_end_that_says_nothing_of_azure_changes_no_state() -
 
 
 @pytest.mark.parametrize("outage", [40, 300])
-def test_after_an_outage_nothing_lapses_before_the_machine_that_was_asked_has_told_everything(outage: int) -> None:
-    fleet = Fleet()
+def test_after_an_outage_nothing_lapses_before_the_machine_that_was_asked_has_told_everything(
+    outage: int, fleet: Fleet
+) -> None:
     announced(fleet, not_before=fleet.now + seconds(30))
     approval = fleet.approve()
     # Nobody was heard since, as when Postgres is away; not even that the order arrived was written.
@@ -218,8 +207,7 @@ def test_after_an_outage_nothing_lapses_before_the_machine_that_was_asked_has_to
     assert after(approval).state == "CONFIRMED"
 
 
-def test_a_machine_that_fell_silent_is_not_waited_for() -> None:
-    fleet = Fleet()
+def test_a_machine_that_fell_silent_is_not_waited_for(fleet: Fleet) -> None:
     announced(fleet, not_before=fleet.now + seconds(30))
     approval = fleet.approve()
     fleet.later(601)
@@ -227,8 +215,7 @@ def test_a_machine_that_fell_silent_is_not_waited_for() -> None:
     assert after(approval).state == "LAPSED"
 
 
-def test_an_order_that_its_machine_never_read_lapses_once_it_has_told_everything() -> None:
-    fleet = Fleet()
+def test_an_order_that_its_machine_never_read_lapses_once_it_has_told_everything(fleet: Fleet) -> None:
     announced(fleet, not_before=fleet.now + seconds(30))
     approval = fleet.approve()
     fleet.later(40)
@@ -237,8 +224,9 @@ def test_an_order_that_its_machine_never_read_lapses_once_it_has_told_everything
     assert after(approval).state == "LAPSED"
 
 
-def test_an_event_that_came_and_went_in_an_outage_is_not_void_before_the_asked_machine_has_told_everything() -> None:
-    fleet = Fleet()
+def test_an_event_that_came_and_went_in_an_outage_is_not_void_before_the_asked_machine_has_told_everything(
+    fleet: Fleet,
+) -> None:
     approval = relayed(fleet)
     fleet.later(20)
     fleet.heard("vm1", poll_at=fleet.now - seconds(19))
@@ -251,8 +239,7 @@ def test_an_event_that_came_and_went_in_an_outage_is_not_void_before_the_asked_m
     assert the_event().status == "ENDED"
 
 
-def test_started_early_is_not_void_while_the_asked_machine_may_have_asked() -> None:
-    fleet = Fleet()
+def test_started_early_is_not_void_while_the_asked_machine_may_have_asked(fleet: Fleet) -> None:
     announced(fleet)
     approval = fleet.approve()
     fleet.later(20)
@@ -263,8 +250,7 @@ def test_started_early_is_not_void_while_the_asked_machine_may_have_asked() -> N
     assert after(approval).state in ("ACCEPTED", "CONFIRMED")
 
 
-def test_an_event_that_ends_meanwhile_makes_the_approval_void() -> None:
-    fleet = Fleet()
+def test_an_event_that_ends_meanwhile_makes_the_approval_void(fleet: Fleet) -> None:
     announced(fleet)
     approval = fleet.approve()
     fleet.later(1)
@@ -276,8 +262,7 @@ def test_an_event_that_ends_meanwhile_makes_the_approval_void() -> None:
     assert approval.orders.get().state == "CANCELLED"
 
 
-def test_started_without_us_is_void_but_not_while_a_receipt_may_be_on_its_way() -> None:
-    fleet = Fleet()
+def test_started_without_us_is_void_but_not_while_a_receipt_may_be_on_its_way(fleet: Fleet) -> None:
     announced(fleet)
     approval = fleet.approve()
     fleet.later(1)
@@ -288,8 +273,7 @@ def test_started_without_us_is_void_but_not_while_a_receipt_may_be_on_its_way() 
     assert not the_event().approved_elsewhere
 
 
-def test_started_without_us_is_void_once_nobody_can_have_asked() -> None:
-    fleet = Fleet()
+def test_started_without_us_is_void_once_nobody_can_have_asked(fleet: Fleet) -> None:
     announced(fleet)
     approval = fleet.approve()
     fleet.receipt(approval.orders.get(), outcome="refused", status=None, reason="already-started")
@@ -299,8 +283,7 @@ def test_started_without_us_is_void_once_nobody_can_have_asked() -> None:
     assert the_event().approved_elsewhere
 
 
-def test_started_while_the_delivery_of_an_order_is_unconfirmed_is_not_called_approved_elsewhere() -> None:
-    fleet = Fleet()
+def test_started_while_the_delivery_of_an_order_is_unconfirmed_is_not_called_approved_elsewhere(fleet: Fleet) -> None:
     announced(fleet)
     approval = fleet.approve()
     fleet.later(10)
@@ -310,8 +293,7 @@ def test_started_while_the_delivery_of_an_order_is_unconfirmed_is_not_called_app
     assert not the_event().approved_elsewhere
 
 
-def test_started_while_a_delivered_order_stays_unanswered_is_confirmed_by_inference() -> None:
-    fleet = Fleet()
+def test_started_while_a_delivered_order_stays_unanswered_is_confirmed_by_inference(fleet: Fleet) -> None:
     approval = relayed(fleet)
     fleet.later(10)
     fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
@@ -320,8 +302,7 @@ def test_started_while_a_delivered_order_stays_unanswered_is_confirmed_by_infere
     assert after(approval).accepted_at is not None
 
 
-def test_started_after_a_machine_asked_and_got_no_answer_is_confirmed_by_inference() -> None:
-    fleet = Fleet()
+def test_started_after_a_machine_asked_and_got_no_answer_is_confirmed_by_inference(fleet: Fleet) -> None:
     approval = relayed(fleet)
     fleet.receipt(open_order(approval), outcome="failed", status=None, reason="timed out")
     fleet.later(10)
@@ -330,8 +311,7 @@ def test_started_after_a_machine_asked_and_got_no_answer_is_confirmed_by_inferen
     assert not the_event().approved_elsewhere
 
 
-def test_started_from_not_before_on_without_a_receipt_is_not_claimed_as_ours() -> None:
-    fleet = Fleet()
+def test_started_from_not_before_on_without_a_receipt_is_not_claimed_as_ours(fleet: Fleet) -> None:
     approval = relayed(fleet)
     fleet.later(901)
     fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
@@ -340,8 +320,7 @@ def test_started_from_not_before_on_without_a_receipt_is_not_claimed_as_ours() -
     assert not the_event().approved_elsewhere
 
 
-def test_what_an_order_of_ours_may_have_started_is_not_told_as_approved_elsewhere() -> None:
-    fleet = Fleet()
+def test_what_an_order_of_ours_may_have_started_is_not_told_as_approved_elsewhere(fleet: Fleet) -> None:
     approval = relayed(fleet)
     fleet.later(1)
     fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
@@ -355,8 +334,7 @@ def test_what_an_order_of_ours_may_have_started_is_not_told_as_approved_elsewher
     assert "without an approval" not in told
 
 
-def test_a_foreign_machine_gets_no_order_and_has_no_vote() -> None:
-    fleet = Fleet()
+def test_a_foreign_machine_gets_no_order_and_has_no_vote(fleet: Fleet) -> None:
     announced(fleet)
     fleet.enrol("intruder", availability_set="other")
     fleet.say("intruder", listing(resources=["vm1", "vm2"]))
@@ -368,8 +346,7 @@ def test_a_foreign_machine_gets_no_order_and_has_no_vote() -> None:
     assert the_event(EVENT).status == "ENDED"
 
 
-def test_only_one_reconciles_and_the_ticker_stays_away_while_beat_is_alive() -> None:
-    fleet = Fleet()
+def test_only_one_reconciles_and_the_ticker_stays_away_while_beat_is_alive(fleet: Fleet) -> None:
     announced(fleet)
     assert fleet.advance().ran
     quiet = reconcile.advance_if_quiet(now=fleet.later(2), quiet_seconds=4, via="ticker")

@@ -24,8 +24,9 @@ def told(approval: Approval) -> list[str]:
     return list(Entry.objects.filter(approval=approval).order_by("pk").values_list("kind", flat=True))
 
 
-def test_many_answers_are_three_statements_and_each_has_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet = Fleet()
+def test_many_answers_are_three_statements_and_each_has_its_lines(
+    monkeypatch: pytest.MonkeyPatch, fleet: Fleet
+) -> None:
     approvals = approved_apart(fleet, IDS)
     written: list[int] = []
     update = driver.update
@@ -46,8 +47,7 @@ def test_many_answers_are_three_statements_and_each_has_its_lines(monkeypatch: p
         assert approval.accepted_by_id == approval.orders.get().machine_id
 
 
-def test_answers_of_different_kinds_in_one_commit_are_each_taken_as_they_are() -> None:
-    fleet = Fleet()
+def test_answers_of_different_kinds_in_one_commit_are_each_taken_as_they_are(fleet: Fleet) -> None:
     approvals = approved_apart(fleet, IDS)
     orders = [open_order(approval) for approval in approvals]
     fleet.delivered(orders[1])
@@ -107,8 +107,7 @@ def test_two_answers_for_one_approval_count_alike_in_one_commit_and_in_two(*, to
     }  # fmt: skip
 
 
-def test_an_order_that_is_answered_twice_in_one_commit_is_answered_once() -> None:
-    fleet = Fleet()
+def test_an_order_that_is_answered_twice_in_one_commit_is_answered_once(fleet: Fleet) -> None:
     approvals = approved_apart(fleet, IDS)
     order = open_order(approvals[0])
     agent = fleet.agents["m0"]
@@ -118,8 +117,7 @@ def test_an_order_that_is_answered_twice_in_one_commit_is_answered_once() -> Non
     assert (order.state, order.azure_status, told(approvals[0])) == ("ANSWERED", 200, WAY)
 
 
-def test_an_answer_beside_two_for_another_order_of_its_approval_does_not_come_before_them() -> None:
-    fleet = Fleet()
+def test_an_answer_beside_two_for_another_order_of_its_approval_does_not_come_before_them(fleet: Fleet) -> None:
     approval, first, second = asked_twice(fleet)
     twice = [fleet.answer(first), fleet.answer(first)]
     fleet.record(fleet.agents["vm1"].delivery(*twice[0].reports, *twice[1].reports), fleet.answer(second))
@@ -128,8 +126,7 @@ def test_an_answer_beside_two_for_another_order_of_its_approval_does_not_come_be
     assert told(approval).count("approval_accepted") == 1
 
 
-def test_nobody_answers_the_order_of_another_machine() -> None:
-    fleet = Fleet()
+def test_nobody_answers_the_order_of_another_machine(fleet: Fleet) -> None:
     approvals = approved_apart(fleet, IDS)
     theirs = fleet.answer(open_order(approvals[0]))
     fleet.record(fleet.agents["m1"].delivery(*theirs.reports))
@@ -137,8 +134,9 @@ def test_nobody_answers_the_order_of_another_machine() -> None:
     assert Entry.objects.filter(kind="late_receipt").count() == 1
 
 
-def test_what_has_moved_since_it_was_read_is_taken_as_it_is_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet = Fleet()
+def test_what_has_moved_since_it_was_read_is_taken_as_it_is_by_then(
+    monkeypatch: pytest.MonkeyPatch, fleet: Fleet
+) -> None:
     approvals = approved_apart(fleet, IDS)
     orders = [open_order(approval) for approval in approvals]
     update = driver.update

@@ -26,8 +26,7 @@ def states() -> list[str]:
     return list(Approval.objects.order_by("pk").values_list("state", flat=True))
 
 
-def test_several_cost_no_more_than_two() -> None:
-    fleet = Fleet()
+def test_several_cost_no_more_than_two(fleet: Fleet) -> None:
     rows = [row.pk for row in approved_apart(fleet, IDS)]
 
     def cost(approval_ids: list[int]) -> int:
@@ -40,8 +39,7 @@ def test_several_cost_no_more_than_two() -> None:
     assert four == two
 
 
-def test_what_somebody_holds_is_left_to_the_tick() -> None:
-    fleet = Fleet()
+def test_what_somebody_holds_is_left_to_the_tick(fleet: Fleet) -> None:
     rows = approved_apart(fleet, IDS)
     with held(ScheduledEvent.objects.get(event_id=IDS[0])):
         reconcile.advance_new_approvals([row.pk for row in rows], now=fleet.now, via="celery")
@@ -50,8 +48,7 @@ def test_what_somebody_holds_is_left_to_the_tick() -> None:
     assert states() == ["RELAYING"] * 6
 
 
-def test_one_that_is_odd_stops_no_other_and_each_has_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet = Fleet()
+def test_one_that_is_odd_stops_no_other_and_each_has_its_line(monkeypatch: pytest.MonkeyPatch, fleet: Fleet) -> None:
     rows = approved_apart(fleet, IDS)
     together = advance.advance_approvals
 

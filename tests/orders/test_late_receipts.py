@@ -32,8 +32,7 @@ def void_by_start(fleet: Fleet) -> tuple[Approval, Order]:
     return approval, order
 
 
-def test_void_after_a_start_becomes_confirmed() -> None:
-    fleet = Fleet()
+def test_void_after_a_start_becomes_confirmed(fleet: Fleet) -> None:
     approval, order = void_by_start(fleet)
     fleet.later(2)
     fleet.receipt(order)
@@ -42,8 +41,7 @@ def test_void_after_a_start_becomes_confirmed() -> None:
     assert not the_event().approved_elsewhere
 
 
-def test_the_answer_of_a_superseded_order_counts() -> None:
-    fleet = Fleet()
+def test_the_answer_of_a_superseded_order_counts(fleet: Fleet) -> None:
     announced(fleet)
     approval = fleet.approve()
     first = approval.orders.get()
@@ -61,8 +59,7 @@ def test_the_answer_of_a_superseded_order_counts() -> None:
     assert (after(approval).state, approval.accepted_by) == ("CONFIRMED", first.machine)
 
 
-def test_lapsed_is_accepted_and_follows_the_event_from_there() -> None:
-    fleet = Fleet()
+def test_lapsed_is_accepted_and_follows_the_event_from_there(fleet: Fleet) -> None:
     announced(fleet, not_before=fleet.now + seconds(30))
     approval = fleet.approve()
     order = approval.orders.get()
@@ -77,8 +74,7 @@ def test_lapsed_is_accepted_and_follows_the_event_from_there() -> None:
     assert after(approval).state == "CONFIRMED"
 
 
-def test_refused_by_all_others_is_accepted() -> None:
-    fleet = Fleet()
+def test_refused_by_all_others_is_accepted(fleet: Fleet) -> None:
     announced(fleet)
     approval = fleet.approve()
     order = approval.orders.get()
@@ -88,8 +84,7 @@ def test_refused_by_all_others_is_accepted() -> None:
     assert (after(approval).state, approval.closed_at) == ("ACCEPTED", None)
 
 
-def test_an_event_that_azure_cancelled_after_its_200_stays_void_and_says_why() -> None:
-    fleet = Fleet()
+def test_an_event_that_azure_cancelled_after_its_200_stays_void_and_says_why(fleet: Fleet) -> None:
     announced(fleet)
     approval = fleet.approve()
     order = approval.orders.get()
@@ -105,8 +100,7 @@ def test_an_event_that_azure_cancelled_after_its_200_stays_void_and_says_why() -
     assert approval.accepted_by == order.machine
 
 
-def test_an_event_that_was_approved_again_keeps_one_live_approval() -> None:
-    fleet = Fleet()
+def test_an_event_that_was_approved_again_keeps_one_live_approval(fleet: Fleet) -> None:
     announced(fleet, not_before=fleet.now + seconds(600))
     old = fleet.approve()
     order = old.orders.get()
@@ -118,8 +112,7 @@ def test_an_event_that_was_approved_again_keeps_one_live_approval() -> None:
     assert after(new).state in ("GRANTED", "RELAYING")
 
 
-def test_a_confirmation_by_inference_becomes_certain() -> None:
-    fleet = Fleet()
+def test_a_confirmation_by_inference_becomes_certain(fleet: Fleet) -> None:
     announced(fleet)
     approval = fleet.approve()
     order = approval.orders.get()
@@ -132,8 +125,7 @@ def test_a_confirmation_by_inference_becomes_certain() -> None:
     assert (after(approval).state, approval.inferred, approval.accepted_by) == ("CONFIRMED", False, order.machine)
 
 
-def test_the_report_of_the_event_names_our_approval() -> None:
-    fleet = Fleet()
+def test_the_report_of_the_event_names_our_approval(fleet: Fleet) -> None:
     _, order = void_by_start(fleet)
     fleet.receipt(order)
     found = event_report(event_id=EVENT, now=fleet.now)

@@ -44,16 +44,14 @@ def hears(keyring: Keyring, *, after: timedelta) -> None:
     keyring.apply_notices(sign.news_for(sign.all_keys(now=NOW + after), keyring.trusted or []))
 
 
-def test_the_first_enrolment_makes_the_first_key_and_the_others_get_the_same() -> None:
-    fleet = Fleet()
+def test_the_first_enrolment_makes_the_first_key_and_the_others_get_the_same(fleet: Fleet) -> None:
     fleet.enrol_set(3)
     key = SigningKey.objects.get()
     assert Entry.objects.filter(kind="signing_key_made").count() == 1
     assert [one.id for one in sign.public_keys(now=NOW)] == [key.key_id]
 
 
-def test_what_a_machine_is_told_to_start_is_signed_for_it(keyring: Keyring) -> None:
-    fleet = Fleet()
+def test_what_a_machine_is_told_to_start_is_signed_for_it(keyring: Keyring, fleet: Fleet) -> None:
     announced(fleet)
     fleet.approve()
     [[order]] = queue.waiting_orders().values()

@@ -86,8 +86,7 @@ def test_the_command_for_linux_starts_the_event_and_is_seen_as_approved_elsewher
 
 
 @pytest.mark.django_db
-def test_while_agents_answer_nobody_is_told_to_do_it_by_hand() -> None:
-    fleet = Fleet()
+def test_while_agents_answer_nobody_is_told_to_do_it_by_hand(fleet: Fleet) -> None:
     announced(fleet)
     assert told(fleet) is None
     approval = fleet.approve()
@@ -101,8 +100,7 @@ def test_while_agents_answer_nobody_is_told_to_do_it_by_hand() -> None:
 
 
 @pytest.mark.django_db
-def test_without_a_live_machine_the_commands_name_the_event_as_the_machine_spelled_it() -> None:
-    fleet = Fleet()
+def test_without_a_live_machine_the_commands_name_the_event_as_the_machine_spelled_it(fleet: Fleet) -> None:
     fleet.enrol_set(2)
     fleet.later(1)
     fleet.all_say(listing(EVENT.lower(), resources=["vm2"], not_before=fleet.now + seconds(900)))
@@ -116,8 +114,7 @@ def test_without_a_live_machine_the_commands_name_the_event_as_the_machine_spell
 
 
 @pytest.mark.django_db
-def test_orders_that_nobody_answers_for_a_while_are_told_with_names() -> None:
-    fleet = Fleet()
+def test_orders_that_nobody_answers_for_a_while_are_told_with_names(fleet: Fleet) -> None:
     announced(fleet)
     fleet.approve()
     fleet.advance()
@@ -132,8 +129,7 @@ def test_orders_that_nobody_answers_for_a_while_are_told_with_names() -> None:
 
 
 @pytest.mark.django_db
-def test_refused_by_every_agent_or_past_not_before() -> None:
-    fleet = Fleet()
+def test_refused_by_every_agent_or_past_not_before(fleet: Fleet) -> None:
     fleet.enrol_set(1)
     announced(fleet, resources=("vm1",))
     approval = fleet.approve()

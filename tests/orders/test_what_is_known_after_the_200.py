@@ -17,8 +17,7 @@ def after(approval: Approval) -> Approval:
     return approval
 
 
-def test_gone_with_no_document_left_out_is_a_cancellation_and_no_confirmation() -> None:
-    fleet = Fleet()
+def test_gone_with_no_document_left_out_is_a_cancellation_and_no_confirmation(fleet: Fleet) -> None:
     approval = accepted(fleet)
     fleet.later(5)
     fleet.all_say()
@@ -29,8 +28,7 @@ def test_gone_with_no_document_left_out_is_a_cancellation_and_no_confirmation() 
     assert the_event().ended_as == "cancelled"
 
 
-def test_gone_with_a_document_left_out_confirms_by_inference() -> None:
-    fleet = Fleet()
+def test_gone_with_a_document_left_out_confirms_by_inference(fleet: Fleet) -> None:
     approval = accepted(fleet)
     fleet.later(5)
     lost_a_document(fleet)
@@ -38,8 +36,7 @@ def test_gone_with_a_document_left_out_confirms_by_inference() -> None:
     assert (after(approval).state, approval.inferred) == ("CONFIRMED", True)
 
 
-def test_a_late_document_that_shows_the_start_corrects_it() -> None:
-    fleet = Fleet()
+def test_a_late_document_that_shows_the_start_corrects_it(fleet: Fleet) -> None:
     approval = accepted(fleet)
     fleet.later(5)
     fleet.all_say(names=["vm2", "vm3", "vm4", "vm5", "vm6"])
@@ -56,8 +53,7 @@ def test_a_late_document_that_shows_the_start_corrects_it() -> None:
     assert kinds[-2:] == ["approval_void", "approval_confirmed"]
 
 
-def test_without_a_start_one_other_machine_asks_after_a_minute_and_once_more_at_the_end() -> None:
-    fleet = Fleet()
+def test_without_a_start_one_other_machine_asks_after_a_minute_and_once_more_at_the_end(fleet: Fleet) -> None:
     approval = accepted(fleet, not_before=fleet.now + seconds(600))
     first = approval.orders.get().machine
     fleet.later(59)
@@ -91,8 +87,7 @@ def test_without_a_start_one_other_machine_asks_after_a_minute_and_once_more_at_
     assert (approval.orders.count(), after(approval).state) == (3, "ACCEPTED")
 
 
-def test_a_machine_that_answers_200_for_azure_is_not_the_only_one_believed() -> None:
-    fleet = Fleet()
+def test_a_machine_that_answers_200_for_azure_is_not_the_only_one_believed(fleet: Fleet) -> None:
     approval = accepted(fleet)
     fleet.later(61)
     fleet.heard()
@@ -104,8 +99,7 @@ def test_a_machine_that_answers_200_for_azure_is_not_the_only_one_believed() -> 
     assert after(approval).state == "CONFIRMED"
 
 
-def test_in_a_set_of_one_nobody_else_can_be_asked() -> None:
-    fleet = Fleet()
+def test_in_a_set_of_one_nobody_else_can_be_asked(fleet: Fleet) -> None:
     fleet.enrol("lone", availability_set="standalone:lone")
     announced(fleet, names=["lone"], resources=["lone"])
     approval = fleet.approve()
@@ -118,8 +112,7 @@ def test_in_a_set_of_one_nobody_else_can_be_asked() -> None:
 
 
 @pytest.mark.parametrize("status", [202, 429, 500, 503])
-def test_neither_yes_nor_no_and_then_started_is_known_by_nobody(status: int) -> None:
-    fleet = Fleet()
+def test_neither_yes_nor_no_and_then_started_is_known_by_nobody(status: int, fleet: Fleet) -> None:
     announced(fleet)
     approval = fleet.approve()
     advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")

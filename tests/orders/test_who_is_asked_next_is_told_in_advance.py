@@ -90,8 +90,7 @@ def test_the_relay_asks_whom_the_outlook_names_then_and_nobody_before(
 
 
 @pytest.mark.django_db
-def test_the_event_tells_who_is_asked_next_and_then_the_relay_asks_it() -> None:
-    fleet = Fleet()
+def test_the_event_tells_who_is_asked_next_and_then_the_relay_asks_it(fleet: Fleet) -> None:
     announced(fleet)
     approval = fleet.approve()
     fleet.delivered(open_order(approval))
@@ -112,8 +111,7 @@ def test_the_event_tells_who_is_asked_next_and_then_the_relay_asks_it() -> None:
 
 
 @pytest.mark.django_db
-def test_an_agent_that_refuses_hands_on_to_the_next_and_says_why() -> None:
-    fleet = Fleet()
+def test_an_agent_that_refuses_hands_on_to_the_next_and_says_why(fleet: Fleet) -> None:
     announced(fleet)
     approval = fleet.approve()
     fleet.later(1)
@@ -129,8 +127,7 @@ def test_an_agent_that_refuses_hands_on_to_the_next_and_says_why() -> None:
 
 
 @pytest.mark.django_db
-def test_when_every_agent_refuses_the_approval_ends_and_does_not_blame_azure() -> None:
-    fleet = Fleet()
+def test_when_every_agent_refuses_the_approval_ends_and_does_not_blame_azure(fleet: Fleet) -> None:
     fleet.enrol_set(2)
     announced(fleet, resources=("vm1",))
     approval = fleet.approve()
@@ -147,8 +144,7 @@ def test_when_every_agent_refuses_the_approval_ends_and_does_not_blame_azure() -
 
 
 @pytest.mark.django_db
-def test_an_agent_that_has_read_started_stops_the_asking_until_its_document_is_here() -> None:
-    fleet = Fleet()
+def test_an_agent_that_has_read_started_stops_the_asking_until_its_document_is_here(fleet: Fleet) -> None:
     announced(fleet)
     approval = fleet.approve()
     fleet.receipt(open_order(approval), outcome="refused", status=None, reason="already-started")

@@ -24,8 +24,7 @@ def told(fleet: Fleet) -> list[str]:
     return [sentence(spot.reason) for spot in spots if spot.code == "lists-of-another-set"]
 
 
-def test_a_machine_without_a_set_does_not_join_one_that_has_a_name() -> None:
-    fleet = Fleet()
+def test_a_machine_without_a_set_does_not_join_one_that_has_a_name(fleet: Fleet) -> None:
     announced(fleet)
     stranger = fleet.enrol("stranger", availability_set="")
     own = home(stranger)
@@ -42,8 +41,7 @@ def test_a_machine_without_a_set_does_not_join_one_that_has_a_name() -> None:
     assert the_event().status == EventStatus.ENDED
 
 
-def test_people_are_told_and_may_say_that_it_is_one_of_that_set() -> None:
-    fleet = Fleet()
+def test_people_are_told_and_may_say_that_it_is_one_of_that_set(fleet: Fleet) -> None:
     announced(fleet)
     stranger = fleet.enrol("vm7", availability_set="")
     fleet.say("vm7", listing(resources=("vm1", "vm2")))
@@ -57,8 +55,7 @@ def test_people_are_told_and_may_say_that_it_is_one_of_that_set() -> None:
     assert not the_event().sightings.filter(foreign=True).exists()
 
 
-def test_a_machine_that_names_its_set_takes_no_set_without_a_name_with_it() -> None:
-    fleet = Fleet()
+def test_a_machine_that_names_its_set_takes_no_set_without_a_name_with_it(fleet: Fleet) -> None:
     victims = [fleet.enrol(name, availability_set="") for name in ("a", "b")]
     fleet.all_say(listing(resources=["a"]))
     unnamed = home(victims[0])
@@ -73,8 +70,7 @@ def test_a_machine_that_names_its_set_takes_no_set_without_a_name_with_it() -> N
     ]
 
 
-def test_nor_when_it_was_taken_for_one_of_them_before() -> None:
-    fleet = Fleet()
+def test_nor_when_it_was_taken_for_one_of_them_before(fleet: Fleet) -> None:
     victims = [fleet.enrol(name, availability_set="") for name in ("a", "b")]
     fleet.enrol("thief", availability_set="")
     fleet.all_say(listing(resources=["a"]))
@@ -86,8 +82,7 @@ def test_nor_when_it_was_taken_for_one_of_them_before() -> None:
     assert list(the_set("mine").machines.values_list("resource_name", flat=True)) == ["thief"]
 
 
-def test_who_lists_the_events_of_several_sets_makes_them_no_one_set() -> None:
-    fleet = Fleet()
+def test_who_lists_the_events_of_several_sets_makes_them_no_one_set(fleet: Fleet) -> None:
     one, two, liar = (fleet.enrol(name, availability_set="") for name in ("one", "two", "liar"))
     fleet.say("one", listing(resources=["one"]))
     fleet.say("two", listing(OTHER, resources=["two"]))
@@ -100,15 +95,13 @@ def test_who_lists_the_events_of_several_sets_makes_them_no_one_set() -> None:
     assert home(two) != home(one)
 
 
-def test_machines_of_two_resource_groups_are_in_no_one_set() -> None:
-    fleet = Fleet()
+def test_machines_of_two_resource_groups_are_in_no_one_set(fleet: Fleet) -> None:
     one, two = fleet.enrol("one", availability_set=""), fleet.enrol("two", availability_set="", resourceGroupName="x")
     fleet.all_say(listing(resources=["one"]))
     assert home(one) != home(two)
 
 
-def test_who_reads_the_event_before_the_others_of_its_set_waits_for_them() -> None:
-    fleet = Fleet()
+def test_who_reads_the_event_before_the_others_of_its_set_waits_for_them(fleet: Fleet) -> None:
     agents = [fleet.enrol(name, availability_set="") for name in ("a", "b", "c")]
     fleet.all_say(listing(resources=["a"]), names=["a", "b"])
     fleet.later(1)

@@ -42,8 +42,7 @@ def provisional(fleet: Fleet, machine: str = "a") -> AvailabilitySet:
     return fleet.enrol(machine, availability_set="").machine.availability_set
 
 
-def test_a_named_set_keeps_its_machines_and_its_history() -> None:
-    fleet = Fleet()
+def test_a_named_set_keeps_its_machines_and_its_history(fleet: Fleet) -> None:
     row = provisional(fleet)
     named = name(fleet, row, name=" web ", service="shop")
     assert (named.pk, named.kind, named.name, named.service) == (row.pk, "availability_set", "web", "shop")
@@ -55,8 +54,7 @@ def test_a_named_set_keeps_its_machines_and_its_history() -> None:
     assert AvailabilitySet.objects.count() == 1
 
 
-def test_what_a_shared_event_brought_together_is_named_as_one() -> None:
-    fleet = Fleet()
+def test_what_a_shared_event_brought_together_is_named_as_one(fleet: Fleet) -> None:
     row = provisional(fleet)
     fleet.enrol("b", availability_set="")
     fleet.all_say(listing(resources=["a"]))
@@ -75,16 +73,14 @@ def test_what_a_shared_event_brought_together_is_named_as_one() -> None:
         ({"kind": "scale_set"}, "set-kind-alone"),
     ],
 )
-def test_a_name_that_is_none_is_refused(fields: dict[str, str], code: str) -> None:
-    fleet = Fleet()
+def test_a_name_that_is_none_is_refused(fields: dict[str, str], code: str, fleet: Fleet) -> None:
     row = provisional(fleet)
     with refused(code):
         name(fleet, row, **fields)
     assert AvailabilitySet.objects.get().kind == "provisional"
 
 
-def test_only_a_provisional_set_can_be_named_and_only_with_a_new_name() -> None:
-    fleet = Fleet()
+def test_only_a_provisional_set_can_be_named_and_only_with_a_new_name(fleet: Fleet) -> None:
     fleet.enrol("vm1")
     with refused("set-named-already"):
         name(fleet, the_set(), name="shop")
@@ -94,8 +90,7 @@ def test_only_a_provisional_set_can_be_named_and_only_with_a_new_name() -> None:
     assert (known.value.code, known.value.details) == ("set-exists", {"set": the_set().pk})
 
 
-def test_naming_and_merging_need_the_right_of_an_admin() -> None:
-    fleet = Fleet()
+def test_naming_and_merging_need_the_right_of_an_admin(fleet: Fleet) -> None:
     row = provisional(fleet)
     fleet.enrol("vm1")
     with pytest.raises(Refused) as naming:
@@ -105,8 +100,7 @@ def test_naming_and_merging_need_the_right_of_an_admin() -> None:
     assert all("right of an admin" in sentence(caught.value) for caught in (naming, merging))
 
 
-def test_merging_moves_machines_events_and_inventory_and_loses_no_entry() -> None:
-    fleet = Fleet()
+def test_merging_moves_machines_events_and_inventory_and_loses_no_entry(fleet: Fleet) -> None:
     freeze_completed(fleet)
     fleet.enrol("other", availability_set="shop")
     web, shop = the_set("web"), the_set("shop")
@@ -138,16 +132,14 @@ def test_merging_moves_machines_events_and_inventory_and_loses_no_entry() -> Non
     ] == []
 
 
-def test_who_states_the_old_name_enrols_into_the_merged_set() -> None:
-    fleet = Fleet()
+def test_who_states_the_old_name_enrols_into_the_merged_set(fleet: Fleet) -> None:
     fleet.enrol("vm1")
     fleet.enrol("vm2", availability_set="shop")
     merge(fleet, the_set("web"), the_set("shop"))
     assert fleet.enrol("vm3", availability_set="web").machine.availability_set == the_set("shop")
 
 
-def test_two_names_of_one_merged_set_are_no_disagreement_any_more() -> None:
-    fleet = Fleet()
+def test_two_names_of_one_merged_set_are_no_disagreement_any_more(fleet: Fleet) -> None:
     fleet.enrol("vm1")
     fleet.enrol("vm2", availability_set="shop")
     assert instance(fleet, "vm1", "web", **tagged("shop")).set_warnings
@@ -156,8 +148,7 @@ def test_two_names_of_one_merged_set_are_no_disagreement_any_more() -> None:
     assert instance(fleet, "vm1", "web", **tagged("shop")).set_warnings == []
 
 
-def test_an_event_that_both_sets_saw_gets_the_votes_of_both() -> None:
-    fleet = Fleet()
+def test_an_event_that_both_sets_saw_gets_the_votes_of_both(fleet: Fleet) -> None:
     fleet.enrol("vm1")
     fleet.enrol("vm2", availability_set="shop")
     fleet.all_say(listing(resources=["vm1"]))
@@ -181,8 +172,7 @@ def test_an_event_that_both_sets_saw_gets_the_votes_of_both() -> None:
     assert not any("lists an open event" in warning for warning in sentences(shown.set.warnings))
 
 
-def test_what_cannot_be_one_is_not_merged() -> None:
-    fleet = Fleet()
+def test_what_cannot_be_one_is_not_merged(fleet: Fleet) -> None:
     fleet.enrol("vm1")
     fleet.enrol("vm2", subscriptionId="other")
     row = provisional(fleet)
@@ -203,8 +193,7 @@ def test_what_cannot_be_one_is_not_merged() -> None:
         name(fleet, row, name="x")
 
 
-def test_an_inventory_may_name_a_provisional_set_too() -> None:
-    fleet = Fleet()
+def test_an_inventory_may_name_a_provisional_set_too(fleet: Fleet) -> None:
     row = provisional(fleet, "web1")
     Machine.objects.update(vm_id=IDS["web1"])
     take(fleet, sample("vm_list"))

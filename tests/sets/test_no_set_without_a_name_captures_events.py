@@ -36,8 +36,7 @@ def is_of_web(event_id: str, stranger: Agent) -> None:
     assert event.status == EventStatus.SCHEDULED and event.watched
 
 
-def test_three_events_of_a_set_stay_its_own_whoever_lists_them_first() -> None:
-    fleet = Fleet()
+def test_three_events_of_a_set_stay_its_own_whoever_lists_them_first(fleet: Fleet) -> None:
     stranger = started(fleet)
     named = (["vm1"], ["vm2"], ["vm1", "vm3"])
     events = [listing(event_id, resources=names) for event_id, names in zip(EVENTS, named, strict=True)]
@@ -51,8 +50,7 @@ def test_three_events_of_a_set_stay_its_own_whoever_lists_them_first() -> None:
     assert home(stranger).kind == "provisional"
 
 
-def test_it_has_no_vote_and_no_order_until_its_set_is_confirmed() -> None:
-    fleet = Fleet()
+def test_it_has_no_vote_and_no_order_until_its_set_is_confirmed(fleet: Fleet) -> None:
     stranger = started(fleet)
     fleet.say("vm3", listing(resources=["vm1"]))
     with pytest.raises(Refused) as caught:
@@ -71,8 +69,7 @@ def test_it_has_no_vote_and_no_order_until_its_set_is_confirmed() -> None:
     assert not the_event().sightings.filter(foreign=True).exists()
 
 
-def test_an_event_that_it_captured_before_the_set_was_live_goes_back_with_its_order() -> None:
-    fleet = Fleet()
+def test_an_event_that_it_captured_before_the_set_was_live_goes_back_with_its_order(fleet: Fleet) -> None:
     fleet.enrol("vm1", heard=False)
     stranger = fleet.enrol("vm3", availability_set="")
     fleet.say("vm3", listing(resources=["vm1"]))
@@ -89,8 +86,7 @@ def test_an_event_that_it_captured_before_the_set_was_live_goes_back_with_its_or
     assert Entry.objects.filter(kind="foreign_sighting").count() == 1
 
 
-def test_what_it_captured_goes_back_although_it_has_dropped_the_event_again() -> None:
-    fleet = Fleet()
+def test_what_it_captured_goes_back_although_it_has_dropped_the_event_again(fleet: Fleet) -> None:
     fleet.enrol("vm1", heard=False)
     stranger = fleet.enrol("vm3", availability_set="")
     fleet.say("vm3", listing(resources=["vm1"]))
@@ -103,8 +99,7 @@ def test_what_it_captured_goes_back_although_it_has_dropped_the_event_again() ->
     assert event.sightings.get(machine=stranger.machine).foreign
 
 
-def test_who_takes_a_name_of_the_set_captures_nothing_by_it() -> None:
-    fleet = Fleet()
+def test_who_takes_a_name_of_the_set_captures_nothing_by_it(fleet: Fleet) -> None:
     started(fleet)
     impostor = fleet.enrol("vm1", availability_set="", vm_id="impostor")
     fleet.agents["impostor"] = impostor
@@ -113,8 +108,7 @@ def test_who_takes_a_name_of_the_set_captures_nothing_by_it() -> None:
     assert the_event().sightings.get().foreign
 
 
-def test_nor_where_it_says_that_it_is_in_another_resource_group() -> None:
-    fleet = Fleet()
+def test_nor_where_it_says_that_it_is_in_another_resource_group(fleet: Fleet) -> None:
     first = fleet.enrol("vm1")
     impostor = fleet.enrol("vm1", availability_set="", vm_id="impostor", resourceGroupName="other")
     fleet.agents |= {"impostor": impostor, "vm1": first}
@@ -123,8 +117,7 @@ def test_nor_where_it_says_that_it_is_in_another_resource_group() -> None:
     is_of_web(EVENT, impostor)
 
 
-def test_a_machine_of_the_same_name_in_another_resource_group_keeps_its_own_events() -> None:
-    fleet = Fleet()
+def test_a_machine_of_the_same_name_in_another_resource_group_keeps_its_own_events(fleet: Fleet) -> None:
     first = fleet.enrol("vm1")
     namesake = fleet.enrol("vm1", availability_set="", vm_id="namesake", resourceGroupName="other")
     fleet.agents |= {"namesake": namesake, "vm1": first}
@@ -134,8 +127,7 @@ def test_a_machine_of_the_same_name_in_another_resource_group_keeps_its_own_even
     assert not event.sightings.get().foreign
 
 
-def test_names_that_are_live_in_two_named_sets_decide_nothing() -> None:
-    fleet = Fleet()
+def test_names_that_are_live_in_two_named_sets_decide_nothing(fleet: Fleet) -> None:
     one, two = fleet.enrol("vm1"), fleet.enrol("vm1", availability_set="db", vm_id="two")
     fleet.agents |= {"one": one, "two": two}
     stranger = fleet.enrol("vm3", availability_set="")
@@ -143,8 +135,7 @@ def test_names_that_are_live_in_two_named_sets_decide_nothing() -> None:
     assert the_event().availability_set == home(stranger)
 
 
-def test_who_names_itself_and_its_set_later_takes_no_event_of_others() -> None:
-    fleet = Fleet()
+def test_who_names_itself_and_its_set_later_takes_no_event_of_others(fleet: Fleet) -> None:
     victim = fleet.enrol("a", availability_set="")
     fleet.say("a", listing(resources=["a"]))
     thief = fleet.enrol("a", availability_set="mine", vm_id="thief")
@@ -154,8 +145,7 @@ def test_who_names_itself_and_its_set_later_takes_no_event_of_others() -> None:
     assert the_event().sightings.get(machine=thief.machine).foreign
 
 
-def test_an_event_that_only_a_stranger_listed_ends_when_it_is_gone_there() -> None:
-    fleet = Fleet()
+def test_an_event_that_only_a_stranger_listed_ends_when_it_is_gone_there(fleet: Fleet) -> None:
     started(fleet)
     fleet.say("vm3", listing(resources=["vm1"]))
     assert the_event().status == EventStatus.SCHEDULED

@@ -17,8 +17,7 @@ def test_a_kind_may_be_named_and_must_be_known() -> None:
 
 
 @pytest.mark.django_db
-def test_two_provisional_sets_that_share_an_event_are_joined() -> None:
-    fleet = Fleet()
+def test_two_provisional_sets_that_share_an_event_are_joined(fleet: Fleet) -> None:
     fleet.enrol("a", availability_set="")
     fleet.enrol("b", availability_set="")
     fleet.say("a", listing(resources=["a"]))
@@ -30,8 +29,7 @@ def test_two_provisional_sets_that_share_an_event_are_joined() -> None:
 
 
 @pytest.mark.django_db
-def test_events_of_one_batch_survive_a_join() -> None:
-    fleet = Fleet()
+def test_events_of_one_batch_survive_a_join(fleet: Fleet) -> None:
     a = fleet.enrol("a", availability_set="")
     b = fleet.enrol("b", availability_set="")
     other = "0BB8CD25-5BF9-4D96-85F8-3E5B9B45F2B6"

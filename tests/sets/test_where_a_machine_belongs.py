@@ -133,8 +133,7 @@ def instance(fleet: Fleet, name: str, configured: str = "", **compute: Any) -> M
 
 
 @pytest.mark.django_db
-def test_a_warning_comes_with_a_disagreement_and_goes_with_it() -> None:
-    fleet = Fleet()
+def test_a_warning_comes_with_a_disagreement_and_goes_with_it(fleet: Fleet) -> None:
     fleet.enrol("vm1")
     machine = instance(fleet, "vm1", "web", **tagged("shop"))
     assert machine.availability_set.name == "web"
@@ -157,8 +156,7 @@ def test_the_name_of_the_tag_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.django_db
-def test_the_set_of_a_join_token_of_0_1_0_counts_while_the_agent_names_none() -> None:
-    fleet = Fleet()
+def test_the_set_of_a_join_token_of_0_1_0_counts_while_the_agent_names_none(fleet: Fleet) -> None:
     token, fleet.join_token = entrance.create_join_token(
         comment="", expires_in=timedelta(days=1), now=fleet.now, set_name="scale_set:workers"
     )
@@ -170,8 +168,7 @@ def test_the_set_of_a_join_token_of_0_1_0_counts_while_the_agent_names_none() ->
 
 
 @pytest.mark.django_db
-def test_a_machine_of_which_nobody_says_anything_any_more_stays_where_it_is() -> None:
-    fleet = Fleet()
+def test_a_machine_of_which_nobody_says_anything_any_more_stays_where_it_is(fleet: Fleet) -> None:
     fleet.enrol("vm1")
     before = AvailabilitySet.objects.count()
     machine = instance(fleet, "vm1")
@@ -183,8 +180,7 @@ def test_a_machine_of_which_nobody_says_anything_any_more_stays_where_it_is() ->
 
 
 @pytest.mark.django_db
-def test_each_machine_of_a_provisional_set_says_for_itself_which_set_it_is_in() -> None:
-    fleet = Fleet()
+def test_each_machine_of_a_provisional_set_says_for_itself_which_set_it_is_in(fleet: Fleet) -> None:
     fleet.enrol("a", availability_set="")
     fleet.enrol("b", availability_set="")
     fleet.all_say(listing(resources=["a"]))
@@ -200,8 +196,7 @@ def test_each_machine_of_a_provisional_set_says_for_itself_which_set_it_is_in() 
 
 
 @pytest.mark.django_db
-def test_a_machine_that_turns_out_to_be_of_the_events_set_gets_its_vote() -> None:
-    fleet = Fleet()
+def test_a_machine_that_turns_out_to_be_of_the_events_set_gets_its_vote(fleet: Fleet) -> None:
     fleet.enrol("vm1")
     fleet.enrol("vm2", availability_set="shop")
     fleet.all_say(listing())
@@ -211,8 +206,7 @@ def test_a_machine_that_turns_out_to_be_of_the_events_set_gets_its_vote() -> Non
 
 
 @pytest.mark.django_db
-def test_the_agents_version_follows_its_reports() -> None:
-    fleet = Fleet()
+def test_the_agents_version_follows_its_reports(fleet: Fleet) -> None:
     fleet.enrol("vm1")
     agent = fleet.agents["vm1"]
     delivery = agent.delivery(
@@ -230,8 +224,7 @@ def says_its_set(fleet: Fleet, name: str, availability_set: str) -> None:
 
 
 @pytest.mark.django_db
-def test_an_open_event_goes_with_the_last_machine_that_has_a_word_about_it() -> None:
-    fleet = Fleet()
+def test_an_open_event_goes_with_the_last_machine_that_has_a_word_about_it(fleet: Fleet) -> None:
     fleet.enrol_set(2)
     fleet.all_say(listing(resources=["vm1"]))
     says_its_set(fleet, "vm1", "other")
@@ -248,8 +241,7 @@ def test_an_open_event_goes_with_the_last_machine_that_has_a_word_about_it() -> 
 
 
 @pytest.mark.django_db
-def test_an_open_event_goes_with_a_machine_that_enrols_anew_into_another_set() -> None:
-    fleet = Fleet()
+def test_an_open_event_goes_with_a_machine_that_enrols_anew_into_another_set(fleet: Fleet) -> None:
     agent = fleet.enrol("vm1")
     fleet.all_say(listing(resources=["vm1"]))
     fleet.enrol("vm1", availability_set="other", vm_id=agent.machine.vm_id)
