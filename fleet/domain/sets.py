@@ -36,6 +36,11 @@ class SetKey:
         return "|".join((self.kind, self.subscription, self.resource_group, name)).lower()
 
     @property
+    def shown(self) -> str:
+        """The set as `kind:name`."""
+        return f"{self.kind}:{self.name}"
+
+    @property
     def placed(self) -> bool:
         """Whether it says where the set is; two sets of one name may be in two resource groups."""
         return bool(self.subscription or self.resource_group)

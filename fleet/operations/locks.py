@@ -6,10 +6,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from enum import IntEnum
+from typing import Any
 
 from django.db import connection, models, transaction
 
 from fleet.domain.db_timeouts import IMPATIENT
+from fleet.domain.scheduling import AT_ONCE
 
 # Taken up and not settled within this time: whoever did so has died, or it was set aside.
 TAKEN = timedelta(seconds=10)
@@ -112,6 +114,15 @@ def no_timeouts() -> None:
             "SELECT set_config('statement_timeout', '0', true), set_config('lock_timeout', '0', true),"
             " set_config('idle_in_transaction_session_timeout', '0', true)"
         )
+
+
+def make_due(rows: models.QuerySet[Any], *, pass_by: bool = False) -> None:
+    """Let the next tick check these rows. With `pass_by`, without those that another session has locked."""
+    with transaction.atomic(savepoint=False):
+        locked = rows.order_by("pk").select_for_update(skip_locked=pass_by, no_key=True, of=("self",))
+        pks = list(locked.values_list("pk", flat=True))
+        if pks:
+            rows.model._default_manager.filter(pk__any=pks).update(next_check_at=AT_ONCE)
 
 
 def take_due(

@@ -140,13 +140,12 @@ def _notice(now: datetime, via: str) -> bool:
         return False
     run, _ = LastRun.objects.get_or_create(name=LastRun.RECONCILE, defaults={"ran_at": now, "via": via})
     news, times = read_news(run), str((settings.ORDER_ANSWER_SECONDS, settings.WAVE_RETURN_SECONDS, presence_limits()))
-    if run.times != times:
+    had_wrong_clock = is_ahead(run.ran_at, now=now)
+    if run.times != times or had_wrong_clock:
         scheduling.make_all_due()
         waves.make_due(Q())
-    if is_ahead(run.ran_at, now=now):
-        # That tick had a wrong clock: what it put off is looked at again.
-        scheduling.make_all_due()
-        waves.make_due(Q())
+    if had_wrong_clock:
+        # What that tick put off is checked again.
         for table in (Drill, Maintenance):
             table.objects.filter(next_check_at__gt=AT_ONCE, next_check_at__lt=NEVER).update(next_check_at=AT_ONCE)
     scheduling.make_news_due(news)

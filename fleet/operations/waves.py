@@ -22,6 +22,7 @@ from fleet.domain.waves import Member, Signal, WaveState, judge
 from fleet.models import Approval, ScheduledEvent, Wave
 from fleet.models.facts.decisions import events_in_turn, load_due_waves, load_members, return_timeout
 from fleet.models.facts.events import load_facts, place_of
+from fleet.operations import locks
 from fleet.operations.approvals import conditions
 from fleet.operations.approvals.approve import (
     Plan,
@@ -237,10 +238,7 @@ def advance(*, now: datetime, event_pks: Collection[int] = ()) -> list[int]:
 def make_due(which: Q) -> None:
     """These waves are judged by the next tick."""
     # Unlike those of events, these rows are waited for: who holds one need not make it due.
-    running = Wave.objects.filter(which, state=WaveState.RUNNING.value, next_check_at__gt=AT_ONCE).order_by("pk")
-    with transaction.atomic():
-        pks = list(running.select_for_update(no_key=True, of=("self",)).values_list("pk", flat=True))
-        Wave.objects.filter(pk__any=pks).update(next_check_at=AT_ONCE)
+    locks.make_due(Wave.objects.filter(which, state=WaveState.RUNNING.value, next_check_at__gt=AT_ONCE))
 
 
 def _over(wave_ids: Sequence[int], *, now: datetime) -> list[int]:

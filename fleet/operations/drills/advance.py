@@ -31,7 +31,7 @@ from fleet.models import (
 from fleet.models.facts.events import load_facts
 from fleet.operations.events import compute
 from fleet.operations.intake.keep import AgentReport
-from fleet.operations.locks import settle_due, take_due
+from fleet.operations.locks import make_due, settle_due, take_due
 from fleet.operations.orders import advance as orders
 from fleet.operations.orders import queue, states
 from fleet.operations.quarantine import Quarantine
@@ -70,10 +70,7 @@ def advance(*, now: datetime, event_pks: Collection[int] = ()) -> int:
 def _make_due(event_pks: Collection[int]) -> None:
     """The drills in the sets of these events are looked at by the next tick."""
     sets = ScheduledEvent.objects.filter(pk__any=list(event_pks)).values("availability_set")
-    beside = Drill.objects.filter(closed_at__isnull=True, event__availability_set__in=sets, next_check_at__gt=AT_ONCE)
-    with transaction.atomic():
-        pks = list(beside.order_by("pk").select_for_update(no_key=True, of=("self",)).values_list("pk", flat=True))
-        Drill.objects.filter(pk__any=pks).update(next_check_at=AT_ONCE)
+    make_due(Drill.objects.filter(closed_at__isnull=True, event__availability_set__in=sets, next_check_at__gt=AT_ONCE))
 
 
 def _check(drill: Drill, *, now: datetime) -> bool:

@@ -11,6 +11,7 @@ from fleet.domain.intake import NUMBERS
 from fleet.domain.scheduling import AT_ONCE, LONGEST, NEVER, SPREAD
 from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, ApprovalState, EndedAs, EventStatus, Presence
 from fleet.models import Approval, AvailabilitySet, Claim, Hold, Machine, Order, ScheduledEvent, Sighting
+from fleet.operations import locks
 from fleet.operations.locks import take_due
 from fleet.operations.timeline.news import News
 
@@ -22,10 +23,7 @@ IS_OPEN = Q(status__in=[status.value for status in OPEN_EVENTS])
 
 def make_due(which: Q) -> None:
     """These events are looked at by the next tick."""
-    rows = ScheduledEvent.objects.filter(which, next_check_at__gt=AT_ONCE).order_by("pk")
-    pks = list(rows.select_for_update(skip_locked=True, no_key=True, of=("self",)).values_list("pk", flat=True))
-    if pks:
-        ScheduledEvent.objects.filter(pk__any=pks).update(next_check_at=AT_ONCE)
+    locks.make_due(ScheduledEvent.objects.filter(which, next_check_at__gt=AT_ONCE), pass_by=True)
 
 
 @transaction.atomic

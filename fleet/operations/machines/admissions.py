@@ -93,7 +93,7 @@ def asked_of(asker: Asker) -> AdmissionRequest:
     name = name_of(request, asker.known, asker.compute, asker.vm_id)
     home = _home(asker, name)
     # A provisional set is named by the machine's id: nobody has named it.
-    shown = f"{home.kind}:{home.name}" if home.kind != PROVISIONAL else ""
+    shown = home.shown if home.kind != PROVISIONAL else ""
     said = as_json(asdict(claimed_of(name, asker.claimed, shown)) | {"set": request.availability_set[:300]})
     token = asker.token.pk if asker.token is not None else 0
     fixed = [said, asdict(home), asker.address, token, asker.attested]

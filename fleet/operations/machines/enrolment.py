@@ -19,9 +19,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.models import JoinToken, Machine, RefusedEnrolment
 from fleet.models.facts.machines import EntranceFacts, entrance_facts
 from fleet.operations import locks, wake_up
-from fleet.operations.machines import admissions, instance, keys
-from fleet.operations.machines import entrance as attestations
-from fleet.operations.machines import entrance as join_tokens
+from fleet.operations.machines import admissions, entrance, instance, keys
 from fleet.operations.orders import sign
 from fleet.operations.sets import placement, requirements
 from fleet.operations.sets.join import bring_events
@@ -116,16 +114,16 @@ def enrol(
     vm_id = request.machine_id.strip().lower()
     if not vm_id or len(vm_id) > MAX_ID:
         raise Refused("validation", Reason("machine-id-unusable", most=MAX_ID))
-    entrance = entrance_facts()
+    facts = entrance_facts()
     if policy is not None:
-        entrance = replace(entrance, policy=policy)
-    attested = _attested(request, entrance.policy, now)
+        facts = replace(facts, policy=policy)
+    attested = _attested(request, facts.policy, now)
     proof = matched_proof(Proof(attested, signed_by), vm_id=vm_id, compute=request.instance or {})
     try:
-        return _enrol(request, vm_id, entrance, proof, now=now, address=address)
+        return _enrol(request, vm_id, facts, proof, now=now, address=address)
     except IntegrityError:
         # A process of an earlier release takes no lock and was first: the machine is known now.
-        return _enrol(request, vm_id, entrance, proof, now=now, address=address)
+        return _enrol(request, vm_id, facts, proof, now=now, address=address)
 
 
 def _attested(request: wire.EnrolRequest, policy: EntrancePolicy, now: datetime) -> Attested | None:
@@ -135,9 +133,9 @@ def _attested(request: wire.EnrolRequest, policy: EntrancePolicy, now: datetime)
     if request.attested is None or policy is EntrancePolicy.TOKEN:
         return None
     try:
-        return attestations.attested_by(request.attested, now=now)
+        return entrance.attested_by(request.attested, now=now)
     except Refused:
-        if policy is not EntrancePolicy.JOIN or not join_tokens.is_valid(request.join_token, now=now):
+        if policy is not EntrancePolicy.JOIN or not entrance.is_valid(request.join_token, now=now):
             raise
         # The join token is enough: a document whose certificates cannot be followed from here keeps no machine out.
         return None
@@ -155,7 +153,7 @@ def would_enrol(
 
 @gathered()
 def _enrol(
-    request: wire.EnrolRequest, vm_id: str, entrance: EntranceFacts, proof: Proof, *, now: datetime, address: str
+    request: wire.EnrolRequest, vm_id: str, facts: EntranceFacts, proof: Proof, *, now: datetime, address: str
 ) -> wire.EnrolAnswer | wire.EnrolPending:
     read_stated(request.availability_set.strip())
     # No row can be locked while there is none: requests for one machine are decided one after the other.
@@ -167,14 +165,14 @@ def _enrol(
     by_policy = False
     former = instance.proved(request, proof, vm_id=vm_id, now=now)
     owner = keys.owner(known, request, proof, now=now)
-    if known is None and former is not None and entrance.policy is not EntrancePolicy.ATTESTED:
+    if known is None and former is not None and facts.policy is not EntrancePolicy.ATTESTED:
         # The same machine, by its key: it has come in already.
         owner = keys.Owner(proved_by=(former.credential_hash,))
     proved = owner is not None
     if owner is None:
-        token = _token(request, entrance.policy, now)
+        token = _token(request, facts.policy, now)
         asker = admissions.Asker(vm_id, known, token, proof, request, address)
-        by_policy = _comes_in_by_policy(asker, entrance)
+        by_policy = _comes_in_by_policy(asker, facts)
         if not by_policy:
             admitted_to = admissions.admitted(asker, now=now) or admissions.admits(asker, now=now)
             if admitted_to is None:
@@ -198,7 +196,7 @@ def _enrol(
         owner=owner,
         compute=compute,
         admitted_to=admitted_to,
-        stays=by_policy and entrance.policy is EntrancePolicy.JOIN and proof.attested is None,
+        stays=by_policy and facts.policy is EntrancePolicy.JOIN and proof.attested is None,
         attested_at=attested_at,
         now=now,
     )
@@ -302,19 +300,19 @@ def _secret(known: Machine | None, vm_id: str, request: wire.EnrolRequest, now: 
 def _token(request: wire.EnrolRequest, policy: EntrancePolicy, now: datetime) -> JoinToken | None:
     """The join token that it brings. Where tokens decide nothing, one that is over counts as none."""
     if policy is EntrancePolicy.TOKEN:
-        return join_tokens.valid(request.join_token, now=now)
+        return entrance.valid(request.join_token, now=now)
     try:
-        return join_tokens.valid(request.join_token, now=now) if request.join_token else None
+        return entrance.valid(request.join_token, now=now) if request.join_token else None
     except Refused:
         return None
 
 
-def _comes_in_by_policy(asker: admissions.Asker, entrance: EntranceFacts) -> bool:
+def _comes_in_by_policy(asker: admissions.Asker, facts: EntranceFacts) -> bool:
     """Whether who has not proved to be a known machine gets in by the policy, so that nobody has to admit it."""
     attested = asker.proof.attested
-    allowed = attested is not None and attested.subscription in entrance.subscriptions
+    allowed = attested is not None and attested.subscription in facts.subscriptions
     known, token = asker.known is not None, asker.token is not None
-    return is_admitted_by_policy(entrance.policy, asker.proof, known=known, allowed=allowed, token=token)
+    return is_admitted_by_policy(facts.policy, asker.proof, known=known, allowed=allowed, token=token)
 
 
 def _keep(
@@ -333,8 +331,8 @@ def _keep(
 def _confinement(known: Machine | None, token: JoinToken | None, compute: dict[str, Any]) -> SetKey | None:
     """Where a machine may be: where it is confined already, else where its join token says."""
     if known is not None and known.confined_to is not None:
-        return join_tokens.confined_where_it_is(known, compute)
-    return join_tokens.confinement(token, compute) if token is not None else None
+        return entrance.confined_where_it_is(known, compute)
+    return entrance.confinement(token, compute) if token is not None else None
 
 
 def _place(

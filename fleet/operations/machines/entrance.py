@@ -166,7 +166,7 @@ def create_join_token(
         prefix=prefix_of(plain),
         secret_hash=hash_of(plain),
         comment=comment,
-        set_name=f"{confined.kind}:{confined.name}" if confined is not None else "",
+        set_name=confined.shown if confined is not None else "",
         confined_to=confined and asdict(confined),
         created_by=actor.person,
         created_at=now,

@@ -143,28 +143,30 @@ def try_inventory(*, inventory: Inventory, now: datetime, actor: Actor, complete
             name=row.name,
             resource_group=row.resource_group,
             change=_change(row, before),
-            set_before=_said(before[0]),
-            set_after=_said(placement.listed_key(row)),
+            set_before=before[0].shown if before[0] else "",
+            set_after=_listed(row),
             machine=row.machine_id,
         )
         for row, before in zip(compared.rows, compared.before, strict=True)
     ]
-    for row in compared.dropped:
-        said = _said(placement.listed_key(row))
-        changes.append(InventoryChange(row.name, row.resource_group, "dropped", said, "", row.machine_id))
+    changes += [
+        InventoryChange(row.name, row.resource_group, "dropped", _listed(row), "", row.machine_id)
+        for row in compared.dropped
+    ]
     changes.sort(key=lambda one: (ORDER_OF_CHANGES.index(one.change), one.name.lower()))
     found = replace(compared.found(inventory), refused=_refused(compared.rows))
     return Trial(found=found, changes=tuple(changes))
+
+
+def _listed(row: InventoryMachine) -> str:
+    key = placement.listed_key(row)
+    return key.shown if key else ""
 
 
 def _change(row: InventoryMachine, before: tuple[SetKey | None, int | None]) -> str:
     if row._state.adding:
         return "new"
     return "same" if before == (placement.listed_key(row), row.machine_id) else "changed"
-
-
-def _said(key: SetKey | None) -> str:
-    return f"{key.kind}:{key.name}" if key else ""
 
 
 def _take(rows: list[InventoryMachine], items: list[InventoryItem], now: datetime) -> set[int]:
@@ -208,13 +210,7 @@ def _refused(rows: Iterable[InventoryMachine]) -> tuple[RefusedStatement, ...]:
             continue
         known = placement.known_set(said)
         if known is None or known.pk != machine.availability_set_id:
-            found.append(
-                RefusedStatement(
-                    machine=machine.resource_name,
-                    stated=f"{said.kind}:{said.name}",
-                    confined_to=f"{home.kind}:{home.name}",
-                )
-            )
+            found.append(RefusedStatement(machine.resource_name, stated=said.shown, confined_to=home.shown))
     return tuple(found)
 
 
