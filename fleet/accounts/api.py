@@ -13,21 +13,13 @@ from fleet.accounts.serializers import (
     ChangeServiceSerializer,
     ChoicesSerializer,
     EndedSessions,
-    EndedSessionsShape,
     EndSessionsSerializer,
     MakePersonSerializer,
     MakeServiceSerializer,
     MakeTokenSerializer,
-    MeShape,
     NewPerson,
-    NewPersonShape,
     NewToken,
-    NewTokenShape,
     Password,
-    PasswordShape,
-    PersonShape,
-    SessionShape,
-    TokenShape,
 )
 from fleet.api.authentication import person_of
 from fleet.api.calls import Call
@@ -52,64 +44,51 @@ class Me(Call):
         token: Any = self.request.auth
         return queries.me(user_id=person_of(self.request).pk, token=token)
 
-    @describe(
-        "get_me",
-        "Get the caller and their rights",
-        "The user of the token or the session, their rights and settings, and the token's scopes. A quick way to check"
-        " whether a token works.",
-        answer=MeShape,
-    )
+    @describe("get_me")
     def get(self) -> queries.Me:
+        """Get the caller and their rights
+
+        The user of the token or the session, their rights and settings, and the token's scopes. A quick way to check
+        whether a token works.
+        """
         return self.me()
 
-    @describe(
-        "change_me",
-        "Change your settings",
-        "What is omitted stays as it is. Settings change pages only: answers of this API are in UTC whatever"
-        " `time_zone` states.",
-        needs="read",
-        answer=MeShape,
-        body=ChoicesSerializer,
-    )
+    @describe("change_me", needs="read", body=ChoicesSerializer)
     def patch(self) -> queries.Me:
+        """Change your settings
+
+        What is omitted stays as it is. Settings change pages only: answers of this API are in UTC whatever `time_zone`
+        states.
+        """
         profile.choose(actor=self.actor, now=self.now, **self.wanted)
         return self.me()
 
 
 class Tokens(Call):
-    @describe(
-        "list_tokens",
-        "List your tokens, newest first",
-        "The secrets are not stored and cannot be shown.",
-        page=TokenShape,
-        parameters=[WITH_ENDED],
-    )
+    @describe("list_tokens", parameters=[WITH_ENDED])
     def get(self) -> Page[queries.TokenRow]:
+        """List your tokens, newest first
+
+        The secrets are not stored and cannot be shown.
+        """
         with_ended = self.request.query_params.get("ended", "false").lower() == "true"
         return queries.tokens(username=person_of(self.request).get_username(), with_ended=with_ended, **self.place)
 
     @describe(
-        "make_token",
-        "Create a token for yourself",
-        "Its secret is shown only in this answer. It has at most the rights of its user. If the call comes with a"
-        " token, the new one has at most its scopes and addresses, and ends with it.",
-        needs="read",
-        answer=NewTokenShape,
-        status=201,
-        location="tokens/{prefix}/",
-        keyless=ONE_SIGHT,
-        body=MakeTokenSerializer,
+        "make_token", needs="read", status=201, location="tokens/{prefix}/", keyless=ONE_SIGHT, body=MakeTokenSerializer
     )
     def post(self) -> NewToken | None:
+        """Create a token for yourself
+
+        Its secret is shown only in this answer. It has at most the rights of its user. If the call comes with a token,
+        the new one has at most its scopes and addresses, and ends with it.
+        """
         return new_token(self)
 
 
 class ServiceTokens(Call):
     @admin_call(
         "make_service_token",
-        "Create a token for a service account",
-        "Its secret is shown only in this answer. It has at most the rights of the account.",
-        answer=NewTokenShape,
         status=201,
         location="tokens/{prefix}/",
         keyless=ONE_SIGHT,
@@ -117,6 +96,10 @@ class ServiceTokens(Call):
         missing=UNKNOWN,
     )
     def post(self, username: str) -> NewToken | None:
+        """Create a token for a service account
+
+        Its secret is shown only in this answer. It has at most the rights of the account.
+        """
         return new_token(self, username)
 
 
@@ -128,131 +111,106 @@ def new_token(call: Call, username: str | None = None) -> NewToken | None:
 
 
 class Token(Call):
-    @describe(
-        "get_token",
-        "Get one of your tokens",
-        "Without its secret: its scopes, its expiry and its last use, also of a token that has ended. Administrators"
-        " get tokens of service accounts, too.",
-        answer=TokenShape,
-        missing=NO_TOKEN,
-    )
+    @describe("get_token", missing=NO_TOKEN)
     def get(self, prefix: str) -> queries.TokenRow | None:
+        """Get one of your tokens
+
+        Without its secret: its scopes, its expiry and its last use, also of a token that has ended. Administrators get
+        tokens of service accounts, too.
+        """
         own = queries.token(username=person_of(self.request).get_username(), prefix=prefix)
         scopes = getattr(self.request.auth, "scopes", ("admin",))
         may = "admin" in scopes and rights(self.request.user).may(Right.ADMINISTER)
         return own or (queries.token(prefix=prefix) if may else None)
 
-    @describe(
-        "end_token",
-        "End a token at once",
-        "Calls with it are rejected from now on. Users end their own tokens, administrators all. Tokens are named by"
-        " their `prefix`.",
-        needs="read",
-    )
+    @describe("end_token", needs="read")
     def delete(self, prefix: str) -> None:
+        """End a token at once
+
+        Calls with it are rejected from now on. Users end their own tokens, administrators all. Tokens are named by
+        their `prefix`.
+        """
         tokens.end_token(prefix=prefix, actor=self.actor, now=self.now)
 
 
 class People(Call):
-    @admin_call(
-        "list_people",
-        "List users by name",
-        "All who have access or had it, with their group and the sets in which they may act.",
-        page=PersonShape,
-        parameters=[NAME, ordering("username")],
-    )
+    @admin_call("list_people", parameters=[NAME, ordering("username")])
     def get(self) -> Page[queries.PersonRow]:
+        """List users by name
+
+        All who have access or had it, with their group and the sets in which they may act.
+        """
         return queries.listing(q=self.request.query_params.get("q", ""), **self.place)
 
-    @admin_call(
-        "make_person",
-        "Create a user",
-        "The password is generated and shown only in this answer; they change it on their own page.",
-        answer=NewPersonShape,
-        status=201,
-        location="people/{username}/",
-        keyless=ONE_SIGHT,
-        body=MakePersonSerializer,
-    )
+    @admin_call("make_person", status=201, location="people/{username}/", keyless=ONE_SIGHT, body=MakePersonSerializer)
     def post(self) -> NewPerson | None:
+        """Create a user
+
+        The password is generated and shown only in this answer; they change it on their own page.
+        """
         row, password = services.make_person(actor=self.actor, now=self.now, **self.wanted)
         found = queries.detail(username=row.get_username())
         return NewPerson(found, password) if found else None
 
 
 class Person(Call):
-    @admin_call(
-        "get_person",
-        "Get a user",
-        "Their group, the sets in which they may act, and how many tokens they have.",
-        answer=PersonShape,
-        missing=UNKNOWN,
-    )
+    @admin_call("get_person", missing=UNKNOWN)
     def get(self, username: str) -> queries.PersonRow | None:
+        """Get a user
+
+        Their group, the sets in which they may act, and how many tokens they have.
+        """
         return queries.detail(username=username)
 
-    @admin_call(
-        "change_person",
-        "Change the group, scopes and access of a user",
-        "What is omitted stays as it is. A user who loses access loses all sessions and tokens at once. The last"
-        " administrator stays one.",
-        answer=PersonShape,
-        body=ChangePersonSerializer,
-        missing=UNKNOWN,
-    )
+    @admin_call("change_person", body=ChangePersonSerializer, missing=UNKNOWN)
     def patch(self, username: str) -> queries.PersonRow | None:
+        """Change the group, scopes and access of a user
+
+        What is omitted stays as it is. A user who loses access loses all sessions and tokens at once. The last
+        administrator stays one.
+        """
         services.change_person(username=username, actor=self.actor, now=self.now, **self.wanted)
         return queries.detail(username=username)
 
 
 class PersonPassword(Call):
-    @admin_call(
-        "reset_password",
-        "Set a new password for a user who lost theirs",
-        "It is generated and shown only in this answer. The old one and all sessions of the user end.",
-        answer=PasswordShape,
-        keyless=ONE_SIGHT,
-    )
+    @admin_call("reset_password", keyless=ONE_SIGHT)
     def post(self, username: str) -> Password:
+        """Set a new password for a user who lost theirs
+
+        It is generated and shown only in this answer. The old one and all sessions of the user end.
+        """
         return Password(username, services.reset_password(username=username, actor=self.actor, now=self.now))
 
 
 class ServiceAccounts(Call):
     """Service accounts. Their rights change as those of users do, at `people/`."""
 
-    @admin_call(
-        "list_service_accounts",
-        "List service accounts by name",
-        "With the owner and the purpose of each.",
-        page=PersonShape,
-    )
+    @admin_call("list_service_accounts")
     def get(self) -> Page[queries.PersonRow]:
+        """List service accounts by name
+
+        With the owner and the purpose of each.
+        """
         return queries.listing(services=True, **self.place)
 
-    @admin_call(
-        "make_service_account",
-        "Create a service account",
-        "It never has a password: it authenticates by tokens, which administrators create.",
-        answer=PersonShape,
-        status=201,
-        location="people/{username}/",
-        body=MakeServiceSerializer,
-    )
+    @admin_call("make_service_account", status=201, location="people/{username}/", body=MakeServiceSerializer)
     def post(self) -> queries.PersonRow | None:
+        """Create a service account
+
+        It never has a password: it authenticates by tokens, which administrators create.
+        """
         row = service_accounts.make(actor=self.actor, now=self.now, **self.wanted)
         return queries.detail(username=row.user.get_username())
 
 
 class OneServiceAccount(Call):
-    @admin_call(
-        "change_service_account",
-        "Change the owner and purpose of a service account",
-        "What is omitted stays as it is.",
-        answer=PersonShape,
-        body=ChangeServiceSerializer,
-        missing=UNKNOWN,
-    )
+    @admin_call("change_service_account", body=ChangeServiceSerializer, missing=UNKNOWN)
     def patch(self, username: str) -> queries.PersonRow | None:
+        """Change the owner and purpose of a service account
+
+        What is omitted stays as it is.
+        """
         service_accounts.change(username=username, actor=self.actor, now=self.now, **self.wanted)
         return queries.detail(username=username)
 
@@ -262,52 +220,44 @@ class Sessions(Call):
         """Return the sessions of a user."""
         return session_rows(username=username, session_key=key_of(self.request), now=self.now, **self.place)
 
-    @describe(
-        "list_sessions",
-        "List your sessions in browsers, last seen first",
-        "The browser, address and start of each. A call with a token has none.",
-        page=SessionShape,
-    )
+    @describe("list_sessions")
     def get(self) -> Page[SessionRow]:
+        """List your sessions in browsers, last seen first
+
+        The browser, address and start of each. A call with a token has none.
+        """
         return self.page(person_of(self.request).get_username())
 
 
 class PersonSessions(Sessions):
-    @admin_call(
-        "list_sessions_of_person",
-        "List the sessions of a user in browsers",
-        "As that user sees them.",
-        page=SessionShape,
-        missing=UNKNOWN,
-    )
+    @admin_call("list_sessions_of_person", missing=UNKNOWN)
     def get(self, username: str) -> Page[SessionRow]:
+        """List the sessions of a user in browsers
+
+        As that user sees them.
+        """
         if queries.detail(username=username) is None:
             raise Problem(*UNKNOWN)
         return self.page(username)
 
 
 class Session(Call):
-    @describe(
-        "end_session",
-        "End a session at once",
-        "Its next request is rejected, and its streams end. Users end their own sessions, administrators all.",
-        needs="read",
-    )
+    @describe("end_session", needs="read")
     def delete(self, session_id: int) -> None:
+        """End a session at once
+
+        Its next request is rejected, and its streams end. Users end their own sessions, administrators all.
+        """
         sessions.end(actor=self.actor, session_id=session_id, now=self.now)
 
 
 class EndSessions(Call):
-    @describe(
-        "end_sessions",
-        "End all of your other sessions, or all sessions of a user",
-        "A token is no session: with one, all of your own end. Only administrators name another user.",
-        needs="read",
-        problems=("unknown-person",),
-        answer=EndedSessionsShape,
-        body=EndSessionsSerializer,
-    )
+    @describe("end_sessions", needs="read", problems=("unknown-person",), body=EndSessionsSerializer)
     def post(self) -> EndedSessions:
+        """End all of your other sessions, or all sessions of a user
+
+        A token is no session: with one, all of your own end. Only administrators name another user.
+        """
         username = self.wanted.get("person")
         but = key_of(self.request) if username is None else ""
         return EndedSessions(sessions.end_all(actor=self.actor, username=username, but=but, now=self.now))

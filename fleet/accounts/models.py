@@ -29,21 +29,21 @@ def django_sessions(hashes: Collection[str]) -> QuerySet[Session]:
 
 
 class PersonSession(models.Model):
-    """One session, by the SHA-256 of its key: who gets this table gets no session. `way` is how its person came in, a
-    code of `fleet.accounts.text.WAYS`; `browser` and `system` are names out of `fleet.accounts.sessions`.
+    """One session, by the SHA-256 of its key: who gets this table gets no session.
 
-    `address` and `began_at` are those of the login, empty where it was before 0.2.0; `last_address` is from where it
-    was seen last. When that was, is known to a few minutes.
+    `sign_in_method` is a code of `fleet.accounts.text.WAYS`; `browser` and `system` are names out of
+    `fleet.accounts.sessions`. `address` and `signed_in_at` are those of the login, empty where it was before 0.2.0;
+    `last_address` is the address of the latest request. `last_seen_at` is accurate to a few minutes.
     """
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     key_hash = models.TextField(unique=True)
-    way = models.TextField(blank=True, default="")
+    sign_in_method = models.TextField(blank=True, default="")
     browser = models.TextField(blank=True, default="")
     system = models.TextField(blank=True, default="")
     address = models.TextField(blank=True, default="")
     last_address = models.TextField(blank=True, default="")
-    began_at = models.DateTimeField(null=True, blank=True)
+    signed_in_at = models.DateTimeField(null=True, blank=True)
     last_seen_at = models.DateTimeField()
 
     class Meta:
@@ -107,7 +107,7 @@ class SignOn(models.Model):
     been announced.
 
     `subject` names it for good, `name` as it was called there last; `values` are the roles or groups of its last
-    token. Sessions that began there end at `good_until`. `next_check_at`: when the provider is queried again with
+    token. Sessions that began there end at `valid_until`. `next_check_at`: when the provider is queried again with
     the refresh token, which is encrypted; None where it is not. `refused` is the stored reason of the last refusal.
     """
 
@@ -123,7 +123,7 @@ class SignOn(models.Model):
     seen_at = models.DateTimeField(null=True, blank=True)
     linked_at = models.DateTimeField(null=True, blank=True)
     checked_at = models.DateTimeField(null=True, blank=True)
-    good_until = models.DateTimeField(null=True, blank=True)
+    valid_until = models.DateTimeField(null=True, blank=True)
     next_check_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:

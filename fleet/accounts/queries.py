@@ -15,7 +15,7 @@ from fleet.domain.people import Rights
 from fleet.domain.pseudonyms import FORMER, erased_name, pseudonym
 from fleet.domain.reasons import Reason
 from fleet.domain.secrets import hash_of
-from fleet.domain.shapes import from_row
+from fleet.domain.shapes import InApi, from_row
 from fleet.models import ApiToken, OutsideAccount, Scope
 from fleet.models.people import prefetch_rights, rights_of, service_of
 from fleet.operations.access import AccessStates, AccountState
@@ -51,8 +51,8 @@ class PersonRow:
     joined_at: datetime
     last_login_at: datetime | None
     tokens: Annotated[int, "How many tokens they have that have not ended."]
-    forgotten: Annotated[bool, "Whether the name and all personal data were erased."] = False
-    service: Annotated[bool, "Whether it is a service account, which authenticates by tokens only."] = False
+    erased: Annotated[bool, "Whether the name and all personal data were erased."] = False
+    is_service_account: Annotated[bool, "Whether it is a service account, which authenticates by tokens only."] = False
     owner: Annotated[str, "The user who owns a service account; empty if there is none who has access."] = ""
     purpose: Annotated[str, "What a service account is for."] = ""
 
@@ -95,8 +95,8 @@ class CarriedToken:
 class Me:
     """The caller and their rights."""
 
-    person: PersonRow
-    settings: OwnSettings
+    person: Annotated[PersonRow, InApi.FLATTENED]
+    settings: Annotated[OwnSettings, InApi.FLATTENED]
     token: Annotated[CarriedToken | None, "The token of this call; null for a session."]
 
 
@@ -167,8 +167,8 @@ def _row(user: Any) -> PersonRow:
         joined_at=user.date_joined,
         last_login_at=user.last_login,
         tokens=user.live or 0,
-        forgotten=user.get_username() == erased_name(user.pk),
-        service=service is not None,
+        erased=user.get_username() == erased_name(user.pk),
+        is_service_account=service is not None,
         purpose=service.purpose if service else "",
         owner=owner.get_username() if owner and owner.is_active else "",
     )
@@ -224,7 +224,7 @@ def access_states(
 
 def _account_state(person: User, now: datetime) -> AccountState:
     signed_on = getattr(person, "sign_on", None)
-    good = signed_on is not None and signed_on.issuer == settings.OIDC_ISSUER and signed_on.good_until
+    good = signed_on is not None and signed_on.issuer == settings.OIDC_ISSUER and signed_on.valid_until
     service = getattr(person, "service_account", None)
     owner = service.owner if service is not None else None
     rest = (person.password, bool(good and good > now), owner and (owner.pk, owner.is_active))
@@ -296,21 +296,21 @@ def factors_of(*, user_id: int) -> Factors:
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """A session that has not ended. Sessions from before 0.2.0 have no `way`, `began_at` and `address`."""
+    """An open session. Sessions from before 0.2.0 have no `sign_in_method`, `signed_in_at` and `address`."""
 
     id: int
     browser: Annotated[str, "Such as `Firefox`; empty if the browser does not state it."]
     system: Annotated[str, "Such as `Linux`; empty if the browser does not state it."]
-    way: Annotated[
+    sign_in_method: Annotated[
         str,
         "The sign-in method: `password`, `password-factor`, `passkey`, `sign-on`, `proxy`; empty for a session from"
         " before 0.2.0.",
     ]
     address: Annotated[str, "The address of the sign-in; empty if it is unknown."]
     last_address: Annotated[str, "The address of the last request."]
-    began_at: Annotated[datetime | None, "Null if it is unknown."]
+    signed_in_at: Annotated[datetime | None, "Null if it is unknown."]
     last_seen_at: Annotated[datetime, "Accurate to a few minutes."]
-    this: Annotated[bool, "Whether this call came with it."]
+    is_current: Annotated[bool, "Whether this call came with it."]
 
     @property
     def elsewhere(self) -> bool:
@@ -325,4 +325,4 @@ def session_rows(
     own = hash_of(session_key) if session_key else ""
     rows = open_sessions(visible(PersonSession).filter(user__username=username), now=now)
     found = read_page([Segment(rows, "last_seen_at", descending=True)], cursor=cursor, size=size)
-    return found.map(lambda shown: [from_row(SessionRow, row, this=row.key_hash == own) for row in shown])
+    return found.map(lambda shown: [from_row(SessionRow, row, is_current=row.key_hash == own) for row in shown])

@@ -13,6 +13,7 @@ from fleet.accounts.sign_on import MOST_GRANTS
 from fleet.accounts.sign_on_queries import ROLE, SCOPES, GrantRow, MappingTrial, SignOnRow, WouldBe
 from fleet.api.shapes.derive import SHAPES, shape
 from fleet.domain.people import GROUPS, TOKEN_SCOPES
+from fleet.domain.shapes import InApi
 from fleet.domain.sign_on import LONGEST_SUBJECT, LONGEST_VALUE
 from fleet.operations.inputs import RequestSerializer
 
@@ -31,7 +32,7 @@ SHAPES[ScopeRow] = ScopeSerializer
 PersonShape = shape(
     PersonRow, group=serializers.ChoiceField([*GROUPS, ""], help_text="The highest group; empty for a user in none.")
 )
-MeShape = shape(Me, beside=("person", "settings"))
+MeShape = shape(Me)
 TokenShape = shape(TokenRow)
 SessionShape = shape(SessionRow)
 
@@ -47,7 +48,7 @@ class EndedSessions:
 class NewToken:
     """A token and its secret."""
 
-    row: TokenRow
+    row: Annotated[TokenRow, InApi.FLATTENED]
     token: Annotated[str, "Shown only in this answer."]
 
 
@@ -55,7 +56,7 @@ class NewToken:
 class NewPerson:
     """A user and the password that was generated."""
 
-    person: PersonRow
+    person: Annotated[PersonRow, InApi.FLATTENED]
     password: Annotated[str, "Shown only in this answer; users change it on their own page."]
 
 
@@ -67,8 +68,8 @@ class Password:
     password: Annotated[str, "Shown only in this answer."]
 
 
-NewTokenShape = shape(NewToken, beside=("row",))
-NewPersonShape = shape(NewPerson, beside=("person",))
+NewTokenShape = shape(NewToken)
+NewPersonShape = shape(NewPerson)
 EndedSessionsShape = shape(EndedSessions)
 PasswordShape = shape(Password)
 
@@ -144,7 +145,7 @@ GRANTED_GROUP = "The group that the role or group gives here."
 
 GrantShape = shape(GrantRow, group=serializers.ChoiceField(GROUPS, help_text=GRANTED_GROUP))
 SignOnShape = shape(SignOnRow)
-shape(WouldBe, {"changes": "Whether anything would change."}, properties=("changes",))
+shape(WouldBe)
 MappingDryRunShape = shape(MappingTrial, name="MappingDryRun")
 
 

@@ -142,7 +142,7 @@ last_seen = LastSeen()
 def begin(*, user: User, session_key: str, way: str, agent: str, address: str, now: datetime) -> None:
     """Record a session that has just begun by this sign-in method."""
     place = address[:LONGEST_ADDRESS]
-    known = {"way": way, "address": place, "last_address": place, "began_at": now, "last_seen_at": now}
+    known = {"sign_in_method": way, "address": place, "last_address": place, "signed_in_at": now, "last_seen_at": now}
     known |= {"user": user, **browser_of(agent)}
     PersonSession.objects.update_or_create(key_hash=hash_of(session_key), defaults=known)
 

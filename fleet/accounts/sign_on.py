@@ -133,7 +133,7 @@ def settle(row: SignOn, granted: Rights | None, *, now: datetime) -> bool:
     if not row.user.is_superuser and rights_of(row.user) != (granted or Rights()):
         account_services.apply_rights(row.user, granted or Rights(), now=now, actor=DRYDOCK)
     if granted is None and not row.refused:
-        row.refused, row.good_until, row.next_check_at = NOT_MAPPED.stored, now, None
+        row.refused, row.valid_until, row.next_check_at = NOT_MAPPED.stored, now, None
         row.keep_refresh_token("")
         row.save()
         return True
@@ -223,7 +223,7 @@ def _arrived_by_proxy(told: ToldByProxy, now: datetime) -> tuple[User | None, Re
 def good(person: User, *, now: datetime) -> bool:
     """Whether a session of theirs that began at the provider goes on. Asks nothing where `sign_on` was selected too."""
     row: SignOn | None = getattr(person, "sign_on", None)
-    until = row.good_until if row is not None and row.issuer == settings.OIDC_ISSUER else None
+    until = row.valid_until if row is not None and row.issuer == settings.OIDC_ISSUER else None
     return until is not None and until > now
 
 
@@ -246,7 +246,7 @@ def goes_on_until(person: Any, *, now: datetime) -> datetime | None:
     row: SignOn | None = person._state.fields_cache.get("sign_on") if isinstance(person, User) else None
     if row is None or row.next_check_at is None or row.checked_at is None:
         return None
-    return row.good_until if row.checked_at < now - ASKED_EVERY - timedelta(minutes=1) else None
+    return row.valid_until if row.checked_at < now - ASKED_EVERY - timedelta(minutes=1) else None
 
 
 def password_counts(username: str) -> bool:
@@ -356,9 +356,9 @@ def _in(row: SignOn, refresh_token: str, *, now: datetime) -> None:
     row.keep_refresh_token(refresh_token)
     if refresh_token:
         row.next_check_at = now + ASKED_EVERY
-        row.good_until = now + ASKED_EVERY + timedelta(seconds=settings.OIDC_GRACE_SECONDS)
+        row.valid_until = now + ASKED_EVERY + timedelta(seconds=settings.OIDC_GRACE_SECONDS)
     else:
-        row.next_check_at, row.good_until = None, now + WITHOUT_REFRESH
+        row.next_check_at, row.valid_until = None, now + WITHOUT_REFRESH
     row.save()
 
 
@@ -366,7 +366,7 @@ def _out(row: SignOn, reason: Reason, *, now: datetime, signs_in: bool = False) 
     """What the person of this account has ends. Tokens end where the person itself was refused, signing in; a question
     in the background takes the rights only, so that an error at the provider ends no script for good.
     """
-    row.refused, row.good_until, row.next_check_at = reason.stored, now, None
+    row.refused, row.valid_until, row.next_check_at = reason.stored, now, None
     row.keep_refresh_token("")
     if row.user is not None:
         # For good: a later sign-in that is accepted revives none of it.

@@ -8,11 +8,8 @@ from fleet.accounts.api import admin_call
 from fleet.accounts.serializers import (
     ChangeGrantSerializer,
     GrantRequestSerializer,
-    GrantShape,
     LinkSerializer,
     MappingDryRunRequestSerializer,
-    MappingDryRunShape,
-    SignOnShape,
 )
 from fleet.api.calls import Call
 from fleet.domain.sign_on import Grant
@@ -23,71 +20,58 @@ UNKNOWN_ACCOUNT = ("not-found", "There is no such account.")
 
 
 class Mapping(Call):
-    @admin_call(
-        "list_mapping",
-        "List the mapping of roles and groups",
-        "Each line gives users with a role or group at the provider a group and scopes here. The highest group counts.",
-        page=GrantShape,
-    )
+    @admin_call("list_mapping")
     def get(self) -> Page[sign_on_queries.GrantRow]:
+        """List the mapping of roles and groups
+
+        Each line gives users with a role or group at the provider a group and scopes here. The highest group counts.
+        """
         return sign_on_queries.mapping(**self.place)
 
-    @admin_call(
-        "make_mapping_line",
-        "Map a role or group",
-        "It applies from the next request on, also to known accounts.",
-        answer=GrantShape,
-        status=201,
-        location="sign-on/mapping/{id}/",
-        body=GrantRequestSerializer,
-    )
+    @admin_call("make_mapping_line", status=201, location="sign-on/mapping/{id}/", body=GrantRequestSerializer)
     def post(self) -> sign_on_queries.GrantRow | None:
+        """Map a role or group
+
+        It applies from the next request on, also to known accounts.
+        """
         row = sign_on.create(actor=self.actor, now=self.now, **self.wanted)
         return sign_on_queries.grant(row.pk)
 
 
 class MappingLine(Call):
-    @admin_call(
-        "get_mapping_line",
-        "Get a line of the mapping",
-        "A role or group at the provider, with its group and scopes here.",
-        answer=GrantShape,
-        missing=UNKNOWN,
-    )
+    @admin_call("get_mapping_line", missing=UNKNOWN)
     def get(self, grant_id: int) -> sign_on_queries.GrantRow | None:
+        """Get a line of the mapping
+
+        A role or group at the provider, with its group and scopes here.
+        """
         return sign_on_queries.grant(grant_id)
 
-    @admin_call(
-        "change_mapping_line",
-        "Change a line of the mapping",
-        "What is omitted stays as it is. The last administrator stays one.",
-        answer=GrantShape,
-        body=ChangeGrantSerializer,
-        missing=UNKNOWN,
-    )
+    @admin_call("change_mapping_line", body=ChangeGrantSerializer, missing=UNKNOWN)
     def patch(self, grant_id: int) -> sign_on_queries.GrantRow | None:
+        """Change a line of the mapping
+
+        What is omitted stays as it is. The last administrator stays one.
+        """
         sign_on.change(actor=self.actor, grant_id=grant_id, now=self.now, **self.wanted)
         return sign_on_queries.grant(grant_id)
 
-    @admin_call(
-        "delete_mapping_line",
-        "Delete a line of the mapping",
-        "Users without another mapping lose access immediately. The last administrator stays one.",
-        problems=UNKNOWN[:1],
-    )
+    @admin_call("delete_mapping_line", problems=UNKNOWN[:1])
     def delete(self, grant_id: int) -> None:
+        """Delete a line of the mapping
+
+        Users without another mapping lose access immediately. The last administrator stays one.
+        """
         sign_on.delete(actor=self.actor, grant_id=grant_id, now=self.now)
 
 
 class MappingDryRun(Call):
-    @admin_call(
-        "try_mapping",
-        "Try a mapping",
-        "What another mapping would change, or which rights the claims of a token give. Nothing is written.",
-        answer=MappingDryRunShape,
-        body=MappingDryRunRequestSerializer,
-    )
+    @admin_call("try_mapping", body=MappingDryRunRequestSerializer)
     def post(self) -> sign_on_queries.MappingTrial:
+        """Try a mapping
+
+        What another mapping would change, or which rights the claims of a token give. Nothing is written.
+        """
         lines: Any = self.wanted.get("mapping")
         grants = None if lines is None else [Grant(one["value"], one["group"], tuple(one["scopes"])) for one in lines]
         claims = self.wanted.get("claims")
@@ -95,45 +79,42 @@ class MappingDryRun(Call):
 
 
 class SignOnAccounts(Call):
-    @admin_call(
-        "list_sign_on_accounts",
-        "List accounts at the provider",
-        "Newest first, also those that are linked to no user.",
-        page=SignOnShape,
-    )
+    @admin_call("list_sign_on_accounts")
     def get(self) -> Page[sign_on_queries.SignOnRow]:
+        """List accounts at the provider
+
+        Newest first, also those that are linked to no user.
+        """
         return sign_on_queries.page_of_accounts(**self.place)
 
     @admin_call(
         "link_sign_on_account",
-        "Link an account at the provider to a user",
-        "Before or after its first sign-in. The mapping decides its rights from the next sign-in on.",
-        answer=SignOnShape,
         status=201,
         location="sign-on/accounts/{id}/",
         body=LinkSerializer,
         problems=("unknown-person",),
     )
     def post(self) -> sign_on_queries.SignOnRow | None:
+        """Link an account at the provider to a user
+
+        Before or after its first sign-in. The mapping decides its rights from the next sign-in on.
+        """
         return sign_on_queries.account(sign_on.link(actor=self.actor, now=self.now, **self.wanted).pk)
 
 
 class SignOnAccount(Call):
-    @admin_call(
-        "get_sign_on_account",
-        "Get an account at the provider",
-        "Its user here, its roles or groups, and when the provider last confirmed it.",
-        answer=SignOnShape,
-        missing=UNKNOWN_ACCOUNT,
-    )
+    @admin_call("get_sign_on_account", missing=UNKNOWN_ACCOUNT)
     def get(self, sign_on_id: int) -> sign_on_queries.SignOnRow | None:
+        """Get an account at the provider
+
+        Its user here, its roles or groups, and when the provider last confirmed it.
+        """
         return sign_on_queries.account(sign_on_id)
 
-    @admin_call(
-        "unlink_sign_on_account",
-        "Unlink an account at the provider",
-        "Its sessions end, and the rights that the mapping gave.",
-        problems=UNKNOWN_ACCOUNT[:1],
-    )
+    @admin_call("unlink_sign_on_account", problems=UNKNOWN_ACCOUNT[:1])
     def delete(self, sign_on_id: int) -> None:
+        """Unlink an account at the provider
+
+        Its sessions end, and the rights that the mapping gave.
+        """
         sign_on.unlink(actor=self.actor, sign_on_id=sign_on_id, now=self.now)

@@ -54,7 +54,7 @@ class SignOnRow:
     refused: Annotated[Reason | str | None, "Why it was refused, as a sentence; null if it was admitted."]
     seen_at: Annotated[datetime | None, "Its last sign-in; null if it was only announced."]
     checked_at: Annotated[datetime | None, "When the provider last confirmed it."]
-    good_until: Annotated[datetime | None, "When its sessions end without another confirmation."]
+    valid_until: Annotated[datetime | None, "When its sessions end without another confirmation."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +64,14 @@ class WouldBe:
     name: Annotated[str, "The name of the account."]
     person: Annotated[str, "The user here."]
     values: Annotated[tuple[str, ...], "Its roles or groups."]
-    group_now: Annotated[str, "The group now; empty: none."]
-    scopes_now: Annotated[tuple[ScopeRow, ...], "Where they may act now."]
+    current_group: Annotated[str, "The group now; empty: none."]
+    current_scopes: Annotated[tuple[ScopeRow, ...], "Where they may act now."]
     group: Annotated[str, "The group by the mapping; empty: none."]
     scopes: Annotated[tuple[ScopeRow, ...], SCOPES]
 
     @property
-    def changes(self) -> bool:
-        return (self.group_now, self.scopes_now) != (self.group, self.scopes)
+    def changes(self) -> Annotated[bool, "Whether anything would change."]:
+        return (self.current_group, self.current_scopes) != (self.group, self.scopes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class MappingTrial:
     changed: Annotated[int, "How many of them would change."]
     pasted: Annotated[WouldBe | None, "The account of the claims; null without claims."]
     fault: Annotated[Reason | None, "What is wrong with the claims, as a sentence."]
-    left_without: Annotated[bool, "Whether no administrator would be left."]
+    leaves_no_admin: Annotated[bool, "Whether no administrator would be left."]
 
 
 def mapping(*, cursor: str | None = None, size: int | None = None) -> Page[GrantRow]:
@@ -137,7 +137,7 @@ def dry_run(grants: Iterable[Grant] | None = None, *, pasted: str = "") -> Mappi
         changed=sum(row.changes for row in rows),
         pasted=told,
         fault=fault,
-        left_without=not admins and not others.exists(),
+        leaves_no_admin=not admins and not others.exists(),
     )
 
 
@@ -182,8 +182,8 @@ def _would(row: SignOn, granted: Rights | None) -> WouldBe:
         name=row.name or row.subject.removeprefix(settings.OIDC_SUBJECT_PREFIX),
         person=row.user.get_username() if row.user else "",
         values=tuple(row.values),
-        group_now=now.role,
-        scopes_now=_scopes(now.scopes),
+        current_group=now.role,
+        current_scopes=_scopes(now.scopes),
         group=after.role,
         scopes=_scopes(after.scopes),
     )

@@ -411,9 +411,9 @@ sessions_page = read_view(sessions_answer)
 
 @action_view(sessions_answer)
 def end_session(request: Asked, session_id: int) -> HttpResponseBase:
-    this = any(row.this and row.id == session_id for row in _own(request))
+    is_current = any(row.is_current and row.id == session_id for row in _own(request))
     row = ending.end(actor=request.actor, session_id=session_id, now=request.now)
-    if this:
+    if is_current:
         logout(request)
         return redirect("account_login")
     if row.user_id != request.user.pk:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial, wraps
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 from urllib.parse import quote
 
 import django_filters
@@ -20,10 +22,10 @@ from fleet.api.calls import ORDERING
 from fleet.api.preconditions import IF_MATCH, etag_of, expected_versions, refuse_preconditions
 from fleet.api.problems import CONTENT_TYPE, answer_of, by_status, told
 from fleet.api.repeats import IDEMPOTENCY_KEY, answered, once, refuse_key
-from fleet.api.shapes.derive import Shape, page_of
+from fleet.api.shapes.derive import Shape, page_of, shape_of
 from fleet.operations.idempotency import Answer
-from fleet.projections.pages import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
-from fleet.projections.places import MOST_VALUES, IdsFilter, TextsFilter, TimeFilter
+from fleet.projections.pages import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, Page
+from fleet.projections.places import MOST_VALUES, IdsFilter, MachinePlaceFilter, TextsFilter, TimeFilter
 from fleet.wording.problems import PROBLEMS
 
 if TYPE_CHECKING:
@@ -48,30 +50,28 @@ def page_parameters(usual: int) -> list[OpenApiParameter]:
     return [CURSOR, OpenApiParameter("page_size", size, default=usual, description=told)]
 
 
-# What stands in the addresses of calls.
-PLACES = {
-    name: OpenApiParameter(name, shape, OpenApiParameter.PATH, required=True, description=text)
-    for name, shape, text in (
-        ("event_id", {"type": "string", "minLength": 1}, "An EventId, in upper or lower case."),
-        ("username", {"type": "string", "minLength": 1}, "The name by which somebody logs in."),
-        ("prefix", {"type": "string", "minLength": 1}, "The public beginning of the token."),
-        ("approval_id", ROW_ID, "The id of an approval."),
-        ("cache_id", ROW_ID, "The id of a cache."),
-        ("channel_id", ROW_ID, "The id of a channel."),
-        ("drill_id", ROW_ID, "The id of a drill."),
-        ("grant_id", ROW_ID, "The id of a line of the mapping."),
-        ("machine_id", ROW_ID, "The id of a machine."),
-        ("maintenance_id", ROW_ID, "The id of a maintenance."),
-        ("message_id", ROW_ID, "The id of a message."),
-        ("route_id", ROW_ID, "The id of a route."),
-        ("rule_id", ROW_ID, "The id of a rule."),
-        ("session_id", ROW_ID, "The id of a session."),
-        ("sign_on_id", ROW_ID, "The id of an account at the provider."),
-        ("set_id", ROW_ID, "The id of a set; of one that was merged, too."),
-        ("wave_id", ROW_ID, "The id of a wave."),
-        ("window_id", ROW_ID, "The id of a no-approval window."),
-    )
+# What stands in the addresses of calls; other names are ids that say of what.
+TEXT_PLACES = {
+    "event_id": "An EventId, in upper or lower case.",
+    "username": "The name by which somebody logs in.",
+    "prefix": "The public beginning of the token.",
 }
+ID_PLACES = {
+    "grant_id": "The id of a line of the mapping.",
+    "sign_on_id": "The id of an account at the provider.",
+    "set_id": "The id of a set; of one that was merged, too.",
+    "window_id": "The id of a no-approval window.",
+}
+
+
+def place_parameter(name: str) -> OpenApiParameter:
+    """Return the parameter that stands in the address of a call."""
+    noun = name.removesuffix("_id")
+    text = ID_PLACES.get(name, f"The id of {'an' if noun[0] in 'aeiou' else 'a'} {noun}.")
+    kind = {"type": "string", "minLength": 1} if name in TEXT_PLACES else ROW_ID
+    return OpenApiParameter(name, kind, OpenApiParameter.PATH, required=True, description=TEXT_PLACES.get(name, text))
+
+
 # Types of problems that every call may answer, and those of every call that writes.
 OF_EVERY_CALL = ("not-authenticated", "not-permitted", "validation", "throttled", "busy")
 OF_A_BODY = ("unreadable", "too-slow", "too-large", "unsupported-media-type")
@@ -84,13 +84,10 @@ Missing = tuple[str] | tuple[str, str]
 
 def describe(
     operation_id: str,
-    summary: str,
-    description: str,
     *,
     needs: str = "",
     answer: Any = None,
     page: Shape | None = None,
-    all_of: Shape | None = None,
     missing: Missing | None = None,
     body: Any = None,
     keyless: str = "",
@@ -106,56 +103,98 @@ def describe(
 ) -> Callable[[Callable[..., Any]], Callable[..., HttpResponseBase]]:
     """A method of a `Call`, which takes the places of its address, and finds what was sent on the call.
 
-    `summary` and `description` are for those who call, `needs` is the scope; what `Way` says is done on the way in and
-    out. `kind` is the media type of an answer that is no JSON. Query parameters that are not described are refused.
-    `problems` are the types beside those that follow. A page holds `page_size` rows if nothing is said.
+    Its docstring is for those who call: the first paragraph is the summary. Its return type is the answer: a dataclass,
+    which may be missing, a `Page` or tuple of them, or nothing; `answer` and `page` are shapes that no type tells.
+    `needs` is the scope; `CallContract` is applied before and after it. `kind` is the media type of an answer that is
+    no JSON. Query parameters that are not described are refused. `problems` are the types beside those that follow. A
+    page holds `page_size` rows if nothing is said.
     """
-    shown = page_of(page or all_of) if page or all_of else answer
-    status = 204 if shown is None else status
-    way = Way(body, answer, page, all_of, missing, status, version, location, keyless, by_parts, matches)
 
     def described(method: Callable[..., Any]) -> Callable[..., HttpResponseBase]:
         writes = method.__name__ != "get"
-        taken = [*parameters, *(way.conditions() if writes else ()), *(page_parameters(page_size) if page else ())]
         places = [name for name in signature(method).parameters if name != "self"]
-        kinds = {*OF_EVERY_CALL, *problems, *way.problems(writes=writes), *_of_places(places, acts=writes)}
+        returned = Returned(answer, page) if answer or page else returned_by(method)
+        gone = missing or (_unknown(places[-1]) if places and returned.may_be_missing and not writes else None)
+        shown = returned.shown
+        done = 204 if shown is None else status
+        contract = CallContract(body, returned, gone, done, version, location, keyless, by_parts, matches)
+        taken = [
+            *parameters,
+            *(contract.conditions() if writes else ()),
+            *(page_parameters(page_size) if returned.page else ()),
+        ]
+        kinds = {*OF_EVERY_CALL, *problems, *contract.problems(writes=writes), *_of_places(places, acts=writes)}
+        summary, _, description = inspect.getdoc(method).partition("\n\n")  # type: ignore[union-attr]
 
         @wraps(method)
         def call(self: Call, request: Request, **place: Any) -> HttpResponseBase:
-            return way.answer_of(self, partial(method, self, **place), place, writes=writes)
+            return contract.answer_of(self, partial(method, self, **place), place, writes=writes)
 
         call.needs = needs  # type: ignore[attr-defined]
         call.taken = [each for each in taken if each.location == OpenApiParameter.QUERY]  # type: ignore[attr-defined]
         return extend_schema(
             operation_id=operation_id,
-            summary=summary,
-            description=f"{description} Requires the scope `{needs or 'read'}`.",
-            parameters=[*taken, *(PLACES[name] for name in places), *_headers(kinds), *way.told_headers()],
+            summary=" ".join(summary.split()),
+            description=f"{' '.join(description.split())} Requires the scope `{needs or 'read'}`.",
+            parameters=[*taken, *map(place_parameter, places), *_headers(kinds), *contract.response_headers()],
             request=body,
-            responses=_answers((status, kind) if kind else status, shown, kinds),
+            responses=_answers((done, kind) if kind else done, shown, kinds),
         )(call)
 
     return described
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """The way into a method and out of it; the fields are those of `describe`.
+class Returned:
+    """What a method returns: one thing, which may be missing, a page, or all of a list; of nothing all are None."""
+
+    one: Any = None
+    page: Shape | None = None
+    all_of: Shape | None = None
+    may_be_missing: bool = False
+
+    @property
+    def shown(self) -> Any:
+        """Return what the schema shows."""
+        listed = self.page or self.all_of
+        return page_of(listed) if listed else self.one
+
+
+def returned_by(method: Callable[..., Any]) -> Returned:
+    """Return what the type of a method says that it returns."""
+    kind = get_type_hints(method)["return"]
+    kinds = [each for each in get_args(kind) if each is not NoneType] if isinstance(kind, UnionType) else [kind]
+    inside = get_args(kind)[:1]
+    if get_origin(kind) is Page:
+        return Returned(page=shape_of(*inside))
+    if get_origin(kind) is tuple:
+        return Returned(all_of=shape_of(*inside))
+    if kind is NoneType:
+        return Returned()
+    return Returned(one=shape_of(kinds[0]), may_be_missing=isinstance(kind, UnionType))
+
+
+def _unknown(place: str) -> Missing | None:
+    name = f"unknown-{place.removesuffix('_id').replace('username', 'person')}"
+    return (name,) if name in PROBLEMS else None
+
+
+@dataclass(frozen=True, slots=True)
+class CallContract:
+    """What is done before and after a method of a call; the fields are those of `describe`.
 
     The method finds the body in `self.wanted`, and in `self.expected` the versions of `If-Match` if it `matches` them;
     any other call that writes refuses that header. A call that writes takes an `Idempotency-Key`: for the whole of it,
     or `by_parts` as it likes; `keyless` says why it cannot, and refuses one.
 
-    It answers what it returns: with `answer` one row for that shape (`missing` is the problem that None becomes), with
-    `page` a page of rows (to be read at `self.place`), with `all_of` the rows of a list that nobody pages through,
-    with none of them nothing. A response goes out as it is. `version` is the field of the answer that goes along
-    as `ETag`; `location` the address below `/api/v1/` of what was made, with fields of the answer and places in it.
+    It answers what it returns: one row (`missing` is the problem that None becomes), a page of rows (to be read at
+    `self.place`), the rows of a list that nobody pages through, or nothing. A response is sent unchanged. `version` is
+    the field of the answer that is sent as `ETag`; `location` the address below `/api/v1/` of what was created, with
+    fields of the answer and places in it.
     """
 
     body: Any
-    answer: Any
-    page: Shape | None
-    all_of: Shape | None
+    returned: Returned
     missing: Missing | None
     status: int
     version: str
@@ -186,8 +225,8 @@ class Way:
         call.expected = expected_versions(request) if self.matches else None
         if isinstance(self.body, type):
             call.wanted = call.read(self.body)
-        if self.page is not None:
-            return Response(call.paged(self.page, act))
+        if self.returned.page is not None:
+            return Response(call.paged(self.returned.page, act))
         if writes and not self.keyless and not self.by_parts:
             known = once(request, lambda: self.values(call, act()), now=call.now, status=self.status)
             return answered(known, self.headers(known, place))
@@ -199,9 +238,9 @@ class Way:
 
     def values(self, call: Call, found: Any) -> Any:
         """What the method returned, as JSON values."""
-        if self.all_of is not None:
-            return {"next": None, "previous": None, "results": call.many(self.all_of, found)}
-        return call.values(self.answer, found, self.missing) if self.answer else None
+        if self.returned.all_of is not None:
+            return {"next": None, "previous": None, "results": call.many(self.returned.all_of, found)}
+        return call.values(self.returned.one, found, self.missing) if self.returned.one else None
 
     def headers(self, known: Answer, place: Mapping[str, Any]) -> dict[str, str]:
         """What goes along with an answer, also with one that was kept."""
@@ -214,7 +253,7 @@ class Way:
             headers["Location"] = BASE + self.location.format_map(named)
         return headers
 
-    def told_headers(self) -> Iterator[OpenApiParameter]:
+    def response_headers(self) -> Iterator[OpenApiParameter]:
         """The same for the schema."""
         known = (
             ("ETag", "Its version, for `If-Match`.", self.version),
@@ -256,11 +295,11 @@ def ordering(*columns: str) -> OpenApiParameter:
     return OpenApiParameter(ORDERING, str, enum=orders, description=text)
 
 
-def filters_of(filters: type[Any], help_texts: Mapping[str, str]) -> list[OpenApiParameter]:
-    """The filters of a FilterSet for the schema, with these help texts. Raises TypeError where those are of others."""
-    known = filters.base_filters
-    if set(known) != set(help_texts):
-        raise TypeError(f"{filters.__name__} has the filters {', '.join(known)}.")
+def filters_of(filters: type[Any], note: str = "") -> list[OpenApiParameter]:
+    """Return the filters of a FilterSet for the schema; their labels describe them. `note` is what filters by place and
+    machine mean here.
+    """
+    known, common = filters.base_filters, MachinePlaceFilter.base_filters
 
     def type_of(name: str) -> Any:
         return next((kind for each, kind in FILTER_TYPES.items() if isinstance(known[name], each)), str)
@@ -269,29 +308,9 @@ def filters_of(filters: type[Any], help_texts: Mapping[str, str]) -> list[OpenAp
         OpenApiParameter(
             name,
             type_of(name),
-            description=text,
-            enum=[value for value, _ in known[name].extra.get("choices", ())] or None,
-            many=isinstance(known[name], django_filters.MultipleChoiceFilter),
+            description=f"{each.label} {note}".strip() if each is common.get(name) else each.label,
+            enum=[value for value, _ in each.extra.get("choices", ())] or None,
+            many=isinstance(each, django_filters.MultipleChoiceFilter),
         )
-        for name, text in help_texts.items()
+        for name, each in known.items()
     ]
-
-
-# What the filters that many lists have mean.
-
-PLACE_PLACES = {
-    "service": "The name of a service, exactly; may be repeated.",
-    "subscription": "A subscription, in any case; may be repeated.",
-    "resource_group": "A resource group, in any case; may be repeated.",
-    "set": "The id of a set; may be repeated. Sets that were merged into it count.",
-    "set_name": "The name of a set, in any case; may be repeated.",
-}
-MACHINES = {
-    "machine": "The id of a machine; may be repeated.",
-    "machine_name": "The resource name of a machine, in any case; may be repeated.",
-}
-# A cache is where those are who listen to it.
-OF_A_CACHE = {
-    name: f"{text} Caches to which a machine there listens." for name, text in {**PLACE_PLACES, **MACHINES}.items()
-}
-CHANGED_SINCE = "Changed at or after this time, as `changed_at` of the rows has it."

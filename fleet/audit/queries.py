@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 import django_filters
 from django.conf import settings
@@ -75,18 +75,30 @@ class AuditFilter(EntryPlaceFilter):
 
     among = IS_ACT
 
-    person = django_filters.CharFilter(method="filter_person", label="Person")
+    person = django_filters.CharFilter(
+        method="filter_person", label="Who acted: a person's name, or `rule: ` and a rule's."
+    )
     actor_kind = django_filters.ChoiceFilter(
-        choices=[(kind.value, kind.value) for kind in ACTING_KINDS], method="filter_actor_kind", label="Kind of actor"
+        choices=[(kind.value, kind.value) for kind in ACTING_KINDS],
+        method="filter_actor_kind",
+        label="`person`, `rule` or `command`.",
     )
     via = django_filters.MultipleChoiceFilter(
-        choices=[(via, via) for via in ACTING], method="filter_via", label="Through"
+        choices=[(via, via) for via in ACTING],
+        method="filter_via",
+        label="`page`, `api`, `slack`, `pagerduty`, `rule` or `command`; may be repeated.",
     )
-    kind = django_filters.MultipleChoiceFilter(choices=[(kind.value, kind.value) for kind in EntryKind], label="Kind")
-    event = django_filters.CharFilter(method="filter_event", label="Event")
-    since = TimeFilter(field_name="at", lookup_expr="gte", label="Since")
-    until = TimeFilter(field_name="at", lookup_expr="lt", label="Until")
-    q = django_filters.CharFilter(method="filter_q", max_length=MAX_SEARCH, label="Search")
+    kind = django_filters.MultipleChoiceFilter(
+        choices=[(kind.value, kind.value) for kind in EntryKind], label="A kind of entry; may be repeated."
+    )
+    event = django_filters.CharFilter(method="filter_event", label="An EventId, in any case.")
+    since = TimeFilter(field_name="at", lookup_expr="gte", label="At or after this time.")
+    until = TimeFilter(field_name="at", lookup_expr="lt", label="Before this time.")
+    q = django_filters.CharFilter(
+        method="filter_q",
+        max_length=MAX_SEARCH,
+        label="Part of a name, of a kind as people call it, of the reason, or of the text.",
+    )
 
     class Meta:
         model = Entry
@@ -254,19 +266,19 @@ DAY = timedelta(days=1)
 @dataclass(frozen=True, slots=True)
 class StorageKind:
     """One kind of rows. `rows` is Postgres' estimate; `daily_rows` and `daily_bytes` are as its newest rows came,
-    None where too few are there to say. `days` is how long they stay, None for ever. `held` is a code: why those that
-    are old enough have not left.
+    None where too few are there to say. `days` is how long they stay, None for ever. `retain_reason` is a code: why
+    those that are old enough are not archived yet.
     """
 
     kind: str
-    rows: int
-    size: int
-    parts: int
+    rows: Annotated[int, "Postgres' estimate."]
+    size: Annotated[int, "Bytes, with indexes."]
+    parts: Annotated[int, "Parts of the table; each leaves as a whole."]
     oldest: datetime | None
-    daily_rows: int | None
-    daily_bytes: int | None
-    days: int | None
-    held: str
+    daily_rows: Annotated[int | None, "Rows a day, as its newest came; null where that cannot be said yet."]
+    daily_bytes: Annotated[int | None, "Bytes a day, as its newest rows came."]
+    days: Annotated[int | None, "How many days rows stay; null for ever."]
+    retain_reason: Annotated[str, "Why rows that are old enough are not archived yet; else empty."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,47 +288,49 @@ class LeavingRow:
     kind: str
     rows: int
     size: int
-    at: datetime
+    at: Annotated[datetime, "From then on."]
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveRow:
-    """The archive: where it is (empty for nowhere), what is in it, and how the last try went. `fault` is a code, empty
-    where all is well.
+    """The archive: its destination (empty without an archive), what is in it, and the last attempt. `fault` is a code,
+    empty without a fault.
     """
 
-    where: str
+    destination: Annotated[str, "Its address without its key; empty where there is no archive."]
     files: int
     rows: int
     size: int
-    last_at: datetime | None
-    tried_at: datetime | None
-    worked_at: datetime | None
-    fault: str
+    last_at: Annotated[datetime | None, "When its last file was written."]
+    last_attempt_at: datetime | None
+    last_success_at: Annotated[datetime | None, "When all was well for the last time."]
+    fault: Annotated[str, "What is wrong with it; else empty."]
     fault_since: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Sizes are bytes. `most` is how much room there is, or, where nobody said, the next round size (`most_is_stated`);
+    """Sizes are bytes. `max_size` is the configured maximum, or else the next round size (`max_size_is_configured`).
     `full_at` is when that is reached, None for not within ten years, or where nobody can say.
     """
 
-    size: int
-    most: int
-    most_is_stated: bool
-    daily_bytes: int
-    full_at: datetime | None
+    size: Annotated[int, "Bytes of the whole database."]
+    max_size: Annotated[int, "Bytes that it has room for, or, where nobody said, the next round size."]
+    max_size_is_configured: Annotated[bool, "Whether `DATABASE_MAX_GIGABYTES` says it."]
+    daily_bytes: Annotated[int, "Bytes a day, as the newest rows came."]
+    full_at: Annotated[
+        datetime | None, "When it comes to `max_size`; null for not within ten years, or where that cannot be said."
+    ]
     kinds: tuple[StorageKind, ...]
-    documents: int
-    rest: int
-    leaving: tuple[LeavingRow, ...]
+    documents: Annotated[int, "Bytes of the bodies of documents."]
+    other_bytes: Annotated[int, "Bytes of everything else."]
+    next_archived: Annotated[tuple[LeavingRow, ...], "What is archived next."]
     archive: ArchiveRow
     server_time: datetime
 
     @property
     def full_percent(self) -> int:
-        return min(100, round(100 * self.size / self.most)) if self.most else 0
+        return min(100, round(100 * self.size / self.max_size)) if self.max_size else 0
 
 
 def storage(*, now: datetime) -> Storage:
@@ -325,23 +339,23 @@ def storage(*, now: datetime) -> Storage:
     kinds = tuple(_kind(kind, state) for kind in ArchiveKind)
     documents = sum(one.size for one in partitions(BODIES))
     size = int(query("SELECT pg_database_size(current_database())")[0][0])
-    rest = max(0, size - documents - sum(kind.size for kind in kinds))
+    other_bytes = max(0, size - documents - sum(kind.size for kind in kinds))
     stated = settings.DATABASE_MAX_GIGABYTES * GIGABYTE
-    most = stated or next_step(size)
+    max_size = stated or next_step(size)
     where = store()
     growths = [Growth(kind.size, kind.daily_bytes or 0, kind.days if where else None) for kind in kinds]
-    days = days_until(most, growths, rest + documents) if any(one.daily for one in growths) else None
+    days = days_until(max_size, growths, other_bytes + documents) if any(one.daily for one in growths) else None
     coming = sorted(expiring(), key=lambda one: one.at)[:NEXT] if where else []
     return Storage(
         size=size,
-        most=most,
-        most_is_stated=bool(stated),
+        max_size=max_size,
+        max_size_is_configured=bool(stated),
         daily_bytes=round(sum(one.daily for one in growths)),
         full_at=now + days * DAY if days is not None else None,
         kinds=kinds,
         documents=documents,
-        rest=rest,
-        leaving=tuple(
+        other_bytes=other_bytes,
+        next_archived=tuple(
             LeavingRow(one.kind.value, one.partition.rows, one.partition.size, max(one.at, now)) for one in coming
         ),
         archive=_archive(where.shown() if where else "", state),
@@ -374,7 +388,7 @@ def _kind(kind: ArchiveKind, state: ArchiveState | None) -> StorageKind:
         daily_rows=daily,
         daily_bytes=round(daily * size / rows) if daily is not None and rows else None,
         days=keep_days(kind),
-        held=(state.held if state else {}).get(kind.value, ""),
+        retain_reason=(state.held if state else {}).get(kind.value, ""),
     )
 
 
@@ -391,13 +405,13 @@ def _archive(where: str, state: ArchiveState | None) -> ArchiveRow:
         files=Count("pk"), lines=Sum("rows"), size=Sum("bytes"), last=Max("archived_at")
     )
     return ArchiveRow(
-        where=where,
+        destination=where,
         files=told["files"],
         rows=told["lines"] or 0,
         size=told["size"] or 0,
         last_at=told["last"],
-        tried_at=state.tried_at if state else None,
-        worked_at=state.worked_at if state else None,
+        last_attempt_at=state.tried_at if state else None,
+        last_success_at=state.worked_at if state else None,
         fault=state.fault if state and where else "",
         fault_since=state.fault_since if state and where else None,
     )

@@ -190,11 +190,11 @@ class Handover:
 
 
 def span(
-    *, since: datetime | None, until: datetime | None, looked_until: datetime | None, now: datetime
+    *, since: datetime | None, until: datetime | None, handover_read_until: datetime | None, now: datetime
 ) -> tuple[datetime, datetime]:
     """Both ends of a look: what is not said begins where one has read last and reaches until now."""
     until = min(until or now, now)
-    since = since or looked_until or until - SHIFT
+    since = since or handover_read_until or until - SHIFT
     return max(min(since, until), until - LONGEST_LOOK), until
 
 

@@ -66,7 +66,7 @@ def answer(request: Asked, /, **context: Any) -> HttpResponse:
     form = SpanForm(request.GET)
     form.is_valid()
     since, until = (form.cleaned_data.get(name) for name in ("since", "until"))
-    begin, end = span(since=since, until=until, looked_until=request.own.looked_until, now=request.now)
+    begin, end = span(since=since, until=until, handover_read_until=request.own.handover_read_until, now=request.now)
     if (since is None or until is None) and not form.errors and not context:
         return redirect(_address(begin, end))
     found = handover(since=begin, until=end, now=request.now)
@@ -77,7 +77,7 @@ def answer(request: Asked, /, **context: Any) -> HttpResponse:
         told=[(part, HANDOVER[part.name], _all_of(part, begin, end)) for part in found.parts],
         wrong=sorted(form.errors),
         choices=[(hours, _address(request.now - timedelta(hours=hours), None)) for hours in CHOICES],
-        own_address=_address(request.own.looked_until, None) if request.own.looked_until else "",
+        own_address=_address(request.own.handover_read_until, None) if request.own.handover_read_until else "",
         newer=_address(begin, None) if request.now - end > timedelta(minutes=1) else "",
         after=_address(end, None) if request.now - end > timedelta(minutes=1) else "",
         **context,

@@ -273,7 +273,7 @@ def page(
 
 def _alike_for(request: Asked) -> tuple[Any, ...]:
     """What such a part depends on."""
-    own = replace(request.own, looked_until=None)
+    own = replace(request.own, handover_read_until=None)
     return (request.get_full_path(), request.rights, own, timezone.get_current_timezone_name())
 
 

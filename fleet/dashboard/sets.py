@@ -65,7 +65,7 @@ class SparesForm(Sent):
 
 class NeedsForm(Sent):
     wrong = f"Say how many live machines it needs: 1 to {MAX_NEEDS}, or nothing where nobody says."
-    needs_live = forms.IntegerField(min_value=0, max_value=MAX_NEEDS, required=False)
+    min_live = forms.IntegerField(min_value=0, max_value=MAX_NEEDS, required=False)
 
 
 class AdmissionRuleForm(CommentForm):
@@ -108,7 +108,7 @@ def set_answer(request: Asked, /, set_id: int, **context: Any) -> HttpResponseBa
 
 def _agents(request: Asked, found: sets.SetDetail) -> dict[str, Any]:
     """The machines of its table: of a large set a page of them, those first that need somebody."""
-    if not found.set.left_out:
+    if not found.set.omitted:
         return {"rows": found.set.machines}
     hit = {name for event in found.set.open_events for name in event.resources}
     rows = set_summaries.page(
@@ -157,8 +157,8 @@ def ask_for_second(request: Asked, set_id: int) -> HttpResponse:
 @proved
 def spare_services(request: Asked, set_id: int) -> HttpResponse:
     wanted = SparesForm(request.POST).values["spares"]
-    row = names.name_set(set_id=set_id, actor=request.actor, now=request.now, step_up_spares_services=wanted)
-    if row.step_up_spares_services != wanted:
+    row = names.name_set(set_id=set_id, actor=request.actor, now=request.now, exempt_service_accounts=wanted)
+    if row.exempt_service_accounts != wanted:
         return done(request, WAITS, "set", set_id=set_id)
     said = f"Service accounts {'approve here unasked' if wanted else 'do not approve here either'}."
     return done(request, said, "set", set_id=set_id)
@@ -182,9 +182,9 @@ def ask_again(request: Asked, set_id: int) -> HttpResponse:
 @action_view(set_answer)
 @proved
 def say_needs(request: Asked, set_id: int) -> HttpResponse:
-    wanted = NeedsForm(request.POST).values["needs_live"] or 0
-    row = names.name_set(set_id=set_id, actor=request.actor, now=request.now, needs_live=wanted)
-    if (row.needs_live or 0) != wanted:
+    wanted = NeedsForm(request.POST).values["min_live"] or 0
+    row = names.name_set(set_id=set_id, actor=request.actor, now=request.now, min_live=wanted)
+    if (row.min_live or 0) != wanted:
         return done(request, WAITS, "set", set_id=set_id)
     said = (
         f"This set needs {wanted} live machine{'' if wanted == 1 else 's'}." if wanted else "Nobody says what it needs."

@@ -19,9 +19,9 @@ class HasRequirements(Protocol):
     @property
     def step_up(self) -> bool: ...
     @property
-    def step_up_spares_services(self) -> bool: ...
+    def exempt_service_accounts(self) -> bool: ...
     @property
-    def needs_live(self) -> int | None: ...
+    def min_live(self) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class Requirements:
 
     second_person: bool = False
     step_up: bool = False
-    step_up_spares_services: bool = False
-    needs_live: int | None = None
+    exempt_service_accounts: bool = False
+    min_live: int | None = None
 
     @classmethod
     def of(cls, row: HasRequirements) -> Self:
@@ -42,22 +42,22 @@ class Requirements:
     def stricter(self, other: Self) -> Self:
         """The stricter of both, each requirement by itself."""
         both = (self, other)
-        asks_services = any(each.step_up and not each.step_up_spares_services for each in both)
-        needed = [each.needs_live for each in both if each.needs_live is not None]
+        asks_services = any(each.step_up and not each.exempt_service_accounts for each in both)
+        needed = [each.min_live for each in both if each.min_live is not None]
         return type(self)(
             second_person=any(each.second_person for each in both),
             step_up=any(each.step_up for each in both),
-            step_up_spares_services=not asks_services and any(each.step_up_spares_services for each in both),
-            needs_live=max(needed, default=None),
+            exempt_service_accounts=not asks_services and any(each.exempt_service_accounts for each in both),
+            min_live=max(needed, default=None),
         )
 
     def lowered(self, after: Self) -> list[str]:
         """The requirements that are lower afterwards, by name."""
         found = [name for name in ("second_person", "step_up") if getattr(self, name) and not getattr(after, name)]
-        if after.step_up_spares_services and not self.step_up_spares_services:
-            found.append("step_up_spares_services")
-        if (self.needs_live or 0) > (after.needs_live or 0):
-            found.append("needs_live")
+        if after.exempt_service_accounts and not self.exempt_service_accounts:
+            found.append("exempt_service_accounts")
+        if (self.min_live or 0) > (after.min_live or 0):
+            found.append("min_live")
         return found
 
 

@@ -10,6 +10,19 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from fleet.domain.reasons import Reason, from_json, read_reason
 
 T = TypeVar("T")
+
+
+class InApi(Enum):
+    """How answers of the API show a field or property, as `Annotated[type, InApi…]`. They show every field without it,
+    and no property; an annotated text is the description, and shows a property too.
+    """
+
+    SHOWN = "shown"
+    OMITTED = "omitted"
+    # The fields of a part are shown among those of the whole.
+    FLATTENED = "flattened"
+
+
 _NOTHING = object()
 
 

@@ -25,7 +25,7 @@ INSERT INTO fleet_entrance (policy)
 SELECT 'token' WHERE EXISTS (SELECT FROM fleet_machine) OR EXISTS (SELECT FROM fleet_jointoken);
 -- Open events keep what their set requires now.
 UPDATE fleet_scheduledevent AS event SET kept = jsonb_build_object('homes', '[]'::jsonb, 'requirements',
-    '{"second_person": true, "step_up": false, "step_up_spares_services": false, "needs_live": null}'::jsonb)
+    '{"second_person": true, "step_up": false, "exempt_service_accounts": false, "min_live": null}'::jsonb)
 FROM fleet_availabilityset AS of_event
 WHERE of_event.id = event.availability_set_id AND of_event.second_person AND status IN ('SCHEDULED', 'STARTED');
 """

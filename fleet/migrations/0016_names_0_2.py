@@ -9,14 +9,24 @@ CHECKED = ("drill", "maintenance", "scheduledevent", "signon", "wave")
 COLUMNS = (
     *((table, "look_at", "next_check_at") for table in CHECKED),
     ("apitoken", "told_days", "notified_days"),
+    ("admission", "first_asked_at", "first_requested_at"),
+    ("admission", "last_asked_at", "last_requested_at"),
     ("availabilityset", "apart", "name_suffix"),
+    ("availabilityset", "needs_live", "min_live"),
+    ("availabilityset", "step_up_spares_services", "exempt_service_accounts"),
     ("opentrouble", "told_at", "recorded_at"),
+    ("personsession", "way", "sign_in_method"),
+    ("personsession", "began_at", "signed_in_at"),
+    ("profile", "looked_until", "handover_read_until"),
+    ("signon", "good_until", "valid_until"),
     ("spool", "told_epoch", "reported_epoch"),
 )
 INDEXES = (
     *((f"{name}_by_look", f"{name}_by_next_check") for name in ("drill", "event", "maintenance", "wave")),
     ("set_aside_once", "quarantined_row_once"),
 )
+# Requirements that rows keep, by the names of their columns.
+KEPT = (("scheduledevent", "kept"), ("availabilityset", "lowering"))
 
 
 def rename(apps, schema_editor):
@@ -38,6 +48,13 @@ def rename(apps, schema_editor):
         )
         for (definition,) in cursor.fetchall():
             cursor.execute(definition)
+        for table, column in KEPT:
+            cursor.execute(
+                f"UPDATE fleet_{table} SET {column} = replace(replace({column}::text, 'needs_live', 'min_live'),"
+                f" 'step_up_spares_services', 'exempt_service_accounts')::jsonb"
+                f" WHERE {column}::text LIKE '%%needs_live%%' OR {column}::text LIKE '%%step_up_spares_services%%'",
+                [],
+            )
 
 
 class Migration(migrations.Migration):

@@ -31,9 +31,9 @@ class AvailabilitySet(ChangeColumn):
     # Whoever approves in it is asked again who they are. A process of an earlier release writes no value.
     step_up = models.BooleanField(default=False, db_default=False)
     # But no service account, which nobody can ask.
-    step_up_spares_services = models.BooleanField(default=False, db_default=False)
+    exempt_service_accounts = models.BooleanField(default=False, db_default=False)
     # How many live machines it takes to do its work; None when nobody said.
-    needs_live = models.IntegerField(null=True, blank=True)
+    min_live = models.IntegerField(null=True, blank=True)
     # Requirements that an administrator wants to lower where two persons are required, by name, and who asked for it
     # when; until another administrator asks for the same.
     lowering = models.JSONField(null=True, blank=True)
@@ -172,8 +172,8 @@ class Admission(models.Model):
     agent_version = models.TextField(blank=True, default="")
     join_token = models.ForeignKey(JoinToken, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
     revoked = models.BooleanField(default=False)
-    first_asked_at = models.DateTimeField()
-    last_asked_at = models.DateTimeField()
+    first_requested_at = models.DateTimeField()
+    last_requested_at = models.DateTimeField()
     admitted_at = models.DateTimeField(null=True, blank=True)
     admitted_by = models.TextField(blank=True, default="")
 

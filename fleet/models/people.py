@@ -57,7 +57,7 @@ class Profile(models.Model):
     notifications = models.BooleanField(default=False, db_default=False)
     first_steps = models.BooleanField(default=True, db_default=True)
     # What changed until then, they have read; None while they have never said so.
-    looked_until = models.DateTimeField(null=True, blank=True)
+    handover_read_until = models.DateTimeField(null=True, blank=True)
 
     def __str__(self) -> str:
         return f"profile of {self.user_id}"

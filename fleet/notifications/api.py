@@ -12,7 +12,7 @@ from fleet.api.authentication import person_of
 from fleet.api.calls import Call
 from fleet.api.problems import Problem
 from fleet.api.repeats import ONE_SIGHT, answered, once
-from fleet.api.schema import PLACE_PLACES, describe, filters_of, ordering
+from fleet.api.schema import describe, filters_of, ordering
 from fleet.domain.policy.rules import refuse
 from fleet.notifications import channel_services as channel_changes
 from fleet.notifications import dry_run, log
@@ -24,22 +24,14 @@ from fleet.notifications.serializers import (
     SETTINGS,
     ChangeChannelSerializer,
     ChangeRouteSerializer,
-    ChannelShape,
     MakeChannelSerializer,
     MakeRouteSerializer,
-    MessageShape,
     NewChannel,
-    NewChannelShape,
-    RouteDryRunShape,
-    RouteShape,
     SentAgain,
-    SentAgainShape,
     TrialShape,
     TryRouteSerializer,
 )
 from fleet.projections.pages import Page
-
-NEEDS = "The installation's are for admins, with the scope `admin`; one's own need more than the scope `read`."
 
 
 class ByOwner(Call):
@@ -70,21 +62,17 @@ _may_wait = threading.BoundedSemaphore(2)
 
 
 class Channels(ByOwner):
-    @describe(
-        "list_channels",
-        "Channels: the installation's and one's own",
-        "Settings are shown to those who may change them; secrets to nobody.",
-        page=ChannelShape,
-    )
+    @describe("list_channels")
     def get(self) -> Page[notification_queries.ChannelRow]:
+        """Channels: the installation's and one's own
+
+        Settings are shown to those who may change them; secrets to nobody.
+        """
         return notification_queries.page(person=person_of(self.request), now=self.now, **self.place)
 
     @describe(
         "create_channel",
-        "Make a channel",
-        f"With what its kind wants to be told. A webhook's secret is shown this once. {NEEDS}",
         needs="read",
-        answer=NewChannelShape,
         status=201,
         location="channels/{id}/",
         version="changed_at",
@@ -92,6 +80,11 @@ class Channels(ByOwner):
         body=MakeChannelSerializer,
     )
     def post(self) -> NewChannel | None:
+        """Make a channel
+
+        With what its kind wants to be told. A webhook's secret is shown this once. The installation's are for admins,
+        with the scope `admin`; one's own need more than the scope `read`.
+        """
         wanted = self.wanted
         row, secret = channel_changes.create(
             kind=wanted["kind"],
@@ -109,32 +102,29 @@ class Channel(ByOwner):
     def shown(self, channel_id: int) -> notification_queries.ChannelRow | None:
         return notification_queries.detail(channel_id=channel_id, person=person_of(self.request), now=self.now)
 
-    @describe(
-        "get_channel",
-        "One channel",
-        (
-            "Its kind, its health, and its settings for those who may change it. Secrets are never shown;"
-            " `secrets_set` names those that are set."
-        ),
-        answer=ChannelShape,
-        version="changed_at",
-        missing=NO_CHANNEL,
-    )
+    @describe("get_channel", version="changed_at", missing=NO_CHANNEL)
     def get(self, channel_id: int) -> notification_queries.ChannelRow | None:
+        """One channel
+
+        Its kind, its health, and its settings for those who may change it. Secrets are never shown; `secrets_set`
+        names those that are set.
+        """
         return self.shown(channel_id)
 
     @describe(
         "change_channel",
-        "Change a channel, or switch it on or off",
-        f"What is left out stays; null takes a setting back. {NEEDS}",
         needs="read",
-        answer=ChannelShape,
         version="changed_at",
         matches=True,
         body=ChangeChannelSerializer,
         missing=NO_CHANNEL,
     )
     def patch(self, channel_id: int) -> notification_queries.ChannelRow | None:
+        """Change a channel, or switch it on or off
+
+        What is left out stays; null takes a setting back. The installation's are for admins, with the scope `admin`;
+        one's own need more than the scope `read`.
+        """
         wanted = self.wanted
         channel_changes.change(
             channel_id=channel_id,
@@ -145,28 +135,26 @@ class Channel(ByOwner):
         )
         return self.shown(channel_id)
 
-    @describe(
-        "delete_channel",
-        "Delete a channel; what was sent through it stays in the log",
-        f"Its secrets are forgotten. Refused while routes lead to it alone. {NEEDS}",
-        needs="read",
-        matches=True,
-    )
+    @describe("delete_channel", needs="read", matches=True)
     def delete(self, channel_id: int) -> None:
+        """Delete a channel; what was sent through it stays in the log
+
+        Its secrets are forgotten. Refused while routes lead to it alone. The installation's are for admins, with the
+        scope `admin`; one's own need more than the scope `read`.
+        """
         channel_changes.delete(channel_id=channel_id, **self.deciding)
 
 
 class TryChannel(ByOwner):
-    @describe(
-        "test_channel",
-        "Try a channel",
-        "Sends a message that says that it is a test, and answers with what the channel said to it; after ten"
-        f" seconds, with how far it is. {NEEDS}",
-        needs="read",
-        answer=TrialShape,
-        by_parts=True,
-    )
+    @describe("test_channel", needs="read", answer=TrialShape, by_parts=True)
     def post(self, channel_id: int) -> Response:
+        """Try a channel
+
+        Sends a message that says that it is a test, and answers with what the channel said to it; after ten seconds,
+        with how far it is. The installation's are for admins, with the scope `admin`; one's own need more than the
+        scope `read`.
+        """
+
         def begin() -> dict[str, str]:
             return {"delivery": channel_changes.request_test(channel_id=channel_id, **self.acting)}
 
@@ -199,17 +187,13 @@ def waits(found: log.ChannelTrial) -> bool:
 
 
 class RotateChannel(ByOwner):
-    @describe(
-        "rotate_channel",
-        "A new secret for a webhook, shown this once",
-        f"For a day its messages are signed with the secret before, too. {NEEDS}",
-        needs="read",
-        answer=NewChannelShape,
-        version="changed_at",
-        matches=True,
-        keyless=ONE_SIGHT,
-    )
+    @describe("rotate_channel", needs="read", version="changed_at", matches=True, keyless=ONE_SIGHT)
     def post(self, channel_id: int) -> NewChannel | None:
+        """A new secret for a webhook, shown this once
+
+        For a day its messages are signed with the secret before, too. The installation's are for admins, with the
+        scope `admin`; one's own need more than the scope `read`.
+        """
         _, secret = channel_changes.rotate(channel_id=channel_id, **self.deciding)
         found = notification_queries.detail(channel_id=channel_id, person=person_of(self.request), now=self.now)
         return NewChannel(found, secret) if found else None
@@ -218,57 +202,44 @@ class RotateChannel(ByOwner):
 # The log of messages: the installation's, and one's own.
 
 NO_MESSAGE = ("not-found", "There is no message with this id.")
-FILTERS = filters_of(
-    log.MessageFilter,
-    {
-        **PLACE_PLACES,
-        "channel": "The id of a channel; may be repeated.",
-        "state": "May be given several times.",
-        "event": "An EventId.",
-        "moment": "May be given several times.",
-        "since": "Messages made at or after this time.",
-    },
-)
 
 
 class Messages(ByOwner):
-    @describe(
-        "list_messages",
-        "Who was told what, newest first",
-        "Of the installation's channels and one's own; also what no route wanted.",
-        page=MessageShape,
-        parameters=[*FILTERS, ordering("created_at")],
-    )
+    @describe("list_messages", parameters=[*filters_of(log.MessageFilter), ordering("created_at")])
     def get(self) -> Page[log.MessageRow]:
+        """Who was told what, newest first
+
+        Of the installation's channels and one's own; also what no route wanted.
+        """
         person = person_of(self.request)
         rows = self.filtered(log.MessageFilter, queryset=log.messages_for(person))
         return log.listing(rows, person=person, **self.place)
 
 
 class Message(ByOwner):
-    @describe(
-        "get_message",
-        "One message",
-        "What it is about, who it went to, and each attempt.",
-        answer=MessageShape,
-        missing=NO_MESSAGE,
-    )
+    @describe("get_message", missing=NO_MESSAGE)
     def get(self, message_id: int) -> log.MessageRow | None:
+        """One message
+
+        What it is about, who it went to, and each attempt.
+        """
         return log.detail(message_id=message_id, person=person_of(self.request))
 
 
 class RedeliverMessage(ByOwner):
     @describe(
         "redeliver_message",
-        "Send a message again",
-        f"Under the same id, and with it what was sent together. {NEEDS}",
         needs="read",
-        answer=SentAgainShape,
         status=201,
         location="messages/{message_id}/",
         problems=("not-redeliverable",),
     )
     def post(self, message_id: int) -> SentAgain:
+        """Send a message again
+
+        Under the same id, and with it what was sent together. The installation's are for admins, with the scope
+        `admin`; one's own need more than the scope `read`.
+        """
         return SentAgain(route_changes.redeliver(message_id=message_id, **self.acting))
 
 
@@ -288,27 +259,23 @@ def said(wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Routes(ByOwner):
-    @describe(
-        "list_routes",
-        "Routes: the installation's in their order, and one's own",
-        "Each that wants a moment tells its channel, and a channel is told once.",
-        page=RouteShape,
-    )
+    @describe("list_routes")
     def get(self) -> Page[notification_queries.RouteRow]:
+        """Routes: the installation's in their order, and one's own
+
+        Each that wants a moment tells its channel, and a channel is told once.
+        """
         return notification_queries.page_of_routes(person=person_of(self.request), **self.place)
 
     @describe(
-        "create_route",
-        "Make a route",
-        f"It is on unless the body says otherwise. Try it first. {NEEDS}",
-        needs="read",
-        answer=RouteShape,
-        status=201,
-        location="routes/{id}/",
-        version="version",
-        body=MakeRouteSerializer,
+        "create_route", needs="read", status=201, location="routes/{id}/", version="version", body=MakeRouteSerializer
     )
     def post(self) -> notification_queries.RouteRow | None:
+        """Make a route
+
+        It is on unless the body says otherwise. Try it first. The installation's are for admins, with the scope
+        `admin`; one's own need more than the scope `read`.
+        """
         wanted = self.wanted
         row = route_changes.create(
             fields=said(wanted), own=wanted["own"], enabled=wanted.get("enabled", True), **self.acting
@@ -317,57 +284,44 @@ class Routes(ByOwner):
 
 
 class Route(ByOwner):
-    @describe(
-        "get_route",
-        "One route",
-        ("What it tells, to which channel, when, and its `wording`, the whole of it in one sentence."),
-        answer=RouteShape,
-        version="version",
-        missing=NO_ROUTE,
-    )
+    @describe("get_route", version="version", missing=NO_ROUTE)
     def get(self, route_id: int) -> notification_queries.RouteRow | None:
+        """One route
+
+        What it tells, to which channel, when, and its `wording`, the whole of it in one sentence.
+        """
         return notification_queries.route(route_id=route_id, person=person_of(self.request))
 
     @describe(
-        "change_route",
-        "Change a route, or switch it on or off",
-        f"What it sent before keeps what it said then. {NEEDS}",
-        needs="read",
-        answer=RouteShape,
-        version="version",
-        matches=True,
-        body=ChangeRouteSerializer,
-        missing=NO_ROUTE,
+        "change_route", needs="read", version="version", matches=True, body=ChangeRouteSerializer, missing=NO_ROUTE
     )
     def patch(self, route_id: int) -> notification_queries.RouteRow | None:
+        """Change a route, or switch it on or off
+
+        What it sent before keeps what it said then. The installation's are for admins, with the scope `admin`; one's
+        own need more than the scope `read`.
+        """
         route_changes.change(
             route_id=route_id, fields=said(self.wanted), enabled=self.wanted.get("enabled"), **self.deciding
         )
         return notification_queries.route(route_id=route_id, person=person_of(self.request))
 
-    @describe(
-        "delete_route",
-        "Delete a route; what it sent stays",
-        NEEDS,
-        needs="read",
-        matches=True,
-    )
+    @describe("delete_route", needs="read", matches=True)
     def delete(self, route_id: int) -> None:
+        """Delete a route; what it sent stays
+
+        The installation's are for admins, with the scope `admin`; one's own need more than the scope `read`.
+        """
         route_changes.delete(route_id=route_id, **self.deciding)
 
 
 class RouteDryRun(ByOwner):
-    @describe(
-        "try_route",
-        "Try a route on the stored history",
-        "How many messages it would have made of the last 30 days, and when. Nothing is written.",
-        # It writes nothing.
-        needs="read",
-        answer=RouteDryRunShape,
-        body=TryRouteSerializer,
-        problems=("not-found",),
-    )
+    @describe("try_route", needs="read", body=TryRouteSerializer, problems=("not-found",))
     def post(self) -> dry_run.RouteDryRun:
+        """Try a route on the stored history
+
+        How many messages it would have made of the last 30 days, and when. Nothing is written.
+        """
         wanted, person = self.wanted, person_of(self.request)
         own = wanted["own"]
         route: StandingRoute | None = StandingRoute()

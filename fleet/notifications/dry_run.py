@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
+from typing import Annotated
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -75,7 +76,7 @@ class MomentCount:
 class WeekCount:
     """`begins` is the Monday, in the route's time zone."""
 
-    begins: str
+    begins: Annotated[str, "The Monday, in the route's time zone."]
     messages: int
 
 
@@ -84,7 +85,7 @@ class PastMessage:
     """One message that the route would have made, and what it would have told of."""
 
     moment: str
-    at: datetime
+    at: Annotated[datetime, "When it would have been told."]
     event: str | None
     event_type: str
     set: SetRef | None
@@ -95,23 +96,24 @@ class PastMessage:
 
 @dataclass(frozen=True, slots=True)
 class RouteDryRun:
-    """The answer. `considered` moments were looked at. `posts`: so many once those of the same minute stand together.
-    `at_night` are those between 22:00 and 07:00 of the route's time zone. `more`: there was more than it looked at.
+    """The answer. `considered` moments were looked at. `deliveries`: their number once messages of the same minute
+    are sent together. `outside_working_hours` are those between 22:00 and 07:00 in the route's time zone. `more`: there
+    was more than was checked.
     """
 
-    wording: Reason
-    sentence: Reason
+    wording: Annotated[Reason, "The route in one sentence."]
+    sentence: Annotated[Reason, "The result: `In the last 30 days: 31 messages, 4 at night.`"]
     since: datetime
     until: datetime
-    considered: int
-    messages: int
-    posts: int
-    at_night: int
-    by_moment: tuple[MomentCount, ...]
+    considered: Annotated[int, "How many moments were looked at."]
+    messages: Annotated[int, "How many of them the route would have told."]
+    deliveries: Annotated[int, "In how many minutes: what falls into one goes out together where it is much."]
+    outside_working_hours: Annotated[int, "Between 22:00 and 07:00 of the route's time zone."]
+    by_notification_type: tuple[MomentCount, ...]
     by_week: tuple[WeekCount, ...]
-    newest: tuple[PastMessage, ...]
-    more: bool
-    unknown: tuple[Reason, ...]
+    newest: Annotated[tuple[PastMessage, ...], "The ten newest."]
+    more: Annotated[bool, "There were more than 2,000 events or maintenances: the older ones were not looked at."]
+    unknown: Annotated[tuple[Reason, ...], "What cannot be known of the past."]
     server_time: datetime
 
 
@@ -127,15 +129,15 @@ def dry_run(*, route: StandingRoute, now: datetime, person: User | None = None) 
     weeks = Counter(_monday(one.at.astimezone(zone).date()) for one in found)
     moments = Counter(one.moment for one in found)
     considered = sum(len(story) for story in past)
-    counts = {"messages": len(found), "at_night": night, "considered": considered}
+    counts = {"messages": len(found), "outside_working_hours": night, "considered": considered}
     return RouteDryRun(
         wording=route_wording(tried, _name_of(tried)),
         sentence=Reason("route-dry-run", days=LOOKS_BACK.days, **counts),
         since=since,
         until=now,
         **counts,
-        posts=len({one.at.replace(second=0, microsecond=0) for one in found}),
-        by_moment=tuple(MomentCount(moment, count) for moment, count in moments.most_common()),
+        deliveries=len({one.at.replace(second=0, microsecond=0) for one in found}),
+        by_notification_type=tuple(MomentCount(moment, count) for moment, count in moments.most_common()),
         by_week=tuple(WeekCount(week.isoformat(), weeks[week]) for week in sorted(weeks)),
         newest=tuple(found[: -NEWEST - 1 : -1]),
         more=more,
@@ -200,7 +202,7 @@ def _of_event(event: ScheduledEvent) -> MessageFacts:
     facts = from_row(
         EventFacts,
         event,
-        **(set_facts(home) | {"needs_live": None}),
+        **(set_facts(home) | {"min_live": None}),
         status=EventStatus(event.status),
         machines=(),
     )

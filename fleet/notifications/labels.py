@@ -192,7 +192,7 @@ def field_missing(values: Values, reader: Reader) -> str:
 def dry_run(values: Values, reader: Reader) -> str:
     """Such as `In the last 30 days: 31 messages, 4 at night.`"""
     messages = counted(values["messages"], "message") if values["messages"] else "no message"
-    night = f", {values['at_night']} at night" if values["messages"] else ""
+    night = f", {values['outside_working_hours']} at night" if values["messages"] else ""
     return f"In the last {values['days']} days: {messages}{night}."
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 import django_filters
@@ -23,7 +23,7 @@ from fleet.notifications import news
 from fleet.notifications.models import Channel, DeliveryAttempt, Message, MessageDelivery, RouteVersion, route_of
 from fleet.notifications.news import Subject
 from fleet.notifications.notification_types import NotificationType
-from fleet.notifications.queries import ChannelRef, channel_ref, for_reader, may_change
+from fleet.notifications.queries import ChannelRef, can_change, channel_ref, for_reader
 from fleet.notifications.routing import GROUP, TEST, DeliveryState, MessageState, route_wording
 from fleet.projections.pages import Page, Segment, ordered, read_page
 from fleet.projections.places import IdsFilter, PlaceFilter, TimeFilter
@@ -48,11 +48,11 @@ class AttemptRow:
 
     number: int
     at: datetime
-    took_seconds: float | None
-    ok: bool | None
-    status: int | None
-    error: str
-    answer: str | None
+    took_seconds: Annotated[float | None, "Null while it is under way."]
+    ok: Annotated[bool | None, "Null where nobody knows how it went."]
+    status: Annotated[int | None, "The receiver's HTTP or SMTP status."]
+    error: Annotated[str, "A code; empty where it went well."]
+    answer: Annotated[str | None, "What the receiver said; null for who may not change the channel."]
 
 
 def _attempts(delivery_ids: Iterable[UUID]) -> Mapping[UUID, tuple[AttemptRow, ...]]:
@@ -158,11 +158,15 @@ class MessageFilter(PlaceFilter):
 
     set_path = "event__availability_set"
 
-    channel = IdsFilter(field_name="channel", label="Channel")
-    state = django_filters.MultipleChoiceFilter(choices=[(state.value, state.value) for state in MessageState])
-    event = django_filters.CharFilter(method="filter_event", label="Event")
-    moment = django_filters.MultipleChoiceFilter(choices=[(moment.value, moment.value) for moment in NotificationType])
-    since = TimeFilter(field_name="created_at", lookup_expr="gte", label="Since")
+    channel = IdsFilter(field_name="channel", label="The id of a channel; may be repeated.")
+    state = django_filters.MultipleChoiceFilter(
+        choices=[(state.value, state.value) for state in MessageState], label="May be given several times."
+    )
+    event = django_filters.CharFilter(method="filter_event", label="An EventId.")
+    moment = django_filters.MultipleChoiceFilter(
+        choices=[(moment.value, moment.value) for moment in NotificationType], label="May be given several times."
+    )
+    since = TimeFilter(field_name="created_at", lookup_expr="gte", label="Messages made at or after this time.")
 
     class Meta:
         model = Message
@@ -347,7 +351,7 @@ class SentBy:
     id: int
     name: str
     version: int
-    wording: Reason | str
+    wording: Annotated[Reason | str, "What the route said when it sent it."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,24 +362,24 @@ class MessageRow:
 
     id: int
     moment: str
-    subject: str
-    event: str | None
+    subject: Annotated[str, "What belongs together, such as `event:7`."]
+    event: Annotated[str | None, "The EventId; null where it is about something else."]
     event_type: str | None
     set: SetRef | None
-    channel: ChannelRef | None
+    channel: Annotated[ChannelRef | None, "Null where no route wanted it: nobody was told."]
     state: MessageState
     at: datetime
     created_at: datetime
-    due_at: datetime
+    due_at: Annotated[datetime, "Not told before then."]
     severity: str
     service: str
     drill: bool
-    why: str
-    route: SentBy | None
-    delivery: UUID | None
+    why: Annotated[str, "A code: why it was dropped or given up."]
+    route: Annotated[SentBy | None, "The route that sent it."]
+    delivery: Annotated[UUID | None, "The id under which it went out, alone or with others; the same at each attempt."]
     attempts: tuple[AttemptRow, ...]
-    next_attempt_at: datetime | None
-    may_send_again: bool
+    next_attempt_at: Annotated[datetime | None, "Null where none comes."]
+    can_redeliver: Annotated[bool, "Whether the caller may have it sent again."]
 
 
 RELATED = ("event__availability_set", "channel", "route", "delivery")
@@ -439,7 +443,7 @@ def _message_row(
     row: Message, person: User, attempts: tuple[AttemptRow, ...], routes: Mapping[int, SentBy]
 ) -> MessageRow:
     channel = row.channel
-    changeable = channel is not None and may_change(channel, person)
+    changeable = channel is not None and can_change(channel, person)
     sent = row.delivery is not None and row.delivery.state in (DeliveryState.DELIVERED, DeliveryState.GIVEN_UP)
     usable = channel is not None and channel.enabled and channel.deleted_at is None
     return from_row(
@@ -454,7 +458,7 @@ def _message_row(
         delivery=row.delivery_id,
         attempts=attempts if changeable else tuple(replace(each, answer=None) for each in attempts),
         next_attempt_at=_next_attempt_at(row),
-        may_send_again=changeable and sent and usable,
+        can_redeliver=changeable and sent and usable,
     )
 
 
@@ -477,14 +481,16 @@ class ChannelTrial:
 
     delivery: UUID
     state: DeliveryState
-    ok: bool | None
+    ok: Annotated[
+        bool | None, "Whether the channel took it; null while nobody knows: look again in the channel's `health`."
+    ]
     attempts: tuple[AttemptRow, ...]
 
 
 def trial(*, delivery_id: str, person: User) -> ChannelTrial | None:
     """Return the state of a test, of a channel whose answers this user may see. Two queries."""
     row = visible(MessageDelivery).filter(pk=delivery_id).select_related("channel").first()
-    if row is None or not may_change(row.channel, person):
+    if row is None or not can_change(row.channel, person):
         return None
     attempts = _attempts([row.pk])[row.pk]
     ended = [each.ok for each in attempts if each.took_seconds is not None]

@@ -383,7 +383,7 @@ def severity(facts: EventFacts) -> Severity:
     """Return the severity of an event. It is the same after the end, so that routes by severity notify of both."""
     if facts.event_type in DELETING_TYPES:
         return Severity.CRITICAL
-    if facts.needs_live is not None and stay_up(facts) < facts.needs_live:
+    if facts.min_live is not None and stay_up(facts) < facts.min_live:
         return Severity.CRITICAL
     own = facts.source == OWN and facts.event_type in TYPES
     return Severity.INFO if own else event_type_of(facts.event_type).severity

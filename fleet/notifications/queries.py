@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime, time
-from typing import Any
+from typing import Annotated, Any
 
 from django.contrib.auth.models import User
 from django.db.models import Count, Q
@@ -102,29 +102,29 @@ class ChannelRef:
 @dataclass(frozen=True, slots=True)
 class ChannelRow:
     """One channel. `settings` to `last_answer` are for admins and owners, None for everybody else; what is secret is
-    among `secrets_set` by its name alone. `posts`: it takes messages, and does not mirror what is open.
+    among `secrets_set` by its name alone. `takes_messages`: it takes messages, and does not mirror what is open.
     """
 
     id: int
     name: str
     kind: str
-    own: bool
-    enabled: bool
-    posts: bool
-    health: ChannelHealth
-    settings: dict[str, Any] | None
-    secrets_set: tuple[str, ...] | None
-    secret_made_at: datetime | None
-    earlier_secret_until: datetime | None
-    last_error: str | None
-    last_answer: str | None
+    own: Annotated[bool, "For oneself alone, and not the installation's."]
+    enabled: Annotated[bool, "Whether it is told anything."]
+    takes_messages: Annotated[bool, "It takes messages; false for one that mirrors what is open."]
+    health: Annotated[ChannelHealth, "`new`: nothing was sent yet; `held`: it asked to wait, see `held_until`."]
+    settings: Annotated[dict[str, Any] | None, "Null for who may not change it. Secrets are never shown."]
+    secrets_set: Annotated[tuple[str, ...] | None, "Which secrets are set, by name."]
+    secret_created_at: Annotated[datetime | None, "Of a webhook: since when its secret counts."]
+    earlier_secret_until: Annotated[datetime | None, "Until then it is signed with the secret before, too."]
+    last_error: Annotated[str | None, "A code: why the last attempt failed."]
+    last_answer: Annotated[str | None, "What it said to the last attempt."]
     created_at: datetime
     changed_at: datetime
     last_ok_at: datetime | None
     failing_since: datetime | None
-    failures: int
-    held_until: datetime | None
-    may_change: bool
+    failures: Annotated[int, "How many attempts in a row have failed."]
+    held_until: Annotated[datetime | None, "Nothing is sent before then."]
+    can_change: Annotated[bool, "Whether the caller may change it."]
     server_time: datetime
 
 
@@ -133,39 +133,43 @@ class RouteHours:
     """Local hours of a time zone; no weekdays are all of them."""
 
     weekdays: tuple[int, ...]
-    from_time: time | None
-    until_time: time | None
-    time_zone: str
+    from_time: Annotated[time | None, "Local time, included, such as `22:00`; null: from midnight."]
+    until_time: Annotated[time | None, "Local time, not included; may pass midnight; null: until midnight."]
+    time_zone: Annotated[str, "An IANA name such as `Europe/Berlin`."]
 
 
 @dataclass(frozen=True, slots=True)
 class RouteRow:
-    """One route. `channel` is None where it leads to every channel of the installation; `leads_nowhere`: that one is
+    """One route. `channel` is None where it leads to every channel of the installation; `channel_disabled`: that one is
     switched off.
     """
 
     id: int
     name: str
-    own: bool
+    own: Annotated[bool, "For oneself alone, and not the installation's."]
     enabled: bool
     position: int
-    version: int
-    wording: Reason
-    channel: ChannelRef | None
-    leads_nowhere: bool
-    moments: tuple[str, ...]
-    types: tuple[str, ...]
-    sources: tuple[str, ...]
-    severity: tuple[str, ...]
-    set: str
-    service: str
-    resource_group: str
+    version: Annotated[int, "Moves with each change; a message keeps the one that sent it."]
+    wording: Annotated[Reason, "The whole route in one sentence, as it is kept with its messages."]
+    channel: Annotated[ChannelRef | None, "Null: every channel of the installation."]
+    channel_disabled: Annotated[bool, "Its channel is switched off."]
+    moments: Annotated[tuple[str, ...], "Empty: every moment."]
+    types: Annotated[tuple[str, ...], "Empty: every type."]
+    sources: Annotated[tuple[str, ...], "Empty: every source."]
+    severity: Annotated[tuple[str, ...], "Empty: however bad it is."]
+    set: Annotated[str, "A name with `*` and `?`, without case; empty: every set."]
+    service: Annotated[str, "A service, with `*` and `?`; empty: every one."]
+    resource_group: Annotated[str, "A resource group, with `*` and `?`; empty: every one."]
     hours: RouteHours
-    unclaimed_after_seconds: int | None
-    before_decide_by_seconds: int | None
+    unclaimed_after_seconds: Annotated[
+        int | None, "A step of escalation: so long after the first sighting, while nobody is on it."
+    ]
+    before_decide_by_seconds: Annotated[
+        int | None, "A step of escalation: so long before the time to decide by, while nobody has decided."
+    ]
     created_at: datetime
     changed_at: datetime
-    may_change: bool
+    can_change: Annotated[bool, "Whether the caller may change it."]
 
 
 def channel_ref(row: Channel) -> ChannelRef:
@@ -177,7 +181,7 @@ def for_reader(person: User | int | None, *, path: str = "") -> Q:
     return Q(**{f"{path}owner": None}) | Q(**{f"{path}owner": person})
 
 
-def may_change(row: Channel | Route, person: User) -> bool:
+def can_change(row: Channel | Route, person: User) -> bool:
     """Whether this person may change it, of those `for_reader` shows."""
     return row.owner_id is not None or rights_of(person).may(Right.ADMINISTER)
 
@@ -202,22 +206,22 @@ def detail(*, channel_id: int, person: User, now: datetime) -> ChannelRow | None
 
 
 def _channel(row: Channel, person: User, now: datetime) -> ChannelRow:
-    open_to = may_change(row, person)
+    open_to = can_change(row, person)
     known = fields_of(row.kind) if row.kind in KINDS else {}
     return from_row(
         ChannelRow,
         row,
         id=row.pk,
         own=row.owner_id is not None,
-        posts=row.kind in KINDS and KINDS[row.kind].messages,
+        takes_messages=row.kind in KINDS and KINDS[row.kind].messages,
         health=health_of(row, now=now),
         settings={name: value for name, value in row.settings.items() if name in known} if open_to else None,
         secrets_set=tuple(row.settings.get("secrets_set", ())) if open_to else None,
-        secret_made_at=_time(row, "secret_made_at") if open_to else None,
+        secret_created_at=_time(row, "secret_made_at") if open_to else None,
         earlier_secret_until=_time(row, "earlier_secret_until", after=now) if open_to else None,
         last_error=row.last_error if open_to else None,
         last_answer=row.last_answer if open_to else None,
-        may_change=open_to,
+        can_change=open_to,
         server_time=now,
     )
 
@@ -265,10 +269,10 @@ def _route(row: Route, person: User) -> RouteRow:
         own=row.owner_id is not None,
         wording=route_wording(stands, row.channel.name if row.channel else ""),
         channel=channel_ref(row.channel) if row.channel else None,
-        leads_nowhere=row.channel is not None and not row.channel.enabled,
+        channel_disabled=row.channel is not None and not row.channel.enabled,
         types=stands.event_types,
         severity=stands.severities,
         set=stands.set_pattern,
         hours=from_row(RouteHours, stands),
-        may_change=may_change(row, person),
+        can_change=can_change(row, person),
     )

@@ -1,7 +1,7 @@
 """Channels, routes and the log of messages."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -22,11 +22,11 @@ from fleet.api.shapes.rules import (
 from fleet.api.shapes.strict import ToldText
 from fleet.domain.event_types import ADVICE_TYPES, TYPES, Severity
 from fleet.domain.policy.rules import MAX_NAME, MAX_PATTERN, SOURCES
-from fleet.notifications.dry_run import MomentCount, PastMessage, RouteDryRun, WeekCount
+from fleet.domain.shapes import InApi
 from fleet.notifications.kinds import KINDS, ChannelField
-from fleet.notifications.log import AttemptRow, ChannelTrial, MessageRow, SentBy
+from fleet.notifications.log import AttemptRow, ChannelTrial, MessageRow
 from fleet.notifications.notification_types import NotificationType
-from fleet.notifications.queries import ChannelRow, RouteHours, RouteRow
+from fleet.notifications.queries import ChannelRow
 from fleet.operations.inputs import ClockTime, RequestSerializer
 
 LEVEL = {"type": "string", "enum": [level.value for level in Severity]}
@@ -160,92 +160,22 @@ class TryRouteSerializer(RequestSerializer):
         return values
 
 
-ChannelShape = shape(
-    ChannelRow,
-    {
-        "own": OWN,
-        "enabled": "Whether it is told anything.",
-        "posts": "It takes messages; false for one that mirrors what is open.",
-        "health": "`new`: nothing was sent yet; `held`: it asked to wait, see `held_until`.",
-        "settings": "Null for who may not change it. Secrets are never shown.",
-        "secrets_set": "Which secrets are set, by name.",
-        "secret_made_at": "Of a webhook: since when its secret counts.",
-        "earlier_secret_until": "Until then it is signed with the secret before, too.",
-        "last_error": "A code: why the last attempt failed.",
-        "last_answer": "What it said to the last attempt.",
-        "failures": "How many attempts in a row have failed.",
-        "held_until": "Nothing is sent before then.",
-        "may_change": "Whether the caller may change it.",
-    },
-    name="Channel",
-    kind=serializers.ChoiceField(list(KINDS)),
-)
+shape(ChannelRow, kind=serializers.ChoiceField(list(KINDS)))
 
 
 @dataclass(frozen=True, slots=True)
 class NewChannel:
     """A channel, and the secret that was made for it."""
 
-    channel: ChannelRow
-    secret: str | None
+    channel: Annotated[ChannelRow, InApi.FLATTENED]
+    secret: Annotated[
+        str | None, "Of a webhook, shown this once: what its messages are signed with. Null for other kinds."
+    ]
 
 
-NewChannelShape = shape(
-    NewChannel,
-    {"secret": "Of a webhook, shown this once: what its messages are signed with. Null for other kinds."},
-    beside=("channel",),
-)
-RouteHoursShape = shape(
-    RouteHours,
-    {"from_time": FROM_TIME, "until_time": UNTIL_TIME, "time_zone": TIME_ZONE},
-)
-RouteShape = shape(
-    RouteRow,
-    {
-        "own": OWN,
-        "version": "Moves with each change; a message keeps the one that sent it.",
-        "wording": "The whole route in one sentence, as it is kept with its messages.",
-        "channel": "Null: every channel of the installation.",
-        "leads_nowhere": "Its channel is switched off.",
-        "moments": MOMENTS,
-        "types": "Empty: every type.",
-        "sources": "Empty: every source.",
-        "severity": SEVERITY,
-        "set": SET_PATTERN,
-        "service": SERVICE,
-        "resource_group": RESOURCE_GROUP,
-        "unclaimed_after_seconds": UNCLAIMED_AFTER,
-        "before_decide_by_seconds": BEFORE_DECIDE_BY,
-        "may_change": "Whether the caller may change it.",
-    },
-    name="Route",
-)
-AttemptShape = shape(
-    AttemptRow,
-    {
-        "took_seconds": "Null while it is under way.",
-        "ok": "Null where nobody knows how it went.",
-        "status": "The receiver's HTTP or SMTP status.",
-        "error": "A code; empty where it went well.",
-        "answer": "What the receiver said; null for who may not change the channel.",
-    },
-    name="DeliveryAttempt",
-)
-SentByShape = shape(SentBy, {"wording": "What the route said when it sent it."}, name="SentBy")
-MessageShape = shape(
+shape(AttemptRow, name="DeliveryAttempt")
+shape(
     MessageRow,
-    {
-        "subject": "What belongs together, such as `event:7`.",
-        "event": "The EventId; null where it is about something else.",
-        "channel": "Null where no route wanted it: nobody was told.",
-        "due_at": "Not told before then.",
-        "why": "A code: why it was dropped or given up.",
-        "route": "The route that sent it.",
-        "delivery": "The id under which it went out, alone or with others; the same at each attempt.",
-        "next_attempt_at": "Null where none comes.",
-        "may_send_again": "Whether the caller may have it sent again.",
-    },
-    name="Message",
     moment=serializers.ChoiceField([moment.value for moment in NotificationType]),
     severity=serializers.ChoiceField([severity.value for severity in Severity]),
 )
@@ -255,30 +185,7 @@ MessageShape = shape(
 class SentAgain:
     """A delivery that is sent again."""
 
-    delivery: str
+    delivery: Annotated[str, "The id under which it goes out, the same as before."]
 
 
-SentAgainShape = shape(SentAgain, {"delivery": "The id under which it goes out, the same as before."})
-TrialShape = shape(
-    ChannelTrial,
-    {"ok": "Whether the channel took it; null while nobody knows: look again in the channel's `health`."},
-    name="ChannelTest",
-)
-MomentCountShape = shape(MomentCount)
-WeekCountShape = shape(WeekCount, {"begins": "The Monday, in the route's time zone."})
-PastMessageShape = shape(PastMessage, {"at": "When it would have been told."})
-RouteDryRunShape = shape(
-    RouteDryRun,
-    {
-        "wording": "The route in one sentence.",
-        "sentence": "The result: `In the last 30 days: 31 messages, 4 at night.`",
-        "considered": "How many moments were looked at.",
-        "messages": "How many of them the route would have told.",
-        "posts": "In how many minutes: what falls into one goes out together where it is much.",
-        "at_night": "Between 22:00 and 07:00 of the route's time zone.",
-        "newest": "The ten newest.",
-        "more": "There were more than 2,000 events or maintenances: the older ones were not looked at.",
-        "unknown": "What cannot be known of the past.",
-    },
-    name="RouteDryRun",
-)
+TrialShape = shape(ChannelTrial, name="ChannelTest")

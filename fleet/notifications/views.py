@@ -188,7 +188,7 @@ def channel_answer(request: Asked, /, channel_id: int, **context: Any) -> HttpRe
     found = known(
         notification_queries.detail(channel_id=channel_id, person=request.user, now=request.now), UNKNOWN_CHANNEL
     )
-    if found.may_change and "form" not in context:
+    if found.can_change and "form" not in context:
         initial = shown_settings(found.settings or {}, found.name)
         context["form"] = ChannelForm(initial=initial, kind=found.kind, kept=found.secrets_set or ())
     return page(
@@ -380,7 +380,7 @@ def _form(request: Asked, data: Any, *, own: bool, **fields: Any) -> RouteForm:
     through = [
         one
         for one in notification_queries.listing(person=request.user, now=request.now)
-        if one.own == own and one.posts
+        if one.own == own and one.takes_messages
     ]
     return RouteForm(data, channels=through, own=own, **fields)
 
@@ -388,8 +388,8 @@ def _form(request: Asked, data: Any, *, own: bool, **fields: Any) -> RouteForm:
 def _route_answer(
     request: Asked, form: RouteForm, found: RouteRow | None, *, own: bool, **context: Any
 ) -> HttpResponse:
-    may_change = found.may_change if found else True
-    return page(request, "messages/route.html", form=form, route=found, own_only=own, may_change=may_change, **context)
+    can_change = found.can_change if found else True
+    return page(request, "messages/route.html", form=form, route=found, own_only=own, can_change=can_change, **context)
 
 
 def _sent(request: Asked, found: RouteRow | None, *, own: bool) -> HttpResponse:

@@ -63,11 +63,11 @@ def note_read(*, actor: Actor, until: datetime, now: datetime) -> bool:
     until = min(until, now)
     Profile.objects.get_or_create(user=actor.person)
     row = Profile.objects.select_for_update().get(user=actor.person)
-    before = row.looked_until
-    moved = Profile.objects.filter(pk=row.pk).filter(Q(looked_until=None) | Q(looked_until__lt=until))
-    if not moved.update(looked_until=until):
+    before = row.handover_read_until
+    moved = Profile.objects.filter(pk=row.pk).filter(Q(handover_read_until=None) | Q(handover_read_until__lt=until))
+    if not moved.update(handover_read_until=until):
         return False
-    was, became = {"looked_until": before}, {"looked_until": until}
+    was, became = {"handover_read_until": before}, {"handover_read_until": until}
     tell(EntryKind.HANDOVER_READ, actor, at=now, before=was, after=became, until=until)
     return True
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from django.db.models import Prefetch, QuerySet
@@ -13,7 +13,7 @@ from fleet.domain.approvals.conditions import When, next_wait, waits_for
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.approvals.recheck import Decision
 from fleet.domain.reasons import Reason, from_json, read_reason
-from fleet.domain.shapes import from_row
+from fleet.domain.shapes import InApi, from_row
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EndedAs, EventStatus, OrderState
 from fleet.models import Approval, Order, ScheduledEvent
 from fleet.models.facts.decisions import decision_of
@@ -169,15 +169,14 @@ class OrderRow:
     offered_at: datetime
     expires_at: datetime | None
     delivered_at: datetime | None
-    delivered_by: str
+    delivered_by: Annotated[str, "Which path brought it: `celery`, `beat`, `ticker`, `look` or `report`."]
     answered_at: datetime | None
-    outcome: str
-    azure_status: int | None
+    outcome: Annotated[str, "`answered`, `refused`, `failed`, or empty."]
+    azure_status: Annotated[int | None, "The HTTP status of Azure's answer."]
     azure_body: str
     reason: Reason | str
-    # Those of its approval.
-    request_id: str = ""
-    trace_id: str = ""
+    request_id: Annotated[str, "That of its approval."] = ""
+    trace_id: Annotated[str, "That of its approval."] = ""
 
     @property
     def said(self) -> Reason | str:
@@ -193,10 +192,10 @@ class NextAsked:
 
     machine: MachineRef
     at: datetime
-    silent: MachineRef | None
+    silent: Annotated[MachineRef | None, "The machine that is waited for until then."]
 
     @property
-    def sentence(self) -> Reason:
+    def sentence(self) -> Annotated[Reason, InApi.SHOWN]:
         silent = self.silent.resource_name if self.silent else ""
         return Reason("next-asked", machine=self.machine.resource_name, at=self.at, silent=silent)
 
@@ -206,7 +205,7 @@ class Overridden:
     """A guard that stood against it, what it said, and the reason for which it was overridden."""
 
     code: str
-    sentence: Reason | str
+    sentence: Annotated[Reason | str, "What the guard said."]
     reason: str
 
 
@@ -220,52 +219,56 @@ class ApprovalRow:
     event_status: EventStatus
     set: SetRef
     state: ApprovalState
-    by: Reason | str
-    via: str
-    token_name: str
+    by: Annotated[Reason | str, "Who decided."]
+    via: Annotated[str, "Through what: `page`, `api` or `rule`."]
+    token_name: Annotated[str, "The token's name; empty where there was none."]
     comment: str
     # The rule that decided, and how it was worded then.
-    rule: RuleRef | None
-    rule_wording: Reason | str
-    event_version: int
-    when: When
-    due_at: datetime | None
-    overrides: tuple[Overridden, ...]
-    decided_at: datetime
-    # The second person.
-    consented_by: str
+    rule: Annotated[RuleRef | None, "The rule that decided; null where a person did."]
+    rule_wording: Annotated[Reason | str, "How the rule was worded then; empty where a person decided."]
+    event_version: Annotated[int, "The event's version when it was decided."]
+    when: Annotated[When, "When it was to go."]
+    due_at: Annotated[datetime | None, "The time that was said, with `when` being `time`."]
+    overrides: Annotated[tuple[Overridden, ...], "The guards that were overridden, and why."]
+    decided_at: Annotated[datetime, "When somebody decided or proposed it."]
+    consented_by: Annotated[str, "The second person; empty where there was none."]
     consented_at: datetime | None
     consent_comment: str
     # What it waits for now; empty when it waits for nothing of ours.
-    waits_for: Reason | str
-    granted_at: datetime | None
-    accepted_at: datetime | None
-    accepted_by: MachineRef | None
+    waits_for: Annotated[Reason | str, "What it waits for now, in one sentence; empty once it is on its way or over."]
+    granted_at: Annotated[datetime | None, "When it was to go to Azure; null while it waits."]
+    accepted_at: Annotated[datetime | None, "When Azure answered 200."]
+    accepted_by: Annotated[MachineRef | None, "The machine that asked Azure."]
     closed_at: datetime | None
-    inferred: bool
-    # Drydock ended it since the decision no longer held: the event needs a decision again.
-    returned: bool
-    reason: Reason | str
-    orders: tuple[OrderRow, ...]
-    steps: tuple[Step, ...]
+    inferred: Annotated[bool, "Its end was concluded, not answered."]
+    returned: Annotated[
+        bool, "It ended since the decision no longer held; `reason` says why. The event needs a new decision."
+    ]
+    reason: Annotated[Reason | str, "One sentence about how it ended."]
+    orders: Annotated[tuple[OrderRow, ...], "Oldest first."]
+    steps: Annotated[tuple[Step, ...], "Decided, agreed to, due, sent, answered, started, gone."]
     # By the database's clock; of the approval, its orders and its event.
     changed_at: datetime
     server_time: datetime
     # What was decided, as it is checked again before anything is sent; names all sets, whoever reads.
-    decision: Decision | None = field(default=None, metadata={"internal": True})
+    decision: Annotated[Decision | None, InApi.OMITTED] = field(default=None, metadata={"internal": True})
     # The wave that it belongs to, and its place in it.
-    request_id: str = ""
-    trace_id: str = ""
-    wave: int | None = None
-    turn: int | None = None
-    next_asked: NextAsked | None = None
+    request_id: Annotated[
+        str, "Of the request that decided, or of a rule's decision: found in every log. Empty before 0.2.0."
+    ] = ""
+    trace_id: Annotated[str, "The trace of that request (W3C Trace Context); empty where nobody traced it."] = ""
+    wave: Annotated[int | None, "The id of the wave that it belongs to."] = None
+    turn: Annotated[int | None, "Its place in the wave, from 1."] = None
+    next_asked: Annotated[
+        NextAsked | None, "Who is asked next and when, if nothing happens until then; in lists it is null."
+    ] = None
 
     @property
     def live(self) -> bool:
         return self.state in LIVE_APPROVALS
 
     @property
-    def may_be_withdrawn(self) -> bool:
+    def may_be_withdrawn(self) -> Annotated[bool, InApi.SHOWN]:
         """By a person, before an order was offered."""
         return self.state in (ApprovalState.PROPOSED, ApprovalState.WAITING, ApprovalState.GRANTED) and not self.orders
 

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from django.db.models import Count, Exists, F, OuterRef, QuerySet, Value
 from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan, TupleLessThanOrEqual
@@ -15,7 +15,7 @@ from fleet.domain.blind_spots.find import RANKS, Named, elsewhere
 from fleet.domain.intake import PERIOD
 from fleet.domain.reasons import Reason, from_json
 from fleet.domain.scheduling import QuarantineKind
-from fleet.domain.shapes import from_row
+from fleet.domain.shapes import InApi, from_row
 from fleet.models import (
     Admission,
     AvailabilitySet,
@@ -57,18 +57,18 @@ class BlindSpotRow:
 
     code: str
     title: Reason
-    certainty: Confidence
-    reason: Reason
-    advice: Reason
-    set: SetRef | None
-    machines: tuple[MachineRef, ...]
-    names: tuple[str, ...]
-    count: int
-    cache: CacheRef | None = None
+    certainty: Annotated[Confidence, "How sure it is."]
+    reason: Annotated[Reason, "One or two sentences."]
+    advice: Annotated[Reason, "What to do."]
+    set: Annotated[SetRef | None, "Null for caches, and for machines that are in none yet."]
+    machines: Annotated[tuple[MachineRef, ...], "Those concerned that have an agent, as far as `names` holds them."]
+    names: Annotated[tuple[str, ...], "The machines concerned, at most 500 of `count`; the host of a cache."]
+    count: Annotated[int, "How many machines are concerned."]
+    cache: Annotated[CacheRef | None, "The cache that it is about."] = None
     # Of what is set aside.
-    event_id: str = ""
+    event_id: Annotated[str, "The event that is set aside; else empty."] = ""
     # What tells it from others of its code in its set.
-    part: str = ""
+    part: Annotated[str, InApi.OMITTED] = ""
 
     @property
     def where(self) -> Reason | str:

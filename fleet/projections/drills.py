@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Annotated
 
 from django.db.models import QuerySet
 
 from fleet.domain.drills import Outcome
 from fleet.domain.reasons import Reason, read_reason
-from fleet.domain.shapes import from_row
+from fleet.domain.shapes import InApi, from_row
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus
 from fleet.models import Approval, Drill, Instruction, Order, Preparation, Rehearsal, Sighting
 from fleet.projections.changes import changed_at
@@ -22,11 +23,11 @@ class DrillRow:
     """One drill. `outcome` is None while it goes on; `machines` are those that its event names."""
 
     id: int
-    event_id: str
+    event_id: Annotated[str, "Begins with `DRILL-`; it takes the calls of any event."]
     event_type: str
     event_status: EventStatus
     set: SetRef
-    machines: tuple[str, ...]
+    machines: Annotated[tuple[str, ...], "Those that the event names."]
     notice_seconds: int
     duration_seconds: int
     started_by: str
@@ -35,9 +36,9 @@ class DrillRow:
     comment: str
     created_at: datetime
     not_before: datetime | None
-    ends_by: datetime
+    ends_by: Annotated[datetime, "When it is over at the latest, whatever happens."]
     closed_at: datetime | None
-    outcome: Outcome | None
+    outcome: Annotated[Outcome | None, "Null while it goes on."]
     reason: Reason | str
     # By the database's clock; of the drill and its event.
     changed_at: datetime
@@ -47,7 +48,7 @@ class DrillRow:
         return self.closed_at is None
 
     @property
-    def seconds(self) -> float | None:
+    def seconds(self) -> Annotated[float | None, "How long it took; null while it goes on."]:
         """How long it took; None while it goes on."""
         return (self.closed_at - self.created_at).total_seconds() if self.closed_at else None
 
@@ -58,7 +59,7 @@ class DrillStep:
 
     label: Reason
     at: datetime
-    seconds: float | None
+    seconds: Annotated[float | None, "Since the step before; null at the first."]
     detail: Reason | str = ""
 
 
@@ -67,12 +68,12 @@ class MachineReport:
     """One machine's part. `left_out` says why it took none, in words that fit after its name; else it is empty."""
 
     machine: MachineRef
-    hit: bool
-    left_out: Reason | str
+    hit: Annotated[bool, "The event names it, so its hooks run."]
+    left_out: Annotated[Reason | str, "Why it takes no part; empty where it does."]
     steps: tuple[DrillStep, ...]
 
     @property
-    def took_part(self) -> bool:
+    def took_part(self) -> Annotated[bool, InApi.SHOWN]:
         return not self.left_out and bool(self.steps)
 
 
@@ -81,9 +82,9 @@ class DrillReport:
     """`next_step` says what to do, or what is waited for."""
 
     drill: DrillRow
-    steps: tuple[DrillStep, ...]
+    steps: Annotated[tuple[DrillStep, ...], "Of the whole, in the order of their times."]
     machines: tuple[MachineReport, ...]
-    next_step: Reason
+    next_step: Annotated[Reason, "What to do next, or what is waited for, in one sentence."]
     server_time: datetime
 
     @property

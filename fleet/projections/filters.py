@@ -53,26 +53,42 @@ def _named(names: Iterable[str]) -> Q:
 
 class EventFilter(PlaceFilter):
     """`machine` (ids) and `machine_name` leave the events that name one in Resources; `since` and `until` go by the
-    first sighting, `due_since` and `due_until` by NotBefore; `timed` says whether one is stated.
+    first sighting, `due_since` and `due_until` by NotBefore; `has_not_before` whether one is stated.
 
     Construct with `now=` (an aware datetime): a decision is needed only before NotBefore.
     """
 
-    status = django_filters.MultipleChoiceFilter(choices=[(status.value, status.value) for status in EventStatus])
-    type = django_filters.CharFilter(field_name="event_type", lookup_expr="iexact", label="Type")
-    source = django_filters.CharFilter(field_name="source", lookup_expr="iexact", label="Source")
-    machine = IdsFilter(method="filter_machine", label="Machine")
-    machine_name = TextsFilter(method="filter_machine_name", label="Name of a machine")
-    needs_decision = django_filters.BooleanFilter(method="filter_needs_decision", label="Needs a decision")
-    drill = django_filters.BooleanFilter(field_name="drill", label="Drill")
-    since = TimeFilter(field_name="first_seen_at", lookup_expr="gte", label="Since")
-    until = TimeFilter(field_name="first_seen_at", lookup_expr="lt", label="Until")
-    due_since = TimeFilter(field_name="not_before", lookup_expr="gte", label="NotBefore since")
-    due_until = TimeFilter(field_name="not_before", lookup_expr="lt", label="NotBefore until")
-    timed = django_filters.BooleanFilter(
-        field_name="not_before", lookup_expr="isnull", exclude=True, label="Time stated"
+    status = django_filters.MultipleChoiceFilter(
+        choices=[(status.value, status.value) for status in EventStatus],
+        label="`SCHEDULED`, `STARTED` or `ENDED`; may be repeated.",
     )
-    changed_since = ChangeFilter(label="Changed since")
+    type = django_filters.CharFilter(
+        field_name="event_type", lookup_expr="iexact", label="Such as `Reboot`, in any case."
+    )
+    source = django_filters.CharFilter(
+        field_name="source", lookup_expr="iexact", label="`Platform` or `User`, in any case."
+    )
+    machine = IdsFilter(
+        method="filter_machine", label="The id of a machine: the events that name it in `Resources`; may be repeated."
+    )
+    machine_name = TextsFilter(
+        method="filter_machine_name", label="A name in `Resources`, in any case; may be repeated."
+    )
+    needs_decision = django_filters.BooleanFilter(
+        method="filter_needs_decision",
+        label="Before NotBefore, and nobody has decided or a second person has to agree.",
+    )
+    drill = django_filters.BooleanFilter(field_name="drill", label="Only drills, or only real events.")
+    since = TimeFilter(field_name="first_seen_at", lookup_expr="gte", label="First seen at or after this time.")
+    until = TimeFilter(field_name="first_seen_at", lookup_expr="lt", label="First seen before this time.")
+    due_since = TimeFilter(
+        field_name="not_before", lookup_expr="gte", label="With a `NotBefore` at or after this time."
+    )
+    due_until = TimeFilter(field_name="not_before", lookup_expr="lt", label="With a `NotBefore` before this time.")
+    has_not_before = django_filters.BooleanFilter(
+        field_name="not_before", lookup_expr="isnull", exclude=True, label="Whether a `NotBefore` is stated."
+    )
+    changed_since = ChangeFilter(label="Changed at or after this time, as `changed_at` of the rows has it.")
 
     class Meta:
         model = ScheduledEvent
@@ -113,10 +129,18 @@ class MachineFilter(MachinePlaceFilter):
 
     machine_path = "pk"
 
-    presence = django_filters.MultipleChoiceFilter(method="filter_presence", choices=PRESENCES, label="Presence")
-    region = django_filters.CharFilter(lookup_expr="iexact", label="Region")
-    q = django_filters.CharFilter(method="filter_q", label="Search")
-    changed_since = ChangeFilter(label="Changed since")
+    presence = django_filters.MultipleChoiceFilter(
+        method="filter_presence",
+        choices=PRESENCES,
+        label="`live`, `late`, `silent`, `gone` or `expected`; may be repeated.",
+    )
+    region = django_filters.CharFilter(lookup_expr="iexact", label="A region, in any case.")
+    q = django_filters.CharFilter(
+        method="filter_q",
+        label="How words of a resource name or a vmId begin; where that finds none, or over a thousand,"
+        " parts of names.",
+    )
+    changed_since = ChangeFilter(label="Changed at or after this time, as `changed_at` of the rows has it.")
 
     class Meta:
         model = Machine
@@ -141,14 +165,23 @@ class SetFilter(PlaceFilter):
 
     set_path = "pk"
 
-    machine = IdsFilter(method="filter_machine", label="Machine")
-    machine_name = TextsFilter(method="filter_machine_name", label="Name of a machine")
-    presence = django_filters.MultipleChoiceFilter(method="filter_presence", choices=PRESENCES, label="Presence")
-    kind = django_filters.ChoiceFilter(choices=[(kind, kind) for kind in KINDS], label="Kind")
-    q = django_filters.CharFilter(method="filter_q", label="Search")
+    machine = IdsFilter(method="filter_machine", label="The id of a machine: the set that it is of; may be repeated.")
+    machine_name = TextsFilter(
+        method="filter_machine_name",
+        label="The resource name of a machine, in any case: the sets that have one; may be repeated.",
+    )
+    presence = django_filters.MultipleChoiceFilter(
+        method="filter_presence",
+        choices=PRESENCES,
+        label="Sets with a machine that is `live`, `late`, `silent`, `gone` or `expected`; may be repeated.",
+    )
+    kind = django_filters.ChoiceFilter(choices=[(kind, kind) for kind in KINDS], label="One kind of set.")
+    q = django_filters.CharFilter(method="filter_q", label="Part of a name or of a resource group.")
     # What is told of each, and not which: whoever reads the rows goes by it.
-    machines = django_filters.BooleanFilter(method="filter_nothing", label="With machines")
-    changed_since = ChangeFilter(label="Changed since")
+    machines = django_filters.BooleanFilter(
+        method="filter_nothing", label="`false`: machines as numbers only; the lists of them stay empty."
+    )
+    changed_since = ChangeFilter(label="Changed at or after this time, as `changed_at` of the rows has it.")
 
     class Meta:
         model = AvailabilitySet
@@ -228,11 +261,13 @@ class ApprovalFilter(PlaceFilter):
 
     set_path = "event__availability_set"
 
-    state = django_filters.MultipleChoiceFilter(choices=[(state.value, state.value) for state in ApprovalState])
-    event = TextsFilter(method="filter_event", label="Event")
-    since = TimeFilter(field_name="decided_at", lookup_expr="gte", label="Since")
-    until = TimeFilter(field_name="decided_at", lookup_expr="lt", label="Until")
-    changed_since = ChangeFilter(label="Changed since")
+    state = django_filters.MultipleChoiceFilter(
+        choices=[(state.value, state.value) for state in ApprovalState], label="A state; may be repeated."
+    )
+    event = TextsFilter(method="filter_event", label="An EventId, in any case; may be repeated.")
+    since = TimeFilter(field_name="decided_at", lookup_expr="gte", label="Decided at or after this time.")
+    until = TimeFilter(field_name="decided_at", lookup_expr="lt", label="Decided before this time.")
+    changed_since = ChangeFilter(label="Changed at or after this time, as `changed_at` of the rows has it.")
 
     class Meta:
         model = Approval
@@ -250,9 +285,9 @@ class DrillFilter(PlaceFilter):
 
     set_path = "event__availability_set"
 
-    since = TimeFilter(field_name="created_at", lookup_expr="gte", label="Since")
-    until = TimeFilter(field_name="created_at", lookup_expr="lt", label="Until")
-    changed_since = ChangeFilter(label="Changed since")
+    since = TimeFilter(field_name="created_at", lookup_expr="gte", label="Begun at or after this time.")
+    until = TimeFilter(field_name="created_at", lookup_expr="lt", label="Begun before this time.")
+    changed_since = ChangeFilter(label="Changed at or after this time, as `changed_at` of the rows has it.")
 
     class Meta:
         model = Drill
@@ -265,10 +300,13 @@ class DrillFilter(PlaceFilter):
 class WaveFilter(PlaceFilter):
     """Waves by the sets of their events; `since` and `until` go by when a wave began."""
 
-    state = django_filters.MultipleChoiceFilter(choices=[(state.value, state.value) for state in WaveState])
-    since = TimeFilter(field_name="created_at", lookup_expr="gte", label="Since")
-    until = TimeFilter(field_name="created_at", lookup_expr="lt", label="Until")
-    changed_since = ChangeFilter(label="Changed since")
+    state = django_filters.MultipleChoiceFilter(
+        choices=[(state.value, state.value) for state in WaveState],
+        label="`RUNNING`, `DONE` or `STOPPED`; may be repeated.",
+    )
+    since = TimeFilter(field_name="created_at", lookup_expr="gte", label="Begun at or after this time.")
+    until = TimeFilter(field_name="created_at", lookup_expr="lt", label="Begun before this time.")
+    changed_since = ChangeFilter(label="Changed at or after this time, as `changed_at` of the rows has it.")
 
     class Meta:
         model = Wave
@@ -298,8 +336,12 @@ class AdmissionFilter(MachinePlaceFilter):
 class EventEntryFilter(django_filters.FilterSet):  # type: ignore[misc]
     """Entries of one event, by machine."""
 
-    machine = IdsFilter(field_name="machine", label="Machine")
-    machine_name = TextsFilter(field_name="machine__resource_name", lookup_expr="iexact", label="Name of a machine")
+    machine = IdsFilter(field_name="machine", label="The id of a machine; may be repeated.")
+    machine_name = TextsFilter(
+        field_name="machine__resource_name",
+        lookup_expr="iexact",
+        label="The resource name of a machine, in any case; may be repeated.",
+    )
 
     class Meta:
         model = Entry

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import unified_diff
+from typing import Annotated
 
 from fleet.domain.intake import read_document
 from fleet.domain.reasons import Reason
@@ -40,14 +41,14 @@ class RawDocument:
     is shown, too; `compared_with` is that document's hash.
     """
 
-    hash: str
-    body: str
+    hash: Annotated[str, "SHA-256 of its bytes."]
+    body: Annotated[str, "As received."]
     readable: bool
-    flags: tuple[Reason | str, ...]
+    flags: Annotated[tuple[Reason | str, ...], "What was odd about it."]
     lists_event: bool
-    readings: tuple[Reading, ...]
-    compared_with: str | None
-    difference: tuple[str, ...]
+    readings: Annotated[tuple[Reading, ...], "Who read it, and when first."]
+    compared_with: Annotated[str | None, "The hash of the document read before it."]
+    difference: Annotated[tuple[str, ...], "Lines of a unified diff against that one."]
 
     @property
     def first_at(self) -> datetime:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
@@ -15,7 +15,7 @@ from fleet.domain.intake import Limits
 from fleet.domain.machines.enrolment import Claimed, claim_contradictions, claimed_of, remedy_of
 from fleet.domain.reasons import Reason, from_json
 from fleet.domain.sets import PROVISIONAL, SetSource
-from fleet.domain.shapes import from_row
+from fleet.domain.shapes import InApi, from_row
 from fleet.domain.states import EventStatus, Presence
 from fleet.models import Admission, InventoryMachine, JoinToken, Machine, RefusedEnrolment, ScheduledEvent
 from fleet.models.facts.events import contact_times, machine_presence, presence_limits
@@ -35,7 +35,7 @@ class MachineRow:
 
     id: int
     vm_id: str
-    resource_name: str
+    resource_name: Annotated[str, "What Azure puts into `Resources`."]
     set: SetRef
     fault_domain: int | None
     update_domain: int | None
@@ -43,20 +43,22 @@ class MachineRow:
     region: str
     size: str
     os_type: str
-    presence: Presence
-    last_heard_at: datetime | None
-    last_poll_at: datetime | None
+    presence: Annotated[Presence, "How present its agent is."]
+    last_heard_at: Annotated[datetime | None, "When its agent was last heard."]
+    last_poll_at: Annotated[datetime | None, "When that agent last had a good answer from the metadata service."]
     agent_version: str
-    clock_offset_seconds: float | None
+    clock_offset_seconds: Annotated[float | None, "How far its clock is ahead."]
     # What its agent does about signatures of orders; empty until it said so.
     signatures: str
     enrolled_at: datetime
-    # When Azure signed who it is; None where it came in by something else.
-    attested_at: datetime | None
+    attested_at: Annotated[datetime | None, "When Azure signed who it is; null where it came in by something else."]
     revoked_at: datetime | None
     # Whose statement about the set counts: a value of `SetSource`, empty when nobody says anything.
     set_source: str
-    warnings: tuple[Reason | str, ...]
+    warnings: Annotated[
+        tuple[Reason | str, ...],
+        "What is wrong with the machine, in sentences; also when sources disagree about its set.",
+    ]
     # By the database's clock; also when it turned, as reconciling saw it.
     changed_at: datetime
 
@@ -85,28 +87,31 @@ class AdmissionRow:
     """
 
     id: int
-    machine: int | None
+    machine: Annotated[int | None, "The row id of the machine that it says it is; null where nobody knows that."]
     name: str
     vm_id: str
     resource_name: str
     address: str
     agent_version: str
-    join_token: str
-    bound: bool
-    revoked: bool
-    first_asked_at: datetime
-    last_asked_at: datetime
+    join_token: Annotated[str, "The beginning of the join token that it showed."]
+    bound: Annotated[
+        bool, "False for an agent of 0.1.0: whoever asks from its address with the same join token is taken for it."
+    ]
+    revoked: Annotated[bool, "The machine is revoked; admitting it lets it back in."]
+    first_requested_at: datetime
+    last_requested_at: datetime
     admitted_at: datetime | None
     admitted_by: str
-    attested: str
-    stated_set: str
-    # Where it would be, as `kind:name`: empty for a set of its own.
-    placed_set: str
+    attested: Annotated[str, "The subscription that Azure has signed; empty where it brought no attested document."]
+    stated_set: Annotated[str, "What it says of itself, as the other fields that begin so."]
+    placed_set: Annotated[
+        str, "The set that it will be in and confined to, as `kind:name`; empty for a set of its own."
+    ]
     stated_subscription: str
     stated_resource_group: str
     stated_region: str
     stated_addresses: tuple[str, ...]
-    contradictions: tuple[Reason, ...]
+    contradictions: Annotated[tuple[Reason, ...], "What speaks against it, in sentences."]
     # That of the machine.
     set: SetRef | None
 
@@ -117,19 +122,20 @@ class JoinTokenRow:
     100 by name.
     """
 
-    prefix: str
+    prefix: Annotated[str, "The public beginning of the token."]
     comment: str
-    set_name: str
-    # It is the only set in which machines that enrol by it can be; of 0.1.0 it counts while they name none.
-    confines: bool
+    set_name: Annotated[str, "As `kind:name`; empty if it names none."]
+    confines: Annotated[
+        bool, "Machines that enrol by it are in its set and in no other; else it counts while they name none."
+    ]
     created_by: str
     created_at: datetime
     expires_at: datetime
-    ended_at: datetime | None
+    revoked_at: datetime | None
     uses: int
-    max_uses: int | None
-    valid: bool
-    enrolled: tuple[str, ...]
+    max_uses: Annotated[int | None, "How many machines it admits; null without a limit."]
+    valid: Annotated[bool, "It admits machines now."]
+    enrolled: Annotated[tuple[str, ...], "Names of the machines that enrolled by it last, at most 100."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +146,16 @@ class OpenEventBrief:
     event_type: str
     status: EventStatus
     not_before: datetime | None
-    resources: tuple[str, ...]
-    drill: bool
+    resources: Annotated[tuple[str, ...], "Names, as Azure states them."]
+    drill: Annotated[bool, "A rehearsal."]
 
 
 @dataclass(frozen=True, slots=True)
 class MachineDetail:
-    machine: MachineRow
+    machine: Annotated[MachineRow, InApi.FLATTENED]
     # Open events of the set that name this machine in Resources, and those that do not.
-    hit_by: tuple[OpenEventBrief, ...]
-    other_events: tuple[OpenEventBrief, ...]
+    hit_by: Annotated[tuple[OpenEventBrief, ...], "Open events that name this machine in `Resources`."]
+    other_events: Annotated[tuple[OpenEventBrief, ...], "Open events of its set that do not."]
     server_time: datetime
 
 
@@ -367,7 +373,6 @@ def _join_tokens(rows: Sequence[JoinToken], *, now: datetime) -> tuple[JoinToken
             row,
             confines=row.confined_to is not None,
             created_by=row.created_by.get_username() if row.created_by else "",
-            ended_at=row.revoked_at,
             valid=row.revoked_at is None and row.expires_at > now and (row.max_uses is None or row.uses < row.max_uses),
             enrolled=tuple(enrolled[row.pk][:100]),
         )

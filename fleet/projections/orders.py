@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Annotated
 
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.orders import by_hand as hand
@@ -23,20 +24,20 @@ class HandMachine:
     """A machine on which the command may be run. `windows`: it wants the command for PowerShell."""
 
     machine: MachineRef
-    presence: Presence
-    lists_it: bool
-    windows: bool
+    presence: Annotated[Presence, "How present its agent is."]
+    lists_it: Annotated[bool, "Its newest document lists the event."]
+    windows: Annotated[bool, "It wants the command for PowerShell."]
 
 
 @dataclass(frozen=True, slots=True)
 class ByHandRow:
     """What an operator can do when no agent passes the approval on: one of the commands, on any of the machines."""
 
-    reason: Reason
-    event_id: str
-    linux: str
-    windows: str
-    machines: tuple[HandMachine, ...]
+    reason: Annotated[Reason, "Why no agent does it."]
+    event_id: Annotated[str, "Spelled as the machine spelled it."]
+    linux: Annotated[str, "For a shell with curl."]
+    windows: Annotated[str, "For PowerShell."]
+    machines: Annotated[tuple[HandMachine, ...], "On any one of them."]
 
 
 def _orders(row: ApprovalRow) -> list[OrderFacts]:

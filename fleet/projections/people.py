@@ -25,7 +25,7 @@ class OwnSettings:
     sound: Annotated[bool, "Whether pages sound when something new needs a decision."] = False
     notifications: Annotated[bool, "Whether the browser notifies then, if it is allowed to."] = False
     first_steps: Annotated[bool, "Whether the front page of an empty installation begins with the first steps."] = True
-    looked_until: Annotated[
+    handover_read_until: Annotated[
         datetime | None, "The time up to which they have read changes on the page Handover; null before the first time."
     ] = None
 

@@ -131,11 +131,11 @@ class PlaceFilter(django_filters.FilterSet):  # type: ignore[misc]
 
     set_path = "availability_set"
 
-    service = PlacePart(label="Service")
-    subscription = PlacePart(label="Subscription")
-    resource_group = PlacePart(label="Resource group")
-    set = PlaceIds(label="Set")
-    set_name = PlacePart(label="Name of a set")
+    service = PlacePart(label="The name of a service, exactly; may be repeated.")
+    subscription = PlacePart(label="A subscription, in any case; may be repeated.")
+    resource_group = PlacePart(label="A resource group, in any case; may be repeated.")
+    set = PlaceIds(label="The id of a set; may be repeated. Sets that were merged into it count.")
+    set_name = PlacePart(label="The name of a set, in any case; may be repeated.")
 
     def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
         found: QuerySet[Any] = super().filter_queryset(queryset)
@@ -160,8 +160,8 @@ class MachinePlaceFilter(PlaceFilter):
 
     machine_path = "machine"
 
-    machine = PlaceIds(label="Machine")
-    machine_name = PlacePart(label="Name of a machine")
+    machine = PlaceIds(label="The id of a machine; may be repeated.")
+    machine_name = PlacePart(label="The resource name of a machine, in any case; may be repeated.")
 
     def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
         found: QuerySet[Any] = super().filter_queryset(queryset)

@@ -4,13 +4,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Annotated
 
 from django.db.models import Q, QuerySet
 
 from fleet.domain.reasons import Reason
 from fleet.domain.requirements import LOWERING_WAITS
 from fleet.domain.sets import PROVISIONAL
-from fleet.domain.shapes import from_row
+from fleet.domain.shapes import InApi, from_row
 from fleet.domain.states import Presence
 from fleet.models import AvailabilitySet, Machine, ScheduledEvent, Sighting
 from fleet.models.facts.events import presence_limits
@@ -76,41 +77,43 @@ class MissingMachine:
     """A machine that an imported inventory lists and that has no agent. Texts that it does not state are empty."""
 
     name: str
-    vm_id: str
+    vm_id: Annotated[str, "Empty when the inventory does not say it."]
     zone: str
     region: str
     size: str
-    imported_at: datetime
+    imported_at: Annotated[datetime, "When an inventory last listed it."]
 
 
 @dataclass(frozen=True, slots=True)
 class SetRow:
-    """One set with its machines by name; of a large one with the first of them (`left_out` says how many more)."""
+    """One set with its machines by name; of a large one with the first of them (`omitted` says how many more)."""
 
     id: int
     kind: str
     name: str
     # What tells it from another set of its name; empty while there is none.
     name_suffix: str
-    service: str
+    service: Annotated[str, "What belongs together for the people who run it; may be empty."]
     subscription: str
     resource_group: str
-    machines: tuple[MachineRow, ...]
-    left_out: int
-    without_agent: tuple[MissingMachine, ...]
-    presence: PresenceCounts
-    open_events: tuple[OpenEventBrief, ...]
-    warnings: tuple[Reason, ...]
-    grid: Grid
-    # Approving in it always takes a second person.
-    second_person: bool
-    # Whoever approves in it is asked again who they are.
-    step_up: bool
-    step_up_spares_services: bool
-    # How many live machines it is said to need; None when nobody said.
-    needs_live: int | None
-    # Until then its machines that come back without their credential are admitted by themselves; None: a person does.
-    admits_until: datetime | None
+    machines: Annotated[tuple[MachineRow, ...], "By name, the first 500."]
+    omitted: Annotated[
+        int, "How many machines are not in `machines`; `GET machines/?set=` has all of them, page by page."
+    ]
+    without_agent: Annotated[
+        tuple[MissingMachine, ...], "Machines that an imported inventory lists and that have no agent."
+    ]
+    presence: Annotated[PresenceCounts, "How many machines are how present."]
+    open_events: Annotated[tuple[OpenEventBrief, ...], "By time left."]
+    warnings: Annotated[tuple[Reason, ...], "What is wrong with the set, in sentences."]
+    grid: Annotated[Grid, InApi.OMITTED]
+    second_person: Annotated[bool, "Approving in it always takes a second person."]
+    step_up: Annotated[bool, "Whoever approves in it is asked again who they are."]
+    exempt_service_accounts: Annotated[bool, "Service accounts approve in it although nobody can ask them."]
+    min_live: Annotated[int | None, "How many live machines it is said to need; null when nobody said."]
+    admits_until: Annotated[
+        datetime | None, "Until then its machines that come back without their credential are admitted by themselves."
+    ]
     # By the database's clock; of the set, its machines and its events.
     changed_at: datetime
 
@@ -124,7 +127,7 @@ class SetRow:
         if not self.provisional or not self.machines:
             return label_of(self.name, self.name_suffix)
         names = [machine.resource_name for machine in self.machines]
-        return Reason("first-machine", names=names + [""] * self.left_out)
+        return Reason("first-machine", names=names + [""] * self.omitted)
 
     @property
     def provisional(self) -> bool:
@@ -280,7 +283,7 @@ def _shape(
                 SetRow,
                 row,
                 machines=inside,
-                left_out=counts.all - len(inside),
+                omitted=counts.all - len(inside),
                 without_agent=tuple(missing[row.pk]),
                 presence=counts,
                 open_events=tuple(open_events[row.pk]),
@@ -357,7 +360,7 @@ def listing(
 
 def in_numbers(row: SetRow) -> SetRow:
     """The same without its machines one by one: what counts them stays."""
-    return replace(row, machines=(), left_out=row.presence.all, without_agent=(), grid=_grid((), ()))
+    return replace(row, machines=(), omitted=row.presence.all, without_agent=(), grid=_grid((), ()))
 
 
 def lines(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Annotated
 
 from django.db.models import Exists, OuterRef, QuerySet
 
@@ -30,13 +31,13 @@ class WaveMember:
     event_id: str
     event_type: str
     event_status: EventStatus
-    resources: tuple[str, ...]
+    resources: Annotated[tuple[str, ...], "Names, as Azure states them."]
     set: SetRef
     not_before: datetime | None
     approval_state: ApprovalState
     phase: Phase
-    missing: tuple[str, ...]
-    sentence: Reason
+    missing: Annotated[tuple[str, ...], "Machines that have not come back yet."]
+    sentence: Annotated[Reason, "What it waits for, or how it went."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +48,13 @@ class WaveRow:
     service: str
     state: WaveState
     by: str
-    via: str
+    via: Annotated[str, "Through what: `page` or `api`."]
     token_name: str
     comment: str
     created_at: datetime
     closed_at: datetime | None
-    reason: Reason | str
-    members: tuple[WaveMember, ...]
+    reason: Annotated[Reason | str, "What it waits for; once it is over, how it ended."]
+    members: Annotated[tuple[WaveMember, ...], "In turn."]
     # By the database's clock; of the wave, its approvals and their events.
     changed_at: datetime
     server_time: datetime

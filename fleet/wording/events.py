@@ -63,7 +63,7 @@ def _starts_after(values: Mapping[str, Any], reader: Reader) -> str:
 def _blast(values: Mapping[str, Any], reader: Reader) -> str:
     if not values["total"]:
         return "no machine of the set is known"
-    needs = values.get("needs")
+    needs = values.get("min_live")
     told = f", it needs {needs}" if needs is not None else ""
     return f"{values['stay_up']} of {values['total']} {'stays' if values['stay_up'] == 1 else 'stay'} up{told}"
 

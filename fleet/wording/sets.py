@@ -114,8 +114,8 @@ def _stated_unreadably(values: Mapping[str, Any], reader: Reader) -> str:
 REQUIREMENTS = {
     "second_person": "the second person",
     "step_up": "the proof of identity",
-    "step_up_spares_services": "the proof of identity of service accounts",
-    "needs_live": "the number of live machines",
+    "exempt_service_accounts": "the proof of identity of service accounts",
+    "min_live": "the number of live machines",
     "service": "the guards of its service",
 }
 
@@ -192,13 +192,13 @@ def _changed(row: TimelineRow, reader: Reader) -> str:
         said.append(
             f"said that approving here {'asks again who somebody is' if after['step_up'] else 'asks nobody again'}"
         )
-    if "step_up_spares_services" in after:
-        asks = "are not asked again" if after["step_up_spares_services"] else "do not approve either"
+    if "exempt_service_accounts" in after:
+        asks = "are not asked again" if after["exempt_service_accounts"] else "do not approve either"
         said.append(f"said that service accounts {asks} where people are")
     if after.get("lowering"):
         said.append(f"wants {_lowered(after['lowering'])} to be lowered, which takes another administrator")
-    if "needs_live" in after:
-        needs = after["needs_live"]
+    if "min_live" in after:
+        needs = after["min_live"]
         said.append(f"said that it needs {counted(needs, 'live machine')}" if needs else "took back how many it needs")
     if "admits_until" in after:
         until = after["admits_until"]

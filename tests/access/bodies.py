@@ -95,7 +95,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "sets/<int:set_id>/second-person/": {"second_person": "on"},
     "sets/<int:set_id>/step-up/": {"step_up": "on"},
     "sets/<int:set_id>/spares/": {"spares": "on"},
-    "sets/<int:set_id>/needs/": {"needs_live": "5"},
+    "sets/<int:set_id>/needs/": {"min_live": "5"},
     "sets/<int:set_id>/merge/": {"into": "{set_id}"},
     "sets/<int:set_id>/drill/": {"type": "Freeze", "notice_seconds": "120", "duration_seconds": "10"},
     "drills/<int:drill_id>/stop/": {"comment": "enough"},

@@ -116,7 +116,7 @@ def scoped(name: str, pattern: str, **more: Any) -> Caller:
 def by_provider() -> Caller:
     user, now = factories.operator("olga"), datetime.now(UTC)
     SignOn.objects.create(
-        issuer=ISSUER, subject="olga", user=user, good_until=now + timedelta(hours=1), linked_at=now, checked_at=now
+        issuer=ISSUER, subject="olga", user=user, valid_until=now + timedelta(hours=1), linked_at=now, checked_at=now
     )
     return by_session(user, backend=sign_on.BACKEND)
 

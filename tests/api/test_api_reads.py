@@ -5,31 +5,6 @@ from typing import Any
 from tests import factories
 from tests.api.conftest import Caller, problem
 
-SET_FIELDS = {
-    "id", "kind", "name", "service", "subscription", "resource_group", "machines", "presence", "open_events",
-    "warnings", "server_time",
-}  # fmt: skip
-MACHINE_FIELDS = {
-    "id", "vm_id", "resource_name", "set", "fault_domain", "update_domain", "zone", "region", "size", "presence",
-    "last_heard_at", "last_poll_at", "agent_version", "clock_offset_seconds",
-}  # fmt: skip
-EVENT_FIELDS = {
-    "event_id", "event_type", "resource_type", "status", "ended_as", "certainty", "approved_elsewhere", "source",
-    "description", "duration_seconds", "not_before", "resources", "set", "first_seen_at", "notice_seconds",
-    "started_at", "ended_at", "approval", "if_nobody_acts", "version", "seconds_left", "server_time",
-    "needs_decision",
-}  # fmt: skip
-DETAIL_FIELDS = EVENT_FIELDS | {
-    "sightings", "guards", "approvals", "hit", "blast", "asked",
-}  # fmt: skip
-APPROVAL_FIELDS = {
-    "id", "event_id", "state", "inferred", "orders", "by", "comment", "granted_at", "server_time",
-}  # fmt: skip
-ORDER_FIELDS = {
-    "machine", "state", "offered_at", "delivered_at", "delivered_by", "answered_at", "azure_status",
-    "seconds_left",
-}  # fmt: skip
-
 
 def results(response: Any) -> list[dict[str, Any]]:
     assert response.status_code == 200, response.content
@@ -40,7 +15,6 @@ def results(response: Any) -> list[dict[str, Any]]:
 def test_a_set_shows_its_machines_their_presence_and_its_open_events(fleet: factories.Fleet, viewer: Caller) -> None:
     event = factories.announced(fleet)
     (shown,) = results(viewer.get("sets/"))
-    assert set(shown) >= SET_FIELDS
     assert (shown["kind"], shown["name"]) == ("availability_set", "web")
     assert shown["presence"] == {"live": 6, "late": 0, "silent": 0, "gone": 0, "expected": 0}
     assert [machine["resource_name"] for machine in shown["machines"]] == [f"vm{number}" for number in range(1, 7)]
@@ -53,7 +27,6 @@ def test_a_set_shows_its_machines_their_presence_and_its_open_events(fleet: fact
 def test_a_machine_shows_where_it_stands_and_what_hits_it(fleet: factories.Fleet, viewer: Caller) -> None:
     event = factories.announced(fleet)
     shown = results(viewer.get("machines/"))
-    assert all(set(machine) >= MACHINE_FIELDS for machine in shown)
     first, last = shown[0], shown[-1]
     assert (first["fault_domain"], first["update_domain"], first["region"]) == (0, 0, "westeurope")
     assert first["presence"] == "live"
@@ -67,7 +40,6 @@ def test_a_machine_shows_where_it_stands_and_what_hits_it(fleet: factories.Fleet
 def test_an_event_shows_everything_that_a_decision_needs(fleet: factories.Fleet, viewer: Caller) -> None:
     event = factories.announced(fleet)
     shown = viewer.get(f"events/{event.event_id}/").json()
-    assert set(shown) >= DETAIL_FIELDS
     assert shown["status"] == "SCHEDULED"
     assert shown["resources"] == ["vm1", "vm2"]
     assert shown["needs_decision"] is True
@@ -87,10 +59,8 @@ def test_an_event_shows_everything_that_a_decision_needs(fleet: factories.Fleet,
 def test_an_approval_shows_how_far_it_got(fleet: factories.Fleet, viewer: Caller) -> None:
     approval = factories.accepted(fleet)
     shown = viewer.get(f"approvals/{approval.pk}/").json()
-    assert set(shown) >= APPROVAL_FIELDS
     assert (shown["state"], shown["by"], shown["via"]) == ("ACCEPTED", "otto", "page")
     (order,) = shown["orders"]
-    assert set(order) >= ORDER_FIELDS
     assert order["machine"]["resource_name"] == "vm1"
     assert (order["state"], order["delivered_by"], order["azure_status"]) == ("ANSWERED", "celery", 200)
     assert order["seconds_left"] is None

@@ -98,7 +98,7 @@ def several_of_everything(fleet: factories.Fleet, admin: Caller) -> None:
     for _ in range(2):
         a_session(User.objects.get(username="ada"))
     for number in range(2):
-        asked = {"first_asked_at": fleet.now, "last_asked_at": fleet.now}
+        asked = {"first_requested_at": fleet.now, "last_requested_at": fleet.now}
         token = JoinToken.objects.earliest("pk")
         Admission.objects.create(machine=MachineFactory(), ask_hash=str(number), join_token=token, **asked)
 

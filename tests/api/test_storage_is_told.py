@@ -17,8 +17,8 @@ def test_the_api_tells_sizes_to_admins_alone(
     factories.announced(fleet)
     problem(operator.get("storage/"), 403, "not-permitted")
     told = admin.get("storage/").json()
-    assert (told["most"], told["most_is_stated"]) == (100 * G, True)
-    assert told["size"] >= told["rest"] + told["documents"] + sum(kind["size"] for kind in told["kinds"])
+    assert (told["max_size"], told["max_size_is_configured"]) == (100 * G, True)
+    assert told["size"] >= told["other_bytes"] + told["documents"] + sum(kind["size"] for kind in told["kinds"])
     kinds = {kind["kind"]: kind for kind in told["kinds"]}
     assert {kind: (kinds[kind]["days"], kinds[kind]["parts"]) for kind in ("entries", "observations")} == {
         "entries": (None, 1),
@@ -27,6 +27,6 @@ def test_the_api_tells_sizes_to_admins_alone(
     assert kinds["entries"]["oldest"] is not None
     # Of what came within an hour nobody can say how it grows.
     assert kinds["entries"]["daily_rows"] is None
-    assert told["leaving"] == []
-    assert told["archive"]["where"] == folder(tmp_path).shown()
+    assert told["next_archived"] == []
+    assert told["archive"]["destination"] == folder(tmp_path).shown()
     assert (told["archive"]["files"], told["archive"]["fault"]) == (0, "")

@@ -31,7 +31,7 @@ AHEAD = {
     "due_at",
     "expire_date",
     "expires_at",
-    "good_until",
+    "valid_until",
     "held_until",
     "leased_until",
     "next_check_at",

@@ -194,7 +194,7 @@ def test_an_admin_says_what_a_set_asks_for(fleet: factories.Fleet, admin: Client
     assert not {"second-person", "needs"} & acts(operator.get(address))
     for path, field, value, wrong in (
         ("second-person", "second_person", "1", None),
-        ("needs", "needs_live", "5", "many"),
+        ("needs", "min_live", "5", "many"),
     ):
         assert operator.post(f"{address}{path}/", {field: value}).status_code == 403
         assert admin.post(f"{address}{path}/", {field: value}).status_code == 302
@@ -204,7 +204,7 @@ def test_an_admin_says_what_a_set_asks_for(fleet: factories.Fleet, admin: Client
         # Lowering it asks who that is; tests/sets/test_requirements_are_not_switched_off.py has the rest.
         assert admin.post(f"{address}{path}/", {field: ""} if wrong else {}).status_code == 401
     assert "set-wants-second" in codes(panel(operator))
-    assert proved(admin).post(f"{address}needs/", {"needs_live": ""}).status_code == 302
+    assert proved(admin).post(f"{address}needs/", {"min_live": ""}).status_code == 302
 
 
 def test_claim_take_over_and_give_back(fleet: factories.Fleet, operator: Client) -> None:

@@ -31,7 +31,7 @@ def events(db: None) -> list[ScheduledEvent]:
             name=f"set-{home}",
             key=f"set-{home}",
             created_at=NOW,
-            needs_live=dice.choice([None, 4]),
+            min_live=dice.choice([None, 4]),
         )
         for number in range(12):
             machine = Machine.objects.create(
@@ -63,7 +63,7 @@ def test_it_is_what_the_plain_function_says_of_every_machine(events: list[Schedu
             (machine.resource_name, machine_presence(machine, now=NOW, limits=limits))
             for machine in machines.select_related("presence", "latest_document")
         ]
-        plain = blast_radius(event.resources, present, down=down[event.pk], needs=event.availability_set.needs_live)
+        plain = blast_radius(event.resources, present, down=down[event.pk], min_live=event.availability_set.min_live)
         assert found[event.pk] == plain
 
 

@@ -78,8 +78,8 @@ def test_what_somebody_has_read_is_where_their_next_look_begins(shift: factories
     viewer.post("/handover/read/", {"until": (until - timedelta(hours=3)).isoformat()})
     viewer.post("/handover/read/", {"until": "2090-01-01T00:00:00Z"})
     row = Profile.objects.get(user__username="vera")
-    assert row.looked_until is not None
-    assert until < row.looked_until <= datetime.now(UTC)
+    assert row.handover_read_until is not None
+    assert until < row.handover_read_until <= datetime.now(UTC)
     assert Entry.objects.filter(kind="handover_read").count() == 2
     # One's own note is news to nobody but the audit.
     assert "has read what changed until" in text_of(viewer.get("/audit/"))
@@ -96,9 +96,9 @@ def test_times_that_cannot_be_read_are_named_and_left_out(fleet: factories.Fleet
 def test_a_look_never_covers_more_than_a_month_nor_what_is_to_come() -> None:
     now = datetime(2026, 3, 1, 6, tzinfo=UTC)
     ago = now - timedelta(days=400)
-    begin, end = span(since=None, until=None, looked_until=ago, now=now)
+    begin, end = span(since=None, until=None, handover_read_until=ago, now=now)
     assert (begin, end) == (now - timedelta(days=31), now)
-    begin, end = span(since=now + timedelta(days=1), until=now + timedelta(days=2), looked_until=None, now=now)
+    begin, end = span(since=now + timedelta(days=1), until=now + timedelta(days=2), handover_read_until=None, now=now)
     assert (begin, end) == (now, now)
 
 

@@ -166,7 +166,7 @@ def test_a_thousand_who_wait_come_fifty_a_page_and_are_found(fleet: Fleet) -> No
     """Whoever floods the list hides nobody: it is read by pages, and filtered by what speaks for them."""
     fleet = Fleet(now=datetime.now(UTC))
     asks(fleet, fleet.enrol("vm1"), ask="rebuilt", resource_name="vm1")
-    made = {"first_asked_at": fleet.now, "last_asked_at": fleet.now, "address": "198.51.100.7"}
+    made = {"first_requested_at": fleet.now, "last_requested_at": fleet.now, "address": "198.51.100.7"}
     Admission.objects.bulk_create(
         Admission(vm_id=f"flood-{number}", ask_hash=str(number), resource_name=f"flood-{number}", **made)
         for number in range(999)

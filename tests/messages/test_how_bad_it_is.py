@@ -41,17 +41,17 @@ def facts(event_type: str = "Reboot", *, silent: int = 0, **fields: object) -> E
         ("Terminate", {"source": "User"}, "critical"),
         ("Compress", {"source": "User"}, "warning"),
         # Four of six stay up.
-        ("Freeze", {"needs_live": 4}, "info"),
-        ("Freeze", {"needs_live": 5}, "critical"),
-        ("Reboot", {"needs_live": 5, "source": "User"}, "critical"),
+        ("Freeze", {"min_live": 4}, "info"),
+        ("Freeze", {"min_live": 5}, "critical"),
+        ("Reboot", {"min_live": 5, "source": "User"}, "critical"),
         # One is silent: it holds nothing up.
-        ("Reboot", {"needs_live": 4, "silent": 1}, "critical"),
+        ("Reboot", {"min_live": 4, "silent": 1}, "critical"),
         # Another event has taken one of the set; what hits another set, or has not begun, has not.
-        ("Reboot", {"needs_live": 4, "others": (OtherEvent("O", 1, "web", True, taken=("vm3",)),)}, "critical"),
-        ("Reboot", {"needs_live": 4, "others": (OtherEvent("O", 2, "db", True, taken=("vm3",)),)}, "warning"),
-        ("Reboot", {"needs_live": 4, "others": (OtherEvent("O", 1, "web", True),)}, "warning"),
+        ("Reboot", {"min_live": 4, "others": (OtherEvent("O", 1, "web", True, taken=("vm3",)),)}, "critical"),
+        ("Reboot", {"min_live": 4, "others": (OtherEvent("O", 2, "db", True, taken=("vm3",)),)}, "warning"),
+        ("Reboot", {"min_live": 4, "others": (OtherEvent("O", 1, "web", True),)}, "warning"),
         # Who heard that it came hears under the same that it is over.
-        ("Freeze", {"needs_live": 5, "status": EventStatus.ENDED}, "critical"),
+        ("Freeze", {"min_live": 5, "status": EventStatus.ENDED}, "critical"),
     ],
 )
 def test_event_severity_follows_loss_and_remaining_machines(
@@ -79,7 +79,7 @@ def test_other_types_declare_their_severity() -> None:
 @pytest.mark.django_db
 class TestInTheFleet:
     def needs(self, fleet: Fleet, count: int) -> None:
-        names.name_set(set_id=the_set().pk, actor=acting(admin()), now=fleet.now, needs_live=count)
+        names.name_set(set_id=the_set().pk, actor=acting(admin()), now=fleet.now, min_live=count)
 
     def test_remaining_machines_agree_with_the_card(self) -> None:
         fleet = Fleet()
@@ -93,7 +93,7 @@ class TestInTheFleet:
         shown = detail.event_detail(event_id=event.event_id, now=fleet.now)
         assert shown is not None
         assert stay_up(known) == shown.blast.stay_up
-        assert shown.blast.needs == 4
+        assert shown.blast.min_live == 4
 
     def test_card_states_what_the_set_needs(self) -> None:
         fleet = Fleet()
@@ -112,4 +112,4 @@ class TestInTheFleet:
         fleet.enrol_set(1)
         for count in (-1, 1001, 10**12):
             with refused("set-needs-unusable"):
-                names.name_set(set_id=the_set().pk, actor=acting(admin(f"ada{count}")), now=fleet.now, needs_live=count)
+                names.name_set(set_id=the_set().pk, actor=acting(admin(f"ada{count}")), now=fleet.now, min_live=count)

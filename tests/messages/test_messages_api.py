@@ -39,7 +39,7 @@ def test_a_channel_is_made_read_changed_rotated_and_deleted(admin: Caller) -> No
     body = answer.json()
     address = f"channels/{body['id']}/"
     assert body["secret"].startswith("whsec_")
-    assert (body["kind"], body["health"], body["own"], body["posts"]) == ("webhook", "new", False, True)
+    assert (body["kind"], body["health"], body["own"], body["takes_messages"]) == ("webhook", "new", False, True)
     assert body["settings"] == {"url": HOOK["url"]}
     read = admin.get(address)
     assert "secret" not in read.json() and body["secret"] not in read.content.decode()
@@ -72,7 +72,7 @@ def test_who_only_looks_sees_names_and_health_and_nothing_of_what_others_have_al
     route("ada's", owner=admin.user, channel=Channel.objects.get(name="ada's"))
     delivered(Channel.objects.get(name="ada's"), datetime.now(UTC))
     (row,) = viewer.get("channels/").json()["results"]
-    assert (row["name"], row["health"], row["may_change"]) == ("hook", "new", False)
+    assert (row["name"], row["health"], row["can_change"]) == ("hook", "new", False)
     assert all(row[name] is None for name in ("settings", "secrets_set", "last_answer", "last_error"))
     assert viewer.get("routes/").json()["results"] == viewer.get("messages/").json()["results"] == []
     problem(viewer.get(f"channels/{Channel.objects.get(name=chr(97) + 'da' + chr(39) + 's').pk}/"), 404, "not-found")
@@ -88,7 +88,7 @@ def test_everybody_has_channels_and_routes_of_their_own(admin: Caller, viewer: C
     made = viewer.post("channels/", MAIL)
     assert made.status_code == 201, made.content
     mine = made.json()
-    assert (mine["own"], mine["settings"], mine["may_change"]) == (True, {"recipients": ["v@example.org"]}, True)
+    assert (mine["own"], mine["settings"], mine["can_change"]) == (True, {"recipients": ["v@example.org"]}, True)
     told_me = viewer.post("routes/", {"name": "mine", "own": True, "channel": mine["id"], "severity": "critical"})
     assert told_me.json()["wording"] == "To me: everything; where it is critical."
     for address in (f"channels/{mine['id']}/", f"routes/{told_me.json()['id']}/"):
@@ -137,7 +137,7 @@ def test_a_route_is_made_read_changed_and_deleted(admin: Caller, viewer: Caller)
     assert changed.json()["types"] == ["Reboot"]
     admin("PATCH", f"channels/{hook}/", {"enabled": False})
     (listed,) = viewer.get("routes/").json()["results"]
-    assert (listed["leads_nowhere"], listed["may_change"]) == (True, False)
+    assert (listed["channel_disabled"], listed["can_change"]) == (True, False)
     refused = problem(admin("PATCH", address, {"moments": ["event.first_seen"]}), 422, "validation")
     assert refused["errors"][0]["field"] == "moments"
     problem(admin.delete(f"channels/{hook}/"), 422, "validation")
@@ -189,7 +189,7 @@ def test_the_log_is_read_page_by_page_and_filtered(admin: Caller) -> None:
     row = first.json()["results"][0]
     assert (row["event"], row["channel"]["name"], row["state"]) == (event.event_id, "hook", "TOLD")
     assert (row["attempts"][0]["took_seconds"], row["attempts"][0]["answer"]) == (0.0, "fine")
-    assert (row["route"]["wording"], row["may_send_again"]) == ("To hook: everything.", True)
+    assert (row["route"]["wording"], row["can_redeliver"]) == ("To hook: everything.", True)
     rest = admin.get(first.json()["next"]).json()["results"]
     assert [row["id"] for row in rest] == [rows[2].pk, waits.pk]
     assert rest[1]["next_attempt_at"] is not None

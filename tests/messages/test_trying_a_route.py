@@ -32,7 +32,7 @@ def tried(fleet: Fleet, person: User | None = None, at: datetime | None = None, 
 
 
 def moments(found: dry_run.RouteDryRun) -> dict[str, int]:
-    return {one.moment: one.messages for one in found.by_moment}
+    return {one.moment: one.messages for one in found.by_notification_type}
 
 
 def test_what_happened_is_counted_and_the_newest_stand_by_name(fleet: Fleet) -> None:
@@ -69,9 +69,9 @@ def test_nights_and_weeks_are_those_of_the_routes_zone() -> None:
     sunday = Fleet(now=datetime(2022, 4, 10, 23, 30, tzinfo=UTC))
     factories.announced(sunday)
     found = tried(sunday)
-    assert (found.at_night, found.by_week[0].begins) == (1, "2022-04-04")
+    assert (found.outside_working_hours, found.by_week[0].begins) == (1, "2022-04-04")
     found = tried(sunday, time_zone="Pacific/Auckland")
-    assert (found.at_night, found.by_week[0].begins) == (0, "2022-04-11")
+    assert (found.outside_working_hours, found.by_week[0].begins) == (0, "2022-04-11")
 
 
 def test_hours_of_the_route_count_at_the_time_of_each(fleet: Fleet) -> None:

@@ -54,7 +54,7 @@ def said(fleet: Fleet, message: Message) -> str:
 def shop() -> Fleet:
     fleet = Fleet()
     announced(fleet, event_type="Reboot")
-    AvailabilitySet.objects.update(service="shop", needs_live=5)
+    AvailabilitySet.objects.update(service="shop", min_live=5)
     fleet.later(5)
     return fleet
 

@@ -113,7 +113,7 @@ def test_admins_make_its_tokens_and_its_owner_ends_them(bot: User, anna: User) -
     made = token_by(in_person(factories.admin()), allowed_from=["127.0.0.0/8"])
     assert made.status_code == 201
     it = Caller(made.json()["token"])
-    assert it.get("me/").json()["service"] is True
+    assert it.get("me/").json()["is_service_account"] is True
     # It may no more than its group.
     assert token_by(in_person(User.objects.get(username="ada")), scopes=["admin"]).status_code == 403
     prefix = made.json()["prefix"]
@@ -205,7 +205,7 @@ def test_a_set_that_asks_again_spares_service_accounts_where_it_says_so_and_no_p
     page = ada.client
     page.post(f"/sets/{web.pk}/spares/", {"spares": "1"})
     line = Entry.objects.filter(kind="set_changed").latest("pk")
-    assert line.after == {"step_up_spares_services": True}
+    assert line.after == {"exempt_service_accounts": True}
     assert "service accounts are not asked again" in text_of(page.get("/audit/"))
     problem(hers.post(f"events/{EVENT}/approvals/", {"comment": "go"}), 409, "guarded")
     assert its.post(f"events/{EVENT}/approvals/", {"comment": "go"}).status_code == 201
@@ -217,7 +217,7 @@ def test_without_an_owner_it_goes_on_and_admins_see_it(bot: User, anna: User) ->
     account_services.change_person(username="anna", active=False, now=NOW)
     assert Caller(token).get("me/").status_code == 200
     found = detail(username="bot")
-    assert found is not None and (found.service, found.owner) == (True, "")
+    assert found is not None and (found.is_service_account, found.owner) == (True, "")
     page = Client()
     page.force_login(User.objects.get(username="ada"))
     assert "no owner" in text_of(page.get("/people/"))

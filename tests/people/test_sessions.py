@@ -67,7 +67,7 @@ def test_the_page_names_each_session_its_browser_its_address_and_which_one_this_
     assert re.search(r"Firefox on Linux this one password .* 192\.0\.2\.1", body)
     assert re.search(r"Safari on iOS password .* 2001:db8::7", body)
     assert body.count("this one") == 1
-    assert own(phone).began_at == own(phone).last_seen_at
+    assert own(phone).signed_in_at == own(phone).last_seen_at
     assert (here.session.session_key or "") not in str(PersonSession.objects.values_list())
 
 
@@ -117,7 +117,7 @@ def test_a_new_password_ends_all_sessions_but_the_one_in_which_it_was_set(otto: 
     assert (line.actor, line.data["person"]) == (f"person {otto.pk}",) * 2
     assert is_in(here)
     assert not is_in(other)
-    assert [(row.id, row.way) for row in rows(otto)] == [(own(here).pk, "password")]
+    assert [(row.id, row.sign_in_method) for row in rows(otto)] == [(own(here).pk, "password")]
     account_services.reset_password(username="otto", now=datetime.now(UTC))
     assert rows(otto) == ()
     assert not is_in(here)
@@ -152,7 +152,7 @@ def test_the_api_lists_and_ends_them_and_a_token_that_only_reads_ends_none(otto:
     one, two = logged_in(otto), logged_in(otto, SAFARI)
     reads, acts, admin = caller(otto, "read"), caller(otto, "read", "approve"), caller(factories.admin())
     listed = reads.get("sessions/").json()["results"]
-    assert [(row["browser"], row["system"], row["this"]) for row in listed] == [
+    assert [(row["browser"], row["system"], row["is_current"]) for row in listed] == [
         ("Safari", "iOS", False),
         ("Firefox", "Linux", False),
     ]
@@ -208,7 +208,7 @@ def test_no_request_writes_when_a_session_was_seen_and_it_is_written_once_in_min
     row = PersonSession.objects.get()
     assert (row.address, row.last_address, row.last_seen_at) == ("192.0.2.1", "198.51.100.9", later)
     # It is of the login what it was.
-    assert (row.way, row.browser, row.began_at) == ("passkey", "Firefox", NOW)
+    assert (row.sign_in_method, row.browser, row.signed_in_at) == ("passkey", "Firefox", NOW)
     assert seen.write() == 0
 
 
@@ -229,7 +229,7 @@ def test_a_session_of_before_goes_on_and_is_listed_with_what_is_known(
     assert is_in(client)
     sessions.last_seen.write()
     (row,) = rows(otto)
-    assert (row.browser, row.way, row.began_at, row.address) == ("Firefox", "", None, "")
+    assert (row.browser, row.sign_in_method, row.signed_in_at, row.address) == ("Firefox", "", None, "")
     assert "before 0.2.0" in text_of(client.get("/you/sessions/"))
 
 
@@ -259,5 +259,5 @@ def test_the_migration_lists_the_sessions_that_go_on(otto: User) -> None:
     Client().get("/accounts/passkey/")
     import_module("fleet.migrations.0013_data_0_2").list_sessions(apps, None)
     row = PersonSession.objects.get()
-    assert (row.user_id, row.key_hash, row.way) == (otto.pk, hash_of(client.session.session_key or ""), "")
+    assert (row.user_id, row.key_hash, row.sign_in_method) == (otto.pk, hash_of(client.session.session_key or ""), "")
     assert row.last_seen_at <= datetime.now(UTC)

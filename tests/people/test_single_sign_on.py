@@ -279,7 +279,7 @@ def later(client: Client, minutes: float) -> Counter[str]:
     """As if so much time had passed, for this person's session and the refresh."""
     back_then = timedelta(minutes=minutes)
     for row in SignOn.objects.all():
-        for name in ("checked_at", "good_until", "next_check_at"):
+        for name in ("checked_at", "valid_until", "next_check_at"):
             at = getattr(row, name)
             setattr(row, name, at and at - back_then)
         row.save()

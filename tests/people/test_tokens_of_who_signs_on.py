@@ -41,7 +41,7 @@ def script(browser: Client) -> Caller:
 def in_minutes(minutes: float) -> Counter[str]:
     """As if so much time had passed, and the provider were asked then."""
     for row in SignOn.objects.all():
-        for name in ("checked_at", "good_until", "next_check_at"):
+        for name in ("checked_at", "valid_until", "next_check_at"):
             at = getattr(row, name)
             setattr(row, name, at and at - timedelta(minutes=minutes))
         row.save()

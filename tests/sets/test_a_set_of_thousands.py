@@ -111,7 +111,7 @@ def test_the_api_keeps_its_shape_and_says_how_many_are_left_out(fleet: factories
     reader, home = caller(factories.viewer()), factories.the_set("web")
     found = reader.get(f"sets/{home.pk}/").json()
     assert [machine["resource_name"] for machine in found["machines"]] == [f"m{n:02}" for n in range(10)]
-    assert (found["left_out"], found["presence"]) == (
+    assert (found["omitted"], found["presence"]) == (
         20,
         {"live": 27, "late": 0, "silent": 1, "gone": 1, "expected": 1},
     )
@@ -152,7 +152,7 @@ def test_what_a_large_set_says_is_what_a_small_one_would(
     whole = sets.detail(set_id=home.pk, now=fleet.now, most=MANY)
     assert large is not None
     assert whole is not None
-    assert (large.set.left_out, whole.set.left_out) == (20, 0)
+    assert (large.set.omitted, whole.set.omitted) == (20, 0)
     assert large.set.presence == whole.set.presence
     assert {w.code for w in large.set.warnings} == {w.code for w in whole.set.warnings}
     assert "set-name-twice" in {warning.code for warning in large.set.warnings}

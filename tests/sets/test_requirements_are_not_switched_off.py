@@ -27,13 +27,13 @@ from tests.api.conftest import caller, in_person, problem
 from tests.factories import EVENT, Fleet, listing, the_event, the_set
 
 pytestmark = pytest.mark.django_db
-STRICT: dict[str, Any] = {"second_person": True, "step_up": True, "needs_live": 2}
+STRICT: dict[str, Any] = {"second_person": True, "step_up": True, "min_live": 2}
 LOWER: list[dict[str, Any]] = [
     {"second_person": False},
     {"step_up": False},
-    {"step_up_spares_services": True},
-    {"needs_live": 0},
-    {"needs_live": 1},
+    {"exempt_service_accounts": True},
+    {"min_live": 0},
+    {"min_live": 1},
     {"service": ""},
     {"service": "other"},
 ]
@@ -98,7 +98,7 @@ def test_a_token_raises_them(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize("body", LOWER[1:])
 def test_a_person_proves_who_they_are_before_a_requirement_is_lowered(fleet: Fleet, body: dict[str, Any]) -> None:
-    row, ada = strict(step_up=True, needs_live=2, service="shop"), factories.admin()
+    row, ada = strict(step_up=True, min_live=2, service="shop"), factories.admin()
     session = in_person(ada)
     unproved = session.client.session
     unproved.pop("drydock_stepped_up")
@@ -126,7 +126,7 @@ def test_the_page_asks_for_the_proof_in_its_place(fleet: Fleet) -> None:
 
 def test_where_two_persons_are_required_two_lower_it(fleet: Fleet) -> None:
     row, ada, olga = strict(), factories.admin(), factories.admin("olga")
-    wanted = {"second_person": False, "needs_live": 1}
+    wanted = {"second_person": False, "min_live": 1}
     first = in_person(ada)("PATCH", f"sets/{row.pk}/", wanted)
     assert first.json()["second_person"] is True
     assert any("administrator" in warning for warning in first.json()["warnings"])
@@ -136,7 +136,7 @@ def test_where_two_persons_are_required_two_lower_it(fleet: Fleet) -> None:
     problem(caller(olga)("PATCH", f"sets/{row.pk}/", wanted), 403, "not-permitted")
     assert in_person(olga)("PATCH", f"sets/{row.pk}/", {"second_person": False}).json()["second_person"] is True
     assert in_person(ada)("PATCH", f"sets/{row.pk}/", {"second_person": False}).json()["second_person"] is False
-    assert the_set().needs_live == 2
+    assert the_set().min_live == 2
     assert lines() == ["proposed", "proposed", "lowered"]
 
 
@@ -192,10 +192,10 @@ def test_merging_keeps_the_stricter_of_both(fleet: Fleet) -> None:
 
 
 def test_merging_spares_no_service_account_that_one_of_both_asks() -> None:
-    asks, spares = Requirements(step_up=True), Requirements(step_up=True, step_up_spares_services=True)
+    asks, spares = Requirements(step_up=True), Requirements(step_up=True, exempt_service_accounts=True)
     assert asks.stricter(spares) == spares.stricter(asks) == asks
     assert spares.stricter(Requirements()) == spares
-    assert asks.lowered(spares) == ["step_up_spares_services"]
+    assert asks.lowered(spares) == ["exempt_service_accounts"]
 
 
 def test_a_machine_that_a_person_moves_takes_the_requirement_along(fleet: Fleet) -> None:
@@ -207,7 +207,7 @@ def test_a_machine_that_a_person_moves_takes_the_requirement_along(fleet: Fleet)
         if name != "d1":
             assert admin.post(f"machines/{fleet.agents[name].machine.pk}/move/", moved).status_code == 200
     lax.refresh_from_db()
-    assert (lax.second_person, lax.step_up, lax.needs_live) == (True, True, None)
+    assert (lax.second_person, lax.step_up, lax.min_live) == (True, True, None)
     assert the_event().availability_set == lax
     assert required(fleet) == (True, True)
 

@@ -74,7 +74,7 @@ FORMS: list[tuple[str, dict[str, str]]] = [
     (f"/events/{EVENT}/lift/", {}),
     (f"/events/{EVENT}/approve/", {"comment": "go"}),
     ("/sets/{web}/second-person/", {"second_person": "True"}),
-    ("/sets/{web}/needs/", {"needs_live": "5"}),
+    ("/sets/{web}/needs/", {"min_live": "5"}),
     ("/you/settings/", {"time_zone": "Europe/Berlin", "shortcuts": "on"}),
     ("/handover/read/", {"until": "2026-11-01T06:00:00Z"}),
     ("/you/tokens/", {"name": "deploys", "scopes": "read", "days": "7"}),

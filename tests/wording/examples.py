@@ -29,7 +29,7 @@ EXAMPLES: dict[str, tuple[Any, ...]] = {
     "approved_elsewhere": (False, True),
     "archived": ("entries",),
     "at": (AT, None),
-    "at_night": (4,),
+    "outside_working_hours": (4,),
     "away": ((), ("vm1", "vm2")),
     "azure_status": (200,),
     "back": (2, 1),
@@ -117,6 +117,7 @@ EXAMPLES: dict[str, tuple[Any, ...]] = {
     "named": ((EVENT, EVENT),),
     "names": (("vm1", "vm2"), ("vm1",), ()),
     "needs": (None, 5),
+    "min_live": (None, 5),
     "not_before": (AT, None),
     "not_seen_by": ((), ("vm4", "vm5")),
     "notice": (900.0, None),
@@ -285,8 +286,8 @@ SPECIAL: dict[str, dict[str, Any]] = {
         "rows": (
             {"after": {"service": "shop"}}, {"after": {"service": ""}}, {"after": {"second_person": True}},
             {"after": {"second_person": False}}, {"after": {"step_up": True}}, {"after": {"step_up": False}},
-            {"after": {"step_up_spares_services": True}}, {"after": {"lowering": ["step_up"]}},
-            {"after": {"needs_live": 5}}, {"after": {"needs_live": None}}, {"after": {"admits_until": AT}},
+            {"after": {"exempt_service_accounts": True}}, {"after": {"lowering": ["step_up"]}},
+            {"after": {"min_live": 5}}, {"after": {"min_live": None}}, {"after": {"admits_until": AT}},
             {"after": {"admits_until": None}},
         )
     },

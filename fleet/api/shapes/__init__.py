@@ -1,4 +1,4 @@
 """What requests and answers hold."""
 
 # Before any other shape holds one of them.
-from fleet.api.shapes import refs as refs
+from fleet.api.shapes import answers as answers

@@ -7,7 +7,6 @@ properties, reasons, fields of a part side by side with those of the whole, and 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from datetime import datetime, time
 from enum import StrEnum
 from functools import cache
@@ -15,13 +14,17 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 from uuid import UUID
 
+from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field, inline_serializer
 from rest_framework import serializers
 
-from fleet.api.shapes.base import Said, ServerTime
 from fleet.domain.reasons import Reason
+from fleet.domain.shapes import InApi
 from fleet.domain.timeline import EntryKind
+from fleet.domain.times import iso
 from fleet.operations.inputs import ClockTime, Time
+from fleet.wording.say import say
+from fleet.wording.times import API
 
 Shape = type[serializers.Serializer[Any]]
 AnyField = serializers.Field[Any, Any, Any, Any]
@@ -30,6 +33,25 @@ AnyField = serializers.Field[Any, Any, Any, Any]
 @extend_schema_field({"anyOf": [{"type": "string", "enum": [kind.value for kind in EntryKind]}, {"type": "string"}]})
 class KindField(serializers.CharField):
     """The kind of an entry: while processes of two releases run beside each other, one that the older does not know."""
+
+
+@extend_schema_field(OpenApiTypes.DATETIME)
+class ServerTime(serializers.Field[datetime, Any, str, Any]):
+    """The backend's clock at this answer: what `seconds_left` counts from."""
+
+    def __init__(self, *, source: str = "*") -> None:
+        text = "The backend's clock, which `seconds_left` counts from."
+        super().__init__(source=source, read_only=True, help_text=text)
+
+    def to_representation(self, value: Any) -> Any:
+        return iso(self.context["now"])
+
+
+class Said(serializers.CharField):
+    """A reason as a sentence, its times in UTC; what was recorded as a sentence stays as it is."""
+
+    def to_representation(self, value: Reason | str) -> str:
+        return say(value, API)
 
 
 # What is shown as one value. A reason, and what may be one, is shown as its sentence.
@@ -50,51 +72,50 @@ SHAPES: dict[Any, Shape] = {}
 
 def shape(
     row: type,
-    help_texts: Mapping[str, str] | None = None,
     /,
     *,
     name: str = "",
-    beside: tuple[str, ...] = (),
     without: tuple[str, ...] = (),
-    properties: tuple[str, ...] = (),
     inputs: Shape | None = None,
     **own: AnyField,
 ) -> Shape:
-    """The shape of a dataclass: all its fields, with these help texts, and the `properties` that are named.
+    """Return the shape of a dataclass: its fields and annotated properties (`fleet.domain.shapes.InApi`), described by
+    their annotated text, else by the help text of `inputs`, the serializer of what is sent.
 
-    `beside` names parts, dataclasses themselves, whose fields stand beside those of the row. `own` are fields that no
-    type tells. The first shape of a dataclass is that of every field of its type; one without a shape gets a plain one.
-    Help texts are also those of `inputs`, the serializer of what is sent, and of fields that are
-    `Annotated[type, "text"]`.
+    `own` are fields that no type tells. The first shape of a dataclass is that of every field of its type; one without
+    a shape gets a plain one.
     """
-    noted = {field: hint.__metadata__[0] for field, hint in _annotated(row).items()}
     sent = {field: known.help_text for field, known in inputs().fields.items()} if inputs else {}
-    texts = {**sent, **noted, **(help_texts or {})}
-    hints = {field: hint for field, hint in get_type_hints(row).items() if field not in without}
-    hints |= {each: get_type_hints(getattr(row, each).fget)["return"] for each in properties}
+    hints = get_type_hints(row, include_extras=True)
+    properties = {each: get_type_hints(known.fget, include_extras=True)["return"] for each, known in _properties(row)}
+    hints |= {each: hint for each, hint in properties.items() if get_origin(hint) is Annotated}
     fields: dict[str, AnyField] = {}
-    for part in beside:
-        fields |= {field: _inside(part, field, known) for field, known in _declared(_shape_of(hints.pop(part))).items()}
-    for field, hint in hints.items():
-        told: dict[str, Any] = {"help_text": texts[field]} if field in texts else {}
-        if hint in (int, int | None) and (field == "id" or field.endswith("_id")):
-            told["min_value"] = 1
+    flattened: dict[str, AnyField] = {}
+    for field, annotated in hints.items():
+        hint, marks = (
+            (annotated.__origin__, annotated.__metadata__) if get_origin(annotated) is Annotated else (annotated, ())
+        )
         if field in own:
             fields[field] = own.pop(field)
-        else:
+        elif InApi.FLATTENED in marks:
+            parts = _declared(shape_of(hint))
+            flattened |= {each: _inside(field, each, known) for each, known in parts.items()}
+        elif InApi.OMITTED not in marks and field not in without:
+            text = next((mark for mark in marks if isinstance(mark, str)), sent.get(field))
+            told: dict[str, Any] = {"help_text": text} if text else {}
+            if hint in (int, int | None) and (field == "id" or field.endswith("_id")):
+                told["min_value"] = 1
             fields[field] = ServerTime() if field == "server_time" else field_of(hint, **told)
-    fields |= own
-    unknown = set(help_texts or ()) - set(hints)
-    if unknown:
-        raise TypeError(f"{row.__name__} has no fields {unknown}")
-    made = cast(Shape, type(name or row.__name__.removesuffix("Row"), (serializers.Serializer,), dict(fields)))
+    made = cast(
+        Shape,
+        type(name or row.__name__.removesuffix("Row"), (serializers.Serializer,), {**flattened, **fields, **own}),
+    )
     SHAPES.setdefault(row, made)
     return made
 
 
-def _annotated(row: type) -> dict[str, Any]:
-    hints = get_type_hints(row, include_extras=True)
-    return {field: hint for field, hint in hints.items() if get_origin(hint) is Annotated}
+def _properties(row: type) -> list[tuple[str, property]]:
+    return [(name, known) for base in row.__mro__ for name, known in vars(base).items() if isinstance(known, property)]
 
 
 def field_of(hint: Any, **more: Any) -> AnyField:
@@ -109,13 +130,13 @@ def field_of(hint: Any, **more: Any) -> AnyField:
     if origin is tuple:
         child = get_args(kind)[0]
         if hasattr(child, "__dataclass_fields__") and child is not Reason:
-            return _shape_of(child)(many=True, **more)
+            return shape_of(child)(many=True, **more)
         return serializers.ListField(child=field_of(child), **more)
     if origin is EntryKind:
         return KindField(**more)
     if isinstance(origin, type) and issubclass(origin, StrEnum):
         return serializers.ChoiceField([member.value for member in origin], **more)
-    return PLAIN[origin](**more) if origin in PLAIN else _shape_of(origin)(**more)
+    return PLAIN[origin](**more) if origin in PLAIN else shape_of(origin)(**more)
 
 
 @cache
@@ -131,8 +152,9 @@ def page_of(shape: Shape) -> serializers.Serializer[Any]:
     )
 
 
-def _shape_of(row: type) -> Shape:
-    return SHAPES.get(row) or shape(row)
+def shape_of(row: type) -> Shape:
+    """Return the shape of a dataclass; a shape is its own."""
+    return row if issubclass(row, serializers.Serializer) else SHAPES.get(row) or shape(row)
 
 
 def _declared(known: Shape) -> dict[str, AnyField]:

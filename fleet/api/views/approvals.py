@@ -1,17 +1,14 @@
 """Approving, agreeing as the second person, withdrawing, and how far it got."""
 
 from fleet.api.calls import Call
-from fleet.api.schema import CHANGED_SINCE, PLACE_PLACES, describe, filters_of, ordering
-from fleet.api.shapes.decisions import (
-    ApprovalShape,
+from fleet.api.schema import describe, filters_of, ordering
+from fleet.api.shapes.requests import (
     ApproveSerializer,
     ClaimRequestSerializer,
-    ClaimShape,
     ConsentSerializer,
     HoldRequestSerializer,
-    HoldShape,
+    WhySerializer,
 )
-from fleet.api.shapes.requests import WhySerializer
 from fleet.operations import clock
 from fleet.operations.approvals import approve, claims, conditions
 from fleet.operations.approvals.approve import LockedFacts, Plan
@@ -22,27 +19,12 @@ from fleet.projections.filters import ApprovalFilter
 from fleet.projections.pages import Page
 
 UNKNOWN = ("unknown-approval",)
-APPROVAL_FILTERS = filters_of(
-    ApprovalFilter,
-    {
-        **PLACE_PLACES,
-        "state": "A state; may be repeated.",
-        "event": "An EventId, in any case; may be repeated.",
-        "since": "Decided at or after this time.",
-        "until": "Decided before this time.",
-        "changed_since": CHANGED_SINCE,
-    },
-)
 
 
 class EventApprovals(Call):
     @describe(
         "approve_event",
-        "Approve: start the event now, once it is prepared, or at a time",
-        "For every machine in `Resources`. Azure starts it once; nobody can postpone it. Where a guard or the set"
-        " asks for a second person, the approval answers with the state `PROPOSED`.",
         needs="approve",
-        answer=ApprovalShape,
         body=ApproveSerializer,
         matches=True,
         status=201,
@@ -50,45 +32,40 @@ class EventApprovals(Call):
         problems=("unknown-event", "already-decided", "guarded", "too-late", "version-changed", "stopped"),
     )
     def post(self, event_id: str) -> ApprovalRow | None:
+        """Approve: start the event now, once it is prepared, or at a time
+
+        For every machine in `Resources`. Azure starts it once; nobody can postpone it. Where a guard or the set asks
+        for a second person, the approval answers with the state `PROPOSED`.
+        """
         return granted(self, event_id, self.wanted["expected_version"])
 
 
 class Approvals(Call):
-    @describe(
-        "list_approvals",
-        "Approvals, the newest decision first",
-        "Those that wait or are on their way, and those that are over, each with its orders.",
-        page=ApprovalShape,
-        parameters=[*APPROVAL_FILTERS, ordering("decided_at")],
-    )
+    @describe("list_approvals", parameters=[*filters_of(ApprovalFilter), ordering("decided_at")])
     def get(self) -> Page[ApprovalRow]:
+        """Approvals, the newest decision first
+
+        Those that wait or are on their way, and those that are over, each with its orders.
+        """
         return approvals.listing(now=self.now, approvals=self.filtered(ApprovalFilter), **self.place)
 
 
 class Approval(Call):
-    @describe(
-        "get_approval",
-        "How far an approval got",
-        (
-            "Its state, what it waits for, and every order that was given to a machine. Ask again until"
-            " `closed_at` is set; `seconds_left` of an order counts from `server_time`."
-        ),
-        answer=ApprovalShape,
-        missing=UNKNOWN,
-    )
+    @describe("get_approval", missing=UNKNOWN)
     def get(self, approval_id: int) -> ApprovalRow | None:
+        """How far an approval got
+
+        Its state, what it waits for, and every order that was given to a machine. Ask again until `closed_at` is set;
+        `seconds_left` of an order counts from `server_time`.
+        """
         return orders.approval(approval_id=approval_id, now=self.now)
 
-    @describe(
-        "withdraw_approval",
-        "Withdraw an approval before it was sent to a machine",
-        ("Possible as long as no machine was offered an order; afterwards the answer is `too-late`."),
-        needs="approve",
-        answer=ApprovalShape,
-        body=WhySerializer,
-        problems=("too-late",),
-    )
+    @describe("withdraw_approval", needs="approve", body=WhySerializer, problems=("too-late",))
     def delete(self, approval_id: int) -> ApprovalRow | None:
+        """Withdraw an approval before it was sent to a machine
+
+        Possible as long as no machine was offered an order; afterwards the answer is `too-late`.
+        """
         conditions.withdraw(approval_id=approval_id, actor=self.actor.because(self.wanted["comment"]), now=self.now)
         return orders.approval(approval_id=approval_id, now=self.now)
 
@@ -96,11 +73,7 @@ class Approval(Call):
 class Consents(Call):
     @describe(
         "consent_to_approval",
-        "Agree to a proposal as the second person",
-        "Needs the right of an approver, and somebody else than who proposed it. The guards are asked again: one"
-        " that is new takes a reason in `override`. `If-Match` names the `ETag` of the event.",
         needs="approve",
-        answer=ApprovalShape,
         body=ConsentSerializer,
         matches=True,
         status=201,
@@ -108,6 +81,11 @@ class Consents(Call):
         problems=("guarded", "too-late", "version-changed", "stopped"),
     )
     def post(self, approval_id: int) -> ApprovalRow | None:
+        """Agree to a proposal as the second person
+
+        Needs the right of an approver, and somebody else than who proposed it. The guards are asked again: one that is
+        new takes a reason in `override`. `If-Match` names the `ETag` of the event.
+        """
         conditions.consent(
             approval_id=approval_id,
             actor=self.actor.because(self.wanted["comment"]),
@@ -153,22 +131,17 @@ NOT_HELD = ("not-found", "Nobody has left this event to Azure.")
 
 
 class EventClaims(Call):
-    @describe(
-        "get_claim",
-        "Who is on it",
-        "The claim that stands; nothing is found where nobody has claimed the event.",
-        answer=ClaimShape,
-        missing=UNCLAIMED,
-    )
+    @describe("get_claim", missing=UNCLAIMED)
     def get(self, event_id: str) -> rows.ClaimTold | None:
+        """Who is on it
+
+        The claim that stands; nothing is found where nobody has claimed the event.
+        """
         return rows.standing_claim(event_id=event_id)
 
     @describe(
         "claim_event",
-        "Claim: say that you are on it",
-        "Local: it goes to nobody but the other people, and ends with the event.",
         needs="approve",
-        answer=ClaimShape,
         body=ClaimRequestSerializer,
         matches=True,
         status=201,
@@ -176,40 +149,34 @@ class EventClaims(Call):
         problems=("unknown-event", "already-claimed", "too-late"),
     )
     def post(self, event_id: str) -> rows.ClaimTold:
+        """Claim: say that you are on it
+
+        Local: it goes to nobody but the other people, and ends with the event.
+        """
         return claimed(self, event_id)
 
-    @describe(
-        "give_claim_back",
-        "Give a claim back",
-        "One's own; an approver may end anybody's.",
-        needs="approve",
-        answer=ClaimShape,
-        matches=True,
-        problems=("not-claimed",),
-    )
+    @describe("give_claim_back", needs="approve", matches=True, problems=("not-claimed",))
     def delete(self, event_id: str) -> rows.ClaimTold:
+        """Give a claim back
+
+        One's own; an approver may end anybody's.
+        """
         row = claims.give_back(event_id=event_id, actor=self.actor, now=self.now, expected=self.expected)
         return rows.claim_told(row)
 
 
 class EventHolds(Call):
-    @describe(
-        "get_hold",
-        "Who has left it to Azure",
-        "The hold that stands; nothing is found where nobody has left the event to Azure.",
-        answer=HoldShape,
-        missing=NOT_HELD,
-    )
+    @describe("get_hold", missing=NOT_HELD)
     def get(self, event_id: str) -> rows.HoldTold | None:
+        """Who has left it to Azure
+
+        The hold that stands; nothing is found where nobody has left the event to Azure.
+        """
         return rows.standing_hold(event_id=event_id)
 
     @describe(
         "hold_event",
-        "Leave it to Azure (a hold): do not approve, let it run",
-        "Keeps rules away and asks people for a reason. Azure is told nothing and may start the event from"
-        " NotBefore on.",
         needs="approve",
-        answer=HoldShape,
         body=HoldRequestSerializer,
         matches=True,
         status=201,
@@ -217,23 +184,20 @@ class EventHolds(Call):
         problems=("unknown-event", "already-decided", "already-held", "too-late"),
     )
     def post(self, event_id: str) -> rows.HoldTold:
+        """Leave it to Azure (a hold): do not approve, let it run
+
+        Keeps rules away and asks people for a reason. Azure is told nothing and may start the event from NotBefore on.
+        """
         actor = self.actor.because(self.wanted["reason"])
         row = claims.hold(event_id=event_id, actor=actor, now=self.now, expected=self.expected)
         return rows.hold_told(row)
 
-    @describe(
-        "lift_hold",
-        "Take back what was left to Azure (lift a hold)",
-        (
-            "Rules and people may decide again. A hold that a rule has set can be lifted by anybody who may"
-            " decide there."
-        ),
-        needs="approve",
-        answer=HoldShape,
-        matches=True,
-        problems=("not-held",),
-    )
+    @describe("lift_hold", needs="approve", matches=True, problems=("not-held",))
     def delete(self, event_id: str) -> rows.HoldTold:
+        """Take back what was left to Azure (lift a hold)
+
+        Rules and people may decide again. A hold that a rule has set can be lifted by anybody who may decide there.
+        """
         row = claims.lift(event_id=event_id, actor=self.actor, now=self.now, expected=self.expected)
         return rows.hold_told(row)
 

@@ -13,8 +13,8 @@ from fleet.api.calls import Call, filtered
 from fleet.api.problems import waits, wrong
 from fleet.api.repeats import answered, completed, idempotency_key, once
 from fleet.api.schema import describe
-from fleet.api.shapes import decisions as shapes
-from fleet.api.shapes.decisions import MAX_ITEMS, BulkApproveSerializer, BulkClaimSerializer
+from fleet.api.shapes import answers as shapes
+from fleet.api.shapes.requests import MAX_ITEMS, BulkApproveSerializer, BulkClaimSerializer
 from fleet.api.views.approvals import claimed, grant
 from fleet.domain.reasons import Refused
 from fleet.operations.approvals import approve
@@ -34,8 +34,6 @@ BULK = (
 class BulkApprovals(Call):
     @describe(
         "approve_events",
-        "Approve several events, each with a result of its own",
-        BULK,
         needs="approve",
         answer=shapes.BulkApprovals,
         body=BulkApproveSerializer,
@@ -43,6 +41,11 @@ class BulkApprovals(Call):
         problems=("count-changed",),
     )
     def post(self) -> Response:
+        """Approve several events, each with a result of its own
+
+        Each event is decided on its own, those of one service in the order given; a filter takes them by time left.
+        One refusal stops nothing. With an `Idempotency-Key` a repeat goes on where the first call was cut off.
+        """
         versions = _versions(self)
 
         def act(event_id: str, ahead: LockedFacts | None) -> Body:
@@ -54,8 +57,6 @@ class BulkApprovals(Call):
 class BulkClaims(Call):
     @describe(
         "claim_events",
-        "Claim several events, each with a result of its own",
-        BULK,
         needs="approve",
         answer=shapes.BulkClaims,
         body=BulkClaimSerializer,
@@ -63,6 +64,11 @@ class BulkClaims(Call):
         problems=("count-changed",),
     )
     def post(self) -> Response:
+        """Claim several events, each with a result of its own
+
+        Each event is decided on its own, those of one service in the order given; a filter takes them by time left.
+        One refusal stops nothing. With an `Idempotency-Key` a repeat goes on where the first call was cut off.
+        """
         versions = _versions(self)
 
         def act(event_id: str, _: LockedFacts | None) -> Body:

@@ -8,8 +8,8 @@ from rest_framework.response import Response
 
 from fleet.api.calls import Call
 from fleet.api.problems import Problem
-from fleet.api.schema import CHANGED_SINCE, MACHINES, PLACE_PLACES, describe, filters_of, ordering, page_parameters
-from fleet.api.shapes.events import Documents, DocumentShape, EntryShape, EventDetailShape, EventShape
+from fleet.api.schema import describe, filters_of, ordering, page_parameters
+from fleet.api.shapes.answers import Documents, DocumentShape
 from fleet.projections import intake
 from fleet.projections.archived import ARCHIVE
 from fleet.projections.events import rows as event_rows
@@ -34,70 +34,41 @@ class Elsewhere(Call):
 # Scheduled events, their timeline and their documents.
 
 UNKNOWN = ("unknown-event",)
-EVENT_FILTERS = filters_of(
-    EventFilter,
-    {
-        **PLACE_PLACES,
-        "status": "`SCHEDULED`, `STARTED` or `ENDED`; may be repeated.",
-        "type": "Such as `Reboot`, in any case.",
-        "source": "`Platform` or `User`, in any case.",
-        "machine": "The id of a machine: the events that name it in `Resources`; may be repeated.",
-        "machine_name": "A name in `Resources`, in any case; may be repeated.",
-        "needs_decision": "Before NotBefore, and nobody has decided or a second person has to agree.",
-        "drill": "Only drills, or only real events.",
-        "since": "First seen at or after this time.",
-        "until": "First seen before this time.",
-        "due_since": "With a `NotBefore` at or after this time.",
-        "due_until": "With a `NotBefore` before this time.",
-        "timed": "Whether a `NotBefore` is stated.",
-        "changed_since": CHANGED_SINCE,
-    },
-)
-
-ENTRY_FILTERS = filters_of(EventEntryFilter, MACHINES)
 
 
 class Events(Call):
-    @describe(
-        "list_events",
-        "Scheduled events by time left, then newest first",
-        (
-            "All of them, open and ended, real ones and drills, unless a filter says otherwise. Each has its"
-            " approval, its claim and its hold."
-        ),
-        page=EventShape,
-        parameters=[*EVENT_FILTERS, ordering("first_seen_at", "not_before")],
-    )
+    @describe("list_events", parameters=[*filters_of(EventFilter), ordering("first_seen_at", "not_before")])
     def get(self) -> Page[event_rows.EventRow]:
+        """Scheduled events by time left, then newest first
+
+        All of them, open and ended, real ones and drills, unless a filter says otherwise. Each has its approval, its
+        claim and its hold.
+        """
         return event_rows.listing(now=self.now, events=self.filtered(EventFilter, now=self.now), **self.place)
 
 
 class Event(Call):
-    @describe(
-        "get_event",
-        "One scheduled event: what it hits, who saw it, what speaks against approving it",
-        (
-            "Every sighting, every guard that speaks against approving it now, who would be asked to start it,"
-            " what is recommended, and its `version` for `expected_version`."
-        ),
-        answer=EventDetailShape,
-        version="version",
-        missing=UNKNOWN,
-    )
+    @describe("get_event", version="version", missing=UNKNOWN)
     def get(self, event_id: str) -> EventDetail | None:
+        """One scheduled event: what it hits, who saw it, what speaks against approving it
+
+        Every sighting, every guard that speaks against approving it now, who would be asked to start it, what is
+        recommended, and its `version` for `expected_version`.
+        """
         return event_detail(event_id=event_id, now=self.now)
 
 
 class EventTimeline(Call):
     @describe(
         "list_event_entries",
-        "The timeline of an event, oldest first",
-        ("Everything that was seen, decided and reported about this event, in the order in which it happened."),
-        page=EntryShape,
-        parameters=[*ENTRY_FILTERS, ordering("at")],
+        parameters=[*filters_of(EventEntryFilter), ordering("at")],
         problems=("unknown-event", "archive-away"),
     )
     def get(self, event_id: str) -> Page[entries.TimelineRow]:
+        """The timeline of an event, oldest first
+
+        Everything that was seen, decided and reported about this event, in the order in which it happened.
+        """
         kept = self.filtered(EventEntryFilter)
         left = ARCHIVE.entries_of(event_id)
         if left.fault:
@@ -116,16 +87,16 @@ class EventTimeline(Call):
 class EventDocuments(Call):
     @describe(
         "list_event_documents",
-        "The raw documents behind an event, in the order in which they were first read",
-        (
-            "What the metadata service said, byte for byte, who read it and when first, and how each document"
-            " differs from the one before."
-        ),
         answer=Documents,
         problems=("unknown-event",),
         parameters=page_parameters(DEFAULT_PAGE_SIZE),
     )
     def get(self, event_id: str) -> Response:
+        """The raw documents behind an event, in the order in which they were first read
+
+        What the metadata service said, byte for byte, who read it and when first, and how each document differs from
+        the one before.
+        """
         found = intake.for_event(event_id=event_id)
         if found is None:
             raise Problem(*UNKNOWN)

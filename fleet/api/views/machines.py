@@ -11,16 +11,9 @@ from rest_framework.parsers import BaseParser
 from fleet.api.calls import Call, filtered
 from fleet.api.problems import Problem, wrong
 from fleet.api.repeats import ONE_SIGHT
-from fleet.api.schema import CHANGED_SINCE, MACHINES, PLACE_PLACES, describe, filters_of, ordering
-from fleet.api.shapes.machines import (
-    AdmissionShape,
-    BlindSpotShape,
-    ImportedShape,
+from fleet.api.schema import describe, filters_of, ordering
+from fleet.api.shapes.answers import (
     JoinToken,
-    JoinTokenShape,
-    KnownJoinTokenShape,
-    MachineDetailShape,
-    MachineShape,
 )
 from fleet.api.shapes.requests import (
     AdmissionsRequestSerializer,
@@ -41,7 +34,6 @@ COMPLETE = OpenApiParameter(
     bool,
     description="`true`: it lists all machines of the subscriptions and scale sets that occur in it: forget others.",
 )
-BLIND_SPOT_FILTERS = filters_of(BlindSpotFilter, {**PLACE_PLACES, **MACHINES})
 
 
 class Printed(BaseParser):
@@ -63,16 +55,17 @@ class Inventory(Call):
 
     @describe(
         "import_inventory",
-        "Take in what `az` prints about machines and their sets",
-        "The body is the output of `az vm list`, `az vm availability-set list`, `az vmss list-instances` or"
-        " `az vmss list`, as it is, or several of them in one list.",
         needs="admin",
-        answer=ImportedShape,
         body={"application/json": OpenApiTypes.ANY},
         problems=("too-large",),
         parameters=[COMPLETE],
     )
     def post(self) -> Imported:
+        """Take in what `az` prints about machines and their sets
+
+        The body is the output of `az vm list`, `az vm availability-set list`, `az vmss list-instances` or `az vmss
+        list`, as it is, or several of them in one list.
+        """
         complete = self.request.query_params.get("complete", "false").lower()
         if complete not in ("true", "false"):
             raise wrong("complete", "Say `true` or `false`.")
@@ -81,14 +74,12 @@ class Inventory(Call):
 
 
 class BlindSpots(Call):
-    @describe(
-        "list_blind_spots",
-        "Where Drydock would not see what Azure announces",
-        "The most dangerous first.",
-        page=BlindSpotShape,
-        parameters=BLIND_SPOT_FILTERS,
-    )
+    @describe("list_blind_spots", parameters=filters_of(BlindSpotFilter))
     def get(self) -> Page[blind_spots.BlindSpotRow]:
+        """Where Drydock would not see what Azure announces
+
+        The most dangerous first.
+        """
         found = BlindSpotFilter(self.request.query_params)
         filtered(self.request, found)
         return blind_spots.page(now=self.now, **found.asked_for(), **self.place)
@@ -98,160 +89,114 @@ class BlindSpots(Call):
 
 UNKNOWN = ("unknown-machine",)
 NO_TOKEN = ("not-found", "No join token begins like this.")
-MACHINE_FILTERS = filters_of(
-    MachineFilter,
-    {
-        **PLACE_PLACES,
-        **MACHINES,
-        "presence": "`live`, `late`, `silent`, `gone` or `expected`; may be repeated.",
-        "changed_since": CHANGED_SINCE,
-        "region": "A region, in any case.",
-        "q": "How words of a resource name or a vmId begin; where that finds none, or over a thousand, parts of names.",
-    },
-)
-
-ADMISSION_FILTERS = filters_of(AdmissionFilter, {**PLACE_PLACES, **MACHINES})
 
 
 class Machines(Call):
-    @describe(
-        "list_machines",
-        "Machines by name",
-        ("Each with its set, its place in the data centre, how present its agent is, and what is wrong with it."),
-        page=MachineShape,
-        parameters=[*MACHINE_FILTERS, ordering("resource_name", "enrolled_at")],
-    )
+    @describe("list_machines", parameters=[*filters_of(MachineFilter), ordering("resource_name", "enrolled_at")])
     def get(self) -> Page[machines.MachineRow]:
+        """Machines by name
+
+        Each with its set, its place in the data centre, how present its agent is, and what is wrong with it.
+        """
         return machines.listing(now=self.now, machines=self.filtered(MachineFilter, now=self.now), **self.place)
 
 
 class Machine(Call):
-    @describe(
-        "get_machine",
-        "One machine",
-        ("How present its agent is, what is wrong with it, and the open events that name it or its set."),
-        answer=MachineDetailShape,
-        missing=UNKNOWN,
-    )
+    @describe("get_machine", missing=UNKNOWN)
     def get(self, machine_id: int) -> machines.MachineDetail | None:
+        """One machine
+
+        How present its agent is, what is wrong with it, and the open events that name it or its set.
+        """
         return machines.detail(machine_id=machine_id, now=self.now)
 
 
 class RevokeMachine(Call):
-    @describe(
-        "revoke_machine",
-        "End a machine's credential at once",
-        (
-            "Its agent is refused from now on, and asks to enrol again; that takes an admission by an admin."
-            " What it reported stays."
-        ),
-        needs="admin",
-        answer=MachineDetailShape,
-        missing=UNKNOWN,
-    )
+    @describe("revoke_machine", needs="admin", missing=UNKNOWN)
     def post(self, machine_id: int) -> machines.MachineDetail | None:
+        """End a machine's credential at once
+
+        Its agent is refused from now on, and asks to enrol again; that takes an admission by an admin. What it
+        reported stays.
+        """
         keys.revoke(machine_id=machine_id, actor=self.actor, now=self.now)
         return machines.detail(machine_id=machine_id, now=self.now)
 
 
 class MoveMachine(Call):
-    @describe(
-        "move_machine",
-        "Move a machine into a set and confine it there, or lift that",
-        "Whatever else is stated of its set does not count then. Open events of both sets are judged anew.",
-        needs="admin",
-        answer=MachineDetailShape,
-        body=MoveRequestSerializer,
-        missing=UNKNOWN,
-        problems=("unknown-machine",),
-    )
+    @describe("move_machine", needs="admin", body=MoveRequestSerializer, missing=UNKNOWN, problems=("unknown-machine",))
     def post(self, machine_id: int) -> machines.MachineDetail | None:
+        """Move a machine into a set and confine it there, or lift that
+
+        Whatever else is stated of its set does not count then. Open events of both sets are judged anew.
+        """
         actor = self.actor.because(self.wanted["comment"])
         move_machine(machine_id=machine_id, set_id=self.wanted["set"], actor=actor, now=self.now)
         return machines.detail(machine_id=machine_id, now=self.now)
 
 
 class Admissions(Call):
-    @describe(
-        "list_admissions",
-        "Who waits for admission",
-        "Who enrols as a known machine without its credential, as a revoked one, or as a stranger. The newest first.",
-        page=AdmissionShape,
-        parameters=ADMISSION_FILTERS,
-    )
+    @describe("list_admissions", parameters=filters_of(AdmissionFilter))
     def get(self) -> Page[machines.AdmissionRow]:
+        """Who waits for admission
+
+        Who enrols as a known machine without its credential, as a revoked one, or as a stranger. The newest first.
+        """
         return machines.page_of_waiting(rows=self.filtered(AdmissionFilter), **self.place)
 
 
 class Admit(Call):
-    @describe(
-        "admit_machines",
-        "Admit some who wait, all or none",
-        "Each gets its credential when it asks again; the one before ends then. Answers who still waits.",
-        needs="admin",
-        all_of=AdmissionShape,
-        body=AdmissionsRequestSerializer,
-        problems=("not-found",),
-    )
+    @describe("admit_machines", needs="admin", body=AdmissionsRequestSerializer, problems=("not-found",))
     def post(self) -> tuple[machines.AdmissionRow, ...]:
+        """Admit some who wait, all or none
+
+        Each gets its credential when it asks again; the one before ends then. Answers who still waits.
+        """
         admissions.admit(ids=self.wanted["ids"], actor=self.actor.because(self.wanted["comment"]), now=self.now)
         return machines.waiting()
 
 
 class RefuseAdmission(Call):
-    @describe(
-        "refuse_admissions",
-        "Refuse some who wait, all or none",
-        "They may ask again. Answers who still waits.",
-        needs="admin",
-        all_of=AdmissionShape,
-        body=AdmissionsRequestSerializer,
-        problems=("not-found",),
-    )
+    @describe("refuse_admissions", needs="admin", body=AdmissionsRequestSerializer, problems=("not-found",))
     def post(self) -> tuple[machines.AdmissionRow, ...]:
+        """Refuse some who wait, all or none
+
+        They may ask again. Answers who still waits.
+        """
         admissions.refuse(ids=self.wanted["ids"], actor=self.actor.because(self.wanted["comment"]), now=self.now)
         return machines.waiting()
 
 
 class OneJoinToken(Call):
-    @describe(
-        "get_join_token",
-        "One join token",
-        "Without its secret: how long it admits machines, and who enrolled by it.",
-        needs="admin",
-        answer=KnownJoinTokenShape,
-        missing=NO_TOKEN,
-    )
+    @describe("get_join_token", needs="admin", missing=NO_TOKEN)
     def get(self, prefix: str) -> machines.JoinTokenRow | None:
+        """One join token
+
+        Without its secret: how long it admits machines, and who enrolled by it.
+        """
         return machines.join_token(prefix=prefix, now=self.now)
 
-    @describe(
-        "end_join_token",
-        "Admit nobody more by a join token",
-        ("Machines that enrolled by it stay. Tokens are named by their `prefix`."),
-        needs="admin",
-    )
+    @describe("end_join_token", needs="admin")
     def delete(self, prefix: str) -> None:
+        """Admit nobody more by a join token
+
+        Machines that enrolled by it stay. Tokens are named by their `prefix`.
+        """
         entrance.end_join_token(prefix=prefix, actor=self.actor, now=self.now)
 
 
 class JoinTokens(Call):
-    @describe(
-        "list_join_tokens",
-        "Join tokens, and who enrolled by them",
-        ("Those that are over, too. The secret itself is not kept and cannot be shown."),
-        needs="admin",
-        page=KnownJoinTokenShape,
-    )
+    @describe("list_join_tokens", needs="admin")
     def get(self) -> Page[machines.JoinTokenRow]:
+        """Join tokens, and who enrolled by them
+
+        Those that are over, too. The secret itself is not kept and cannot be shown.
+        """
         return machines.page_of_join_tokens(now=self.now, **self.place)
 
     @describe(
         "create_join_token",
-        "A token that lets new agents enrol",
-        "A set confines: who states another one when it enrols is refused, and stays there afterwards.",
         needs="admin",
-        answer=JoinTokenShape,
         status=201,
         location="join-tokens/{prefix}/",
         keyless=ONE_SIGHT,
@@ -259,6 +204,10 @@ class JoinTokens(Call):
         problems=("not-found",),
     )
     def post(self) -> JoinToken:
+        """A token that lets new agents enrol
+
+        A set confines: who states another one when it enrols is refused, and stays there afterwards.
+        """
         token, plain = entrance.create_join_token(
             comment=self.wanted["comment"],
             expires_in=timedelta(seconds=self.wanted["expires_in_seconds"]),

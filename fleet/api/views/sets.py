@@ -3,8 +3,8 @@
 from typing import Any
 
 from fleet.api.calls import Call, filtered
-from fleet.api.schema import CHANGED_SINCE, MACHINES, OF_A_CACHE, PLACE_PLACES, describe, filters_of, ordering
-from fleet.api.shapes.machines import CacheShape, MaintenanceDetailShape, MaintenanceShape, NotificationShape, SetShape
+from fleet.api.schema import describe, filters_of, ordering
+from fleet.api.shapes.answers import MaintenanceShape
 from fleet.api.shapes.requests import AdmissionRuleSerializer, MergeSetSerializer, NameSetSerializer
 from fleet.operations.machines import admissions
 from fleet.operations.sets import names
@@ -14,67 +14,29 @@ from fleet.projections.caches.coverage import CacheFilter, MaintenanceFilter, No
 from fleet.projections.filters import SetFilter
 from fleet.projections.pages import Page
 
-CACHE_FILTERS = filters_of(
-    CacheFilter,
-    {
-        **OF_A_CACHE,
-        "changed_since": CHANGED_SINCE,
-        "tier": "One tier.",
-        "q": "Part of a host name.",
-    },
-)
-MAINTENANCE_FILTERS = filters_of(
-    MaintenanceFilter,
-    {
-        **OF_A_CACHE,
-        "changed_since": CHANGED_SINCE,
-        "cache": "The id of a cache; may be repeated.",
-        "status": "One status; may be repeated.",
-        "since": "First heard at this time or later.",
-        "until": "First heard before this time.",
-    },
-)
-NOTIFICATION_FILTERS = filters_of(
-    NotificationFilter,
-    {
-        **OF_A_CACHE,
-        **{name: f"{text} Those that heard it." for name, text in MACHINES.items()},
-        "cache": "The id of a cache; may be repeated.",
-        "maintenance": "The id of a maintenance; may be repeated.",
-        "type": "One type, in any case.",
-        "since": "First heard at this time or later.",
-        "until": "First heard before this time.",
-    },
-)
+# A cache is where its listeners are.
+OF_LISTENERS = "Caches to which a machine there listens."
 
 
 class Caches(Call):
-    @describe(
-        "list_caches",
-        "Caches by host, with their nodes and who listens",
-        (
-            "Each with its nodes, what is known of their roles, who listens to its channel, and the maintenance"
-            " that is announced or under way."
-        ),
-        page=CacheShape,
-        parameters=[*CACHE_FILTERS, ordering("host", "service")],
-    )
+    @describe("list_caches", parameters=[*filters_of(CacheFilter, note=OF_LISTENERS), ordering("host", "service")])
     def get(self) -> Page[overview.CacheRow]:
+        """Caches by host, with their nodes and who listens
+
+        Each with its nodes, what is known of their roles, who listens to its channel, and the maintenance that is
+        announced or under way.
+        """
         return overview.listing(now=self.now, caches=self.filtered(CacheFilter), **self.place)
 
 
 class Cache(Call):
-    @describe(
-        "get_cache",
-        "One cache with its nodes and who listens",
-        (
-            "Its nodes, what is known of their roles, who listens to its channel and since when, and the"
-            " maintenance that is announced or under way."
-        ),
-        answer=CacheShape,
-        missing=("not-found", "No cache has this id."),
-    )
+    @describe("get_cache", missing=("not-found", "No cache has this id."))
     def get(self, cache_id: int) -> overview.CacheRow | None:
+        """One cache with its nodes and who listens
+
+        Its nodes, what is known of their roles, who listens to its channel and since when, and the maintenance that is
+        announced or under way.
+        """
         found = overview.detail(cache_id=cache_id, now=self.now)
         return found.cache if found else None
 
@@ -82,40 +44,38 @@ class Cache(Call):
 class Maintenances(Call):
     @describe(
         "list_maintenances",
-        "Operations on caches, newest first",
-        ("What was announced, began and ended on caches, put together from the notifications that agents heard."),
         page=MaintenanceShape,
-        parameters=[*MAINTENANCE_FILTERS, ordering("first_at")],
+        parameters=[*filters_of(MaintenanceFilter, note=OF_LISTENERS), ordering("first_at")],
     )
     def get(self) -> Page[dict[str, Any]]:
+        """Operations on caches, newest first
+
+        What was announced, began and ended on caches, put together from the notifications that agents heard.
+        """
         found = maintenances.listing_with_members(rows=self.filtered(MaintenanceFilter), **self.place)
         return found.map(lambda rows: [{"maintenance": row, "members": members} for row, members in rows])
 
 
 class Maintenance(Call):
-    @describe(
-        "get_maintenance",
-        "One operation with its notifications",
-        (
-            "The notifications that belong to it, oldest first, and in `unheard` what silence does not prove"
-            " where nobody listened."
-        ),
-        answer=MaintenanceDetailShape,
-        missing=("not-found", "No maintenance has this id."),
-    )
+    @describe("get_maintenance", missing=("not-found", "No maintenance has this id."))
     def get(self, maintenance_id: int) -> maintenances.MaintenanceDetail | None:
+        """One operation with its notifications
+
+        The notifications that belong to it, oldest first, and in `unheard` what silence does not prove where nobody
+        listened.
+        """
         return maintenances.detail(maintenance_id=maintenance_id, now=self.now)
 
 
 class Notifications(Call):
     @describe(
-        "list_notifications",
-        "Every line heard on a cache's channel, newest first",
-        "Copies of one line that several agents heard within a minute are one notification.",
-        page=NotificationShape,
-        parameters=[*NOTIFICATION_FILTERS, ordering("first_at")],
+        "list_notifications", parameters=[*filters_of(NotificationFilter, note=OF_LISTENERS), ordering("first_at")]
     )
     def get(self) -> Page[maintenances.NotificationRow]:
+        """Every line heard on a cache's channel, newest first
+
+        Copies of one line that several agents heard within a minute are one notification.
+        """
         return maintenances.notifications(rows=self.filtered(NotificationFilter), **self.place)
 
 
@@ -124,37 +84,20 @@ class Notifications(Call):
 # Of twenty machines each they are less than 100 kB.
 USUAL = 6
 UNKNOWN = ("not-found", "No set has this id.")
-SET_FILTERS = filters_of(
-    SetFilter,
-    {
-        **PLACE_PLACES,
-        "machine": "The id of a machine: the set that it is of; may be repeated.",
-        "machine_name": "The resource name of a machine, in any case: the sets that have one; may be repeated.",
-        "presence": "Sets with a machine that is `live`, `late`, `silent`, `gone` or `expected`; may be repeated.",
-        "changed_since": CHANGED_SINCE,
-        "kind": "One kind of set.",
-        "q": "Part of a name or of a resource group.",
-        "machines": "`false`: machines as numbers only; the lists of them stay empty.",
-    },
-)
+SET_FILTERS = filters_of(SetFilter)
 
 IN_NUMBERS = next(each for each in SET_FILTERS if each.name == "machines")
 
 
 class Sets(Call):
-    @describe(
-        "list_sets",
-        "Availability sets by name",
-        (
-            "Each with its machines, how present they are, and its open events. Sets that were merged into"
-            " another are not listed. Machines stand in their set, so a page holds few sets if nothing is said;"
-            " with `machines=false` fifty fit into 100 kB."
-        ),
-        page=SetShape,
-        page_size=USUAL,
-        parameters=[*SET_FILTERS, ordering("name", "service")],
-    )
+    @describe("list_sets", page_size=USUAL, parameters=[*SET_FILTERS, ordering("name", "service")])
     def get(self) -> Page[sets.SetRow]:
+        """Availability sets by name
+
+        Each with its machines, how present they are, and its open events. Sets that were merged into another are not
+        listed. Machines stand in their set, so a page holds few sets if nothing is said; with `machines=false` fifty
+        fit into 100 kB.
+        """
         filters = SetFilter(self.request.query_params, now=self.now)
         found = sets.listing(now=self.now, sets=filtered(self.request, filters), **self.place)
         return found.map(lambda rows: [*map(sets.in_numbers, rows)]) if filters.in_numbers else found
@@ -167,67 +110,47 @@ class OneSet(Call):
 
 
 class Set(OneSet):
-    @describe(
-        "get_set",
-        "One availability set with its machines and open events",
-        (
-            "The id of a set that was merged answers with the set that remains. Of a set of more than 500 machines the"
-            " first 500 by name stand in it, and `left_out` counts the others: `GET machines/?set=` gives all of them."
-        ),
-        answer=SetShape,
-        missing=UNKNOWN,
-        parameters=[IN_NUMBERS],
-    )
+    @describe("get_set", missing=UNKNOWN, parameters=[IN_NUMBERS])
     def get(self, set_id: int) -> sets.SetRow | None:
+        """One availability set with its machines and open events
+
+        The id of a set that was merged answers with the set that remains. Of a set of more than 500 machines the first
+        500 by name stand in it, and `omitted` counts the others: `GET machines/?set=` gives all of them.
+        """
         found = self.one(set_id)
         in_numbers = self.request.query_params.get("machines", "").lower() == "false"
         return sets.in_numbers(found) if found and in_numbers else found
 
-    @describe(
-        "name_set",
-        "Name a provisional set, say its service, how many live machines it needs, or that it takes a second person",
-        (
-            "What is left out stays as it is. Only a provisional set takes a name; the others have that of Azure. What"
-            " lowers a requirement takes the session of a person who has just proved who they are, and no token; where"
-            " the set takes two persons it waits in `warnings` until another administrator wants the same."
-        ),
-        needs="admin",
-        answer=SetShape,
-        body=NameSetSerializer,
-        missing=UNKNOWN,
-        problems=("set-exists", "guarded"),
-    )
+    @describe("name_set", needs="admin", body=NameSetSerializer, missing=UNKNOWN, problems=("set-exists", "guarded"))
     def patch(self, set_id: int) -> sets.SetRow | None:
+        """Name a provisional set, say its service, how many live machines it needs, or that it takes a second person
+
+        What is left out stays as it is. Only a provisional set takes a name; the others have that of Azure. What
+        lowers a requirement takes the session of a person who has just proved who they are, and no token; where the
+        set takes two persons it waits in `warnings` until another administrator wants the same.
+        """
         names.name_set(set_id=set_id, actor=self.actor, now=self.now, **self.wanted)
         return self.one(set_id)
 
 
 class AdmissionRule(OneSet):
-    @describe(
-        "set_admission_rule",
-        "Admit machines of this set that come back without their credential, for some time",
-        "Only by a join token that confines to this set, and never a revoked machine or one that is live.",
-        needs="admin",
-        answer=SetShape,
-        body=AdmissionRuleSerializer,
-        missing=UNKNOWN,
-    )
+    @describe("set_admission_rule", needs="admin", body=AdmissionRuleSerializer, missing=UNKNOWN)
     def post(self, set_id: int) -> sets.SetRow | None:
+        """Admit machines of this set that come back without their credential, for some time
+
+        Only by a join token that confines to this set, and never a revoked machine or one that is live.
+        """
         actor = self.actor.because(self.wanted["comment"])
         admissions.set_rule(set_id=set_id, until=self.wanted["until"], actor=actor, now=self.now)
         return self.one(set_id)
 
 
 class MergeSet(OneSet):
-    @describe(
-        "merge_set",
-        "Merge this set into another one: they are one at Azure",
-        "Machines, events and inventory move; no entry is lost. It cannot be undone.",
-        needs="admin",
-        answer=SetShape,
-        body=MergeSetSerializer,
-        missing=UNKNOWN,
-    )
+    @describe("merge_set", needs="admin", body=MergeSetSerializer, missing=UNKNOWN)
     def post(self, set_id: int) -> sets.SetRow | None:
+        """Merge this set into another one: they are one at Azure
+
+        Machines, events and inventory move; no entry is lost. It cannot be undone.
+        """
         names.merge_sets(set_id=set_id, into=self.wanted["into"], actor=self.actor, now=self.now)
         return self.one(self.wanted["into"])

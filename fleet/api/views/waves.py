@@ -1,9 +1,8 @@
 """Drills: rehearsing an event of a set with the real agents, and without Azure."""
 
 from fleet.api.calls import Call
-from fleet.api.schema import CHANGED_SINCE, PLACE_PLACES, describe, filters_of, ordering
-from fleet.api.shapes.events import BeginDrillSerializer, BeginWaveSerializer, DrillReportShape, DrillShape, WaveShape
-from fleet.api.shapes.requests import WhySerializer
+from fleet.api.schema import describe, filters_of, ordering
+from fleet.api.shapes.requests import BeginDrillSerializer, BeginWaveSerializer, WhySerializer
 from fleet.operations import waves as end
 from fleet.operations import waves as wave_operations
 from fleet.operations.drills import begin
@@ -12,41 +11,30 @@ from fleet.projections import drills, waves
 from fleet.projections.filters import DrillFilter, WaveFilter
 from fleet.projections.pages import Page
 
-DRILL_FILTERS = filters_of(
-    DrillFilter,
-    {
-        **PLACE_PLACES,
-        "since": "Begun at or after this time.",
-        "until": "Begun before this time.",
-        "changed_since": CHANGED_SINCE,
-    },
-)
-
 
 class Drills(Call):
-    @describe(
-        "list_drills",
-        "Drills, newest first",
-        ("Those that go on and those that are over, each with its set and its outcome."),
-        page=DrillShape,
-        parameters=[*DRILL_FILTERS, ordering("created_at")],
-    )
+    @describe("list_drills", parameters=[*filters_of(DrillFilter), ordering("created_at")])
     def get(self) -> Page[drills.DrillRow]:
+        """Drills, newest first
+
+        Those that go on and those that are over, each with its set and its outcome.
+        """
         return drills.listing(drills=self.filtered(DrillFilter), **self.place)
 
     @describe(
         "begin_drill",
-        "Rehearse: begin a drill of a set",
-        "The live agents of the set pretend an event, and Azure knows nothing of it. Hooks of the machines that it"
-        " names do run, with `DRYDOCK_DRILL=1`. Then decide as for a real event, with the same calls.",
         needs="approve",
-        answer=DrillReportShape,
         body=BeginDrillSerializer,
         status=201,
         location="drills/{drill[id]}/",
         problems=("unknown-set", "real-event-open", "drill-open", "no-live-machine", "stopped"),
     )
     def post(self) -> drills.DrillReport | None:
+        """Rehearse: begin a drill of a set
+
+        The live agents of the set pretend an event, and Azure knows nothing of it. Hooks of the machines that it names
+        do run, with `DRYDOCK_DRILL=1`. Then decide as for a real event, with the same calls.
+        """
         wanted = self.wanted
         drill = begin.begin(
             set_id=wanted["set"],
@@ -63,65 +51,40 @@ class Drills(Call):
 
 
 class Drill(Call):
-    @describe(
-        "get_drill",
-        "The report of a drill: every step so far, of the whole and of each machine",
-        (
-            "What was rehearsed, which steps were reached after how many seconds, and what each machine did."
-            " While it goes on, `next_step` says what to do or what is waited for."
-        ),
-        answer=DrillReportShape,
-        missing=("unknown-drill",),
-    )
+    @describe("get_drill", missing=("unknown-drill",))
     def get(self, drill_id: int) -> drills.DrillReport | None:
+        """The report of a drill: every step so far, of the whole and of each machine
+
+        What was rehearsed, which steps were reached after how many seconds, and what each machine did. While it goes
+        on, `next_step` says what to do or what is waited for.
+        """
         return drills.report(drill_id=drill_id, now=self.now)
 
-    @describe(
-        "stop_drill",
-        "Stop a drill before its time",
-        ("Its event ends, and the machines stop pretending. One that is over answers `too-late`."),
-        needs="approve",
-        answer=DrillReportShape,
-        body=WhySerializer,
-        problems=("too-late",),
-    )
+    @describe("stop_drill", needs="approve", body=WhySerializer, problems=("too-late",))
     def delete(self, drill_id: int) -> drills.DrillReport | None:
+        """Stop a drill before its time
+
+        Its event ends, and the machines stop pretending. One that is over answers `too-late`.
+        """
         begin.stop(drill_id=drill_id, actor=self.actor.because(self.wanted["comment"]), now=self.now)
         return drills.report(drill_id=drill_id, now=self.now)
 
 
 # Waves: beginning one, following it, stopping it.
 
-WAVE_FILTERS = filters_of(
-    WaveFilter,
-    {
-        **PLACE_PLACES,
-        "state": "`RUNNING`, `DONE` or `STOPPED`; may be repeated.",
-        "since": "Begun at or after this time.",
-        "changed_since": CHANGED_SINCE,
-        "until": "Begun before this time.",
-    },
-)
-
 
 class Waves(Call):
-    @describe(
-        "list_waves",
-        "Waves: those that run, then those that are over, newest first",
-        ("Each with its events in turn, how far it is, and what it waits for."),
-        page=WaveShape,
-        parameters=[*WAVE_FILTERS, ordering("created_at")],
-    )
+    @describe("list_waves", parameters=[*filters_of(WaveFilter), ordering("created_at")])
     def get(self) -> Page[waves.WaveRow]:
+        """Waves: those that run, then those that are over, newest first
+
+        Each with its events in turn, how far it is, and what it waits for.
+        """
         return waves.listing(now=self.now, waves=self.filtered(WaveFilter), **self.place)
 
     @describe(
         "begin_wave",
-        "Approve several events in turn",
-        "Strictly one after the other: the next goes when the one before has ended and its machines are live again."
-        " All of them are decided, or none.",
         needs="approve",
-        answer=WaveShape,
         body=BeginWaveSerializer,
         status=201,
         location="waves/{id}/",
@@ -136,6 +99,11 @@ class Waves(Call):
         ),
     )
     def post(self) -> waves.WaveRow | None:
+        """Approve several events in turn
+
+        Strictly one after the other: the next goes when the one before has ended and its machines are live again. All
+        of them are decided, or none.
+        """
         wave = wave_operations.begin(
             actor=self.actor.because(self.wanted["comment"]),
             events=self.wanted["events"],
@@ -149,25 +117,19 @@ class Waves(Call):
 
 
 class Wave(Call):
-    @describe(
-        "get_wave",
-        "One wave: each event's turn, how far it is, and why it waits",
-        ("Its events in turn, who of their machines is missing, and the sentence that says what it waits for."),
-        answer=WaveShape,
-        missing=("unknown-wave",),
-    )
+    @describe("get_wave", missing=("unknown-wave",))
     def get(self, wave_id: int) -> waves.WaveRow | None:
+        """One wave: each event's turn, how far it is, and why it waits
+
+        Its events in turn, who of their machines is missing, and the sentence that says what it waits for.
+        """
         return waves.detail(wave_id=wave_id, now=self.now)
 
-    @describe(
-        "stop_wave",
-        "Stop a wave: what waits is withdrawn, what is on its way goes on",
-        ("What was sent to Azure goes on; approvals that wait are withdrawn. One that is over answers `too-late`."),
-        needs="approve",
-        answer=WaveShape,
-        body=WhySerializer,
-        problems=("too-late",),
-    )
+    @describe("stop_wave", needs="approve", body=WhySerializer, problems=("too-late",))
     def delete(self, wave_id: int) -> waves.WaveRow | None:
+        """Stop a wave: what waits is withdrawn, what is on its way goes on
+
+        What was sent to Azure goes on; approvals that wait are withdrawn. One that is over answers `too-late`.
+        """
         end.stop(wave_id=wave_id, actor=self.actor.because(self.wanted["comment"]), now=self.now)
         return waves.detail(wave_id=wave_id, now=self.now)

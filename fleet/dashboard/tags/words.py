@@ -189,7 +189,7 @@ def as_rule(card: DecisionCard) -> str:
 @register.filter
 def group_query(group: QueueGroup) -> str:
     """The filter of the list of events that shows what stands in a group of the queue."""
-    times_of = {"timed": "false"}
+    times_of = {"has_not_before": "false"}
     if group.since is not None and group.until is not None:
         times_of = {"due_since": times.iso(group.since), "due_until": times.iso(group.until)}
     return urlencode({"needs_decision": "true", "drill": "false", "type": group.event_type, **times_of})

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 from fleet.domain.event_types import EVENT_TYPES, LOSING_TYPES, is_advice, is_unknown
 from fleet.domain.intake import Prepared
@@ -17,6 +17,7 @@ from fleet.domain.people import Place
 from fleet.domain.reasons import Reason, as_json
 from fleet.domain.requirements import FormerSet
 from fleet.domain.sets import PROVISIONAL
+from fleet.domain.shapes import InApi
 from fleet.domain.states import EndedAs, EventStatus, Presence
 
 # The guard that asks the user who decides, in that moment, and nobody later; and the one that asks for a second person.
@@ -149,9 +150,9 @@ class EventFacts:
     # Whoever approves is asked again who they are.
     step_up: bool = False
     # But no service account.
-    step_up_spares_services: bool = False
+    exempt_service_accounts: bool = False
     # How many live machines the set is said to need; None when nobody said.
-    needs_live: int | None = None
+    min_live: int | None = None
     # Sets in which the event was before, while it was open.
     earlier_homes: tuple[FormerSet, ...] = ()
     hold: HoldFacts | None = None
@@ -180,23 +181,23 @@ class Guard:
 
     code: str
     needs: Need
-    values: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    overridable: bool = False
+    values: Annotated[Mapping[str, Any], InApi.OMITTED] = field(default_factory=dict, hash=False)
+    overridable: Annotated[bool, "An approver may override it though it blocks, with a reason."] = False
 
     @property
-    def sentence(self) -> Reason:
+    def sentence(self) -> Annotated[Reason, InApi.SHOWN]:
         """What it says."""
         return Reason(self.code, **self.values)
 
     @property
-    def shown(self) -> str:
+    def shown(self) -> Annotated[str, InApi.SHOWN]:
         """A digest of what it names. A decision that sends it back covers nothing else."""
         # A reader by scope sees other names of sets.
         named = {name: value for name, value in self.values.items() if name != "sets"}
         return hashlib.sha256(json.dumps([self.code, as_json(named)], sort_keys=True).encode()).hexdigest()[:16]
 
     @property
-    def blocks(self) -> bool:
+    def blocks(self) -> Annotated[bool, "It needs more than a reason or a second person."]:
         return self.needs is Need.BLOCKS
 
     @property

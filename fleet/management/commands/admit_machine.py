@@ -21,7 +21,7 @@ class Command(OperationCommand):
             state = "admitted" if row.admitted_at else "revoked" if row.revoked else "waits"
             self.stdout.write(
                 f"{row.id}  {state}  {row.name}  {row.vm_id}  from {row.address or 'an unknown address'}"
-                f"  since {row.first_asked_at:%Y-%m-%d %H:%M} UTC  calls itself {row.resource_name!r}"
+                f"  since {row.first_requested_at:%Y-%m-%d %H:%M} UTC  calls itself {row.resource_name!r}"
                 f"  in {row.placed_set or 'a set of its own'}"
                 f"  by {'Azure, ' + row.attested if row.attested else row.join_token or 'nothing'}"
             )

@@ -29,7 +29,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, dry_run: bool, seconds: float, **options: Any) -> None:
         now = clock.now()
         found = storage(now=now)
-        if not found.archive.where:
+        if not found.archive.destination:
             raise CommandError("Nothing leaves: ARCHIVE_URL names no archive.")
         if dry_run:
             self.say_what_leaves(found, now)
@@ -38,7 +38,7 @@ class Command(BaseCommand):
             done = retain(now=now, seconds=seconds)
         if not done.ran:
             raise CommandError("Another process archives at this moment.")
-        self.stdout.write(f"{done.files} files were written to {found.archive.where}.")
+        self.stdout.write(f"{done.files} files were written to {found.archive.destination}.")
         self.stdout.write(f"{len(done.dropped)} parts of tables left{''.join(f', {name}' for name in done.dropped)}.")
         for kind, why in sorted(done.held.items()):
             self.stdout.write(f"Some {ARCHIVED[kind]} stay: {FAULTS[why]}.")
@@ -46,8 +46,8 @@ class Command(BaseCommand):
             raise CommandError(f"It was broken off, and what had not left stays: {FAULTS[done.fault]}.")
 
     def say_what_leaves(self, found: Storage, now: datetime) -> None:
-        for row in found.leaving:
+        for row in found.next_archived:
             when = "now" if row.at <= now else at(row.at, API)
             self.stdout.write(f"{when}: {row.rows} {ARCHIVED[row.kind]}, {row.size / 1024**2:.0f} MiB")
-        if not found.leaving:
+        if not found.next_archived:
             self.stdout.write("Nothing leaves yet.")

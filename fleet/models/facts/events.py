@@ -267,8 +267,8 @@ def set_facts(row: AvailabilitySet) -> dict[str, Any]:
         "set_resource_group": row.resource_group,
         "second_person": row.second_person,
         "step_up": row.step_up,
-        "step_up_spares_services": row.step_up_spares_services,
-        "needs_live": row.needs_live,
+        "exempt_service_accounts": row.exempt_service_accounts,
+        "min_live": row.min_live,
     }
 
 

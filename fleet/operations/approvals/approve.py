@@ -61,7 +61,7 @@ def override(
     given = {g.code for g in found if g.takes_reason and g.code in may_be and reasons.get(g.code)}
     given -= {g.code for g in found if g.code in (shown or {}) and g.shown not in (shown or {})[g.code].split()}
     # Nobody can ask a service account; of a person's token it is not known who has it.
-    spared = actor.kind is ActorKind.SERVICE and facts.step_up_spares_services
+    spared = actor.kind is ActorKind.SERVICE and facts.exempt_service_accounts
     dealt_with = (Need.SECOND, Need.STEP_UP) if actor.proved or spared else (Need.SECOND,)
     standing = [guard for guard in remaining_guards(found, given) if guard.needs not in dealt_with]
     if standing:

@@ -152,11 +152,11 @@ def wait(asker: Asker, *, now: datetime) -> wire.EnrolPending:
     if asker.token is None and not request.ask:
         # Anybody at its address would be taken for it.
         raise Refused("join-token-refused", Reason("join-token-unknown"))
-    Admission.objects.filter(last_asked_at__lt=now - LASTS).delete()
+    Admission.objects.filter(last_requested_at__lt=now - LASTS).delete()
     strangers = Admission.objects.filter(machine=None, join_token=None, attested="")
-    strangers.filter(admitted_at=None, last_asked_at__lt=now - STRANGERS_LAST).delete()
+    strangers.filter(admitted_at=None, last_requested_at__lt=now - STRANGERS_LAST).delete()
     said = {
-        "last_asked_at": now,
+        "last_requested_at": now,
         "address": asker.address[:100],
         "agent_version": request.agent_version[:100],
         "attested": asker.attested,
@@ -183,7 +183,7 @@ def wait(asker: Asker, *, now: datetime) -> wire.EnrolPending:
             resource_name=asked.name,
             join_token=asker.token,
             revoked=asker.known is not None and asker.known.revoked_at is not None,
-            first_asked_at=now,
+            first_requested_at=now,
             **said,
         )
         if not asker.alone and not replaced:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from typing import Annotated
 
 from django.db.models import Q
 from django.db.models.fields.json import KeyTextTransform
@@ -45,12 +46,14 @@ class Imported:
     says of confined machines in vain.
     """
 
-    machines: int
-    new: int
-    without_agent: int
-    dropped: int
-    scale_sets: int
-    refused: tuple[RefusedStatement, ...] = ()
+    machines: Annotated[int, "How many machines the inventory lists."]
+    new: Annotated[int, "Those among them that no inventory has listed before."]
+    without_agent: Annotated[int, "Those among them that have no agent."]
+    dropped: Annotated[int, "Machines that a complete inventory does not list any more."]
+    scale_sets: Annotated[int, "Scale sets of which it says whether they announce upgrades."]
+    refused: Annotated[
+        tuple[RefusedStatement, ...], "What it says in vain: the machine is confined to another set."
+    ] = ()
 
 
 @dataclass(frozen=True, slots=True)

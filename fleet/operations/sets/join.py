@@ -221,7 +221,7 @@ def bring_events(machine: Machine, home: AvailabilitySet, *, now: datetime) -> N
     events = list(still_open.select_for_update(of=("self",)).order_by("pk"))
     if events:
         # Whoever moves it, it is judged as where it was announced until it is over.
-        required = replace(Requirements.of(machine.availability_set), needs_live=None)
+        required = replace(Requirements.of(machine.availability_set), min_live=None)
         home_before = requirements.home_of(machine.availability_set)
         requirements.keep(source, required, home_before, event_pks=[event.pk for event in events])
     ScheduledEvent.objects.filter(pk__in=[event.pk for event in events]).update(availability_set=home)

@@ -27,7 +27,7 @@ def _locked(*set_ids: int) -> dict[int, AvailabilitySet]:
 
 
 # What may be said of a set.
-SHOWN = ("name", "kind", "service", "second_person", "needs_live", "step_up", "step_up_spares_services")
+SHOWN = ("name", "kind", "service", "second_person", "min_live", "step_up", "exempt_service_accounts")
 # What may wait for another administrator, and who wants it since when.
 WAITING = ("lowering", "lowering_by", "lowering_at")
 
@@ -42,9 +42,9 @@ def name_set(
     kind: str | None = None,
     service: str | None = None,
     second_person: bool | None = None,
-    needs_live: int | None = None,
+    min_live: int | None = None,
     step_up: bool | None = None,
-    step_up_spares_services: bool | None = None,
+    exempt_service_accounts: bool | None = None,
 ) -> AvailabilitySet:
     """Name a provisional set (without a kind: an availability set), say which service a set belongs to, whether
     approving in it always takes a second person or asks again who somebody is (and spares service accounts then), or
@@ -68,11 +68,11 @@ def name_set(
         "service": None if service is None else tidy(service)[:MAX_NAME],
         "second_person": second_person,
         "step_up": step_up,
-        "step_up_spares_services": step_up_spares_services,
+        "exempt_service_accounts": exempt_service_accounts,
     }
     stated = {column: value for column, value in stated.items() if value is not None}
-    if needs_live is not None:
-        stated["needs_live"] = _needed(needs_live)
+    if min_live is not None:
+        stated["min_live"] = _needed(min_live)
     _state(row, stated, home, actor, now)
     try:
         with transaction.atomic():
@@ -110,10 +110,10 @@ def _shown(row: AvailabilitySet) -> dict[str, Any]:
     return {name: getattr(row, name) for name in SHOWN}
 
 
-def _needed(needs_live: int) -> int | None:
-    if not 0 <= needs_live <= MAX_NEEDS:
+def _needed(min_live: int) -> int | None:
+    if not 0 <= min_live <= MAX_NEEDS:
         raise Refused("validation", Reason("set-needs-unusable"))
-    return needs_live or None
+    return min_live or None
 
 
 def _rename(row: AvailabilitySet, name: str, kind: str) -> None:

@@ -22,7 +22,7 @@ from fleet.operations.control import one_person
 from fleet.operations.rights import require_person
 from fleet.operations.timeline.entries import tell
 
-OF_DECISIONS = ("second_person", "step_up", "step_up_spares_services")
+OF_DECISIONS = ("second_person", "step_up", "exempt_service_accounts")
 
 
 def lowered(row: AvailabilitySet, stated: Mapping[str, Any]) -> list[str]:
@@ -71,8 +71,8 @@ def kept_of(was: Requirements, lower: Collection[str]) -> Requirements:
     return Requirements(
         second_person=was.second_person and "second_person" in lower,
         step_up=was.step_up and "step_up" in lower,
-        step_up_spares_services=was.step_up_spares_services and "step_up" in lower,
-        needs_live=was.needs_live if "needs_live" in lower else None,
+        exempt_service_accounts=was.exempt_service_accounts and "step_up" in lower,
+        min_live=was.min_live if "min_live" in lower else None,
     )
 
 
@@ -128,7 +128,7 @@ def record_leaving(machine: Machine | None, home: AvailabilitySet, *, joined: bo
     if machine is None or machine.availability_set_id == home.pk or joined:
         return
     source = machine.availability_set
-    lower = Requirements.of(source).lowered(replace(Requirements.of(home), needs_live=source.needs_live))
+    lower = Requirements.of(source).lowered(replace(Requirements.of(home), min_live=source.min_live))
     if lower:
         record_lowering(source, "left", lower, now=now, machine=machine.resource_name)
 
@@ -136,7 +136,7 @@ def record_leaving(machine: Machine | None, home: AvailabilitySet, *, joined: bo
 def raise_to(source: Requirements, target: AvailabilitySet, *, now: datetime) -> None:
     """Let a set require as much as `source`, out of which a person has moved a machine into it."""
     was = Requirements.of(target)
-    after = was.stricter(replace(source, needs_live=None))
+    after = was.stricter(replace(source, min_live=None))
     changed = [name for name in OF_DECISIONS if getattr(was, name) != getattr(after, name)]
     if not changed:
         return

@@ -135,9 +135,9 @@ class CacheFilter(CachePlaceFilter):
 
     cache_path = "pk"
 
-    tier = django_filters.CharFilter(lookup_expr="iexact", label="Tier")
-    q = django_filters.CharFilter(field_name="host", lookup_expr="icontains", label="Search")
-    changed_since = ChangeFilter(label="Changed since")
+    tier = django_filters.CharFilter(lookup_expr="iexact", label="One tier.")
+    q = django_filters.CharFilter(field_name="host", lookup_expr="icontains", label="Part of a host name.")
+    changed_since = ChangeFilter(label="Changed at or after this time, as `changed_at` of the rows has it.")
 
     class Meta:
         model = Cache
@@ -150,11 +150,13 @@ class CacheFilter(CachePlaceFilter):
 class MaintenanceFilter(CachePlaceFilter):
     """`since` and `until` go by the first notification."""
 
-    cache = IdsFilter(field_name="cache", label="Cache")
-    status = django_filters.MultipleChoiceFilter(choices=[(status.value, status.value) for status in MaintenanceStatus])
-    since = TimeFilter(field_name="first_at", lookup_expr="gte", label="Since")
-    until = TimeFilter(field_name="first_at", lookup_expr="lt", label="Until")
-    changed_since = ChangeFilter(label="Changed since")
+    cache = IdsFilter(field_name="cache", label="The id of a cache; may be repeated.")
+    status = django_filters.MultipleChoiceFilter(
+        choices=[(status.value, status.value) for status in MaintenanceStatus], label="One status; may be repeated."
+    )
+    since = TimeFilter(field_name="first_at", lookup_expr="gte", label="First heard at this time or later.")
+    until = TimeFilter(field_name="first_at", lookup_expr="lt", label="First heard before this time.")
+    changed_since = ChangeFilter(label="Changed at or after this time, as `changed_at` of the rows has it.")
 
     class Meta:
         model = Maintenance
@@ -167,13 +169,16 @@ class MaintenanceFilter(CachePlaceFilter):
 class NotificationFilter(CachePlaceFilter):
     """`since` and `until` go by the time at which a notification was first heard; machines are those that heard it."""
 
-    machine = IdsFilter(method="filter_machine", label="Machine")
-    machine_name = TextsFilter(method="filter_machine", label="Name of a machine")
-    cache = IdsFilter(field_name="cache", label="Cache")
-    maintenance = IdsFilter(field_name="maintenance", label="Maintenance")
-    type = django_filters.CharFilter(field_name="type", lookup_expr="iexact", label="Type")
-    since = TimeFilter(field_name="first_at", lookup_expr="gte", label="Since")
-    until = TimeFilter(field_name="first_at", lookup_expr="lt", label="Until")
+    machine = IdsFilter(method="filter_machine", label="The id of a machine; may be repeated. Those that heard it.")
+    machine_name = TextsFilter(
+        method="filter_machine",
+        label="The resource name of a machine, in any case; may be repeated. Those that heard it.",
+    )
+    cache = IdsFilter(field_name="cache", label="The id of a cache; may be repeated.")
+    maintenance = IdsFilter(field_name="maintenance", label="The id of a maintenance; may be repeated.")
+    type = django_filters.CharFilter(field_name="type", lookup_expr="iexact", label="One type, in any case.")
+    since = TimeFilter(field_name="first_at", lookup_expr="gte", label="First heard at this time or later.")
+    until = TimeFilter(field_name="first_at", lookup_expr="lt", label="First heard before this time.")
 
     class Meta:
         model = Notification

@@ -4,13 +4,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Annotated
 
 from django.db.models import QuerySet
 
 from fleet.domain.caches.maintenances import ACTIVE, EARLY, NEVER_STARTED_AFTER, MaintenanceStatus
 from fleet.domain.caches.notifications import TYPES, NotificationType
 from fleet.domain.reasons import Reason
-from fleet.domain.shapes import from_row
+from fleet.domain.shapes import InApi, from_row
 from fleet.models import Cache, Maintenance, Notification, Reporter
 from fleet.projections.caches.coverage import Span, Stretch, gaps_of, stretches
 from fleet.projections.pages import Page, Segment, ordered, read_page
@@ -52,23 +53,23 @@ class NotificationRow:
     id: int
     cache: CacheRef
     source: str
-    type: str | None
-    start_time: datetime | None
-    is_replica: bool | None
-    ip_address: str | None
-    ssl_port: int | None
-    non_ssl_port: int | None
+    type: Annotated[str | None, "The documented name, else the line's own word."]
+    start_time: Annotated[datetime | None, "Null: not stated."]
+    is_replica: Annotated[bool | None, "Null: not stated."]
+    ip_address: Annotated[str | None, "Null: not stated."]
+    ssl_port: Annotated[int | None, "Null: not stated."]
+    non_ssl_port: Annotated[int | None, "Null: not stated."]
     shard: int | None
-    raw: str
-    raw_base64: str
-    flags: tuple[Reason | str, ...]
-    late: bool
-    first_at: datetime
-    last_at: datetime
-    received_at: datetime
+    raw: Annotated[str, "The line as it was heard."]
+    raw_base64: Annotated[str, "Its bytes, where they are no text; else empty."]
+    flags: Annotated[tuple[Reason | str, ...], "What could not be read, in words."]
+    late: Annotated[bool, "It arrived after the start that it announces."]
+    first_at: Annotated[datetime, "When the first machine heard it."]
+    last_at: Annotated[datetime, "When the last one did."]
+    received_at: Annotated[datetime, "When it was here."]
     maintenance_id: int | None
     reported_by: tuple[ReporterRow, ...]
-    tier: str
+    tier: Annotated[str, InApi.OMITTED]
 
     @property
     def kind(self) -> NotificationType | None:
@@ -79,7 +80,7 @@ class NotificationRow:
         return Reason("notification-label", type=self.type)
 
     @property
-    def meaning(self) -> Reason:
+    def meaning(self) -> Annotated[Reason, "What it means for a program that uses the cache."]:
         """What it means for a program that uses the cache."""
         return Reason("notification-meaning", type=self.type, tier=self.tier, is_replica=self.is_replica)
 
@@ -90,23 +91,23 @@ class MaintenanceRow:
 
     id: int
     cache: CacheRef
-    tier: str
-    source: str
+    tier: Annotated[str, "`basic`, `standard`, `premium`, or empty."]
+    source: Annotated[str, "Whose channel it was heard on."]
     shard: int | None
     status: MaintenanceStatus
-    first_at: datetime
-    last_at: datetime
-    node_port: int | None
-    partner_port: int | None
-    expected_at: datetime | None
-    earliest_at: datetime | None
-    approximate: bool
-    began_at: datetime | None
+    first_at: Annotated[datetime, "When its first notification was heard."]
+    last_at: Annotated[datetime, "When its last one was."]
+    node_port: Annotated[int | None, "The SSL port of the node that it is about."]
+    partner_port: Annotated[int | None, "The SSL port of the node that was promoted."]
+    expected_at: Annotated[datetime | None, "The stated start; Starting counts over Scheduled."]
+    earliest_at: Annotated[datetime | None, "When the node may go: three minutes before an approximate start."]
+    approximate: Annotated[bool, "Only Scheduled stated the start."]
+    began_at: Annotated[datetime | None, "When the node went, as far as it is known."]
     failover_at: datetime | None
     ended_at: datetime | None
-    was_replica: bool | None
-    is_replica: bool | None
-    swapped: bool
+    was_replica: Annotated[bool | None, "The node's role before."]
+    is_replica: Annotated[bool | None, "The node's role after."]
+    swapped: Annotated[bool, "A primary was hit: its replica is the primary now."]
     # By the database's clock.
     changed_at: datetime
 
@@ -122,7 +123,7 @@ class MaintenanceRow:
         return (self.ended_at - self.began_at).total_seconds()
 
     @property
-    def effect(self) -> Reason:
+    def effect(self) -> Annotated[Reason, "What it does to the cache, in one sentence."]:
         """What it does to the cache, by tier and role."""
         return Reason("maintenance-effect", tier=self.tier, was_replica=self.was_replica)
 
@@ -134,13 +135,13 @@ class MaintenanceDetail:
     `unheard` says what the silence of a time in which nobody listened does not prove; empty otherwise.
     """
 
-    maintenance: MaintenanceRow
-    members: tuple[NotificationRow, ...]
-    stretches: tuple[Stretch, ...]
-    gaps: tuple[Span, ...]
-    begin: datetime
-    end: datetime
-    unheard: Reason | str
+    maintenance: Annotated[MaintenanceRow, InApi.FLATTENED]
+    members: Annotated[tuple[NotificationRow, ...], InApi.OMITTED]
+    stretches: Annotated[tuple[Stretch, ...], InApi.OMITTED]
+    gaps: Annotated[tuple[Span, ...], InApi.OMITTED]
+    begin: Annotated[datetime, InApi.OMITTED]
+    end: Annotated[datetime, InApi.OMITTED]
+    unheard: Annotated[Reason | str, "What silence does not prove, where nobody listened; else empty."]
     server_time: datetime
 
 

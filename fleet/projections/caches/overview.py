@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Annotated
 
 from django.db.models import QuerySet
 
@@ -28,12 +29,12 @@ class NodeRow:
     `as_of` is when that was heard.
     """
 
-    ssl_port: int
-    non_ssl_port: int | None
-    ip_address: str | None
+    ssl_port: Annotated[int, "With the host it names the node; nodes may share an address."]
+    non_ssl_port: Annotated[int | None, "Null: not stated."]
+    ip_address: Annotated[str | None, "Null: not stated."]
     shard: int | None
-    is_replica: bool | None
-    as_of: datetime
+    is_replica: Annotated[bool | None, "Its role by the newest notification that tells; null when none does any more."]
+    as_of: Annotated[datetime, "When that was heard."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +43,13 @@ class CacheRow:
 
     id: int
     host: str
-    tier: str
-    source: str
-    service: str
-    divisor: int
+    tier: Annotated[str, "`basic`, `standard`, `premium`, or empty."]
+    source: Annotated[str, "Whose channel it has."]
+    service: Annotated[str, "That of all its listeners, where they share one; may be empty."]
+    divisor: Annotated[int, "How many ports make a shard."]
     nodes: tuple[NodeRow, ...]
-    coverage: tuple[ListenerRow, ...]
-    maintenance: MaintenanceRow | None
+    coverage: Annotated[tuple[ListenerRow, ...], "Each agent's state, and since when."]
+    maintenance: Annotated[MaintenanceRow | None, "What is announced or under way."]
     # By the database's clock; of the cache, its listeners and its maintenances.
     changed_at: datetime
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Annotated
 
 from fleet.domain.approvals.conditions import unprepared_names
 from fleet.domain.approvals.guards import EventFacts, Guard, start_candidates
@@ -10,7 +11,7 @@ from fleet.domain.events import advice
 from fleet.domain.intake import Limits, Prepared, prepared_of
 from fleet.domain.people import Place
 from fleet.domain.reasons import Reason
-from fleet.domain.shapes import from_row
+from fleet.domain.shapes import InApi, from_row
 from fleet.domain.states import EventStatus, Presence
 from fleet.models import Drill, Machine, Preparation, ScheduledEvent, Sighting
 from fleet.models.facts.events import machine_presence, presence_limits
@@ -38,25 +39,23 @@ class SightingRow:
     """One machine's newest listing. `says`: `Scheduled`, `Started`, Azure's own other word, or a reason."""
 
     machine: MachineRef
-    presence: Presence
-    foreign: bool
-    says: Reason | str
+    presence: Annotated[Presence, "How present its agent is."]
+    foreign: Annotated[bool, "From a machine of another set: kept, without a vote."]
+    says: Annotated[Reason | str, "`Scheduled`, `Started`, `no longer listed`, or Azure's own other word."]
     first_at: datetime
-    # After the first machine of all that saw it.
-    delay_seconds: float
+    delay_seconds: Annotated[float, "After the first machine of all that saw it."]
     started_at: datetime | None
     listed_at: datetime
     gone_at: datetime | None
     incarnation: int | None
-    # Fields in which this machine differs from the event as computed.
-    differs: tuple[Reason, ...]
+    differs: Annotated[tuple[Reason, ...], "In what this machine's listing differs from the event as computed."]
 
 
 @dataclass(frozen=True, slots=True)
 class HitMachine:
     """A name in Resources, with the machine behind it if one is known."""
 
-    name: str
+    name: Annotated[str, "As Azure states it in `Resources`."]
     machine: MachineRef | None
     presence: Presence | None
     fault_domain: int | None
@@ -64,42 +63,47 @@ class HitMachine:
     zone: str
     prepared: Prepared
     # The first hook of the newest phase that did not succeed.
-    failed_hook: str
+    failed_hook: Annotated[str, "The hook that did not succeed; may be empty."]
 
 
 @dataclass(frozen=True, slots=True)
 class EventDetail:
     """`not_seen_by` are machines of the set that are not gone; `asked` stand in the order in which they will be."""
 
-    event: EventRow
+    event: Annotated[EventRow, InApi.FLATTENED]
     sightings: tuple[SightingRow, ...]
-    approvals: tuple[ApprovalRow, ...]
-    guards: tuple[Guard, ...]
+    approvals: Annotated[tuple[ApprovalRow, ...], "Newest first."]
+    guards: Annotated[tuple[Guard, ...], "What speaks against approving now."]
     hit: tuple[HitMachine, ...]
     blast: BlastRadius
-    asked: tuple[MachineRef, ...]
+    asked: Annotated[tuple[MachineRef, ...], "Who will be asked to start it, in this order."]
     seen_by: tuple[MachineRef, ...]
     not_seen_by: tuple[MachineRef, ...]
-    other_open: tuple[str, ...]
+    other_open: Annotated[tuple[str, ...], "Other open events of the set."]
     # Where it lies, as far as rights go.
-    place: Place
-    # Machines in Resources that are not prepared; "when prepared" waits for them.
-    not_ready: tuple[str, ...]
-    # What can be done without an agent; None while agents do it.
-    by_hand: ByHandRow | None
-    advice: Reason | str
-    card: DecisionCard
+    place: Annotated[Place, InApi.OMITTED]
+    not_ready: Annotated[tuple[str, ...], "Names in `resources` that are not prepared: `prepared` waits for them."]
+    by_hand: Annotated[
+        ByHandRow | None, "What can be done where no agent passes an approval on; null while agents do it."
+    ]
+    advice: Annotated[Reason | str, "What Microsoft advises for such an event; may be empty."]
+    card: Annotated[DecisionCard, InApi.OMITTED]
     # Of the drill that it belongs to; None for real events.
-    drill_id: int | None
+    drill_id: Annotated[int | None, InApi.OMITTED]
     server_time: datetime
 
     @property
-    def recommendation(self) -> Reason | None:
+    def recommendation(
+        self,
+    ) -> Annotated[
+        Reason | None,
+        "What is recommended here, and why; null where there is nothing left to decide. Nothing acts on it.",
+    ]:
         """What is recommended, and why; None where there is nothing left to decide."""
         return self.card.advised
 
     @property
-    def decide_by(self) -> datetime | None:
+    def decide_by(self) -> Annotated[datetime | None, "Decided later than that, Azure may be asked too late."]:
         """Until when to decide so that Azure is asked before NotBefore."""
         return self.card.decide_by
 
@@ -207,7 +211,7 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
         event.resources,
         [(machine.resource_name, presence) for machine, presence in presences],
         down=taken_by_others([event])[event.pk],
-        needs=event.availability_set.needs_live,
+        min_live=event.availability_set.min_live,
     )
     card = decision_cards([row], {event.pk: blast}, {event.pk: facts}, now=now)[event.pk]
     return EventDetail(

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from django.contrib.postgres.aggregates import ArrayAgg
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Value
@@ -13,7 +13,7 @@ from django.db.models.functions import Coalesce
 from fleet.domain.event_types import ADVICE_TYPES, is_advice
 from fleet.domain.events import FAR_AHEAD, if_nobody_acts
 from fleet.domain.reasons import Reason
-from fleet.domain.shapes import from_row
+from fleet.domain.shapes import InApi, from_row
 from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, ApprovalState, Certainty, EndedAs, EventStatus, Presence
 from fleet.models import Approval, AvailabilitySet, Claim, Hold, Machine, ScheduledEvent
 from fleet.models.facts.events import decider, hold_reason, name_of
@@ -41,10 +41,10 @@ class ClaimRow:
 class HoldRow:
     """ "Do not approve, let it run." `by_rule`: a rule said so, and people may still decide."""
 
-    by: Reason | str
+    by: Annotated[Reason | str, "A person, or the rule."]
     at: datetime
     reason: Reason | str
-    by_rule: bool
+    by_rule: Annotated[bool, "A rule left it to Azure: people may still decide."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class HoldTold:
     """A hold by itself; `ended_at` once it was lifted."""
 
     event_id: str
-    by: Reason | str
+    by: Annotated[Reason | str, "A person, or the rule."]
     at: datetime
     reason: Reason | str
     ended_at: datetime | None
@@ -157,19 +157,19 @@ NO_MACHINES: tuple[PresenceCounts, Counter[str]] = (PresenceCounts(), Counter())
 @dataclass(frozen=True, slots=True)
 class BlastRadius:
     """`stay_up` counts live machines of the set that neither Resources names nor an event that is Started now; `total`
-    those that are not gone. `needs` is how many live machines the set is said to need; None when nobody said.
+    those that are not gone. `min_live` is how many live machines the set is said to need; None when nobody said.
     """
 
     stay_up: int
     total: int
     hit: int
     not_live: int
-    needs: int | None = None
+    min_live: int | None = None
 
     @property
-    def summary(self) -> Reason:
+    def summary(self) -> Annotated[Reason, InApi.SHOWN]:
         """Such as `4 of 6 stay up`, or `4 of 6 stay up, it needs 5`."""
-        return Reason("blast-radius", stay_up=self.stay_up, total=self.total, needs=self.needs)
+        return Reason("blast-radius", stay_up=self.stay_up, total=self.total, min_live=self.min_live)
 
 
 def blast_radius(
@@ -177,7 +177,7 @@ def blast_radius(
     machines: Iterable[tuple[str, Presence]],
     *,
     down: Collection[str] = (),
-    needs: int | None = None,
+    min_live: int | None = None,
 ) -> BlastRadius:
     """What is left of a set, from (resource name, presence) of its machines; `down` are the plain names of those that
     another event has taken.
@@ -189,7 +189,7 @@ def blast_radius(
         total=len(there),
         hit=len(named),
         not_live=sum(presence is not Presence.LIVE for _, presence in there),
-        needs=needs,
+        min_live=min_live,
     )
 
 
@@ -271,7 +271,7 @@ def _of_counts(
         total=counts.total,
         hit=len(named),
         not_live=counts.total - counts.live,
-        needs=home.needs_live,
+        min_live=home.min_live,
     )
 
 
@@ -284,38 +284,40 @@ OPEN = (EventStatus.SCHEDULED.value, EventStatus.STARTED.value)
 class EventRow:
     """One event. `seconds_left` until NotBefore, never below 0, None once it is not scheduled or has no time."""
 
-    id: int
+    id: Annotated[int, InApi.OMITTED]
     event_id: str
     event_type: str
     resource_type: str
     status: EventStatus
     ended_as: EndedAs | None
-    certainty: Certainty | None
-    approved_elsewhere: bool
+    certainty: Annotated[Certainty | None, "Whether its ending was seen or inferred."]
+    approved_elsewhere: Annotated[bool, "It started before NotBefore without our approval."]
     source: str
     description: str
-    duration_seconds: int | None
+    duration_seconds: Annotated[int | None, "-1: Azure does not know."]
     not_before: datetime | None
-    resources: tuple[str, ...]
+    resources: Annotated[tuple[str, ...], "Names, as Azure states them."]
     set: SetRef
     first_seen_at: datetime
-    notice_seconds: int | None
+    notice_seconds: Annotated[int | None, "NotBefore less the first sighting."]
     started_at: datetime | None
     ended_at: datetime | None
-    watched: bool
+    watched: Annotated[bool, "A live machine can tell how it goes on."]
     warnings: tuple[Reason | str, ...]
-    version: int
-    # The live approval, else the newest one.
-    approval: ApprovalRow | None
-    claim: ClaimRow | None
-    hold: HoldRow | None
-    # A rehearsal: Azure knows nothing of it.
-    drill: bool
-    needs_decision: bool
-    if_nobody_acts: Reason
+    version: Annotated[int, "Moves with status, NotBefore, Resources, type, source and duration."]
+    approval: Annotated[ApprovalRow | None, "The live approval, else the newest one."]
+    claim: Annotated[ClaimRow | None, "Who is on it."]
+    hold: Annotated[HoldRow | None, "Who wants it to run by itself."]
+    drill: Annotated[bool, "A rehearsal: Azure knows nothing of it."]
+    needs_decision: Annotated[
+        bool, "Nobody has decided, or a second person has to agree. Left to Azure by a person is decided."
+    ]
+    if_nobody_acts: Annotated[Reason, "What happens if nobody acts, in one sentence."]
     # By the database's clock; of the event, its approvals, orders, claims and holds.
     changed_at: datetime
-    seconds_left: float | None
+    seconds_left: Annotated[
+        float | None, "Until NotBefore, never below 0; null once it is not scheduled or has no time."
+    ]
     server_time: datetime
 
     @property
@@ -323,14 +325,14 @@ class EventRow:
         return self.status is not EventStatus.ENDED
 
     @property
-    def started_seconds(self) -> float | None:
+    def started_seconds(self) -> Annotated[float | None, "How long it has been, or was, Started."]:
         """How long it has been, or was, Started; None before that."""
         if self.started_at is None:
             return None
         return max(0.0, ((self.ended_at or self.server_time) - self.started_at).total_seconds())
 
     @property
-    def approval_to_start_seconds(self) -> float | None:
+    def approval_to_start_seconds(self) -> Annotated[float | None, "From our approval to Started."]:
         """From our approval to Started; None without one, or while it has not started."""
         granted = self.approval.granted_at if self.approval and self.approval.accepted_at else None
         if self.started_at is None or granted is None:

@@ -10,7 +10,7 @@ from django.db.models.functions import Coalesce, Greatest
 from fleet.domain.policy.rules import Action, StandingRule, is_in_force, wording
 from fleet.domain.policy.windows import Window, window_wording
 from fleet.domain.reasons import Reason
-from fleet.domain.shapes import from_row
+from fleet.domain.shapes import InApi, from_row
 from fleet.domain.states import ApprovalState
 from fleet.domain.times import iso
 from fleet.models import Approval, Hold, NoApprovalWindow, Rule, Stop
@@ -183,7 +183,7 @@ class StopState:
     past: Annotated[tuple[StopRow, ...], "The newest stops that were lifted."]
 
     @property
-    def stopped(self) -> bool:
+    def stopped(self) -> Annotated[bool, InApi.SHOWN]:
         return self.current is not None
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from django.contrib.auth.models import User
 from django.db import connection
@@ -128,29 +128,38 @@ class TimelineRow:
     """
 
     id: int
-    at: datetime
-    recorded_at: datetime
+    at: Annotated[datetime, "When it happened."]
+    recorded_at: Annotated[datetime, "When it was written."]
     kind: EntryKind
     event_id: str | None
     event_type: str | None
-    drill: bool
+    drill: Annotated[bool, "It tells of a drill."]
     set: SetRef | None
     machine: MachineRef | None
     approval_id: int | None
     cache: CacheRef | None
     maintenance_id: int | None
-    actor: str
-    actor_kind: ActorKind | None
-    via: str
-    token_name: str
+    actor: Annotated[str, "Whoever acted, by name."]
+    actor_kind: Annotated[
+        ActorKind | None,
+        "Of what kind they are: a machine may call itself what a person is called. Null where a later"
+        " release tells what is not known here.",
+    ]
+    via: Annotated[str, "`page`, `api`, `slack`, `pagerduty`, `rule`, `command`, `agent` or `relay`."]
+    token_name: Annotated[str, "The token that the call carried; empty where there was none."]
     text: str
-    why: str
-    before: dict[str, Any] | None
-    after: dict[str, Any] | None
-    request_id: str
-    address: str
+    why: Annotated[str, "The reason that was given; may be empty."]
+    before: Annotated[dict[str, Any] | None, "What an act changed, by field, as it was."]
+    after: Annotated[dict[str, Any] | None, "The same, as it is since then."]
+    request_id: Annotated[str, "Of the request behind an act; else empty."]
+    address: Annotated[str, "Where that request came from; else empty."]
     data: dict[str, Any]
-    series: Series | None = None
+    series: Annotated[
+        Series | None,
+        "What people read as one line: the orders of one approval that Azure answered by being busy,"
+        " listeners of a cache that were cut off together, or machines that enrolled together, as far as"
+        " they are on this page. Null for all other entries.",
+    ] = None
     # Who answers for the service account that acted; empty where nobody does, and where a person or anything else did.
     actor_owner: str = ""
 
