@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 from allauth.mfa.models import Authenticator
 from django.conf import settings
@@ -19,7 +19,7 @@ from fleet.domain.shapes import InApi, from_row
 from fleet.models import ApiToken, OutsideAccount, Scope
 from fleet.models.people import prefetch_rights, rights_of, service_of
 from fleet.operations.access import AccessStates, AccountState
-from fleet.projections.pages import Page, Segment, ordered, read_page
+from fleet.projections.pages import OrderedAt, Page, Segment, read_list, read_page
 from fleet.projections.people import OwnSettings, own_settings
 from fleet.projections.visibility import visible
 
@@ -100,15 +100,12 @@ class Me:
     token: Annotated[CarriedToken | None, "The token of this call; null for a session."]
 
 
-def listing(
-    *, order: str = "", cursor: str | None = None, size: int | None = None, q: str = "", services: bool = False
-) -> Page[PersonRow]:
+def listing(*, q: str = "", services: bool = False, **at: Unpack[OrderedAt]) -> Page[PersonRow]:
     """Return service accounts (`services`) or all accounts by name, without erased users. Three queries."""
     users = _people().exclude(username__startswith=FORMER)
     users = users.filter(service_account__isnull=False) if services else users
     users = users.filter(username__icontains=q) if q else users
-    found = read_page(ordered(users, order, [Segment(users, "username")]), cursor=cursor, size=size)
-    return found.map(lambda rows: [_row(user) for user in rows])
+    return read_list(Segment(users, "username"), **at).map(lambda rows: [_row(user) for user in rows])
 
 
 def detail(*, username: str) -> PersonRow | None:

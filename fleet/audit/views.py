@@ -21,12 +21,13 @@ from fleet.audit.text import COLUMNS, HANDOVER, month_named
 from fleet.dashboard.events import REPORT_PANELS, UNKNOWN
 from fleet.dashboard.export import exported
 from fleet.dashboard.forms import Sent
-from fleet.dashboard.lanes.event import draw_event
+from fleet.dashboard.lanes.timeline import draw_event
 from fleet.dashboard.pages import Asked, action_view, done, known, listed, loaded, page, read_view
 from fleet.domain.event_types import EVENT_TYPES, event_type_of
 from fleet.domain.history import FIRST_YEAR, Month, month_of
 from fleet.domain.people import Right
 from fleet.domain.reasons import Reason
+from fleet.domain.timeline import EntryKind
 from fleet.operations import profile
 from fleet.operations.inputs import MomentField
 from fleet.projections.events import rows as event_rows
@@ -34,7 +35,7 @@ from fleet.projections.events.rows import EventRow
 from fleet.projections.filters import EventFilter
 from fleet.projections.intake import RawDocument
 from fleet.wording import times
-from fleet.wording.badges import ENTRY_BADGES, badge_of
+from fleet.wording.badges import badge_of
 from fleet.wording.events import effect_of
 from fleet.wording.say import recorded, say, who_acted, why_apart
 from fleet.wording.timeline import VIAS, kinds_named
@@ -373,7 +374,7 @@ def audit_page(request: Asked) -> HttpResponse:
         "timeline/audit_rows.html",
         partial(queries.listing, entries=filters.qs),
         wrong=[str(filters.filters[name].label) for name in (filters.errors or {})],
-        kinds=sorted(((kind.value, look.label) for kind, look in ENTRY_BADGES.items()), key=lambda pair: pair[1]),
+        kinds=sorted(((kind.value, kind.label) for kind in EntryKind), key=lambda pair: pair[1]),
         vias=VIAS,
         export=query.urlencode(),
         filtered=any(request.GET.get(name) for name in filters.filters),

@@ -13,10 +13,9 @@ from django.http import HttpResponse, QueryDict
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
-from fleet.dashboard.forms import CommentForm, line, shown_in
+from fleet.dashboard.forms import CommentForm, line, of_guards
 from fleet.dashboard.pages import Asked, action_view, page, read_view, refused, require_reader
 from fleet.domain.approvals.conditions import When
-from fleet.domain.approvals.guards import TAKE_REASONS
 from fleet.domain.db_timeouts import sqlstate
 from fleet.domain.reasons import Reason, Refused
 from fleet.domain.states import ApprovalState
@@ -49,17 +48,22 @@ class BulkForm(CommentForm):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How it went with one event; `wave` is the one that it became part of, `approval` the one that was given or taken
-    back, `event` the event's row id where it is known.
+    """What happened to one event: `wave` is the one that it became part of, `approval` the one that was given or
+    withdrawn, `event` the event's row id if it is known.
     """
 
     event_id: str
     named: str
     done: bool
     said: str
+    event: int | None = None
     approval: int | None = None
     wave: int | None = None
-    event: int | None = None
+
+
+def _result(choice: Choice, said: str, *, done: bool = True, **made: int) -> Result:
+    event = choice.card.event
+    return Result(event.event_id, words.event_named(event), done, said, event.id, **made)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -92,11 +96,7 @@ def _matching(request: Asked, sent: QueryDict, values: Mapping[str, Any]) -> lis
     if values["of"] == "queue":
         rows = selection.in_queue(now=request.now, rights=request.rights)
     else:
-        filters = {name: sent.getlist(name) for name in EventFilter.base_filters if name in sent}
-        asked = QueryDict(mutable=True)
-        for name, texts in filters.items():
-            asked.setlist(name, texts)
-        rows = selection.undecided(EventFilter(asked, now=request.now).qs, now=request.now, rights=request.rights)
+        rows = selection.undecided(EventFilter(sent, now=request.now).qs, now=request.now, rights=request.rights)
     found = selection.ids_of(rows)
     expected = values["count"]
     if len(found) > selection.MOST:
@@ -174,7 +174,7 @@ def _done(request: Asked, values: Mapping[str, Any]) -> HttpResponse:
     missing = [
         Result(event_id, event_id, done=False, said=words.BULK_GONE) for event_id in versions if event_id not in found
     ]
-    act = {"approve": _approve, "claim": _claim, "leave": _leave, "wave": _wave}[values["do"]]
+    act = {"approve": _approve, "claim": _claim, "leave": _claim, "wave": _wave}[values["do"]]
     return outcome(request, [*act(request, values, list(found.values()), versions), *missing], do=values["do"])
 
 
@@ -209,12 +209,12 @@ def _followed(events: Sequence[int], approvals: Sequence[int], *, now: datetime)
 @read_view
 def bulk_state(request: Asked) -> HttpResponse:
     """How those are now that were decided together: asked for by the page of their results."""
-    events, approvals = (_numbers(request.GET.get(name, "")) for name in ("events", "approvals"))
+    events, approvals = (_numbers(request.GET.get(name, "").split(",")) for name in ("events", "approvals"))
     return page(request, "bulk/state.html", **_followed(events, approvals, now=request.now))
 
 
-def _numbers(text: str) -> list[int]:
-    found = [int(part) for part in text.split(",") if part.isdecimal() and len(part) < 19]
+def _numbers(texts: Iterable[str]) -> list[int]:
+    found = [int(text) for text in texts if text.isdecimal() and len(text) < 19]
     return found[: selection.MOST]
 
 
@@ -228,24 +228,12 @@ def _each(
         try:
             return act(choices[event_id], judged)
         except Refused as error:
-            return _refused(choices[event_id], refused(error)["refusal"]["sentence"])
+            return _result(choices[event_id], refused(error)["refusal"]["sentence"], done=False)
 
     def held(event_id: str, error: OperationalError) -> Result:
-        return _refused(choices[event_id], database_waits(sqlstate(error)))
+        return _result(choices[event_id], database_waits(sqlstate(error)), done=False)
 
     return approve.each(list(choices), one, held, clock=timezone.now, ahead=ahead)
-
-
-def _refused(choice: Choice, said: str) -> Result:
-    return Result(choice.event_id, _name(choice), done=False, said=said, event=choice.card.event.id)
-
-
-def _name(choice: Choice) -> str:
-    return words.event_named(choice.card.event)
-
-
-def _reasons(request: Asked) -> dict[str, str]:
-    return {code: request.POST.get(f"reason-{code}", "") for code in TAKE_REASONS if f"reason-{code}" in request.POST}
 
 
 def _approve(
@@ -254,7 +242,8 @@ def _approve(
     until: datetime | None = None
     if settings.APPROVAL_UNDO_SECONDS:
         until = selection.undo_at(len(found), now=request.now, seconds=settings.APPROVAL_UNDO_SECONDS)
-    actor, reasons, digests = request.actor.because(values["comment"]), _reasons(request), shown_in(request)
+    actor, digests = request.actor.because(values["comment"]), of_guards("shown", request)
+    reasons = of_guards("reason", request)
 
     def act(choice: Choice, ahead: LockedFacts | None) -> Result:
         approval = approve.grant(
@@ -270,12 +259,10 @@ def _approve(
             ),
             ahead=ahead,
         )
-        # What came of it follows it, and is said there.
+        # The result line follows the approval and shows its state.
         proposed = approval.state == ApprovalState.PROPOSED.value
         said = words.given(approval.state, approval.when) if proposed else ""
-        return Result(
-            choice.event_id, _name(choice), done=True, said=said, approval=approval.pk, event=choice.card.event.id
-        )
+        return _result(choice, said, approval=approval.pk)
 
     return _each(found, act, ahead=True)
 
@@ -283,25 +270,14 @@ def _approve(
 def _claim(
     request: Asked, values: Mapping[str, Any], found: Sequence[Choice], versions: Mapping[str, int]
 ) -> list[Result]:
-    actor = request.actor.because(values["comment"])
+    """Claim each event, or leave it to Azure."""
+    done, why, said = (claims.hold, "reason", "hold") if values["do"] == "leave" else (claims.claim, "comment", "claim")
+    actor = request.actor.because(values[why])
 
     def act(choice: Choice, _: LockedFacts | None) -> Result:
         version = versions[choice.event_id]
-        claims.claim(event_id=choice.event_id, actor=actor, now=request.now, expected_version=version)
-        return Result(choice.event_id, _name(choice), done=True, said=words.DONE["claim"], event=choice.card.event.id)
-
-    return _each(found, act)
-
-
-def _leave(
-    request: Asked, values: Mapping[str, Any], found: Sequence[Choice], versions: Mapping[str, int]
-) -> list[Result]:
-    actor = request.actor.because(values["reason"])
-
-    def act(choice: Choice, _: LockedFacts | None) -> Result:
-        version = versions[choice.event_id]
-        claims.hold(event_id=choice.event_id, actor=actor, now=request.now, expected_version=version)
-        return Result(choice.event_id, _name(choice), done=True, said=words.DONE["hold"], event=choice.card.event.id)
+        done(event_id=choice.event_id, actor=actor, now=request.now, expected_version=version)
+        return _result(choice, words.DONE[said])
 
     return _each(found, act)
 
@@ -310,7 +286,7 @@ def _wave(
     request: Asked, values: Mapping[str, Any], found: Sequence[Choice], versions: Mapping[str, int]
 ) -> list[Result]:
     """One wave for each service: all of its events or none."""
-    actor, reasons = request.actor.because(values["comment"]), _reasons(request)
+    actor = request.actor.because(values["comment"])
     results: list[Result] = []
     for group in selection.by_fault_domain(found).values():
         ids = [choice.event_id for choice in group]
@@ -318,8 +294,8 @@ def _wave(
             wave = waves.begin(
                 actor=actor,
                 events=ids,
-                overrides=reasons,
-                shown=shown_in(request),
+                overrides=of_guards("reason", request),
+                shown=of_guards("shown", request),
                 versions=versions,
                 now=request.now,
             )
@@ -328,19 +304,10 @@ def _wave(
             against = {one["event_id"]: one["sentence"] for one in told.get("events", [])}
             for choice in group:
                 own = against.get(choice.event_id, words.WAVE_STANDS if against else told["sentence"])
-                results.append(_refused(choice, own))
+                results.append(_result(choice, own, done=False))
             continue
-        results += [
-            Result(
-                choice.event_id,
-                _name(choice),
-                done=True,
-                said=words.in_wave(turn, len(ids)),
-                wave=wave.pk,
-                event=choice.card.event.id,
-            )
-            for turn, choice in enumerate(group, 1)
-        ]
+        for turn, choice in enumerate(group, 1):
+            results.append(_result(choice, words.in_wave(turn, len(ids)), wave=wave.pk))
     return results
 
 
@@ -349,19 +316,15 @@ def undo(request: Asked) -> HttpResponse:
     """Take back what was approved together and has not gone yet; what has gone says so."""
     results = []
     for text in request.POST.getlist("approval")[: selection.MOST]:
-        approval_id = int(text) if text.isdecimal() and len(text) < 19 else 0
+        # There is no approval 0: the answer says so.
+        approval_id = next(iter(_numbers([text])), 0)
         try:
             approval = taking_back.withdraw(approval_id=approval_id, actor=request.actor, now=clock.now())
         except Refused as error:
-            results.append(
-                Result("", f"approval {approval_id}", done=False, said=refused(error)["refusal"]["sentence"])
-            )
+            said = refused(error)["refusal"]["sentence"]
+            results.append(Result("", f"approval {approval_id}", done=False, said=said))
             continue
         event = approval.event
-        named = event_words.named(event.event_type, event.resources)
-        results.append(
-            Result(
-                event.event_id, named, done=True, said=words.DONE["undo"], approval=approval.pk, event=approval.event_id
-            )
-        )
+        named, said = event_words.named(event.event_type, event.resources), words.DONE["undo"]
+        results.append(Result(event.event_id, named, True, said, approval.event_id, approval.pk))
     return outcome(request, results, do="undo")

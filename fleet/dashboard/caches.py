@@ -8,10 +8,10 @@ from django.http.response import HttpResponseBase
 
 from fleet.dashboard import timeline
 from fleet.dashboard.fleet_map import NAMED, ROOM, draw_cells
-from fleet.dashboard.lanes.event import draw_maintenance
-from fleet.dashboard.lanes.picture import Band
+from fleet.dashboard.lanes.picture import Stay
+from fleet.dashboard.lanes.timeline import draw_maintenance
 from fleet.dashboard.pages import HISTORY_SIZE, Asked, history, known, listed, page, read_view
-from fleet.dashboard.tags.words import service_url
+from fleet.dashboard.tags import service_url
 from fleet.projections import spans
 from fleet.projections.caches import maintenances, overview
 from fleet.projections.caches.coverage import CacheFilter
@@ -86,7 +86,7 @@ def service_page(request: Asked, name: str = "") -> HttpResponseBase:
         choice, types = timeline.service_choice(request, since)
         read = spans.of_service(found.name, choice.window, types=types, now=request.now)
         meet = service.meetings_of(read, now=request.now)
-        bands = [Band(row.begin, row.end, say(row.text, page_reader(request.now))) for row in meet]
+        bands = [Stay(row.begin, row.end, "", say(row.text, page_reader(request.now))) for row in meet]
         return timeline.of_service(request, found.name, read, choice, bands), meet
 
     if timeline.wants_file(request):

@@ -6,12 +6,10 @@ from django import forms
 from django.http import HttpResponse
 
 from fleet.dashboard.events import event_answer
-from fleet.dashboard.forms import CommentForm, Sent, line, shown_in
+from fleet.dashboard.forms import CommentForm, Sent, commented, line, of_guards
 from fleet.dashboard.pages import Asked, action_view, done, known
 from fleet.dashboard.reauthentication import proved
-from fleet.domain.actor import Actor
 from fleet.domain.approvals.conditions import When
-from fleet.domain.approvals.guards import TAKE_REASONS
 from fleet.operations.approvals import approve as operations
 from fleet.operations.approvals import claims
 from fleet.operations.approvals import conditions as second
@@ -75,16 +73,6 @@ def decided(request: Asked, event_id: str, said: str) -> HttpResponse:
     return done(request, said, "event", event_id=event_id)
 
 
-def reasons_in(request: Asked) -> dict[str, str]:
-    """The reasons that were typed, by guard code."""
-    return {code: request.POST.get(f"reason-{code}", "") for code in TAKE_REASONS if f"reason-{code}" in request.POST}
-
-
-def commented(request: Asked) -> Actor:
-    """Who acts, with the comment of the form."""
-    return request.actor.because(CommentForm(request.POST).values["comment"])
-
-
 @action_view(panel)
 @proved
 def approve(request: Asked, event_id: str) -> HttpResponse:
@@ -96,8 +84,8 @@ def approve(request: Asked, event_id: str) -> HttpResponse:
         plan=Plan(
             when=WAYS[values["when"] or When.NOW],
             due_at=values["at"],
-            overrides=reasons_in(request),
-            shown=shown_in(request),
+            overrides=of_guards("reason", request),
+            shown=of_guards("shown", request),
             expected_version=values["expected_version"],
         ),
     )
@@ -119,8 +107,8 @@ def consent(request: Asked, approval_id: int) -> HttpResponse:
     approval = second.consent(
         approval_id=approval_id,
         actor=request.actor.because(values["comment"]),
-        overrides=reasons_in(request),
-        shown=shown_in(request),
+        overrides=of_guards("reason", request),
+        shown=of_guards("shown", request),
         expected_version=values["expected_version"],
         now=request.now,
         undo=True,

@@ -1,24 +1,34 @@
-"""Events: their list, and the page of one, which can be handed to a post-mortem."""
+"""Events: their list, and the page of one with its decision panel, which can be exported for a post-mortem."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any
 
 from django.db.models import QuerySet
 from django.http import HttpResponse, JsonResponse
 
-from fleet.dashboard.decision_panel import panel_of
 from fleet.dashboard.export import exported
-from fleet.dashboard.lanes.event import draw_event
+from fleet.dashboard.lanes.timeline import draw_event
 from fleet.dashboard.pages import Asked, Panel, history, known, listed, loaded, page, read_view
-from fleet.domain.people import Right
+from fleet.domain.approvals.conditions import LATER, When
+from fleet.domain.approvals.guards import TAKE_REASONS, Need
+from fleet.domain.approvals.recheck import uncovered
+from fleet.domain.people import Right, Rights
+from fleet.domain.reasons import Reason
+from fleet.domain.states import ApprovalState
 from fleet.projections import intake
 from fleet.projections.archived import ARCHIVE
 from fleet.projections.desk import selection
 from fleet.projections.events import rows as event_rows
-from fleet.projections.events.detail import event_detail
+from fleet.projections.events.detail import EventDetail, event_detail
 from fleet.projections.filters import EventFilter
 from fleet.projections.timeline import entries
+from fleet.wording.approvals import asks_for, standing
 from fleet.wording.events import effect_of
+from fleet.wording.say import say
+from fleet.wording.times import page_reader
 
 UNKNOWN = "No such event is known: check its EventId."
 # Of annexes, in the head of an event's page and of its report; each loads what it shows for the event and the request.
@@ -120,3 +130,119 @@ def event_export(request: Asked, event_id: str) -> HttpResponse:
     answer = JsonResponse(exported(told), json_dumps_params={"indent": 2})
     answer["Content-Disposition"] = f'attachment; filename="{found.event.event_id}.json"'
     return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A guard on the page: what it says, what it `needs`, and `asks` for in words. A reason field may say the same."""
+
+    code: str
+    sentence: str
+    needs: Need
+    asks: str
+    has_field: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A reason that is asked for: a field of this `name`. `waits`: an approval for when it is prepared does without.
+    `shown` are the digests of its guards, which the form sends back.
+    """
+
+    code: str
+    name: str
+    shown: str
+    sentence: str
+    value: str
+    waits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionPanel:
+    """`title` says how the decision stands, `missing` and `second_missing` which right is not there (empty if it
+    is). `verb` is Approve or Propose.
+    """
+
+    title: str
+    may: bool
+    may_override: bool
+    missing: str
+    second_missing: str
+    guards: tuple[Shown, ...]
+    asks: tuple[Ask, ...]
+    blocked: bool
+    verb: str
+
+    @property
+    def start(self) -> str:
+        """What its buttons begin with; the event follows."""
+        return "Start" if self.verb == "Approve" else f"{self.verb}: start"
+
+
+def panel_of(
+    name: str,
+    rights: Rights,
+    detail: EventDetail,
+    *,
+    now: datetime,
+    refusal: Mapping[str, Any] | None = None,
+    sent: Mapping[str, str] | None = None,
+) -> DecisionPanel:
+    """For the person of this name and these rights; `refusal` and `sent` are what a form just came back with."""
+    approval = detail.event.approval
+    proposed = approval is not None and approval.state is ApprovalState.PROPOSED
+    hidden = {"already-decided"} if proposed else set()
+    standing_guards = detail.guards
+    if approval is not None and proposed and approval.decision is not None:
+        asked = {guard.code for guard in uncovered(approval.decision, detail.guards)}
+        standing_guards = tuple(g for g in detail.guards if g.code in asked or g.needs is Need.NOTE)
+    may_override = rights.may(Right.OVERRIDE, detail.place)
+    words = page_reader(now)
+    found = {guard.code: (say(guard.sentence, words), guard.needs, guard.overridable) for guard in standing_guards}
+    digests: dict[str, list[str]] = {}
+    for guard in standing_guards:
+        digests.setdefault(guard.code, []).append(guard.shown)
+    # The refusal may name a guard that counts for the time that was said only.
+    for one in (refusal or {}).get("guards", ()):
+        known = digests.setdefault(one["code"], [])
+        new = [
+            digest for digest in (refusal or {}).get("shown", {}).get(one["code"], "").split() if digest not in known
+        ]
+        if new or one["code"] not in found:
+            found[one["code"]] = (one["sentence"], Need(one["needs"]), one["overridable"])
+            known += new
+    open_guards = [(code, *rest) for code, rest in found.items() if code not in hidden]
+    stuck = {code for code, _, needs, past in open_guards if needs is Need.BLOCKS and not (past and may_override)}
+    asks = {
+        code: Ask(
+            code=code,
+            name=f"reason-{code}",
+            shown=" ".join(digests[code]),
+            sentence=sentence,
+            value=(sent or {}).get(f"reason-{code}", ""),
+            waits=code in LATER[When.PREPARED],
+        )
+        for code, sentence, _, _ in open_guards
+        if code in TAKE_REASONS and code not in stuck
+    }
+    return DecisionPanel(
+        title=standing(detail.event),
+        may=rights.may(Right.APPROVE, detail.place),
+        may_override=may_override,
+        missing=say(rights.missing(Right.APPROVE, detail.place, doing="approve") or "", words),
+        second_missing=say(_no_second(name, rights, detail), words),
+        guards=tuple(
+            Shown(code, sentence, needs, asks_for(needs, overridable=past, may_override=may_override), code in asks)
+            for code, sentence, needs, past in open_guards
+        ),
+        asks=tuple(asks.values()),
+        blocked=bool(stuck),
+        verb="Propose" if any(needs is Need.SECOND for _, _, needs, _ in open_guards) else "Approve",
+    )
+
+
+def _no_second(name: str, rights: Rights, detail: EventDetail) -> Reason | str:
+    approval = detail.event.approval
+    if approval is not None and approval.by == name:
+        return Reason("consent-of-proposer")
+    return rights.missing(Right.OVERRIDE, detail.place, doing="consent") or ""

@@ -4,16 +4,15 @@ from datetime import timedelta
 from typing import Any
 
 from django import forms
-from django.conf import settings
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.debug import sensitive_post_parameters
 
-from fleet.dashboard.agent_package import requirement
 from fleet.dashboard.forms import Sent, line
+from fleet.dashboard.machines import created_token
 from fleet.dashboard.pages import Asked, action_view, done, page, read_view
 from fleet.dashboard.sets import KINDS, SetNameForm
-from fleet.domain.machines.enrolment import CHOICES, install_lines
+from fleet.domain.machines.enrolment import CHOICES
 from fleet.domain.people import Right
 from fleet.operations import profile
 from fleet.operations.machines import entrance
@@ -85,16 +84,9 @@ def choose_entrance(request: Asked) -> HttpResponse:
 @action_view(steps_answer)
 def make_token(request: Asked) -> HttpResponse:
     sent = FirstTokenForm(request.POST).values
-    token, plain = entrance.create_join_token(
-        comment="the first machines",
-        expires_in=FIRST_TOKEN,
-        set_name=sent["set_name"],
-        max_uses=sent["uses"] or FIRST_USES,
-        actor=request.actor,
-        now=request.now,
-    )
-    lines = install_lines(fleet_url=settings.BASE_URL, join_token=plain, package=requirement())
-    return steps_answer(request, new_token=token, lines=lines)
+    uses, set_name = sent["uses"] or FIRST_USES, sent["set_name"]
+    stated = {"comment": "the first machines", "expires_in": FIRST_TOKEN, "set_name": set_name, "max_uses": uses}
+    return steps_answer(request, **created_token(request, **stated))
 
 
 @action_view(steps_answer)

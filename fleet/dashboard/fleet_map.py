@@ -1,7 +1,5 @@
 """The fleet at a glance: thousands of sets on one page, a cell each, and the same as a table and as a file."""
 
-import csv
-import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +10,12 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 from django.views.decorators.gzip import gzip_page
 
-from fleet.dashboard.export import defused
+from fleet.dashboard.export import csv_file
 from fleet.dashboard.pages import Asked, page, read_view
 from fleet.domain.desk import WorstState
 from fleet.domain.states import Presence
 from fleet.projections.desk.fleet_map import CacheCell, FleetMap, MapFilter, ServiceGroup, SetCell, fleet_map
-from fleet.wording.badges import GLANCE_BADGES, PRESENCE_BADGES
+from fleet.wording.badges import badge_of
 from fleet.wording.say import say
 from fleet.wording.sets import KINDS
 from fleet.wording.times import API, Reader, iso, page_reader
@@ -50,29 +48,24 @@ class DrawnGroup:
 def map_page(request: Asked) -> HttpResponse:
     chosen = MapFilter.of(request.GET.dict())
     as_table = request.GET.get("as") == "table"
-    query = request.GET.copy()
-    for name in ("part", "page"):
-        query.pop(name, None)
 
     def body() -> dict[str, Any]:
         found = fleet_map(now=request.now, chosen=chosen)
-        told = {"map": found, "chips": _chips(found, request), "choices": _offered(found)}
-        if as_table:
-            return told | _rows(found, request)
-        return told | _laid_out(found, request)
+        shown = _rows(found, request) if as_table else _laid_out(found, request)
+        return {"map": found, "chips": _chips(found, request), "choices": _offered(found), **shown}
 
     return page(
         request,
         "desk/map_page.html",
         {"desk/map.html": body},
-        query=query.urlencode(),
+        query=_with(request).removeprefix("?"),
         chosen=chosen,
         as_table=as_table,
         as_map=_with(request, **{"as": ""}),
         as_rows=_with(request, **{"as": "table"}),
         kinds=KINDS,
-        presences=[(presence.value, PRESENCE_BADGES[presence].label) for presence in Presence],
-        states=[(glance.value, GLANCE_BADGES[glance].label) for glance in WorstState],
+        presences=[(presence.value, badge_of(presence).label) for presence in Presence],
+        states=[(glance.value, badge_of(glance).label) for glance in WorstState],
     )
 
 
@@ -80,8 +73,8 @@ def map_page(request: Asked) -> HttpResponse:
 def map_csv(request: Asked) -> StreamingHttpResponse:
     """Every set that the page's own filter leaves, the worst first."""
     found = fleet_map(now=request.now, chosen=MapFilter.of(request.GET.dict()))
-    headers = {"Content-Disposition": 'attachment; filename="fleet.csv"'}
-    return StreamingHttpResponse(_lines(found.cells), content_type="text/csv; charset=utf-8", headers=headers)
+    columns = [*COLUMNS, *(presence.value for presence in Presence), *COUNTS]
+    return csv_file("fleet", columns, map(_csv_row, found.cells))
 
 
 def _laid_out(found: FleetMap, request: Asked) -> dict[str, Any]:
@@ -94,7 +87,7 @@ def _laid_out(found: FleetMap, request: Asked) -> dict[str, Any]:
         room -= few.size + HEAD
         if room < 0 and drawn:
             break
-        rest = _with(request, **{"as": "table"}, **({"service": group.service} if group.service else {}))
+        rest = _with(request, **{"as": "table", "service": group.service or request.GET.get("service", "")})
         drawn.append(DrawnGroup(group, draw_cells(few, reader, named=named), group.size - few.size, rest))
     others = found.groups[len(drawn) :]
     # Names are escaped; all else is ours.
@@ -117,11 +110,8 @@ def _services(groups: Iterable[ServiceGroup], request: Asked, reader: Reader) ->
     """A cell for each service, which leads to its own map."""
     for group in groups:
         mark = "" if group.glance is WorstState.LIVE else f" g-{group.glance}"
-        there = (
-            escape(_with(request, service=group.service))
-            if group.service
-            else escape(_with(request, **{"as": "table"}))
-        )
+        leads = {"service": group.service} if group.service else {"as": "table"}
+        there = escape(_with(request, **leads))
         yield f'<a class="service{mark}" href="{there}" title="{escape(say(group.title, reader))}"></a>'
 
 
@@ -145,9 +135,7 @@ def _base(name: str) -> str:
 def _with(request: Asked, **changed: str) -> str:
     """The page's own filter with something else chosen, as a query."""
     query = request.GET.copy()
-    for name in ("part", "page"):
-        query.pop(name, None)
-    for name, value in changed.items():
+    for name, value in {"part": "", "page": "", **changed}.items():
         query.pop(name, None)
         if value:
             query[name] = value
@@ -179,21 +167,16 @@ def _rows(found: FleetMap, request: Asked) -> dict[str, Any]:
     return {"rows": cells[(number - 1) * ROWS : number * ROWS], "newer": newer, "older": older}
 
 
-def _lines(cells: Iterable[SetCell]) -> Iterator[str]:
-    buffer = io.StringIO()
-    writer = csv.writer(buffer)
-    writer.writerow([*COLUMNS, *(presence.value for presence in Presence), *COUNTS])
-    for cell in cells:
-        told = [
-            say(cell.label, API),
-            cell.kind,
-            cell.service,
-            cell.subscription,
-            cell.resource_group,
-            " ".join(cell.regions),
-            cell.glance.value,
-            iso(cell.due_at) if cell.due_at else "",
-        ]
-        presence = [str(getattr(cell.presence, one.value)) for one in Presence]
-        writer.writerow([defused(text) for text in [*told, *presence, *(str(getattr(cell, name)) for name in COUNTS)]])
-    yield buffer.getvalue()
+def _csv_row(cell: SetCell) -> tuple[str, ...]:
+    return (
+        say(cell.label, API),
+        cell.kind,
+        cell.service,
+        cell.subscription,
+        cell.resource_group,
+        " ".join(cell.regions),
+        cell.glance.value,
+        iso(cell.due_at) if cell.due_at else "",
+        *(str(getattr(cell.presence, presence.value)) for presence in Presence),
+        *(str(getattr(cell, name)) for name in COUNTS),
+    )

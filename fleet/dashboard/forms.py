@@ -5,6 +5,7 @@ from typing import Any
 from django import forms
 from django.http import HttpRequest
 
+from fleet.domain.actor import Actor
 from fleet.domain.approvals.guards import TAKE_REASONS
 from fleet.domain.reasons import Refused
 
@@ -14,9 +15,9 @@ def line(most: int = 2000, *, required: bool = False) -> forms.CharField:
     return forms.CharField(required=required, max_length=most, strip=True)
 
 
-def shown_in(request: HttpRequest) -> dict[str, str]:
-    """The digests of the guards that the page showed, by guard code."""
-    return {code: request.POST[f"shown-{code}"] for code in TAKE_REASONS if f"shown-{code}" in request.POST}
+def of_guards(what: str, request: HttpRequest) -> dict[str, str]:
+    """Return the form's fields of guards, by guard code: their `reason`, or the digests that the page has `shown`."""
+    return {code: request.POST[f"{what}-{code}"] for code in TAKE_REASONS if f"{what}-{code}" in request.POST}
 
 
 class Sent(forms.Form):
@@ -39,3 +40,9 @@ class Sent(forms.Form):
 class CommentForm(Sent):
     wrong = "The comment may have up to 2,000 characters."
     comment = line()
+
+
+def commented(request: Any) -> Actor:
+    """Return who acts, with the comment of the form as the reason."""
+    actor: Actor = request.actor.because(CommentForm(request.POST).values["comment"])
+    return actor

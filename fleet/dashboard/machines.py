@@ -15,7 +15,7 @@ from django.shortcuts import render
 
 from fleet.dashboard import timeline
 from fleet.dashboard.agent_package import requirement
-from fleet.dashboard.forms import CommentForm, Sent, line
+from fleet.dashboard.forms import CommentForm, Sent, commented, line
 from fleet.dashboard.pages import HISTORY_SIZE, Asked, action_view, done, history, known, listed, page, read_view
 from fleet.domain.machines.enrolment import install_lines
 from fleet.domain.machines.inventory import read_inventory, read_json
@@ -157,8 +157,7 @@ machine_page = read_view(machine_answer)
 
 @action_view(machine_answer)
 def revoke(request: Asked, machine_id: int) -> HttpResponse:
-    actor = request.actor.because(CommentForm(request.POST).values["comment"])
-    keys.revoke(machine_id=machine_id, actor=actor, now=request.now)
+    keys.revoke(machine_id=machine_id, actor=commented(request), now=request.now)
     said = "Revoked: it is cut off, and nothing that it said counts any more."
     return done(request, said, "machine", machine_id=machine_id)
 
@@ -179,8 +178,7 @@ def move(request: Asked, machine_id: int) -> HttpResponse:
 
 @action_view(machine_answer)
 def lift(request: Asked, machine_id: int) -> HttpResponse:
-    actor = request.actor.because(CommentForm(request.POST).values["comment"])
-    move_machine(machine_id=machine_id, set_id=None, actor=actor, now=request.now)
+    move_machine(machine_id=machine_id, set_id=None, actor=commented(request), now=request.now)
     said = "Lifted: what is stated of its set counts again."
     return done(request, said, "machine", machine_id=machine_id)
 
@@ -235,27 +233,26 @@ class JoinTokenForm(Sent):
 def tokens_answer(request: Asked, /, **context: Any) -> HttpResponse:
     """Join tokens and who enrolled by them; also the answer to a form on it that was refused, or made one."""
     if request.rights.may(Right.ADMINISTER):
-        context |= {"tokens": machines.join_tokens(now=request.now), "named_sets": sets.named(), "lifetimes": LIFETIMES}
+        tokens = machines.page_of_join_tokens(now=request.now, size=500).results
+        context |= {"tokens": tokens, "named_sets": sets.named(), "lifetimes": LIFETIMES}
     return page(request, "machines/join_tokens.html", **{"prefix": "", **context})
 
 
 token_list = read_view(tokens_answer)
 
 
+def created_token(request: Asked, **stated: Any) -> dict[str, Any]:
+    """Create a join token, and return it with the lines that install an agent by it, which is shown once."""
+    token, plain = entrance.create_join_token(actor=request.actor, now=request.now, **stated)
+    lines = install_lines(fleet_url=settings.BASE_URL, join_token=plain, package=requirement())
+    return {"new_token": token, "lines": lines}
+
+
 @action_view(tokens_answer)
 def make_token(request: Asked) -> HttpResponse:
     sent = JoinTokenForm(request.POST).values
-    token, plain = entrance.create_join_token(
-        comment=sent["comment"],
-        expires_in=timedelta(hours=sent["hours"]),
-        set_name=sent["set_name"],
-        set_id=sent["set_id"],
-        max_uses=sent["uses"],
-        actor=request.actor,
-        now=request.now,
-    )
-    lines = install_lines(fleet_url=settings.BASE_URL, join_token=plain, package=requirement())
-    return tokens_answer(request, new_token=token, lines=lines)
+    expires_in, max_uses = timedelta(hours=sent.pop("hours")), sent.pop("uses")
+    return tokens_answer(request, **created_token(request, expires_in=expires_in, max_uses=max_uses, **sent))
 
 
 @action_view(tokens_answer)

@@ -214,20 +214,20 @@ def common(request: HttpRequest) -> dict[str, Any]:
         "may_administer": asked.rights.may(Right.ADMINISTER),
         "stop": SimpleLazyObject(rules.banner),
         "pulse": SimpleLazyObject(lambda: queue.pulse(now=asked.now, rights=asked.rights)),
-        **({"saved_views": _views_of(asked), "filters_now": filters_of(asked.GET)} if _is_list(asked) else {}),
+        **_saved_views(asked),
         "oldest": SimpleLazyObject(lambda: queue.oldest(now=asked.now, rights=asked.rights)),
         "strip": SimpleLazyObject(lambda: kept.at(asked.now)),
         "archived_until": SimpleLazyObject(ARCHIVE.archived_until),
     }
 
 
-def _is_list(request: Asked) -> bool:
-    return request.resolver_match is not None and request.resolver_match.url_name in LISTS
-
-
-def _views_of(request: Asked) -> Any:
+def _saved_views(request: Asked) -> dict[str, Any]:
+    """Return what a list shows of saved views; nothing on other pages."""
     name = request.resolver_match.url_name or "" if request.resolver_match else ""
-    return SimpleLazyObject(lambda: find.saved_views(user_id=request.user.pk, page=name))
+    if name not in LISTS:
+        return {}
+    views = SimpleLazyObject(lambda: find.saved_views(user_id=request.user.pk, page=name))
+    return {"saved_views": views, "filters_now": filters_of(request.GET)}
 
 
 def filters_of(asked: QueryDict) -> str:

@@ -9,7 +9,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
-from fleet.dashboard.forms import CommentForm
+from fleet.dashboard.forms import commented
 from fleet.dashboard.pages import Asked, action_view, done, known, page, read_view, refused, require_reader
 from fleet.domain.people import Right
 from fleet.domain.policy.hours import WEEKDAYS
@@ -220,13 +220,11 @@ def banner(request: Asked) -> HttpResponse:
 
 @action_view(stop_answer)
 def stop_all(request: Asked) -> HttpResponse:
-    actor = request.actor.because(CommentForm(request.POST).values["comment"])
-    operations.stop_all(actor=actor, now=request.now)
+    operations.stop_all(actor=commented(request), now=request.now)
     return done(request, "All approvals are stopped. What Azure was asked already goes on.", "stop")
 
 
 @action_view(stop_answer)
 def lift(request: Asked) -> HttpResponse:
-    actor = request.actor.because(CommentForm(request.POST).values["comment"])
-    operations.lift(actor=actor, now=request.now, expected=request.POST.getlist("version") or None)
+    operations.lift(actor=commented(request), now=request.now, expected=_seen(request))
     return done(request, "The stop is lifted: approvals go on.", "stop")

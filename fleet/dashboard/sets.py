@@ -1,5 +1,6 @@
 """Availability sets: their list, the page of one, and the forms that name it, merge it and ask for a second person."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from functools import cache, partial
 from typing import Any
@@ -51,20 +52,13 @@ class MergeForm(Sent):
     into = forms.IntegerField(min_value=1)
 
 
-class SecondPersonForm(Sent):
+class RequirementForm(Sent):
+    """What a set requires of decisions, of which each form on the page sends one."""
+
+    wrong = f"Enter how many live machines it needs: 1 to {MAX_NEEDS}, or nothing if no number is known."
     second_person = forms.BooleanField(required=False)
-
-
-class StepUpForm(Sent):
     step_up = forms.BooleanField(required=False)
-
-
-class SparesForm(Sent):
     spares = forms.BooleanField(required=False)
-
-
-class NeedsForm(Sent):
-    wrong = f"Say how many live machines it needs: 1 to {MAX_NEEDS}, or nothing where nobody says."
     min_live = forms.IntegerField(min_value=0, max_value=MAX_NEEDS, required=False)
 
 
@@ -142,54 +136,36 @@ def merge_set(request: Asked, set_id: int) -> HttpResponse:
     return done(request, f"Merged: “{row.name}” remains.", "set", set_id=row.pk)
 
 
-@action_view(set_answer)
-@proved
-def ask_for_second(request: Asked, set_id: int) -> HttpResponse:
-    wanted = SecondPersonForm(request.POST).values["second_person"]
-    row = names.name_set(set_id=set_id, actor=request.actor, now=request.now, second_person=wanted)
-    if row.second_person != wanted:
-        return done(request, WAITS, "set", set_id=set_id)
-    said = f"Approving here now {'always takes a second person' if wanted else 'takes one person'}."
-    return done(request, said, "set", set_id=set_id)
+def requirement_view(column: str, off: str, on: str, sent_as: str = "") -> Callable[..., HttpResponseBase]:
+    """Return the view of a form that changes one requirement of a set, with what it answers."""
+
+    @action_view(set_answer)
+    @proved
+    def change(request: Asked, set_id: int) -> HttpResponse:
+        wanted: Any = RequirementForm(request.POST).values[sent_as or column] or 0
+        row = names.name_set(set_id=set_id, actor=request.actor, now=request.now, **{column: wanted})
+        # Lowering it takes two administrators.
+        said = on.format(wanted) if wanted else off
+        return done(request, said if (getattr(row, column) or 0) == wanted else WAITS, "set", set_id=set_id)
+
+    return change
 
 
-@action_view(set_answer)
-@proved
-def spare_services(request: Asked, set_id: int) -> HttpResponse:
-    wanted = SparesForm(request.POST).values["spares"]
-    row = names.name_set(set_id=set_id, actor=request.actor, now=request.now, exempt_service_accounts=wanted)
-    if row.exempt_service_accounts != wanted:
-        return done(request, WAITS, "set", set_id=set_id)
-    said = f"Service accounts {'approve here unasked' if wanted else 'do not approve here either'}."
-    return done(request, said, "set", set_id=set_id)
-
-
-@action_view(set_answer)
-@proved
-def ask_again(request: Asked, set_id: int) -> HttpResponse:
-    wanted = StepUpForm(request.POST).values["step_up"]
-    row = names.name_set(set_id=set_id, actor=request.actor, now=request.now, step_up=wanted)
-    if row.step_up != wanted:
-        return done(request, WAITS, "set", set_id=set_id)
-    return done(
-        request,
-        f"Approving here now asks {'again who somebody is' if wanted else 'nobody again'}.",
-        "set",
-        set_id=set_id,
-    )
-
-
-@action_view(set_answer)
-@proved
-def say_needs(request: Asked, set_id: int) -> HttpResponse:
-    wanted = NeedsForm(request.POST).values["min_live"] or 0
-    row = names.name_set(set_id=set_id, actor=request.actor, now=request.now, min_live=wanted)
-    if (row.min_live or 0) != wanted:
-        return done(request, WAITS, "set", set_id=set_id)
-    said = (
-        f"This set needs {wanted} live machine{'' if wanted == 1 else 's'}." if wanted else "Nobody says what it needs."
-    )
-    return done(request, said, "set", set_id=set_id)
+ask_for_second = requirement_view(
+    "second_person", "Approving here now takes one person.", "Approving here now always takes a second person."
+)
+ask_again = requirement_view(
+    "step_up", "Approving here needs no new proof of identity.", "Approving here now needs a new proof of identity."
+)
+exempt_services = requirement_view(
+    "exempt_service_accounts",
+    "Service accounts do not approve here either.",
+    "Service accounts approve here without a proof of identity.",
+    sent_as="spares",
+)
+set_min_live = requirement_view(
+    "min_live", "No minimum of live machines is set.", "Minimum number of live machines: {}."
+)
 
 
 @action_view(set_answer)

@@ -1,8 +1,6 @@
 """Timelines as pictures on pages: the time that is looked at, what is shown of it, its table and its file."""
 
-import csv
-import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache, partial
@@ -13,11 +11,11 @@ from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from fleet.dashboard.export import defused
-from fleet.dashboard.lanes.event import listener_rows, shard_rows
-from fleet.dashboard.lanes.picture import Band, Row
+from fleet.dashboard.export import csv_file
+from fleet.dashboard.lanes.picture import Row, Stay
 from fleet.dashboard.lanes.timeline import (
     MOST_LANES,
+    NOT_WATCHED,
     Choice,
     Drawn,
     Line,
@@ -25,11 +23,13 @@ from fleet.dashboard.lanes.timeline import (
     cache_row,
     chosen_window,
     draw_rows,
+    listener_rows,
     rows_by,
+    shard_rows,
     within,
 )
 from fleet.dashboard.pages import Asked, listed, read_view
-from fleet.dashboard.tags.words import service_url
+from fleet.dashboard.tags import service_url
 from fleet.domain.event_types import TYPES
 from fleet.projections import spans
 from fleet.projections.caches.overview import CacheDetail
@@ -78,7 +78,7 @@ def of_fleet(request: Asked) -> TimelinePart:
     return _part(request, choice, rows, found, most=SERVICES)
 
 
-def of_service(request: Asked, name: str, found: Spans, choice: Choice, bands: Iterable[Band] = ()) -> TimelinePart:
+def of_service(request: Asked, name: str, found: Spans, choice: Choice, bands: Iterable[Stay] = ()) -> TimelinePart:
     """A lane for each set and each cache."""
     shown = _shown(request)
     left = _left(found, shown)
@@ -121,16 +121,7 @@ def of_cache(request: Asked, choice: Choice, detail: CacheDetail) -> TimelinePar
     found = spans.of_cache(detail.cache.id, choice.window, now=request.now)
     (own,) = found.caches
     lanes = [*shard_rows(own.maintenances, now=request.now), *listener_rows(detail.stretches)]
-    drawn = draw_rows(
-        lanes,
-        choice.window,
-        now=request.now,
-        zoom=partial(within, request.GET.dict()),
-        gaps=detail.gaps,
-        gap_said="Nobody listened",
-    )
-    rest = {name: value for name, value in request.GET.dict().items() if name not in ("part", "cursor", "show", "as")}
-    return TimelinePart(choice, drawn, (), f"?{urlencode({**rest, 'as': 'csv'})}")
+    return _part(request, choice, lanes, Spans((), (), False, detail.gaps), gap_said="Not listened to", kinds={})
 
 
 def service_choice(request: Asked, since: datetime | None) -> tuple[Choice, tuple[str, ...]]:
@@ -140,12 +131,14 @@ def service_choice(request: Asked, since: datetime | None) -> tuple[Choice, tupl
 
 
 def as_file(request: Asked, part: TimelinePart, name: str) -> StreamingHttpResponse:
-    """The picture's table as a file."""
-    return StreamingHttpResponse(
-        _csv(part.drawn.lines, request),
-        content_type="text/csv; charset=utf-8",
-        headers={"Content-Disposition": f'attachment; filename="{name}.csv"'},
-    )
+    """Return the picture's table as a file."""
+    return csv_file(name, COLUMNS, (_csv_row(line, request) for line in part.drawn.lines))
+
+
+def _csv_row(line: Line, request: Asked) -> tuple[str, ...]:
+    until = iso(line.until) if line.until else ""
+    address = request.build_absolute_uri(line.href) if line.href else ""
+    return line.what, line.where, line.state, iso(line.begin), until, address
 
 
 def wants_file(request: Asked) -> bool:
@@ -177,38 +170,37 @@ def _sorted(rows: Iterable[Row]) -> list[Row]:
 
 
 def _part(
-    request: Asked, choice: Choice, rows: list[Row], found: Spans, bands: Iterable[Band] = (), most: int = MOST_LANES
+    request: Asked,
+    choice: Choice,
+    rows: list[Row],
+    found: Spans,
+    bands: Iterable[Stay] = (),
+    *,
+    most: int = MOST_LANES,
+    gap_said: str = NOT_WATCHED,
+    kinds: Mapping[str, str] = SHOWN,
 ) -> TimelinePart:
+    """The picture of these rows and of the caches that were found; `kinds` can be chosen, by their values of `show`."""
     rest = {name: value for name, value in request.GET.dict().items() if name not in ("part", "cursor", "show", "as")}
+    chosen = _shown(request)
     caches = [cache_row(cache, now=request.now) for cache in found.caches]
-    lanes = [*rows[:most], *caches, *rows[most:]]
     drawn = draw_rows(
-        lanes,
+        [*rows[:most], *caches, *rows[most:]],
         choice.window,
         now=request.now,
         zoom=partial(within, request.GET.dict()),
         bands=bands,
         gaps=found.unwatched,
         more=found.more,
+        gap_said=gap_said,
         most=min(MOST_LANES, most + len(caches)),
     )
-    shown = tuple(
-        Way(label, f"?{urlencode({**rest, **({'show': value} if value else {})})}", "", value == _shown(request))
-        for value, label in SHOWN.items()
-    )
-    return TimelinePart(choice, drawn, shown, f"?{urlencode({**rest, 'show': _shown(request), 'as': 'csv'})}")
 
+    def query(show: str, **more: str) -> str:
+        return f"?{urlencode({**rest, **({'show': show} if show else {}), **more})}"
 
-def _csv(lines: Iterable[Line], request: Asked) -> Iterator[str]:
-    buffer = io.StringIO()
-    writer = csv.writer(buffer)
-    writer.writerow(COLUMNS)
-    for line in lines:
-        until = iso(line.until) if line.until else ""
-        address = request.build_absolute_uri(line.href) if line.href else ""
-        told = (line.what, line.where, line.state, iso(line.begin), until, address)
-        writer.writerow([defused(text) for text in told])
-    yield buffer.getvalue()
+    shown = tuple(Way(label, query(value), "", value == chosen) for value, label in kinds.items())
+    return TimelinePart(choice, drawn, shown, query(chosen if kinds else "", **{"as": "csv"}))
 
 
 def query_of(request: Asked) -> str:

@@ -7,12 +7,11 @@ from django import forms
 from django.http import HttpResponse
 from django.views.decorators.http import require_http_methods
 
-from fleet.dashboard.forms import CommentForm, line, shown_in
+from fleet.dashboard.forms import CommentForm, commented, line, of_guards
 from fleet.dashboard.pages import Asked, action_view, done, known, listed, page, read_view, refused, require_reader
 from fleet.dashboard.sets import set_answer
 from fleet.domain.drills import DURATION_SECONDS, KINDS, NOTICE_SECONDS
 from fleet.domain.reasons import Refused
-from fleet.operations import waves as end
 from fleet.operations import waves as wave_operations
 from fleet.operations.drills import begin as operations
 from fleet.operations.drills.begin import Wanted
@@ -62,8 +61,7 @@ def begin(request: Asked, set_id: int) -> HttpResponse:
 
 @action_view(drill_answer)
 def stop(request: Asked, drill_id: int) -> HttpResponse:
-    actor = request.actor.because(CommentForm(request.POST).values["comment"])
-    operations.stop(drill_id=drill_id, actor=actor, now=request.now)
+    operations.stop(drill_id=drill_id, actor=commented(request), now=request.now)
     return done(request, "Stopped. The machines are told.", "drill", drill_id=drill_id)
 
 
@@ -109,7 +107,7 @@ def begin_wave(request: Asked) -> HttpResponse:
             wave = wave_operations.begin(
                 actor=request.actor.because(form.values["comment"]),
                 events=request.POST.getlist("events"),
-                shown=shown_in(request),
+                shown=of_guards("shown", request),
                 versions={event_id: int(version) for event_id, version in pairs if version.isdecimal()},
                 overrides=dict.fromkeys(request.POST.getlist("override"), reason) if reason else {},
                 now=request.now,
@@ -140,6 +138,5 @@ def _takes_reason(refusal: Refused) -> list[dict[str, Any]]:
 
 @action_view(wave_answer)
 def stop_wave(request: Asked, wave_id: int) -> HttpResponse:
-    actor = request.actor.because(CommentForm(request.POST).values["comment"])
-    end.stop(wave_id=wave_id, actor=actor, now=request.now)
+    wave_operations.stop(wave_id=wave_id, actor=commented(request), now=request.now)
     return done(request, "Stopped. What waited is withdrawn; what is on its way goes on.", "wave", wave_id=wave_id)

@@ -384,22 +384,22 @@ ENTRIES: dict[EntryKind, EntryText] = {
 
 # How states of notifications are shown.
 
-LOOKS: Mapping[type, Mapping[Any, Badge]] = {
+BADGES: Mapping[type, Mapping[Any, Badge]] = {
     NotificationHealth: {
-        NotificationHealth.STANDS_STILL: Badge("nobody is now", "bad", "bell-off"),
-        NotificationHealth.ALL_FAIL: Badge("nobody can be", "bad", "bell-off"),
-        NotificationHealth.UNDELIVERED: Badge("somebody was not", "bad", "bell-off"),
-        NotificationHealth.SOME_FAIL: Badge("a channel fails", "due", "bell-dot"),
-        NotificationHealth.NOBODY: Badge("nobody is", "quiet", "bell-minus"),
-        NotificationHealth.WORKS: Badge("people are", "good", "bell"),
+        NotificationHealth.STANDS_STILL: Badge("Notifications delayed", "bad", "bell-off"),
+        NotificationHealth.ALL_FAIL: Badge("Notifications fail", "bad", "bell-off"),
+        NotificationHealth.UNDELIVERED: Badge("Notifications undelivered", "bad", "bell-off"),
+        NotificationHealth.SOME_FAIL: Badge("A channel fails", "due", "bell-dot"),
+        NotificationHealth.NOBODY: Badge("No notification channel", "quiet", "bell-minus"),
+        NotificationHealth.WORKS: Badge("Notifications work", "good", "bell"),
     },
     MessageState: {
         MessageState.WAITING: Badge("waits", "due", "hourglass"),
         MessageState.BATCHED: Badge("being sent", "busy", "send"),
-        MessageState.SENT: Badge("told", "good", "circle-check"),
+        MessageState.SENT: Badge("delivered", "good", "circle-check"),
         MessageState.DROPPED: Badge("not sent", "quiet", "circle-slash"),
         MessageState.GIVEN_UP: Badge("given up", "bad", "octagon-x"),
-        MessageState.UNROUTED: Badge("nobody was told", "bad", "bell-off"),
+        MessageState.UNROUTED: Badge("no channel", "bad", "bell-off"),
     },
     DeliveryState: {
         DeliveryState.QUEUED: Badge("waits", "due", "hourglass"),

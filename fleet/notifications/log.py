@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 from uuid import UUID
 
 import django_filters
@@ -25,7 +25,7 @@ from fleet.notifications.news import Subject
 from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.queries import ChannelRef, can_change, channel_ref, for_reader
 from fleet.notifications.routing import GROUP, TEST, DeliveryState, MessageState, route_wording
-from fleet.projections.pages import Page, Segment, ordered, read_page
+from fleet.projections.pages import OrderedAt, Page, Segment, read_list, read_page
 from fleet.projections.places import IdsFilter, PlaceFilter, TimeFilter
 from fleet.projections.refs import SetRef, set_ref
 from fleet.projections.visibility import visible
@@ -390,13 +390,9 @@ def messages_for(person: User) -> QuerySet[Message]:
     return visible(Message).filter(Q(channel=None) | for_reader(person, path="channel__"))
 
 
-def listing(
-    rows: QuerySet[Message], *, person: User, order: str = "", cursor: str | None = None, size: int | None = None
-) -> Page[MessageRow]:
+def listing(rows: QuerySet[Message], *, person: User, **at: Unpack[OrderedAt]) -> Page[MessageRow]:
     """Newest first. Three queries, and one for the user's rights."""
-    rows = rows.select_related(*RELATED)
-    newest = [Segment(rows, "created_at", descending=True)]
-    page = read_page(ordered(rows, order, newest), cursor=cursor, size=size)
+    page = read_list(Segment(rows.select_related(*RELATED), "created_at", descending=True), **at)
     return page.map(lambda messages: _message_rows(messages, person))
 
 

@@ -43,7 +43,7 @@ readiness.WAYS_OUT.append(queries.any_channel)
 readiness.JOBS["routing"] = (metrics.ROUTER, ROUTED_WITHIN)
 readiness.UNUSABLE["channels_unreadable"] = lambda: len(channel_services.unreadable())
 status_bar.ITEMS["messages/status_bar_item.html"] = lambda now: queries.notification_alarm(now=now)
-badges.BY_KIND.update(labels.LOOKS)
+badges.BY_KIND.update(labels.BADGES)
 say.register(labels)
 say.register(payloads)
 visibility.register(

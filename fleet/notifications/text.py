@@ -30,7 +30,7 @@ from fleet.projections.cards import DecisionCard
 from fleet.projections.events.rows import EventRow
 from fleet.projections.orders import ByHandRow
 from fleet.wording import times
-from fleet.wording.badges import ENDED_AS_BADGES
+from fleet.wording.badges import badge_of
 from fleet.wording.card import card_words
 from fleet.wording.events import effect_of, fate_of, named
 from fleet.wording.say import say, text_of
@@ -105,7 +105,7 @@ def _came_to_nothing(news: MessageNews, event: EventRow, reader: Reader) -> str:
 def _ended(news: MessageNews, event: EventRow, reader: Reader) -> str:
     inferred = "" if event.certainty is Certainty.SEEN else " (inferred)"
     lasted = f", Started for {times.duration(event.started_seconds)}" if event.started_seconds is not None else ""
-    return f"Ended, {ENDED_AS_BADGES[event.ended_as or EndedAs.UNKNOWN].label}{inferred}{lasted}"
+    return f"Ended, {badge_of(event.ended_as or EndedAs.UNKNOWN).label}{inferred}{lasted}"
 
 
 # Headlines that depend on the event; all others are in the registry.

@@ -40,7 +40,7 @@ from fleet.notifications.routing import (
     changed_route,
 )
 from fleet.projections.events.rows import EventRow
-from fleet.wording.badges import SEVERITY_BADGES
+from fleet.wording.badges import badge_of
 
 BOX = {"class": "form-control", "autocomplete": "off"}
 MOST_LETTERS = 10_000
@@ -119,7 +119,7 @@ class RouteForm(HoursForm):
     )
     event_types = boxes("Types", [(name, name) for name in (*TYPES, *ADVICE_TYPES)])
     sources = boxes("Sources", [(name, name) for name in SOURCES])
-    severities = boxes("How bad", [(one.value, SEVERITY_BADGES[one].label) for one in Severity])
+    severities = boxes("How bad", [(one.value, badge_of(one).label) for one in Severity])
     unclaimed_after_seconds = seconds("While nobody is on it, after so many seconds")
     before_decide_by_seconds = seconds("While nobody has decided, so many seconds before “decide by”")
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Unpack
 from uuid import UUID
 
 from django.db.models import Prefetch, QuerySet
@@ -19,7 +19,7 @@ from fleet.models import Approval, Order, ScheduledEvent
 from fleet.models.facts.decisions import decision_of
 from fleet.models.facts.events import name_of, order_timeouts
 from fleet.projections.changes import changed_at
-from fleet.projections.pages import Page, Segment, ordered, read_page
+from fleet.projections.pages import OrderedAt, Page, Segment, read_list
 from fleet.projections.refs import MachineRef, RuleRef, SetRef, machine_ref, rule_ref, set_ref
 from fleet.projections.visibility import load_facts, visible, without_names
 
@@ -355,18 +355,13 @@ def with_orders(approvals: QuerySet[Approval]) -> QuerySet[Approval]:
 
 
 def listing(
-    *,
-    now: datetime,
-    approvals: QuerySet[Approval] | None = None,
-    order: str = "",
-    cursor: str | None = None,
-    size: int | None = None,
+    *, now: datetime, approvals: QuerySet[Approval] | None = None, **at: Unpack[OrderedAt]
 ) -> Page[ApprovalRow]:
     """The newest decision first; `approvals` is a filtered queryset (see `filters.ApprovalFilter`). Two queries; eleven
     where one waits.
     """
     rows = with_orders(visible(Approval) if approvals is None else approvals).select_related("event__availability_set")
-    page = read_page(ordered(rows, order, [Segment(rows, "decided_at", descending=True)]), cursor=cursor, size=size)
+    page = read_list(Segment(rows, "decided_at", descending=True), **at)
     return page.map(lambda found: _told(found, now=now))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Unpack
 
 from django.db.models import QuerySet
 
@@ -13,7 +13,7 @@ from fleet.domain.shapes import InApi, from_row
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus
 from fleet.models import Approval, Drill, Instruction, Order, Preparation, Rehearsal, Sighting
 from fleet.projections.changes import changed_at
-from fleet.projections.pages import Page, Segment, ordered, read_page
+from fleet.projections.pages import OrderedAt, Page, Segment, read_list
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
 from fleet.projections.visibility import visible
 
@@ -99,10 +99,6 @@ class DrillReport:
 BESIDE = ("event__availability_set", "started_by")
 
 
-def _with_event() -> QuerySet[Drill]:
-    return visible(Drill).select_related(*BESIDE)
-
-
 def _row(drill: Drill) -> DrillRow:
     event = drill.event
     notice = (event.not_before - drill.created_at).total_seconds() if event.not_before else 0
@@ -122,26 +118,16 @@ def _row(drill: Drill) -> DrillRow:
     )
 
 
-def listing(
-    *,
-    set_id: int | None = None,
-    drills: QuerySet[Drill] | None = None,
-    order: str = "",
-    cursor: str | None = None,
-    size: int | None = None,
-) -> Page[DrillRow]:
+def listing(*, drills: QuerySet[Drill] | None = None, **at: Unpack[OrderedAt]) -> Page[DrillRow]:
     """Drills, newest first. `drills` is a filtered queryset (see `filters.DrillFilter`). One query."""
     rows = (visible(Drill) if drills is None else drills).select_related(*BESIDE)
-    if set_id is not None:
-        rows = rows.filter(event__availability_set=set_id)
-    own = [Segment(rows, "created_at", descending=True)]
-    page = read_page(ordered(rows, order, own), cursor=cursor, size=size)
+    page = read_list(Segment(rows, "created_at", descending=True), **at)
     return page.map(lambda found: tuple(_row(drill) for drill in found))
 
 
 def report(*, drill_id: int, now: datetime) -> DrillReport | None:
     """One drill with every step so far. Seven queries."""
-    drill = _with_event().filter(pk=drill_id).first()
+    drill = visible(Drill).select_related(*BESIDE).filter(pk=drill_id).first()
     if drill is None:
         return None
     approvals = list(visible(Approval).filter(event=drill.event_id).select_related("decided_by", "rule").order_by("pk"))

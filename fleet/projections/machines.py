@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
@@ -21,7 +21,7 @@ from fleet.models import Admission, InventoryMachine, JoinToken, Machine, Refuse
 from fleet.models.facts.events import contact_times, machine_presence, presence_limits
 from fleet.models.facts.machines import entrance_facts
 from fleet.projections.changes import changed_at
-from fleet.projections.pages import Page, Segment, ordered, read_page
+from fleet.projections.pages import At, OrderedAt, Page, Segment, read_list
 from fleet.projections.refs import SetRef, plain_name, set_ref
 from fleet.projections.visibility import visible
 
@@ -140,7 +140,7 @@ class JoinTokenRow:
 
 @dataclass(frozen=True, slots=True)
 class OpenEventBrief:
-    """An open event, as a set or a machine names it."""
+    """An event, as a set or a machine names those that are open."""
 
     event_id: str
     event_type: str
@@ -148,6 +148,10 @@ class OpenEventBrief:
     not_before: datetime | None
     resources: Annotated[tuple[str, ...], "Names, as Azure states them."]
     drill: Annotated[bool, "A rehearsal."]
+
+    @property
+    def open(self) -> bool:
+        return self.status is not EventStatus.ENDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +248,6 @@ def refused_enrolments(*, most: int = MOST_REFUSED) -> tuple[RefusedEnrolmentRow
         from_row(
             RefusedEnrolmentRow,
             row,
-            id=row.pk,
             name=row.name or row.vm_id,
             reason=from_json(row.reason),
             remedy=remedy_of(row.code),
@@ -299,7 +302,6 @@ def _admission(row: Any, subscriptions: Collection[str]) -> AdmissionRow:
     return from_row(
         AdmissionRow,
         row,
-        id=row.pk,
         machine=row.machine_id,
         name=machine.resource_name if machine is not None else row.resource_name or row.vm_id,
         join_token=row.join_token.prefix if row.join_token is not None else "",
@@ -322,7 +324,7 @@ def _admission(row: Any, subscriptions: Collection[str]) -> AdmissionRow:
 
 
 def waiting(*, machine_id: int | None = None) -> tuple[AdmissionRow, ...]:
-    """Who waits for admission, as this machine or as any, the newest first. One query."""
+    """Return the machines that wait for admission, as this machine or as any, the newest first. One query."""
     rows = waiting_rows().order_by("-pk")
     if machine_id is not None:
         rows = rows.filter(machine=machine_id)
@@ -339,12 +341,7 @@ WAITING_AS = {
 
 
 def page_of_waiting(
-    *,
-    rows: QuerySet[Admission] | None = None,
-    cursor: str | None = None,
-    size: int | None = None,
-    q: str = "",
-    who: str = "",
+    *, rows: QuerySet[Admission] | None = None, q: str = "", who: str = "", **at: Unpack[At]
 ) -> Page[AdmissionRow]:
     """Who waits for admission, the newest first; by a part of name, vmId or address, and `who` of `WAITING_AS`. One
     query.
@@ -352,8 +349,7 @@ def page_of_waiting(
     rows = (waiting_rows() if rows is None else rows).filter(WAITING_AS.get(who, Q()))
     if q:
         rows = rows.filter(Q(resource_name__icontains=q) | Q(vm_id__icontains=q) | Q(address__icontains=q))
-    found = read_page([Segment(rows, "id", descending=True)], cursor=cursor, size=size)
-    return found.map(_admissions)
+    return read_list(Segment(rows, "id", descending=True), **at).map(_admissions)
 
 
 def join_token(*, prefix: str, now: datetime) -> JoinTokenRow | None:
@@ -380,15 +376,10 @@ def _join_tokens(rows: Sequence[JoinToken], *, now: datetime) -> tuple[JoinToken
     )
 
 
-def join_tokens(*, now: datetime) -> tuple[JoinTokenRow, ...]:
-    """The newest 500 join tokens. Two queries."""
-    return _join_tokens(list(visible(JoinToken).select_related("created_by").order_by("-pk")[:500]), now=now)
-
-
-def page_of_join_tokens(*, now: datetime, cursor: str | None = None, size: int | None = None) -> Page[JoinTokenRow]:
+def page_of_join_tokens(*, now: datetime, **at: Unpack[At]) -> Page[JoinTokenRow]:
     """Join tokens, newest first. Two queries."""
     rows = visible(JoinToken).select_related("created_by")
-    found = read_page([Segment(rows, "id", descending=True)], cursor=cursor, size=size)
+    found = read_list(Segment(rows, "id", descending=True), **at)
     return found.map(lambda shown: _join_tokens(shown, now=now))
 
 
@@ -410,20 +401,17 @@ class InventoryRow:
     imported_at: datetime
 
 
-def inventory(
-    *, cursor: str | None = None, size: int | None = None, q: str = "", without_agent: bool = False
-) -> Page[InventoryRow]:
+def inventory(*, q: str = "", without_agent: bool = False, **at: Unpack[At]) -> Page[InventoryRow]:
     """What the imported inventory lists, by name. One query."""
     rows = (agentless() if without_agent else visible(InventoryMachine)).select_related("machine")
     rows = rows.defer("machine__compute")
     if q:
         rows = rows.filter(name__icontains=q)
-    return read_page([Segment(rows, "name")], cursor=cursor, size=size).map(
+    return read_list(Segment(rows, "name"), **at).map(
         lambda found: [
             from_row(
                 InventoryRow,
                 row,
-                id=row.pk,
                 set_id=row.availability_set_id,
                 machine=row.machine_id,
                 revoked=row.machine is not None and row.machine.revoked_at is not None,
@@ -437,17 +425,10 @@ def event_brief(event: ScheduledEvent) -> OpenEventBrief:
     return from_row(OpenEventBrief, event)
 
 
-def listing(
-    *,
-    now: datetime,
-    machines: QuerySet[Machine] | None = None,
-    order: str = "",
-    cursor: str | None = None,
-    size: int | None = None,
-) -> Page[MachineRow]:
+def listing(*, now: datetime, machines: QuerySet[Machine] | None = None, **at: Unpack[OrderedAt]) -> Page[MachineRow]:
     """Machines by name or another column; `machines` is filtered (see `filters.MachineFilter`). One query."""
     rows = with_presence() if machines is None else machines
-    page = read_page(ordered(rows, order, [Segment(rows, "resource_name")]), cursor=cursor, size=size)
+    page = read_list(Segment(rows, "resource_name"), **at)
     limits = presence_limits()
     return page.map(lambda found: machine_rows(found, now=now, limits=limits))
 

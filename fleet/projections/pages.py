@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar, Unpack
 from uuid import UUID
 
 from django.core.exceptions import ValidationError
@@ -58,20 +58,39 @@ class Segment(Generic[M]):
     descending: bool = False
 
 
-def ordered(
-    rows: QuerySet[M], order: str, own: Sequence[Segment[M]], *, may_lack: Sequence[str] = ()
-) -> Sequence[Segment[M]]:
-    """The rows by a column (`-column`: from the last), or in their `own` order where none is asked for. Of the columns
-    in `may_lack`, rows without a value come last.
+class At(TypedDict, total=False):
+    """Which page of a list is read: from where on, and how many rows."""
+
+    cursor: str | None
+    size: int | None
+
+
+class OrderedAt(At, total=False):
+    """The same of a list that can be ordered by a column (`-column`: from the last)."""
+
+    order: str
+
+
+def read_list(
+    *own: Segment[M],
+    order: str = "",
+    rows: QuerySet[M] | None = None,
+    may_lack: Sequence[str] = (),
+    **at: Unpack[At],
+) -> Page[M]:
+    """Return a page of a list in its own order, or of all its `rows` by the column `order`; of a list of one segment
+    they are the rows of that. Of the columns in `may_lack`, rows without a value come last. Raises `BadCursorError`.
     """
-    column = order.removeprefix("-")
+    column, descending = order.removeprefix("-"), order.startswith("-")
     if not column:
-        return own
-    descending = order.startswith("-")
+        return read_page(own, **at)
+    rows = own[0].rows if rows is None else rows
     if column not in may_lack:
-        return [Segment(rows, column, descending)]
+        return read_page([Segment(rows, column, descending)], **at)
     lack = Q(**{f"{column}__isnull": True})
-    return [Segment(rows.exclude(lack), column, descending), Segment(rows.filter(lack), "id", descending)]
+    return read_page(
+        [Segment(rows.exclude(lack), column, descending), Segment(rows.filter(lack), "id", descending)], **at
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +156,7 @@ def clamp(size: int | None) -> int:
     return max(1, min(size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE))
 
 
-def read_page(segments: Sequence[Segment[M]], *, cursor: str | None, size: int | None) -> Page[M]:
+def read_page(segments: Sequence[Segment[M]], *, cursor: str | None = None, size: int | None = None) -> Page[M]:
     """Rows after (or before) `cursor`, at most `size`. One query for each segment that the page touches, and one more
     where its rows have to be looked for among others: then it may end early.
 
@@ -216,7 +235,9 @@ def _cut_short(
     )
 
 
-def cut_page(rows: Sequence[T], key: Callable[[T], Key], *, cursor: str | None, size: int | None) -> Page[T]:
+def cut_page(
+    rows: Sequence[T], key: Callable[[T], Key], *, cursor: str | None = None, size: int | None = None
+) -> Page[T]:
     """The same of a list that has to be worked out whole. Rows may come and go between two pages.
 
     Raises `BadCursorError`.

@@ -137,6 +137,9 @@ class PlaceFilter(django_filters.FilterSet):  # type: ignore[misc]
     set = PlaceIds(label="The id of a set; may be repeated. Sets that were merged into it count.")
     set_name = PlacePart(label="The name of a set, in any case; may be repeated.")
 
+    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
+        super().__init__(data, visible(self._meta.model) if queryset is None else queryset, **kwargs)
+
     def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
         found: QuerySet[Any] = super().filter_queryset(queryset)
         asked = self.asked_of(COLUMNS)

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 
 from django.db.models import Count, Q, QuerySet
 from django.db.models.functions import Upper
@@ -15,7 +15,7 @@ from fleet.models.facts.events import presence_limits
 from fleet.models.index_scan import IndexRange, first_of_each
 from fleet.projections.counts import counts_by, counts_of, last_poll
 from fleet.projections.machines import MachineRow, machine_rows, with_presence
-from fleet.projections.pages import Page, Segment, read_page
+from fleet.projections.pages import At, Page, Segment, read_page
 from fleet.projections.places import with_presences
 from fleet.projections.refs import PresenceCounts
 from fleet.projections.visibility import visible
@@ -83,9 +83,7 @@ def set_summaries(set_ids: Collection[int], *, now: datetime) -> Mapping[int, Se
     return found
 
 
-def page(
-    *, set_id: int, hit: Iterable[str], now: datetime, cursor: str | None = None, size: int | None = None
-) -> Page[MachineRow]:
+def page(*, set_id: int, hit: Iterable[str], now: datetime, **at: Unpack[At]) -> Page[MachineRow]:
     """The machines of a set (row id): first those that need somebody (not live, with a warning, or named in
     `hit`), then those that are live, then those that are gone, each by name. One query for each of these three that a
     page touches.
@@ -106,7 +104,7 @@ def page(
         Segment(live.exclude(named | WARNED), "resource_name"),
         Segment(so(Presence.GONE), "resource_name"),
     ]
-    found = read_page(segments, cursor=cursor, size=size)
+    found = read_page(segments, **at)
     return found.map(lambda rows: machine_rows(rows, now=now, limits=limits))
 
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any, Unpack
 
 from django.db.models import Q, QuerySet
 
@@ -25,7 +25,7 @@ from fleet.projections.machines import (
     event_brief,
     machine_rows,
 )
-from fleet.projections.pages import Page, Segment, ordered, read_page
+from fleet.projections.pages import At, OrderedAt, Page, Segment, read_list
 from fleet.projections.refs import PresenceCounts, SetRef, count_presence, label_of, plain_name, set_ref
 from fleet.projections.set_summaries import MOST, SetSummary, first_machines, set_summaries
 from fleet.projections.visibility import visible
@@ -135,20 +135,19 @@ class SetRow:
 
 
 @dataclass(frozen=True, slots=True)
-class SetLine:
-    """One set in numbers, as a long list shows it. `machine_names` are there where nobody named it."""
+class SetNumbers:
+    """One set in numbers. `machine_names` are those of a provisional set."""
 
     id: int
     kind: str
     name: str
     name_suffix: str
     service: str
+    subscription: str
     resource_group: str
     machine_names: tuple[str, ...]
     presence: PresenceCounts
     without_agent: int
-    open_events: tuple[OpenEventBrief, ...]
-    admits_until: datetime | None
 
     @property
     def label(self) -> Reason | str:
@@ -163,13 +162,20 @@ class SetLine:
 
 
 @dataclass(frozen=True, slots=True)
-class NamedSet:
-    """A set that somebody can choose, with where it is: two may have one name."""
+class SetLine(SetNumbers):
+    """One set as a long list shows it."""
 
-    id: int
-    kind: str
-    name: str
-    resource_group: str
+    open_events: tuple[OpenEventBrief, ...]
+    admits_until: datetime | None
+
+
+def machine_names(**of_sets: Any) -> dict[int, tuple[str, ...]]:
+    """Return the machines of provisional sets by name, by set (row id). One query."""
+    found: dict[int, list[str]] = defaultdict(list)
+    unnamed = visible(Machine).filter(**of_sets, availability_set__kind=PROVISIONAL).order_by("resource_name", "pk")
+    for set_id, name in unnamed.values_list("availability_set", "resource_name"):
+        found[set_id].append(name)
+    return {set_id: tuple(names) for set_id, names in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,20 +347,13 @@ def _open_events(sets: Sequence[AvailabilitySet]) -> list[ScheduledEvent]:
     )
 
 
-def listing(
-    *,
-    now: datetime,
-    sets: QuerySet[AvailabilitySet] | None = None,
-    order: str = "",
-    cursor: str | None = None,
-    size: int | None = None,
-) -> Page[SetRow]:
+def listing(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None, **at: Unpack[OrderedAt]) -> Page[SetRow]:
     """Sets by name or by another column, without those that were merged into another. Five queries, five more where one
     is large.
     """
     rows = visible(AvailabilitySet) if sets is None else sets
     rows = with_changes(rows.filter(merged_into=None))
-    page = read_page(ordered(rows, order, [Segment(rows, "name")]), cursor=cursor, size=size)
+    page = read_list(Segment(rows, "name"), **at)
     return page.map(lambda found: _shape(found, _open_events(found), now=now, most=MOST))
 
 
@@ -363,31 +362,26 @@ def in_numbers(row: SetRow) -> SetRow:
     return replace(row, machines=(), omitted=row.presence.all, without_agent=(), grid=_grid((), ()))
 
 
-def lines(
-    *, now: datetime, sets: QuerySet[AvailabilitySet] | None = None, cursor: str | None = None, size: int | None = None
-) -> Page[SetLine]:
+def lines(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None, **at: Unpack[At]) -> Page[SetLine]:
     """The same in numbers, by name: no machine is read but of sets without a name. Eight queries, one more where nobody
     reconciles.
     """
     rows = (visible(AvailabilitySet) if sets is None else sets).filter(merged_into=None)
-    found = read_page([Segment(rows, "name")], cursor=cursor, size=size)
+    found = read_list(Segment(rows, "name"), **at)
     return found.map(lambda shown: _lines(shown, now=now))
 
 
 def _lines(sets: Sequence[AvailabilitySet], *, now: datetime) -> tuple[SetLine, ...]:
     counted = counts_of_sets({"availability_set__any": [row.pk for row in sets]}, now=now)
-    names, events = defaultdict[int, list[str]](list), defaultdict[int, list[OpenEventBrief]](list)
-    unnamed = [row.pk for row in sets if row.kind == PROVISIONAL]
-    inside = visible(Machine).filter(availability_set__any=unnamed).order_by("resource_name", "pk")
-    for set_id, name in inside.values_list("availability_set", "resource_name"):
-        names[set_id].append(name)
+    names = machine_names(availability_set__any=[row.pk for row in sets if row.kind == PROVISIONAL])
+    events = defaultdict[int, list[OpenEventBrief]](list)
     for event in _open_events(sets):
         events[event.availability_set_id].append(event_brief(event))
     return tuple(
         from_row(
             SetLine,
             row,
-            machine_names=tuple(names[row.pk]),
+            machine_names=names.get(row.pk, ()),
             presence=(told := counted.get(row.pk, SetCounts())).presence,
             without_agent=told.without_agent,
             open_events=tuple(events[row.pk]),
@@ -408,10 +402,10 @@ def cards(*, now: datetime, first: Sequence[int] = (), limit: int = 12) -> tuple
     return _shape(sets, _open_events(sets), now=now, most=MOST_SHOWN)
 
 
-def named(*, limit: int = 500) -> tuple[NamedSet, ...]:
+def named(*, limit: int = 500) -> tuple[SetRef, ...]:
     """Sets that have a name, by it. One query."""
     rows = visible(AvailabilitySet).filter(merged_into=None).exclude(kind=PROVISIONAL)
-    return tuple(from_row(NamedSet, row, id=row.pk) for row in rows.order_by("name", "pk")[:limit])
+    return tuple(set_ref(row) for row in rows.order_by("name", "pk")[:limit])
 
 
 def merge_targets(*, set_id: int, limit: int = 500) -> tuple[SetRef, ...]:

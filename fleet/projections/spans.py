@@ -13,9 +13,10 @@ from fleet.domain.intake import LEAP
 from fleet.domain.shapes import from_row
 from fleet.domain.states import Certainty, EndedAs, EventStatus
 from fleet.models import AvailabilitySet, Cache, Coverage, Machine, Maintenance, ScheduledEvent
-from fleet.projections.caches.coverage import Span, Stretch, gaps_of, shaped, with_machine
-from fleet.projections.caches.maintenances import MaintenanceRow, maintenance_rows
+from fleet.projections.caches.coverage import Span, Stretch, between, gaps_of, shaped, with_machine
+from fleet.projections.caches.maintenances import CacheRef, MaintenanceRow, maintenance_rows
 from fleet.projections.events.rows import OPEN
+from fleet.projections.machines import OpenEventBrief
 from fleet.projections.refs import SetRef, set_ref
 from fleet.projections.visibility import listening, visible
 
@@ -66,12 +67,15 @@ def unwatched(
         known, poll = [Span(at, at) for at in times], polls[pk]
         if known and poll is not None:
             full = [gaps[pk][-1].begin] if len(gaps[pk]) >= NEWEST else []
-            known += _polled(max([since[pk], *full]), poll, gaps[pk]) if pk in since else [Span(poll, poll)]
+            begin = max([since.get(pk, poll), *full])
+            known += [*between(gaps[pk], begin, poll), Span(poll, poll)] if begin <= poll else []
         stretches += _stretches(known)
     # Where a machine has more reports than were read, nothing is claimed of the time before them.
     full = [times[0] for times in told.values() if len(times) >= NEWEST]
     first = max([min(times[0] for times in told.values() if times), *full])
-    return _between(stretches, max(window.begin, first), min(window.end, now))
+    found = between(stretches, max(window.begin, first), min(window.end, now))
+    # Between two reports silence is no gap; nor is the second since the last poll.
+    return tuple(gap for gap in found if gap.seconds > 60)
 
 
 def _known(ids: Collection[int]) -> list[tuple[int, str, datetime, datetime]]:
@@ -96,16 +100,6 @@ def _known(ids: Collection[int]) -> list[tuple[int, str, datetime, datetime]]:
         return [(int(pk), str(what), begins, ends) for pk, what, begins, ends in cursor.fetchall()]
 
 
-def _polled(begin: datetime, end: datetime, gaps: list[Span]) -> list[Span]:
-    """From `begin` to the last poll, without the gaps."""
-    found = []
-    for gap in sorted(gaps, key=lambda gap: gap.begin):
-        if gap.begin > begin:
-            found.append(Span(begin, min(gap.begin, end)))
-        begin = max(begin, gap.end)
-    return [*found, Span(begin, end)] if begin <= end else found
-
-
 def _stretches(known: list[Span]) -> list[Span]:
     """One after the other; silence longer than `SILENCE` parts two."""
     found: list[Span] = []
@@ -115,21 +109,6 @@ def _stretches(known: list[Span]) -> list[Span]:
         else:
             found.append(one)
     return found
-
-
-def _between(stretches: list[Span], begin: datetime, end: datetime) -> tuple[Span, ...]:
-    gaps = []
-    upto = begin
-    for one in sorted(stretches, key=lambda one: one.begin):
-        if one.begin > upto:
-            gaps.append(Span(upto, min(one.begin, end)))
-        upto = max(upto, one.end)
-        if upto >= end:
-            break
-    if upto < end:
-        gaps.append(Span(upto, end))
-    # Between two reports silence is no gap; nor is the second since the last poll.
-    return tuple(gap for gap in gaps if gap.seconds > 60)
 
 
 # What lasts: events and maintenances of caches between two times, of a fleet, a service, a set or a machine.
@@ -146,18 +125,12 @@ LONGEST_MAINTENANCE = timedelta(days=2)
 
 
 @dataclass(frozen=True, slots=True)
-class EventSpan:
+class EventSpan(OpenEventBrief):
     """One event with all its times. `service` is that of its set."""
 
-    event_id: str
-    event_type: str
-    status: EventStatus
-    resources: tuple[str, ...]
     set: SetRef
     service: str
-    drill: bool
     first_seen_at: datetime
-    not_before: datetime | None
     notice_seconds: int | None
     started_at: datetime | None
     ended_at: datetime | None
@@ -165,10 +138,6 @@ class EventSpan:
     certainty: Certainty | None
     duration_seconds: int | None
     watched: bool
-
-    @property
-    def open(self) -> bool:
-        return self.status is not EventStatus.ENDED
 
     @property
     def began_before(self) -> bool:
@@ -192,17 +161,11 @@ SPAN = (
 
 
 @dataclass(frozen=True, slots=True)
-class CacheSpan:
-    """A cache with its maintenances; `gaps` are times in which nobody listened to it, after somebody first did."""
+class CacheSpan(CacheRef):
+    """A cache with its maintenances; `gaps` are times without a listener, after the first one."""
 
-    id: int
-    host: str
     maintenances: tuple[MaintenanceRow, ...]
     gaps: tuple[Span, ...]
-
-    @property
-    def name(self) -> str:
-        return self.host.partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,22 +112,13 @@ class Sight:
         return self._rules[model]
 
 
-def rows_of(path: str) -> Callable[[Sight], Q]:
-    return lambda sight: Q(**{f"{path}__in": sight.sets})
+def rows_of(*paths: str) -> Callable[[Sight], Q]:
+    """Rows whose sets are visible: all of those at these paths."""
+    return lambda sight: Q(**{f"{path}__in": sight.sets for path in paths})
 
 
 def _of_cache(path: str) -> Callable[[Sight], Q]:
     return lambda sight: Q(**{f"{path}__in": sight.caches})
-
-
-def _all_of(*rules: Callable[[Sight], Q]) -> Callable[[Sight], Q]:
-    def rule(sight: Sight) -> Q:
-        found = Q()
-        for each in rules:
-            found &= each(sight)
-        return found
-
-    return rule
 
 
 def _waves(sight: Sight) -> Q:
@@ -177,9 +168,9 @@ IN_SIGHT: dict[type[Model], Callable[[Sight], Q]] = {
     models.Observation: rows_of("machine__availability_set"),
     models.PollGap: rows_of("machine__availability_set"),
     models.PresenceRow: rows_of("machine__availability_set"),
-    models.Preparation: _all_of(rows_of("event__availability_set"), rows_of("machine__availability_set")),
+    models.Preparation: rows_of("event__availability_set", "machine__availability_set"),
     ScheduledEvent: rows_of("availability_set"),
-    models.Sighting: _all_of(rows_of("event__availability_set"), rows_of("machine__availability_set")),
+    models.Sighting: rows_of("event__availability_set", "machine__availability_set"),
     models.Approval: rows_of("event__availability_set"),
     models.Claim: rows_of("event__availability_set"),
     models.Hold: rows_of("event__availability_set"),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Unpack
 
 from django.db.models import Exists, OuterRef, QuerySet
 
@@ -17,7 +17,7 @@ from fleet.models import Approval, ScheduledEvent, Wave
 from fleet.models.facts.decisions import load_members, return_timeout
 from fleet.projections.changes import changed_at, with_changes
 from fleet.projections.events.rows import BlastRadius, advice, blast_radii
-from fleet.projections.pages import Page, Segment, ordered, read_page
+from fleet.projections.pages import OrderedAt, Page, Segment, read_list
 from fleet.projections.refs import SetRef, set_ref
 from fleet.projections.visibility import load_facts, visible
 
@@ -138,22 +138,14 @@ def _row(
     )
 
 
-def listing(
-    *,
-    now: datetime,
-    waves: QuerySet[Wave] | None = None,
-    order: str = "",
-    cursor: str | None = None,
-    size: int | None = None,
-) -> Page[WaveRow]:
+def listing(*, now: datetime, waves: QuerySet[Wave] | None = None, **at: Unpack[OrderedAt]) -> Page[WaveRow]:
     """Waves that run, then those that are over, newest first. Up to four queries; eight more while a guard keeps one
     whose turn it is.
     """
     rows = with_changes((visible(Wave) if waves is None else waves).select_related("created_by"))
-    running = rows.filter(state=WaveState.RUNNING.value)
-    over = rows.exclude(state=WaveState.RUNNING.value)
-    segments = [Segment(running, "created_at", descending=True), Segment(over, "created_at", descending=True)]
-    return read_page(ordered(rows, order, segments), cursor=cursor, size=size).map(lambda found: _shape(found, now=now))
+    running = Segment(rows.filter(state=WaveState.RUNNING.value), "created_at", descending=True)
+    over = Segment(rows.exclude(state=WaveState.RUNNING.value), "created_at", descending=True)
+    return read_list(running, over, rows=rows, **at).map(lambda found: _shape(found, now=now))
 
 
 def detail(*, wave_id: int, now: datetime) -> WaveRow | None:

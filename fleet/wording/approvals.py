@@ -8,23 +8,76 @@ from typing import Any
 from fleet.domain.approvals.conditions import When
 from fleet.domain.approvals.guards import GUARD_TYPES, Need
 from fleet.domain.event_types import event_type_of
+from fleet.domain.recommendation import Advised
 from fleet.domain.states import ApprovalState, EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.projections.events.rows import EventRow
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.projections.visibility import sets_named
-from fleet.wording.advice import ADVICE
-from fleet.wording.badges import APPROVAL_BADGES, NEED_BADGES
+from fleet.wording.badges import badge_of
 from fleet.wording.events import changed_values, named
-from fleet.wording.sentences import EntryText, Sentence, are, listed, quoted, spoken
-from fleet.wording.times import Reader, at
+from fleet.wording.sentences import EntryText, Sentence, counted, fill, listed, quoted, spoken
+from fleet.wording.times import Reader, at, duration
 
 Values = Mapping[str, Any]
+# What is recommended, as the card heads it.
+ADVISED = {
+    Advised.START_NOW: "Start now",
+    Advised.WHEN_PREPARED: "Start when prepared",
+    Advised.PROPOSE: "Propose it",
+    Advised.WAIT: "Wait",
+    Advised.LOOK: "Look first",
+    Advised.LEAVE: "Leave it to Azure",
+    Advised.REDEPLOY: "Redeploy it yourself",
+    Advised.BY_HAND: "Do it by hand",
+}
+# What an event of a type does to a machine for as long as it is Started.
+AWAY = {"Freeze": "median pause", "Reboot": "median restart"}
+
+
+def earlier(values: Values, reader: Reader) -> str:
+    """`12 earlier Freezes here, median pause 4 s`: part of a sentence."""
+    count, event_type = values["count"], values["event_type"]
+    if not count:
+        return f"no earlier {event_type} here was seen to its end"
+    away = f", {AWAY.get(event_type, 'median time away')} {duration(values['seconds'])}"
+    cancelled = f", {values['cancelled']} more cancelled by Azure" if values["cancelled"] else ""
+    return f"{counted(count, f'earlier {event_type}')} here{away}{cancelled}"
+
+
+def open_beside(values: Values, reader: Reader) -> str:
+    where = f"in the service {values['service']}" if values["service"] else "in the set"
+    count = values["count"]
+    return f"{counted(count, 'other event')} open {where}" if count else f"nothing else open {where}"
+
+
+def start_now(values: Values, reader: Reader) -> str:
+    return f"{ADVISED[Advised.START_NOW]}: {', '.join(values['reasons'])}."
+
+
+def advised(head: Advised) -> Sentence:
+    return lambda values, reader: f"{ADVISED[head]}. {' '.join(values['reasons'])}"
+
+
+ADVICE: dict[str, Sentence] = {
+    **{f"recommend-{one.value}": advised(one) for one in Advised},
+    "recommend-start_now": start_now,
+    "recommend-earlier": earlier,
+    "recommend-open": open_beside,
+    "recommend-own": "your own organisation asked for it",
+    "recommend-only-machine": "waiting would not spare the set's only machine the pause",
+    "recommend-far-ahead": (
+        "It was announced days ahead: the host's hardware is predicted to fail. Move the machine before it does."
+    ),
+    "recommend-unknown-type": "Azure has not said what this type does.",
+    "recommend-prepares": "{machines:are} not prepared yet.",
+    "recommend-nobody-prepares": "No live agent prepares {machines:list}.",
+}
 
 
 def stands_at(state: str) -> str:
     """How far an approval is, as part of a sentence."""
-    return APPROVAL_BADGES[ApprovalState(state)].label
+    return badge_of(ApprovalState(state)).label
 
 
 def standing(event: EventRow) -> str:
@@ -48,8 +101,8 @@ def rule_named(name: str | None) -> str:
 def asks_for(needs: Need, *, overridable: bool, may_override: bool) -> str:
     """What a guard asks of somebody, beside its sentence."""
     if needs is not Need.BLOCKS or not overridable:
-        return NEED_BADGES[needs].label
-    return NEED_BADGES[Need.REASON].label if may_override else "an approver may override it, with a reason"
+        return badge_of(needs).label
+    return badge_of(Need.REASON).label if may_override else "an approver may override it, with a reason"
 
 
 def decided_already(values: Values, reader: Reader) -> str:
@@ -104,29 +157,23 @@ GUARDS: dict[str, Sentence] = {
     "set-wants-step-up": "Approving in this set asks once more who you are, by a second factor or the password.",
     "set-wants-second": "Approving in this set always takes a second person, an approver.",
     "last-live-machines": last_live_machines,
-    "held": lambda values, reader: (
-        f"{values['by']} left it to Azure at {at(values['at'], reader)}: “{values['reason']}”"
-    ),
+    "held": "{by} left it to Azure at {at:time}: “{reason}”",
     "no-approval-window": "These are hours without approvals ({name}): {reason}",
     "lost-for-good": lambda values, reader: (
         f"What is lost does not come back: {event_type_of(values['event_type']).lost}."
     ),
     "hook-failed": hook_failed,
-    "not-prepared": lambda values, reader: f"{are(values['machines'])} still preparing.",
-    "other-open-event": lambda values, reader: (
-        f"The set has {'another event' if values['count'] == 1 else str(values['count']) + ' other events'} open."
-    ),
-    "event-type-unknown": lambda values, reader: (
-        f"Drydock does not know the type {values['event_type'] or 'of this event'}: treat it as impactful."
-    ),
-    "unnamed-set": "Nobody has named this machine's set yet: others may be hit, too.",
+    "not-prepared": "{machines:are} still preparing.",
+    "other-open-event": "The set has {count:other event|other events} open.",
+    "event-type-unknown": "Drydock does not know the type {event_type:or of this event}: treat it as impactful.",
+    "unnamed-set": "This machine's set has no name yet: others may be hit, too.",
 }
 # What an approval waits for, and why it waits no longer.
 WAITS: dict[str, Sentence] = {
     "waits-for-second": "It waits for a second person.",
-    "waits-for-undo": "It goes to Azure at {due_at:time}, unless somebody undoes it.",
+    "waits-for-undo": "It goes to Azure at {due_at:time}, unless it is undone.",
     "waits-for-prepared": "It waits until every machine that it hits is prepared.",
-    "waits-for-machines": lambda values, reader: f"It waits until {are(values['machines'])} prepared.",
+    "waits-for-machines": "It waits until {machines:are} prepared.",
     "waits-for-time": "It waits until {due_at:time}.",
     "waits-for-turn": "It waits for its turn in the wave.",
     "kept-by-guard": "{reason} But: {guard}",
@@ -137,14 +184,11 @@ WAITS: dict[str, Sentence] = {
     "met-turn": "It is its turn in the wave.",
     "started-before-sent": "The event started before the approval was sent.",
     "ended-before-sent": "The event ended before the approval was sent.",
-    "lapsed-waiting": lambda values, reader: (
-        f"NotBefore came before {'a second person agreed' if values['proposed'] else 'its condition was met'}."
-    ),
+    "lapsed-waiting": "NotBefore came before {proposed:?a second person agreed|its condition was met}.",
 }
 
 
-def _again(values: Values) -> str:
-    return "The rules are applied to it again." if values["rule"] else "It needs a new decision."
+AGAIN = "{rule:?The rules are applied to it again.|It needs a new decision.}"
 
 
 def _changes(values: Values, reader: Reader) -> str:
@@ -161,11 +205,9 @@ def _after_delivery(values: Values, reader: Reader) -> str:
 # Why a decision no longer holds.
 RETURNED: dict[str, Sentence] = {
     "decided-on-other-values": lambda values, reader: (
-        f"The event changed after the decision: {_changes(values, reader)}. {_again(values)}"
+        f"The event changed after the decision: {_changes(values, reader)}. {fill(AGAIN, values, reader)}"
     ),
-    "decided-before-guard": lambda values, reader: (
-        f"A guard applies that the decision does not cover: {values['guard']} {_again(values)}"
-    ),
+    "decided-before-guard": f"A guard applies that the decision does not cover: {{guard}} {AGAIN}",
     "returned-after-delivery": _after_delivery,
     "decider-lost-account": "{by}, who decided, can no longer sign in. It needs a new decision.",
     "decider-lost-right": "{by}, who decided, may no longer do so: {missing} It needs a new decision.",
@@ -181,14 +223,14 @@ STEPS: dict[str, Sentence] = {
     "step-decided": "Decided",
     "step-agreed": "Second person agreed",
     "step-agrees": "Second person agrees",
-    "step-undo": "Nobody undoes it",
+    "step-undo": "Not undone",
     "step-prepared": "Machines prepared",
     "step-time": "Its time comes",
     "step-turn": "Its turn comes",
     "step-taken-back": "Taken back",
     "step-returned": "Returned for a new decision",
     "step-sent": "Sent to {machine}",
-    "step-send": lambda values, reader: f"Send to {values['machine'] or 'a machine'}",
+    "step-send": "Send to {machine:or a machine}",
     "step-answered": lambda values, reader: f"Azure answered {values['status'] or ''}".rstrip(),
     "step-answers": "Azure answers 200",
     "step-starts": "Starts",
@@ -218,7 +260,7 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "event-unknown": "No machine has reported an event with this id.",
     "approval-unknown": "There is no approval with this id.",
-    "approved-meanwhile": "Somebody has approved this event already.",
+    "approved-meanwhile": "This event is approved already.",
     "needs-two-people": "It needs two people.",
     "due-time-past": "Choose a time in the future, or approve now.",
     "due-time-too-late": "Choose a time before NotBefore: from then on Azure may start it by itself.",
@@ -230,16 +272,16 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "claim-event-over": "The event is over: there is nothing left to claim.",
     "claimed-already": "{by} is on it already, since {at:time}.",
-    "not-claimed": "Nobody has claimed this event.",
+    "not-claimed": "This event is not claimed.",
     "claim-of-another": "It is {by}'s claim: only {by} or an approver may give it back.",
     "hold-without-reason": "Say why it is left to Azure: others will ask.",
     "hold-event-not-waiting": "The event is no longer waiting: it cannot be left to Azure any more.",
     "hold-decided-already": "{by} has approved it already: withdraw that first, unless it is already on its way.",
     "held-already": "{by} has left it to Azure already.",
     "hold-after-withdrawal": "What the rule decided was withdrawn.",
-    "not-held": "Nobody has left this event to Azure.",
-    "withdrawn": lambda values, reader: f"{values['by']} withdrew it.{quoted(values['comment'])}",
-    "undone": lambda values, reader: f"{values['by']} undid it before it went.{quoted(values['comment'])}",
+    "not-held": "This event is not left to Azure.",
+    "withdrawn": "{by} withdrew it.{comment:quoted}",
+    "undone": "{by} undid it before it went.{comment:quoted}",
     "beaten-by-person": "{by} decided: that goes before {rule}.",
     "consent-of-service": "A service account is no person: somebody has to agree themselves.",
     "consent-of-token-maker": "You made a token of the service account that proposed it: the second person has to be"
@@ -249,7 +291,7 @@ SENTENCES: dict[str, Sentence] = {
     " second person has to be somebody else.",
     "consent-of-held": "Another person behind the proposal knows the password of this account: choose your own first.",
     "consent-of-proposer": "You proposed it yourself: the second person has to be somebody else, an approver.",
-    "consent-too-late": "Somebody was first: it no longer waits for a second person.",
+    "consent-too-late": "It no longer waits for a second person.",
     "consent-not-proposed": lambda values, reader: (
         f"It is not waiting for a second person. Its state: {stands_at(values['state'])}."
     ),
@@ -365,7 +407,7 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.APPROVAL_PROPOSED: approved,
     EntryKind.APPROVAL_PLANNED: approved,
     EntryKind.APPROVAL_GRANTED: approved,
-    EntryKind.APPROVAL_CONSENTED: lambda row, reader: f"{row.actor} agreed as the second person.{quoted(row.why)}",
+    EntryKind.APPROVAL_CONSENTED: "{actor} agreed as the second person.{why:quoted}",
     EntryKind.APPROVAL_DUE: "{reason} The approval goes to Azure.",
     EntryKind.EVENT_CLAIMED: claimed,
     EntryKind.CLAIM_ENDED: claim_ended,

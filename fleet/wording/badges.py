@@ -1,7 +1,7 @@
 """How states and kinds are shown: one table for each vocabulary."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from fleet.domain.approvals.guards import Need
@@ -31,85 +31,7 @@ class Badge:
     icon: str
 
 
-EVENT_BADGES: dict[EventStatus, Badge] = {
-    EventStatus.SCHEDULED: Badge("Scheduled", "due", "calendar-clock"),
-    EventStatus.STARTED: Badge("Started", "busy", "play"),
-    EventStatus.ENDED: Badge("Ended", "quiet", "circle-check"),
-}
-ENDED_AS_BADGES: dict[EndedAs, Badge] = {
-    EndedAs.COMPLETED: Badge("completed", "good", "circle-check"),
-    EndedAs.CANCELLED: Badge("cancelled by Azure", "quiet", "ban"),
-    EndedAs.CANCELLED_OR_MISSED: Badge("cancelled, or missed between two polls", "quiet", "circle-question-mark"),
-    EndedAs.MACHINE_DELETED: Badge("machine deleted", "bad", "trash-2"),
-    EndedAs.UNKNOWN: Badge("ending unknown", "quiet", "circle-question-mark"),
-}
-APPROVAL_BADGES: dict[ApprovalState, Badge] = {
-    ApprovalState.PROPOSED: Badge("Waits for a second person", "due", "users"),
-    ApprovalState.WAITING: Badge("Waits for its condition", "due", "hourglass"),
-    ApprovalState.GRANTED: Badge("Decided", "busy", "gavel"),
-    ApprovalState.RELAYING: Badge("On its way", "busy", "send"),
-    ApprovalState.ACCEPTED: Badge("Azure answered 200", "busy", "cloud"),
-    ApprovalState.CONFIRMED: Badge("Confirmed", "good", "circle-check"),
-    ApprovalState.WITHDRAWN: Badge("Withdrawn", "quiet", "undo-2"),
-    ApprovalState.REFUSED: Badge("Refused", "bad", "octagon-x"),
-    ApprovalState.LAPSED: Badge("Lapsed", "bad", "timer-off"),
-    ApprovalState.VOID: Badge("Void", "quiet", "minus"),
-}
-ORDER_BADGES: dict[OrderState, Badge] = {
-    OrderState.OFFERED: Badge("Offered", "busy", "mail"),
-    OrderState.DELIVERED: Badge("Delivered", "busy", "mail-check"),
-    OrderState.ANSWERED: Badge("Answered", "good", "reply"),
-    OrderState.SUPERSEDED: Badge("Superseded", "quiet", "skip-forward"),
-    OrderState.EXPIRED: Badge("Expired", "bad", "timer-off"),
-    OrderState.CANCELLED: Badge("Cancelled", "quiet", "ban"),
-}
-PRESENCE_BADGES: dict[Presence, Badge] = {
-    Presence.LIVE: Badge("live", "good", "circle-dot"),
-    Presence.LATE: Badge("late", "due", "clock-alert"),
-    Presence.SILENT: Badge("silent", "bad", "circle-off"),
-    Presence.GONE: Badge("gone", "quiet", "circle-x"),
-    Presence.EXPECTED: Badge("expected", "calm", "circle-dashed"),
-}
-OUTCOME_BADGES: dict[Outcome, Badge] = {
-    Outcome.COMPLETED: Badge("completed", "good", "circle-check"),
-    Outcome.NOT_APPROVED: Badge("nobody approved it in time", "bad", "timer-off"),
-    Outcome.STOPPED: Badge("stopped by a person", "quiet", "ban"),
-    Outcome.OVERTAKEN: Badge("made way for a real event", "due", "triangle-alert"),
-    Outcome.NOBODY: Badge("no machine took part", "bad", "circle-off"),
-    Outcome.UNFINISHED: Badge("did not come to its end", "bad", "octagon-x"),
-}
 RUNNING_BADGE = Badge("under way", "busy", "loader-circle")
-WAVE_BADGES: dict[WaveState, Badge] = {
-    WaveState.RUNNING: Badge("Under way", "busy", "waves-horizontal"),
-    WaveState.DONE: Badge("Done", "good", "circle-check"),
-    WaveState.STOPPED: Badge("Stopped", "bad", "octagon-x"),
-}
-PHASE_BADGES: dict[Phase, Badge] = {
-    Phase.WAITS: Badge("Waits for its turn", "due", "hourglass"),
-    Phase.IN_FLIGHT: Badge("Under way", "busy", "play"),
-    Phase.RETURNING: Badge("Not back yet", "due", "rotate-ccw"),
-    Phase.BACK: Badge("Back", "good", "circle-check"),
-    Phase.LEFT_OUT: Badge("Left out", "quiet", "minus"),
-}
-MAINTENANCE_BADGES: dict[MaintenanceStatus, Badge] = {
-    MaintenanceStatus.ANNOUNCED: Badge("announced", "due", "calendar-clock"),
-    MaintenanceStatus.STARTING: Badge("starting", "due", "timer"),
-    MaintenanceStatus.UNDER_WAY: Badge("under way", "busy", "play"),
-    MaintenanceStatus.FAILED_OVER: Badge("failed over", "busy", "arrow-right-left"),
-    MaintenanceStatus.ENDED: Badge("ended", "good", "circle-check"),
-    MaintenanceStatus.END_NOT_SEEN: Badge("end not seen", "quiet", "circle-question-mark"),
-    MaintenanceStatus.NEVER_STARTED: Badge("announced, never started", "quiet", "minus"),
-}
-PREPARED_BADGES: dict[Prepared, Badge] = {
-    Prepared.UNKNOWN: Badge("no word yet", "quiet", "circle-question-mark"),
-    Prepared.PREPARING: Badge("preparing", "busy", "loader-circle"),
-    Prepared.PREPARED: Badge("prepared", "good", "circle-check"),
-    Prepared.NOTHING: Badge("nothing to prepare", "quiet", "circle-minus"),
-    Prepared.FAILED: Badge("prepare failed", "bad", "octagon-x"),
-    Prepared.RECOVERING: Badge("recovering", "busy", "loader-circle"),
-    Prepared.RECOVERED: Badge("recovered", "good", "circle-check"),
-    Prepared.RECOVER_FAILED: Badge("recover failed", "bad", "octagon-x"),
-}
 # The agent's word; `silent`: it listened, and the agent is heard no more.
 COVERAGE_BADGES: dict[str, Badge] = {
     "subscribed": Badge("listening", "good", "ear"),
@@ -127,49 +49,7 @@ STEP_BADGES: dict[str, Badge] = {
     "failed": Badge("did not happen", "bad", "circle-x"),
     "ahead": Badge("ahead", "quiet", "circle-dashed"),
 }
-CONFIDENCE_BADGES: dict[Confidence, Badge] = {
-    Confidence.CERTAIN: Badge("certain", "bad", "circle-alert"),
-    Confidence.LIKELY: Badge("likely", "due", "triangle-alert"),
-    Confidence.POSSIBLE: Badge("possible", "calm", "circle-question-mark"),
-    Confidence.UNKNOWN: Badge("cannot be told from here", "quiet", "circle-dashed"),
-}
-WOULD_BADGES: dict[Would, Badge] = {
-    Would.APPROVE: Badge("approve", "good", "gavel"),
-    Would.LATER: Badge("approve later", "busy", "hourglass"),
-    Would.HOLD: Badge("leave to Azure", "due", "circle-pause"),
-    Would.LEAVE: Badge("leave to people", "calm", "users"),
-    Would.GUARDED: Badge("left by a guard", "due", "shield-alert"),
-    Would.EARLIER: Badge("an earlier rule", "quiet", "list-ordered"),
-}
-RELAY_BADGES: dict[RelayHealth, Badge] = {
-    RelayHealth.WORKS: Badge("works", "good", "radio-tower"),
-    RelayHealth.WITHOUT_CELERY: Badge("no Celery", "due", "triangle-alert"),
-    RelayHealth.STANDS_STILL: Badge("stands still", "bad", "octagon-x"),
-}
-SEVERITY_BADGES: dict[Severity, Badge] = {
-    Severity.CRITICAL: Badge("critical", "bad", "octagon-alert"),
-    Severity.WARNING: Badge("warning", "due", "triangle-alert"),
-    Severity.INFO: Badge("info", "calm", "info"),
-}
-NEED_BADGES: dict[Need, Badge] = {
-    Need.BLOCKS: Badge("nobody can override it", "bad", "octagon-x"),
-    Need.SECOND: Badge("needs a second person", "due", "users"),
-    Need.STEP_UP: Badge("asks you again who you are", "due", "key-round"),
-    Need.REASON: Badge("needs a reason", "due", "triangle-alert"),
-    Need.NOTE: Badge("for your information", "quiet", "info"),
-}
-# How a set or a cache stands on the map; each has a shape of its own there.
-GLANCE_BADGES: dict[WorstState, Badge] = {
-    WorstState.DECIDE: Badge("needs a decision", "due", "triangle-alert"),
-    WorstState.UNWATCHED: Badge("nobody watches", "bad", "eye-off"),
-    WorstState.STARTED: Badge("under way", "busy", "play"),
-    WorstState.SCHEDULED: Badge("announced", "busy", "calendar-clock"),
-    WorstState.PARTLY: Badge("partly watched", "due", "circle-off"),
-    WorstState.LATE: Badge("late", "due", "clock-alert"),
-    WorstState.LIVE: Badge("all live", "good", "circle-dot"),
-    WorstState.EMPTY: Badge("no machines", "quiet", "circle-dashed"),
-}
-ENTRY_BADGES = {kind: Badge(kind.label, kind.tone, kind.icon) for kind in EntryKind}
+# Entries that stand in one line, by what that says.
 SERIES_BADGES: dict[str, Badge] = {
     "azure-was-busy": Badge("Azure was busy", "due", "rotate-ccw"),
     "listeners-cut-off": Badge("Not listening", "due", "ear-off"),
@@ -181,28 +61,132 @@ OTHER_BADGE = Badge("Of another release", "quiet", "circle-question-mark")
 
 # Annexes add those of their own states.
 BY_KIND: dict[type, Mapping[Any, Badge]] = {
-    EventStatus: EVENT_BADGES,
-    EndedAs: ENDED_AS_BADGES,
-    ApprovalState: APPROVAL_BADGES,
-    OrderState: ORDER_BADGES,
-    Presence: PRESENCE_BADGES,
-    Outcome: OUTCOME_BADGES,
-    WaveState: WAVE_BADGES,
-    Phase: PHASE_BADGES,
-    MaintenanceStatus: MAINTENANCE_BADGES,
-    Prepared: PREPARED_BADGES,
-    Confidence: CONFIDENCE_BADGES,
-    Would: WOULD_BADGES,
-    EntryKind: ENTRY_BADGES,
-    Need: NEED_BADGES,
-    Severity: SEVERITY_BADGES,
-    RelayHealth: RELAY_BADGES,
-    WorstState: GLANCE_BADGES,
+    EventStatus: {
+        EventStatus.SCHEDULED: Badge("Scheduled", "due", "calendar-clock"),
+        EventStatus.STARTED: Badge("Started", "busy", "play"),
+        EventStatus.ENDED: Badge("Ended", "quiet", "circle-check"),
+    },
+    EndedAs: {
+        EndedAs.COMPLETED: Badge("completed", "good", "circle-check"),
+        EndedAs.CANCELLED: Badge("cancelled by Azure", "quiet", "ban"),
+        EndedAs.CANCELLED_OR_MISSED: Badge("cancelled, or missed between two polls", "quiet", "circle-question-mark"),
+        EndedAs.MACHINE_DELETED: Badge("machine deleted", "bad", "trash-2"),
+        EndedAs.UNKNOWN: Badge("ending unknown", "quiet", "circle-question-mark"),
+    },
+    ApprovalState: {
+        ApprovalState.PROPOSED: Badge("Waits for a second person", "due", "users"),
+        ApprovalState.WAITING: Badge("Waits for its condition", "due", "hourglass"),
+        ApprovalState.GRANTED: Badge("Decided", "busy", "gavel"),
+        ApprovalState.RELAYING: Badge("On its way", "busy", "send"),
+        ApprovalState.ACCEPTED: Badge("Azure answered 200", "busy", "cloud"),
+        ApprovalState.CONFIRMED: Badge("Confirmed", "good", "circle-check"),
+        ApprovalState.WITHDRAWN: Badge("Withdrawn", "quiet", "undo-2"),
+        ApprovalState.REFUSED: Badge("Refused", "bad", "octagon-x"),
+        ApprovalState.LAPSED: Badge("Lapsed", "bad", "timer-off"),
+        ApprovalState.VOID: Badge("Void", "quiet", "minus"),
+    },
+    OrderState: {
+        OrderState.OFFERED: Badge("Offered", "busy", "mail"),
+        OrderState.DELIVERED: Badge("Delivered", "busy", "mail-check"),
+        OrderState.ANSWERED: Badge("Answered", "good", "reply"),
+        OrderState.SUPERSEDED: Badge("Superseded", "quiet", "skip-forward"),
+        OrderState.EXPIRED: Badge("Expired", "bad", "timer-off"),
+        OrderState.CANCELLED: Badge("Cancelled", "quiet", "ban"),
+    },
+    Presence: {
+        Presence.LIVE: Badge("live", "good", "circle-dot"),
+        Presence.LATE: Badge("late", "due", "clock-alert"),
+        Presence.SILENT: Badge("silent", "bad", "circle-off"),
+        Presence.GONE: Badge("gone", "quiet", "circle-x"),
+        Presence.EXPECTED: Badge("expected", "calm", "circle-dashed"),
+    },
+    Outcome: {
+        Outcome.COMPLETED: Badge("completed", "good", "circle-check"),
+        Outcome.NOT_APPROVED: Badge("not approved in time", "bad", "timer-off"),
+        Outcome.STOPPED: Badge("stopped by a person", "quiet", "ban"),
+        Outcome.OVERTAKEN: Badge("cancelled for a real event", "due", "triangle-alert"),
+        Outcome.NOBODY: Badge("no machine took part", "bad", "circle-off"),
+        Outcome.UNFINISHED: Badge("not completed", "bad", "octagon-x"),
+    },
+    WaveState: {
+        WaveState.RUNNING: Badge("Under way", "busy", "waves-horizontal"),
+        WaveState.DONE: Badge("Done", "good", "circle-check"),
+        WaveState.STOPPED: Badge("Stopped", "bad", "octagon-x"),
+    },
+    Phase: {
+        Phase.WAITS: Badge("Waits for its turn", "due", "hourglass"),
+        Phase.IN_FLIGHT: Badge("Under way", "busy", "play"),
+        Phase.RETURNING: Badge("Not back yet", "due", "rotate-ccw"),
+        Phase.BACK: Badge("Back", "good", "circle-check"),
+        Phase.LEFT_OUT: Badge("Left out", "quiet", "minus"),
+    },
+    MaintenanceStatus: {
+        MaintenanceStatus.ANNOUNCED: Badge("announced", "due", "calendar-clock"),
+        MaintenanceStatus.STARTING: Badge("starting", "due", "timer"),
+        MaintenanceStatus.UNDER_WAY: Badge("under way", "busy", "play"),
+        MaintenanceStatus.FAILED_OVER: Badge("failed over", "busy", "arrow-right-left"),
+        MaintenanceStatus.ENDED: Badge("ended", "good", "circle-check"),
+        MaintenanceStatus.END_NOT_SEEN: Badge("end not seen", "quiet", "circle-question-mark"),
+        MaintenanceStatus.NEVER_STARTED: Badge("announced, never started", "quiet", "minus"),
+    },
+    Prepared: {
+        Prepared.UNKNOWN: Badge("not reported", "quiet", "circle-question-mark"),
+        Prepared.PREPARING: Badge("preparing", "busy", "loader-circle"),
+        Prepared.PREPARED: Badge("prepared", "good", "circle-check"),
+        Prepared.NOTHING: Badge("nothing to prepare", "quiet", "circle-minus"),
+        Prepared.FAILED: Badge("prepare failed", "bad", "octagon-x"),
+        Prepared.RECOVERING: Badge("recovering", "busy", "loader-circle"),
+        Prepared.RECOVERED: Badge("recovered", "good", "circle-check"),
+        Prepared.RECOVER_FAILED: Badge("recover failed", "bad", "octagon-x"),
+    },
+    Confidence: {
+        Confidence.CERTAIN: Badge("certain", "bad", "circle-alert"),
+        Confidence.LIKELY: Badge("likely", "due", "triangle-alert"),
+        Confidence.POSSIBLE: Badge("possible", "calm", "circle-question-mark"),
+        Confidence.UNKNOWN: Badge("cannot be told from here", "quiet", "circle-dashed"),
+    },
+    Would: {
+        Would.APPROVE: Badge("approve", "good", "gavel"),
+        Would.LATER: Badge("approve later", "busy", "hourglass"),
+        Would.HOLD: Badge("leave to Azure", "due", "circle-pause"),
+        Would.LEAVE: Badge("leave to people", "calm", "users"),
+        Would.GUARDED: Badge("left by a guard", "due", "shield-alert"),
+        Would.EARLIER: Badge("an earlier rule", "quiet", "list-ordered"),
+    },
+    EntryKind: {kind: Badge(kind.label, kind.tone, kind.icon) for kind in EntryKind},
+    Need: {
+        Need.BLOCKS: Badge("cannot be overridden", "bad", "octagon-x"),
+        Need.SECOND: Badge("needs a second person", "due", "users"),
+        Need.STEP_UP: Badge("needs a new proof of identity", "due", "key-round"),
+        Need.REASON: Badge("needs a reason", "due", "triangle-alert"),
+        Need.NOTE: Badge("for your information", "quiet", "info"),
+    },
+    Severity: {
+        Severity.CRITICAL: Badge("critical", "bad", "octagon-alert"),
+        Severity.WARNING: Badge("warning", "due", "triangle-alert"),
+        Severity.INFO: Badge("info", "calm", "info"),
+    },
+    RelayHealth: {
+        RelayHealth.WORKS: Badge("Relay works", "good", "radio-tower"),
+        RelayHealth.WITHOUT_CELERY: Badge("Relay without Celery", "due", "triangle-alert"),
+        RelayHealth.STANDS_STILL: Badge("Relay stopped working", "bad", "octagon-x"),
+    },
+    # How a set or a cache stands on the map; each has a shape of its own there.
+    WorstState: {
+        WorstState.DECIDE: Badge("needs a decision", "due", "triangle-alert"),
+        WorstState.UNWATCHED: Badge("not watched", "bad", "eye-off"),
+        WorstState.STARTED: Badge("under way", "busy", "play"),
+        WorstState.SCHEDULED: Badge("announced", "busy", "calendar-clock"),
+        WorstState.PARTLY: Badge("partly watched", "due", "circle-off"),
+        WorstState.LATE: Badge("late", "due", "clock-alert"),
+        WorstState.LIVE: Badge("all live", "good", "circle-dot"),
+        WorstState.EMPTY: Badge("no machines", "quiet", "circle-dashed"),
+    },
 }
 
 
 def state_of(shown: Any) -> str:
-    """The state itself, as programs name it."""
+    """Return the code of the state of a state or a row."""
     match shown:
         case DrillRow():
             return shown.outcome.value if shown.outcome else "running"
@@ -214,20 +198,20 @@ def state_of(shown: Any) -> str:
 
 
 def badge_of(shown: Any) -> Badge:
-    """How a state, a kind, or a row that has one, is shown."""
+    """Return how a state, a kind, or a row that has one, is shown."""
     match shown:
         case TimelineRow():
-            look = ENTRY_BADGES.get(shown.kind, OTHER_BADGE)
-            # Azure knows nothing of a drill.
-            if shown.drill and "Azure" in look.label:
-                return replace(look, label=look.label.removeprefix("Azure ").capitalize())
-            return look
+            badge = BY_KIND[EntryKind].get(shown.kind, OTHER_BADGE)
+            # Azure is not involved in a drill.
+            if shown.drill and "Azure" in badge.label:
+                return Badge(badge.label.removeprefix("Azure ").capitalize(), badge.tone, badge.icon)
+            return badge
         case Series():
             return SERIES_BADGES[shown.text.code]
         case DrillRow():
-            return OUTCOME_BADGES[shown.outcome] if shown.outcome else RUNNING_BADGE
+            return badge_of(shown.outcome) if shown.outcome else RUNNING_BADGE
         case ListenerRow() | Stretch():
             return COVERAGE_BADGES[shown.state]
         case MaintenanceRow():
-            return MAINTENANCE_BADGES[shown.status]
+            return badge_of(shown.status)
     return BY_KIND[type(shown)][shown]

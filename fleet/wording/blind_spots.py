@@ -39,32 +39,18 @@ def _wrong_clock(values: Mapping[str, Any], reader: Reader) -> str:
     )
 
 
-def _no_agent(values: Mapping[str, Any], reader: Reader) -> str:
-    names = values["names"]
-    machines = counted(len(names), "machine of the imported inventory has", "machines of the imported inventory have")
-    return f"{machines} no agent: {some(names)}."
-
-
 def _unheard(values: Mapping[str, Any], reader: Reader) -> str:
     host = values["names"][0]
     if not values["supported"]:
         return f"{host} publishes no maintenance notifications: its maintenance cannot be seen."
     why = f" ({some([spoken(said) for said in values['reasons']], 3)})" if values["reasons"] else ""
-    return f"Nobody listens to {host}{why}. Its notifications are not repeated: what is sent now is lost."
-
-
-def _listen(values: Mapping[str, Any], reader: Reader) -> str:
-    if not values["supported"]:
-        return (
-            "Make the programs that use it notice lost connections themselves, and take it out of the agents' caches."
-        )
-    return "See the cache's page; have agents on at least two machines listen."
+    return f"No agent listens to {host}{why}. Notifications are not repeated: those sent now are lost."
 
 
 def _unnamed(values: Mapping[str, Any], reader: Reader) -> str:
     return (
-        f"Nobody has said which set {some(values['names']) or 'this'} belongs to. Its other machines may be missing"
-        " here, and are not counted when an event is judged."
+        f"It is not stated which set {some(values['names']) or 'this'} belongs to. Its other machines may be missing"
+        " here, and do not count when an event is judged."
     )
 
 
@@ -110,7 +96,7 @@ SPOTS: dict[str, SpotWords] = {
         "See the timeline of the machine for what it reported. If you did not expect it, revoke the machine.",
     ),
     "many-spools": SpotWords(
-        "Agents that begin anew too often",
+        "Agents that restart their spool too often",
         "Up to {most} new state folders within a day: {names:some}. Two agents may be using one identity, or the folder"
         " does not outlive the agent.",
         "See to it that each machine has one agent, and that its state folder is kept, in a container on a volume.",
@@ -119,9 +105,9 @@ SPOTS: dict[str, SpotWords] = {
         "What cannot be advanced",
         lambda values, reader: (
             f"{ASIDE.get(values['what'], values['what'])} {some(values['names'])} cannot be advanced: {values['why']}."
-            f" That was tried {counted(values['tries'], 'time')} and is tried again by itself. All else goes on."
+            f" It was tried {counted(values['tries'], 'time')} and is retried automatically. Everything else continues."
         ),
-        "Decide about it by hand if it is urgent, and report what stands here and in the backend's log.",
+        "Decide it manually if it is urgent, and report this text and the log of the backend.",
     ),
     "switched-off": SpotWords(
         "Scheduled Events may be switched off",
@@ -157,11 +143,11 @@ SPOTS: dict[str, SpotWords] = {
     ),
     "waits-for-admission": SpotWords(
         "Machines that wait for admission",
-        "Somebody enrols as {names:some} without the credential of that machine, or as a revoked one.",
+        "A machine enrols as {names:some} without the credential of that machine, or as a revoked one.",
         "See who asks on the page of admissions: admit the machine, or refuse whoever is not it.",
     ),
     "admits-by-itself": SpotWords(
-        "Sets that admit machines by themselves",
+        "Sets that admit machines automatically",
         "Until {until:time} whoever has a join token that confines to this set, and knows the vmId of one of its"
         " machines that is not live, becomes that machine without a person.",
         "End the rule on the set's page as soon as everybody is back.",
@@ -186,10 +172,15 @@ SPOTS: dict[str, SpotWords] = {
     ),
     "no-agent": SpotWords(
         "Machines without an agent",
-        _no_agent,
+        "{names:machine of the imported inventory has|machines of the imported inventory have} no agent: {names:some}.",
         "Install the agent there, or import a newer inventory with --complete if the machine no longer exists.",
     ),
-    "cache-unheard": SpotWords("Caches nobody listens to", _unheard, _listen),
+    "cache-unheard": SpotWords(
+        "Caches without a listener",
+        _unheard,
+        "{supported:?See the page of the cache; have agents on at least two machines listen.|Make the programs that use"
+        " it detect lost connections themselves, and remove it from the caches of the agents.}",
+    ),
     "wrong-clock": SpotWords("Wrong clocks", _wrong_clock, "Fix the machine's time synchronisation."),
     "agent-too-old": SpotWords(
         "Agents too old",
@@ -244,7 +235,7 @@ SPOTS: dict[str, SpotWords] = {
         "Sets without a name",
         _unnamed,
         "Name it on its page, state it in the agent's configuration or a tag, or import an inventory."
-        " Sets without a name whose machines list the same events are joined by themselves.",
+        " Sets without a name whose machines list the same events are merged automatically.",
     ),
 }
 
@@ -274,9 +265,9 @@ def _is_of_many(row: TimelineRow) -> bool:
 def _quiet(row: TimelineRow, reader: Reader) -> str:
     of_cache = row.data["code"] == "cache-unheard"
     if _is_of_many(row):
-        return f"{'Nobody listens to' if of_cache else 'Not heard any more are machines of'} {_places(row)}."
+        return f"{'No agent listens to' if of_cache else 'Not heard any more are machines of'} {_places(row)}."
     if of_cache:
-        return f"Nobody listens to {row.data['of']} any more: what is announced now is lost."
+        return f"No agent listens to {row.data['of']} any more: what is announced now is lost."
     return f"Not heard any more in {row.data['of']}: {_names(row)}."
 
 
@@ -326,7 +317,7 @@ def _of_storage(row: TimelineRow, reader: Reader) -> str:
 TROUBLES: dict[str, str] = {
     "set-unwatched": "No live agent",
     "agent-silent": "Silent agents",
-    "cache-unheard": "Nobody listens",
+    "cache-unheard": "Caches without a listener",
     "near-switch-off": SPOTS["near-switch-off"].title,
     "document-lacking": SPOTS["document-lacking"].title,
     "reports-quarantined": SPOTS["reports-quarantined"].title,

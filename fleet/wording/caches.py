@@ -13,7 +13,7 @@ from fleet.wording.sentences import EntryText, Sentence, counted, some, spoken, 
 from fleet.wording.times import Reader
 
 NO_APPROVAL = (
-    "These notifications are made for programs: they come seconds to minutes ahead, and nobody can answer one. "
+    "These notifications are made for programs: they come seconds to minutes ahead, and cannot be answered. "
     "There is nothing to approve; hooks on the machines act on them."
 )
 
@@ -111,8 +111,8 @@ SENTENCES: dict[str, Sentence] = {
     "tier-effect": lambda values, reader: TIERS.get(values["tier"], ""),
     "listeners-cut-off": _cut_off,
     "listeners-came": "{count} machines listen to {host}.",
-    "start-unheard": "Nobody listened throughout: it may have happened unheard.",
-    "end-unheard": "Nobody listened throughout: its end may have been announced unheard.",
+    "start-unheard": "There was no listener for some of the time: it may have happened unnoticed.",
+    "end-unheard": "There was no listener for some of the time: its end may have been missed.",
     "no-text": "not UTF-8",
     "line-too-long": f"longer than {LONGEST} characters",
     "line-empty": "empty",
@@ -163,8 +163,7 @@ def _never_started(row: TimelineRow, reader: Reader) -> str:
 
 
 def _end_not_seen(row: TimelineRow, reader: Reader) -> str:
-    node = _node(row.data["port"])
-    return f"{row.data['host']}: maintenance began, and nobody heard that it ended ({node})."
+    return f"{row.data['host']}: maintenance began, and no agent received its end ({_node(row.data['port'])})."
 
 
 def _reason(row: TimelineRow) -> str:

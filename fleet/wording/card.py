@@ -7,8 +7,8 @@ from fleet.domain.recommendation import Advised
 from fleet.domain.states import ApprovalState, EventStatus
 from fleet.projections.cards import DecisionCard
 from fleet.projections.desk.selection import Together
-from fleet.wording.advice import ADVISED
-from fleet.wording.badges import NEED_BADGES
+from fleet.wording.approvals import ADVISED
+from fleet.wording.badges import badge_of
 from fleet.wording.events import effect_of, named
 from fleet.wording.say import say
 from fleet.wording.sentences import quoted
@@ -79,7 +79,7 @@ def _to_tell(card: DecisionCard) -> list[Guard]:
 
 
 def _against(guard: Guard, reader: Reader) -> str:
-    asks = "" if guard.needs is Need.NOTE else f" ({NEED_BADGES[guard.needs].label})"
+    asks = "" if guard.needs is Need.NOTE else f" ({badge_of(guard.needs).label})"
     return f"{say(guard.sentence, reader)}{asks}"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from fleet.domain.desk import WorstState
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
-from fleet.wording.badges import GLANCE_BADGES
+from fleet.wording.badges import badge_of
 from fleet.wording.events import named
 from fleet.wording.sentences import EntryText, Sentence, counted
 from fleet.wording.times import Reader, at
@@ -17,7 +17,7 @@ def _set_at_a_glance(values: Mapping[str, Any], reader: Reader) -> str:
     name, live, total, missing = values["name"], values["live"], values["total"], values["without_agent"]
     if values["glance"] == WorstState.LIVE:
         return f"{name}: {live} live"
-    said = f"{name}: {GLANCE_BADGES[WorstState(values['glance'])].label}"
+    said = f"{name}: {badge_of(WorstState(values['glance'])).label}"
     if total:
         said += f"; {live} of {total} live"
     return f"{said}; {missing} without agent" if missing else said
@@ -36,7 +36,7 @@ def _cache_at_a_glance(values: Mapping[str, Any], reader: Reader) -> str:
 
 def _service_at_a_glance(values: Mapping[str, Any], reader: Reader) -> str:
     """`shop-001: 2 needs a decision, 18 live`."""
-    said = ", ".join(f"{count} {GLANCE_BADGES[WorstState(glance)].label}" for glance, count in values["counts"])
+    said = ", ".join(f"{count} {badge_of(WorstState(glance)).label}" for glance, count in values["counts"])
     return f"{values['name'] or 'no service stated'}: {said}"
 
 
@@ -58,29 +58,21 @@ SENTENCES: dict[str, Sentence] = {
     "service-at-a-glance": _service_at_a_glance,
     "cache-at-a-glance": _cache_at_a_glance,
     "no-agents": "No agent has enrolled, so nothing that Azure announces is seen.",
-    "no-live-agents": lambda values, reader: (
-        f"None of {counted(values['count'], 'agent')} is live, so nothing that Azure announces is seen."
-    ),
-    "agents-missing": lambda values, reader: (
-        f"{counted(values['count'], 'agent is', 'agents are')} not live: what only they would see is missed."
-    ),
-    "machines-without-agents": lambda values, reader: (
-        f"{counted(values['count'], 'machine of the inventory has', 'machines of the inventory have')} no agent."
-    ),
+    "no-live-agents": "None of {count:agent|agents} is live, so nothing that Azure announces is seen.",
+    "agents-missing": "{count:agent is|agents are} not live: what only they would see is missed.",
+    "machines-without-agents": "{count:machine of the inventory has|machines of the inventory have} no agent.",
     "nobody-reconciles": lambda values, reader: (
-        f"Nobody has looked for what is due since {at(values['at'], reader)}."
+        f"No process has reconciled since {at(values['at'], reader)}."
         if values["at"]
-        else "Nobody has looked for what is due yet."
+        else "No process has reconciled yet."
     ),
     "clock-wrong": "The clock of this process differs from the database's by {seconds} seconds.",
-    "clocks-wrong": lambda values, reader: (
-        f"The clock of {counted(values['count'], 'process is', 'processes are')} wrong, by up to"
-        f" {values['seconds']} seconds: {', '.join(values['names'])}. None of them decides or sends."
-    ),
+    "clocks-wrong": "The clock of {count:process is|processes are} wrong, by up to {seconds} seconds: {names:list}."
+    " None of them decides or sends.",
     "view-of-no-list": "This page has no filters that could be kept.",
     "too-many-views": "You keep {most} views already: delete one first.",
     "no-such-view": "No view of yours has this number.",
-    "celery-is-away": "Celery is away: the web processes look for what is due themselves, a few seconds later.",
+    "celery-is-away": "Celery is unavailable: the web processes reconcile, a few seconds later.",
 }
 # What the lists are called of which views are kept.
 LISTS = {
@@ -94,12 +86,14 @@ LISTS = {
 }
 
 
-def _view(row: TimelineRow) -> str:
-    shared = ", shared with everybody" if row.data["shared"] else ""
-    return f"the view “{row.data['name']}” of {LISTS.get(row.data['page'], row.data['page'])}{shared}"
+def _view(row: TimelineRow, reader: Reader) -> str:
+    verb = "saved" if row.kind is EntryKind.VIEW_SAVED else "deleted"
+    shared = ", shared with all users" if row.data["shared"] else ""
+    page = LISTS.get(row.data["page"], row.data["page"])
+    return f"{row.actor} {verb} the view “{row.data['name']}” of {page}{shared}."
 
 
 ENTRIES: dict[EntryKind, EntryText] = {
-    EntryKind.VIEW_SAVED: lambda row, reader: f"{row.actor} saved {_view(row)}.",
-    EntryKind.VIEW_DELETED: lambda row, reader: f"{row.actor} deleted {_view(row)}.",
+    EntryKind.VIEW_SAVED: _view,
+    EntryKind.VIEW_DELETED: _view,
 }

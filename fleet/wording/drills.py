@@ -7,9 +7,9 @@ from fleet.domain.drills import Outcome
 from fleet.domain.states import Presence
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
-from fleet.wording.badges import OUTCOME_BADGES, PRESENCE_BADGES
+from fleet.wording.badges import badge_of
 from fleet.wording.orders import refusal
-from fleet.wording.sentences import EntryText, Sentence, fill, listed, quoted
+from fleet.wording.sentences import EntryText, Sentence, listed
 from fleet.wording.times import Reader
 
 STEPS = {
@@ -66,24 +66,22 @@ def refused(values: Mapping[str, Any], reader: Reader) -> str:
 SENTENCES: dict[str, Sentence] = {
     "rehearsed": lambda values, reader: without_azure(values["said"]),
     "drill-left-out": lambda values, reader: (
-        f"it was {PRESENCE_BADGES[Presence(values['presence'])].label} when the drill began"
+        f"it was {badge_of(Presence(values['presence'])).label} when the drill began"
     ),
     "drill-refused": refused,
     "drill-unheard-of": "it had the order, and nothing more was heard of it",
     "drill-unreached": "the order never reached it",
-    "drill-overtaken": lambda values, reader: (
-        f"A real event came ({values['event_type'] or 'of unknown type'}): it goes first."
-    ),
+    "drill-overtaken": "A real event was announced ({event_type:or of unknown type}): it has priority.",
     "drill-nobody-could": "No machine of the set could take part.",
     "drill-went-round": went_round,
     "drill-machine-saw-real": "A machine saw that Azure announced something real.",
     "drill-gone-before-start": "It was gone on every machine before it had started.",
     "drill-nobody-began": "No machine began to rehearse.",
     "drill-unheard": lambda values, reader: f"Nothing more was heard of {listed(values['machines']) or 'any machine'}.",
-    "drill-stopped-by": lambda values, reader: f"{values['by']} stopped it.{quoted(values['comment'])}",
+    "drill-stopped-by": "{by} stopped it.{comment:quoted}",
     "drill-over-before-answer": "The drill was over before the approval was answered.",
     "drill-step": lambda values, reader: STEPS[values["step"]],
-    "drill-step-by": lambda values, reader: f"by {values['by'] or 'a rule'}",
+    "drill-step-by": "by {by:or a rule}",
     "drill-step-to": "to {machine}",
     "drill-step-accepted": "by a rehearsal, not by Azure",
     "drill-next-over": "It is over. {reason}",
@@ -101,24 +99,18 @@ SENTENCES: dict[str, Sentence] = {
     "drill-no-live-machine": "No machine of this set is live, so none could take part in a drill.",
     "drill-open": "A drill of this set is under way already.",
     "drill-over": "The drill is over already.",
-    "real-event-open": lambda values, reader: (
-        f"A real event of this set is open ({values['event_type'] or 'of unknown type'}): rehearse when it is over."
-    ),
+    "real-event-open": "A real event of this set is open ({event_type:or of unknown type}): rehearse when it is over.",
     "unknown-drill": "There is no such drill.",
 }
 
 
-def began(row: TimelineRow, reader: Reader) -> str:
-    text = "began a drill of {set}: {type} for {machines:list}, not before {not_before:time}, with {live} machines."
-    return f"{row.actor} {fill(text, row.data, reader)}{quoted(row.why)}"
-
-
 def ended(row: TimelineRow, reader: Reader) -> str:
-    return f"Over: {OUTCOME_BADGES[Outcome(row.data['outcome'])].label}. {row.data['reason']}"
+    return f"Over: {badge_of(Outcome(row.data['outcome'])).label}. {row.data['reason']}"
 
 
 ENTRIES: dict[EntryKind, EntryText] = {
-    EntryKind.DRILL_BEGAN: began,
+    EntryKind.DRILL_BEGAN: "{actor} began a drill of {set}: {type} for {machines:list}, not before"
+    " {not_before:time}, with {live} machines.{why:quoted}",
     EntryKind.DRILL_STEP: "{machine} takes no part: {reason}.",
     EntryKind.DRILL_ENDED: ended,
 }

@@ -11,7 +11,7 @@ from fleet.domain.timeline import EntryKind
 from fleet.projections.events.rows import EventRow
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
-from fleet.wording.badges import ENDED_AS_BADGES
+from fleet.wording.badges import badge_of
 from fleet.wording.sentences import EntryText, Sentence, listed, machine_named, some
 from fleet.wording.times import Reader
 
@@ -55,11 +55,6 @@ def named(event_type: str, resources: Sequence[str]) -> str:
     return f"{event_type or 'Event'} of {some(resources, 3) or 'no named machine'}"
 
 
-def _starts_after(values: Mapping[str, Any], reader: Reader) -> str:
-    unseen = "" if values["watched"] else " No live agent watches it, so Drydock may not see it start."
-    return f"Azure starts it any time after {times.at(values['at'], reader)}.{unseen}"
-
-
 def _blast(values: Mapping[str, Any], reader: Reader) -> str:
     if not values["total"]:
         return "no machine of the set is known"
@@ -95,13 +90,11 @@ SENTENCES: dict[str, Sentence] = {
     "starts-any-moment": "Azure has stated no time: it may start at any moment.",
     "drill-starts": "A drill: it starts by itself at {at:time}, and Azure knows nothing of it.",
     "starts-overdue": "NotBefore was at {at:time}: Azure may start it at any moment.",
-    "starts-after": _starts_after,
+    "starts-after": "Azure starts it any time after {at:time}.{watched:?| No live agent watches it, so Drydock may"
+    " not see it start.}",
     "no-resources": "Azure names no machine in Resources.",
-    "unknown-resources": lambda values, reader: f"No agent of this set is known for {', '.join(values['names'])}.",
-    "spans-update-domains": lambda values, reader: (
-        f"Resources spans update domains {' and '.join(map(str, values['domains']))}:"
-        " the inventory of this set must be out of date."
-    ),
+    "unknown-resources": "No agent of this set is known for {names:list}.",
+    "spans-update-domains": "Resources spans update domains {domains:list}: the inventory of this set is out of date.",
     "blast-radius": _blast,
     "seen-by": _seen_by,
     "sighting-gone": "no longer listed",
@@ -158,7 +151,7 @@ def _started(row: TimelineRow, reader: Reader) -> str:
 
 
 def _ended(row: TimelineRow, reader: Reader) -> str:
-    label = ENDED_AS_BADGES[EndedAs(row.data["ended_as"] or EndedAs.UNKNOWN)].label
+    label = badge_of(EndedAs(row.data["ended_as"] or EndedAs.UNKNOWN)).label
     return f"Ended: {label}." if row.data.get("certainty") == "seen" else f"Ended: {label} (inferred)."
 
 

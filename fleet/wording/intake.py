@@ -90,8 +90,9 @@ ENTRIES: dict[EntryKind, EntryText] = {
     " events that name the machine are not affected. If you did not expect this, revoke the machine.",
     EntryKind.REPORT_REFUSED: "Report {seq} was refused: {reason}.",
     EntryKind.REPORTS_LOST: _lost,
-    EntryKind.SPOOL_REUSED: "{machine} speaks with an older state folder than before: it was put back, or a delivery"
-    " was late. What came is kept and changes nothing; an agent that is alive begins anew, and its word counts again.",
+    EntryKind.SPOOL_REUSED: "{machine} sends from an older state folder than before: it was restored, or a delivery"
+    " was late. These reports are kept and change nothing. A running agent starts a new state folder, and its"
+    " reports count again.",
     EntryKind.HOOK_SUCCEEDED: _hook,
     EntryKind.HOOK_FAILED: _hook,
     EntryKind.HOOK_LATE: "{actor} begins to {phase} late: the event had started already.",

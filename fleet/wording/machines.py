@@ -177,10 +177,6 @@ def _imported(row: TimelineRow, reader: Reader) -> str:
     )
 
 
-def _revoked(row: TimelineRow, reader: Reader) -> str:
-    return f"{row.actor} revoked the credential of {row.data['name']}.{quoted(row.why)}"
-
-
 def _identified(row: TimelineRow, reader: Reader) -> str:
     before, after = (row.before or {}).get("vm_id", ""), (row.after or {}).get("vm_id", "")
     return (
@@ -219,7 +215,7 @@ ENTRIES: dict[EntryKind, EntryText] = {
     " of those that are heard, the other one was called so first.",
     EntryKind.NAME_GIVEN: "Machine {name} is taken for {called} from now on: of those that are heard, it was called so"
     " first.",
-    EntryKind.MACHINE_REVOKED: _revoked,
+    EntryKind.MACHINE_REVOKED: "{actor} revoked the credential of {name}.{why:quoted}",
     EntryKind.ENTRANCE_CHANGED: _entrance_changed,
     EntryKind.JOIN_TOKEN_ENDED: "The join token {prefix} was ended by {actor}.",
     EntryKind.MACHINE_WAITS: _waits,

@@ -92,15 +92,13 @@ SENTENCES: dict[str, Sentence] = {
     "cancelled-after-200": "Azure had answered 200, and then cancelled the event: it was gone without having started.",
     "accepted-and-not-started": "Azure answered 200 and the event has not started: another machine asks as well.",
     "gone-after-azure-accepted": "The event was gone after Azure had answered 200.",
-    "asked-before": lambda values, reader: (
-        f"The machine asked before {'has not answered' if values['live'] else 'is no longer live'}."
-    ),
+    "asked-before": "The machine asked before {live:?has not answered|is no longer live}.",
     "nobody-would": nobody_would,
     "azure-has-accepted": "Azure has accepted the approval from {machine}.",
     "next-asked": next_asked,
     "order-refused": lambda values, reader: f"Refused by the agent: {refusal(values['reason'])}.",
     "azure-was-busy": was_busy,
-    "order-failed": lambda values, reader: f"The agent got no answer: {spoken(values['reason'])}.",
+    "order-failed": "The agent got no answer: {reason:spoken}.",
     "by-hand-nobody-lists-it": "No live machine of the set lists the event, so no agent can ask Azure.",
     "by-hand-everyone-refused": "Every agent that could be asked has refused to ask Azure.",
     "by-hand-nobody-answers": nobody_answers,

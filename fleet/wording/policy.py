@@ -9,7 +9,7 @@ from fleet.domain.policy.rules import ACTION_LABELS, Action
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
-from fleet.wording.sentences import EntryText, Sentence, quoted
+from fleet.wording.sentences import EntryText, Sentence
 from fleet.wording.times import Reader
 
 Values = Mapping[str, Any]
@@ -137,18 +137,14 @@ def choice_unknown(values: Values, reader: Reader) -> str:
     return f"There is no {what} “{values['chosen']}”: choose from {known}."
 
 
-def would_approve(values: Values, reader: Reader) -> str:
-    return f"It would have approved it{', to start once every machine was prepared' if values['prepared'] else ''}."
-
-
 SENTENCES: dict[str, Sentence] = {
     "rule": rule,
     "window": window,
     "rule-unknown": "There is no rule with this id.",
     "window-unknown": "There is no no-approval window with this id.",
-    "stop-without-why": "Say why: everybody who cannot approve reads it.",
+    "stop-without-why": "Enter a reason: it is shown to everyone who cannot approve.",
     "stopped-already": "{by} stopped all approvals at {at:time} already.",
-    "not-stopped": "Nobody has stopped the approvals: there is nothing to lift.",
+    "not-stopped": "Approvals are not stopped: there is nothing to lift.",
     "rules-too-many": "There are {most} rules already: delete one that is no longer needed.",
     "rule-name-taken": "There is already a rule with this name.",
     "position-unknown": "The position is a number from 1 to {most}.",
@@ -166,12 +162,12 @@ SENTENCES: dict[str, Sentence] = {
     "window-end-past": "The end is past: choose a time in the future.",
     "window-reversed": "The end must come after the beginning.",
     "dry-run": dry_run,
-    "would-approve": would_approve,
+    "would-approve": "It would have approved it{prepared:?, to start once every machine was prepared|}.",
     "would-approve-later": "It would have approved it later. {guard}",
     "would-hold": "It would have left it to Azure.",
     "would-leave": "It would have left it to people.",
-    "would-be-guarded": "A guard stood against it: {guard}",
-    "would-be-earlier": "The rule “{rule}” stands before it and would have been asked first.",
+    "would-be-guarded": "A guard blocked it: {guard}",
+    "would-be-earlier": "The rule “{rule}” stands before it and would have decided first.",
     "past-presence": (
         "How present each machine was at that time is not kept: all machines enrolled in the set count as live."
     ),
@@ -209,24 +205,12 @@ def rule_changed(row: TimelineRow, reader: Reader) -> str:
     return f"{row.actor} {' '.join(parts)}"
 
 
-def window_created(row: TimelineRow, reader: Reader) -> str:
-    return f"{row.actor} made the no-approval window “{row.data['name']}”: {row.data['wording']}. “{row.why}”"
-
-
-def approvals_stopped(row: TimelineRow, reader: Reader) -> str:
-    return f"{row.actor} stopped all approvals: nothing more is asked of Azure.{quoted(row.why)}"
-
-
-def stop_lifted(row: TimelineRow, reader: Reader) -> str:
-    return f"{row.actor} lifted the stop of all approvals, which {row.data['by']} had made.{quoted(row.why)}"
-
-
 ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.RULE_CREATED: rule_created,
     EntryKind.RULE_CHANGED: rule_changed,
     EntryKind.RULE_DELETED: "{actor} deleted the rule “{name}”: {wording}",
-    EntryKind.WINDOW_CREATED: window_created,
+    EntryKind.WINDOW_CREATED: "{actor} made the no-approval window “{name}”: {wording}. “{why}”",
     EntryKind.WINDOW_DELETED: "{actor} deleted the no-approval window “{name}”: {wording}.",
-    EntryKind.APPROVALS_STOPPED: approvals_stopped,
-    EntryKind.STOP_LIFTED: stop_lifted,
+    EntryKind.APPROVALS_STOPPED: "{actor} stopped all approvals: no order is sent.{why:quoted}",
+    EntryKind.STOP_LIFTED: "{actor} lifted the stop of all approvals by {by}.{why:quoted}",
 }

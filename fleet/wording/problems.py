@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class ProblemType:
+class Problem:
     """`status` is the HTTP status, `title` says what it is, `advice` in one sentence what to do."""
 
     status: int
@@ -15,111 +15,61 @@ class ProblemType:
     advice: str
 
 
-PROBLEMS: dict[str, ProblemType] = {
-    "unreadable": ProblemType(400, "The request cannot be read", "Send one JSON object in UTF-8."),
-    "not-authenticated": ProblemType(
-        401, "Nobody is logged in", "Send `Authorization: Bearer <token>` with a valid token, or log in."
+PROBLEMS: dict[str, Problem] = {
+    "unreadable": Problem(400, "The request cannot be read", "Send one JSON object in UTF-8."),
+    "not-authenticated": Problem(401, "Not authenticated", "Send a valid token in `Authorization: Bearer <token>`."),
+    "clock-skewed": Problem(
+        401, "The time of the signature is wrong", "Sign the call again, with the time in `server_time`."
     ),
-    "clock-skewed": ProblemType(
-        401, "The call was signed at another time", "Sign it anew by `server_time`, which is the time here."
+    "not-permitted": Problem(403, "This person or token may not do that", "Use an account or a token that may do it."),
+    "join-token-refused": Problem(403, "This join token admits no agent", "Create another one for the agent."),
+    "attestation-refused": Problem(403, "The attested document is refused", "Read `detail` for the failed check."),
+    "not-found": Problem(404, "Nothing was found here", "Check the address; paths end with a slash."),
+    "unknown-event": Problem(404, "No machine has reported this EventId", "Look it up in the list of events."),
+    "unknown-machine": Problem(404, "No machine has this id", "Look it up in the list of machines."),
+    "unknown-person": Problem(404, "No user has this name", "Look it up in the list of people."),
+    "unknown-set": Problem(404, "No set has this id", "Look it up in the list of sets."),
+    "unknown-drill": Problem(404, "No drill has this id", "Look it up in the list of drills."),
+    "unknown-wave": Problem(404, "No wave has this id", "Look it up in the list of waves."),
+    "unknown-approval": Problem(404, "No approval has this id", "Look it up at its event."),
+    "method-not-allowed": Problem(405, "This address has no such method", "Use one of the methods in `Allow`."),
+    "too-slow": Problem(408, "The request took too long to arrive", "Send it again, all at once."),
+    "already-decided": Problem(409, "Already decided", "See the existing approval, by `by` at the time `at`."),
+    "guarded": Problem(409, "Blocked by a guard", "Read `guards`: what `needs` a reason takes one in `override`."),
+    "too-late": Problem(409, "It is too late for that", "Do nothing; the page of the event shows what happens now."),
+    "version-changed": Problem(
+        409, "The event has changed", "Read it again, then send its `version` as `expected_version`."
     ),
-    "not-permitted": ProblemType(
-        403, "This person or token may not do that", "Use an account or a token that may do it."
+    "stopped": Problem(409, "All approvals are stopped", "Ask the user who stopped them, or an administrator."),
+    "not-stopped": Problem(409, "Approvals are not stopped", "Do nothing: there is no stop to lift."),
+    "count-changed": Problem(409, "The list has changed", "Read the list again, and send its new number of events."),
+    "already-claimed": Problem(409, "It is claimed already", "Talk to `by`, or take the claim over with `take_over`."),
+    "not-claimed": Problem(409, "It is not claimed", "Do nothing: there is no claim to give back."),
+    "already-held": Problem(409, "It is left to Azure already", "Do nothing: `by` says who, `reason` why."),
+    "not-held": Problem(409, "It is not left to Azure", "Do nothing: there is no hold to lift."),
+    "real-event-open": Problem(409, "A real event of this set is open", "Decide that event first; `event` is its id."),
+    "drill-open": Problem(409, "A drill of this set is under way", "Take part in it, or stop it; `drill` is its id."),
+    "no-live-machine": Problem(409, "No machine of this set is live", "Check its agents: only live machines rehearse."),
+    "wave-running": Problem(409, "A wave is under way there", "Wait until it is over, or stop it; `wave` is its id."),
+    "set-exists": Problem(
+        409, "A set of this kind and name exists", "Merge the sets if they are one; `set` is its id."
     ),
-    "join-token-refused": ProblemType(
-        403, "This join token admits no agent", "Make a new one and configure the agent with it."
+    "not-redeliverable": Problem(409, "This message cannot be sent again", "See its state in the log."),
+    "precondition-failed": Problem(412, "It has changed", "Read it again, and send its new `ETag`."),
+    "too-large": Problem(413, "The body is too large", "Send less at once."),
+    "unsupported-media-type": Problem(415, "The media type is not supported", "Send `Content-Type: application/json`."),
+    "validation": Problem(422, "Something in the request is wrong", "Correct what `errors` names."),
+    "intermediate-wanted": Problem(422, "A certificate is missing", "Send the certificates that `errors` names, too."),
+    "key-reused": Problem(422, "This Idempotency-Key belongs to another request", "Use a new key for a new request."),
+    "throttled": Problem(429, "Too many requests", "Wait for as many seconds as `Retry-After` says."),
+    "failed": Problem(500, "Drydock failed", "Try again; if it happens again, tell the people who run Drydock."),
+    "admission-pending": Problem(503, "An administrator has to admit this machine", "Retry later."),
+    "admissions-full": Problem(503, "Too many machines wait for admission", "Admit or refuse those that wait."),
+    "archive-away": Problem(503, "The archive cannot be read", "See the page of storage, and retry later."),
+    "clock-wrong": Problem(
+        503, "The clock of this process is wrong", "Retry; have the clock of this server corrected."
     ),
-    "attestation-refused": ProblemType(
-        403, "This attested document is refused", "Read `detail`: it names the check that failed."
-    ),
-    "not-found": ProblemType(404, "Nothing was found here", "Check the address; paths end with a slash."),
-    "unknown-event": ProblemType(404, "Nobody has reported this EventId", "Look it up in the list of events."),
-    "unknown-machine": ProblemType(404, "No machine has this id", "Look it up in the list of machines."),
-    "unknown-person": ProblemType(404, "Nobody has this name", "Look it up in the list of people."),
-    "unknown-set": ProblemType(404, "No set has this id", "Look it up in the list of sets."),
-    "unknown-drill": ProblemType(404, "No drill has this id", "Look it up in the list of drills."),
-    "unknown-wave": ProblemType(404, "No wave has this id", "Look it up in the list of waves."),
-    "unknown-approval": ProblemType(404, "No approval has this id", "Look it up at its event."),
-    "method-not-allowed": ProblemType(405, "This address has no such method", "Use one of the methods in `Allow`."),
-    "too-slow": ProblemType(408, "The request took too long to arrive", "Send it again, all at once."),
-    "already-decided": ProblemType(
-        409, "Somebody was first", "See the approval that exists; `by` and `at` say who decided and when."
-    ),
-    "guarded": ProblemType(
-        409, "A guard speaks against it", "Read `guards`: what `needs` a reason takes one in `override`."
-    ),
-    "too-late": ProblemType(
-        409, "It is too late for that", "Do nothing: what happens now is decided already; the event's page shows it."
-    ),
-    "version-changed": ProblemType(
-        409, "The event has changed since you looked", "Send the `version` that you decide on as `expected_version`."
-    ),
-    "stopped": ProblemType(
-        409, "All approvals are stopped", "Ask the person who stopped them; an admin lifts the stop when it is safe."
-    ),
-    "not-stopped": ProblemType(409, "Approvals are not stopped", "Do nothing: there is no stop to lift."),
-    "count-changed": ProblemType(
-        409, "The list has changed since you looked", "Look at the list again, then send the number that you see."
-    ),
-    "already-claimed": ProblemType(
-        409, "Somebody is on it already", "Talk to `by`, or take the claim over with `take_over`."
-    ),
-    "not-claimed": ProblemType(409, "Nobody has claimed it", "Do nothing: there is no claim to give back."),
-    "already-held": ProblemType(
-        409, "Somebody has left it to Azure already", "Do nothing: `by` says who, `reason` why."
-    ),
-    "not-held": ProblemType(409, "Nobody has left it to Azure", "Do nothing: there is no hold to lift."),
-    "real-event-open": ProblemType(
-        409, "A real event of this set is open", "Decide about that one; `event` is its id. Rehearse when it is over."
-    ),
-    "drill-open": ProblemType(
-        409, "A drill of this set is under way", "Take part in it, or stop it; `drill` is its id."
-    ),
-    "no-live-machine": ProblemType(
-        409, "No machine of this set is live", "Check its agents first: only live machines can rehearse."
-    ),
-    "wave-running": ProblemType(
-        409, "A wave is under way there", "Wait until it is over, or stop it; `wave` is its id."
-    ),
-    "set-exists": ProblemType(
-        409, "A set of this kind and name exists already", "Merge the two sets if they are one; `set` is its id."
-    ),
-    "not-redeliverable": ProblemType(
-        409, "This message cannot be sent again", "Do nothing while it is on its way; else see its state in the log."
-    ),
-    "precondition-failed": ProblemType(
-        412, "It has changed since you looked", "Read it again, then decide; its `ETag` is the one to send now."
-    ),
-    "too-large": ProblemType(413, "The body is too large", "Send less at once."),
-    "unsupported-media-type": ProblemType(
-        415, "The body is of a media type that is not supported", "Send `Content-Type: application/json`."
-    ),
-    "validation": ProblemType(422, "Something in the request is wrong", "Correct what `errors` names."),
-    "intermediate-wanted": ProblemType(
-        422, "The certificate of an issuer is missing", "Fetch what `errors` names, and send it along."
-    ),
-    "key-reused": ProblemType(
-        422, "This Idempotency-Key belongs to another request", "Use a new key for a new request."
-    ),
-    "throttled": ProblemType(429, "Too many requests", "Wait for as many seconds as `Retry-After` says."),
-    "failed": ProblemType(500, "Drydock failed", "Try again; if it happens again, tell the people who run Drydock."),
-    "admission-pending": ProblemType(
-        503, "A person has to admit this machine", "Wait, then ask again; an admin admits it on the page of admissions."
-    ),
-    "admissions-full": ProblemType(
-        503, "Too many machines wait for admission", "Have an admin admit or refuse those that wait."
-    ),
-    "archive-away": ProblemType(
-        503,
-        "A part of it lies in the archive, which cannot be read",
-        "Try again later; the page of storage says what is wrong with the archive.",
-    ),
-    "clock-wrong": ProblemType(
-        503,
-        "The clock of this process is wrong",
-        "Send it again, perhaps another process answers; have the clock of this process's server corrected.",
-    ),
-    "busy": ProblemType(503, "Drydock is too busy", "Wait for as many seconds as `Retry-After` says."),
+    "busy": Problem(503, "Drydock is too busy", "Wait for as many seconds as `Retry-After` says."),
 }
 
 
@@ -139,7 +89,7 @@ FAILURES = {
     404: ("Not found", "No page has this address. Go to the queue, or look the event up in the history."),
     405: ("This address only takes forms", "Nothing was done. Go to the queue, and decide there."),
     408: ("The request took too long to arrive", "Nothing was done. Send it again."),
-    409: ("Somebody was first", "Nothing was done. Go back, reload the page, and look at how it stands now."),
+    409: ("Already decided", "Nothing was done. Go back, reload the page, and check the current state."),
     413: ("This is too much at once", "Nothing was done. Go back, and send less."),
     429: ("Too many requests", "Nothing was done. Wait for a minute, then try again."),
     500: (

@@ -44,7 +44,9 @@ def text_of(row: TimelineRow, reader: Reader) -> str:
     try:
         known, data = ENTRIES[row.kind], sentences.worded(_with_machine(row), reader, SENTENCES)
         if isinstance(known, str):
-            text = sentences.fill(known, {**data, "actor": who}, reader)
+            text = sentences.fill(
+                known, {"why": row.why, "before": row.before, "after": row.after, **data, "actor": who}, reader
+            )
         else:
             text = known(replace(row, data=data, actor=who), reader)
     except sentences.UNREADABLE:

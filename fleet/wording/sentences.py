@@ -23,14 +23,26 @@ log = logging.getLogger(__name__)
 
 
 class _Words(Formatter):
-    """`{at:time}` is a time for the reader, `{seconds:span}` a length, `{names:list}` is `a, b and c`, `{names:some}`
-    is `a, b and 3 more`.
+    """Format specifications of templates.
+
+    `{at:time}` is a time for the reader, `{seconds:span}` a length, `{names:list}` is `a, b and c`, `{names:some}` is
+    `a, b and 3 more`, `{names:are}` is `a, b are`, `{why:quoted}` a comment at the end of a sentence, `{word:spoken}` a
+    word of a machine, `{count:agent is|agents are}` is `1 agent is` (of a list its length), `{ready:?yes|no}` one of
+    two texts, `{name:or nobody}` a text for an empty value.
     """
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
 
     def format_field(self, value: Any, format_spec: str) -> str:
+        if format_spec.startswith("?"):
+            yes, _, no = format_spec[1:].partition("|")
+            return yes if value else no
+        if "|" in format_spec:
+            one, _, many = format_spec.partition("|")
+            return counted(value if isinstance(value, int) else len(value), one, many)
+        if format_spec.startswith("or "):
+            return str(value or format_spec.removeprefix("or "))
         match format_spec:
             case "time":
                 return times.at(value, self.reader)
@@ -40,6 +52,12 @@ class _Words(Formatter):
                 return listed(value)
             case "some":
                 return some(value)
+            case "are":
+                return are(value)
+            case "quoted":
+                return quoted(value)
+            case "spoken":
+                return spoken(value)
         return str(super().format_field(value, format_spec))
 
 

@@ -141,7 +141,7 @@ SENTENCES: dict[str, Sentence] = {
     "set-named-already": "This set has a name: “{name}”. Only a provisional set can be named.",
     "set-name-unusable": f"A name has 1 to {MAX_NAME} characters, and no “|” among them.",
     "set-kind-unknown": f"A kind is one of {', '.join(NAMED_KINDS)}.",
-    "set-needs-unusable": f"Say how many live machines it needs: 1 to {MAX_NEEDS}, or 0 where nobody says.",
+    "set-needs-unusable": f"Say how many live machines it needs: 1 to {MAX_NEEDS}, or 0 if no number is known.",
     "set-kind-alone": "Give a kind together with a name.",
     "set-exists": "There is already a set of this kind and name: “{name}”.",
     "merge-into-itself": "A set cannot be merged into itself.",
@@ -151,18 +151,16 @@ SENTENCES: dict[str, Sentence] = {
     "admission-rule-unnamed": "Name this set first: only a join token that confines to it is admitted by itself.",
     "admission-rule-time": "Say a time that lies ahead, at most {days} days from now.",
     "set-unnamed": (
-        "Nobody has stated this set's name yet, so it is provisional. State it in the agents' configuration, in a"
+        "This set has no stated name, so it is provisional. State it in the agents' configuration, in a"
         " tag or by an inventory, or let an admin name it."
     ),
     "set-silent": "Not heard: {names:some}.",
     "set-expected": "Enrolled but never heard: {names:some}.",
-    "set-without-agents": lambda values, reader: (
-        f"According to the imported inventory, {counted(len(values['names']), 'machine has', 'machines have')} no"
-        f" agent: {some(values['names'])}."
-    ),
+    "set-without-agents": "According to the imported inventory, {names:machine has|machines have} no agent:"
+    " {names:some}.",
     "set-unwatched": "No live agent: nothing that Azure announces here would be seen.",
     "set-lowering-proposed": lowering_proposed,
-    "lowering-wants-step-up": "Requirements of a set are lowered only by who has just proved who they are.",
+    "lowering-wants-step-up": "Lowering requirements of a set needs a new proof of identity.",
     "set-name-twice": "Two machines have the same resource name.",
     "set-foreign": (
         "{machine} of “{set}” lists an open event of this set, and only machines of one set see the same events."

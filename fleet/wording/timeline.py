@@ -8,7 +8,6 @@ from typing import Any
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import sentences, times
-from fleet.wording.badges import ENTRY_BADGES
 from fleet.wording.sentences import EntryText, Sentence
 from fleet.wording.times import Reader
 
@@ -66,11 +65,7 @@ def shown(value: Any, reader: Reader) -> str:
 def kinds_named(text: str) -> list[EntryKind]:
     """The kinds of entries whose label or code has this text in it, without case."""
     wanted = text.strip().casefold()
-    return [
-        kind
-        for kind, look in ENTRY_BADGES.items()
-        if wanted in look.label.casefold() or wanted.replace(" ", "_") in kind
-    ]
+    return [kind for kind in EntryKind if wanted in kind.label.casefold() or wanted.replace(" ", "_") in kind]
 
 
 def seals_missing(values: Mapping[str, Any], reader: Reader) -> str:

@@ -7,7 +7,7 @@ from fleet.domain.states import ApprovalState
 from fleet.domain.timeline import EntryKind
 from fleet.domain.waves import WaveState
 from fleet.projections.timeline.entries import TimelineRow
-from fleet.wording.badges import APPROVAL_BADGES, WAVE_BADGES
+from fleet.wording.badges import badge_of
 from fleet.wording.sentences import EntryText, Sentence, fill, listed, quoted
 from fleet.wording.times import Reader
 
@@ -29,7 +29,7 @@ def _about(template: str, *, many: str = "") -> Sentence:
 
 def why_out(values: Mapping[str, Any]) -> str:
     """Why the wave went on without an event, without a full stop."""
-    label = APPROVAL_BADGES[ApprovalState(values["state"])].label
+    label = badge_of(ApprovalState(values["state"])).label
     return (values["why"] or label.lower()).rstrip(".")
 
 
@@ -42,10 +42,6 @@ def summary(values: Mapping[str, Any], reader: Reader) -> str:
 
 def member_ahead(values: Mapping[str, Any], reader: Reader) -> str:
     return "One event goes before it." if values["count"] == 1 else f"{values['count']} events go before it."
-
-
-def member_not_back(values: Mapping[str, Any], reader: Reader) -> str:
-    return f"Ended. {listed(values['machines'])} {'are' if len(values['machines']) > 1 else 'is'} not back yet."
 
 
 def in_the_way(values: Mapping[str, Any], reader: Reader) -> str:
@@ -72,15 +68,15 @@ SENTENCES: dict[str, Sentence] = {
     "wave-summary": summary,
     "wave-kept": "{reason} But: {against}",
     "wave-stopped": "Wave {wave} stopped: {reason}",
-    "wave-stopped-by": lambda values, reader: f"{values['by']} stopped it.{quoted(values['comment'])}",
+    "wave-stopped-by": "{by} stopped it.{comment:quoted}",
     "wave-member-waits": "It waits.",
     "wave-member-turn": "It is its turn.",
     "wave-member-ahead": member_ahead,
     "wave-member-started": "Started.",
     "wave-member-left-to-azure": "Left to Azure: NotBefore is past.",
     "wave-member-on-its-way": "On its way to Azure.",
-    "wave-member-not-back": member_not_back,
-    "wave-member-back": lambda values, reader: "Ended, and its machines are live." if values["machines"] else "Ended.",
+    "wave-member-not-back": "Ended. {machines:are} not back yet.",
+    "wave-member-back": "{machines:?Ended, and its machines are live|Ended}.",
     "wave-member-left-out": lambda values, reader: f"Left out: {why_out(values)}.",
     "wave-of-one": "A wave takes at least two events that wait for a decision.",
     "wave-of-many": "A wave takes at most {most} events.",
@@ -93,7 +89,7 @@ SENTENCES: dict[str, Sentence] = {
     "wave-stands-in-the-way": in_the_way,
     "wave-waits-for-no-second": "{guard} A wave does not wait for a second person: propose this event by itself.",
     "wave-over": lambda values, reader: (
-        f"The wave is over: {WAVE_BADGES[WaveState(values['state'])].label.lower()}. {values['why']}"
+        f"The wave is over: {badge_of(WaveState(values['state'])).label.lower()}. {values['why']}"
     ),
     "unknown-wave": "There is no wave with this id.",
 }

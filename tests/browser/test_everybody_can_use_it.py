@@ -12,7 +12,7 @@ from django.test import Client
 from playwright.sync_api import Page, expect
 
 from fleet.accounts.tokens import issue_token
-from fleet.dashboard.tags.markup import icon
+from fleet.dashboard.tags import icon
 from fleet.models import PresenceRow
 from fleet.operations.policy import rules as stop
 from fleet.urls import PAGES

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from fleet.dashboard.tags.words import service_url
+from fleet.dashboard.tags import service_url
 from fleet.domain.caches.maintenances import (
     ASSUMED,
     Impact,

@@ -6,7 +6,7 @@ from pathlib import Path
 import js_lib_bootstrap5
 
 from fleet.accounts import tags as accounts
-from fleet.dashboard.tags import markup, register, words
+from fleet.dashboard import tags
 from fleet.notifications import tags as notifications
 from fleet.wording import badges
 from tests.architecture.sources import FLEET, ROOT, files
@@ -14,8 +14,7 @@ from tests.architecture.sources import FLEET, ROOT, files
 OWN = FLEET / "static" / "drydock"
 TEMPLATES = [path for path in files(ROOT / "templates", ".html") if path.parent.name != "api"]
 BOOTSTRAP = Path(js_lib_bootstrap5.__file__).parent / "static/js-lib-bootstrap5/css/bootstrap.min.css"
-TAGS = [Path(markup.__file__), Path(words.__file__)]
-PAGES = "\n".join(path.read_text(encoding="utf-8") for path in [*TEMPLATES, *files(OWN, ".js"), *TAGS])
+PAGES = "\n".join(path.read_text(encoding="utf-8") for path in [*TEMPLATES, *files(OWN, ".js"), Path(tags.__file__)])
 
 
 def classes_of(*sheets: Path) -> set[str]:
@@ -68,8 +67,8 @@ def test_every_template_and_file_is_named_somewhere() -> None:
 
 def test_every_tag_and_filter_is_used() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in TEMPLATES)
-    unused = [name for name in register.tags if not re.search(rf"\{{% {name}\b", text)]
-    filters = [*register.filters, *accounts.register.filters, *notifications.register.filters]
+    unused = [name for name in tags.register.tags if not re.search(rf"\{{% {name}\b", text)]
+    filters = [*tags.register.filters, *accounts.register.filters, *notifications.register.filters]
     assert unused + [name for name in filters if f"|{name}" not in text] == []
 
 

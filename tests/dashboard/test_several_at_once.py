@@ -9,7 +9,7 @@ import pytest
 from django.http import QueryDict
 from django.test import Client
 
-from fleet.dashboard.tags.words import group_query
+from fleet.dashboard.tags import group_query
 from fleet.domain.states import ApprovalState
 from fleet.models import Approval, Claim, Entry, Hold, Order, ScheduledEvent, Wave
 from fleet.projections.desk import queue, selection

@@ -181,7 +181,7 @@ def test_what_overlaps_lies_below_each_other_and_too_much_is_one_bar() -> None:
     many = [Stay(NOW + seconds(number), NOW + HOUR, "busy", "x", key=f"{number}") for number in range(MOST_ITEMS + 1)]
     drawn = draw(scale, [Row("lane", many)], moments=[], summary="", zoom=lambda begin, end: "?closer")
     (bar,) = drawn.lanes[0].bars
-    assert (bar.count, bar.href) == (MOST_ITEMS + 1, "?closer")
+    assert (bar.stay.count, bar.stay.href) == (MOST_ITEMS + 1, "?closer")
 
 
 def test_a_machine_with_reports_is_watched_between_them(fleet: Listeners) -> None:

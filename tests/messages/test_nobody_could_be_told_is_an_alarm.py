@@ -90,14 +90,14 @@ def test_status_bar_shows_health_red_only_on_failure(now: datetime, client: Clie
         return strip.rpartition("<li>")[2]
 
     calm = told()
-    assert "nobody is" in calm
+    assert 'data-state="nobody"' in calm
     assert "tone-text" not in calm
     found = channel(now, failures=FAILING_AFTER)
     routed(datetime.now(UTC))
     assert "tone-text-bad" in told()
-    assert "nobody can be" in told()
+    assert 'data-state="all_fail"' in told()
     Channel.objects.filter(pk=found.pk).update(failures=0)
-    assert "relay" in told()
+    assert 'href="/stop/"' in told()
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from fleet.wording.times import API
 from tests.wording.examples import EXAMPLES, ROW, SPECIAL
 
 # Sentences have a part of their own, and the others are no texts of ours.
-ELSEWHERE = {"_BY_NAME", "BY_KIND", "SENTENCES", "ENTRIES", "COLUMNS", "ENTITIES", "PATHS", "DIFFERENCES"}
+ELSEWHERE = {"_BY_NAME", "SENTENCES", "ENTRIES", "COLUMNS", "ENTITIES", "PATHS", "DIFFERENCES"}
 NO_TEXT = {"icon", "tone", "severity"}
 
 

@@ -64,29 +64,17 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
-    """A time that stands out through all lanes, such as one in which two things meet."""
-
-    begin: datetime
-    end: datetime
-    what: str
-
-
-@dataclass(frozen=True, slots=True)
 class Bar:
-    """`title` is what a screen reader and the pointer get. `outline` is the path of a bar with an edge that nobody saw;
-    `count` is above 1 where the bar stands for several.
+    """A stay as it is drawn: `title` is what a screen reader and the pointer get, `outline` the path of a bar with an
+    edge that was not observed.
     """
 
+    stay: Stay
     x: float
     y: int
     width: float
     title: str
-    tone: str = ""
-    href: str = ""
     outline: str = ""
-    maybe: bool = False
-    count: int = 1
 
     @property
     def middle(self) -> float:
@@ -121,7 +109,8 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """`gaps` are times in which nobody listened, through all lanes; `bands` are drawn behind them."""
+    """`gaps` are times in which nobody listened, through all lanes; `bands` are times that stand out
+    through all lanes, such as one in which two things meet."""
 
     top: int
     bottom: int
@@ -180,30 +169,26 @@ class Scale:
         part = (min(max(at, self.begin), self.end) - self.begin) / (self.end - self.begin)
         return round(LEFT + part * (WIDTH - LEFT - RIGHT), 1)
 
-    def holds(self, stay: Stay | Band) -> bool:
+    def holds(self, stay: Stay) -> bool:
         """Whether something of it lies in the picture."""
         return stay.begin <= self.end and stay.end >= self.begin
 
-    def title(self, stay: Stay | Band, name: str) -> str:
-        what = stay.what if isinstance(stay, Band) else stay.said
-        said = f"{name}: {what}" if name else what
+    def title(self, stay: Stay, name: str) -> str:
+        said = f"{name}: {stay.said}" if name else stay.said
         return f"{said}, {self._stamp(stay.begin)} to {self._stamp(stay.end)} {zone_name(stay.end)}"
 
     def _stamp(self, at: datetime) -> str:
         outside = not self.begin <= at <= self.end
         return f"{local(at).day} {local(at):%b} {hms(at)}" if outside or self.end - self.begin > DAY else hms(at)
 
-    def bar(self, stay: Stay | Band, name: str, y: int = 0, *, least: float = 3.0) -> Bar:
+    def bar(self, stay: Stay, name: str, y: int = 0, *, least: float = 3.0) -> Bar:
         x = self.x(stay.begin)
         width = max(round(self.x(stay.end) - x, 1), least)
-        title = self.title(stay, name)
-        if isinstance(stay, Band):
-            return Bar(x, y, width, title)
         # An edge that lies outside is cut by the picture, whoever saw it.
         torn_left = stay.began_before and stay.begin >= self.begin and width > 4 * TOOTH
         torn_right = stay.end_unseen and stay.end <= self.end and width > 4 * TOOTH
         outline = _outline(x, y, width, left=torn_left, right=torn_right) if torn_left or torn_right else ""
-        return Bar(x, y, width, title, stay.tone, stay.href, outline, stay.maybe, stay.count)
+        return Bar(stay, x, y, width, self.title(stay, name), outline)
 
     def ticks(self) -> Iterable[Tick]:
         seconds = (self.end - self.begin).total_seconds()
@@ -277,7 +262,7 @@ def draw(
     moments: Iterable[Moment],
     summary: str,
     gaps: Iterable[Stay] = (),
-    bands: Iterable[Band] = (),
+    bands: Iterable[Stay] = (),
     zoom: Zoom | None = None,
 ) -> Picture:
     """The picture of these rows from top to bottom. `zoom` says where a bar leads that stands for several."""

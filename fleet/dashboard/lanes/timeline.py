@@ -1,4 +1,4 @@
-"""Timelines as pictures: of a fleet a lane each service, of a service each set and cache, of a set each machine."""
+"""Pictures of time: of an event, of a cache's maintenance, and timelines of a fleet, a service, a set or a machine."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,17 +9,19 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
-from fleet.dashboard.lanes.event import stays as maintenance_stays
-from fleet.dashboard.lanes.picture import Band, Moment, Picture, Row, Scale, Stay, Zoom, draw
-from fleet.domain.caches.maintenances import ASSUMED
+from fleet.dashboard.lanes.picture import Moment, Picture, Row, Scale, Stay, Zoom, draw
+from fleet.domain.caches.maintenances import ASSUMED, MaintenanceStatus
 from fleet.domain.times import clamped
-from fleet.projections.caches.coverage import Span
-from fleet.projections.caches.maintenances import MaintenanceRow
+from fleet.projections.caches.coverage import Span, Stretch
+from fleet.projections.caches.maintenances import MaintenanceDetail, MaintenanceRow
+from fleet.projections.events.detail import EventDetail, SightingRow
 from fleet.projections.spans import CacheSpan, EventSpan, TimeWindow
 from fleet.wording.badges import badge_of
+from fleet.wording.caches import NOTIFICATIONS, ROLES
 from fleet.wording.events import named
+from fleet.wording.say import say
 from fleet.wording.sentences import counted
-from fleet.wording.times import duration, iso, local
+from fleet.wording.times import at_clock, duration, iso, local, page_reader
 
 # Lanes beyond this are told by the table alone.
 MOST_LANES = 40
@@ -75,7 +77,7 @@ def event_stays(event: EventSpan, *, now: datetime) -> list[Stay]:
 
 
 def cache_stays(row: MaintenanceRow, *, now: datetime) -> list[Stay]:
-    """As `fleet.dashboard.lanes.event` draws it, and what may come."""
+    """Return the stretches of a maintenance, and what may come."""
     of = f"maintenance of {row.cache.name}"
     found = [replace(one, of=of) for one in maintenance_stays(row, now=now, linked=True)]
     if row.active and row.began_at is None and row.earliest_at is not None:
@@ -118,7 +120,7 @@ def draw_rows(
     *,
     now: datetime,
     zoom: Zoom,
-    bands: Iterable[Band] = (),
+    bands: Iterable[Stay] = (),
     gaps: Iterable[Span] = (),
     more: bool = False,
     gap_said: str = NOT_WATCHED,
@@ -268,3 +270,158 @@ def _time(text: str) -> datetime | None:
         return clamped(at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         return None
+
+
+# Listeners beyond this are in the table alone.
+MOST_LISTENERS = 30
+
+
+def shard_rows(maintenances: Iterable[MaintenanceRow], *, now: datetime) -> list[Row]:
+    """A lane for each shard; one at least."""
+    shards: dict[int | None, list[MaintenanceRow]] = defaultdict(list)
+    for row in maintenances:
+        shards[row.shard].append(row)
+    lanes = [
+        Row(
+            "shard not stated" if shard is None else f"shard {shard}",
+            [stay for row in rows for stay in maintenance_stays(row, now=now, linked=True)],
+            hit=True,
+        )
+        for shard, rows in sorted(shards.items(), key=lambda item: -1 if item[0] is None else item[0])
+    ]
+    return lanes or [Row("maintenance", [], hit=True)]
+
+
+def listener_rows(stretches: Iterable[Stretch]) -> list[Row]:
+    """A lane for each machine that told whether it listens."""
+    machines: dict[int, list[Stretch]] = defaultdict(list)
+    for one in stretches:
+        machines[one.machine.id].append(one)
+    return [
+        Row(
+            found[0].machine.resource_name,
+            [Stay(one.begin, one.end, "ear" if one.listening else "bad", badge_of(one).label) for one in found],
+            reverse("machine", args=[machine_id]),
+        )
+        for machine_id, found in machines.items()
+    ]
+
+
+def draw_maintenance(detail: MaintenanceDetail) -> Picture:
+    """One operation against the clock: the node, its partner, and who listened."""
+    row = detail.maintenance
+    lanes = [
+        Row(
+            f"{row.node_port or 'node'} {ROLES[row.was_replica]}".strip(),
+            maintenance_stays(row, now=detail.end),
+            hit=True,
+        )
+    ]
+    if row.partner_port is not None and row.failover_at is not None:
+        end = max(row.ended_at or detail.end, row.failover_at)
+        lanes.append(Row(str(row.partner_port), [Stay(row.failover_at, end, "good", "primary")], hit=True))
+    told = [(NOTIFICATIONS[one.kind], one.first_at) for one in detail.members if one.kind]
+    heard = [Moment(words.label, at, words.tone) for words, at in told]
+    # Repeats stand in the table; the picture shows each step once, when it was first heard.
+    moments = list({moment.label: moment for moment in reversed(heard)}.values())
+    if row.expected_at and row.approximate and detail.begin <= row.expected_at <= detail.end:
+        moments.append(Moment("stated start", row.expected_at, "due"))
+    if row.active:
+        moments.append(Moment("now", detail.server_time, "now"))
+    listeners = listener_rows(detail.stretches)
+    summary = f"{len(detail.members)} notifications; {len(listeners)} machines reported whether they listen"
+    return draw(
+        Scale(detail.begin, max(detail.end, detail.begin + timedelta(seconds=30))),
+        [*lanes, *listeners[:MOST_LISTENERS]],
+        moments=moments,
+        gaps=[Stay(gap.begin, gap.end, "", "Not listened to") for gap in detail.gaps],
+        summary=f"{summary}; times without a listener: {len(detail.gaps)}.",
+    )
+
+
+def maintenance_stays(row: MaintenanceRow, *, now: datetime, linked: bool = False) -> list[Stay]:
+    """An operation's stretches, up to `now`; `linked` ones lead to its page."""
+    part = partial(Stay, href=reverse("maintenance", args=[row.id]) if linked else "", key=f"maintenance-{row.id}")
+    unseen = row.status is MaintenanceStatus.END_NOT_SEEN
+    until = _until(row, now)
+    gone = row.began_at
+    if gone is None and row.ended_at is not None:
+        # Only its end was heard: when it began is not known.
+        return [part(row.first_at, max(row.ended_at, row.first_at), "quiet", "ended", began_before=True)]
+    found = [part(row.first_at, min(gone or until, now), "due", "announced")]
+    if gone is not None and gone <= now:
+        back = max(row.failover_at or until, gone)
+        how = "node going, connections lost"
+        found.append(part(gone, back, "busy", how, end_unseen=unseen and row.failover_at is None))
+        if row.failover_at is not None and until > row.failover_at:
+            found.append(part(row.failover_at, until, "good", "failed over, replica not back", end_unseen=unseen))
+    return found if found[0].end > row.first_at else found[1:]
+
+
+def _until(row: MaintenanceRow, now: datetime) -> datetime:
+    if row.ended_at is not None:
+        return row.ended_at
+    if row.active:
+        return now
+    if row.status is MaintenanceStatus.NEVER_STARTED and row.expected_at is not None:
+        return row.expected_at
+    return row.last_at
+
+
+# An event as a picture: one lane a machine, and how it was listed there.
+
+
+def draw_event(detail: EventDetail, *, now: datetime) -> Picture | None:
+    """None without sightings."""
+    if not detail.sightings:
+        return None
+    moments = _moments(detail, now)
+    first = clamped(min(sighting.first_at for sighting in detail.sightings))
+    last = clamped(
+        max([*(moment.at for moment in moments), *(s.gone_at for s in detail.sightings if s.gone_at), first])
+    )
+    # A little air on both sides, and never less than half a minute across.
+    span = max(last - first, timedelta(seconds=30))
+    named = {hit.machine.id for hit in detail.hit if hit.machine}
+    until = detail.event.ended_at or now
+    seen = say(detail.seen_summary, page_reader(now))
+    return draw(
+        Scale(first - span * 0.03, last + span * 0.08),
+        [
+            Row(
+                row.machine.resource_name,
+                _sighting_stays(row, until),
+                reverse("machine", args=[row.machine.id]),
+                hit=row.machine.id in named,
+            )
+            for row in detail.sightings
+        ],
+        moments=moments,
+        summary=f"{len(detail.sightings)} machines; first seen {at_clock(first)}; {seen}.",
+    )
+
+
+def _moments(detail: EventDetail, now: datetime) -> list[Moment]:
+    event = detail.event
+    found = []
+    if event.not_before and (event.open or event.started_at is None or event.not_before <= now):
+        found.append(Moment("NotBefore", event.not_before, "due"))
+    if event.approval and event.approval.granted_at:
+        by = say(event.approval.by, page_reader())
+        found.append(Moment(f"approved by {by}", event.approval.granted_at, "calm"))
+    if event.open:
+        found.append(Moment("now", now, "now"))
+    if event.ended_at:
+        found.append(Moment("gone", event.ended_at, "quiet"))
+    return found
+
+
+def _sighting_stays(sighting: SightingRow, until: datetime) -> list[Stay]:
+    end = sighting.gone_at or until
+    started = sighting.started_at
+    found = []
+    if (started or end) > sighting.first_at:
+        found.append(Stay(sighting.first_at, started or end, "due", "Scheduled"))
+    if started:
+        found.append(Stay(started, max(end, started), "busy", "Started"))
+    return found

@@ -10,7 +10,7 @@ class Command(OperationCommand):
     help = "List join tokens, newest first: prefix, state, uses, expiry, set, comment, and machines enrolled with them."
 
     def run(self, *, now: datetime) -> None:
-        for row in machines.join_tokens(now=now):
+        for row in machines.page_of_join_tokens(now=now, size=500).results:
             uses = f"{row.uses} of {row.max_uses}" if row.max_uses else str(row.uses)
             self.stdout.write(
                 f"{row.prefix}  {'valid' if row.valid else 'expired'}  {uses} uses"

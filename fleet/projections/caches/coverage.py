@@ -37,14 +37,12 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """A stretch of time in which a machine listened (`subscribed`) or did not, cut to what was asked for."""
+class ListenerState:
+    """Whether a machine listens to a cache, as its agent reports it."""
 
     machine: MachineRef
     state: str
     reason: str
-    begin: datetime
-    end: datetime
 
     @property
     def listening(self) -> bool:
@@ -52,19 +50,19 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class ListenerRow:
-    """One machine's newest word about one cache, `since` when."""
+class Stretch(ListenerState):
+    """A stretch of time in which a machine listened or did not, cut to the requested time."""
 
-    machine: MachineRef
-    state: str
-    reason: str
+    begin: datetime
+    end: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerRow(ListenerState):
+    """The newest state of one machine and one cache; `set` is the machine's."""
+
     since: datetime
-    # The machine's.
     set: SetRef
-
-    @property
-    def listening(self) -> bool:
-        return self.state == "subscribed"
 
 
 def _last_seen(row: Coverage, machine: Machine) -> datetime:
@@ -115,16 +113,20 @@ def shaped(rows: Iterable[Coverage], *, begin: datetime, end: datetime, now: dat
 
 
 def gaps_of(found: Iterable[Stretch], *, begin: datetime, end: datetime) -> tuple[Span, ...]:
-    """When nobody listened between two times."""
-    gaps = []
-    upto = begin
-    for one in sorted((one for one in found if one.listening), key=lambda one: one.begin):
-        if one.begin > upto:
-            gaps.append(Span(begin=upto, end=one.begin))
-        upto = max(upto, one.end)
-    if upto < end:
-        gaps.append(Span(begin=upto, end=end))
-    return tuple(gaps)
+    """Return the times without a listener between two times."""
+    return between((stretch for stretch in found if stretch.listening), begin, end)
+
+
+def between(spans: Iterable[Span | Stretch], begin: datetime, end: datetime) -> tuple[Span, ...]:
+    """Return the times from `begin` to `end` that lie in none of these spans."""
+    gaps, covered_until = [], begin
+    for span in sorted(spans, key=lambda span: span.begin):
+        if covered_until < span.begin:
+            gaps.append(Span(covered_until, min(span.begin, end)))
+        covered_until = max(covered_until, span.end)
+        if covered_until >= end:
+            return tuple(gaps)
+    return (*gaps, Span(covered_until, end)) if covered_until < end else tuple(gaps)
 
 
 # What lists of caches, of their maintenance and of notifications may be narrowed down to.
@@ -143,9 +145,6 @@ class CacheFilter(CachePlaceFilter):
         model = Cache
         fields: list[str] = []
 
-    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, visible(Cache) if queryset is None else queryset, **kwargs)
-
 
 class MaintenanceFilter(CachePlaceFilter):
     """`since` and `until` go by the first notification."""
@@ -161,9 +160,6 @@ class MaintenanceFilter(CachePlaceFilter):
     class Meta:
         model = Maintenance
         fields: list[str] = []
-
-    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, visible(Maintenance) if queryset is None else queryset, **kwargs)
 
 
 class NotificationFilter(CachePlaceFilter):
@@ -183,9 +179,6 @@ class NotificationFilter(CachePlaceFilter):
     class Meta:
         model = Notification
         fields: list[str] = []
-
-    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, visible(Notification) if queryset is None else queryset, **kwargs)
 
     def asked_of(self, columns: Any) -> dict[str, list[Any]]:
         return {} if columns is MACHINE_COLUMNS else super().asked_of(columns)

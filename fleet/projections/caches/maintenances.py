@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Unpack
 
 from django.db.models import QuerySet
 
@@ -14,7 +14,7 @@ from fleet.domain.reasons import Reason
 from fleet.domain.shapes import InApi, from_row
 from fleet.models import Cache, Maintenance, Notification, Reporter
 from fleet.projections.caches.coverage import Span, Stretch, gaps_of, stretches
-from fleet.projections.pages import Page, Segment, ordered, read_page
+from fleet.projections.pages import OrderedAt, Page, Segment, read_list
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
 from fleet.projections.visibility import visible
 
@@ -197,21 +197,17 @@ def active() -> tuple[MaintenanceRow, ...]:
     return maintenance_rows(rows.order_by("expected_at", "first_at", "pk")[:20])
 
 
-def listing(
-    *, rows: QuerySet[Maintenance] | None = None, order: str = "", cursor: str | None = None, size: int | None = None
-) -> Page[MaintenanceRow]:
+def listing(*, rows: QuerySet[Maintenance] | None = None, **at: Unpack[OrderedAt]) -> Page[MaintenanceRow]:
     """Newest first. One query."""
     found = (visible(Maintenance) if rows is None else rows).select_related("cache")
-    return read_page(
-        ordered(found, order, [Segment(found, "first_at", descending=True)]), cursor=cursor, size=size
-    ).map(maintenance_rows)
+    return read_list(Segment(found, "first_at", descending=True), **at).map(maintenance_rows)
 
 
 def listing_with_members(
-    *, rows: QuerySet[Maintenance] | None = None, order: str = "", cursor: str | None = None, size: int | None = None
+    *, rows: QuerySet[Maintenance] | None = None, **at: Unpack[OrderedAt]
 ) -> Page[tuple[MaintenanceRow, tuple[NotificationRow, ...]]]:
     """Newest first, each with its notifications, oldest first. Three queries."""
-    page = listing(rows=rows, order=order, cursor=cursor, size=size)
+    page = listing(rows=rows, **at)
     members: dict[int | None, list[NotificationRow]] = defaultdict(list)
     found = visible(Notification).filter(maintenance__any=[row.id for row in page.results]).select_related("cache")
     for member in notification_rows(list(found.order_by("first_at", "pk"))):
@@ -219,14 +215,10 @@ def listing_with_members(
     return page.map(lambda shown: [(row, tuple(members[row.id])) for row in shown])
 
 
-def notifications(
-    *, rows: QuerySet[Notification] | None = None, order: str = "", cursor: str | None = None, size: int | None = None
-) -> Page[NotificationRow]:
+def notifications(*, rows: QuerySet[Notification] | None = None, **at: Unpack[OrderedAt]) -> Page[NotificationRow]:
     """Newest first. Two queries."""
     found = (visible(Notification) if rows is None else rows).select_related("cache")
-    return read_page(
-        ordered(found, order, [Segment(found, "first_at", descending=True)]), cursor=cursor, size=size
-    ).map(notification_rows)
+    return read_list(Segment(found, "first_at", descending=True), **at).map(notification_rows)
 
 
 def of_cache(*, cache_id: int, size: int) -> tuple[NotificationRow, ...]:

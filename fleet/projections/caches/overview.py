@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Unpack
 
 from django.db.models import QuerySet
 
@@ -13,9 +13,9 @@ from fleet.domain.reasons import Reason
 from fleet.domain.shapes import from_row
 from fleet.models import Cache, Maintenance, Notification
 from fleet.projections.caches.coverage import ListenerRow, Span, Stretch, gaps_of, listener, stretches, with_machine
-from fleet.projections.caches.maintenances import MaintenanceRow, maintenance_row, maintenance_rows
+from fleet.projections.caches.maintenances import CacheRef, MaintenanceRow, maintenance_row, maintenance_rows
 from fleet.projections.changes import changed_at, with_changes
-from fleet.projections.pages import Page, Segment, ordered, read_page
+from fleet.projections.pages import OrderedAt, Page, Segment, read_list
 from fleet.projections.spans import TimeWindow
 from fleet.projections.visibility import sees_set, visible
 
@@ -38,11 +38,9 @@ class NodeRow:
 
 
 @dataclass(frozen=True, slots=True)
-class CacheRow:
+class CacheRow(CacheRef):
     """One cache. `service` is its own, else that which the sets of all its listeners share."""
 
-    id: int
-    host: str
     tier: Annotated[str, "`basic`, `standard`, `premium`, or empty."]
     source: Annotated[str, "Whose channel it has."]
     service: Annotated[str, "That of all its listeners, where they share one; may be empty."]
@@ -52,10 +50,6 @@ class CacheRow:
     maintenance: Annotated[MaintenanceRow | None, "What is announced or under way."]
     # By the database's clock; of the cache, its listeners and its maintenances.
     changed_at: datetime
-
-    @property
-    def name(self) -> str:
-        return self.host.partition(".")[0]
 
     @property
     def listening(self) -> int:
@@ -147,18 +141,10 @@ def cache_rows(rows: Iterable[Cache], *, now: datetime) -> tuple[CacheRow, ...]:
     )
 
 
-def listing(
-    *,
-    now: datetime,
-    caches: QuerySet[Cache] | None = None,
-    order: str = "",
-    cursor: str | None = None,
-    size: int | None = None,
-) -> Page[CacheRow]:
+def listing(*, now: datetime, caches: QuerySet[Cache] | None = None, **at: Unpack[OrderedAt]) -> Page[CacheRow]:
     """By host. Four queries."""
-    rows = visible(Cache) if caches is None else caches
-    rows = with_changes(rows)
-    page = read_page(ordered(rows, order, [Segment(rows, "host")]), cursor=cursor, size=size)
+    rows = with_changes(visible(Cache) if caches is None else caches)
+    page = read_list(Segment(rows, "host"), **at)
     return page.map(lambda found: cache_rows(found, now=now))
 
 

@@ -12,11 +12,11 @@ from django.db.models.functions import Cast
 
 from fleet.domain.people import Right, Rights
 from fleet.domain.shapes import from_row
-from fleet.domain.states import EventStatus
 from fleet.models import AvailabilitySet, Cache, Machine, SavedView, ScheduledEvent
 from fleet.models.facts.events import place_of
 from fleet.models.index_scan import words_begin, words_of
-from fleet.projections.refs import MachineRef, SetRef, set_ref
+from fleet.projections.machines import OpenEventBrief
+from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
 from fleet.projections.visibility import visible
 
 # So many of each kind are shown, and so many are read, of which those come first that belong to whoever asks.
@@ -53,13 +53,8 @@ class FoundService:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundEvent:
-    event_id: str
-    event_type: str
-    resources: tuple[str, ...]
-    status: EventStatus
+class FoundEvent(OpenEventBrief):
     first_seen_at: datetime
-    drill: bool
     set: SetRef
     mine: bool
 
@@ -117,8 +112,7 @@ def find(text: str, *, rights: Rights) -> Found:
         ),
         events=_first(_newest(named, event_id), _event, rights, ""),
         caches=tuple(
-            FoundCache(id=row.pk, host=row.host, service=row.service)
-            for row in named(visible(Cache), "host", "service").order_by("host")[:MOST]
+            from_row(FoundCache, row) for row in named(visible(Cache), "host", "service").order_by("host")[:MOST]
         ),
         people=tuple(
             visible(User)
@@ -192,29 +186,15 @@ def _where(row: AvailabilitySet, *, twice: bool) -> str:
 
 
 def _machine(row: Machine, where: str, mine: bool) -> FoundMachine:
-    return FoundMachine(
-        machine=MachineRef(id=row.pk, resource_name=row.resource_name),
-        set=set_ref(row.availability_set),
-        where=where,
-        mine=mine,
-    )
+    return FoundMachine(machine_ref(row), set_ref(row.availability_set), where, mine)
 
 
 def _set(row: AvailabilitySet, where: str, mine: bool) -> FoundSet:
-    return FoundSet(set=set_ref(row), service=row.service, where=where, mine=mine)
+    return FoundSet(set_ref(row), row.service, where, mine)
 
 
 def _event(row: ScheduledEvent, where: str, mine: bool) -> FoundEvent:
-    return FoundEvent(
-        event_id=row.event_id,
-        event_type=row.event_type,
-        resources=tuple(row.resources),
-        status=EventStatus(row.status),
-        first_seen_at=row.first_seen_at,
-        drill=row.drill,
-        set=set_ref(row.availability_set),
-        mine=mine,
-    )
+    return from_row(FoundEvent, row, set=set_ref(row.availability_set), mine=mine)
 
 
 # Views of lists that people have saved: one's own first, then those that are shared.

@@ -1,7 +1,7 @@
 """Fleet map: every set and cache with its worst state."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -13,48 +13,32 @@ from django.db.models import Count, Min, Q, QuerySet
 from fleet.domain.caches.maintenances import ACTIVE, MaintenanceStatus
 from fleet.domain.desk import WORST_FIRST, StateFacts, WorstState, worst, worst_state_of_cache, worst_state_of_set
 from fleet.domain.reasons import Reason
-from fleet.domain.sets import PROVISIONAL
+from fleet.domain.shapes import from_row
 from fleet.domain.states import EventStatus
-from fleet.models import AvailabilitySet, Cache, Coverage, Machine, Maintenance, ScheduledEvent
+from fleet.models import AvailabilitySet, Cache, Coverage, Maintenance, ScheduledEvent
+from fleet.projections.caches.maintenances import CacheRef
 from fleet.projections.counts import SetCounts, counts_of_sets, is_live, last_poll
 from fleet.projections.events.rows import OPEN, needs_decision
-from fleet.projections.refs import PresenceCounts, label_of
+from fleet.projections.sets import SetNumbers, machine_names
 from fleet.projections.visibility import visible
 
 UNDER_WAY = (MaintenanceStatus.UNDER_WAY, MaintenanceStatus.FAILED_OVER)
 
 
 @dataclass(frozen=True, slots=True)
-class SetCell:
-    """One set: its machines by presence, its open events (drills are none), and the worst of all that.
+class SetCell(SetNumbers):
+    """One set with its open events (drills are none), and the worst of all that.
 
     `due_at` is the first NotBefore of what needs a decision.
     """
 
-    id: int
-    kind: str
-    name: str
-    name_suffix: str
-    service: str
-    subscription: str
-    resource_group: str
-    machine_names: tuple[str, ...]
     regions: tuple[str, ...]
-    presence: PresenceCounts
-    without_agent: int
     undecided: int
     started: int
     scheduled: int
     types: tuple[str, ...]
     due_at: datetime | None
     glance: WorstState
-
-    @property
-    def label(self) -> Reason | str:
-        """As `SetRow.label`: of a set that nobody named it is its machines."""
-        if self.kind != PROVISIONAL or not self.machine_names:
-            return label_of(self.name, self.name_suffix)
-        return Reason("first-machine", names=list(self.machine_names))
 
     @property
     def title(self) -> Reason:
@@ -70,18 +54,12 @@ class SetCell:
 
 
 @dataclass(frozen=True, slots=True)
-class CacheCell:
+class CacheCell(CacheRef):
     """One cache; `service` is its own, else that which the sets of all its listeners share."""
 
-    id: int
-    host: str
     service: str
     listening: int
     glance: WorstState
-
-    @property
-    def name(self) -> str:
-        return self.host.partition(".")[0]
 
     @property
     def title(self) -> Reason:
@@ -93,37 +71,23 @@ def set_cells(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None) -
     rows = (visible(AvailabilitySet) if sets is None else sets).filter(merged_into=None)
     scope: dict[str, Any] = {} if sets is None else {"availability_set__in": rows}
     machines = counts_of_sets(scope, now=now)
-    names: dict[int, list[str]] = defaultdict(list)
-    unnamed = visible(Machine).filter(**scope, availability_set__kind=PROVISIONAL).order_by("resource_name", "pk")
-    for set_id, name in unnamed.values_list("availability_set", "resource_name"):
-        names[set_id].append(name)
+    names = machine_names(**scope)
     events = _events(scope, now=now)
     columns = ("kind", "name", "name_suffix", "service", "subscription", "resource_group")
     found = []
     for row in rows.order_by("name", "pk").values("pk", *columns):
         counted, open_now = machines.get(row["pk"], SetCounts()), events.get(row["pk"], {})
-        presence = counted.presence
-        facts = StateFacts(
-            live=presence.live,
-            late=presence.late,
-            silent=presence.silent,
-            expected=presence.expected,
-            without_agent=counted.without_agent,
-            undecided=open_now.get("undecided", 0),
-            started=open_now.get("started", 0),
-            scheduled=open_now.get("scheduled", 0),
-        )
+        numbers = {name: open_now.get(name, 0) for name in ("undecided", "started", "scheduled")}
+        facts = from_row(StateFacts, counted.presence, without_agent=counted.without_agent, **numbers)
         found.append(
             SetCell(
                 id=row["pk"],
                 **{name: row[name] for name in columns},
-                machine_names=tuple(names.get(row["pk"], ())),
+                machine_names=names.get(row["pk"], ()),
                 regions=counted.regions,
-                presence=presence,
-                without_agent=facts.without_agent,
-                undecided=facts.undecided,
-                started=facts.started,
-                scheduled=facts.scheduled,
+                presence=counted.presence,
+                without_agent=counted.without_agent,
+                **numbers,
                 types=tuple(filter(None, open_now.get("types", ()))),
                 due_at=open_now.get("due_at"),
                 glance=worst_state_of_set(facts),
@@ -352,24 +316,22 @@ def _grouped(sets: Iterable[SetCell], caches: Iterable[CacheCell]) -> tuple[Serv
     return tuple(sorted(groups, key=lambda one: (WORST_FIRST[one.glance], one.service == "", one.service.casefold())))
 
 
-def _choices(cells: Iterable[SetCell]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, Counter[str]] = {
-        name: Counter() for name in ("service", "subscription", "resource_group", "region", "type")
-    }
-    several: tuple[tuple[str, Callable[[SetCell], Iterable[str]]], ...] = (
-        ("service", lambda cell: (cell.service,)),
-        ("subscription", lambda cell: (cell.subscription,)),
-        ("resource_group", lambda cell: (cell.resource_group,)),
-        ("region", lambda cell: cell.regions),
-        ("type", lambda cell: cell.types),
-    )
-    for cell in cells:
-        for name, values in several:
-            found[name].update(value for value in values(cell) if value)
-    return {
-        name: tuple(sorted((value for value, _ in counted.most_common(MOST_CHOICES)), key=str.casefold))
-        for name, counted in found.items()
-    }
+# What can be chosen of a set, by filter.
+OFFERED: Mapping[str, Callable[[SetCell], Iterable[str]]] = {
+    "service": lambda cell: (cell.service,),
+    "subscription": lambda cell: (cell.subscription,),
+    "resource_group": lambda cell: (cell.resource_group,),
+    "region": lambda cell: cell.regions,
+    "type": lambda cell: cell.types,
+}
+
+
+def _choices(cells: Sequence[SetCell]) -> dict[str, tuple[str, ...]]:
+    found = {}
+    for name, values in OFFERED.items():
+        counted = Counter(value for cell in cells for value in values(cell) if value)
+        found[name] = tuple(sorted((value for value, _ in counted.most_common(MOST_CHOICES)), key=str.casefold))
+    return found
 
 
 def _same(wanted: str, is_so: str) -> bool:

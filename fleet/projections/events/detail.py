@@ -12,7 +12,7 @@ from fleet.domain.intake import Limits, Prepared, prepared_of
 from fleet.domain.people import Place
 from fleet.domain.reasons import Reason
 from fleet.domain.shapes import InApi, from_row
-from fleet.domain.states import EventStatus, Presence
+from fleet.domain.states import Presence
 from fleet.models import Drill, Machine, Preparation, ScheduledEvent, Sighting
 from fleet.models.facts.events import machine_presence, presence_limits
 from fleet.projections import orders
@@ -163,14 +163,8 @@ def _hit(
     )
 
 
-def _advice(event: ScheduledEvent, now: datetime) -> Reason | str:
-    return advice(
-        status=EventStatus(event.status),
-        source=event.source,
-        not_before=event.not_before,
-        now=now,
-        event_type=event.event_type,
-    )
+def _advice(row: EventRow, now: datetime) -> Reason | str:
+    return advice(status=row.status, source=row.source, not_before=row.not_before, now=now, event_type=row.event_type)
 
 
 def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
@@ -229,7 +223,7 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
         place=facts.place,
         not_ready=tuple(unprepared_names(facts)),
         by_hand=orders.by_hand(facts, current(approval_rows), machines, now=now),
-        advice=_advice(event, now),
+        advice=_advice(row, now),
         drill_id=visible(Drill).filter(event=event).values_list("pk", flat=True).first() if event.drill else None,
         server_time=now,
     )

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 from django.contrib.postgres.aggregates import ArrayAgg
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Value
@@ -20,7 +20,8 @@ from fleet.models.facts.events import decider, hold_reason, name_of
 from fleet.projections.approvals import ApprovalRow, by_event
 from fleet.projections.changes import changed_at, with_changes
 from fleet.projections.counts import counts_by, counts_of, is_live, last_poll
-from fleet.projections.pages import Page, Segment, ordered, read_page
+from fleet.projections.machines import OpenEventBrief, event_brief
+from fleet.projections.pages import OrderedAt, Page, Segment, read_list
 from fleet.projections.refs import PresenceCounts, SetRef, plain_name, set_ref
 from fleet.projections.visibility import visible
 
@@ -400,12 +401,7 @@ def event_rows(events: Sequence[ScheduledEvent], *, now: datetime) -> tuple[Even
 
 
 def listing(
-    *,
-    now: datetime,
-    events: QuerySet[ScheduledEvent] | None = None,
-    order: str = "",
-    cursor: str | None = None,
-    size: int | None = None,
+    *, now: datetime, events: QuerySet[ScheduledEvent] | None = None, **at: Unpack[OrderedAt]
 ) -> Page[EventRow]:
     """Open events by time left, then ended ones, newest first; or all by a column. At most five queries.
 
@@ -417,8 +413,8 @@ def listing(
         due=Coalesce("not_before", "first_seen_at")
     )
     ended = rows.filter(status=EventStatus.ENDED.value)
-    segments = [Segment(still_open, "due"), Segment(ended, "first_seen_at", descending=True)]
-    page = read_page(ordered(rows, order, segments, may_lack=["not_before"]), cursor=cursor, size=size)
+    by_time, newest = Segment(still_open, "due"), Segment(ended, "first_seen_at", descending=True)
+    page = read_list(by_time, newest, rows=rows, may_lack=["not_before"], **at)
     return page.map(lambda found: event_rows(found, now=now))
 
 
@@ -428,23 +424,12 @@ def ids_by_time(events: QuerySet[ScheduledEvent], *, limit: int) -> list[str]:
     return list(rows.values_list("event_id", flat=True)[:limit])
 
 
-@dataclass(frozen=True, slots=True)
-class NamedEvent:
-    """An event as far as naming it goes."""
-
-    event_id: str
-    event_type: str
-    resources: tuple[str, ...]
-
-
-def named_events(event_ids: Sequence[str]) -> tuple[NamedEvent, ...]:
-    """These events, in this order. One query, or none."""
+def named_events(event_ids: Sequence[str]) -> tuple[OpenEventBrief, ...]:
+    """Return these events, in this order. One query, or none."""
     if not event_ids:
         return ()
     found = {row.event_id: row for row in visible(ScheduledEvent).filter(event_id__in=event_ids)}
-    return tuple(
-        from_row(NamedEvent, found[one], resources=tuple(found[one].resources)) for one in event_ids if one in found
-    )
+    return tuple(event_brief(found[event_id]) for event_id in event_ids if event_id in found)
 
 
 # Where something is under way: polls are needed soon there, since they let endings and lapses be told.

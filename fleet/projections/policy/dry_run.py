@@ -201,24 +201,13 @@ def dry_run(
     ]
     past = Past(events)
     found = [one for event in events if (one := _tried(event, tried, earlier, past)) is not None]
-    counts = {would: sum(one.would is would for one in found) for would in Would}
+    counts = {would.value: sum(one.would is would for one in found) for would in Would}
+    counts |= {"considered": len(events), "agreed": _agreed(found)}
     return DryRun(
         wording=wording(rule),
-        sentence=Reason(
-            "dry-run",
-            considered=len(events),
-            agreed=_agreed(found),
-            **{would.value: counts[would] for would in Would},
-        ),
-        considered=len(events),
+        sentence=Reason("dry-run", **counts),
         matched=len(found),
-        approve=counts[Would.APPROVE],
-        later=counts[Would.LATER],
-        hold=counts[Would.HOLD],
-        leave=counts[Would.LEAVE],
-        guarded=counts[Would.GUARDED],
-        earlier=counts[Would.EARLIER],
-        agreed=_agreed(found),
+        **counts,
         since=since,
         until=until,
         more=more,

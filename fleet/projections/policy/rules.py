@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Unpack
 
 from django.db.models import Count, F, Max, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce, Greatest
@@ -16,7 +16,7 @@ from fleet.domain.times import iso
 from fleet.models import Approval, Hold, NoApprovalWindow, Rule, Stop
 from fleet.models.facts.events import is_open_at
 from fleet.models.policy import rule_of, window_of
-from fleet.projections.pages import Page, Segment, read_page
+from fleet.projections.pages import At, Page, Segment, read_list
 from fleet.projections.visibility import visible
 
 
@@ -99,9 +99,9 @@ def listing(*, now: datetime) -> tuple[RuleRow, ...]:
     return tuple(_shaped(row, now) for row in _rows())
 
 
-def page(*, now: datetime, cursor: str | None = None, size: int | None = None) -> Page[RuleRow]:
+def page(*, now: datetime, **at: Unpack[At]) -> Page[RuleRow]:
     """Rules in their order. One query."""
-    found = read_page([Segment(_rows(), "position")], cursor=cursor, size=size)
+    found = read_list(Segment(_rows(), "position"), **at)
     return found.map(lambda rows: [_shaped(row, now) for row in rows])
 
 
@@ -124,11 +124,11 @@ def windows(*, now: datetime) -> tuple[WindowRow, ...]:
     return tuple(sorted(shaped, key=lambda window: window.over))
 
 
-def page_of_windows(*, now: datetime, cursor: str | None = None, size: int | None = None) -> Page[WindowRow]:
+def page_of_windows(*, now: datetime, **at: Unpack[At]) -> Page[WindowRow]:
     """No-approval windows, those that are over last. Up to two queries."""
     rows = visible(NoApprovalWindow).filter(deleted_at__isnull=True).select_related("author")
     over = Q(ends_at__isnull=False, ends_at__lte=now)
-    found = read_page([Segment(rows.exclude(over), "id"), Segment(rows.filter(over), "id")], cursor=cursor, size=size)
+    found = read_list(Segment(rows.exclude(over), "id"), Segment(rows.filter(over), "id"), **at)
     return found.map(lambda shown: [_window(row, now) for row in shown])
 
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 from django.contrib.auth.models import User
 from django.db import connection
@@ -28,7 +28,7 @@ from fleet.models import AvailabilitySet, Entry, FormerName, ScheduledEvent
 from fleet.models.index_scan import IndexRange, IndexScanRows
 from fleet.models.timeline import ACTING, HORIZON, NEWEST_ERA
 from fleet.projections.caches.maintenances import CacheRef, cache_ref
-from fleet.projections.pages import Key, Page, Segment, cut_page, ordered, read_page
+from fleet.projections.pages import At, Key, OrderedAt, Page, Segment, cut_page, read_list
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
 from fleet.projections.visibility import visible, without_names
 
@@ -211,12 +211,8 @@ def with_subjects(entries: QuerySet[Entry]) -> QuerySet[Entry]:
     return entries.select_related("event", "availability_set", "machine", "cache").defer("machine__compute")
 
 
-def _page(
-    entries: QuerySet[Entry], *, cursor: str | None, size: int | None, order: str = "", newest_first: bool = True
-) -> Page[TimelineRow]:
-    rows = with_subjects(entries)
-    own = [Segment(rows, "at", descending=newest_first)]
-    page = read_page(ordered(rows, order, own), cursor=cursor, size=size)
+def _page(entries: QuerySet[Entry], *, newest_first: bool = True, **at: Unpack[OrderedAt]) -> Page[TimelineRow]:
+    page = read_list(Segment(with_subjects(entries), "at", descending=newest_first), **at)
     return page.map(lambda found: _in_series(rows_of(found)))
 
 
@@ -230,31 +226,18 @@ def with_merged(set_id: int) -> list[int]:
     return [set_id, *visible(AvailabilitySet).filter(merged_into=set_id).values_list("pk", flat=True)]
 
 
-def for_event(
-    *,
-    event_id: str,
-    entries: QuerySet[Entry] | None = None,
-    order: str = "",
-    cursor: str | None = None,
-    size: int | None = None,
-) -> Page[TimelineRow]:
+def for_event(*, event_id: str, entries: QuerySet[Entry] | None = None, **at: Unpack[OrderedAt]) -> Page[TimelineRow]:
     """Oldest first: an event is read as a story. `entries` is a filtered queryset, else all of them. Two queries.
 
     Archived entries are not in it (`ARCHIVE.entries_of`, `told_whole`).
     """
     event = visible(ScheduledEvent).filter(event_id=event_id.upper()).values("pk")
     rows = (visible(Entry) if entries is None else entries).filter(event=Subquery(event))
-    return _page(rows, cursor=cursor, size=size, order=order, newest_first=False)
+    return _page(rows, newest_first=False, **at)
 
 
 def complete_timeline(
-    *,
-    event_id: str,
-    left: Iterable[Entry],
-    entries: QuerySet[Entry],
-    order: str = "",
-    cursor: str | None = None,
-    size: int | None = None,
+    *, event_id: str, left: Iterable[Entry], entries: QuerySet[Entry], order: str = "", **at: Unpack[At]
 ) -> Page[TimelineRow]:
     """The timeline of an event of which some has left, as one: `left` comes out of the archive. One query."""
     live = with_subjects(entries.filter(event__event_id=event_id.upper())).order_by("at", "pk")[:MOST_WHOLE]
@@ -264,7 +247,7 @@ def complete_timeline(
     def key(row: TimelineRow) -> Key:
         return (back * int(row.at.timestamp() * 1_000_000), back * row.id)
 
-    page = cut_page(list(rows.values()), key, cursor=cursor, size=size)
+    page = cut_page(list(rows.values()), key, **at)
     return page.map(_in_series)
 
 
@@ -273,34 +256,32 @@ def without_sightings(entries: QuerySet[Entry]) -> QuerySet[Entry]:
     return entries.exclude(kind=EntryKind.EVENT_SIGHTED.value)
 
 
-def for_set(*, set_id: int, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
+def for_set(*, set_id: int, **at: Unpack[At]) -> Page[TimelineRow]:
     """Newest first, with the entries of sets that were merged into it, without further sightings. Three queries."""
     sets = with_merged(set_id)
     entries = without_sightings(visible(Entry).filter(availability_set__in=sets))
     if len(sets) > 1 and isinstance(entries, IndexScanRows):
         entries = entries.near(IndexRange("availability_set", sets))
-    return _page(entries, cursor=cursor, size=size)
+    return _page(entries, **at)
 
 
-def for_machine(*, machine_id: int, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
+def for_machine(*, machine_id: int, **at: Unpack[At]) -> Page[TimelineRow]:
     """Newest first. Two queries."""
-    return _page(visible(Entry).filter(machine_id=machine_id), cursor=cursor, size=size)
+    return _page(visible(Entry).filter(machine_id=machine_id), **at)
 
 
-def for_cache(*, cache_id: int, cursor: str | None = None, size: int | None = None) -> Page[TimelineRow]:
+def for_cache(*, cache_id: int, **at: Unpack[At]) -> Page[TimelineRow]:
     """Newest first. Two queries."""
-    return _page(visible(Entry).filter(cache_id=cache_id), cursor=cursor, size=size)
+    return _page(visible(Entry).filter(cache_id=cache_id), **at)
 
 
-def fleet(
-    *, entries: QuerySet[Entry] | None = None, order: str = "", cursor: str | None = None, size: int | None = None
-) -> Page[TimelineRow]:
+def fleet(*, entries: QuerySet[Entry] | None = None, **at: Unpack[OrderedAt]) -> Page[TimelineRow]:
     """Newest first; `entries` is a filtered queryset (see `filters.EntryFilter`), else all but further sightings.
 
     Two queries.
     """
     rows = without_sightings(visible(Entry)) if entries is None else entries
-    return _page(rows, order=order, cursor=cursor, size=size)
+    return _page(rows, **at)
 
 
 # What streams tell: entries in the order in which their transactions can no longer be overtaken.
@@ -335,14 +316,16 @@ def entries_after(*, cursor: Cursor, limit: int = 500) -> list[FeedEntry]:
     newest = Subquery(visible(Entry).order_by("-era").values("era")[:1])
     behind = TupleGreaterThan(Tuple("era", "xid", "id"), cursor)
     below = visible(Entry).filter(behind, TupleLessThan(Tuple("era", "xid"), (newest, HORIZON)))
-    entries = list(with_subjects(below).order_by("era", "xid", "id")[:limit])
-    rows = rows_of(entries)
-    return [FeedEntry((entry.era, entry.xid, entry.pk), row) for entry, row in zip(entries, rows, strict=True)]
+    return _feed(with_subjects(below).order_by("era", "xid", "id")[:limit])
 
 
 def entries_in_sight(ids: Collection[int]) -> list[FeedEntry]:
     """Of these entries (row ids) the ones that the reader sees. One query, and one more for what stands beside them."""
-    entries = list(with_subjects(visible(Entry).filter(pk__in=ids)))
+    return _feed(with_subjects(visible(Entry).filter(pk__in=ids)))
+
+
+def _feed(found: Iterable[Entry]) -> list[FeedEntry]:
+    entries = list(found)
     rows = rows_of(entries)
     return [FeedEntry((entry.era, entry.xid, entry.pk), row) for entry, row in zip(entries, rows, strict=True)]
 

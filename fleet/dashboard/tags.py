@@ -1,9 +1,11 @@
-"""Where the tags and filters of the templates are registered."""
+"""What templates use in addition to Django's own tags and filters: `{% load drydock %}`."""
 
 import re
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 import lucide
 from django.template import Library
@@ -14,10 +16,19 @@ from django.utils.safestring import SafeString, mark_safe
 from fleet.dashboard.places import ADMIN, PLACES, area_of
 from fleet.domain.event_types import event_type_of
 from fleet.domain.people import Rights
-from fleet.domain.states import Presence
+from fleet.domain.reasons import Reason
+from fleet.domain.sets import SetSource
+from fleet.domain.states import EndedAs, Presence
 from fleet.operations import clock
-from fleet.wording import times
-from fleet.wording.badges import badge_of, state_of
+from fleet.projections.cards import DecisionCard
+from fleet.projections.desk.queue import QueueGroup
+from fleet.projections.timeline.entries import by_series
+from fleet.wording import approvals, caches, events, machines, sets, timeline, times
+from fleet.wording import say as wording
+from fleet.wording.badges import STEP_BADGES, badge_of, state_of
+from fleet.wording.card import card_words
+from fleet.wording.desk import LISTS
+from fleet.wording.times import Reader, page_reader
 
 register = Library()
 
@@ -169,3 +180,96 @@ def countdown(context: Any, at: datetime | None) -> SafeString:
 
 def _now(context: Any) -> datetime:
     return context.get("now") or clock.now()
+
+
+def for_reader(word: Callable[[Any, Reader], Any]) -> Callable[[Any], Any]:
+    """Return a filter that words a value for the person who reads the page."""
+    return lambda value: word(value, page_reader(clock.now()))
+
+
+# Filters that do no more than ask a table or a function, by their names in templates.
+FILTERS: Mapping[str, Callable[[Any], Any]] = {
+    "archive_word": timeline.archive_word,
+    "as_recorded": wording.is_as_recorded,
+    "as_told": by_series,
+    "changes": for_reader(timeline.changes),
+    # The class of a line of a unified difference.
+    "diff_tone": lambda line: {"+": "diff-new", "-": "diff-old", "@": "diff-place"}.get(line[:1], "diff-same"),
+    # A fault or update domain; a dash where none is stated.
+    "domain_name": lambda value: DASH if value is None else str(value),
+    "duration": times.duration,
+    # What is known of an event's type, as far as it is true of this event.
+    "effect": events.effect_of,
+    "ended_as_named": lambda how: badge_of(EndedAs(how)).label,
+    # The filters in an address, to be read: `kind: scale_set, q: web`.
+    "filters_said": lambda query: ", ".join(f"{name}: {value}" for name, value in parse_qsl(query)),
+    "hit_heading": events.hit_heading,
+    "impact": times.impact,
+    "inventory_change": lambda code: machines.CHANGES[code],
+    "iso": lambda at: times.iso(at) if at else "",
+    "list_name": lambda page: LISTS.get(page, page),
+    "look": badge_of,
+    "named": lambda event: events.named(event.event_type, event.resources),
+    # A clock's offset: `+0.2 s`.
+    "offset": lambda seconds: DASH if seconds is None else f"{round(seconds, 1) + 0.0:+.1f} s",
+    "platform": lambda name: machines.PLATFORMS[name],
+    "role": lambda is_replica: caches.ROLES[is_replica],
+    "set_kind": lambda kind: sets.KINDS[kind],
+    "set_source": lambda source: sets.SOURCES[SetSource(source)].label,
+    "signatures": lambda check: machines.SIGNATURES.get(check, DASH),
+    # When an approval starts its event: `now`.
+    "starts_when": for_reader(lambda row, reader: approvals.when_at(row.when, row.due_at, reader)),
+    "step_look": lambda state: STEP_BADGES[state],
+    "text": for_reader(wording.text_of),
+    "told": for_reader(card_words),
+    "type_words": event_type_of,
+    "who_acted": wording.who_acted,
+    "why_apart": for_reader(wording.why_apart),
+}
+for _name, _filter in FILTERS.items():
+    register.filter(_name, _filter)
+
+
+@register.filter
+def service_url(name: str) -> str:
+    """A name of dots alone would lead upwards in an address."""
+    return reverse("service", args=[name]) if name.strip(".") else f"{reverse('service')}?{urlencode({'name': name})}"
+
+
+@register.filter
+def stated_set(said: str) -> str:
+    """A set that is stated as `kind:name`, as people write it."""
+    kind, _, name = said.partition(":")
+    return f"{sets.KINDS[kind]} {name}" if name else DASH
+
+
+@register.filter
+def say(reason: Reason | str | None) -> str:
+    """Return a reason as a sentence for the person who reads the page."""
+    return wording.say(reason, page_reader(clock.now())) if reason else ""
+
+
+@register.filter
+def says(reasons: Iterable[Reason | str]) -> str:
+    """Return several reasons in one line."""
+    return "; ".join(say(reason) for reason in reasons)
+
+
+@register.filter
+def as_rule(card: DecisionCard) -> str:
+    """Return the address of a new rule that would decide so automatically; empty where none could."""
+    if not card.as_rule:
+        return ""
+    event_type, place = card.event.event_type, card.event.set.name
+    why = card_words(card, page_reader(clock.now())).why
+    stated = {**card.as_rule, "name": f"{event_type} in {card.as_rule.get('service', place)}", "reason": why}
+    return f"{reverse('rule-new')}?{urlencode(stated, doseq=True)}"
+
+
+@register.filter
+def group_query(group: QueueGroup) -> str:
+    """The filter of the list of events that shows what stands in a group of the queue."""
+    times_of = {"has_not_before": "false"}
+    if group.since is not None and group.until is not None:
+        times_of = {"due_since": times.iso(group.since), "due_until": times.iso(group.until)}
+    return urlencode({"needs_decision": "true", "drill": "false", "type": group.event_type, **times_of})
