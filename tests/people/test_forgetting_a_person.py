@@ -277,7 +277,13 @@ def test_the_page_says_before_what_goes_and_what_stays(fleet: factories.Fleet) -
     zelda = busy(fleet)
     session = logged_in(factories.admin())
     text = text_of(session.get(f"/people/{NAME}/forget/"))
-    for part in ("1 API token", "1 account in Slack or PagerDuty", "1 channel of their own", "1 approval", erased_name(zelda.pk)):
+    for part in (
+        "1 API token",
+        "1 account in Slack or PagerDuty",
+        "1 channel of their own",
+        "1 approval",
+        erased_name(zelda.pk),
+    ):
         assert part in text, part
     answer = session.post(f"/people/{NAME}/forget/now/", {"confirmed": NAME}, follow=True)
     assert f"who had it is {erased_name(zelda.pk)} from now on" in text_of(answer)
