@@ -92,7 +92,8 @@ def test_an_agents_refusal_is_told_in_words(fleet: Fleet, operator: Client) -> N
     assert "order-refused" in codes(operator.get(f"/events/{factories.EVENT}/"))
 
 
-def test_the_card_says_what_happens_without_a_decision_once_it_cannot_be_undone(fleet: Fleet) -> None:
+def test_the_card_says_what_happens_without_a_decision_once_it_cannot_be_undone(fleet: Fleet, settings: Any) -> None:
+    settings.APPROVAL_UNDO_SECONDS = 3
     factories.announced(fleet)
     for when, said in ((When.UNDO, ""), (When.NOW, "Azure starts it any time after")):
         approval = fleet.approve(factories.EVENT, when=when)
