@@ -112,7 +112,7 @@ def moments() -> str:
 
 def severities() -> str:
     rows = [(f"event: {each.name}", each.severity.value) for each in EVENT_TYPES if not each.is_advice]
-    rows.append(("event: a type that nobody has described", Severity.WARNING.value))
+    rows.append(("event: unknown type", Severity.WARNING.value))
     rows += [(f"maintenance of a cache: {tier}", cache_severity(tier).value) for tier in (*TIERS, "unknown tier")]
     rows += [(f"`{each.value}`", each.severity.value) for each in NotificationType if each.declared.severity]
     return table(("What", "Severity"), rows)

@@ -50,6 +50,6 @@ def test_a_second_one_does_nothing_while_the_first_is_at_it(db: Any, lock: Lock)
 def test_the_page_names_all_of_them() -> None:
     calls = [re.findall(r"try_take\(Lock\.(\w+)\)", path.read_text("utf-8")) for path in Path(FLEET).rglob("*.py")]
     assert {Lock[name] for names in calls for name in names} == set(SINGLE)
-    page = (ROOT / "docs" / "admin" / "scale.md").read_text(encoding="utf-8").partition("### What is single")[2]
+    page = (ROOT / "docs" / "admin" / "scale.md").read_text(encoding="utf-8").partition("### Exclusive work")[2]
     table = page.partition("\n### ")[0]
     assert set(re.findall(r"`([A-Z_]{4,})`", table)) - {"SKIP LOCKED"} == {lock.name for lock in SINGLE}

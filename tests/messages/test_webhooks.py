@@ -51,7 +51,7 @@ class Documented:
 
 @pytest.fixture(scope="module")
 def documented(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Documented]:
-    text = (ROOT / "docs" / "admin" / "notifications.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "admin" / "channels" / "webhook.md").read_text(encoding="utf-8")
     [program] = [part for part in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "Webhook(" in part]
     folder = tmp_path_factory.mktemp("receiver")
     path, port = folder / "receiver.py", free_port()
