@@ -20,13 +20,13 @@ from tests.access.world import World, world
 
 # What a cell says, and what that means.
 WORDS = {
-    "yes": "let in",
-    "did": "let in, and an act stands on the timeline",
+    "yes": "admitted",
+    "did": "admitted, and the timeline has an entry",
     "no": "refused (403)",
-    "login": "asked to log in (401, or led to the login)",
-    "again": "asked to prove once more who they are",
-    "404": "not there (404)",
-    "-": "there is no such method (405)",
+    "login": "sign-in required (401, or redirected)",
+    "again": "verification required",
+    "404": "not found (404)",
+    "-": "method not allowed (405)",
 }
 GUARD = "set-wants-step-up"
 # Let in: what is wrong with the call, or with the moment, was found behind the door.
