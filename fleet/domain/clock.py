@@ -1,7 +1,7 @@
-"""The time by the database's clock, computed in a process from its steady clock, and how far its own clock differs.
+"""The database's time, computed in a process from its steady clock, and the offset of the process's own clock.
 
 Processes run on several servers, and each server's clock can be wrong for a while. So no process trusts its own: it
-reads the database's clock regularly, and counts on from there by a clock that nobody can set. Pure.
+reads the database's clock regularly, and counts on from there by a clock that cannot be set. Pure.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ClockReading:
 class DatabaseClock:
     """The database's clock as one process knows it. All methods may be called from any thread.
 
-    `steady` is seconds of a clock that nobody can set, such as `time.monotonic`; `own` the time of the process's clock.
+    `steady` is seconds of a clock that cannot be set, such as `time.monotonic`; `own` the time of the process's clock.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class DatabaseClock:
         with self._lock:
             known = self._reading
             if known is not None and least <= known.offset <= most:
-                # A slow answer says less than what is known already, so time makes no jump.
+                # A slow answer is less precise than the present reading, so time makes no jump.
                 slack = min(known.slack, most - known.offset)
                 self._reading = ClockReading(known.offset, slack, answered)
             else:

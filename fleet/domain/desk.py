@@ -1,4 +1,4 @@
-"""What may not be shown in green: an empty queue says little where nobody watches. And how a set stands at a glance."""
+"""Reasons not to show green: an empty queue means little where no agent watches. Also the worst state of a set."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ class Monitoring:
 
 
 class RelayHealth(StrEnum):
-    """Who looks for what is due: Celery, or the web processes in its place, or nobody."""
+    """The process that finds due work: Celery, the web processes in its place, or none."""
 
     WORKS = "works"
     WITHOUT_CELERY = "without_celery"
@@ -50,7 +50,7 @@ def relay_health(watch: Monitoring, *, now: datetime) -> RelayHealth:
 
 
 def monitoring_gaps(watch: Monitoring, *, now: datetime) -> tuple[Reason, ...]:
-    """Why nobody should rely on seeing nothing, the worst first; empty where all is well."""
+    """Return why an empty page is not reliable, the worst reason first; empty where all is well."""
     found = []
     if not watch.ever:
         found.append(Reason("no-agents"))
@@ -119,7 +119,7 @@ def worst_state_of_set(facts: StateFacts) -> WorstState:
 
 
 def worst_state_of_cache(*, announced: int, under_way: int, listening: int, unsupported: int) -> WorstState:
-    """The worst of a cache: nobody who listens hears nothing, whatever is under way."""
+    """Return the worst state of a cache: without a listener nothing is heard, whatever is under way."""
     if not listening:
         return WorstState.EMPTY if unsupported else WorstState.UNWATCHED
     if under_way:

@@ -9,7 +9,7 @@ from fleet.domain.reasons import Reason
 from fleet.domain.scheduling import first_after
 from fleet.domain.states import EventStatus
 
-# Seconds. From the longest ones an agent would turn away, so they stand in the wire, too; a test compares them.
+# Seconds. Agents reject longer ones, so the wire repeats these limits; a test compares them.
 NOTICE_SECONDS = (15, 3600)
 DURATION_SECONDS = (1, 600)
 DEFAULT_TYPE = "Freeze"
@@ -70,8 +70,8 @@ def ending_of(
     ends_by: datetime,
     now: datetime,
 ) -> Ending | None:
-    """Whether a drill is over, and how; None while it goes on. `real_event` is the type of one that is open in its
-    set.
+    """Return whether and how a drill has ended; None while it runs. `real_event` is the type of an open real event in
+    its set.
     """
     if real_event is not None:
         return Ending(Outcome.OVERTAKEN, Reason("drill-overtaken", event_type=real_event))

@@ -30,7 +30,7 @@ ENDED = (
 )
 FAILED = (EntryKind.APPROVAL_LAPSED, EntryKind.APPROVAL_REFUSED, EntryKind.APPROVAL_VOID, EntryKind.WAVE_STOPPED)
 MILESTONES = tuple(sorted(kind.value for kind in ANNOUNCED + STARTED + ENDED + FAILED))
-# How far somebody looks back who has never said that they have read it, and the longest that one look covers.
+# The default period for a reader who has never marked changes as read, and the longest period of one report.
 SHIFT = timedelta(hours=12)
 LONGEST_LOOK = timedelta(days=31)
 # Everything that happened is kept; a report never reaches back before the service that it is about.
@@ -106,7 +106,8 @@ def months_back(first: datetime | None, *, now: datetime, most: int) -> tuple[Mo
 
 
 def decided(state: ApprovalState | None, *, accepted: bool, held: bool) -> Decided:
-    """Of the approval that counts (its state, None without one; whether Azure answered 200), and holds by anybody."""
+    """Return the decision from the approval that counts (its state, None without one; whether Azure answered 200) and
+    any hold."""
     if accepted:
         return Decided.ACCEPTED
     if state is None or (state is ApprovalState.WITHDRAWN and held):

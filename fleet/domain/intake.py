@@ -26,7 +26,7 @@ EVENTS = 100
 # So many events that a machine has not listed before are taken up at once; the rest of them by the next ticks.
 PORTION = 25
 PERIOD = timedelta(hours=1)
-# Within the period: caches that nobody has named before, and statements of another name, set or `compute`.
+# Within the period: caches that no report has named before, and statements of another name, set or `compute`.
 NEW_CACHES = 50
 NEW_STATEMENTS = 20
 
@@ -52,7 +52,8 @@ class ListedEvents:
 def limit_listed_events(listed: Iterable[Listed], *, machines: int, room: int) -> ListedEvents:
     """Divide the events of one document. `machines` are those of its set, `room` is how many new ones may be taken up.
 
-    What is known goes first and is always taken up, or it would seem gone; then what names the machine; then as listed.
+    Known events come first and are always taken, or they would seem gone; then those that name the machine; then in
+    listed order.
     """
     found, others = ListedEvents(), EVENTS + machines
     for one in sorted(listed, key=lambda one: (not one.known, not one.own)):
@@ -77,11 +78,11 @@ def names(resources: Iterable[str], own: Collection[str]) -> bool:
 
 # Reading one answer of the metadata service. Nothing here raises: what cannot be read is flagged.
 
-# What can stand in an address and a file name as it is. Azure's are GUIDs; a document that names its events otherwise
-# must not make the pages that link to them fail.
+# Characters that need no escaping in an address or file name. Azure's are GUIDs; a document that names its events
+# otherwise must not make the pages that link to them fail.
 EVENT_ID = r"[A-Za-z0-9{][A-Za-z0-9._:{}-]{0,199}"
 UNUSABLE = Reason("event-id-unusable")
-# A longer body is kept as far as that, and what is so long counts as cut.
+# A longer body is stored up to this size and counts as cut.
 MOST_BYTES = 1024 * 1024
 # So many events of one document are read, which is more than all that is ever made of them
 # (`fleet.domain.intake`); of the rest those are read that are asked for.
@@ -234,7 +235,7 @@ def read_document(body: bytes) -> Document:
     if not body.strip():
         return Document(readable=False, flags=(Reason("body-empty"),))
     if len(body) >= MOST_BYTES:
-        # Also where what is left of it could be read: nobody knows what else it said.
+        # Also where the remaining part could be read: the missing part is unknown.
         return Document(readable=False, flags=(Reason("body-cut"),))
     try:
         raw = json.loads(body.decode("utf-8-sig", errors="replace"), strict=False)
@@ -322,7 +323,8 @@ class Limits:
     gone: float = 86400
 
 
-# Of polls that are farther apart it is not known that there were others between; the trigger of `PollGap` says so, too.
+# Polls that are farther apart do not prove that there were others between; the trigger of `PollGap` uses the same
+# limit.
 LEAP = timedelta(minutes=16)
 
 # As it is kept in a narrow row.
@@ -361,9 +363,9 @@ def presence_of(
     return Presence.GONE
 
 
-# How often a machine's agent may begin a new spool because it is told to.
+# Limits on how often a machine's agent may begin a new spool on the backend's request.
 
-# Two agents that use one identity would otherwise make each other begin anew without end.
+# Two agents that use one identity would otherwise make each other restart without end.
 SETTLES = timedelta(seconds=60)
 MOST_A_DAY = 24
 # So many within a day are odd, and shown.

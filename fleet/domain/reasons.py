@@ -77,7 +77,9 @@ T = TypeVar("T")
 
 
 class Refused(Exception):
-    """Nothing was written. `code` is a problem type, `reason` what people are told, `details` goes along as JSON."""
+    """A refused operation; nothing was written.
+
+    `code` is a problem type, `reason` the text for people, `details` are added as JSON."""
 
     def __init__(self, code: str, reason: Reason | str, /, **details: Any) -> None:
         super().__init__(f"{code}: {reason.code if isinstance(reason, Reason) else reason}")
@@ -94,8 +96,9 @@ def require_found(found: T | None, code: str, reason: Reason) -> T:
 
 
 def require_version(version: int | datetime, expected: Collection[str] | None) -> None:
-    """Raises Refused `precondition-failed` (details `version`) where something is at none of the versions that somebody
-    decided on, written as the API writes them; None: at any.
+    """Raise Refused `precondition-failed` (details `version`) where the version is none of the expected ones.
+
+    `expected` has versions as the API writes them; None accepts any.
     """
     stands = iso(version) if isinstance(version, datetime) else str(version)
     if expected is not None and stands not in expected:

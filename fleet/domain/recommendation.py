@@ -36,9 +36,9 @@ class Advised(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Experience:
-    """What earlier events of one type in one set tell: how many were seen through, how long the middle one of them was
-    Started, how many Azure cancelled. `relay_seconds`: the slowest that an approval of the set took lately, from our
-    side to Azure's answer; None where there was none.
+    """Experience from earlier events of one type in one set: how many completed, their median Started time, and how
+    many Azure cancelled. `relay_seconds`: the slowest recent approval of the set, from dispatch to Azure's answer; None
+    where there was none.
     """
 
     count: int = 0
@@ -79,7 +79,7 @@ def _because(advised: Advised, guard: Guard) -> Recommendation:
     return Recommendation(advised, (guard.sentence,))
 
 
-# Guards that somebody should wait for, look at, or answer otherwise, the first of them counts.
+# Guards that ask an approver to wait, review, or answer otherwise; the first of them counts.
 ANSWERS: tuple[tuple[str, Advised], ...] = (
     ("advice-only", Advised.LEAVE),
     ("all-stopped", Advised.WAIT),

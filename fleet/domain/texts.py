@@ -7,7 +7,7 @@ from unicodedata import category
 from fleet.domain.reasons import Reason, Refused
 
 MAX_TEXT = 2000
-# Controls, formatting that is not seen, line and paragraph separators, halves of pairs, signs of nobody.
+# Categories: controls, invisible formatting, line and paragraph separators, surrogates, private use.
 UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs", "Co"})
 
 
@@ -17,8 +17,8 @@ def is_seen(text: str) -> bool:
 
 
 def tidy(text: str) -> str:
-    """A name, or another text of one line, that somebody wrote: without space around it, and with a space in the place
-    of each line break, control character, and sign that is not seen (zero width, direction of writing).
+    """Return a one-line text without surrounding space. Line breaks, control characters and invisible signs (zero
+    width, writing direction) become spaces.
     """
     if is_seen(text):
         return text.strip()
@@ -40,7 +40,7 @@ def tidy_values(document: Mapping[str, Any], limits: Mapping[str, int]) -> list[
 
 
 def prose(text: str) -> str:
-    """A text of several lines that somebody wrote: as `tidy`, but with its lines and tabs."""
+    """Return a text of several lines as `tidy` does, but keep its lines and tabs."""
     if text.isascii() and text.isprintable():
         return text.strip()
     lines = text.replace("\r\n", "\n").replace("\r", "\n")

@@ -24,14 +24,16 @@ os.register_at_fork(after_in_child=lambda: _numbers.seed(SystemRandom().getrandb
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """`request_id` has 128 characters at most; `trace_id` has 32 hexadecimal digits, or none where nobody traces."""
+    """The request and trace of an action.
+
+    `request_id` has 128 characters at most; `trace_id` has 32 hexadecimal digits, or none without tracing."""
 
     request_id: str
     trace_id: str = ""
 
     @classmethod
     def new(cls) -> Trace:
-        """Of what nobody asked for."""
+        """Return a new trace for work without a request."""
         return cls(_new_id())
 
     @property
@@ -58,7 +60,7 @@ def trace_of(request_id: str, traceparent: str) -> Trace:
 
 
 def trace_as_kept(request_id: object, trace_id: object) -> Trace | None:
-    """What was kept of a trace, or arrived with a task; None where it is no text that we would have made."""
+    """Return a trace that was stored or arrived with a task; None for text that Drydock would not have created."""
     kept = isinstance(request_id, str) and SANE_ID.fullmatch(request_id)
     if not kept or not isinstance(request_id, str):
         return None

@@ -91,7 +91,7 @@ class Approval(ChangeColumn):
     wave = models.ForeignKey(Wave, null=True, blank=True, on_delete=models.PROTECT, related_name="approvals")
     turn = models.IntegerField(null=True, blank=True)
     overrides = models.JSONField(default=list, blank=True)
-    # When somebody decided; `granted_at` is when it was to go to Azure, which may be later.
+    # When the decision was made; `granted_at` is when it was to be sent to Azure, which may be later.
     decided_at = models.DateTimeField()
     consented_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
@@ -130,7 +130,7 @@ class Approval(ChangeColumn):
 
     @property
     def trace(self) -> Trace | None:
-        """By what it is found in every log; None where nobody wrote that down."""
+        """The trace by which every log finds it; None where none was recorded."""
         return trace_as_kept(self.request_id, self.trace_id)
 
 

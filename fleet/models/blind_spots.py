@@ -1,4 +1,4 @@
-"""What hides news now, as far as it is told by itself."""
+"""Blind spots: conditions that may hide news, with their notification."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -30,10 +30,10 @@ class OpenTrouble(models.Model):
 
 
 class StaleSet(models.Model):
-    """What is kept of this set may hold no longer: one row for each change, written by triggers, whoever changes it.
+    """A mark that the stored summary of this set may be outdated: triggers write one row for each change.
 
-    Rows are only added and removed, never found again first: no two changes wait for each other, and none that is
-    committed while the set is looked at is lost. No constraint: it would lock the set's row.
+    Rows are only added and removed, never updated. Therefore no two changes wait for each other, and no change
+    committed during a check is lost. No constraint: it would lock the set's row.
     """
 
     availability_set = models.ForeignKey(
@@ -45,13 +45,13 @@ class StaleSet(models.Model):
 
 
 class SetCount(models.Model):
-    """What is kept of a set in numbers: its machines by presence, and those of an inventory without an agent.
+    """Stored counts of a set: its machines by presence, and those of an inventory without an agent.
 
-    `judged_at` is when its blind spots were looked for last, by the backend of `judged_by` (version, protocol,
-    tolerance), and `due_at` when time alone may change them.
+    `judged_at` is when the backend of `judged_by` (version, protocol, tolerance) last computed its blind spots.
+    `due_at` is when time alone may change them.
     """
 
-    # No constraint here either, nor below: whoever holds a set is not waited for.
+    # No constraint here either, nor below: a write must not wait for a lock on the set.
     availability_set = models.OneToOneField(
         AvailabilitySet, primary_key=True, on_delete=models.CASCADE, db_constraint=False, related_name="count"
     )
@@ -71,7 +71,7 @@ class SetCount(models.Model):
     class Meta:
         indexes = [
             models.Index(fields=["judged_at"], name="set_judged_longest_ago"),
-            # Whoever asks which of them wait reads those alone.
+            # A query for outdated rows reads only those.
             models.Index(fields=["due_at"], name="set_judged_again"),
             models.Index(fields=["judged_by"], name="set_judged_by"),
         ]
@@ -81,9 +81,9 @@ class SetCount(models.Model):
 
 
 class SetBlindSpot(models.Model):
-    """One blind spot of a set (`fleet.domain.blind_spots`) as it was found when somebody looked last.
+    """One blind spot of a set (`fleet.domain.blind_spots`) as found by the last check.
 
-    Lists go by (`rank`, `set_name`, set, `part`), in the order of their code points.
+    Lists are sorted by (`rank`, `set_name`, set, `part`), in the order of their code points.
     """
 
     availability_set = models.ForeignKey(

@@ -83,7 +83,7 @@ class Maintenance(ChangeColumn):
 
 
 class Notification(models.Model):
-    """One line heard, whoever heard it: copies within a minute of each other are one notification.
+    """One received line, merged from all listeners: copies within a minute of each other are one notification.
 
     `raw` is the line as text; `raw_base64` holds its bytes where they were no text. `raw_hash` is the SHA-256 of the
     bytes. `first_at` and `last_at` are when the first and the last copy was heard (corrected), `received_at` when the

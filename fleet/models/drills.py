@@ -1,4 +1,4 @@
-"""Drills: rehearsals with real agents, and no word to Azure."""
+"""Drills: rehearsals with real agents, of which Azure learns nothing."""
 
 from django.conf import settings
 from django.db import models
@@ -10,10 +10,10 @@ from fleet.models.machines import Machine
 
 
 class Drill(ChangeColumn):
-    """One rehearsal of a set. What is rehearsed stands in its event, which is marked as a drill's.
+    """One rehearsal of a set. Its event, which is marked as a drill's, has the rehearsed facts.
 
-    `outcome` is one of `fleet.domain.drills.Outcome`, empty while it goes on; `reason` says it in one sentence. It ends
-    by itself at `ends_by`, whatever happens.
+    `outcome` is one of `fleet.domain.drills.Outcome`, empty while the drill runs; `reason` gives it in one sentence. It
+    ends automatically at `ends_by`, whatever happens.
     """
 
     event = models.OneToOneField(ScheduledEvent, on_delete=models.PROTECT, related_name="rehearsed_as")

@@ -1,7 +1,7 @@
 """The database driver's own cursor, for what every commit of reports repeats.
 
 Django writes parameters into the text of a statement, which is then quoted here and read and planned there each time.
-Here each statement is prepared once for a connection, and its parameters travel beside it.
+Here each statement is prepared once for a connection, and its parameters are sent separately.
 """
 
 import json
@@ -48,7 +48,7 @@ def array(values: Iterable[Any]) -> str:
 
 
 def arrays(rows: Sequence[Sequence[Any]]) -> list[str]:
-    """Return each column of these rows, of which there is at least one, as `array` does."""
+    """Return each column of these rows as `array` does; there is at least one row."""
     return [array(column) for column in zip(*rows, strict=True)]
 
 

@@ -79,7 +79,7 @@ class ScheduledEvent(StatedColumns, ChangeColumn):
                 name="event_open_drill",
                 condition=models.Q(status__in=["SCHEDULED", "STARTED"], drill=True),
             ),
-            # Whoever turns, or decides, concerns the open events of its set.
+            # A change of presence, or a decision, concerns the open events of its set.
             models.Index(fields=["availability_set"], name="event_open_by_set", condition=OPEN),
             models.Index(fields=["next_check_at"], name="event_by_next_check"),
             models.Index(fields=["changed_at"], name="event_by_change"),
@@ -94,12 +94,12 @@ class ScheduledEvent(StatedColumns, ChangeColumn):
 
 
 class Sighting(StatedColumns):
-    """One machine's word about one event, merged so that the order of arrival does not matter.
+    """One machine's reports about one event, merged so that the order of arrival does not matter.
 
-    The newest listing by the machine's own sequence stands in `listed_*` and the columns below it. It is gone when
-    `gone_at` is set: a newer readable document of this machine no longer lists it. `first_at` and `started_at` are the
-    earliest corrected times at which it was listed, and listed as Started. `foreign` sightings come from a machine of
-    another set: kept, shown, without a vote.
+    `listed_*` and the columns below it have the newest listing by the machine's own sequence. It is gone when `gone_at`
+    is set: a newer readable document of this machine no longer lists it. `first_at` and `started_at` are the earliest
+    corrected times at which it was listed, and listed as Started. `foreign` sightings come from a machine of another
+    set: kept, shown, without a vote.
     """
 
     event = models.ForeignKey(ScheduledEvent, on_delete=models.PROTECT, related_name="sightings")

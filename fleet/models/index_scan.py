@@ -20,9 +20,9 @@ from fleet.models import driver
 
 
 class ChangeColumn(models.Model):
-    """`changed_at` is when the row was written last, by the database's clock: a trigger sets it whoever writes, and
-    leaves it where nothing changed that people are told (`fleet/migrations/0013_data_0_2.py`). A transaction may commit
-    it later.
+    """The time of the row's last write, by the database's clock.¶A trigger sets `changed_at` for every writer, unless
+    only columns changed that are not shown to people (`fleet/migrations/0013_data_0_2.py`). A transaction may commit it
+    later.
     """
 
     changed_at = models.DateTimeField(db_default=Now(), editable=False)
@@ -52,7 +52,8 @@ class EqualsAny(Lookup):
 
 @Field.register_lookup
 class NamedAny(Lookup):
-    """`column__named=[...]`: is one of these texts in any case, whatever may stand in an index on `Upper(column)`."""
+    """`column__named=[...]`: equals one of these texts in any case; it uses an index on `Upper(column)` if there is
+    one."""
 
     lookup_name = "named"
     prepare_rhs = False
@@ -82,7 +83,8 @@ def words_of(*columns: str | Combinable) -> Func:
 
 
 def words_begin(text: str) -> SearchQuery | None:
-    """What `words_of` is compared with: each word of the text begins one there. None where the text has no word."""
+    """Return the query to match with `words_of`: each word of the text begins one there. Return None where the text has
+    no word."""
     found = [word for word in _BETWEEN.split(text.lower()) if word]
     query = " & ".join(f"'{word}':*" for word in found)
     return SearchQuery(query, search_type="raw", config="simple") if query else None
@@ -100,8 +102,9 @@ ALL = Q()
 
 @dataclass(frozen=True, slots=True)
 class IndexRange:
-    """Rows whose `column` has one of these values, and of which `where` holds: an index begins with that column, is as
-    narrow as `where` says, and goes on in the order that is asked for.
+    """Rows whose `column` has one of these values and that match `where`.
+
+    An index begins with that column, is partial as `where` states, and continues in the requested order.
     """
 
     column: str
@@ -121,8 +124,9 @@ class IndexWalk:
 
 
 class IndexScanRows(QuerySet[M]):
-    """Rows of which it is known by which keys they are found: one of the ways in `nearest` leads to each of them; and
-    whether that leads to others as well, which have to be looked through (`walk`).
+    """Rows that the index ranges in `nearest` find completely.
+
+    `walk` is set where those ranges also contain other rows, which have to be filtered out.
     """
 
     nearest: tuple[IndexRange, ...] = ()

@@ -83,7 +83,7 @@ class PresenceRow(ChangeColumn):
     last_heard_at = models.DateTimeField(null=True, blank=True)
     last_poll_at = models.DateTimeField(null=True, blank=True)
     clock_offset = models.FloatField(null=True, blank=True)
-    # How present it was when reconciling last looked, as a number: whoever differs has turned. The times have no
+    # Its presence at the last reconciliation, as a number: a different one means that it changed. The times have no
     # index, or every contact would have to keep one.
     seen = models.SmallIntegerField(null=True, blank=True)
     # What its agent does about signatures of orders (`fleet.domain.orders.series`); empty until it said so.
@@ -113,8 +113,8 @@ class PresenceRow(ChangeColumn):
 
 
 class PollGap(models.Model):
-    """A time, longer than `fleet.domain.intake.LEAP`, in which nothing was heard of good polls of a machine: a
-    trigger writes it when its last poll leaps, whoever moves that. Reports that come later may tell of polls in it.
+    """A gap, longer than `fleet.domain.intake.LEAP`, without a good poll of a machine. A trigger writes it whenever the
+    machine's last poll leaps. Reports that arrive later may contain polls in it.
     """
 
     machine = models.ForeignKey(Machine, on_delete=models.PROTECT, related_name="poll_gaps", db_index=False)
@@ -152,7 +152,7 @@ class Spool(models.Model):
 
 
 class WaitingReport(models.Model):
-    """A report that is kept, and of which one part has still to be taken: somebody held what it is about.
+    """A stored report of which one part still waits, because another transaction locked its subject.
 
     `what` is a `fleet.domain.scheduling.QuarantineKind`; `about` is an EventId, the host of a cache or the row id of a
     machine. No foreign keys: they would lock exactly the rows that another transaction has locked.

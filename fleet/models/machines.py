@@ -24,15 +24,15 @@ class AvailabilitySet(ChangeColumn):
     service = models.TextField(blank=True, default="")
     # What tells it from another set of its name, such as its subscription; empty while there is none.
     name_suffix = models.TextField(blank=True, default="", db_default="")
-    # Whether its scale set announces upgrades and reimages of the operating system; None when nobody said.
+    # Whether its scale set announces upgrades and reimages of the operating system; None when not stated.
     upgrade_notices = models.BooleanField(null=True, blank=True)
     # Whether approving in it always takes a second person.
     second_person = models.BooleanField(default=False)
-    # Whoever approves in it is asked again who they are. A process of an earlier release writes no value.
+    # Whether approving in it requires verification. A process of an earlier release writes no value.
     step_up = models.BooleanField(default=False, db_default=False)
-    # But no service account, which nobody can ask.
+    # Except for service accounts, which cannot verify.
     exempt_service_accounts = models.BooleanField(default=False, db_default=False)
-    # How many live machines it takes to do its work; None when nobody said.
+    # How many live machines it takes to do its work; None when not stated.
     min_live = models.IntegerField(null=True, blank=True)
     # Requirements that an administrator wants to lower where two persons are required, by name, and who asked for it
     # when; until another administrator asks for the same.
@@ -82,7 +82,7 @@ class JoinToken(models.Model):
     expires_at = models.DateTimeField()
     revoked_at = models.DateTimeField(null=True, blank=True)
     uses = models.IntegerField(default=0)
-    # How many machines it admits at most; NULL where nobody said.
+    # How many machines it admits at most; NULL when not stated.
     max_uses = models.IntegerField(null=True, blank=True)
     # The API token by which it was made, and with which it ends.
     made_with = models.ForeignKey(
@@ -107,7 +107,7 @@ class Machine(ChangeColumn):
     token_set = models.TextField(blank=True, default="")
     # The fields of a `SetKey` where its join token or a person confines it to a set; nothing else counts then.
     confined_to = models.JSONField(null=True, blank=True)
-    # Whose word about the set counts (`fleet.domain.sets.SetSource`); empty when nobody says anything.
+    # The source that decides its set (`fleet.domain.sets.SetSource`); empty without any statement.
     set_source = models.TextField(blank=True, default="")
     # What is wrong with those words now, in sentences; empty again once they agree.
     set_warnings = models.JSONField(default=list, blank=True)
@@ -124,7 +124,7 @@ class Machine(ChangeColumn):
     revoked_at = models.DateTimeField(null=True, blank=True)
     # SHA-256 of the credential; a new enrolment replaces it and so revokes the old one.
     credential_hash = models.TextField(blank=True, default="")
-    # When Azure signed who it is; NULL where it came in by something else.
+    # When Azure attested its identity; NULL where it enrolled in another way.
     attested_at = models.DateTimeField(null=True, blank=True)
     # Of the key that it has; 0 where it has a credential. `credential_hash` is the name of the key then.
     key_generation = models.BigIntegerField(default=0, db_default=0)
@@ -151,11 +151,12 @@ class Machine(ChangeColumn):
 
 
 class Admission(models.Model):
-    """Somebody who enrols as a known machine without its credential, or as one that nobody knows, and waits until a
-    person admits it.
+    """A request to enrol as a known machine without its credential, or as an unknown machine, until an administrator
+    admits it.
 
-    It is no machine: it has no vote, no order and is counted nowhere. Whoever asks again with the secret of `ask_hash`
-    is who was admitted. `machine` is NULL where nobody knew it. `revoked`: the machine was revoked when it asked.
+    It is no machine: it has no vote, no order and is counted nowhere. A later request with the secret of `ask_hash` is
+    from the admitted machine. `machine` is NULL where the machine was unknown. `revoked`: the machine was revoked at
+    the time of the request.
     """
 
     vm_id = models.TextField(db_default="")
@@ -165,7 +166,7 @@ class Admission(models.Model):
     # The subscription that Azure has signed; empty where it brought no attested document.
     attested = models.TextField(blank=True, default="", db_default="")
     ask_hash = models.TextField()
-    # An agent of 0.1.0 sends no secret: anybody at its address with the same join token would be taken for it.
+    # An agent of 0.1.0 sends no secret: any caller at its address with the same join token would be mistaken for it.
     bound = models.BooleanField(default=True)
     resource_name = models.TextField(blank=True, default="")
     address = models.TextField(blank=True, default="")
@@ -218,10 +219,10 @@ class Nonce(models.Model):
 
 
 class Entrance(models.Model):
-    """How machines may enrol where no setting says so: one row, where this was decided when the tables were made.
+    """The entrance policy where no setting states one: one row, decided when the tables were created.
 
-    An installation that had machines before there were attested documents goes on as it was. `chosen` is what an
-    administrator chose since on the first steps, empty where nobody did; `subscriptions` are those named there.
+    An installation that had machines before attested documents existed keeps its policy. `chosen` is the
+    administrator's later choice on the first steps, or empty; `subscriptions` are those named there.
     """
 
     policy = models.TextField(blank=True)

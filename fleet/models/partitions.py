@@ -150,14 +150,14 @@ class Ahead:
 
     @property
     def room(self) -> int:
-        """So many numbers can be given before the last partition is as large as it is to be, or takes the first of what
-        should stand in one of its own; negative where that is so already.
+        """How many numbers remain before the last partition is full, or reaches a row that needs its own partition;
+        negative beyond that.
         """
         return (settings.PARTITION_ROWS if self.begin is None else self.begin) - self.last
 
     @property
     def is_late(self) -> bool:
-        """Somebody should have closed the last partition long ago."""
+        """Whether the last partition should have been closed long ago."""
         return self.room < settings.PARTITION_ROWS // 5
 
 

@@ -16,8 +16,8 @@ from fleet.models.fields import Line
 
 
 class SavedView(models.Model):
-    """A list with its filters under a name. `page` is the list (`fleet.domain.desk.LISTS`), `query` its filters as they
-    stand in the address. A `shared` one is shown to everybody.
+    """A list with its filters under a name. `page` is the list (`fleet.domain.desk.LISTS`), `query` its filters as in
+    the address. All users see a `shared` one.
     """
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="saved_views")
@@ -43,8 +43,8 @@ Person = User | AbstractBaseUser | AnonymousUser
 class Profile(models.Model):
     """What a person has chosen. `time_zone` is an IANA name; empty is UTC. `shortcuts` switches the keyboard's on.
 
-    `sound` and `notifications` (of the desktop) tell of a new thing to decide; `first_steps` is off once the checklist
-    of an empty installation was put away.
+    `sound` and `notifications` (of the desktop) announce a new event to decide. `first_steps` is off once the checklist
+    of an empty installation was dismissed.
     """
 
     user = models.OneToOneField(
@@ -121,10 +121,10 @@ class ApiToken(models.Model):
 
 
 class AccountLink(models.Model):
-    """A person who made an account, owned it, knew its password or linked it to an account at the provider.
+    """A person who created an account, owned it, knew its password or linked it to an account at the provider.
 
-    `kind` is one of `fleet.operations.control`. `until`: None while it holds. The row stays afterwards: whoever
-    ever stood behind an account is not the second person for what it proposes.
+    `kind` is one of `fleet.operations.control`. `until`: None while it holds. The row is retained afterwards: a person
+    who ever controlled an account cannot be the second person for its proposals.
     """
 
     account = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
@@ -157,10 +157,10 @@ class CalendarFeed(models.Model):
 
 
 class OutsideAccount(models.Model):
-    """Somebody's account in Slack or PagerDuty (`kind`), and whose it is here; nobody's while `user` is None.
+    """An account in Slack or PagerDuty (`kind`), and its user here; `user` is None while it is not linked.
 
-    `team` is Slack's workspace, empty for PagerDuty; `account` the id there, which never changes, `name` what they call
-    themselves there. `seen_at`: when it last wanted something.
+    `team` is Slack's workspace, empty for PagerDuty. `account` is the id there, which never changes, and `name` the
+    display name there. `seen_at`: when it last sent a request.
     """
 
     kind = models.TextField()
@@ -230,8 +230,8 @@ class StoredAnswer(models.Model):
 
 
 class FormerName(models.Model):
-    """The name of somebody who was forgotten, where lines of before 0.2.0 hold it themselves: its hash, by which pages
-    know it, and the row id of the account that it was the name of.
+    """The former name of an erased person, where entries from before 0.2.0 contain it. It has the name's hash, by which
+    pages recognise it, and the row id of the account.
     """
 
     hash = models.TextField(primary_key=True)
@@ -247,8 +247,8 @@ def names_in_entries(person: User) -> tuple[str, ...]:
 
 
 def rights_of(person: Person) -> Rights:
-    """What somebody may do, and where; nothing for who is not logged in or not active. One query for each object of a
-    person: kept on it, as Django keeps permissions.
+    """Return the rights of a person and their scope; none for an account that is signed out or inactive. Runs one query
+    for each object of a person: the result is cached on it, as Django caches permissions.
     """
     if not isinstance(person, User) or not person.is_active:
         return Rights()
@@ -290,8 +290,9 @@ def _rights(rows: Iterable[tuple[str, str]]) -> Rights:
 
 
 def decision_filter(rights: Rights, *, proposed: Q) -> Q:
-    """The events about which somebody with these rights decides, as `Rights.decides` says it; `proposed` are those that
-    wait for a second person.
+    """Return a filter for the events that a user with these rights decides, as `Rights.decides` defines it.
+
+    `proposed` are those that wait for a second person.
     """
     if not rights.may(Right.APPROVE):
         return Q()
@@ -311,12 +312,13 @@ def located_in(scopes: Iterable[tuple[str, str]], *, of: str = "") -> Q:
     return found
 
 
-# Accounts that are no people: of a pipeline or a script, with somebody who answers for it.
+# Service accounts: accounts of a pipeline or a script, with a responsible owner.
 
 
 class ServiceAccount(models.Model):
-    """That an account is no person. It comes in by tokens alone. `owner` is the person who answers for it: None, or one
-    who may not log in any more, and nobody does.
+    """The mark of a service account, which signs in by tokens alone.
+
+    `owner` is the responsible person. None, or an owner who may no longer sign in, means that no person is responsible.
     """
 
     user = models.OneToOneField(
@@ -333,7 +335,7 @@ class ServiceAccount(models.Model):
 
 
 def service_of(account: object) -> ServiceAccount | None:
-    """What is said of this account where it is a service account; None for a person. At most one query."""
+    """Return the service account record of this account; None for a person. Runs at most one query."""
     if not isinstance(account, User):
         return None
     found: ServiceAccount | None = getattr(account, "service_account", None)

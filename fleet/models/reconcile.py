@@ -39,7 +39,7 @@ def clocks_wrong_lately(*, now: datetime) -> list[WrongClock]:
 class LastRun(models.Model):
     """One row by name: when it last ran, and who ran it (`beat`, `ticker`)."""
 
-    # The name of reconciling; others have rows beside it.
+    # The name of the reconciliation row; other runs have their own rows.
     RECONCILE = "relay"
 
     name = models.TextField(primary_key=True)

@@ -43,8 +43,9 @@ class Entry(models.Model):
 
     `xid` is the writing transaction, numbered within its era; streams go by (era, xid, id) below the snapshot's
     horizon, so that nothing is skipped. The database fills in both. `begin_era` raises the column's default, so that
-    every process writes the newest era, also one of another release: no migration may set that default again.
-    `at` is when it happened (corrected), `recorded_at` when it was written. `kind` stands in `fleet.domain.timeline`.
+    every process writes the newest era, also one of another release: no migration may set that default again. `at` is
+    when it happened (corrected), `recorded_at` when it was written. `kind` is a member of
+    `fleet.domain.timeline.EntryKind`.
     """
 
     # What the log says of it while it is written; no column.
@@ -99,7 +100,7 @@ class Entry(models.Model):
             models.Index(
                 fields=["-at", "-id"], name="entry_told", condition=~models.Q(kind=EntryKind.EVENT_SIGHTED.value)
             ),
-            # Of whoever looks for what is rare, such as one kind, nobody walks through everything else.
+            # A query for rare entries, such as one kind, does not scan all others.
             models.Index(fields=["kind", "-at", "-id"], name="entry_by_kind"),
             # What happened to events and caches, step by step, without all that was said and sent meanwhile.
             models.Index(fields=["-at", "-id"], name="entry_of_milestones", condition=models.Q(kind__in=MILESTONES)),
@@ -165,8 +166,8 @@ COLUMNS: dict[str, str] = {
     "address": "{}",
     "data": "{}::text",
 }
-# Within SQL: the newest era, and whether a row can no longer be preceded by another. Of an era that is over all rows
-# are there: one begins when nobody writes.
+# Within SQL: the newest era, and whether a row can no longer be preceded by another. All rows of a past era are
+# present: a new era begins only while no process writes.
 NEWEST_ERA = f"(SELECT coalesce(max(era), {FIRST_ERA}) FROM fleet_entry)"
 SETTLED = f"(era, xid) < ({NEWEST_ERA}, pg_snapshot_xmin(pg_current_snapshot())::text::bigint)"
 

@@ -1,4 +1,5 @@
-"""Whose a token or a session is, and what their access rests on. Nobody's, until an annex tells how to read it."""
+"""The account behind a token or session, and the facts its access depends on. Empty until an annex registers how to
+read it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -36,8 +36,9 @@ class Compared:
 
 
 def compare(*, now: datetime, via: str) -> Compared:
-    """Look once. The first look of all takes everything as known: nobody is told of what was so all along."""
-    # In transactions of their own: they may read much, and nobody waits for them.
+    """Compare the current blind spots with the known ones, once. The first run records all of them as known and sends
+    no notifications."""
+    # In separate transactions: these checks may read much, and no other process waits for them.
     of_annexes = [trouble for look in LOOKS for trouble in look(now=now, via=via)]
     with transaction.atomic():
         if not try_take(Lock.TROUBLES):
@@ -55,14 +56,14 @@ def compare(*, now: datetime, via: str) -> Compared:
 
 
 def compare_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Compared:
-    """Look when nobody has for this long: the web process's part when Celery is gone."""
+    """Compare when no process has done so for `quiet_seconds`: the web process calls this when Celery is down."""
     if seconds_since_run(RUN, now=now) < quiet_seconds:
         return Compared(ran=False)
     return compare(now=now, via=via)
 
 
 def _found(known: dict[str, OpenTrouble], *, now: datetime) -> Iterable[Trouble]:
-    """What there is now. While nobody at all is heard, all machines are as they were."""
+    """Return the current blind spots. While no agent is heard, keep those of machines unchanged."""
     found = list(troubles(now=now))
     if not is_any_agent_heard(now=now):
         found = [one for one in found if one.set_id is None and one.cache_id is None]
@@ -126,6 +127,6 @@ def _entry(kind: EntryKind, one: Trouble, *, now: datetime) -> Entry:
         names=list(one.names),
         count=one.count,
         values=dict(one.values),
-        # Those that were told together are over together.
+        # Blind spots that were notified together are resolved together.
         told_at=now,
     )

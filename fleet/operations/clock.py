@@ -22,7 +22,7 @@ from fleet.models import WrongClock, driver
 # A reading that is older than this is taken again before anything is decided.
 FRESH_SECONDS = 1.0
 AGAIN_SECONDS = 0.1
-# And one that is older than this, before a time is told.
+# And an offset older than this is read again before the database's time is reported.
 OLD_SECONDS = 5.0
 # How often a process with a wrong clock records that.
 RECORD_SECONDS = 5.0
@@ -31,8 +31,9 @@ log = structlog.get_logger(__name__)
 
 
 class _Recorded:
-    """What this process has last recorded about its own clock: when by the steady clock, or None where it was right.
-    `tried` is when it last tried to read the database's clock before a time was told.
+    """The latest clock record of this process: its steady-clock time, or None when the clock was right.
+
+    `tried` is when the process last tried to refresh an old offset from the database.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,5 @@
-"""Who stands behind an account: whoever made it, owned it, or was given what signs in as it. Two accounts behind which
-the same person stands are one person where a decision takes two.
+"""Control of accounts: the people who created or owned an account, or received its password or sign-on. Two accounts
+that the same person controls count as one person where a decision takes two.
 """
 
 from collections.abc import Collection
@@ -24,16 +24,16 @@ def note(kind: str, account: User, person: User | None, *, now: datetime) -> Non
 
 
 def note_password(account: User, actor: Actor, *, now: datetime) -> None:
-    """Record who knows the password that an account has from now on: the earlier ones sign nobody in."""
+    """Record who knows an account's new password: the earlier passwords no longer sign in."""
     AccountLink.objects.filter(account=account, kind=PASSWORD, until=None).update(until=now)
     note(PASSWORD, account, actor.person, now=now)
 
 
 def one_person(proposer: User | None, other: User, *, at: datetime, also: Collection[int] = ()) -> Reason | None:
-    """Why `other` is not the second person beside the one who proposed something `at` a time; None where they are two.
+    """Return why `other` cannot be the second person for a proposal made `at` a time; None where they can.
 
-    Whoever ever stood behind the proposing account, directly or through a chain, is none; `also` are more of them (row
-    ids). Nor is an account whose password one of these still knows, or knew at that time.
+    People who ever controlled the proposing account, directly or through a chain, cannot; `also` are more of them (row
+    ids). Nor can an account whose password one of these still knows, or knew at that time.
     """
     if proposer is None:
         return None

@@ -13,7 +13,7 @@ from django.db import connection, models, transaction
 from fleet.domain.db_timeouts import IMPATIENT
 from fleet.domain.scheduling import AT_ONCE
 
-# Taken up and not settled within this time: whoever did so has died, or it was set aside.
+# Rows taken and not settled within this time: their worker has died, or the row was quarantined.
 TAKEN = timedelta(seconds=10)
 
 
@@ -50,7 +50,7 @@ def take(lock: Lock, of: str = "") -> None:
         if of:
             cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [lock.value, of])
         else:
-            # As 0.1.0 takes it, which may run beside this one for a while.
+            # As release 0.1.0 takes it, which may run alongside this one during an upgrade.
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [lock.value])
 
 
@@ -93,9 +93,10 @@ def exclusively(lock: Lock) -> Iterator[bool]:
 
 @contextmanager
 def short_lock_timeout() -> Iterator[None]:
-    """Within a transaction: meanwhile wait a moment for a lock, and no longer. What fails is rolled back with it.
+    """Within a transaction, limit waiting for a lock to a short time.
 
-    Rows that are pointed to are locked at once, and no longer at the commit, where nobody could tell whose they were.
+    A failure is rolled back with it. Foreign keys are checked at once and not at the commit, where the row at fault
+    could not be identified.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_setting('lock_timeout')")
@@ -137,8 +138,8 @@ def take_due(
 ) -> list[int]:
     """Take up to `most` due rows for a while, except `besides`, and return their ids; those due longest come first.
 
-    Rows that somebody holds are passed by, so that no tick waits for anybody. `open_only` is the condition of the index
-    by `next_check_at`; `ids_from` a query of ids out of which to take. Both are SQL of our own, with these values.
+    Locked rows are skipped, so that no tick waits for another transaction. `open_only` is the condition of the index by
+    `next_check_at`; `ids_from` a query of ids out of which to take. Both are SQL of our own, with these values.
     """
     name = table._meta.db_table
     among = f"AND id IN ({ids_from})" if ids_from else ""

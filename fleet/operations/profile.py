@@ -59,7 +59,8 @@ def _values(row: Profile) -> dict[str, object]:
 
 @transaction.atomic
 def note_read(*, actor: Actor, until: datetime, now: datetime) -> bool:
-    """Somebody has read what changed until then, but not beyond now. False where they had read further before."""
+    """Record that the user has read the changes up to `until`, but not beyond now. Return False where they had read
+    further before."""
     until = min(until, now)
     Profile.objects.get_or_create(user=actor.person)
     row = Profile.objects.select_for_update().get(user=actor.person)

@@ -1,7 +1,7 @@
-"""What cannot be advanced is set aside with its reason, so that everything beside it goes on; it is tried again later.
+"""Quarantine of rows that cannot be advanced, with the reason, so that all other rows continue. They are retried later.
 
-Rows are looked at all at once. Where that fails, in halves, until what fails stands alone. Nothing but trouble costs
-more than one query.
+Rows are processed all at once. If that fails, they are halved until each failing row is isolated. Without failures this
+costs one query.
 """
 
 import logging
@@ -25,10 +25,10 @@ T = TypeVar("T")
 K = TypeVar("K")
 
 LONGEST = 500
-# Whoever still exists is tried again within seconds of its time; what is older is nobody's any more.
+# A row that still exists is retried within seconds of its time; an older entry belongs to no row any more.
 FORGOTTEN = timedelta(minutes=5)
-# SQLSTATE classes that say nothing about what was to be written: connection, resources, locks, shutdown, disk. Save
-# where somebody holds exactly that, or it took too long: that harms nobody else.
+# SQLSTATE classes that say nothing about what was to be written: connection, resources, locks, shutdown, disk. Lock
+# conflicts and timeouts are the exception: they concern only the row itself.
 AWAY = frozenset({"08", "40", "53", "55", "57", "58"})
 
 
@@ -143,7 +143,7 @@ class Quarantine:
 
 
 def delete_expired(*, now: datetime) -> None:
-    """Forget what is nobody's any more: its time came, and nobody tried it."""
+    """Delete entries that no process has retried after their time."""
     QuarantinedRow.objects.filter(next_try_at__lt=now - FORGOTTEN).delete()
 
 

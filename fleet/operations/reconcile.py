@@ -85,7 +85,7 @@ def advance(*, now: datetime, via: str) -> Advanced:
 
 
 def _go_through(looked: list[int], done: list[tuple[int, int, set[int]]], *, now: datetime, via: str) -> None:
-    """Look at what is due; `looked` and `done` gather what was looked at and what came of it."""
+    """Process the due events; `looked` gathers the checked event ids and `done` the results."""
     began = monotonic()
     with Quarantine(QuarantineKind.EVENT, now=now) as apart:
         # Once more, for those whom the first steps have moved.
@@ -157,7 +157,7 @@ def _notice(now: datetime, via: str) -> bool:
 
 
 def _portions(looked: list[int], now: datetime) -> Iterator[list[int]]:
-    """What is due, each event once a tick, and what is decided first; `looked` gathers them."""
+    """Yield the due events in portions, decided ones first and each once a tick; `looked` gathers their ids."""
     for decided in (True, False):
         while len(looked) < MOST_PORTIONS * scheduling.PORTION:
             taken = scheduling.take(now=now, decided=decided, besides=looked)
@@ -171,7 +171,7 @@ def _advance(event_pks: Sequence[int], *, now: datetime, via: str) -> list[tuple
     """How many of these events were computed to something new, how many had a step to take, and the machines (row ids)
     that are woken.
     """
-    # What was said of it comes first, so it is left to the next tick.
+    # Earlier reports of the event come first, so it waits for the next tick.
     waited_for = oddities.waited_for(event_pks)
     events = compute.lock(pk for pk in event_pks if pk not in waited_for)
     computed = len(compute.compute_state(events, now=now))
@@ -202,7 +202,7 @@ SLOW_IF_QUIET: list[IfQuiet] = []
 
 
 def advance_if_quiet(*, now: datetime, quiet_seconds: float, via: str) -> Advanced:
-    """Advance when nobody has for this long: the gateway's part when Celery is gone."""
+    """Advance when no process has done so for `quiet_seconds`: the gateway calls this when Celery is down."""
     if seconds_since_run(LastRun.RECONCILE, now=now) < quiet_seconds:
         return Advanced(ran=False)
     return advance(now=now, via=via)
@@ -227,7 +227,7 @@ def _changed(event_pks: Sequence[int], *, now: datetime) -> list[int]:
 
 
 def advance_dependents(event_pks: Collection[int] | None = None, *, now: datetime) -> None:
-    """Judge these events (row ids) and what stands beside them, or everything that is open."""
+    """Judge these events (row ids) and those that depend on them, or all open events."""
     call_each(
         partial(drills.advance, now=now, event_pks=event_pks or ()),
         partial(_turns, event_pks or (), now=now),
@@ -237,10 +237,10 @@ def advance_dependents(event_pks: Collection[int] | None = None, *, now: datetim
 
 
 def advance_new_approval(*, approval_id: int, now: datetime, via: str) -> None:
-    """What follows at once from a decision: its condition may be met already, and then its machine is woken.
+    """Carry out what follows directly from a decision: meet its condition, then wake its machine.
 
-    In a storm of reports somebody is writing of its event all the time. The machine does not wait for that, since its
-    order stands; and what else there is to do, the next tick does.
+    In a storm of reports the event is locked almost all the time. The machine does not wait for that lock, because its
+    order is already committed. The next tick does the rest.
     """
     row = Approval.objects.filter(pk=approval_id).values_list("event_id", "state").first()
     if row is not None and row[1] == ApprovalState.WAITING.value:
@@ -254,9 +254,7 @@ def advance_new_approval(*, approval_id: int, now: datetime, via: str) -> None:
 
 
 def advance_new_approvals(approval_ids: Sequence[int], *, now: datetime, via: str) -> None:
-    """The same of several that were decided together: looked at all at once, and what somebody holds is left to the
-    tick. Where that fails, in halves, so that one that is odd stops no other.
-    """
+    """Advance several approvals that were decided together; locked events are left to the tick."""
     found = Approval.objects.filter(pk__in=approval_ids, state=ApprovalState.WAITING.value)
     if waiting := list(found.values_list("event_id", flat=True)):
         conditions.advance(now=now, event_pks=waiting)

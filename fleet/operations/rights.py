@@ -15,15 +15,16 @@ from fleet.models.people import Person, rights_of
 
 
 def require(who: Actor | Person, right: Right, place: Place | None = None, *, doing: str = "this") -> None:
-    """`doing` is a code of `fleet.accounts.text.DOING`. Raises Refused `not-permitted`, naming what is missing.
+    """Raise Refused `not-permitted`, naming the missing right, unless `who` may do this. `doing` is a code of
+    `fleet.accounts.text.DOING`.
 
-    Whoever runs commands on the server may do everything.
+    A user of the server's command line has all rights.
     """
     if isinstance(who, Actor) and who.kind is ActorKind.COMMAND:
         return
     missing = rights_of(who.person if isinstance(who, Actor) else who).missing(right, place, doing=doing)
     if missing is not None and settings.SCOPED_READ_ACCESS and missing.code != "right-missing":
-        # To somebody who reads by scope, what lies beyond is not there.
+        # For a user with scoped read access, objects outside the scope do not exist.
         if doing == "drill":
             raise Refused("unknown-set", Reason("drill-of-no-set"))
         raise Refused("unknown-event", Reason("event-unknown"))
@@ -40,8 +41,8 @@ def can_see(actor: Actor, place: Place) -> bool:
 
 
 def acting(actor: Actor, right: Right, *, doing: str) -> Actor:
-    """Somebody who may do this anywhere at all, with a reason fit to be kept. Raises Refused: `not-permitted`,
-    `validation`.
+    """Return the actor, who has this right in at least one place, with a cleaned reason. Raises Refused:
+    `not-permitted`, `validation`.
     """
     require(actor, right, doing=doing)
     return actor.because(cleaned(actor.why))
@@ -113,6 +114,6 @@ def user_named(username: str, people: QuerySet[User] | None = None) -> User:
 
 
 def require_reach(actor: Actor, person: User) -> None:
-    """Raises Refused `not-permitted` where a superuser is to be changed by somebody who is none."""
+    """Raise Refused `not-permitted` when an account without superuser rights would change a superuser."""
     if actor.person is not None and person.is_superuser and not actor.person.is_superuser:
         raise Refused("not-permitted", Reason("superusers-only", name=person.get_username()))

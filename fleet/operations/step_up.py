@@ -1,5 +1,5 @@
-"""Asked again: when somebody last proved, in this session, that they are still there. Kept in the session, and asked by
-the guard `step-up` and before anything about one's own doors is changed.
+"""Recent verification: when the user last proved their identity in this session. It is stored in the session. The guard
+`step-up` and changes of one's own sign-in methods require it.
 """
 
 from collections.abc import Mapping, MutableMapping
@@ -12,12 +12,12 @@ KEY = "drydock_stepped_up"
 
 
 def note(session: MutableMapping[str, Any], *, at: datetime) -> None:
-    """Somebody has just proved it, by a second factor, by the password where there is none, or at their provider."""
+    """Record a verification by second factor, by password where there is none, or at the provider."""
     session[KEY] = at.isoformat()
 
 
 def last(session: Mapping[str, Any]) -> datetime | None:
-    """When somebody last proved it; None where never in this session."""
+    """Return when the user last verified in this session; None if never."""
     text = session.get(KEY)
     return datetime.fromisoformat(text) if text else None
 

@@ -30,8 +30,8 @@ RELAY_TASK = "fleet.relay.tasks.relay_approval"
 RELAY_TASK_OF_MANY = "fleet.relay.tasks.relay_approvals"
 FOLLOW_TASK = "fleet.relay.tasks.follow"
 TELL_TASK = "fleet.notifications.tasks.tell"
-# In a storm news comes faster than it can be followed: what comes within this time after a hint is one hint with the
-# next, and one that no worker has taken for so long is dropped, since the tick has followed it by then.
+# In a storm, news arrives faster than a worker can follow it. Hints within this time after another are merged. A hint
+# that no worker has taken in time expires, since the tick has followed it by then.
 FOLLOW_PAUSE_SECONDS = 0.1
 # The same of approvals: what is approved in bulk goes some at a time, and so many at most.
 RELAY_PAUSE_SECONDS = 0.1
@@ -54,7 +54,8 @@ REST_SECONDS = 2.0
 
 
 class _Line:
-    """A connection of this thread; after a failure it rests for two seconds, so that nobody waits for a dead Redis."""
+    """A Redis connection of this thread; after a failure it pauses for two seconds, so that no caller waits for a dead
+    Redis."""
 
     def __init__(self) -> None:
         self.client = redis.Redis.from_url(
@@ -135,8 +136,10 @@ def hint_messages() -> None:
 
 
 def _hint(hints: Iterable[Hint]) -> None:
-    """Beat finds it anyway, so nobody waits for the broker's answer: one that is there and says nothing would keep a
-    person, or the writer of reports, waiting for many seconds.
+    """Queue hints for the broker without waiting for its answer; Celery beat finds the work anyway.
+
+    A broker that accepts connections and does not answer would block a person, or the writer of reports, for many
+    seconds.
     """
     with suppress(queue.Full):
         for hint in hints:
@@ -145,8 +148,8 @@ def _hint(hints: Iterable[Hint]) -> None:
 
 
 def prepare_hints() -> None:
-    """Have the connection to the broker made beside everything else, if it is not there yet: the first message of a
-    process would otherwise take some hundred milliseconds more than those after it. Returns at once.
+    """Start connecting to the broker in the background, if there is no connection yet. The first message of a process
+    would otherwise take some hundred milliseconds longer than later ones. Returns at once.
     """
     global _sender  # noqa: PLW0603 - one thread for this process, made when it is first needed
     with _starting:
@@ -164,7 +167,7 @@ def _connect_to_broker() -> None:
 
 
 def _send_hints() -> None:
-    # Failing is no news yet: the first hint tries again, and says so.
+    # A failure is not reported yet: the first hint connects again and logs it.
     with suppress(OperationalError, redis.RedisError, OSError):
         _connect_to_broker()
     line = _Broker()

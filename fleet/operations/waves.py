@@ -57,12 +57,11 @@ def begin(
 ) -> Wave:
     """Approve these events (EventIds, in this order), or all open undecided ones of a service (soonest first), in turn.
 
-    `overrides` are reasons by guard code, for every event that needs one, `shown` the digests of the guards that were
-    looked at. `versions` are those of the events that were
-    looked at, by EventId; with them, an event of the service that is not among them was not seen and stands in the way.
-    All or nothing. Raises Refused:
-    `not-permitted`, `validation`, `unknown-event`, `wave-running` (details `wave`), `guarded` and the other codes of
-    `approve.grant`, with details `events`: `event_id`, `code`, `sentence` of each one that stands in the way.
+    `overrides` are reasons by guard code, for every event that needs one; `shown` are the digests of the guards that
+    the person saw. `versions` are those of the displayed events, by EventId. With them, an event of the service that is
+    not among them blocks the wave. All events are approved, or none. Raises Refused: `not-permitted`, `validation`,
+    `unknown-event`, `wave-running` (details `wave`), `guarded` and the other codes of `approve.grant`. Details
+    `events`: `event_id`, `code`, `sentence` of each blocking event.
     """
     actor = acting(actor, Right.APPROVE, doing="begin-wave")
     reasons = cleaned_reasons(overrides)
@@ -262,7 +261,7 @@ def _settle(wave_id: int, *, now: datetime) -> bool:
 
 
 def stop(*, wave_id: int, actor: Actor, now: datetime) -> Wave:
-    """A person stops a wave and says why: what waits is withdrawn, what is on its way goes on.
+    """Stop a wave with a reason: waiting approvals are withdrawn, those in progress continue.
 
     Raises Refused: `not-permitted`, `validation`, `unknown-wave`, `too-late`.
     """

@@ -31,7 +31,7 @@ def _use_database_clock(sender: Any, **_: Any) -> None:
 
 PAUSE_SECONDS = 2.0
 OUTCOME_OF_STATE = {"SUCCESS": "succeeded", "FAILURE": "failed", "RETRY": "retried"}
-# Whoever may write to the broker may name a task as they like.
+# Any client that can write to the broker may give a task any name.
 UNKNOWN = "unknown"
 
 
@@ -104,7 +104,7 @@ class Counts:
             try:
                 self.flush(client)
             except (redis.RedisError, OSError):
-                # Said by whoever needs Redis for more than numbers.
+                # Callers that need Redis for more than counts report it.
                 continue
 
 
@@ -143,7 +143,7 @@ def _note_sent(**_: Any) -> None:
     counts.sent(clock.now().timestamp())
 
 
-# Which decision a task is about, as whoever sent it said: bound for each line that is logged meanwhile.
+# The decision that a task concerns, as its sender stated: bound to each line that is logged meanwhile.
 
 log = structlog.get_logger(__name__)
 

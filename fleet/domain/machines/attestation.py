@@ -57,7 +57,7 @@ class Attested:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """The roots that count, and intermediates that are known here beside what an agent brings."""
+    """Trusted roots, and intermediates that are known in addition to those an agent sends."""
 
     roots: tuple[x509.Certificate, ...]
     intermediates: tuple[x509.Certificate, ...] = ()
@@ -203,7 +203,7 @@ def _issuer_url(certificate: x509.Certificate) -> str:
         return ""
     for each in access:
         where = each.access_location.value
-        # What an agent is told to fetch is nobody else's, and holds nothing that leads elsewhere.
+        # The address that an agent is to fetch contains no other host's, and nothing that leads elsewhere.
         is_issuer = each.access_method == AuthorityInformationAccessOID.CA_ISSUERS and isinstance(where, str)
         if is_issuer and _URL.fullmatch(where):
             return str(where)

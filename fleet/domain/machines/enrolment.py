@@ -37,7 +37,7 @@ MAX_NAME = 200
 
 
 class EntrancePolicy(StrEnum):
-    """How machines that nobody knows come in."""
+    """The way in which unknown machines enrol."""
 
     # By a join token, or by an attested document of an allowed subscription; else a person admits them.
     JOIN = "join"
@@ -53,9 +53,7 @@ class EntrancePolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What whoever asks has proved before anything is written: that Azure vouches for it, and that it has a key, which
-    `signed_by` names.
-    """
+    """What the caller has proved before anything is written: Azure's attestation, and the key that `signed_by` names."""
 
     attested: Attested | None = None
     signed_by: str = ""

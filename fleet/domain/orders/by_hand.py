@@ -87,7 +87,7 @@ def by_hand(
     if reason is None:
         return None
     hit = {machine.machine_id for machine in affected_machines(facts)}
-    # Those that list it first, then those that it hits: they are the ones somebody is most likely logged in to.
+    # Machines that list it first, then affected ones: a user is most likely signed in to those.
     machines = sorted(facts.machines, key=lambda m: (not m.lists_it, m.machine_id not in hit, m.name.lower()))
     event_id = next((machine.spelled for machine in machines if machine.spelled), facts.event_id)
     return ByHand(

@@ -60,7 +60,7 @@ class OrderFacts:
 
     @property
     def busy(self) -> bool:
-        """Azure answered neither yes nor no: it wants to be asked later, and what it has done nobody knows."""
+        """Whether Azure answered neither yes nor no: it is to be asked later, and the effect is unknown."""
         return is_busy(self.outcome, self.azure_status)
 
     @property
@@ -109,7 +109,7 @@ def last_minute_start(facts: EventFacts) -> datetime:
     """When the last minute before NotBefore begins; never where none is stated."""
     if facts.not_before is None:
         return NEVER
-    # Whatever somebody may have stated: the first day of the calendar has no day before it.
+    # A stated time may be any: the first day of the calendar has no day before it.
     return facts.not_before - LAST_MINUTE if facts.not_before.year > 1 else facts.not_before
 
 
@@ -139,10 +139,12 @@ MULTIPLES = {"answer": 1, "receipt": 2, "sent_overdue": 2, "answered_overdue": 3
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """`answer`: a machine that has said nothing for so long is passed over. `receipt`: so long after a machine may
-    have asked Azure its receipt is waited for when the event moves. `sent_overdue`, `answered_overdue`: the step is
-    marked for people. `by_hand`: people are told how to do without agents. `doubted`: so long after Azure's 200 without
-    a start another machine asks as well.
+    """Timeouts of an approval.
+
+    `answer`: a machine that does not answer within it is passed over. `receipt`: how long a receipt is awaited when the
+    event moves after a machine may have asked Azure. `sent_overdue`, `answered_overdue`: the step is marked for people.
+    `by_hand`: people are notified how to act without agents. `doubted`: without a start this long after Azure's 200,
+    another machine also asks.
     """
 
     answer: timedelta
@@ -201,7 +203,7 @@ def next_step(
         return NextStep(Do.CONFIRM, Reason("started-after-azure-accepted"))
     if state not in (ApprovalState.GRANTED, ApprovalState.RELAYING):
         return NOTHING
-    # Somebody may have asked Azure already without the receipt being here yet.
+    # A machine may have asked Azure although its receipt has not arrived.
     out = any(order.delivered_at is not None and not order.outcome for order in orders)
     fresh = any(now - order.last_seen_at < timeouts.receipt for order in orders if not order.outcome)
     untold = any(receipt_may_arrive(facts, order, timeouts) for order in orders)
@@ -263,7 +265,7 @@ def receipt_may_arrive(facts: EventFacts, order: OrderFacts, timeouts: Timeouts)
 
 
 def _after_start(facts: EventFacts, orders: list[OrderFacts], *, out: bool, untold: bool) -> NextStep:
-    # Started before NotBefore: somebody has approved it, and that may be us.
+    # Started before NotBefore: an approver has approved it, possibly Drydock.
     early = facts.started_at is not None and (facts.not_before is None or facts.started_at < facts.not_before)
     failed = any(order.outcome == "failed" for order in orders)
     if (out or failed) and not early:
@@ -321,7 +323,7 @@ def _whom_to_ask(facts: EventFacts, orders: list[OrderFacts], now: datetime, tim
         waiting = machine is not None and now - open_order.last_seen_at < timeouts.answer
         candidates = [m for m in candidates if m.machine_id != open_order.machine_id]
         if waiting or not candidates:
-            # With nobody else to ask, the order stays where it is until it is answered or too late.
+            # Without another machine to ask, the order stays where it is until it is answered or too late.
             return NextStep(Do.WAKE, machine=machine) if machine and open_order.delivered_at is None else NOTHING
         reason = Reason("asked-before", live=machine is not None)
     else:
@@ -349,7 +351,8 @@ def _nobody_would(askable: list[MachineFacts], orders: list[OrderFacts]) -> Reas
 
 
 def _start_is_on_its_way(orders: list[OrderFacts], now: datetime, timeouts: Timeouts) -> bool:
-    """An agent has read Started: its document comes with the next report, and nobody needs to be asked until then."""
+    """Whether an agent has read Started: its document comes with the next report, and no machine needs to be asked
+    before."""
     return any(o.reason == "already-started" and o.refused and now - o.offered_at < timeouts.receipt for o in orders)
 
 
@@ -382,9 +385,9 @@ def forecast(
     now: datetime,
     timeouts: Timeouts,
 ) -> Forecast | None:
-    """What `next_step` will do about asking, told in advance; None when nobody will be asked any more.
+    """Return what `next_step` will offer, in advance; None when no machine will be asked any more.
 
-    Its answer changes with the clock only where a time runs out: it is asked itself about those moments.
+    The result changes with the clock only where a timeout ends: `next_step` is evaluated at those times.
     """
     ends = timeout_ends(facts, orders, timeouts)
     for moment in [now, *sorted(end for end in ends if end > now)]:
@@ -402,7 +405,7 @@ def forecast(
 def due_at(*, facts: EventFacts, orders: list[OrderFacts], now: datetime, timeouts: Timeouts) -> datetime:
     """When to ask for its next step again, where there is no news of it. Turns of presence are news."""
     over = facts.status is not EventStatus.SCHEDULED or (facts.not_before is not None and facts.not_before <= now)
-    # What a spool may still hold is told by polls, which turn nothing; who is not there yet is woken again.
+    # Polls, which change no presence, show what a spool may still contain; a machine without its order is woken again.
     untold = over and any(receipt_may_arrive(facts, order, timeouts) for order in orders)
     to_wake = any(order.state is OrderState.OFFERED for order in orders)
     ends = {*timeout_ends(facts, orders, timeouts), facts.not_before}

@@ -123,7 +123,7 @@ def json_value(value: Any) -> Any:
 
 
 def stated_values(what: Any) -> dict[str, Any]:
-    """What a rule or a window states beside its labels, and what is not as in one that states nothing."""
+    """Return the values of a rule or a window, without its labels, that differ from an empty one."""
     nothing = type(what)()
     values = {field.name: getattr(what, field.name) for field in fields(what) if field.name not in LABELS}
     return {name: json_value(value) for name, value in values.items() if value != getattr(nothing, name)}

@@ -74,7 +74,7 @@ def is_in_force(rule: StandingRule, *, now: datetime) -> bool:
 
 
 def is_matching(rule: StandingRule, facts: EventFacts, *, now: datetime) -> bool:
-    """Whether a rule in force speaks of this event. Drills are nobody's: no rule matches them."""
+    """Whether a rule in force applies to this event. Drills are exempt: no rule matches them."""
     return (
         is_in_force(rule, now=now)
         and may_concern(rule, facts)
@@ -129,7 +129,7 @@ def _in_notice(rule: StandingRule, not_before: datetime | None, now: datetime) -
 
 
 class RuleAction(StrEnum):
-    """What the rules do about an event: `guarded` means that a rule would approve, and a guard stands in the way."""
+    """The action of the rules on an event; `guarded` means that a rule would approve, but a guard blocks it."""
 
     NOTHING = "nothing"
     APPROVE = "approve"
@@ -152,7 +152,7 @@ class Verdict:
 
 
 def verdict(rules: Iterable[StandingRule], facts: EventFacts, *, now: datetime) -> Verdict:
-    """What these rules, in their order, do about an event that nobody has decided or held."""
+    """Return the action of these rules, in their order, on an event that is neither decided nor held."""
     rule = first_match(rules, facts, now=now)
     if rule is None:
         return Verdict(RuleAction.NOTHING)

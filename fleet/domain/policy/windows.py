@@ -14,7 +14,7 @@ from fleet.domain.scheduling import first_after, just_before
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window as somebody wants it: once (`starts_at`, `ends_at`), or every week. The fields are the model's."""
+    """A requested window: once (`starts_at`, `ends_at`), or every week. The fields are the model's."""
 
     name: str = ""
     reason: str = ""
@@ -56,7 +56,7 @@ PAST = timedelta(microseconds=1)
 
 
 def due_at(facts: EventFacts, rules: Iterable[StandingRule], windows: Iterable[Window], *, now: datetime) -> datetime:
-    """When to judge again by these rules an event that nobody has decided."""
+    """Return when these rules must judge an undecided event again."""
     moments = [facts.not_before, *_of_windows(facts, windows, now)]
     for rule in rules:
         if may_concern(rule, facts):

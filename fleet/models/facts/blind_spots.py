@@ -55,7 +55,8 @@ WITHOUT_AGENT = Q(machine=None) | Q(machine__revoked_at__isnull=False)
 
 @dataclass(frozen=True, slots=True)
 class SetFindings:
-    """What is known of one set: its machines by presence, and its blind spots. `due_at`: time alone may change them."""
+    """Findings of one set: its machines by presence, and its blind spots. `due_at`: the time at which they may change
+    without a report."""
 
     facts: SetFacts
     name: str
@@ -66,12 +67,12 @@ class SetFindings:
 
 
 def judged_by() -> str:
-    """What judgements depend on beside what is known of a set: the backend's version, protocol and tolerance."""
+    """Return the inputs of a judgement apart from the set's facts: the backend's version, protocol and tolerance."""
     return f"{settings.VERSION} {settings.PROTOCOL} {settings.CLOCK_TOLERANCE_SECONDS}"
 
 
 def to_judge(*, now: datetime) -> Q:
-    """Of the counts of sets: time alone may have changed what is kept, or another backend judged it. By index."""
+    """Return a filter of set counts that may be outdated by time alone, or that another backend judged. Uses indexes."""
     by = judged_by()
     return Q(due_at__lte=now) | Q(judged_by__lt=by) | Q(judged_by__gt=by)
 
@@ -94,7 +95,7 @@ def load_findings(set_ids: Collection[int], *, now: datetime) -> list[SetFinding
             if row["revoked_at"] is None:
                 agents.append(agent)
         facts = from_row(SetFacts, home, set_id=home.pk, agents=tuple(agents), missing=tuple(missing[home.pk]))
-        # A set in which nobody is left hides nothing.
+        # A set without machines has no blind spot.
         spots = _judge(facts, now) if agents or facts.missing else ()
         regions = tuple(sorted({row["region"] for row in machines[home.pk]} - {""}))
         found.append(SetFindings(facts, home.name, counts, regions, spots, due_at(facts, spots, now=now)))
@@ -291,7 +292,7 @@ def _of_set(row: dict[str, Any], now: datetime) -> Iterator[Trouble]:
 
     of = f"{row['name']} ({row['name_suffix']})" if row["name_suffix"] else row["name"]
     if row["kind"] == PROVISIONAL:
-        # Nobody has named it: it is called by its machines.
+        # The set has no name of its own: it is named by its machines.
         of = ", ".join((row["away_names"] or row["lacking_names"] or row["off_names"])[:3])
     if row["away"] and not row["is_watched"]:
         yield trouble("set-unwatched", "away")

@@ -217,7 +217,7 @@ GROUP BY wanted.set_id, past.event_type
 
 
 class Experiences:
-    """What is known of each set (row id) and type."""
+    """Experiences by set (row id) and event type."""
 
     def __init__(self, found: Mapping[int, Mapping[str, Experience]]) -> None:
         self._found = found

@@ -16,8 +16,8 @@ from fleet.models.machines import Entrance, Machine
 
 @dataclass(frozen=True, slots=True)
 class EntranceFacts:
-    """`subscriptions` are those whose machines may enrol by an attested document. `stated`: a setting has the policy,
-    so nobody can choose another one on a page.
+    """`subscriptions` are those whose machines may enrol by an attested document. `stated`: a setting fixes the policy,
+    so it cannot be changed on a page.
     """
 
     policy: EntrancePolicy
@@ -80,7 +80,8 @@ def machine_rows(set_ids: Collection[int], *, now: datetime, limits: Limits) -> 
 
 # How present machines are, in SQL, as `fleet.domain.intake.presence_of` has it.
 
-# The number of a row of presence; nobody is revoked here, which is an act. Its parameters are `presence_values`.
+# The number of a presence row; no machine is revoked here, since revocation is an action. Its parameters are
+# `presence_values`.
 PRESENCE = """
     CASE WHEN last_heard_at IS NULL THEN %(expected_is)s
          WHEN last_poll_at IS NULL AND last_heard_at >= %(gone)s THEN %(silent_is)s

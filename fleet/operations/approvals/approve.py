@@ -50,17 +50,17 @@ def override(
     reasons: Mapping[str, str],
     shown: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
-    """What was overridden, as an approval keeps it (`kept`); `reasons` are by guard code. `shown` are the digests of
-    the guards that were looked at (`Guard.shown`), by code with blanks between them: a reason covers no other.
+    """Return the overrides as an approval stores them (`kept`); `reasons` are by guard code. `shown` are the digests of
+    the guards that the person saw (`Guard.shown`), by code and separated by blanks. A reason covers no other.
 
-    Guards that ask for a second person are left to the caller; one that asks for a proof is satisfied by
-    `actor.proved`, and by a service account where the set spares those. Raises Refused for what stands in the way.
+    Guards that require a second person are left to the caller. A guard that requires verification is satisfied by
+    `actor.proved`, or by a service account where the set exempts those. Raises Refused for each remaining guard.
     """
     # A rule accepts some guards in advance; past one that blocks only a person goes.
     may_be = ACCEPTABLE if actor.person is None else [guard.code for guard in found]
     given = {g.code for g in found if g.takes_reason and g.code in may_be and reasons.get(g.code)}
     given -= {g.code for g in found if g.code in (shown or {}) and g.shown not in (shown or {})[g.code].split()}
-    # Nobody can ask a service account; of a person's token it is not known who has it.
+    # A service account cannot verify; the holder of a personal token is unknown.
     spared = actor.kind is ActorKind.SERVICE and facts.exempt_service_accounts
     dealt_with = (Need.SECOND, Need.STEP_UP) if actor.proved or spared else (Need.SECOND,)
     standing = [guard for guard in remaining_guards(found, given) if guard.needs not in dealt_with]
@@ -72,7 +72,7 @@ def override(
 
 
 def kept_overrides(guard: Guard, reason: str) -> dict[str, Any]:
-    """A guard that was overridden, as an approval keeps it; `reason` is what somebody wrote."""
+    """Return an overridden guard as an approval stores it; `reason` is the person's text."""
     return {"code": guard.code, "values": as_json(guard.values), "reason": reason}
 
 
@@ -124,7 +124,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class LockedFacts:
-    """What guards judge of an event that the caller has locked, its row id beside it: see `together`."""
+    """Facts for the guards of an event that the caller has locked, with its row id: see `together`."""
 
     event_pk: int
     facts: EventFacts
@@ -144,11 +144,11 @@ NEW_KINDS = {
 
 @contextmanager
 def decision_lock(*event_pks: int, meanwhile: Reason = MEANWHILE, homes: Collection[Home] = ()) -> Iterator[None]:
-    """A transaction in which nobody else decides about the service (or the set, where there is none) of these events.
+    """Open a transaction with exclusive decisions about the service (or set, where there is none) of these events.
     `homes` are those of the events, where the caller has just read them.
 
-    Two people who approve two events of one set at once would else each see nothing in flight. Taken before any row is
-    locked. Raises Refused `already-decided` with `meanwhile` where somebody was first.
+    Without it, two people who approve two events of one set at once would each see nothing in flight. The lock is taken
+    before any row is locked. Raises Refused `already-decided` with `meanwhile` where another decision came first.
     """
     try:
         with gathered():
@@ -204,8 +204,9 @@ def grant(
 
 
 def _refuse_decided(event_pk: int, actor: Actor, plan: Plan, *, now: datetime) -> None:
-    """Refuse what another person has decided already, without waiting for the lock of the event's service: of several
-    who approve the same events at once, those who come second get this answer and delay nobody.
+    """Refuse events that another person has already decided, without waiting for the lock of their service.
+
+    Of several people who approve the same events at once, later ones get this answer and delay no other decision.
     """
     decided = Approval.objects.filter(event=event_pk, state__in=[state.value for state in LIVE_APPROVALS])
     if not decided.filter(Q(decided_by__isnull=False) | Q(consented_by__isnull=False)).exists():
@@ -229,7 +230,7 @@ def load_facts_locked(event_pk: int, *, now: datetime, expected: Collection[str]
     Raises Refused `precondition-failed` where it is at none of the `expected` versions.
     """
     events = compute.lock([event_pk])
-    # Read once for both: whoever decides about a hundred does this a hundred times.
+    # Read once for both: deciding about a hundred events does this a hundred times.
     standing = load_standing(events, now=now)
     compute.compute_state(events, now=now, standing=standing)
     for event in events:
@@ -253,7 +254,7 @@ def decide(event_pk: int, actor: Actor, plan: Plan, *, now: datetime, facts: Eve
     overridden = override(facts, found, actor, plan.overrides, plan.shown)
     proposal = any(guard.needs is Need.SECOND for guard in found)
     if plan.when is When.UNDO:
-        # A proposal can be withdrawn until somebody agrees; what can be undone is the agreement.
+        # A proposal can be withdrawn until a second person agrees; the agreement is what can be undone.
         plan = with_undo(plan, facts, now=now) if not proposal else replace(plan, when=When.NOW, due_at=None)
     if proposal and actor.person is None:
         raise Refused(
@@ -361,12 +362,11 @@ def _check_time(plan: Plan, facts: EventFacts, now: datetime) -> None:
         raise Refused("validation", Reason("due-time-too-late"))
 
 
-# Several events decided in one call, each on its own: one refusal stops nothing, and what somebody holds keeps nobody
-# waiting.
+# Several events decided in one call, each on its own: one refusal stops no other, and a locked event delays no other.
 
 T = TypeVar("T")
 
-# So many are read at once: whoever wants to decide about one of them waits for all of these.
+# This many events are read at once: any other decision about one of them waits for all of these.
 MAX_TOGETHER = 20
 # So many events that stay locked at the second try are waited for in full; the others that stay locked are not.
 SECOND_TRIES = 2
@@ -380,11 +380,11 @@ def each(
     clock: Callable[[], datetime],
     ahead: bool,
 ) -> list[T]:
-    """What `act` gives for each event (EventId), or `held` where somebody holds it for too long, in the order given.
-    It takes longer than the time of one call could stand for, so it is given a clock.
+    """Return the result of `act` for each event (EventId), or of `held` where the event stays locked too long, in the
+    given order. The run outlasts a fixed time, so it is given a clock.
 
-    `act` gets what guards judge where that was read `ahead` with the event locked, else None. It may be called twice
-    for one event, the first time rolled back. Raises what Postgres raises when it is away.
+    `act` gets the locked facts where they were read `ahead`, else None. It may be called twice for one event, the first
+    time rolled back. Raises Postgres's error when Postgres is unavailable.
     """
     found: dict[str, T] = {}
     locked: list[str] = []
@@ -428,7 +428,7 @@ def _alone(event_id: str, act: Callable[[str, LockedFacts | None], T], *, hurrie
 
 @gathered()
 def _together(event_ids: Sequence[str], act: Callable[[str, LockedFacts | None], T], *, now: datetime) -> dict[str, T]:
-    """The same for those that nobody holds, by EventId, in one transaction. What cannot be done is left out."""
+    """Run `act` in one transaction for the events that are not locked, by EventId. Failed events are omitted."""
     found = {}
     for event_id, judged in _judged(event_ids, now=now).items():
         try:

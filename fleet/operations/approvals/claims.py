@@ -35,7 +35,8 @@ def claim(
     expected: Collection[str] | None = None,
     expected_version: int | None = None,
 ) -> Claim:
-    """Say "I am on it". Claiming one's own claim again renews its comment; somebody else's is taken over if asked for.
+    """Claim an event ("I am on it"). Claiming one's own claim again renews its comment; another person's claim is taken
+    over only with `take_over`.
 
     Raises Refused: `not-permitted`, `validation`, `unknown-event`, `too-late` (the event is over), `already-claimed`
     (details `by`, `at`, `comment`).
@@ -63,7 +64,7 @@ def claim(
 
 @transaction.atomic
 def give_back(*, event_id: str, actor: Actor, now: datetime, expected: Collection[str] | None = None) -> Claim:
-    """End the claim of an event: one's own; an approver may end anybody's.
+    """End the claim of an event: one's own, or as an approver any claim.
 
     Raises Refused: `not-permitted`, `unknown-event`, `not-claimed`.
     """
@@ -86,9 +87,10 @@ def hold(
     expected: Collection[str] | None = None,
     expected_version: int | None = None,
 ) -> Hold:
-    """Decide not to approve, so that the event runs by itself; rules leave it alone then. Azure is told nothing.
+    """Hold an event: decide not to approve it, so that it runs when Azure starts it. Rules then ignore it. Nothing is
+    sent to Azure.
 
-    What a rule has decided and not sent yet is withdrawn. The actor says why. Raises Refused: `not-permitted`,
+    A rule's decision that is not sent yet is withdrawn. The actor gives a reason. Raises Refused: `not-permitted`,
     `validation`, `unknown-event`, `too-late`, `already-decided`, `already-held` (details `by`, `at`, `reason`).
     """
     event_pk, facts, actor = _locked(event_id, actor, "hold", now=now, expected=expected)
@@ -102,8 +104,8 @@ def hold(
 
 
 def hold_locked(event_pk: int, facts: EventFacts, actor: Actor, *, now: datetime, withdrew_rule: bool = False) -> Hold:
-    """The same by a person or a rule, for a locked event (row id) that nobody has decided or held. `withdrew_rule`: it
-    is what is left when a person has withdrawn what a rule decided.
+    """Record a hold by a person or a rule for a locked event (row id) that is neither decided nor held.
+    `withdrew_rule`: a person withdrew a rule's decision, and the hold remains.
     """
     row = Hold.objects.create(
         event_id=event_pk,
@@ -144,7 +146,7 @@ def lift(*, event_id: str, actor: Actor, now: datetime, expected: Collection[str
 def _locked(
     event_id: str, actor: Actor, doing: str, *, now: datetime, expected: Collection[str] | None
 ) -> tuple[int, EventFacts, Actor]:
-    """The event's row id with what stands there, locked, for somebody who may do this anywhere at all."""
+    """Return the event's row id, its locked facts, and the actor, who has the right in at least one place."""
     actor = acting(actor, Right.APPROVE, doing=doing)
     event_pk = row_id(event_id)
     return event_pk, load_facts_locked(event_pk, now=now, expected=expected), actor

@@ -167,7 +167,7 @@ def consent(
         found = applicable_guards(facts, When(approval.when), now=now, expected_version=expected_version)
         found = [guard for guard in uncovered(decision, found) if guard.code != "already-decided"]
         agreed = [kept_overrides(guard, actor.why) for guard in found if guard.needs is Need.SECOND]
-        # What stands here was overridden by the two of them; what comes later was seen by nobody.
+        # The two people overrode the guards listed here; neither of them has seen later ones.
         overridden = [*approval.overrides, *override(facts, found, actor, reasons, shown), *agreed]
         plan = Plan(when=When(approval.when), due_at=approval.due_at)
         if undo and plan.when is When.NOW:
@@ -187,9 +187,9 @@ def consent(
 
 
 def _require_other_person(approval: Approval, actor: Actor) -> None:
-    """A service account is no person, and whoever stood behind the account that proposed is no second one.
+    """Refuse consent by a service account, or by the person behind the account that proposed.
 
-    A token of a person's acts for that person, and whoever made it is that person or runs commands on the server.
+    A personal token acts for its owner; its creator is that person or a user of the server's command line.
     """
     if service_of(actor.person) is not None:
         raise Refused("not-permitted", Reason("consent-of-service"))

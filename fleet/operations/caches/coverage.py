@@ -1,4 +1,5 @@
-"""Coverage: who listened to which cache, when. A timeline without news means something only where somebody listened."""
+"""Coverage: which machine listened to which cache, and when. A timeline without notifications means something only
+while an agent listened."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -103,7 +104,7 @@ def _record(report: CoverageReport, cache: Cache, before: Coverage | None, name:
     elif state == UNSUPPORTED:
         kind = EntryKind.CACHE_UNSUPPORTED
     elif not listened:
-        # Lost already: why it cannot come back stands on the page.
+        # The connection is already recorded as lost; the page gives the reason why it cannot return.
         if before is not None:
             return
         kind, told["listened"] = EntryKind.CACHE_LOST, False
@@ -135,9 +136,9 @@ def _announced(cache: Cache, at: datetime) -> bool:
 
 
 def vouch() -> None:
-    """Whoever was heard since still listens: note it, of every stretch that is open. One update."""
+    """Extend every open coverage period to the machine's last contact, with one update."""
     with connection.cursor() as cursor:
-        # Rows that somebody holds are left to the next time.
+        # Locked rows are left to the next run.
         cursor.execute(
             f"""
             UPDATE {Coverage._meta.db_table} AS coverage SET vouched_at = chosen.last_heard_at

@@ -142,7 +142,8 @@ def _apply(row: Maintenance, operation: Operation, *, now: datetime) -> bool:
 
 
 def advance(*, now: datetime) -> int:
-    """What time alone changes: ends that nobody saw, starts that never came. How many operations were computed."""
+    """Apply what time alone changes: unobserved ends, and starts that never came. Return how many operations were
+    computed."""
     taken = take_due(Maintenance, now=now, most=PORTION, open_only=OPEN)
     late = QuarantinedRow.objects.filter(what=QuarantineKind.CACHE.value, next_try_at__lte=now)
     todo: dict[int, set[tuple[int | None, datetime]]] = defaultdict(set)

@@ -213,7 +213,7 @@ def take_notifications(
     for row in new:
         row.maintenance_id = homes.get(row.pk)
         record_notification(row, by_id[row.cache_id])
-    # After the notifications: whether a lost connection was announced is told by them.
+    # Taken after the notifications, which state whether a lost connection was announced.
     coverage.take(changes, caches, names)
     for report in sorted(hook_reports, key=lambda report: report.at):
         _record_hook(report, caches.get(report.data.cache), names[report.machine_id])

@@ -98,7 +98,8 @@ def _move_on(drill_id: int, event_pk: int, *, now: datetime) -> bool:
 
 
 def close(drill: Drill, ending: Ending, actor: Actor, *, now: datetime) -> bool:
-    """End a drill whose event is locked: whoever still rehearses is told to stop; False when it had ended already."""
+    """Close a drill whose event is locked, and cancel it on machines that still rehearse; return False when it was
+    closed already."""
     values = {"closed_at": now, "outcome": ending.outcome.value, "reason": ending.reason.stored}
     if not Drill.objects.filter(pk=drill.pk, closed_at__isnull=True).update(**values):
         return False
@@ -142,7 +143,7 @@ def close(drill: Drill, ending: Ending, actor: Actor, *, now: datetime) -> bool:
 
 
 def _void(drill: Drill, now: datetime) -> None:
-    """Whatever was decided and not answered: nobody waits for a receipt of what is over by our own word."""
+    """Void unanswered approvals: Drydock itself has ended the drill, so no receipt is awaited."""
     unanswered = [state.value for state in LIVE_APPROVALS if state is not ApprovalState.ACCEPTED]
     approvals = list(Approval.objects.filter(event=drill.event_id, state__in=unanswered))
     if approvals:
@@ -207,7 +208,8 @@ def _machines(drill: Drill) -> tuple[MachineInDrill, ...]:
 
 
 def _to_start(drill: Drill) -> list[Rehearsal]:
-    """Who rehearses and has to be told that the event starts: it was accepted, or one machine has started."""
+    """Return the rehearsals to which the start of the event must be sent: the event was accepted, or one machine has
+    started."""
     if drill.event.status != EventStatus.STARTED.value and not _approved(drill.event_id):
         return []
     waiting = Sighting.objects.filter(event=drill.event_id, gone_at__isnull=True, started_at__isnull=True)
@@ -264,7 +266,7 @@ def _see(drill: Drill, one: RehearsalReport, now: datetime) -> bool:
     event = drill.event
     known = Sighting.objects.filter(event=event, machine_id=one.machine_id).first()
     if drill.closed_at is not None and one.data.step != "gone":
-        # It is over, as everybody was told: nothing reopens it.
+        # The drill was announced as ended: no report reopens it.
         return False
     row = known or Sighting(event=event, machine_id=one.machine_id, first_at=one.at, first_received_at=now)
     if one.data.step == "gone":

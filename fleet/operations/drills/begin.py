@@ -51,10 +51,10 @@ class Wanted:
 
 @transaction.atomic
 def begin(*, set_id: int, actor: Actor, now: datetime, wanted: Wanted | None = None) -> Drill:
-    """Begin a drill of a set: an event that every live machine of the set pretends, and nobody tells Azure of.
+    """Begin a drill of a set: every live machine of the set simulates an event, and Azure receives nothing.
 
-    Raises Refused: `not-permitted`, `validation`, `unknown-set`, `real-event-open` (details
-    `event`), `drill-open` (details `drill`), `no-live-machine`.
+    Raises Refused: `not-permitted`, `validation`, `unknown-set`, `real-event-open` (details `event`), `drill-open`
+    (details `drill`), `no-live-machine`.
     """
     wanted = wanted or Wanted()
     actor = acting(actor, Right.APPROVE, doing="drill")

@@ -25,10 +25,10 @@ OURS = (*RELAYED_APPROVALS, ApprovalState.CONFIRMED)
 
 
 def lock(event_pks: Iterable[int], *, pass_by: bool = False) -> list[ScheduledEvent]:
-    """The events, locked in the order of their ids: events come before approvals, approvals before orders. With
-    `pass_by`, without those that somebody holds.
+    """Return the events, locked in the order of their ids: events come before approvals, approvals before orders. With
+    `pass_by`, events that another transaction locks are skipped.
 
-    Who locks them is about to write, so the next tick looks at them.
+    The caller is about to write, so the next tick checks the locked events.
     """
     events = list(
         ScheduledEvent.objects.select_for_update(of=("self",), skip_locked=pass_by)
@@ -49,15 +49,15 @@ def compute_state(
     new_sightings: Mapping[int, Sequence[int]] | None = None,
     standing: Standing | None = None,
 ) -> list[ScheduledEvent]:
-    """Compute locked events anew, and write what changed with its entries; returns the events that changed. `standing`
-    is what stands of them, where the caller has loaded it since they were locked.
+    """Recompute locked events, and write the changes with their entries; return the changed events. `standing` is their
+    current state, where the caller has loaded it since they were locked.
     """
     if not events:
         return []
     witnesses = load_witnesses(events, now=now, standing=standing)
     # As long as an order of ours may have started it, it was not approved elsewhere.
     ours = Q(accepted_at__isnull=False) | Q(state__in=[state.value for state in OURS])
-    # Nor where nobody can tell whether one did.
+    # Nor where it cannot be determined whether one did.
     ours |= Q(state__in=[ApprovalState.VOID.value, ApprovalState.WITHDRAWN.value], inferred=True)
     approved = set(
         Approval.objects.filter(ours, event_id__any=[event.pk for event in events]).values_list("event_id", flat=True)
@@ -90,7 +90,7 @@ def compute_state(
         )
         over = [event.pk for event in changed if event.status == EventStatus.ENDED.value]
         if over:
-            # What was said about an event ends with it.
+            # Claims and holds end with their event.
             Claim.objects.filter(event_id__in=over, ended_at__isnull=True).update(ended_at=now)
             Hold.objects.filter(event_id__in=over, ended_at__isnull=True).update(ended_at=now)
     return changed

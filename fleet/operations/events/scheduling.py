@@ -1,4 +1,4 @@
-"""Scheduling of event checks: what is due, in portions."""
+"""Scheduling of event checks: the due events, in portions."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -75,7 +75,7 @@ def make_news_due(news: News) -> None:
     if news.sets:
         make_sets_due(_near(news.sets))
     if news.moved:
-        # What is decided and what began beside them: for those who wait for it, for rules, and for drills.
+        # Decided events and those that began in neighbouring sets: for waiting approvals, for rules, and for drills.
         waits = Approval.objects.filter(event=OuterRef("pk"), state=ApprovalState.WAITING.value)
         undecided = Q(status=EventStatus.SCHEDULED.value) & ~Exists(Approval.objects.filter(event=OuterRef("pk")))
         make_due(IS_OPEN & Q(availability_set__any=_near(news.moved)) & (undecided | Exists(waits)))
@@ -90,8 +90,9 @@ def _near(set_ids: Collection[int]) -> list[int]:
 
 
 def take(*, now: datetime, decided: bool, besides: Collection[int] = ()) -> list[int]:
-    """Up to a portion of the events that are due, save these (row ids), taken for a while; with `decided` only those
-    that somebody has decided about and that are on their way.
+    """Take up to a portion of the due events, except `besides` (row ids), for a while.
+
+    With `decided`, only those with a live approval.
     """
     decisions = f"SELECT event_id FROM {Approval._meta.db_table} WHERE state = ANY(%(live)s)" if decided else ""
     live = [state.value for state in LIVE_APPROVALS]
@@ -114,8 +115,8 @@ _CHANGED = """SELECT stat.relname FROM pg_stat_user_tables stat JOIN pg_class cl
 
 
 def renew() -> list[str]:
-    """Let Postgres look at those of the tables that have changed much since; which ones. Nobody waits: what somebody
-    else looks at is left out, and so is what is not ours.
+    """Analyse the tables that changed much since their last analysis; return their names. Tables that are being
+    analysed, or belong to other owners, are skipped without waiting.
     """
     with connection.cursor() as cursor:
         cursor.execute(_CHANGED, {"tables": list(TABLES), "rows": ROWS, "part": PART, "pause": PAUSE_SECONDS})

@@ -25,7 +25,7 @@ TAKEN = f"""
     FROM unnest(%s::bigint[], %s::int[], %s::bigint[]) AS given (machine_id, epoch, seq)
     JOIN {Observation._meta.db_table} USING (machine_id, epoch, seq)
 """
-# What reports hold whose parts may have to wait, by their kind; documents stand in a table of their own.
+# Data classes of reports whose parts may have to wait, by kind; documents have their own table.
 KINDS: dict[str, type[Any]] = {
     wire.RECEIPT: wire.ReceiptData,
     wire.INSTANCE: wire.InstanceData,
@@ -259,7 +259,7 @@ def _data_again(kind: str, data: str | None) -> Data:
 
 
 def data_of(data: Data) -> str | None:
-    """What is kept of a report beside its document, as JSON; None where there is nothing else."""
+    """Return a report's data without its document, as JSON; None where there is no other data."""
     if isinstance(data, wire.DocumentData | wire.ReminderData):
         return None
     plain = data if isinstance(data, dict) else asdict(data)
@@ -323,10 +323,10 @@ MERGE_COPIED, MERGE_GIVEN = MERGE.format(rows=COPIED_ROWS), MERGE.format(rows=GI
 def keep(
     rows: Sequence[KeptReport], bodies: Mapping[str, bytes], documents: Mapping[str, Document], now: datetime
 ) -> tuple[list[KeptReport], set[str]]:
-    """Write down these reports, which are in the order of their keys, and the bodies that they bring, each once.
+    """Store these reports, which are in the order of their keys, and the bodies that they bring, each once.
 
-    Returns the reports that were written, which are all, unless somebody went past their spools (a part of the table
-    has each key once; the whole of it does not), and the hashes of bodies that were never kept before.
+    Return the written reports and the hashes of bodies that are new.¶All reports are written, unless another writer
+    bypassed their spools: keys are unique in a partition, but not in the whole table.
     """
     if not rows:
         return [], set()

@@ -198,7 +198,7 @@ def _listed(row: Sighting, one: MachineDocument, listing: Listing) -> None:
     for name in NOT_STATED:
         setattr(row, name, getattr(listing, name))
     if listing.started and row.not_before is None:
-        # Azure empties NotBefore once the event has started; what this machine was told before still stands.
+        # Azure empties NotBefore once the event has started; the machine's earlier value remains valid.
         row.not_before = told_before
     row.resources = list(listing.resources)
     row.gone_epoch = row.gone_seq = row.gone_at = row.gone_incarnation = None
@@ -212,7 +212,8 @@ def store(merged: Merged) -> None:
 
 
 def _unconfirmed(listing: Listing) -> dict[str, Any]:
-    """Columns of an event that no machine of its set has listed yet: what another one states, with nobody to vote."""
+    """Return the columns of an event that no machine of its set has listed yet: another machine's values, without a
+    vote."""
     return {name: getattr(listing, name) for name in NOT_STATED} | {
         "resources": list(listing.resources),
         "watched": False,

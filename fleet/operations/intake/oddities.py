@@ -24,7 +24,7 @@ from fleet.operations.timeline.entries import tell
 MOST = 1000
 # Of what was beyond the bounds of its machine, so much is tried again by one tick.
 TRIED_AGAIN = 50
-# What is held for so long is shown.
+# A report that is locked out for this long is shown.
 SHOWN_AFTER = timedelta(seconds=10)
 # As Postgres calls it.
 HELD = "LockNotAvailable"
@@ -42,7 +42,7 @@ def waiting(
 
 
 def claim(what: QuarantineKind, about: Collection[str]) -> list[WaitingReport]:
-    """What waits of these, oldest first, for whoever takes it now: nobody else will."""
+    """Return and lock the waiting reports of these subjects, oldest first."""
     rows = WaitingReport.objects.filter(what=what.value, about__in=about)
     return list(rows.select_for_update().order_by("pk"))
 
@@ -102,7 +102,7 @@ def documents(most: int) -> list[WaitingReport]:
 
 
 def over_limit(*, before: datetime) -> list[WaitingReport]:
-    """What was beyond the bounds of its machine and is tried again, for whoever takes it now."""
+    """Return and lock reports beyond their machine's limits that are due for another try."""
     rows = WaitingReport.objects.filter(what=QuarantineKind.BEYOND.value, since__lte=before)
     return list(rows.select_for_update(skip_locked=True).order_by("pk")[:TRIED_AGAIN])
 

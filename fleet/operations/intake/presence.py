@@ -141,10 +141,10 @@ def count_within_period(
 
 
 def turned(*, now: datetime, limits: Limits) -> dict[int, int]:
-    """The machines (row ids) that are not as present as when this was last asked, with the number of what they are now.
+    """Return the machines (row ids) whose presence changed since the last call, with the number of the new one.
 
-    As `presence_of` has it, save that nobody is revoked here: that is an act, and has its entry. One statement for the
-    fleet. Rows that somebody holds are left to the next time.
+    The rules are those of `presence_of`, except that no machine is revoked here: revocation is an action with its own
+    entry. One statement for the fleet. Locked rows are left to the next run.
     """
     table = PresenceRow._meta.db_table
     with connection.cursor() as cursor:
@@ -178,7 +178,7 @@ def repair(*, now: datetime, limits: Limits) -> None:
         )
 
 
-# What agents say of themselves in a held call, beside what is known of them here.
+# State that agents send in a long-poll, compared with the recorded one.
 
 COMPARE = f"""
     SELECT machine.id, machine.availability_set_id,

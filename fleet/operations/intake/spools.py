@@ -54,8 +54,8 @@ def ask(machine_ids: Sequence[int]) -> tuple[bool, set[int]]:
 def number_spools(deliveries: Sequence[Delivery], now: datetime) -> dict[tuple[int, str], Numbered]:
     """The number (epoch) of each spool, and up to where it is acknowledged, by (machine row id, spool).
 
-    What an agent was told is acknowledged even where it is not here: it does not have it either. The rows stay locked:
-    until the end of this transaction nobody else takes reports of these spools.
+    A position that an agent received is acknowledged even where its reports are not stored here: the agent no longer
+    has them either. The rows stay locked: until this transaction ends, no other takes reports of these spools.
     """
     highest: dict[tuple[int, str], int] = {}
     for delivery in deliveries:
@@ -84,8 +84,10 @@ MOST_WANTED = 10
 
 @dataclass(slots=True)
 class Taken:
-    """What one call is answered, by what was committed: up to where it is acknowledged now and was before, documents
-    that reminders name and nobody has sent (hashes), and whether the agent is to begin a new spool.
+    """Committed answer to one call.
+
+    `acknowledged` and `before` are the new and the former position. `wanted` are hashes of documents that reminders
+    name and no agent has sent. `begin_anew`: the agent is to begin a new spool.
     """
 
     acknowledged: int
@@ -104,7 +106,7 @@ def taken(
 ) -> dict[Key, Taken]:
     """Return what each call is answered, by (machine row id, spool), and record what is missing.
 
-    `documents` are those known by hash, `fresh` the machines (row ids) whose newest document came in this batch.
+    `documents` are those known by hash, `fresh` the machines (row ids) whose newest document is in this batch.
     """
     found = {key: Taken(numbered.acknowledged, numbered.before) for key, numbered in spools.items()}
     speechless: set[Key] = set()
@@ -130,7 +132,7 @@ def taken(
 
 
 def _allowed(keys: Iterable[Key], now: datetime) -> list[Key]:
-    """Of these spools, those whose machine has not begun anew too often. One query."""
+    """Return those of these spools whose machine has not restarted its spool too often. One query."""
     spools = Spool.objects.filter(machine__in={machine_id for machine_id, _ in keys}).values("machine_id")
     counted = spools.annotate(newest_at=Max("first_seen_at"), begun=Count("pk", filter=Q(first_seen_at__gt=now - DAY)))
     allowed = {
@@ -157,7 +159,7 @@ def _gaps(deliveries: Sequence[Delivery], spools: Mapping[Key, Numbered]) -> lis
 
 
 def _reused(deliveries: Sequence[Delivery], spools: Mapping[Key, Numbered], behind: set[Key]) -> list[Told]:
-    """Spools that speak after newer ones, each told once; what only repeats what is known says nothing of it."""
+    """Return an entry for each spool that reports new numbers after a newer spool of its machine began."""
     speaking = {
         delivery.key
         for delivery in deliveries

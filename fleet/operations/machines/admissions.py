@@ -77,9 +77,7 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRequest:
-    """What is asked for, as a person sees it: admitted is this and nothing else. `home` is the set that the machine
-    would be in; who asks otherwise, with whatever differs, makes another request.
-    """
+    """An admission request as an administrator sees it: exactly this is admitted."""
 
     name: str
     said: dict[str, Any]
@@ -92,7 +90,7 @@ def asked_of(asker: Asker) -> AdmissionRequest:
     request = asker.request
     name = name_of(request, asker.known, asker.compute, asker.vm_id)
     home = _home(asker, name)
-    # A provisional set is named by the machine's id: nobody has named it.
+    # A provisional set is named by the machine's id: no person has named it.
     shown = home.shown if home.kind != PROVISIONAL else ""
     said = as_json(asdict(claimed_of(name, asker.claimed, shown)) | {"set": request.availability_set[:300]})
     token = asker.token.pk if asker.token is not None else 0
@@ -122,7 +120,8 @@ def _home(asker: Asker, name: str) -> SetKey:
 
 
 def compute_of(request: wire.EnrolRequest, known: Machine | None, proof: Proof) -> dict[str, Any]:
-    """The instance metadata of a machine that enrols so: what it states, what is known of it, and the word of Azure."""
+    """Return the instance metadata of an enrolling machine: its own statements, the known facts, and the attested
+    subscription."""
     before = known.compute if known is not None else {}
     of_azure = {"subscriptionId": proof.attested.subscription} if proof.attested is not None else {}
     return merged(before, request.instance or {}, complete=request.complete) | of_azure
@@ -142,7 +141,7 @@ def admitted(asker: Asker, *, now: datetime) -> SetKey | None:
 
 
 def done(vm_id: str) -> None:
-    """The admitted one has its credential, or nobody's admission counts any more: nobody waits for it."""
+    """Delete the admissions of a machine that has its credential, or whose admission no longer counts."""
     Admission.objects.filter(vm_id=vm_id).delete()
 
 
@@ -150,7 +149,7 @@ def wait(asker: Asker, *, now: datetime) -> wire.EnrolPending:
     """Note that this machine is asked for. Raises Refused `admissions-full`, `join-token-refused`."""
     request = asker.request
     if asker.token is None and not request.ask:
-        # Anybody at its address would be taken for it.
+        # Any caller at its address would be mistaken for it.
         raise Refused("join-token-refused", Reason("join-token-unknown"))
     Admission.objects.filter(last_requested_at__lt=now - LASTS).delete()
     strangers = Admission.objects.filter(machine=None, join_token=None, attested="")
@@ -164,12 +163,12 @@ def wait(asker: Asker, *, now: datetime) -> wire.EnrolPending:
     asked = asked_of(asker)
     own = Admission.objects.filter(vm_id=asker.vm_id, ask_hash__startswith=asker.secret_hash)
     if not own.filter(ask_hash=asked.hash).update(**said):
-        # What it asked for before and nobody has admitted, it asks for no more.
+        # A new request replaces the machine's earlier ones that no administrator has admitted.
         replaced = own.filter(admitted_at=None).delete()[0] if request.ask else 0
         of_machine = Admission.objects.filter(vm_id=asker.vm_id).count()
         full = of_machine >= MOST_OF_A_MACHINE or Admission.objects.count() >= MOST
         if asker.alone:
-            # Whoever can reach this may ask: that must not keep out those for whom something speaks.
+            # Any caller that reaches this endpoint may ask: strangers must not keep out machines with evidence.
             full = full or strangers.count() >= MOST_STRANGERS
             full = full or strangers.filter(address=said["address"]).count() >= MOST_OF_AN_ADDRESS
         if full:
@@ -285,10 +284,10 @@ def set_rule(*, set_id: int, until: datetime | None, actor: Actor, now: datetime
 
 
 def admits(asker: Asker, *, now: datetime) -> SetKey | None:
-    """The set whose rule lets whoever asks in, and into no other set; then the timeline has it. Else None.
+    """Return the set whose rule admits this machine, and record the admission on the timeline. Otherwise return None.
 
-    It wants a join token that confines to this very set, or a document of Azure's that names the set's subscription.
-    A machine that is live, or got its key just now, does not come back; a revoked one is admitted by a person alone.
+    The rule needs a join token that confines to this very set, or an attested document for the set's subscription. It
+    does not admit a machine that is live or has just got its key; a revoked one needs an administrator.
     """
     machine = asker.known
     home = placement.final(machine.availability_set) if machine is not None else _named(asker)
@@ -326,7 +325,7 @@ def _speaks_for(asker: Asker, home: AvailabilitySet) -> bool:
 
 
 def _named(asker: Asker) -> AvailabilitySet | None:
-    """The set that a machine which nobody knows says it is in, where that is here and admits."""
+    """Return the existing set that an unknown machine states, if that set admits machines."""
     named = read_stated(asker.request.availability_set.strip())
     if named is None:
         return None

@@ -55,7 +55,8 @@ class RefusedCalls:
 
 @transaction.atomic
 def keep(calls: Mapping[tuple[str, str], RefusedCalls], *, now: datetime) -> None:
-    """Add these calls, by reason code and vmId, to what is kept. What finds no room is counted in one row a code."""
+    """Add these refused calls, by reason code and vmId, to the stored ones. Calls beyond the limits are counted in one
+    row a code."""
     rows = RefusedEnrolment.objects
     rows.filter(last_at__lt=now - LASTS).delete()
     known = set(rows.values_list("code", "vm_id"))
@@ -103,12 +104,14 @@ def enrol(
     signed_by: str = "",
     policy: EntrancePolicy | None = None,
 ) -> wire.EnrolAnswer | wire.EnrolPending:
-    """Give a machine its key, or its credential where it knows no keys.
+    """Give a machine its key, or its credential when it does not support keys.
 
-    A known machine gets a new one for its old one, which ends at once; also where it has got none of those that it was
-    given since. Without it, or revoked, it waits for a person to admit it, unless its set's rule does. One that nobody
-    knows comes in as the installation's policy says, or this one. `signed_by` names the key with which the call was
-    signed. Raises Refused `join-token-refused`, also where another set is stated than the token's;
+    A known machine gets a new key for its old one, which ends at once, even when it received none of the keys given
+    since. Without the old key, or revoked, it waits for an administrator to admit it, unless its set's rule admits it.
+    An unknown machine is admitted as `policy`, or else the installation's policy, requires. `signed_by` names the key
+    that signed the call.
+
+    Raises Refused `join-token-refused`, also where the machine states another set than the token's;
     `attestation-refused`, `intermediate-wanted`, `admissions-full` or `validation`.
     """
     vm_id = request.machine_id.strip().lower()
@@ -158,7 +161,7 @@ def _enrol(
     read_stated(request.availability_set.strip())
     # No row can be locked while there is none: requests for one machine are decided one after the other.
     locks.take(locks.Lock.ENROLMENTS, vm_id)
-    # Locked: whoever revokes it comes before or after.
+    # Locked: a revocation comes either before or after.
     rows = Machine.objects.select_for_update(of=("self",)).select_related("availability_set__merged_into")
     known = rows.filter(vm_id=vm_id).first()
     token = admitted_to = None
@@ -166,7 +169,7 @@ def _enrol(
     former = instance.proved(request, proof, vm_id=vm_id, now=now)
     owner = keys.owner(known, request, proof, now=now)
     if known is None and former is not None and facts.policy is not EntrancePolicy.ATTESTED:
-        # The same machine, by its key: it has come in already.
+        # The same machine, by its key: it has already enrolled.
         owner = keys.Owner(proved_by=(former.credential_hash,))
     proved = owner is not None
     if owner is None:
@@ -308,7 +311,7 @@ def _token(request: wire.EnrolRequest, policy: EntrancePolicy, now: datetime) ->
 
 
 def _comes_in_by_policy(asker: admissions.Asker, facts: EntranceFacts) -> bool:
-    """Whether who has not proved to be a known machine gets in by the policy, so that nobody has to admit it."""
+    """Whether the policy admits a machine that has not proved its identity, without an administrator."""
     attested = asker.proof.attested
     allowed = attested is not None and attested.subscription in facts.subscriptions
     known, token = asker.known is not None, asker.token is not None

@@ -66,7 +66,8 @@ def attested_by(document: wire.AttestedDocument, *, now: datetime) -> Attested:
 
 @transaction.atomic
 def spend(nonce: str, *, now: datetime) -> bool:
-    """Whether nobody has used this nonce, or this mark of a signed call, before: one row for all gateways."""
+    """Record the use of this nonce, or of a signed call's mark; return False if it was used before. One row serves all
+    gateways."""
     Nonce.objects.filter(spent_at__lt=now - 2 * (attestation.LASTS + attestation.AHEAD)).delete()
     with connection.cursor() as cursor:
         cursor.execute(SPEND, [nonce, now])
@@ -74,7 +75,7 @@ def spend(nonce: str, *, now: datetime) -> bool:
 
 
 def _trust(folder: str) -> Trust:
-    """The certificates of a folder, read again once somebody has changed it."""
+    """Return the certificates of a folder, read again when a file has changed."""
     files = tuple((path, path.stat().st_mtime_ns) for path in sorted(Path(folder).iterdir()) if path.is_file())
     return _read(files)
 
@@ -149,10 +150,10 @@ def create_join_token(
     set_id: int | None = None,
     max_uses: int | None = None,
 ) -> tuple[JoinToken, str]:
-    """A token with which agents enrol until it expires. The plain text is returned this once.
+    """Create a token with which agents enrol until it expires. The plain text is returned only this once.
 
-    A set confines: whoever enrols by it is in that set and in no other. It is named as `[kind:]name`, or by its id.
-    Raises Refused `validation`, `not-found` or `not-permitted`.
+    A set confines: each machine that enrols with the token is in that set and in no other. It is named as
+    `[kind:]name`, or by its id. Raises Refused `validation`, `not-found` or `not-permitted`.
     """
     require(actor, Right.ADMINISTER)
     if not timedelta(0) < expires_in <= MAX_TIME:
@@ -255,13 +256,13 @@ def is_valid(plain: str, *, now: datetime) -> bool:
 
 
 def is_the_same(token: JoinToken, plain: str) -> bool:
-    """Whether this is that token, which no admin has ended; it may be used up by whoever brings it again."""
+    """Whether `plain` is this token and no administrator has revoked it; its uses may be exhausted."""
     return token.revoked_at is None and constant_time_compare(token.secret_hash, hash_of(plain))
 
 
 @transaction.atomic
 def end_join_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE) -> JoinToken:
-    """Admit nobody more by this token; who enrolled by it stays. One that has ended stays so. Raises Refused
+    """Revoke a join token; machines that enrolled with it stay enrolled. A revoked token stays revoked. Raises Refused
     `not-permitted`, `not-found`.
     """
     require(actor, Right.ADMINISTER)

@@ -46,7 +46,7 @@ def proved(request: wire.EnrolRequest, proof: Proof, *, vm_id: str, now: datetim
     if row is None or row.attested_at is not None or str(row.compute.get("vmId") or "").lower() == former_id:
         return None
     owner = keys.owner(row, request, proof, now=now)
-    # Whoever never had a key of it, as after a lost answer, has nothing to prove it by.
+    # A machine that never had a key, for instance after a lost answer, cannot prove its identity.
     return row if owner is not None and owner.proved_by else None
 
 
@@ -118,7 +118,7 @@ def name_columns(machine: Machine | None, *, vm_id: str, stated: str, set_id: in
     """
     if machine is not None and machine.availability_set_id == set_id and _claimed(machine) == stated.lower():
         return {"resource_name": machine.resource_name, "called": machine.called, "named_at": machine.named_at}
-    # Nobody may have it yet: two that enrol at once are judged one after the other.
+    # The name may be free: two machines that enrol at once are judged one after the other.
     locks.take(locks.Lock.NAMES, f"{set_id} {stated.lower()}")
     others = _claimants(set_id, stated).exclude(vm_id=vm_id)
     if not others.filter(_heard(now)).exists():
@@ -129,10 +129,10 @@ def name_columns(machine: Machine | None, *, vm_id: str, stated: str, set_id: in
 
 
 def settle_name(set_id: int, name: str, *, now: datetime) -> None:
-    """Give a name to the first that has called itself so, among those that are heard.
+    """Give a name to the machine that claimed it first, among those that are heard.
 
-    Nothing changes while none of them is heard. Whoever loses the name gets one beside it, and gets the name back by
-    being heard again: silence may be an event's doing.
+    Nothing changes while none of them is heard. A machine that loses the name gets a derived one, and gets the name
+    back when it is heard again: its silence may be caused by an event.
     """
     rows = _claimants(set_id, name).select_for_update(of=("self",)).order_by("pk")
     claimants = list(rows.annotate(is_heard=_heard(now)))
@@ -164,7 +164,7 @@ def settle_own_name(machine_id: int, stated: str, *, was: str, now: datetime) ->
 
 @gathered()
 def settle_all(*, now: datetime) -> None:
-    """Settle each name that more than one machine claims: whoever had it may have fallen silent, or be back."""
+    """Settle each name that more than one machine claims: its holder may have fallen silent, or may be heard again."""
     claims = Machine.objects.exclude(called="").filter(_heard(now), revoked_at=None).order_by("pk")
     pairs = dict.fromkeys((row, name.lower()) for row, name in claims.values_list("availability_set_id", "called"))
     for set_id, name in pairs:

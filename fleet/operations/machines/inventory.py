@@ -81,7 +81,7 @@ class Trial:
 
 @dataclass(slots=True)
 class _Compared:
-    """An inventory beside what is known: rows as they would be, and what each of them says now."""
+    """An inventory compared with the known machines: the new rows, and where each was before."""
 
     items: list[InventoryItem]
     rows: list[InventoryMachine]
@@ -117,7 +117,7 @@ def _compare(inventory: Inventory, now: datetime, *, complete: bool) -> _Compare
 def import_inventory(
     *, inventory: Inventory, now: datetime, actor: Actor = COMMAND_LINE, complete: bool = False
 ) -> Imported:
-    """Bring what is known of machines up to this inventory. Nothing is forgotten unless it is `complete`.
+    """Update the known machines from this inventory. Nothing is forgotten unless it is `complete`.
 
     `complete` says that it lists every machine of the subscriptions and scale sets that occur in it: what it does not
     list is dropped. Raises Refused `not-permitted`.
@@ -274,7 +274,7 @@ def _store(rows: Collection[InventoryMachine], now: datetime) -> None:
             if key.key not in shown:
                 shown[key.key] = placement.ensure_set(key, now=now).pk
             row.availability_set_id = shown[key.key]
-    # A machine that was made anew under its old name leaves its old row, before a new one takes it.
+    # A machine that was recreated under its old name releases its old row, before a new one takes it.
     InventoryMachine.objects.filter(machine__in=homes).update(machine=None)
     for row in rows:
         # The id of Azure decides which row it is; one statement for new and known ones is the quickest.

@@ -69,7 +69,7 @@ def revoke(*, machine_id: int, actor: Actor, now: datetime) -> None:
     machine = require_found(found, "unknown-machine", Reason("machine-unknown"))
     if not Machine.objects.filter(pk=machine_id, revoked_at__isnull=True).update(revoked_at=now, credential_hash=""):
         return
-    # Whoever was admitted as this machine before has to ask a person again.
+    # A machine that was admitted under this identity has to request admission again.
     admissions.done(machine.vm_id)
     tell(
         EntryKind.MACHINE_REVOKED,
@@ -88,15 +88,15 @@ def revoke(*, machine_id: int, actor: Actor, now: datetime) -> None:
     transaction.on_commit(lambda: wake_up.forget_credentials([machine_id]))
 
 
-# Keys and credentials that were given and with which no call was made yet: the answer that brought one may have been
-# lost. Whoever was given it may then be given another, without a person; after the first call a person decides.
+# Keys and credentials that were issued and not used yet: the answer that carried one may have been lost. Until the
+# first call, the machine may be given another without an administrator; afterwards an administrator decides.
 
 
 # An agent that got no answer asks again within a minute, and one that was off then when it is back.
 LASTS = timedelta(days=1)
 # Of the keys that prove it: what the machine had, and those that were given since in answers that may be lost.
 MOST = 5
-# One row that is being replaced right now keeps nobody else waiting.
+# A row that is being replaced right now does not block other callers.
 USE = f"""
     WITH asked AS (SELECT machine_id, found_by FROM {UnusedKey._meta.db_table} WHERE found_by = ANY(%s)),
         free AS (SELECT machine_id FROM {UnusedKey._meta.db_table} WHERE found_by = ANY(%s) FOR UPDATE SKIP LOCKED),
@@ -118,15 +118,16 @@ class Owner:
 
 
 def new_owner(request: wire.EnrolRequest, proof: Proof, token: JoinToken | None) -> Owner:
-    """Who comes in without having proved to be a known machine."""
+    """Return the owner for a machine that has not proved to be a known one."""
     attested = proof.attested is not None
     ask_hash = hash_of(request.ask) if request.ask else ""
     return Owner(ask_hash=ask_hash, attested=attested, join_token=None if attested else token)
 
 
 def owner(known: Machine | None, request: wire.EnrolRequest, proof: Proof, *, now: datetime) -> Owner | None:
-    """As whom somebody proves to be this machine, its row locked: by what it has, or as who was given that and never
-    got it; None where nothing is proved.
+    """Return the proven owner of this machine, its row locked, or None without proof.
+
+    The proof is the machine's key or credential, or one that was issued and never arrived.
     """
     if known is None or known.revoked_at is not None:
         return None

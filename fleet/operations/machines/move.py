@@ -27,7 +27,7 @@ def move_machine(*, machine_id: int, set_id: int | None, actor: Actor, now: date
     """Move a machine into this set and confine it there: whatever else is stated does not count. Without a set its
     confinement is lifted: what is stated counts again.
 
-    The open events of both sets are computed anew. Raises Refused `not-permitted`, `validation`, `not-found` or
+    The open events of both sets are recomputed. Raises Refused `not-permitted`, `validation`, `not-found` or
     `unknown-machine`.
     """
     require(actor, Right.ADMINISTER)
@@ -39,7 +39,7 @@ def move_machine(*, machine_id: int, set_id: int | None, actor: Actor, now: date
     target = _target(set_id) if set_id is not None else None
     others = source.machines.filter(revoked_at=None).exclude(pk=machine_id)
     if target is not None and source.kind == PROVISIONAL and not others.exists():
-        # Nobody is left in it: it becomes the other one, with what happened in it.
+        # No machine is left in it: it becomes the target set, with its history.
         join(source, target, actor=actor, now=now)
         machine.availability_set = target
     machine.confined_to = asdict(placement.key_of(target)) if target is not None else None

@@ -41,7 +41,7 @@ CLOSING = {
     Do.REFUSE: ApprovalState.REFUSED,
     Do.RETURN: ApprovalState.WITHDRAWN,
 }
-# Its machines are asked, or it goes on with those that are.
+# Machines are asked to answer, or the approval continues with those that were asked.
 ASKING = (Do.OFFER, Do.WAKE, Do.NOTHING)
 
 # Of a decision; an order that was noted longer ago than this when the relay first sees it counts from then on.
@@ -100,7 +100,7 @@ def _step(
         found = next_step(state=state, facts=facts, orders=orders, now=now, timeouts=timeouts)
     if approval.state in RELAYED_STATES and (objection := recheck(decision, facts, now=now)) is not None:
         found = with_objection(found, objection, state=state, facts=facts, orders=orders, now=now, timeouts=timeouts)
-    # While all is stopped nobody is asked; what has happened is still concluded.
+    # While all approvals are stopped, no machine is offered an order; what has happened is still concluded.
     return NOTHING if facts.stop is not None and found.do in (Do.OFFER, Do.WAKE) else found
 
 
@@ -199,7 +199,7 @@ def write_order(
 
 
 def wake_asked(*approval_ids: int, via: str) -> None:
-    """Wake the machines that have the orders of these approvals already, whoever holds the events meanwhile."""
+    """Wake the machines that already have orders of these approvals, even while their events are locked."""
     offered = Order.objects.filter(approval_id__in=approval_ids, state=OrderState.OFFERED.value)
     wake_up.wake_machines(list(offered.values_list("machine_id", flat=True)), via=via)
 
@@ -215,7 +215,7 @@ def advance_approval(*, approval_id: int, now: datetime, via: str) -> set[int]:
 
 @gathered()
 def advance_approvals(approval_ids: Collection[int], *, now: datetime, via: str) -> set[int]:
-    """The same of several, without those of which somebody holds the event."""
+    """Advance several approvals, except those whose event another transaction locks."""
     events = list(Approval.objects.filter(pk__in=approval_ids).values_list("event_id", flat=True))
     return advance_events(compute.lock(events, pass_by=True), now=now, via=via)
 

@@ -62,9 +62,7 @@ def events_of(receipts: Collection[Receipt]) -> set[int]:
 
 @transaction.atomic
 def note_held(*, held: Sequence[Held], now: datetime) -> Noted:
-    """(machine row id, order id, via): offered orders that their machine has are DELIVERED. Where somebody holds the
-    event, the approval or the order, they are passed by.
-    """
+    """Mark offered orders as DELIVERED when their machine has them; `held` lists (machine row id, order id, via)."""
     by_id = {order_id: (machine_id, via if via in PATHS else "") for machine_id, order_id, via in held}
     offered = Order.objects.filter(pk__in=by_id, state=OrderState.OFFERED.value, machine__revoked_at__isnull=True)
     waiting = [order for order in offered.select_related("approval") if by_id[order.pk][0] == order.machine_id]
@@ -86,7 +84,7 @@ def note_held(*, held: Sequence[Held], now: datetime) -> Noted:
 
 
 def _deliver(order_ids: Sequence[uuid.UUID], vias: Mapping[uuid.UUID, str], now: datetime) -> list[Order]:
-    # Read with their events locked, and anew where this was tried before and rolled back.
+    # Read with their events locked, and again where an earlier try was rolled back.
     orders = list(LOADED.filter(pk__in=order_ids, state=OrderState.OFFERED.value).order_by("approval_id"))
     was = [order.state for order in orders]
     for order in orders:
@@ -148,7 +146,8 @@ ANSWERED = (
 
 
 def _take_all(answers: Sequence[Answer], now: datetime) -> None:
-    """Take the answers of these orders, of one approval each. One statement a table, and what is told of each."""
+    """Record the answers to these orders, each of a different approval, with one statement a table and their timeline
+    entries."""
     answers = [(order, data) for order, data in answers if order.answered_at is None]
     was = [order.state for order, _ in answers]
     open_before = {order.pk for order, _ in answers if order.state in OPEN_ORDERS}
@@ -158,7 +157,7 @@ def _take_all(answers: Sequence[Answer], now: datetime) -> None:
     orders = [order for order, _ in answers]
     moved = driver.update(orders, ANSWERED, read={"state": was, "answered_at": [None] * len(was)})
     if len(moved) < len(orders):
-        # Somebody moved an order whose event is locked, which nobody does; what Azure answered is not lost by that.
+        # Another writer moved an order whose event is locked, which no code does. Azure's answer is still recorded.
         left = {order.pk: data for order, data in answers if order.pk not in moved}
         for order in LOADED.filter(pk__in=left):
             _take_all([(order, left[order.pk])], now)

@@ -1,4 +1,4 @@
-"""Signing orders, so that whoever owns Redis, the broker or a proxy on the way cannot start an event.
+"""Signing of orders, so that control over Redis, the broker or a proxy is not enough to start an event.
 
 An agent trusts the keys that it was given when it enrolled, and those whose news is signed by a key that it trusts. A
 rotation makes a new key, and both sign until the old one's overlap is over.

@@ -23,7 +23,7 @@ CLOSED_KINDS = {
 
 
 def move(approval: Approval, target: ApprovalState, **columns: object) -> bool:
-    """Enter a state by one conditional UPDATE; False when somebody was first."""
+    """Move an approval to a state by one conditional UPDATE; return False when it had already changed."""
     sources = approval_sources(target)
     moved = Approval.objects.filter(pk=approval.pk, state__in=sources).update(state=target.value, **columns)
     if moved:
@@ -73,7 +73,7 @@ class Closing:
 def close(
     approval: Approval, target: ApprovalState, actor: Actor, *, facts: EventFacts, now: datetime, reason: Reason | str
 ) -> bool:
-    """End an approval, its open order with it, and say so on the timeline; False when it had ended already."""
+    """Close an approval with its open order and record it on the timeline; return False when it was closed already."""
     was = approval.state
     if not move(approval, target, closed_at=now, reason=stored_text(reason), inferred=False):
         return False

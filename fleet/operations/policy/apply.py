@@ -46,8 +46,8 @@ UNDONE |= Q(returned=True, decided_by__isnull=True)
 
 
 def decide_due(*, now: datetime, event_pks: Collection[int]) -> int:
-    """Judge of these events (row ids) those that are undecided, and nothing beside them unless a rule acts; how many
-    a rule decided.
+    """Apply the rules to the undecided ones of these events (row ids); return how many a rule decided. Other events are
+    judged only when a rule acts.
     """
     rules = [rule_of(row) for row in rules_in_force(now=now).values()]
     if not rules:
@@ -119,7 +119,7 @@ def _judge_together(
     """Judge events of one set or service again, one after the other; the row ids of those decided."""
     pks = [event.pk for event in events]
     with decision_lock(*pks):
-        # All at once and in the order of their ids, as everybody locks events; what somebody holds waits.
+        # All at once and in the order of their ids, as every caller locks events; locked events wait for the next run.
         free = {event.pk for event in compute.lock(pks, pass_by=True)}
         return [pk for pk in pks if pk in free and apart.run(pk, partial(_unless_refused, pk, rows, rules, now))]
 

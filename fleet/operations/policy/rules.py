@@ -213,7 +213,7 @@ def _number(order: list[Rule]) -> None:
 
 
 def stop_all(*, actor: Actor, now: datetime) -> Stop:
-    """Stop all approvals, until somebody lifts it. What Azure was asked already goes on.
+    """Stop all approvals until a person lifts the stop. Orders that Azure has already received continue.
 
     Approvers and admins may, wherever their scopes end. Raises Refused: `not-permitted`, `validation` (no reason),
     `stopped` (it is stopped already).

@@ -159,7 +159,7 @@ def place(one: AgentReport[wire.InstanceData], versions: Mapping[int, str], now:
 
 
 def take_of_events(said: EventReports, *, now: datetime, only: Collection[str] | None = None) -> TakenEvents:
-    """Merge what is said, of all events or of these (EventIds)."""
+    """Merge the reports of all events or of these (EventIds)."""
     merged = listings.merge(said.documents, now=now, only=only) if said.documents else None
     found = TakenEvents(merged.touched if merged else set())
     found.events |= receipts.events_of(said.receipts)

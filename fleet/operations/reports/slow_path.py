@@ -65,7 +65,7 @@ def take(
 
 
 def _take_events(said: EventReports, now: datetime, *, also: Collection[str] = ()) -> None:
-    """What is said of events, and what waits for these and `also` for others (EventIds)."""
+    """Take reports about events, and the waiting reports of these and the `also` events (EventIds)."""
     machines = {one.machine_id for one in said.documents}
     by_event = _by_event(said, oddities.waiting(QuarantineKind.EVENT, also, machines))
     by_event |= {event_id: EventReports() for event_id in also if event_id not in by_event}
@@ -124,8 +124,8 @@ def _all(found: Sequence[TakenEvents]) -> TakenEvents:
 
 
 def _by_event(said: EventReports, waits: Mapping[str, Sequence[WaitingReport]]) -> dict[str, EventReports]:
-    """What is said by the EventId that it is about; empty where it leads nowhere. A document is about what it lists,
-    and what its machine has listed, or would have if that did not wait.
+    """Return the reports by the EventId that they concern; empty where there is none. A document concerns the events
+    that it lists, and those that its machine has listed or that waiting reports of it list.
     """
     found: dict[str, EventReports] = defaultdict(EventReports)
     about: dict[int, set[str]] = defaultdict(set)
@@ -198,8 +198,9 @@ def _load(rows: Sequence[WaitingReport]) -> EventReports:
 
 
 def catch_up(*, now: datetime) -> None:
-    """Take what waits: of whatever nobody holds any more, and of machines that brought much. One query while nothing
-    waits. What is taken of one machine is a transaction of its own, or its next report would wait for that of others.
+    """Take waiting reports: those whose lock is released, and those of machines that sent many. Runs one query while no
+    report waits. Reports of one machine are taken in their own transaction; otherwise its next report would wait for
+    those of others.
     """
     kinds = oddities.kinds()
     if kinds & set(HELD):

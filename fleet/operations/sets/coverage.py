@@ -1,7 +1,7 @@
-"""What is kept of each set, so that no page looks at the whole fleet: its machines in numbers, and its blind spots.
+"""Stored summaries of each set, so that no page reads the whole fleet: its machine counts and its blind spots.
 
-Triggers note which sets have changed (`StaleSet`). Whoever reads judges those himself while they are few, so what is
-read is never older than the change; here they are judged and written down.
+Triggers note which sets have changed (`StaleSet`). Readers judge those sets themselves while they are few, so what they
+read is never older than the change. The worker judges and stores them here.
 """
 
 from collections.abc import Collection, Mapping
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 # So many sets are judged in one transaction, and by one tick; and so many are looked at again though nothing changed.
 PORTION = 100
 LOOKED_AT_AGAIN = 50
-# A clock goes wrong without a word, so it is looked for; nothing is noted where it stands as it is.
+# No trigger fires when a clock goes wrong, so this query searches for it; unchanged sets are not noted.
 CLOCKS = """
     INSERT INTO fleet_staleset (availability_set_id)
     SELECT machine.availability_set_id FROM fleet_presencerow AS presence
@@ -41,7 +41,7 @@ CLOCKS = """
 """
 SPOT = ("set_name", "rank", "certainty", "machine_ids", "names", "count", "values", "other_set_id")
 COUNT = (*(presence.value for presence in Presence), "agents", "without_agent", "regions")
-# These follow the time, too, and may differ before anybody has noted it.
+# These also depend on the time, and may differ before a trigger has noted it.
 BY_TIME = frozenset(
     {"agent-silent", "agent-gone", "agent-late", "agent-never-heard", "near-switch-off", "switched-off", "wrong-clock"}
     | {"document-lacking", "many-spools", "admits-by-itself", "zone-without-poller", "name-held"}
@@ -72,7 +72,7 @@ def renew_all(*, now: datetime) -> int:
 
 
 def note_clocks() -> None:
-    """Note the sets in which a clock is off, or no longer is, and nothing kept says so."""
+    """Note the sets where a clock has become wrong or right again and the stored blind spots differ."""
     with connection.cursor() as cursor:
         cursor.execute(CLOCKS, {"tolerance": settings.CLOCK_TOLERANCE_SECONDS})
 

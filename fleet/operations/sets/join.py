@@ -99,11 +99,11 @@ def _listed_elsewhere(events: Collection[ScheduledEvent], reporters: Mapping[int
 
 
 def join_for_event(*, event: ScheduledEvent, reporters: list[Machine], now: datetime) -> tuple[bool, set[int]]:
-    """Machines of other sets list this event: join what is one set, and name the machines that stay foreign.
+    """Join the sets whose machines list this event, where they are one, and return the machines that stay foreign.
 
-    An EventId is no secret, so it leads nobody into a set that has a name, and no set into one: people say that two are
-    one. Two provisional sets are joined when all that live in them list the same events; the younger gives way. Returns
-    whether sets were joined, and the row ids of machines whose sighting is foreign.
+    An EventId is no secret, so it moves no machine into a named set and joins no named set: people decide that. Two
+    provisional sets are joined when all that live in them list the same events; the younger gives way. Return whether
+    sets were joined, and the row ids of machines whose sighting is foreign.
     """
     foreign: set[int] = set()
     home = event.availability_set
@@ -205,9 +205,10 @@ def welcome_sightings(home: AvailabilitySet) -> None:
 
 
 def bring_events(machine: Machine, home: AvailabilitySet, *, now: datetime) -> None:
-    """Move the open events that no machine which stays behind has listed, after a machine has moved.
+    """Move the open events that no remaining machine has listed, after a machine has moved.
 
-    `machine` is its row as it was before; else such an event would stay open for ever, with nobody to end it.
+    `machine` is its row as it was before. Without the move, such an event would stay open for ever, because no machine
+    would end it.
     """
     source = machine.availability_set_id
     if source == home.pk:
@@ -220,7 +221,7 @@ def bring_events(machine: Machine, home: AvailabilitySet, *, now: datetime) -> N
     compute.lock(here.values_list("pk", flat=True))
     events = list(still_open.select_for_update(of=("self",)).order_by("pk"))
     if events:
-        # Whoever moves it, it is judged as where it was announced until it is over.
+        # Whichever actor moves it, its original set's requirements apply until it ends.
         required = replace(Requirements.of(machine.availability_set), min_live=None)
         home_before = requirements.home_of(machine.availability_set)
         requirements.keep(source, required, home_before, event_pks=[event.pk for event in events])

@@ -46,12 +46,12 @@ def name_set(
     step_up: bool | None = None,
     exempt_service_accounts: bool | None = None,
 ) -> AvailabilitySet:
-    """Name a provisional set (without a kind: an availability set), say which service a set belongs to, whether
-    approving in it always takes a second person or asks again who somebody is (and spares service accounts then), or
-    how many live machines it needs (0: nobody says).
+    """Set a provisional set's name (without a kind: an availability set), or the service, the approval requirements or
+    the minimum of live machines.
 
-    What lowers a requirement takes a person who has just proved who they are; where the set takes two persons it waits
-    until another administrator wants the same. Raises Refused: `not-permitted`, `not-found`, `validation`, `guarded`,
+    Requirements are a second person, or verification (service accounts may be exempt). A minimum of 0 means not stated.
+    Lowering a requirement takes a person who has just verified. Where the set requires two persons, it waits until
+    another administrator requests the same. Raises Refused: `not-permitted`, `not-found`, `validation`, `guarded`,
     `set-exists` (details `set`).
     """
     require(actor, Right.ADMINISTER)

@@ -56,7 +56,7 @@ class Placed:
         """Note in the inventory that this machine has an agent now, and where it is."""
         row = self.listed
         if row is not None and (row.machine_id, row.availability_set_id) != (machine_id, self.home.pk):
-            # A machine that was made anew under its old name leaves the old row.
+            # A machine that was recreated under its old name releases the old row.
             InventoryMachine.objects.filter(machine_id=machine_id).exclude(pk=row.pk).update(machine=None)
             InventoryMachine.objects.filter(pk=row.pk).update(machine_id=machine_id, availability_set_id=self.home.pk)
 
@@ -198,11 +198,11 @@ def place_machine(
     confined: SetKey | None,
     now: datetime,
 ) -> Placed:
-    """The set of a machine by what its sources say now; `machine` is its row, if it has one. A confined machine is in
-    that set, whatever else is said of it.
+    """Return the set of a machine by its sources' statements; `machine` is its row, if it has one. A confined machine
+    is in that set, whatever other sources state.
 
-    Where nobody says anything it stays where it is: shared events or people may have led it there. A provisional set
-    whose only machine is named becomes part of the named one.
+    Without a statement the machine stays in its set: shared events or people may have placed it there. A provisional
+    set whose only machine is named becomes part of the named one.
     """
     listed = listed_row(vm_id, name, compute)
     stated = statements_of(configured=configured, compute=compute, listed=listed, confined=confined)
@@ -213,13 +213,13 @@ def place_machine(
         home = here or ensure_set(provisional_set_name(compute, vm_id), now=now, service=_service(compute))
     else:
         home = ensure_set(key, now=now, service=_service(compute))
-        # Nobody speaks for others: whoever is in that provisional set besides stays there, with their events.
+        # No machine decides for others: the other machines of that provisional set stay in it, with their events.
         others = Machine.objects.filter(availability_set=here, revoked_at=None).exclude(vm_id=vm_id)
         alone = not others.exists()
         if here is not None and here.pk != home.pk and here.kind == PROVISIONAL and alone:
             join(here, home, now=now, stated_by=name)
             joined = True
-    # 0.1.0 cannot show the word confinement; whoever shows a machine looks at `confined_to`.
+    # Release 0.1.0 cannot show the word confinement; readers that show a machine use `confined_to`.
     source = SetSource.CONFIGURATION if confined is not None else stated.source
     return Placed(
         home=home,

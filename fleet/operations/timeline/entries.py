@@ -82,7 +82,7 @@ def asked_by(trace: Trace, address: str) -> Iterator[None]:
 
 
 def trace_behind(actor: Actor) -> Trace:
-    """The request by which somebody acts; of a rule's act a new one, by which what follows is found."""
+    """Return the trace of the actor's request, or a new one for a rule's act, which links its consequences."""
     asked = _asked.get()
     request_id = actor.request_id or asked.request_id
     if not request_id:
@@ -190,7 +190,7 @@ def gathered(*, savepoint: bool = True) -> Iterator[None]:
             yield
         finally:
             _block.reset(token)
-        # It may be rolled back without an error, where somebody within has caught one.
+        # It may be rolled back without an error, where a caller within has caught one.
         kept = not connection.needs_rollback
         if outer is None and kept:
             _write(block.rows)
@@ -220,9 +220,7 @@ def _after_commit(call: Callable[[], object]) -> None:
 
 
 def _name_nobody(rows: list[Entry]) -> None:
-    """Whom else these entries name, they name by pseudonyms: what is sealed holds no name of a person. No query where
-    they name nobody else.
-    """
+    """Replace the names of other people in these entries by pseudonyms: sealed entries hold no personal names."""
     named: set[str] = set()
     naming = [row for row in rows if EntryKind(row.kind).naming is not None]
     for row in naming:

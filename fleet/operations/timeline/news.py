@@ -1,6 +1,7 @@
-"""What the timeline tells reconciling: whatever people, machines and Azure changed has an entry in its transaction.
+"""The timeline as a feed for reconciliation: every change by people, machines and Azure has an entry in its
+transaction.
 
-What was read is a snapshot of Postgres: nothing is missed, however long a transaction takes, and nobody waits for it.
+The position is a Postgres snapshot: no entry is missed, however long a transaction takes, and no transaction waits.
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ ASKED = (Trait.MOVES_MACHINE, Trait.MOVES_EVENT, Trait.CHANGES_FLEET, Trait.CHAN
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Row ids: of events of which there is an entry, of sets whose machines changed, of sets where an event moved.
+    """New entries by row id: `events` with an entry, `sets` whose machines changed, and sets in which an event `moved`.
     `people`: an account, a role or a token changed.
     """
 
@@ -54,7 +55,7 @@ def read_news(run: LastRun) -> News:
             ],
         )
         ((snapshot, newest, events, sets, moved, everywhere, people),) = cursor.fetchall()
-    # A restored database counts its transactions anew. Of an era that has begun there is an entry.
+    # A restored database starts its transaction count again. A new era has its own entry.
     anew = not run.snapshot or int(snapshot.split(":")[1]) < int(known.split(":")[1])
     run.snapshot, run.newest_id = snapshot, max(newest or 0, run.newest_id)
     events, sets, moved = (frozenset(found or ()) - {None} for found in (events, sets, moved))
