@@ -43,7 +43,7 @@ NOT_LONG = (
     "tests/ring/test_once_round_the_ring.py::test_the_documented_live_migration",
     "tests/ring/test_once_round_the_ring.py::test_with_redis_and_celery_dead_an_approval_still_reaches_azure",
 )
-# In CI these must run; a skip there means that nobody looked.
+# In CI these must run: a skip there means that nothing was tested.
 NEVER_SKIPPED_IN_CI = ("browser", "flow", "fault", "faults", "node")
 
 
@@ -90,10 +90,10 @@ def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[s
     return {**browser_type_launch_args, "executable_path": shutil.which("chromium"), "args": quiet}
 
 
-# Here and not in `tests.databases`, since only what stands in a conftest.py goes before the fixture of pytest-django.
+# Here and not in `tests.databases`: only a fixture in a conftest.py takes precedence over that of pytest-django.
 @pytest.fixture(scope="session")
 def django_db_setup(own_database: str) -> None:
-    """In place of the one that would migrate anew in each worker."""
+    """Replace the fixture that would migrate in each worker."""
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def redis_client(redis_url: str) -> Iterator[redis.Redis]:
 
 @pytest.fixture(autouse=True)
 def clock_without_database(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test without a database is told the time of this process, whether or not an earlier one has read the other."""
+    """Give a test without a database this process's time, whether or not an earlier test has read the database's."""
     # Django is not set up yet where this file is read as a plugin.
     clock = import_module("fleet.operations.clock")
     measure = clock.measure
@@ -140,7 +140,7 @@ def product_passwords() -> None:
 
 @pytest.fixture(autouse=True)
 def quick_passwords(request: pytest.FixtureRequest, settings: Any) -> None:
-    """Nobody's password is guessed here; the slow hash of the product costs a second a person."""
+    """Use a fast hash: no attacker guesses passwords here, and the product's slow hash costs a second a person."""
     if "product_passwords" in request.fixturenames:
         return
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

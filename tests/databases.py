@@ -1,8 +1,8 @@
 """A pytest plugin: copies of a migrated template for workers and for tests.
 
-`tests.servers` has made the template; in somebody else's server the first worker that wants a database makes it. A copy
-takes a fraction of a second. `db` and `transactional_db` come from pytest-django, and open what `own_database` made to
-one test.
+`tests.servers` makes the template. On an external server the first worker that needs a database makes it. A copy takes
+a fraction of a second. `db` and `transactional_db` come from pytest-django, and open what `own_database` made to one
+test.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ def execute(statement: str, *names: str) -> None:
 
 @contextmanager
 def database(template: str = "template1") -> Iterator[str]:
-    """The name of a new database for the length of a block: empty, or a copy of another to which nobody is connected.
+    """Yield the name of a new database for the length of a block: empty, or a copy of an unconnected template.
 
-    Whoever is still connected at the end loses the connection; a server that was just killed may have left one behind.
+    Remaining connections are closed at the end: a server that was just killed may have left one behind.
     """
     name = f"drydock_test_{secrets.token_hex(6)}"
     execute("CREATE DATABASE {} TEMPLATE {}", name, template)
@@ -92,7 +92,7 @@ def django_on(name: str, **elsewhere: str) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def migrated_template(django_test_environment: None, django_db_blocker: DjangoDbBlocker) -> str:
-    """The name of a database with all migrations and no rows, to copy from; nobody may stay connected to it."""
+    """Return the name of a database with all migrations and no rows, to copy from. No connection to it may remain."""
     if made := os.environ[TEMPLATE]:
         return made
     name, draft = template_name(), f"{template_name()}_draft"
@@ -120,7 +120,7 @@ def own_database(migrated_template: str) -> Iterator[str]:
 def empty(*_: object) -> None:
     """Truncate the tables in which a test has left rows. Django truncates all, and then makes rows of its own again.
 
-    Deleting takes a sixth of the time, but then the planner takes the tables for empty until somebody analyses them.
+    Deleting takes a sixth of the time, but then the planner takes the tables for empty until the next ANALYZE.
     """
     with connection.cursor() as cursor:
         cursor.execute(

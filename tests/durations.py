@@ -1,8 +1,8 @@
-"""A pytest plugin: how many seconds each file of tests took, recorded and compared.
+"""A pytest plugin: it records how many seconds each test file takes, and compares them with the recorded ones.
 
-`RENEW_DURATIONS=1 make test` writes `durations.json` beside this file, and `make test-long` writes
-`durations-long.json`; every whole run names the files that became much slower since. Both are relative to how long this
-machine takes for a loop, since machines differ and are busy.
+`RENEW_DURATIONS=1 make test` writes `durations.json` next to this file, and `make test-long` writes
+`durations-long.json`. Every whole run names the files that became much slower since. Both files state seconds relative
+to a loop on this machine, since machines differ and are busy.
 """
 
 from __future__ import annotations

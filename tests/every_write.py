@@ -1,6 +1,6 @@
-"""Every call of the API that writes, with what it wants to be told: made one after the other, all of them do something.
+"""Every API call that writes, with its body: called one after the other, each of them changes something.
 
-Whoever walks sets `fleet.notifications.api.TEST_SECONDS` to 0: nobody answers the test of a channel here.
+The caller sets `fleet.notifications.api.TEST_SECONDS` to 0, since no receiver answers the channel test here.
 """
 
 import json
@@ -33,7 +33,7 @@ Step = tuple[str, str, Any]
 
 
 def busy_fleet() -> Fleet:
-    """A set of six with an event, a set of one with another, one without, and a machine whose set nobody stated."""
+    """Build a set of six with an event, a set of one with another, one without, and a machine with no stated set."""
     found = Fleet(now=datetime.now(UTC))
     factories.announced(found)
     found.enrol("w1", availability_set="standalone:w1")

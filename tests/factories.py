@@ -289,7 +289,7 @@ def who(line: Entry) -> str:
 
 
 def acting(account: User, *, via: str = "page", **fields: Any) -> Actor:
-    """Somebody who acts, as edges make one of a request."""
+    """Return the actor that the edges make of a request by this account."""
     return actor.person(account, via, **fields)
 
 

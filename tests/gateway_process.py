@@ -75,7 +75,7 @@ class Agent:
         return {"Authorization": f"Bearer {self.credential}"}
 
     def report(self, kind: str, data: Any, **changes: Any) -> dict[str, Any]:
-        """The next report, as it stands in a batch."""
+        """Return the next report, in the form that a batch contains."""
         self.seq += 1
         return {"seq": self.seq, "kind": kind, "at": now(), "data": data, **changes}
 

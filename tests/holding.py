@@ -25,7 +25,7 @@ def session() -> Iterator[psycopg.Connection[Any]]:
 
 @contextmanager
 def held(*rows: models.Model) -> Iterator[None]:
-    """Somebody else keeps these rows FOR UPDATE."""
+    """Lock these rows FOR UPDATE in another session."""
     with session() as other:
         for row in rows:
             key = row._meta.pk.column  # type: ignore[union-attr]

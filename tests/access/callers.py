@@ -1,4 +1,4 @@
-"""Who calls: the columns of the matrix, each a person, a program or a machine by one kind of login."""
+"""Callers of the access matrix: each column is a person, a program or a machine with one kind of login."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.rows import TokenFactory
 PASSWORD = "a pier of green heart"
 PROXY = HeaderLogin((ip_network("10.0.0.1/32"),), "a-secret-that-nobody-guesses", "x-remote-user", "x-remote-groups")
 
-# Each column, and who that is. `operator` and whoever is named after it is the same person but for what is said.
+# Each column and its caller. The columns after `operator` are the same person and differ only as described.
 COLUMNS = {
     "nobody": "not signed in",
     "half": "correct password, second factor not given yet",

@@ -1,4 +1,4 @@
-"""One cell: a call made for real, and undone. What it came to is a word."""
+"""One cell of the access matrix: a real call that is rolled back, and the word for its outcome."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _acts() -> int:
 
 
 def outcome(answer: Any, *, logged_in: bool) -> str:
-    """The word for one answer; the status itself for whatever there is no word for."""
+    """Return the word for one response, or the status code if no word exists for it."""
     status, there = answer.status_code, answer.get("Location", "")
     if status in (301, 302) and there.startswith("/you/again/"):
         return "again"

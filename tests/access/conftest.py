@@ -23,14 +23,14 @@ PROVIDER = {
 def matrix(db: None, monkeypatch: pytest.MonkeyPatch, settings: Any) -> Matrix:
     # Each refusal would be a line.
     monkeypatch.setattr(logging.getLogger("django.request"), "disabled", True)
-    # Whoever tries a channel waits for its answer, which nobody gives here.
+    # A channel test waits for the channel's answer, which never arrives here.
     monkeypatch.setattr("fleet.notifications.api.TEST_SECONDS", 0.0)
-    # A world is looked at for minutes, and nothing in it is to grow old by that.
+    # A matrix run takes minutes; nothing in its world may expire meanwhile.
     settings.MACHINE_LIVE_SECONDS = settings.MACHINE_LATE_SECONDS = settings.MACHINE_GONE_SECONDS = (
         settings.STEP_UP_SECONDS
     ) = A_DAY
     monkeypatch.setattr("fleet.accounts.external_accounts.INVITATION", timedelta(seconds=A_DAY))
-    # There is a provider, and nobody has to ask it.
+    # An identity provider is configured, but no test calls it.
     settings.OIDC_ISSUER, settings.OIDC_CLIENT_ID = ISSUER, "drydock"
     monkeypatch.setattr(provider, "configuration", lambda: PROVIDER)
     found = Matrix()

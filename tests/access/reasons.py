@@ -7,7 +7,7 @@ BROWSER = "part of every page in a browser; no data of the fleet"
 MANUAL = "description of the API; no data of the fleet"
 CALENDAR = "for calendar programs that cannot sign in: the secret address gives access; any other is 404"
 
-# By method and route: open to nobody who has logged in.
+# By method and route: open to callers without a login.
 PUBLIC: dict[tuple[str, str], str] = {
     **{
         (method, route): ELSEWHERE
@@ -73,7 +73,7 @@ ABOUT_ONESELF: dict[tuple[str, str], str] = {
 BACK = "evaluates history and stores nothing"
 EACH = "each selected event is decided separately; the answer lists the refusals"
 
-# What takes a form or a body and changes nothing, for whoever may read.
+# Routes that take a form or a body and change nothing, open to every user who may read.
 ANYBODY: dict[tuple[str, str], str] = {
     ("POST", "api/v1/routes/dry-run/"): BACK,
     ("POST", "api/v1/rules/dry-run/"): BACK,

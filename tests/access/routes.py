@@ -1,4 +1,4 @@
-"""What may be called: Django's own routing table, walked, and the gateway's. A new route is in the matrix by itself."""
+"""Callable routes: Django's routing table and the gateway's. A new route enters the matrix automatically."""
 
 from __future__ import annotations
 
@@ -33,15 +33,17 @@ DOES |= {"<id>/password/": "password"}
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One line of a routing table: its `area` is the table that it stands in, `pattern` as Django spells it."""
+    """One line of a routing table: `area` names that table, `pattern` is the route as Django spells it."""
 
     area: str
     pattern: str
     methods: tuple[str, ...]
 
     def addresses(self, values: dict[str, Any], method: str, column: str) -> list[str]:
-        """Where this caller calls it: one address. Where a row speaks of all models that Django's admin only shows,
-        whoever may see them asks for each, and everybody else for one.
+        """Return the addresses that this caller requests, normally one.
+
+        A row can cover all models that the admin shows read-only. The superuser then requests every model, each other
+        caller one of them.
         """
         if self.area == "admin" and self.pattern.startswith("("):
             what, _, does = self.pattern.partition(") ")

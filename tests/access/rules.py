@@ -1,5 +1,5 @@
-"""What holds whatever the tables say: nobody changes anything without a login, more rights are never less, and each
-kind of login stays at its own door. Each rule names the cells that break it.
+"""Rules that hold for every table. No caller changes anything without a login, more rights never allow less, and each
+kind of login works only where it belongs. Each rule names the cells that break it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from tests.access.reasons import ABOUT_ONESELF, ANYBODY, OWN_RULES, PUBLIC
 
 IN = {"yes", "did"}
-# Whoever is no person, or one of whom the login knows that they are not to come in.
+# Callers that are not persons, and persons whose login is incomplete, blocked or expired.
 STRANGERS = (
     *("nobody", "half", "blocked", "strange-token", "old-token", "ended-token"),
     *("machine", "key", "join-token", "calendar"),
@@ -55,7 +55,7 @@ def is_in(line: Line, column: str) -> bool:
 
 
 def more_than(line: Line, column: str, other: str) -> bool:
-    """Whether `column` is let in where `other` is not; callers that a table does not have are let in nowhere."""
+    """Return whether `column` is admitted where `other` is not. A column that a table lacks is never admitted."""
     return is_in(line, column) and not is_in(line, other)
 
 

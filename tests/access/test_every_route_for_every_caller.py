@@ -1,6 +1,6 @@
-"""Every route, for every role, scope and kind of login: what `docs/dev/access` states is what is answered.
+"""Every route, for every role, scope and kind of login: the server answers what `docs/dev/access` states.
 
-`make access` writes the tables anew. The gateway's own routes are called in `tests/gateway/test_who_is_let_in.py`.
+`make access` rewrites the tables. `tests/gateway/test_who_is_let_in.py` calls the gateway's own routes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.access.calls import Matrix
 from tests.access.reasons import PUBLIC
 from tests.access.routes import AREAS, Route, django_routes, routes_of
 
-# How many cells the everyday suite looks at beside those of nobody, and how many parts the whole is parted into.
+# Cells that the everyday suite samples in addition to those of `nobody`; number of parts of the whole matrix.
 SHARE, SEED, PARTS = 300, 1, 6
 Cell = tuple[str, str, str, str]
 

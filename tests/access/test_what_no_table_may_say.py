@@ -1,4 +1,4 @@
-"""Whatever the tables say, no cell of them breaks a rule; and whoever opens a hole is found."""
+"""Access rules: no cell of the tables breaks a rule, and the rules detect every deliberate hole."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A fleet in which every call has something to do, for whoever may: what each part of an address stands for, and what
-is sent. Callers whose scopes are here act in sets named `web*`.
+"""A fleet in which every call has something to do for the callers that may make it. It supplies the value of each part
+of an address and the body to send. Callers whose scopes are here act in sets named `web*`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class World:
 
 
 def world() -> World:
-    """Everything, on behalf of people who are nobody's column: gina, an approver, and grace, whom admins manage."""
+    """Build the fleet. Gina, an approver, and Grace, whom admins manage, act in it; neither is a column."""
     fleet = Listeners(now=datetime.now(UTC))
     gina, grace = factories.approver("gina"), factories.operator("grace")
     sets(fleet)

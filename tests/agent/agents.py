@@ -48,7 +48,7 @@ FLEET: dict[str, Any] = {
 
 
 class SteppedClock(Clock):
-    """Time that passes only when a test says so."""
+    """Clock that moves only when a test advances it."""
 
     def __init__(self) -> None:
         self.wall = datetime(2026, 11, 20, 9, 0, tzinfo=timezone.utc)

@@ -1,4 +1,4 @@
-"""A backend for the agent's tests: a real HTTP server that speaks the wire, and can be told to misbehave."""
+"""A backend for the agent's tests: a real HTTP server that speaks the wire format and misbehaves on request."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class FleetDouble:
         self.too_large = 0
         # It answers as 0.1.0 did.
         self.release_before = False
-        # What each held call is answered beside orders.
+        # What each long poll returns in addition to orders.
         self.wants: dict[str, Any] = {}
         self.clock_ahead = timedelta()
         self.delivered: set[str] = set()

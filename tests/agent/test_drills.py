@@ -244,7 +244,7 @@ def test_the_rehearsal_has_no_way_to_the_metadata_service() -> None:
 
 
 class WithHooks:
-    """The machine's hooks beside its rehearsal, as the agent puts them together."""
+    """The machine's hooks together with its rehearsal, wired as the agent wires them."""
 
     def __init__(self, parts: Parts, hooks: HookFolder) -> None:
         settings = replace(parts.context.settings, hooks_dir=hooks.root, hook_timeout_seconds=10)

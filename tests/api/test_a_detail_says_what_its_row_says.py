@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 CLOCKS = {"server_time", "seconds_left", "started_seconds"}
 # By itself it says what exactly it waits for, by the facts of its event; a list does not load those of all events.
 EXACT = {"waits_for"}
-# Where a detail holds the row, beside more.
+# Details that contain the row as one of several fields.
 INSIDE = ("drill",)
 OTHERS = ["0A1B2C3D-0000-4000-8000-00000000000A", "0A1B2C3D-0000-4000-8000-00000000000B"]
 

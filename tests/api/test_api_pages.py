@@ -1,4 +1,4 @@
-"""Lists come in pages that stay true while rows arrive, for a fixed number of queries."""
+"""API lists: their pages stay consistent while rows arrive, and each costs a fixed number of queries."""
 
 from typing import Any
 

@@ -40,7 +40,7 @@ def without_words(node: Any) -> Any:
 
 
 def test_only_words_differ_from_the_committed_document() -> None:
-    """Whoever changes a call or a field on purpose runs `manage.py print_docs` and commits the difference."""
+    """The document may differ in words only; for other changes run `manage.py print_docs` and commit the result."""
     committed = json.loads((ROOT / "docs" / "openapi.json").read_text(encoding="utf-8"))
     assert without_words(schema()) == without_words(committed)
 

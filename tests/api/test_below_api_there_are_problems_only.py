@@ -16,7 +16,7 @@ from tests.factories import Fleet
 
 pytestmark = pytest.mark.django_db
 HALF = '"\\ud800"'
-# What is no sane place of a call, nor of anything beside them.
+# Addresses that no valid call has, and their neighbours.
 PLACES = [
     "/api/",
     "/api/x",

@@ -1,4 +1,4 @@
-"""Caches to which nobody listens are read page by page like all other blind spots, whatever stands around them."""
+"""API blind spots: caches without a listening agent are paged like all other blind spots, whatever surrounds them."""
 
 from __future__ import annotations
 

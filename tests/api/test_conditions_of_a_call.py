@@ -1,4 +1,4 @@
-"""Whoever says which version a call is about is heeded or refused, and never passed over."""
+"""Conditional API calls: the server applies or refuses a stated version, and never ignores it."""
 
 import re
 import threading

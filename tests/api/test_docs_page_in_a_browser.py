@@ -30,7 +30,7 @@ def base_url() -> str:
 
 @pytest.fixture(autouse=True)
 def no_database(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks for the time finds the database away."""
+    """Make every query for the database's time fail."""
 
     def away() -> None:
         raise OperationalError

@@ -30,7 +30,7 @@ KEYLESS = {
 
 @pytest.fixture
 def fleet(db: None, monkeypatch: pytest.MonkeyPatch) -> Fleet:
-    # Whoever tries a channel waits for its answer, which nobody gives here.
+    # A channel test waits for the channel's answer, which never arrives here.
     monkeypatch.setattr("fleet.notifications.api.TEST_SECONDS", 0.0)
     return busy_fleet()
 

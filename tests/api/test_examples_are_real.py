@@ -1,6 +1,6 @@
-"""The examples of the OpenAPI document were sent to a played fleet and answered by it, and are as their shapes say.
+"""OpenAPI examples: a played fleet really answered them, and each matches its schema.
 
-`WRITE_EXAMPLES=1` takes them anew.
+`WRITE_EXAMPLES=1` records them again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`changed_since`: whoever polls reads what changed, and loses nothing of it."""
+"""`changed_since` in API lists: a polling client reads every change and loses none."""
 
 from __future__ import annotations
 

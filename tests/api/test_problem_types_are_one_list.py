@@ -1,4 +1,4 @@
-"""Whoever refuses, an edge or an operation, does so with a type out of the one list."""
+"""API problem types: every refusal, at the edge or in an operation, has a type from one list."""
 
 import ast
 from collections.abc import Iterator

@@ -25,7 +25,7 @@ def test_the_api_tells_sizes_to_admins_alone(
         "observations": (30, 1),
     }
     assert kinds["entries"]["oldest"] is not None
-    # Of what came within an hour nobody can say how it grows.
+    # An hour of rows is too little to compute daily growth.
     assert kinds["entries"]["daily_rows"] is None
     assert told["next_archived"] == []
     assert told["archive"]["destination"] == folder(tmp_path).shown()

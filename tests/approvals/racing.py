@@ -91,7 +91,7 @@ def rounds(fleet: Fleet, count: int, kinds: int = 1) -> Iterator[tuple[str, ...]
         announce(fleet, "s0a", [event_id for each in batch for event_id in each])
         for each in batch:
             yield each
-            # What was decided stands in nobody's way any more.
+            # Close these decisions, so that they do not affect later rounds.
             Approval.objects.filter(event__event_id__in=each, state__in=LIVE).update(state="LAPSED")
             ScheduledEvent.objects.filter(event_id__in=each).update(status="ENDED")
 

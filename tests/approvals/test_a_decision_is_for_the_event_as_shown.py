@@ -109,7 +109,7 @@ def test_a_planned_approval_returns_to_people_when_the_event_changes(fleet: Flee
     assert not Order.objects.exists()
     line = Entry.objects.get(kind="approval_withdrawn")
     assert line.data["reason"]["code"] == "decided-on-other-values"
-    # People decide anew, on what there is now.
+    # People decide again, on the event's current values.
     anew = fleet.approve(by=approver(), overrides={"lost-for-good": "no"}, expected_version=the_event().version)
     assert anew.state in ("GRANTED", "PROPOSED")
 

@@ -1,4 +1,4 @@
-"""A set that asks again: approving in it takes a fresh proof of who somebody is; nothing that was typed is lost."""
+"""Sets that require re-authentication: an approver proves their identity again, and keeps what they typed."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""An approval is answered once it is committed, whatever the broker does: hints are sent beside it."""
+"""Approvals with an unresponsive broker: the approver gets the answer after the commit, without waiting for hints."""
 
 import os
 import socket

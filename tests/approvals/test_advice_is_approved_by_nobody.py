@@ -73,7 +73,7 @@ def test_advice_is_shown_and_waits_for_no_decision(fleet: Fleet) -> None:
     event = announced(fleet, event_type=ADVICE)
     assert not ScheduledEvent.objects.filter(needs_decision(now=fleet.now)).exists()
     assert (event.status, event.event_type, event.watched) == ("SCHEDULED", ADVICE, True)
-    # Who has seen it may say so.
+    # A user may still claim it.
     claims.claim(event_id=event.event_id, actor=acting(operator()), now=fleet.now)
 
 

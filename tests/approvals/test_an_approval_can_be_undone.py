@@ -55,7 +55,7 @@ def test_nothing_goes_to_azure_before_the_seconds_are_over(fleet: Fleet) -> None
     assert conditions.due_for_dispatch(until=fleet.now + seconds(1)) == [(approval.due_at, [approval.event_id])]
     fleet.later(0.1)
     assert conditions.advance(now=fleet.now, event_pks=[approval.event_id]) == 1
-    # Whoever comes second, another process, finds nothing left to do.
+    # A second process finds nothing left to dispatch.
     assert conditions.advance(now=fleet.now, event_pks=[approval.event_id]) == 0
     assert (after(approval).state, after(approval).granted_at, orders(approval)) == ("GRANTED", fleet.now, 1)
     assert [text(line) for line in (*entries("approval_planned"), *entries("approval_due"))] == [

@@ -135,7 +135,7 @@ class TestItsEnd:
 
     def test_it_lapses_at_not_before(self, fleet: Fleet, when: When) -> None:
         approval = self.planned(fleet, when)
-        # Nobody swept for a quarter of an hour: what was due meanwhile is too late.
+        # No reconciliation ran for a quarter of an hour: an approval that came due meanwhile is too late.
         fleet.later(901)
         fleet.heard()
         fleet.advance()

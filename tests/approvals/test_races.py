@@ -1,4 +1,4 @@
-"""Hundreds of rounds on real Postgres: whoever is first, exactly one decision stands and the others are told."""
+"""Races between decisions on real Postgres: exactly one decision wins, and every loser learns that it lost."""
 
 from functools import partial
 from typing import Any

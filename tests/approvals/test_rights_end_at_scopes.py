@@ -1,4 +1,4 @@
-"""People with scopes act in those sets only, and never in one that nobody has named."""
+"""Scoped users: they act only in sets within their scopes, and never in an unnamed set."""
 
 from collections.abc import Callable
 

@@ -1,5 +1,5 @@
-"""Somebody who wants to be both persons: by an account that they made, whose password they know, that they owned once,
-or that another account of theirs stands behind.
+"""Four-eyes approval against one person with two accounts. The second account may be one that they created, control by
+password, owned earlier, or reach through another account of theirs.
 """
 
 from datetime import timedelta
@@ -137,14 +137,14 @@ def test_whoever_made_owned_or_owns_a_service_account_stands_behind_it(fleet: Fl
 def test_whoever_stands_behind_it_through_a_chain_is_none(fleet: Fleet) -> None:
     root, ada = factories.admin("root-1"), factories.admin()
     robot, other = bot(owner="ada"), bot(owner="ada", name="bot2")
-    # A token of the one was made by the other, whose token somebody made and ended long ago.
+    # The other account created a token of the robot; root issued, and ended, that other account's token long ago.
     first = tokens.issue_token(user=other, name="a", scopes=["admin"], now=fleet.now, actor=acting(root))[0]
     tokens.issue_token(user=robot, name="b", scopes=["approve"], now=fleet.now, actor=acting(other))
     tokens.end_token(prefix=first.prefix, now=fleet.now)
     fleet.later(30)
     own = proposal(fleet, robot)
     assert refusal(own, root, fleet).startswith("consent-of-")
-    # Nor an account of which somebody behind it knows the password.
+    # An account whose password a person behind the proposal knows cannot consent either.
     puppet = account("puppet", by=ada)
     assert refusal(own, puppet, fleet) == "consent-of-held"
     account_services.reset_password(username="puppet", now=fleet.later(1))

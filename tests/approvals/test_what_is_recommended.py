@@ -1,4 +1,4 @@
-"""What is recommended, and why: from the guards, what earlier events tell, and what is open beside it."""
+"""Recommendations: the advice and its reasons follow from guards, earlier events and other open events."""
 
 from dataclasses import replace
 from datetime import timedelta

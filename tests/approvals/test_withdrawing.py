@@ -79,7 +79,7 @@ def test_machines_that_are_live_now_count_and_not_those_of_the_decision(fleet: F
     approval = fleet.approve(when=When.TIME, due_at=fleet.now + seconds(600))
     fleet.later(300)
     fleet.all_say(listing(status="Started", resources=["vm1", "vm2"]))
-    # Nobody has swept yet: the person was first.
+    # No reconciliation has run yet: the user withdraws first.
     assert withdraw(fleet, approval).state == "WITHDRAWN"
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.architecture.sources import AGENTS, FLEET, ROOT, SKIPPED, Imported, files, imports, module_name, shown
 
 WIRE = "drydock_agent.wire"
-# Layer by layer what else of the project it may import, beside itself.
+# Per layer: the other parts of the project that it may import in addition to itself.
 ARROWS: dict[str, set[str]] = {
     "fleet.domain": set(),
     "fleet.models": {"fleet.domain"},
@@ -78,7 +78,7 @@ def test_no_two_rooms_import_each_other() -> None:
     assert sorted(arrow for arrow in arrows if arrow[::-1] in arrows) == []
 
 
-# Certificates are read by the library that everybody reads; nothing of that should be written anew.
+# The `cryptography` library reads certificates; the project must not reimplement it.
 OF_CERTIFICATES = {"fleet/domain/machines/attestation.py", "fleet/domain/machines/pkcs7.py"}
 
 

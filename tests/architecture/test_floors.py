@@ -1,4 +1,4 @@
-"""The rooms of `fleet/operations` stand on floors: each imports only what lies below it, and drivers stand on top."""
+"""Layers of `fleet/operations`: each package imports only packages below it, and drivers are the top layer."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_this_would_find_them() -> None:
 
 def test_every_table_that_is_read_says_what_is_in_sight() -> None:
     own = {model for model in apps.get_app_config("fleet").get_models() if "migrations" not in model.__module__}
-    # Nobody shows these.
+    # No page or answer shows these.
     unread = {"LatestDocument", "WaitingReport", "SigningKey", "KnownDevice", "LoginAttempts"}
     unread |= {"StoredAnswer", "HookCall", "Nonce", "Entrance", "UnusedKey", "AccountLink"}
     assert {model.__name__ for model in own - set(IN_SIGHT)} == unread

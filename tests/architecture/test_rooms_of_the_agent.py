@@ -1,4 +1,4 @@
-"""Who may import whom inside the agent. The order stands in the docstring of `drydock_agent`; nothing is imported."""
+"""Import rules inside the agent: packages follow the order in the docstring of `drydock_agent`, read from source."""
 
 import ast
 import re

@@ -10,7 +10,7 @@ from tests.architecture.sources import FLEET, files, shown, tree
 
 
 def named() -> Iterator[tuple[str, str]]:
-    """(code, place) of each reason that is made with a code that stands there."""
+    """Yield (code, place) of each `Reason` that is created with a literal code."""
     for path in files(FLEET, ".py"):
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Reason":

@@ -50,7 +50,7 @@ def under_seals(seals: int, rows: int, *, event_id: int | None = None) -> None:
     for _ in range(seals):
         number = Seal.objects.count() + 1
         written(rows, event_id=event_id)
-        # While anybody on this server writes, in whatever database, the newest rows cannot be sealed yet.
+        # While any session on this server writes, in whatever database, the newest rows cannot be sealed yet.
         wait_for(partial(_sealed, number), seconds=20, what="what was written is sealed")
 
 

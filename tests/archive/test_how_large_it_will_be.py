@@ -33,7 +33,7 @@ G = GIGABYTE
         ([Growth(G, G, 5)], 0, None),
         ([Growth(8 * G, G, 5)], G, None),
         ([Growth(G, G, 5), Growth(0, G)], 0, 5),
-        # So slowly that nobody can see so far.
+        # Growth too slow to forecast.
         ([Growth(0, 10 * G / (MOST_DAYS + 1))], 0, None),
         ([Growth(0, 10 * G / MOST_DAYS)], 0, MOST_DAYS),
         ([], 0, None),

@@ -120,7 +120,7 @@ def test_a_file_taken_out_of_the_catalogue_is_found(shelf: Shelf) -> None:
 
 
 def packed(manifest: Manifest, plain: bytes) -> tuple[bytes, dict[str, Any]]:
-    """A file of this content with all that a manifest says of it put right: as whoever owns both would make it."""
+    """Return a file of this content and a matching manifest, as an attacker who controls both would make them."""
     content = gzip.compress(plain, mtime=0)
     told = {
         "plain_bytes": len(plain), "packed_bytes": len(content),

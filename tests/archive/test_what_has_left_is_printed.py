@@ -109,7 +109,7 @@ def test_lists_name_the_file_and_the_command_to_admins(left: list[Entry], client
         (f"/machines/{machine}/", f"archived_entries --machine {machine}</code>"),
         ("/audit/", "archived_entries --acts</code>"),
         ("/timeline/", "archived_entries</code>"),
-        # Whoever is sent a link copies no command out of it.
+        # A link with a crafted query adds nothing to the command that an admin copies.
         ("/audit/?set=1;reboot", "archived_entries --acts</code>"),
     ):
         page = client.get(address).content.decode()

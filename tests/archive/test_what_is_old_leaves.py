@@ -1,4 +1,4 @@
-"""Retention: archived, read back, counted, dropped, marked; whoever is killed at any step, nothing is lost or twice."""
+"""Retention: old rows are archived, read back, counted, dropped and marked once, even if any step is killed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 class Killed(BaseException):
-    """As `kill -9` would: nobody tidies up."""
+    """Stand-in for `kill -9`: no code cleans up after it."""
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_whoever_is_killed_at_any_step_goes_on_where_it_was(
                 raise Killed
 
             monkeypatch.setattr(module, name, killed)
-            # Steps that nobody takes any more kill nobody.
+            # A step that no longer runs is not killed.
             with suppress(Killed):
                 run()
             monkeypatch.setattr(module, name, plain)
@@ -162,7 +162,7 @@ def test_a_store_in_trouble_stops_the_archive_and_nothing_else(old: ExpiringPart
         assert not ArchiveFile.objects.exists()
     state = ArchiveState.objects.get()
     assert (state.fault, state.fault_since, state.worked_at) == ("store-differs", LATER, None)
-    # It is told once it has lasted.
+    # The administrators are notified only once the fault has lasted.
     assert [archive_fails(minutes) for minutes in (1, 11)] == [False, True]
     blobs.wicked = ""
     assert run().dropped == ["old"]
@@ -174,7 +174,7 @@ def test_a_store_in_trouble_stops_the_archive_and_nothing_else(old: ExpiringPart
 def test_a_spoilt_file_is_never_counted(old: ExpiringPartition, blobs: BlobService) -> None:
     blobs.wicked = "spoil"
     assert run().fault == "store-differs"
-    # What lies there now is never overwritten: whoever spoilt it has to take it away.
+    # The archive never overwrites an existing file: an operator must remove the damaged one.
     blobs.wicked = ""
     assert run().fault == "store-differs"
     blobs.blobs.clear()

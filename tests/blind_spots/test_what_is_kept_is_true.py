@@ -1,5 +1,5 @@
-"""What is kept of sets, so that no page looks at the whole fleet, says what looking would say: after whatever happens,
-in whatever order, and while others change it.
+"""Stored set summaries, which spare pages a scan of the fleet: they equal a fresh computation. This holds after any
+events, in any order, and under concurrent writes.
 """
 
 import random
@@ -63,7 +63,7 @@ def read(fleet: Fleet) -> tuple[Any, Any]:
 
 
 def reconciled(fleet: Fleet, chance: random.Random) -> None:
-    """As a tick does it: who turned is noted. Or nobody has looked for long."""
+    """Note changed presence as a reconciliation tick does, or leave the last tick long ago."""
     LastRun.objects.filter(name=LastRun.RECONCILE).delete()
     if chance.random() < 0.7:
         presence.turned(now=fleet.now, limits=presence_limits())
@@ -189,7 +189,7 @@ def test_one_kind_is_walked_to_its_end_and_back(fleet: Fleet) -> None:
         fleet.enrol(f"vm{number}", availability_set=chr(0x41 + number * 7 % 40) + "é<b>")
     Machine.objects.update(agent_version="0.0.1")
     keeping.renew_all(now=fleet.now)
-    # One of them is looked at anew, and stands in its place.
+    # One set is recomputed and keeps its position.
     Machine.objects.filter(resource_name="vm3").update(zone="3")
     whole = blind_spots.page(now=fleet.now, code="agent-too-old").results
     assert len(whole) == 9

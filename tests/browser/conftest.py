@@ -47,8 +47,8 @@ def one_gateway(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory)
 def gateway(one_gateway: Gateway, transactional_db: None, redis_url: str) -> Gateway:
     """The real server over the emptied database; the next test finds it running."""
     with connection.cursor() as cursor:
-        # It looks at its tables every second, also while they are emptied after the test. Whoever waits for the other
-        # in a circle, it is not this process that gives way.
+        # The gateway queries its tables every second, also while the fixture empties them after the test. In a
+        # deadlock between the two, Postgres must not cancel this process.
         cursor.execute(
             "SELECT set_config('deadlock_timeout', '20s', false) WHERE current_setting('is_superuser') = 'on'"
         )
@@ -120,7 +120,7 @@ OpenPage = Callable[..., Watched]
 
 @contextmanager
 def watched_pages(browser: Browser) -> Iterator[OpenPage]:
-    """A function that opens pages in contexts of their own; at the end nothing may stand in their consoles."""
+    """Return a function that opens pages in contexts of their own; at the end their consoles must be empty."""
     contexts: list[BrowserContext] = []
     pages: list[Watched] = []
 

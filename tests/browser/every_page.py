@@ -36,8 +36,8 @@ from tests.machines.test_reading_inventories import sample
 from tests.messages.sent import a_channel, a_message, a_post, failed
 from tests.policy.conftest import made
 
-# Pages whose address ends here and not at a page: they need what only a form gives them, or are another page's part. A
-# service account is nobody who could be forgotten.
+# Addresses that end here and not at a page: they need what only a form gives them, or are another page's part. A
+# service account is not a person and cannot be erased.
 BESIDE = ("/accounts/logout/", "/accounts/sign-on/", "/accounts/passkey/", "/agent/", "/people/deploy-bot/forget/")
 # What an address has to ask for.
 QUERIES = {"/bulk/": "?do=approve&all=on&of=queue", "/services/": "?name=shop", "/waves/begin/": "?service=shop"}
@@ -70,7 +70,7 @@ class Whole:
 
 
 def whole_fleet(fleet: Listeners) -> Whole:
-    """The story, and beside it rules, windows, a wave, a drill, caches, an inventory, and decisions of all kinds."""
+    """Build the story and add rules, windows, a wave, a drill, caches, an inventory and decisions of all kinds."""
     story = tell(fleet)
     now, ada, otto = fleet.now, factories.admin(), factories.operator()
     made(at=now, name="Freezes are harmless", event_types=["Freeze"], max_duration_seconds=8, enabled=False)

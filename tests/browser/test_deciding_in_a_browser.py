@@ -66,7 +66,7 @@ def test_every_state_can_be_used_by_everybody(fleet: Fleet, open_page: OpenPage,
         name = f"deciding-{state}{'-phone' if phone else ''}.png"
         watched.page.locator("#decision").screenshot(path=pictures / name)
     assert found == []
-    # The second person agrees, and the panel goes on by itself.
+    # The second person agrees, and the panel updates without a reload.
     watched.open(f"/events/{ids['proposed']}/")
     watched.page.get_by_role("button", name=re.compile("^Agree: start .+ now$")).click()
     expect(watched.page.locator("#decision")).to_contain_text("anna agreed as the second person")

@@ -1,4 +1,4 @@
-"""The pages of doors as somebody sees them: who waits, on a phone too, and the box that asks again."""
+"""Sign-in pages in a browser: waiting people, the phone layout, and the box for re-authentication."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def width_beyond(page: Page) -> int:
 
 
 def looked_at(watched: Watched, path: str, rules: Mapping[str, object] = RULES) -> list[str]:
-    """What is wrong with a page for somebody, at the size and in the theme that it is opened in."""
+    """Return the accessibility faults of a page, at the size and in the theme that it is opened in."""
     page = watched.page
     watched.open(path)
     if page.locator("#raw").count():
@@ -289,7 +289,7 @@ def test_states_stay_apart_for_eyes_that_see_no_colours(fleet: Listeners, open_p
     watched = open_page("/first-steps/", who=factories.admin().get_username(), live=False)
     page, session = watched.page, watched.page.context.new_cdp_session(watched.page)
     blank = page.context.new_page()
-    # Each mark as pages draw it, at the size at which it stands in lists.
+    # Each mark as pages draw it, at its size in lists.
     for name in ("Presence", "EventStatus", "ApprovalState", "Prepared", "MaintenanceStatus", "Phase"):
         looks = list({look.icon: look for look in TABLES[name].values()}.values())
         marks = "".join(f'<span class="chip tone-{look.tone}">{icon(look.icon, 14)}</span> ' for look in looks)

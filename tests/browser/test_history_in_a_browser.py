@@ -37,7 +37,7 @@ def test_reports_are_for_everybody(fleet: Fleet, open_page: OpenPage, pictures: 
         watched.picture(pictures / f"{name}{'-phone' if phone else ''}.png", full_page=True)
     assert found == []
     watched.open(pages["report-event"])
-    # On paper there is no frame, and nothing stands in a box that scrolls.
+    # The printed page has no frame and no box that scrolls.
     watched.page.emulate_media(media="print", color_scheme="light")
     for frame in ("header.bar", "nav.tabs"):
         assert watched.page.locator(frame).is_hidden()

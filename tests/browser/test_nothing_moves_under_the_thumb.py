@@ -47,7 +47,7 @@ def test_a_page_that_comes_alive_stays_where_it_is(fleet: Fleet, open_page: Open
         assert _overflow(page) <= 0
     watched.open("/events/00000000-0000-4000-8000-000000000000/#decision")
     watched.live()
-    # At once, and not in steps that go on while somebody aims already.
+    # The page scrolls once, and not in steps while a user already aims.
     assert len(page.evaluate("window.scrolled")) <= 1
 
 

@@ -38,7 +38,7 @@ COUNTS = """() => {
 }"""
 
 
-# Somebody presses a key that does nothing, again and again.
+# A user who repeatedly presses a key that does nothing.
 TYPING = """setInterval(() => document.body.dispatchEvent(
   new KeyboardEvent("keydown", { key: "Shift", bubbles: true })), 500)"""
 
@@ -119,7 +119,7 @@ def test_what_is_urgent_breaks_the_hold_of_a_row_that_is_gone(fleet: Fleet, open
     page = open_page("/").page
     link = row_of(page, EVENT).locator("a").first
     rest_on(page, link)
-    # Somebody uses the keyboard all the time, so that no hold would end by itself.
+    # A user keeps using the keyboard, so that no hold of a row would end automatically.
     page.evaluate(TYPING)
     fleet.all_say(second)
     expect(page.locator("#queue .pill")).to_have_text("Changed: show")
@@ -169,7 +169,7 @@ def test_the_panel_follows_at_once_whatever_is_under_the_pointer(fleet: Fleet, o
     button = page.get_by_role("button", name=START_NOW)
     rest_on(page, button)
     button.focus()
-    # Whoever keeps using the keyboard holds nothing either.
+    # Keyboard use does not delay the panel either.
     page.evaluate(TYPING)
     if how == "cancelled":
         fleet.all_say()

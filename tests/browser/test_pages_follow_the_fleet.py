@@ -28,7 +28,7 @@ def test_a_comment_that_is_being_typed_is_not_swept_away(fleet: Fleet, open_page
     comment.press_sequentially("half a sen")
     fleet.all_say(listing(resources=("vm1", "vm2", "vm3"), not_before=event.not_before))
     expect(page.locator("#event-head h1")).to_contain_text("vm3")
-    # What stands beside it is as new as the head, and says that it has changed.
+    # The panel next to the comment is as new as the head, and states that it has changed.
     expect(page.get_by_role("button", name=START_NOW)).to_contain_text("vm3")
     expect(page.locator("#decision")).to_contain_text("This changed while you were writing.")
     expect(comment).to_be_focused()
@@ -198,7 +198,7 @@ def test_a_storm_of_news_is_asked_for_once_a_second_and_never_again_before_the_a
     page.evaluate("said(300)")
     with page.expect_request("**/pulse/**"):
         page.clock.run_for(150)
-    # While nobody answers, no news makes it ask again.
+    # While the server has not answered, no news makes the page send another request.
     for _ in range(15):
         page.evaluate("said(30)")
         page.clock.run_for(100)

@@ -30,7 +30,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def story_of(picture: Picture) -> dict[str, object]:
-    """What the address of the picture names, once its story is told."""
+    """Build the story of the picture and return the values that its address needs."""
     now = datetime.now(UTC)
     if picture.story == "empty":
         factories.admin()

@@ -1,4 +1,4 @@
-"""The map and a service in a real browser: by keyboard, by thumb, in both themes, and for whoever cannot see them."""
+"""Fleet map and service page in a browser: usable by keyboard, touch and screen reader, in both themes."""
 
 from datetime import UTC, datetime, timedelta
 

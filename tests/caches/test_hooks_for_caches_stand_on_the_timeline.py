@@ -121,7 +121,7 @@ def test_hooks_of_several_caches_wait_for_these_in_the_order_of_all_others() -> 
         Cache.objects.select_for_update().get(host=first)
         teller.start()
         wait_for(somebody_waits, seconds=10, what="the report's wait for the first cache")
-        # Whoever waits for the first must not hold the last already: else both would wait for ever.
+        # A transaction that waits for the first cache must not already lock the last: both would wait for ever.
         Cache.objects.select_for_update(nowait=True).get(host=last)
     teller.join(10)
     assert [entry.cache.host for entry in entries() if entry.cache] == [last, first]

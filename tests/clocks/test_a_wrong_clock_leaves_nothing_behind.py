@@ -138,7 +138,7 @@ def test_a_process_with_a_wrong_clock_neither_decides_nor_sends(
     wait_for(
         lambda: "clock" in requests.get(f"{gateway.url}/readyz", timeout=10).json(), seconds=20, what="/readyz says so"
     )
-    # It is the only process here, so nobody looks for what is due.
+    # It is the only process here, so no other process reconciles.
     LastRun.objects.filter(name=LastRun.RECONCILE).update(ran_at=datetime.now(UTC) - timedelta(minutes=1))
     time.sleep(2)
     assert LastRun.objects.get(name=LastRun.RECONCILE).ran_at < datetime.now(UTC) - timedelta(seconds=50)

@@ -1,8 +1,8 @@
-"""A poller as Microsoft's page describes it, step by step: `documented_poller.py COUNT` handles so many documents.
+"""A poller as Microsoft's page describes it, step by step: `documented_poller.py COUNT` handles that many documents.
 
-Written from the steps of "Scheduled Events for Linux VMs in Azure" (2023-01-25). It asks once a second, takes a
-document up when its incarnation is another one, notes what has started, lets users' events begin at once and freezes
-that are announced as shorter than nine seconds, and leaves everything else to somebody's judgement.
+Written from the steps of "Scheduled Events for Linux VMs in Azure" (2023-01-25). It polls once a second and handles a
+document when its incarnation is another one. It notes started events, and approves users' events and freezes announced
+as shorter than nine seconds. Every other event waits for an operator.
 """
 
 from __future__ import annotations

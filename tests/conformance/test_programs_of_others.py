@@ -1,4 +1,4 @@
-"""Programs that nobody here wrote run unmodified against the simulator, at the address that they have built in."""
+"""Third-party programs: they run unmodified against the simulator, at the address that they have built in."""
 
 from __future__ import annotations
 

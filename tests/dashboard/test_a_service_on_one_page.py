@@ -49,7 +49,7 @@ def test_what_may_meet_is_said_and_marked(listeners: Listeners, viewer: Client) 
     factories.announced(listeners, resources=("vm1",), not_before=listeners.now + seconds(600))
     listeners.hear("vm1", scheduled(listeners, ahead=840))
     assert "service-meeting" not in codes(viewer.get("/services/shop/"))
-    # A Freeze of five seconds is over before the node may go; a Reboot of nobody knows how long is not.
+    # A Freeze of five seconds is over before the node may go; a Reboot of unknown duration may not be.
     listeners.all_say(
         factories.listing(
             "0A1B2C3D-0000-4000-8000-000000000001",

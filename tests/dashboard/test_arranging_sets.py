@@ -1,6 +1,6 @@
-"""Admins name and merge sets on the set's page; everybody sees what is wrong with a set and where Drydock is blind.
+"""Set pages: admins name and merge sets there, and every user sees a set's faults and Drydock's blind spots.
 
-What naming and merging do stands in tests/sets/test_naming_and_merging.py.
+tests/sets/test_naming_and_merging.py tests what naming and merging do.
 """
 
 from django.test import Client

@@ -1,4 +1,4 @@
-"""Caches: who listens, what is under way, each step with its meaning, and gaps in which nobody listened."""
+"""Cache pages: listening agents, current maintenance, each step with its meaning, and gaps without a listener."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_times_in_which_nobody_listened_are_drawn_as_gaps(listeners: Listeners, 
     listeners.heard()
     detail = overview.detail(cache_id=the_cache().pk, now=listeners.now, hours=1)
     assert detail is not None
-    # What was before anybody could have listened is no gap.
+    # The time before the first agent could have listened is not a gap.
     assert [round(gap.seconds) for gap in detail.gaps] == [120]
     assert detail.begin < begin
     picture = viewer.get(f"/caches/{the_cache().pk}/?hours=1").content.decode()
@@ -140,7 +140,7 @@ def test_the_front_page_tells_of_a_maintenance_while_it_lasts(listeners: Listene
     assert 'class="cache-strip"' not in viewer.get("/").content.decode()
     announced(listeners)
     page = viewer.get("/").content.decode()
-    # It stands below the queue, and is never due: nobody can do anything about it.
+    # The maintenance appears below the queue and is never due: users cannot decide about it.
     assert page.index('id="queue"') < page.index('class="cache-strip"')
     listeners.hear("vm1", line("NodeMaintenanceEnded", replica="True"), at=listeners.now + seconds(840))
     assert 'class="cache-strip"' not in viewer.get("/").content.decode()

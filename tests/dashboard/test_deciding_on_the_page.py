@@ -1,4 +1,4 @@
-"""The decision panel: plain forms, or the panel alone. What is decided stands in tests/approvals."""
+"""Decision panel: it works as plain forms and as a live part. tests/approvals proves the decisions themselves."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -87,7 +87,7 @@ def test_what_was_typed_stays_in_a_form_that_is_refused(fleet: factories.Fleet, 
     address = f"/events/{event.event_id}/approve/"
     shown = operator.get(f"/events/{event.event_id}/")
     forms = body_of(shown).split('name="when" value="')[1:]
-    # A field in each way of deciding for the guard that takes a reason; the first button stands beside its form.
+    # Each way of deciding has a field for the guard that takes a reason; the first button is outside its form.
     assert [(form.split('"')[0], form.count('name="reason-')) for form in forms] == [
         ("now", 1),
         ("prepared", 1),

@@ -14,7 +14,7 @@ from fleet.projections.timeline import entries
 from tests import factories
 from tests.dashboard.hot import calls, grow, queries
 
-# How many queries each of them asks. Without this file it is written anew.
+# The number of queries of each page. If this file is missing, the test writes it.
 COMMITTED = Path(__file__).with_name("queries.json")
 
 

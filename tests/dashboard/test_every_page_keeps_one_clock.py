@@ -1,4 +1,4 @@
-"""Whoever reads pages in New York meets no other clock: no row shows a time of a second zone, nor a bare UTC one."""
+"""Time zones on pages: a user in New York sees one zone only, and no row shows a bare UTC time."""
 
 import re
 from collections import Counter

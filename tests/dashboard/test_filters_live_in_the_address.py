@@ -1,4 +1,4 @@
-"""Lists by their filters, which stand in the address and in the address of the part that refreshes."""
+"""List filters: they are part of the page's address and of the address of the part that refreshes."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Four places hold every page: Now, Fleet, History, Policy; what admins look after stands beside them."""
+"""Navigation: Now, Fleet, History and Policy hold every page; the administration menu is separate."""
 
 import re
 from typing import Any

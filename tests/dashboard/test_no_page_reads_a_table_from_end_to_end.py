@@ -28,8 +28,8 @@ GROWING = {
         models.ScheduledEvent, models.Sighting,
     )
 }  # fmt: skip
-# What puts together a month, which nobody reads while something is on fire, and what is counted whole by its nature:
-# how present the fleet is, and how it stands on one page.
+# Reads of a month's report, which users do not open during an incident, and reads that count a whole table by their
+# nature: the fleet's presence and its map.
 WHOLE = {
     "page /reports/MONTH/",
     "gauges",

@@ -1,4 +1,4 @@
-"""What several parts of one answer need is asked for once; whoever writes sees what they wrote."""
+"""Request cache: parts of one answer share one query, and a request that writes sees its own changes."""
 
 from collections.abc import Iterator
 

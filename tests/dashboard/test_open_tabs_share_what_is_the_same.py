@@ -75,7 +75,7 @@ def test_readers_of_the_same_rights_share_and_others_do_not(fleet: factories.Fle
             answer = logged_in(person).get(part, headers={"HX-Request": "true"})
             assert answer.status_code == 200
             assert answer["X-Drydock-Time"]
-            # A form would carry the secret of whoever asked first.
+            # A form would carry the CSRF token of the user who requested first.
             assert b"csrfmiddlewaretoken" not in answer.content
     assert len(set(keys)) == 8
     assert keys[:4] == keys[4:8] != keys[8:]

@@ -100,7 +100,7 @@ def test_each_is_approved_on_its_own_and_one_click_undoes_all(fleet: Fleet, thre
     assert results(operator.post("/bulk/undo/", {"approval": ids})) == (2, 0)
     assert {one.state for one in Approval.objects.all()} == {ApprovalState.WITHDRAWN.value}
     assert not Order.objects.exists()
-    # Undoing again, and what was never there, says so of each; so does somebody who may not.
+    # A repeated undo and an unknown approval are reported line by line; a viewer who may not undo gets an answer, too.
     assert results(operator.post("/bulk/undo/", {"approval": [*ids, "7" * 30, "x"]})) == (0, 4)
     assert logged_in(factories.viewer()).post("/bulk/undo/", {"approval": ids}).status_code in (200, 403)
     # A line that was refused follows its event too.

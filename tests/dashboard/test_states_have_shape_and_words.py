@@ -1,4 +1,4 @@
-"""No state is told by colour alone: each has a word of its own, and one that differs in colour differs in shape."""
+"""State badges: colour alone never shows a state. Each has its own word, and another colour means another shape."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fleet.domain.event_types import TYPES, event_type_of
 from fleet.domain.timeline import EntryKind
 from fleet.wording.badges import BY_KIND, COVERAGE_BADGES, RUNNING_BADGE, STEP_BADGES, Badge
 
-# Kinds of entries have their word beside each of them, and are too many for as many shapes.
+# Kinds of entries show their word next to each badge, and are too many for as many shapes.
 TABLES: dict[str, dict[Any, Badge]] = {
     kind.__name__: dict(table) for kind, table in BY_KIND.items() if kind is not EntryKind
 }

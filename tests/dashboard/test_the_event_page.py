@@ -37,7 +37,7 @@ def test_without_a_live_machine_the_button_is_off_and_says_why(fleet: factories.
     event = factories.announced(fleet, not_before=fleet.now + timedelta(minutes=15))
     page = operator.get(f"/events/{event.event_id}/")
     assert "no-live-machine" in codes(page)
-    # What to do by hand stands there, to be copied.
+    # The page lists the manual steps, to be copied.
     assert "by-hand-nobody-lists-it" in codes(page)
     assert "curl --silent" in text_of(page) and "Invoke-RestMethod" in text_of(page)
     assert 'data-copy="by-hand-linux"' in page.content.decode()

@@ -31,8 +31,9 @@ def service(name: str, **compute: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def listeners(db: None) -> Listeners:
-    """`web` of the shop with an undecided Reboot, `mail` of the post that nobody hears, `quiet` of nobody, live, and a
-    cache of the shop.
+    """Build three sets and a cache of the service shop.
+
+    Set `web` of shop has an undecided Reboot, `mail` of post is silent, and `quiet` has no service and is live.
     """
     walker = Listeners(now=datetime.now(UTC))
     for number in (1, 2):

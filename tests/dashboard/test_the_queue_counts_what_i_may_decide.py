@@ -1,4 +1,4 @@
-"""Queue, badge and buttons show what somebody may decide; what others decide is one click away."""
+"""Decision queue: list, badge and buttons show what the user may decide; other users' events are one click away."""
 
 from datetime import timedelta
 
@@ -49,7 +49,7 @@ def test_what_others_decide_is_a_click_away(fleet: factories.Fleet, operator: Cl
     assert mine(scoped("dora", "operator", "db")) == ([OTHER], [factories.EVENT])
     for client in (operator, viewer):
         assert mine(client) == ([OTHER, factories.EVENT], [])
-    # A proposal is for whoever may agree.
+    # A proposal waits for the users who may agree.
     fleet.approve()
     assert mine(operator) == ([OTHER], [factories.EVENT])
     assert mine(logged_in(factories.approver())) == ([OTHER, factories.EVENT], [])

@@ -29,7 +29,7 @@ def test_machines_that_another_event_has_taken_do_not_stay_up(fleet: Fleet, oper
     # It takes nothing from itself twice.
     detail = event_detail(event_id=factories.EVENT, now=fleet.now)
     assert detail is not None and detail.blast.stay_up == 5
-    # What is open beside it has a link there.
+    # The other open event is linked.
     assert f'href="/events/{factories.EVENT}/"' in operator.get(f"/events/{OTHER}/").content.decode()
 
 

@@ -1,4 +1,4 @@
-"""Time as a picture: what was not seen is drawn as such, whoever asks for a time gets it, and no size is too large."""
+"""Time charts: they draw gaps without observation, accept any requested window, and render any size."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ def titles(svg: str) -> list[str]:
 
 @pytest.fixture
 def fleet(db: None) -> Listeners:
-    """`web` of the shop since three hours, with a whole Reboot, one that ran when it was first seen, and one that is
-    announced; nobody watched in between.
+    """Build set `web` of the service shop, three hours old.
+
+    It has a whole Reboot, a Redeploy that ran when it was first seen, and an announced Freeze. No agent watched in
+    between.
     """
     walker = Listeners(now=datetime.now(UTC) - 3 * HOUR)
     walker.enrol_set(2)
@@ -60,7 +62,7 @@ def fleet(db: None) -> Listeners:
 def test_a_set_has_a_lane_for_each_machine(fleet: Listeners, viewer: Client) -> None:
     home = fleet.agents["vm1"].machine.availability_set_id
     svg = picture(viewer, f"/sets/{home}/")
-    # Of the Freeze nobody knows that it starts.
+    # It is unknown whether the Freeze starts.
     assert [title.split(" of ")[0].split(": ")[1] for title in titles(svg) if " of vm" in title].count("Reboot") == 2
     assert svg.count("is-maybe") == 1
     # The Redeploy ran when it was first seen: its edge is torn.
@@ -68,7 +70,7 @@ def test_a_set_has_a_lane_for_each_machine(fleet: Listeners, viewer: Client) -> 
     # Every bar is a link.
     bars = re.findall(r'<(?:rect|path) class="tone-fill', svg)
     assert len(bars) == svg.count('<a href="/events/') == 5
-    # Twice nobody said anything for longer than is usual; before the first machine enrolled nothing is claimed.
+    # Two silences were longer than usual; before the first machine enrolled, the chart claims no gap.
     assert svg.count('class="lane-gap"') == 2
     assert ">now</text>" in svg
 
@@ -145,7 +147,7 @@ def test_the_links_lead_earlier_later_closer_and_farther() -> None:
     assert "from=2022-04-11T20%3A30%3A00.000Z&to=2022-04-11T21%3A30%3A00.000Z" in ways["Closer"]
     assert ways["Now"] == "?show=Reboot"
     assert all("show=Reboot" in href for href in ways.values())
-    # Nothing is drawn of a time in which nobody could have listened.
+    # The chart draws nothing of a time before the first agent could have listened.
     assert chosen_window({}, now=NOW, since=NOW - HOUR).window.begin == NOW - HOUR - timedelta(minutes=1)
 
 
@@ -190,7 +192,7 @@ def test_a_machine_with_reports_is_watched_between_them(fleet: Listeners) -> Non
     gaps = unwatched([(machine.pk, fleet.now)], window, now=fleet.now)
     assert len(gaps) == 2
     assert all(gap.seconds > SILENCE.total_seconds() for gap in gaps)
-    # Nobody has said anything of a machine that never reported.
+    # For a machine that never reported, no gap is known.
     assert unwatched([(0, None)], window, now=fleet.now) == ()
 
 

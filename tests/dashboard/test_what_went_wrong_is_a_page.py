@@ -71,7 +71,7 @@ def test_every_failure_says_what_happened_and_leads_to_the_queue() -> None:
 
 @pytest.fixture
 def away(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """From then on nobody reaches the database."""
+    """Return a function that makes the database unreachable from then on."""
 
     def cut() -> None:
         def refused(*_: Any, **__: Any) -> None:

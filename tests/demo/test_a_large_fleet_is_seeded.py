@@ -1,4 +1,4 @@
-"""`python -m bench.seed`: copies of stories that were really played stand in the tables as if they had happened."""
+"""`python -m bench.seed`: the tables hold copies of really played stories, as if they had happened."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_fleet_with_a_sealed_past_stands_as_if_it_had_happened() -> None:
     # What was played as a pattern is nowhere.
     assert not ScheduledEvent.objects.filter(event_id__startswith="5EED0000").exists()
     assert not Entry.objects.filter(data__icontains="stand-in").exists()
-    # Every line has words, and stands in the year before now.
+    # Every line has words and a time within the past year.
     assert all(text(line) for line in Entry.objects.all())
     oldest, newest = Entry.objects.order_by("at").first(), Entry.objects.order_by("at").last()
     assert oldest is not None and newest is not None

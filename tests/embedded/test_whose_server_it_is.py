@@ -21,7 +21,7 @@ def test_the_server_of_the_folder_that_was_copied_goes_on(tmp_path: Path) -> Non
             shutil.copytree(original, copy)
             stop_leftover(copy / "postmaster.pid", "postgres", first=signal.SIGTERM)
             assert is_running(server.pid)
-            # Postgres would not start beside it.
+            # Postgres would not start with this file present.
             assert not (copy / "postmaster.pid").exists()
             stop_leftover(original / "postmaster.pid", "postgres", first=signal.SIGTERM)
             assert not is_running(server.pid)

@@ -1,4 +1,4 @@
-"""State folders of the model's machines, and what the backend was told from them, kept by hand."""
+"""State folders of the model's machines, and the reports from them that the backend received, kept by hand."""
 
 from __future__ import annotations
 

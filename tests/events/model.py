@@ -1,7 +1,7 @@
-"""A plain model of one set: what every machine was told in turn, and the event's state worked out from that by hand.
+"""A plain model of one set: each machine's view in turn, and the event state computed from these views by hand.
 
-It shares no code with the product. `World` plays Azure and the agents at random and keeps the model beside the real
-merging; `World.compare` says where they differ.
+It shares no code with the product. `World` plays Azure and the agents at random and keeps the model next to the real
+merging; `World.compare` reports where they differ.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class World:
         node.unsent = [one for one in node.unsent if one[0].reports[0].seq > node.heard.upto.get(one[0].spool, 0)]
 
     def begin_anew(self, node: Node, taken: list[tuple[Delivery, Told, float]]) -> None:
-        """The agent gives its spool a new name, numbers what waits in it anew, and tells its document again."""
+        """Give the agent's spool a new name, renumber its waiting reports, and resend its document."""
         agent = node.agent
         agent.spool, agent.seq, node.sent_upto, node.current = f"spool {self.choice.getrandbits(64)}", 0, 0, None
         node.unsent = [
@@ -234,7 +234,7 @@ class World:
         node.up = True
 
     def step(self) -> None:
-        """One step of anybody."""
+        """Play one random step of Azure, a machine or the clock."""
         self.steps += 1
         what = self.choice.random()
         node = self.choice.choice(self.nodes)
@@ -301,7 +301,7 @@ class World:
         return max(looks) if looks else None
 
     def expected(self, event_id: str) -> tuple[Any, ...] | None:
-        """(status, ended as, watched, started at, NotBefore, Resources), or None while nobody's word has arrived."""
+        """Return (status, ended as, watched, started at, NotBefore, Resources), or None until a machine reports it."""
         tellers = [node for node in self.nodes if any(event_id in told.events for told in node.arrived)]
         if not tellers:
             return None

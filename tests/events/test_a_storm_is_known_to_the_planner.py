@@ -90,6 +90,6 @@ def test_it_is_done_no_more_often_than_every_few_seconds(storm: None, monkeypatc
 def test_nobody_waits_for_whoever_looks_at_a_table(storm: None) -> None:
     with session() as other, as_patient_as("relay"):
         other.execute(f"LOCK TABLE {EVENTS} IN SHARE UPDATE EXCLUSIVE MODE")
-        # Whoever waited for it would be sent away: half a second is all the patience that the relay has.
+        # A blocked ANALYZE would be cancelled: the relay's lock timeout is half a second.
         scheduling.renew()
     assert expected() < 100

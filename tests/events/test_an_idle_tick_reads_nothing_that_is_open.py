@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 READ = """SELECT relname, coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)
     FROM pg_stat_xact_user_tables WHERE relname LIKE 'fleet!_%' ESCAPE '!'"""
 EVENTS, MACHINES, OTHERS = 110, 2, 50
-# Whoever plans a query looks at the first and the last entry of an index.
+# Postgres's planner reads the first and the last entry of an index.
 PLANNING = 10
 
 

@@ -26,6 +26,6 @@ def statements(fleet: Fleet, places: range) -> int:
 @pytest.mark.parametrize("kind", ["web-{}", ""])
 def test_a_batch_about_thirty_events_takes_as_many_statements_as_one_about_two(kind: str, fleet: Fleet) -> None:
     for place in range(32):
-        # Sets that have a name, and those that nobody has named, which may turn out to be one.
+        # Named sets, and provisional sets, which may turn out to be one.
         fleet.enrol(f"vm{place}", availability_set=kind.format(place))
     assert statements(fleet, range(2)) == statements(fleet, range(2, 32))

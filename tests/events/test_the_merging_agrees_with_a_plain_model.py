@@ -1,7 +1,7 @@
-"""The real merging beside a plain sequential model, over random stories of one set.
+"""Merging of reports: over random stories of one set, it agrees with a plain sequential model.
 
-Machines poll, report late, repeat themselves, lose their spool or have it put back, fall silent and come back. In the
-end all are heard. `make soak` runs a million steps of it.
+Machines poll, report late, repeat themselves, lose their spool or have it restored, fall silent and return. At the end
+all are heard. `make soak` runs a million steps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an event carries beside its state: warnings about what does not fit, advice, and what happens if nobody acts."""
+"""Event notices: warnings about contradictions, advice, and the outcome if no operator acts."""
 
 from datetime import timedelta
 

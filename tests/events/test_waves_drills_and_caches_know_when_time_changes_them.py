@@ -59,7 +59,7 @@ def ticked(
 
 
 def with_waves(count: int) -> Fleet:
-    """So many services of a set with two machines, and in each a wave whose first event goes on at Azure."""
+    """Build this many services of a set with two machines, each with a wave whose first event has started at Azure."""
     fleet = Fleet()
     for number in range(count):
         prefix = f"w{number}-"

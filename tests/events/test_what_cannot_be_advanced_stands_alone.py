@@ -1,4 +1,4 @@
-"""One event, approval, wave, drill or cache that cannot be advanced is set aside; everything beside it goes on."""
+"""Quarantine: one event, approval, wave, drill or cache that fails to advance is isolated, and all others advance."""
 
 from __future__ import annotations
 

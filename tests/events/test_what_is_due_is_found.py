@@ -1,7 +1,8 @@
-"""A tick looks at what is due only, and yet nothing is forgotten: after it, computing everything finds nothing to do.
+"""Reconciliation: a tick checks only due rows and misses none, since a full computation afterwards changes nothing.
 
-Random stories of two sets of one service: reports, silence, polls, hooks, approvals of all kinds, waves, drills, a
-cache, rules and windows switched, machines revoked, all stopped and let go, and time in odd steps.
+Random stories of two sets of one service have reports, silence, polls, hooks, approvals of all kinds, waves, drills and
+a cache. Rules and windows are switched, machines revoked, everything is stopped and resumed, and time moves in odd
+steps.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Story(World):
         self.admin, self.person = acting(admin(), why="because"), acting(approver(), why="because")
 
     def act(self) -> None:
-        """One step of anybody."""
+        """Play one random step of a person, a machine or Azure."""
         moves = [
             self.decide,
             self.order,

@@ -24,14 +24,15 @@ def popped_by_a_frozen_worker(
     task: str,
     undo: ExitStack,
 ) -> Sent:
-    """Send a task while the only worker waits for one and is frozen: then it is neither in the queue nor noted as
-    running, and nobody has read it.
+    """Send a task while the only worker waits for one and is frozen.
+
+    The task is then neither in the queue nor recorded as running, and no process has read it.
     """
     undo.enter_context(
         wait_for(lambda: _frozen_while_it_waits(client, freeze), seconds=SECONDS, what="the worker waits for a task")
     )
     with client.monitor() as monitor:
-        # What is pushed goes to the connection that waits for it, whether or not anybody reads there.
+        # The broker pushes to the connection that waits for it, whether or not a process reads there.
         sent = send()
         deadline = time.monotonic() + SECONDS
         while task not in monitor.next_command()["command"]:

@@ -34,7 +34,7 @@ SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One order that was given to plain Celery. `place` is empty for one that nobody disturbed."""
+    """One order that was given to plain Celery. `place` is empty for an undisturbed one."""
 
     event_id: str
     place: str = ""
@@ -72,7 +72,7 @@ class Plain:
         return sent
 
     def play_undisturbed(self) -> Sent:
-        """One order to a worker that nobody kills: what it cannot do in peace proves nothing."""
+        """Give one order to a worker that is never killed: only if it succeeds do the killed rounds mean anything."""
         self.start_worker("late")
         sent = Sent(self._announce())
         self._send(sent)

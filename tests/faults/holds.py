@@ -1,7 +1,7 @@
-"""Stops inside a transaction, or inside its COMMIT, that the harness puts up and takes down.
+"""Stops inside a transaction, or inside its COMMIT, that the harness sets and lifts.
 
-Triggers in the ring's own database take a shared advisory lock whose number says where they stand. Whoever holds that
-lock alone holds every transaction that comes by; nothing in the product knows of it.
+Triggers in the ring's own database take a shared advisory lock whose number names the stop. A session that holds that
+lock exclusively stops every transaction that reaches it; the product knows nothing of it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def held(url: str, where: str) -> Iterator[None]:
 
 
 def waiting(url: str) -> int:
-    """How many transactions stand at a hold."""
+    """Return the number of transactions that wait at a stop."""
     with psycopg.connect(url, autocommit=True) as connection:
         row = connection.execute(
             "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = %s AND NOT granted", [CLASS]

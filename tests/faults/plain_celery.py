@@ -9,7 +9,7 @@ from celery import Celery
 
 TASK = "plain.start_event"
 
-# Whoever only collects the tests has imported this, and Drydock's own app stays the one that its process speaks for.
+# Test collection imports this module, and Drydock's own app must stay the current one of that process.
 app = Celery("plain", broker=os.environ.get("PLAIN_BROKER", ""), set_as_current=False)
 app.conf.update(
     task_default_queue="plain",

@@ -12,7 +12,7 @@ from tests.faults.scene import Grant, Scene, passed
 from tests.faults.schedule import EAST, WEST, Plan
 from tests.processes import wait_for
 
-# What is promised is ten seconds; beside other tests on the same cores it may take longer before we call it wrong.
+# Drydock promises ten seconds; with other tests on the same cores, a round fails only after the longer time.
 PROMISED_SECONDS = 10.0
 PATIENCE_SECONDS = 40.0
 MACHINES = {"west": WEST, "east": EAST}
@@ -42,7 +42,7 @@ class Outcome:
 
 
 def play(scene: Scene, plan: Plan) -> Outcome:
-    """Play a round. What is wrong stands in the outcome."""
+    """Play a round. The outcome lists what is wrong."""
     outcome = Outcome(plan)
     scene.heal()
     try:

@@ -166,7 +166,7 @@ class Scene:
 
 @contextmanager
 def frozen_process(process: Process) -> Iterator[None]:
-    """Not scheduled for a while; if it is killed meanwhile, it never goes on."""
+    """Stop scheduling the process for the block. A process that is killed meanwhile never continues."""
     os.killpg(process.pid, signal.SIGSTOP)
     try:
         yield
@@ -176,7 +176,7 @@ def frozen_process(process: Process) -> Iterator[None]:
 
 
 def fleet_file(folder: Path) -> Path:
-    """Two availability sets: one that rounds are about, one for the event beside it."""
+    """Write two availability sets: one for the round's event, one for an unrelated event."""
     sets = [
         {
             "kind": "availability_set",

@@ -70,7 +70,7 @@ class Plan:
     number: int
     victim: Victim
     moment: Moment
-    # Between the moment and the kill, and between the kill and the start anew.
+    # Between the moment and the kill, and between the kill and the restart.
     delay_seconds: float
     outage_seconds: float
     returns: bool

@@ -65,7 +65,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="package")
 def one_without_redis(one_gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """A gateway on the same database, at whose Redis nobody listens."""
+    """A gateway on the same database whose Redis address refuses connections."""
     nowhere = Urls(one_gateway.urls.database, "redis://127.0.0.1:1/0")
     with running_gateway(nowhere, tmp_path_factory.mktemp("log")) as running:
         yield running

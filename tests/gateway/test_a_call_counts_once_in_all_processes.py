@@ -1,5 +1,5 @@
-"""Whoever has overheard a signed call sends it to the other gateway processes: nothing changes by it, with Redis or
-without.
+"""Replayed signed calls: an attacker resends an overheard call to other gateway processes, and nothing changes, with
+or without Redis.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.flow, pytest.mark.real_time, pytest.mark.long]
 
 @dataclass(frozen=True)
 class Call:
-    """One signed call, as somebody on the way has it."""
+    """One signed call, as an attacker on the network path records it."""
 
     method: str
     target: str
@@ -84,7 +84,7 @@ class Machines:
 
 @pytest.fixture
 def machines(gateway: Gateway, without_redis: Gateway) -> Machines:
-    """One process has Redis, and the other none: between them nothing is told that way."""
+    """One process has Redis and the other has none, so they cannot notify each other through it."""
     fleet, name = Fleet(now=datetime.now(UTC)), f"s{uuid4().hex[:8]}"
     agent, _ = fleet.enrol_set(2, prefix=f"{name}-", availability_set=name)
     asked = {"credential": agent.credential, "keyed": True, "availability_set": name}
@@ -93,8 +93,8 @@ def machines(gateway: Gateway, without_redis: Gateway) -> Machines:
     return Machines(fleet, Key(said["machine_id"], said["generation"], said["key"]), gateway, without_redis)
 
 
-# What reconciling writes meanwhile, as it looks at what is due and at who is there; and what a spool had before its
-# last batch, which any repeat of a batch moves.
+# Columns that reconciliation writes meanwhile while it checks due times and presence; and a spool's value before its
+# last batch, which any repeated batch moves.
 OF_RECONCILING = ("due_at", "changed_at", "seen", "next_check_at", "acknowledged_before")
 
 

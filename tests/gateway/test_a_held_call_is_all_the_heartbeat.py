@@ -65,7 +65,7 @@ def test_an_agent_of_which_other_things_are_known_is_asked_for_a_report_once_at_
     }
     for what, answer in wanted.items():
         assert {name for name in ("report", "remind") if answer.json()[name]} == set(what)
-    # It says so again at the end of the wait, but does not have its agent call again and again.
+    # The gateway requests the report again at the end of the wait, but does not make its agent call in a loop.
     began = time.monotonic()
     assert hold(agent, wait=1, spool=str(uuid4()), document=newest).json()["report"]
     assert time.monotonic() - began > 0.9
@@ -102,7 +102,7 @@ def test_holding_the_orders_of_others_delivers_nothing(gateway: Gateway) -> None
     order = approve_for(agent)
     stranger, newest = known(gateway)
     hold(stranger, document=newest, held=f"{order.pk}:celery")
-    # Whoever has it says so later, and then it is noted.
+    # Once the order's own machine reports it, the delivery is recorded.
     hold(agent, held=f"{order.pk}:celery")
 
     def delivered() -> Order | None:

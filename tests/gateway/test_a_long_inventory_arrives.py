@@ -60,7 +60,7 @@ def test_a_long_list_is_read(gateway: Gateway, token: str) -> None:
     body = printed(150)
     assert len(body) > 2 * BODY_BYTES
     assert sent(gateway, token, body).status_code == 200
-    # In pieces, whose sum nobody stated.
+    # In chunks without a stated total length.
     assert sent(gateway, token, iter([body[:1000], body[1000:]])).status_code == 200
     assert InventoryMachine.objects.filter(name__startswith="pier-").count() == 150
 

@@ -14,7 +14,7 @@ from fleet.gateway import django_pages
 from fleet.gateway.django_pages import Pages
 from tests.loops import in_a_loop
 
-# A search that nobody interrupts ends here, and the test with it.
+# An uninterrupted search ends here, and the test with it.
 MOST = 2_000_000
 
 
@@ -24,7 +24,7 @@ class Answer(list[bytes]):
 
 
 class Handler:
-    """`/search` finds nothing until somebody was answered at `/other`."""
+    """WSGI handler: `/search` finds nothing until `/other` has answered a request."""
 
     def __init__(self) -> None:
         self.answered = Event()

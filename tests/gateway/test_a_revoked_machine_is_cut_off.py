@@ -87,7 +87,7 @@ def test_without_redis_what_a_machine_had_before_it_enrolled_again_ends_too(
     with ThreadPoolExecutor(1) as pool:
         call = pool.submit(agent.orders, wait=40)
         time.sleep(0.5)
-        # As another process writes it, which can ring nobody.
+        # Another process writes this, and without Redis it cannot send a wake-up.
         Machine.objects.filter(vm_id=agent.vm_id).update(credential_hash="another", enrolled_at=timezone.now())
         began = time.monotonic()
         seconds_until(lambda: agent.orders().status_code == 401, began)

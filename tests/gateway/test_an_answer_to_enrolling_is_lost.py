@@ -1,5 +1,5 @@
-"""The connection breaks after the commit: the machine has nothing in its hands, and comes in all the same. A copy of
-its disk does not.
+"""Lost enrolment answers: after a connection that breaks after the commit, the machine still enrols. A copy of its disk
+does not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.flow, pytest.mark.real_time]
 
 
 class Way:
-    """The way to the gateway: it passes all on, and loses as many answers to enrolling as it is told to."""
+    """Proxy to the gateway: it passes everything on, and drops a chosen number of enrolment answers."""
 
     def __init__(self, backend: str) -> None:
         parts = urlsplit(backend)
@@ -98,7 +98,7 @@ def test_a_machine_that_got_no_answer_comes_in_by_itself_and_a_copy_of_it_does_n
         assert way.lost == 2 and enrolment.secret is None
         enrolment.enrol(client)
         assert isinstance(enrolment.secret, Key) and enrolment.secret.generation > machine.key_generation
-        # From its first call on, what was given is nobody else's.
+        # From its first call on, the new key is no longer marked as unused.
         assert UnusedKey.objects.filter(machine=machine).exists()
         report(client, enrolment.secret)
         assert not UnusedKey.objects.filter(machine=machine).exists()
@@ -107,7 +107,7 @@ def test_a_machine_that_got_no_answer_comes_in_by_itself_and_a_copy_of_it_does_n
         way.loses += 1
         with pytest.raises(NoAnswer):
             enrolment.enrol(client)
-        # A gateway that knows the old one is told by Redis.
+        # Redis notifies a gateway that has the old key in its cache.
         wait_for(lambda: is_out(client, enrolment.secret), seconds=10, what="the old key has ended")
         enrolment.enrol(client)
         report(client, enrolment.secret)

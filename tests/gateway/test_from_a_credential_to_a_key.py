@@ -1,5 +1,5 @@
-"""Real agents with a credential of 0.1.0: they get a key by themselves until the day that is set. Who was away across
-it waits for a person, and nothing that it saw is lost.
+"""Agents with a credential of 0.1.0: they get a key automatically until the configured day. An agent that was offline
+across it waits for an administrator, and none of its observations are lost.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def test_until_the_day_it_gets_a_key_and_from_then_on_a_person_admits_it(
             old = Agent(before.url, early.credential, early.vm_id)
             wait_for(lambda: old.post().status_code == 401, seconds=20, what="the credential has ended", every=0.2)
         with running_gateway(servers, folder, environment=day(-timedelta(days=2))) as after:
-            # It is told why, also where a credential is all that somebody sends.
+            # The refusal states why, also to a caller that sends only a credential.
             refused = Agent(after.url, late.credential, late.vm_id).post()
             assert refused.status_code == 401 and "credential alone" in refused.json()["detail"]
             asked = {"join_token": gateway.join_token, "machine_id": str(uuid4())}

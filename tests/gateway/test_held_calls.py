@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.flow, pytest.mark.real_time]
 
 
 def approve_for(agent: Agent) -> Order:
-    """This machine announces an event of its own, and an operator approves it; nobody rings."""
+    """Let this machine announce an event of its own and an operator approve it; no process sends a wake-up."""
     return Order.objects.get(approval=decide_for(agent, Plan()))
 
 
@@ -194,7 +194,7 @@ def redis_of(gateway: Gateway) -> str:
 
 
 def test_nothing_due_waits_for_celery(servers: Urls, folder: Path) -> None:
-    """Nobody reconciles but the ticker: an order without an answer goes to the next machine all the same."""
+    """Only the ticker reconciles: an order without an answer still moves to the next machine."""
     with running_gateway(servers, folder, environment={"FALLBACK_TICK_SECONDS": "1"}) as gateway:
         agents = [gateway.agent(availability_set="availability_set:ticking") for _ in range(2)]
         names = [f"vm-{agent.vm_id[:8]}" for agent in agents]

@@ -1,4 +1,4 @@
-"""Calls that will be held anyway are looked for some at a time; whoever waits for the answer is not kept by them."""
+"""Long polls: the gateway checks them in groups, and a caller that waits for its answer is not delayed by them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOLDS = LongPollTimes(most=40.0, close=2.0, renewals=250)
 
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Dispatcher], None]], None]:
-    # So long that it is told from the other by its order alone.
+    # Long enough that only the order of the checks tells the two apart.
     monkeypatch.setattr(dispatching, "GATHER_HELD_SECONDS", 30.0)
 
     async def story(awaited: Callable[[Dispatcher], None]) -> None:

@@ -38,7 +38,7 @@ def test_calls_are_short_where_something_is_under_way_and_long_elsewhere() -> No
         waiters.look_closely({7})
         waiters.deliver({1: HeartbeatCheck(7), 2: HeartbeatCheck(8), 3: HeartbeatCheck(7)}, {})
         assert left(close) <= HOLDS.close < left(far)
-        # One of 0.1.0 has its heartbeat beside it.
+        # An agent of 0.1.0 sends its heartbeat in a separate call.
         assert left(old) > HOLDS.close
         # Something begins where a call is held already.
         waiters.look_closely({7, 8})

@@ -31,7 +31,7 @@ def saying(machine_id: int, seq: int = 1) -> Delivery:
 
 
 def batches_of(*said: SAID, most: int, trouble: int | None = None) -> list[list[SAID]]:
-    """What is taken up together, of what was said in this order."""
+    """Return the batches that the lanes form of these reports, put in this order."""
 
     async def play() -> list[list[SAID]]:
         lanes, loop = Lanes(GatewayLimits()), asyncio.get_running_loop()

@@ -32,7 +32,7 @@ def test_from_the_nonce_to_the_signed_call(doors: Doors) -> None:
     assert Machine.objects.get(vm_id=VM_IDS[FIRST]).key_generation == key.generation
     assert not report(client, key).renew
     assert client.orders(key, wait=0, held=[]).takes_polls
-    # A machine whose clock is a day ahead is told the time, and signs anew by that.
+    # The gateway tells a machine whose clock is a day ahead the time, and the machine signs again with it.
     late, its_client = doors.agent(SECOND, ahead=timedelta(days=1))
     late.enrol(its_client)
     assert late.secret is not None
@@ -48,7 +48,7 @@ def test_from_the_nonce_to_the_signed_call(doors: Doors) -> None:
 
 
 def overheard(doors: Doors, key: Key) -> None:
-    """Whoever has heard a call can do nothing with it: not again, not for another call, not with another body."""
+    """Replay an overheard call: it fails again, for another call and with another body."""
     url = f"{doors.gateway.url}{wire.REPORTS_PATH}"
     body = json.dumps({"spool": "a spool", "sent_at": now(), "reports": []}).encode()
     said = authorization(key, "POST", wire.REPORTS_PATH, body, Clock().now())

@@ -1,4 +1,4 @@
-"""A row or a table that somebody keeps locked holds up whoever wants it, for two seconds, and nobody else."""
+"""Database locks: a locked row or table delays a caller that needs it by two seconds, and no other caller."""
 
 from __future__ import annotations
 

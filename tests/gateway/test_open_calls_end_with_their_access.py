@@ -30,7 +30,7 @@ from tests.rows import TokenFactory
 
 pytestmark = [pytest.mark.flow, pytest.mark.real_time]
 
-# It takes half a second; a stream that nobody ends lasts 200.
+# Ending takes half a second; a stream that the gateway does not end lasts 200.
 SOON = 20.0
 SECRET = "a-secret-that-nobody-guesses-soon"
 
@@ -147,7 +147,7 @@ def test_what_changes_nothing_of_the_access_ends_no_stream(gateway: Gateway, per
     with closing(opened(gateway, headers)) as answer:
         lines = answer.iter_lines()
         next(lines)
-        # What is kept in the session, and when somebody was there last.
+        # Session data and the time of the last login.
         session = client.session
         session["something"] = "else"
         session.save()

@@ -1,4 +1,4 @@
-"""Requests are counted by route, method and class of status: never by what stands in an address."""
+"""Request metrics: requests are counted by route, method and class of status, never by values in an address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections on which nothing was ever said end; whoever has said something once is left to the server."""
+"""Silent connections: the gateway closes one that never sent a byte; the server handles all others."""
 
 from __future__ import annotations
 

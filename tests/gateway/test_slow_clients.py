@@ -117,7 +117,7 @@ def test_who_reads_a_long_answer_slowly_keeps_nobody_waiting(
     for one in sockets:
         assert b"200" in one.recv(256).splitlines()[0]
     answers_quickly(gateway)
-    # Nothing more is computed for who went away, and whoever reads on gets all of it.
+    # The gateway computes nothing more for clients that disconnected, and a client that keeps reading gets everything.
     for one in sockets:
         one.close()
     answer = requests.get(

@@ -62,7 +62,7 @@ def test_the_next_commit_takes_up_what_this_one_would_have_written_in_a_second(r
 
 
 def test_a_storm_is_written_in_commits_of_a_second_each() -> None:
-    # 1,600 reports a second, beside 0.1 s that each commit takes.
+    # 1,600 reports a second, plus 0.1 s for each commit.
     most, times = LEAST_REPORTS, []
     for _ in range(10):
         times.append(0.1 + most / 1_600)

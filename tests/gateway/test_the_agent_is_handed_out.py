@@ -1,4 +1,4 @@
-"""The real server hands out the agent's package, beside the protocol whose paths begin likewise."""
+"""Agent package: the real server serves it next to the agent protocol, whose paths share its prefix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only one process may do at a time: whoever comes second leaves it to the first, and writes nothing."""
+"""Single-process tasks: a second process leaves the task to the first, and writes nothing."""
 
 from __future__ import annotations
 

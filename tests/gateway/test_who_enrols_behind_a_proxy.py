@@ -1,4 +1,4 @@
-"""Enrolments are limited by address, and the audit names it: behind a proxy, that of whoever enrols."""
+"""Enrolment addresses: the limit and the audit use the machine's address, even behind a proxy."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_the_first_word_of_an_event_passes_those_who_repeat_another() -> None:
 def test_what_is_more_urgent_still_comes_first() -> None:
     started, old = telling(2, "B", status="Started"), telling(3, "C", at=NOW - timedelta(hours=1))
     assert order_of(telling(1, "A"), started, old, most=1) == [2, 1, 3]
-    # Whoever tells of an event that has started tells of the event.
+    # The first report of a started event also covers the event itself.
     later = [telling(number, event_id) for number, event_id in ((5, "A"), (6, "B"), (7, "A"), (8, "D"))]
     assert order_of(started, *later, most=1) == [2, 5, 8, 6, 7]
 

@@ -64,7 +64,7 @@ def test_the_others_are_answered_while_one_machine_brings_what_cannot_be_stored(
         bad = asyncio.ensure_future(trouble())
         await asyncio.sleep(0.1)
         ends = time.monotonic() + 3
-        # Others each time: whoever says this much costs much.
+        # New machines each time: a machine that reports this much is expensive.
         first = 0
         while time.monotonic() < ends:
             began, first = time.monotonic(), first + 20

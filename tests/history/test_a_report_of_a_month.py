@@ -25,7 +25,7 @@ DOCUMENTED = {"Freeze": 900, "Redeploy": 600}
 
 @pytest.fixture
 def walked(fleet: factories.Fleet) -> factories.Fleet:
-    """Of one set, half an hour ago: approved at once, approved too late, left to Azure, decided by nobody."""
+    """Events of one set, half an hour ago: approved at once, approved too late, left to Azure, and not decided."""
     fleet.now -= timedelta(minutes=30)
     fleet.enrol_set()
     start = fleet.now
@@ -75,7 +75,7 @@ def test_who_decided_how_fast_what_was_left_and_what_lapsed(walked: factories.Fl
     assert (row.by, row.approvals, row.lapsed, row.left) == ("otto", 1, 1, 1)
     assert row.median_seconds == row.slowest_seconds == 20
     assert found.rules == ()
-    # What was left to Azure did not lapse; nobody decided the first and the last.
+    # The event left to Azure did not lapse; no user decided the first and the last.
     assert {event.event_id for event in found.lapsed} == {IDS[0], IDS[1], IDS[3]}
     month = month_of(walked.now)
     shown = text_of(viewer.get(f"/reports/{month}/"))

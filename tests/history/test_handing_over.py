@@ -1,4 +1,4 @@
-"""Whoever takes the shift reads what changed since they looked, in one view that a link keeps."""
+"""Shift handover: the next operator reads every change since they last looked, in one view that a link preserves."""
 
 from datetime import UTC, datetime, timedelta
 from urllib.parse import parse_qs, urlsplit
@@ -41,7 +41,7 @@ def test_it_tells_what_was_decided_started_ended_and_is_open_and_by_whom(
     found = handover(since=now - timedelta(hours=2), until=now, now=now)
     rows = {part.name: part.rows for part in found.parts}
     assert {row.kind.value for row in rows["decided"]} == {"approval_granted"}
-    # Whoever takes an event on has decided nothing yet.
+    # A user who claims an event has decided nothing yet.
     assert "event_claimed" in {row.kind.value for row in rows["desk"]}
     assert {row.actor for row in rows["decided"]} == {"otto"}
     assert [row.kind.value for row in rows["started"]] == ["event_started"]
@@ -74,14 +74,14 @@ def test_what_somebody_has_read_is_where_their_next_look_begins(shift: factories
     assert datetime.fromisoformat(kept["since"][0]) == until
     line = Entry.objects.get(kind="handover_read")
     assert (factories.who(line), line.via) == ("vera", "page")
-    # Whoever reads an older link forgets nothing, and nobody has read what is to come.
+    # An older link does not move the mark back, and a future time moves it only to now.
     viewer.post("/handover/read/", {"until": (until - timedelta(hours=3)).isoformat()})
     viewer.post("/handover/read/", {"until": "2090-01-01T00:00:00Z"})
     row = Profile.objects.get(user__username="vera")
     assert row.handover_read_until is not None
     assert until < row.handover_read_until <= datetime.now(UTC)
     assert Entry.objects.filter(kind="handover_read").count() == 2
-    # One's own note is news to nobody but the audit.
+    # Only the audit lists a user's own handover note.
     assert "has read what changed until" in text_of(viewer.get("/audit/"))
 
 

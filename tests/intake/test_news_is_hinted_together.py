@@ -40,7 +40,7 @@ def test_a_storm_of_news_is_a_few_tasks_that_name_every_event(redis_client: redi
     took = time.monotonic() - began
     assert {task for task, _, _ in found} == {wake_up.FOLLOW_TASK}
     assert len(found) <= took / wake_up.FOLLOW_PAUSE_SECONDS + 2
-    # Nobody follows old news for hours once a worker is back: the tick has done it.
+    # These hints expire, so a returning worker does not process hours of old news: the tick has done that.
     assert all(headers["expires"] for _, _, headers in found)
     # What is still on its way would be news to the next test.
     wait_for(wake_up._hints.empty, seconds=20, what="all of it is taken")

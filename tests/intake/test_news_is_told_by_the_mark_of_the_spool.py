@@ -1,6 +1,7 @@
-"""What is new of a delivery is told by the mark of its spool, and not by an index over all observations.
+"""New reports in a delivery: the offset of its spool tells which are new, and not an index over all observations.
 
-Here nothing refuses a second copy of a row: parts of that table have such an index, the whole does not.
+Here the database does not reject a second copy of a row: partitions of that table have such an index, the whole table
+does not.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def test_whoever_waits_for_the_first_row_holds_none_behind_it(what: str, fleet: 
 
 @contextmanager
 def waiting_for(table: str, key: str, value: object, deliveries: list[Delivery], fleet: Fleet) -> Iterator[None]:
-    """A writer waits for this row, which somebody else has."""
+    """Start a writer that waits for this row, which another session has locked."""
 
     def write() -> None:
         try:
@@ -112,7 +112,7 @@ def waiting_for(table: str, key: str, value: object, deliveries: list[Delivery],
 
 
 def take(by: psycopg.Connection[tuple[object, ...]], table: str, key: str, value: object) -> None:
-    """Lock this row; a body is written, as nobody has it yet."""
+    """Lock this row; insert a body instead, since no row of it exists yet."""
     by.execute("SET LOCAL lock_timeout = '100ms'")
     if key == "hash":
         by.execute(

@@ -1,4 +1,4 @@
-"""After a backup was restored: what agents say that they were told, and documents that they remind of in vain."""
+"""Restored databases: the backend reads agents' last acknowledgements, and asks for documents that it no longer has."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fleet() -> Fleet:
 
 
 def told(agent: Agent, upto: int, *reports: keep.ParsedReport) -> keep.Delivery:
-    """What an agent brings that was told of acknowledgements up to a number."""
+    """Return a delivery of an agent that was acknowledged up to this number."""
     return keep.Delivery(
         machine_id=agent.machine.pk, spool=agent.spool, agent_version="9.0.0", reports=reports, told=upto
     )

@@ -1,4 +1,4 @@
-"""A machine whose agent sends what nobody can read: kept within a measure, and never counted as a good poll."""
+"""Unreadable documents of a machine: the backend keeps a limited amount, and never counts them as a good poll."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A row that somebody keeps locked: what is said of it is kept and taken later, and everything beside it goes on."""
+"""Locked rows at intake: reports about a locked row are stored and applied later, and all others are applied now."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ def test_what_is_held_for_long_is_shown_and_forgotten_afterwards(fleet: Fleet) -
 
 @searched("seeds", share=2, whole=8, variable="DRYDOCK_HELD_SEEDS")
 def test_whoever_holds_whatever_when_the_end_is_the_same(short_waits: None, seeds: int) -> None:
-    """Random stories, told twice: with nobody who holds anything, and with somebody who holds one of the events."""
+    """Play random stories twice, without locks and with one event locked: both end the same."""
     names = ["vm1", "vm2", "vm3"]
     for seed in range(seeds):
         ends = []

@@ -1,4 +1,4 @@
-"""A pretended Azure that signs who a machine is, and whoever would like to be taken for it."""
+"""A fake Azure that signs the identity of machines, and attackers who pretend to be one of them."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_a_shared_event_gives_it_no_vote_and_no_order_elsewhere(fleet: Fleet) ->
     fleet.say("vm1", listing(resources=("db1",), status="Started"))
     assert (home_of(machine), the_event().availability_set.name, the_event().status) == ("web", "db", "SCHEDULED")
     assert Sighting.objects.get(machine=machine).foreign
-    # Nor is it asked when nobody else is left.
+    # Nor does it get the order when no other machine is left.
     approval = fleet.approve()
     for _ in range(8):
         fleet.later(30)
@@ -212,7 +212,7 @@ def test_a_person_moves_it_and_it_has_its_vote_there_and_none_here(fleet: Fleet)
     fleet.say("vm1", {**mine, "EventStatus": "Started"}, {**theirs, "EventStatus": "Started"})
     assert (the_event().status, the_event(theirs["EventId"]).status) == ("STARTED", "SCHEDULED")
     move(fleet, machine, the_set("db").pk)
-    # Nobody who is left in web has seen it started.
+    # No remaining machine in web has seen the event started.
     assert (the_event().status, the_event(theirs["EventId"]).status) == ("SCHEDULED", "STARTED")
     votes = dict(Sighting.objects.filter(machine=machine).values_list("event__event_id", "foreign"))
     assert votes == {EVENT: True, theirs["EventId"]: False}
@@ -256,7 +256,7 @@ def test_only_admins_move_and_only_into_sets_that_have_a_name(fleet: Fleet) -> N
     assert refusal(machine_id=999_999) == "unknown-machine"
     assert refusal(set_id=stray.availability_set_id) == "validation"
     assert home_of(machine) == "web"
-    # One in a set that nobody has named is moved alone; with the last of them that set is gone, and its events come.
+    # A machine of a provisional set is moved alone; with its last machine that set disappears, and its events follow.
     fleet.enrol("stray2", availability_set="")
     fleet.all_say(listing(resources=("stray",)), names=["stray", "stray2"])
     move(fleet, stray, db)

@@ -1,5 +1,5 @@
-"""An answer to enrolling that was lost on the way: whoever was to get it asks again and comes in, as long as nobody has
-used what it held; and nobody else does.
+"""A lost answer to enrolment: the machine that should have got it requests again and is admitted while its contents are
+unused. No other machine is.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def token(now: datetime = NOW, **fields: Any) -> str:
     return made[1]
 
 
-# Who comes in again
+# Machines that are admitted again.
 
 
 def test_an_attested_machine_asks_again_with_a_new_document() -> None:
     lost = granted(ask(document()))
     again = granted(ask(document(LATER), now=LATER))
     assert again.generation > lost.generation
-    # What was lost opens nothing, whoever found it.
+    # The lost key authenticates no caller.
     assert key_of(lost) not in identities_of(hashes=[key_of(lost), key_of(again)])
     assert not Admission.objects.exists() and Machine.objects.count() == 1
     # However often answers are lost.
@@ -121,11 +121,11 @@ def test_whoever_was_admitted_is_not_to_be_admitted_again() -> None:
     assert waits(ask(now=LATER))
 
 
-# Who does not
+# Machines that are not.
 
 
 def test_a_copied_folder_gets_nothing_once_the_machine_has_called() -> None:
-    """Whoever copied the disk has its secret and its key of that day."""
+    """A copy of the disk has the machine's secret and its key of that day."""
     first = used(granted(ask(document())))
     assert waits(ask(document(), signed_by="")), "the secret alone"
     renewed = granted(ask(signed_by=key_of(first)))

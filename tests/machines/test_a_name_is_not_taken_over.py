@@ -1,4 +1,4 @@
-"""`Resources` names machines: no machine takes another's name, and one that was made anew gets the name it had."""
+"""Names in `Resources`: no machine takes another's name, and a rebuilt machine gets its earlier name again."""
 
 import pytest
 from django.conf import settings
@@ -60,7 +60,7 @@ def test_a_machine_that_renames_itself_keeps_its_own_name(fleet: Fleet) -> None:
         "Machine vm6 calls itself VM1, and another machine of its set is taken for that one: of those that are heard,"
         " the other one was called so first."
     )
-    # Said once, however often it says so; on its page, and among the blind spots.
+    # Recorded once, however often the machine reports it; shown on its page and among the blind spots.
     says(fleet, evil, "VM1")
     assert Entry.objects.filter(kind="name_held").count() == 1
     shown = machines.detail(machine_id=evil.machine.pk, now=fleet.now)

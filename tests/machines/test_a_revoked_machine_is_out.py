@@ -34,7 +34,7 @@ def revoke(fleet: Fleet, name: str) -> None:
 
 
 def asks(fleet: Fleet, vm_id: str, ask: str, address: str = "10.0.0.4") -> wire.EnrolAnswer | wire.EnrolPending:
-    """Somebody with the join token enrols as this machine."""
+    """Enrol as this machine, with the join token alone."""
     request = wire.EnrolRequest(join_token=fleet.join_token, machine_id=vm_id, resource_name="vm1", ask=ask)
     return enrolment.enrol(request=request, now=fleet.now, address=address)
 
@@ -63,7 +63,7 @@ def test_a_person_admits_exactly_one_who_asks_and_nobody_else(fleet: Fleet) -> N
     asks(fleet, vm_id, "rebuilt")
     assert refused(lambda: admit(fleet, *Admission.objects.all())).code == "validation"
     admit(fleet, Admission.objects.latest("pk"))
-    # That somebody is admitted opens no door for others, not even for who comes first.
+    # Admitting one request admits no other, not even the first one.
     assert isinstance(asks(fleet, vm_id, "thief"), wire.EnrolPending)
     assert isinstance(asks(fleet, vm_id, "third"), wire.EnrolPending)
     answer = asks(fleet, vm_id, "rebuilt")

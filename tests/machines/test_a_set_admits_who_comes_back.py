@@ -46,7 +46,7 @@ def allow(fleet: Fleet, until: timedelta | None = DAY) -> None:
 
 
 def comes_back(fleet: Fleet, name: str = "vm1") -> bool:
-    """Whether somebody who knows its vmId is let in as this machine."""
+    """Return whether a caller who knows this machine's vmId is admitted as it."""
     vm_id = Machine.objects.get(resource_name=name).vm_id
     request = wire.EnrolRequest(join_token=fleet.join_token, machine_id=vm_id, resource_name=name, ask="rebuilt")
     return isinstance(enrolment.enrol(request=request, now=fleet.now, address="10.0.0.4"), wire.EnrolAnswer)
@@ -57,7 +57,7 @@ def test_while_the_rule_lasts_who_comes_back_needs_no_person(fleet: Fleet) -> No
     allow(fleet)
     assert comes_back(fleet)
     assert identity_of(credential=fleet.agents["vm1"].credential) is None
-    # Nobody is left waiting, and the timeline has it.
+    # No request waits, and the timeline records the admission.
     assert not Admission.objects.exists()
     (line,) = entries("machine_admitted")
     assert "vm1" in text(line) and "10.0.0.4" in text(line) and "rule" in text(line)

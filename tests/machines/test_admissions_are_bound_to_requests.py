@@ -174,7 +174,7 @@ def test_the_rule_of_a_set_admits_into_that_set_alone(settings: Settings) -> Non
     answer = ask(document(later), now=later, ask="rebuilt", **LAB | {"availability_set": "web"})
     assert isinstance(answer, wire.EnrolAnswer)
     assert home() == "lab"
-    # So does a machine that nobody knows.
+    # An unknown machine also goes into that set.
     stranger = LAB | {"resource_name": "lab2", "machine_id": OTHER_VM_ID}
     assert isinstance(ask(document(later, vmId=OTHER_VM_ID), now=later, **stranger), wire.EnrolAnswer)
     confined = Machine.objects.get(vm_id=OTHER_VM_ID).confined_to

@@ -88,7 +88,7 @@ def test_without_a_document_a_person_admits_it(policy: str, settings: Settings) 
     admissions.admit(ids=[row.pk], actor=acting(admin()), now=NOW)
     (line,) = entries("machine_admitted")
     assert "vm1" in text(line)
-    # Who was admitted is who asked, and nobody else.
+    # Only the machine whose request was admitted may enrol.
     assert isinstance(ask(ask="a thief's"), wire.EnrolPending)
     assert isinstance(ask(), wire.EnrolAnswer)
     assert not Admission.objects.exists()
@@ -138,7 +138,7 @@ def test_strangers_for_whom_nothing_speaks_keep_nobody_else_out(monkeypatch: pyt
     for number in range(3):
         ask(machine_id=f"stranger-{number}")
     assert refused(lambda: ask(machine_id="stranger-3")).code == "admissions-full"
-    # Nothing of them is on the timeline before somebody decides.
+    # The timeline does not list them before an administrator decides.
     assert not entries("machine_waits")
     assert isinstance(ask(document(vmId=OTHER_VM_ID), machine_id=OTHER_VM_ID), wire.EnrolAnswer)
     later = NOW + timedelta(hours=2)
@@ -154,7 +154,7 @@ def test_a_sets_rule_admits_the_attested_of_its_subscription(settings: Settings)
     stranger: dict[str, Any] = {"machine_id": OTHER_VM_ID, "resource_name": "vm2"}
     assert isinstance(ask(**stranger), wire.EnrolPending), "by its own word alone"
     assert isinstance(ask(document(vmId=OTHER_VM_ID), **stranger), wire.EnrolAnswer)
-    # A machine that was rebuilt, too; nobody takes it over while it is live, or has got its key just now.
+    # A rebuilt machine is admitted, too, but not while its predecessor is live or has just got its key.
     assert isinstance(ask(document(), ask="rebuilt"), wire.EnrolPending)
     later = NOW + timedelta(minutes=2)
     assert isinstance(ask(document(later), now=later, ask="rebuilt"), wire.EnrolAnswer)

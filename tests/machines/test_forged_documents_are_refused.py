@@ -116,7 +116,7 @@ def altered(old: bytes, new: bytes) -> Callable[[], bytes]:
 
 
 def indefinite() -> bytes:
-    """BER: a length that is told by an end mark."""
+    """Return a document in BER, with an end mark in place of a length."""
     return b"\x30\x80" + Document().raw()[4:] + b"\x00\x00"
 
 
@@ -148,7 +148,7 @@ def foreign_root_named_as_ours() -> list[str]:
 
 
 def not_an_authority() -> list[str]:
-    """A certificate that somebody was rightly given, used to give others."""
+    """Return a chain in which a genuine certificate that is no authority issued another."""
     return chain_text(authority("Tests Issuing CA", "intermediate", "Tests Root", "root", serial=8, authority=False))
 
 

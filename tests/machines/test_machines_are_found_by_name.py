@@ -36,10 +36,10 @@ def called(text: str) -> set[str]:
         ("vm1", {"web-vm1", "api_vm1"}),
         ("vm web", {"web-vm1", "web-vm2"}),
         ("00000002", {"api_vm1"}),
-        # Nobody's word begins so: parts of names.
+        # No word begins so: these are parts of names.
         ("xv", {"bxvm"}),
         ("EARCH", {"Search%1"}),
-        # What stands between words is what it is, and no pattern.
+        # A separator matches literally, and is no pattern.
         ("%", {"Search%1"}),
         ("_", {"api_vm1", "b_vm"}),
         ("straße", {"straße-1"}),

@@ -31,7 +31,7 @@ def fleet() -> Fleet:
 
 
 def asks(fleet: Fleet, agent: Agent, *, ask: str = "thief", **fields: Any) -> wire.EnrolAnswer | wire.EnrolPending:
-    """Somebody with the join token enrols as this machine."""
+    """Enrol as this machine, with the join token alone."""
     request = wire.EnrolRequest(
         join_token=fleet.join_token, machine_id=agent.machine.vm_id, resource_name="vm2", ask=ask
     )
@@ -163,7 +163,7 @@ def test_the_api_lists_admits_and_refuses(fleet: Fleet) -> None:
 
 
 def test_a_thousand_who_wait_come_fifty_a_page_and_are_found(fleet: Fleet) -> None:
-    """Whoever floods the list hides nobody: it is read by pages, and filtered by what speaks for them."""
+    """A flood of requests hides no other: users page through the list and filter it by evidence."""
     fleet = Fleet(now=datetime.now(UTC))
     asks(fleet, fleet.enrol("vm1"), ask="rebuilt", resource_name="vm1")
     made = {"first_requested_at": fleet.now, "last_requested_at": fleet.now, "address": "198.51.100.7"}

@@ -1,4 +1,4 @@
-"""Machines install the agent from their backend: whoever registers its name at an index runs nothing on them."""
+"""Agent installation: machines install from their backend, so a package of the same name at an index never runs."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from fleet.notifications.tasks import worker  # noqa: E402
 
 
 def main() -> None:
-    # Nobody waits a quarter of a minute for each of many kills.
+    # A short lease, so that a test does not wait a quarter of a minute after each of many kills.
     queue.LEASE, queue.RENEW_SECONDS = timedelta(seconds=1), 0.3
     while True:
         worker.start(via="test")

@@ -24,7 +24,7 @@ CONFIGURATION = "route: {receiver: nobody}\nreceivers: [{name: nobody}]\n"
 
 @dataclass(slots=True)
 class RealAlertmanager:
-    """One that runs. `restart` begins anew with what it has on its disk, after a kill -9."""
+    """A running Alertmanager. `restart` starts it again from its disk, after a kill -9."""
 
     url: str
     folder: Path
@@ -48,7 +48,7 @@ class RealAlertmanager:
         return [each for each in self.get("/silences") if each["status"]["state"] in (states or ("active",))]
 
     def rings(self, **labels: str) -> bool:
-        """Whether somebody else's alert with these labels would be told."""
+        """Return whether Alertmanager would notify of another system's alert with these labels."""
         self.post("/alerts", [{"labels": {"alertname": "HostDown", **labels}}])
         want = [f'{name}="{value}"' for name, value in labels.items()]
 
@@ -56,7 +56,7 @@ class RealAlertmanager:
             found = self.get("/alerts", filter=want)
             return found[0]["status"]["state"] if found and found[0]["status"]["state"] != "unprocessed" else None
 
-        # It judges an alert when it is told; a silence that came later is seen at the next look.
+        # Alertmanager judges an alert when it receives it, and sees a later silence only at its next check.
         return wait_for(state, seconds=15, what="the alert is judged") == "active"
 
 
@@ -98,7 +98,7 @@ def restarted(found: RealAlertmanager) -> Any:
 
 @dataclass(slots=True)
 class Mirror:
-    """A channel to an Alertmanager, and rounds of it as whoever sends makes them."""
+    """A channel to an Alertmanager, and rounds of it as the sender makes them."""
 
     row: Channel
     values: dict[str, Any]

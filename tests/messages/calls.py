@@ -34,7 +34,7 @@ def digest(secret: str, body: bytes) -> str:
 
 
 def press(event_id: str, *, user: str = "U1", response_url: str = "", **changed: Any) -> bytes:
-    """The form that Slack sends when somebody presses *Claim*."""
+    """Return the form that Slack sends when a user presses *Claim*."""
     payload = {
         "type": "block_actions",
         "user": {"id": user, "username": "otto.o", "name": "otto.o", "team_id": "T1"},
@@ -79,7 +79,7 @@ class SlackCaller:
 
 
 def acknowledged(key: str, *, agent: Any = "", **changed: Any) -> bytes:
-    """What PagerDuty sends when somebody acknowledges an incident."""
+    """Return the body that PagerDuty sends when a user acknowledges an incident."""
     who = {"html_url": "https://x.pagerduty.com/users/PLH1HKV", "id": "PLH1HKV", "summary": "Otto O"}
     event = {
         "id": uuid4().hex,

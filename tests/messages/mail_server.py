@@ -1,7 +1,7 @@
-"""A mail server for tests, as a process of its own: says each mail as a line of JSON.
+"""A mail server for tests, as a process of its own: prints each mail as a line of JSON.
 
-`python mail_server.py PORT [CERTIFICATE [tls]]`. Recipients decide what happens: `nobody@` is refused for good and
-`later@` for now. With a certificate there is STARTTLS, with `tls` TLS from the first byte. Who logs in is `ann` with
+`python mail_server.py PORT [CERTIFICATE [tls]]`. Recipients decide the result: `nobody@` is refused permanently and
+`later@` temporarily. With a certificate there is STARTTLS, with `tls` TLS from the first byte. The login is `ann` with
 the password `hunter2`.
 """
 

@@ -21,7 +21,7 @@ def route(name: str = "all", **fields: Any) -> Route:
 
 
 def told(to: Channel | None, at: datetime, **fields: Any) -> Message:
-    """A message that waits, or one that nobody wanted."""
+    """Create a waiting message, or one without a route."""
     state = "WAITING" if to else "UNROUTED"
     known = {"moment": "event.first_seen", "subject": "event:1", "severity": "warning", "state": state}
     return Message.objects.create(**{**known, "at": at, "created_at": at, "due_at": at, "channel": to, **fields})

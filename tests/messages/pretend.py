@@ -1,4 +1,4 @@
-"""A receiver on loopback in a thread of this process, for stand-ins of services that nobody can run here."""
+"""A receiver on loopback in a thread of this process, for stand-ins of services that tests cannot run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Said:
 
 
 class Service(Protocol):
-    """What stands in for a service: asked one request at a time."""
+    """Stand-in for a service: handles one request at a time."""
 
     url: str
 

@@ -23,7 +23,7 @@ TEXTS = ("component", "group", "class")
 
 @dataclass
 class Incident:
-    """One alert with its incident. `rang`: how often somebody was called for it."""
+    """One alert with its incident. `rang`: how often PagerDuty called a responder for it."""
 
     key: str
     routing_key: str
@@ -83,7 +83,7 @@ class PretendPagerDuty:
                 opened = Incident(key, routing_key, payload["summary"], payload["severity"], [payload])
                 self.incidents.append(opened)
             case "trigger" if found is not None:
-                # Into its log; nobody is called.
+                # The trigger is logged; PagerDuty calls no responder.
                 found.payloads.append(event["payload"])
             case "acknowledge" if found is not None:
                 found.state = "acknowledged"
@@ -116,7 +116,7 @@ def faults(event: Any, routing_keys: set[str]) -> Iterator[str]:
     action, key = event.get("event_action"), event.get("dedup_key")
     if action not in ("trigger", "acknowledge", "resolve"):
         yield "'event_action' is missing or invalid"
-    # PagerDuty makes one up for a trigger; whoever wants to end it has to name one.
+    # PagerDuty generates a missing key for a trigger; a sender that wants to resolve the incident must name one.
     if not isinstance(key, str) or not 0 < len(key) <= 255:
         yield "'dedup_key' is missing or longer than 255 characters"
     if action == "trigger":

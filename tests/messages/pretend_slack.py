@@ -19,13 +19,13 @@ from tests.messages.pretend import Said
 TOKEN = "xoxb-" + "1234567890-" * 2 + "abcdefABCDEF"
 MOST_BLOCKS, MOST_HEADER, MOST_SECTION, MOST_TEXT, MOST_ALL = 50, 150, 3000, 40_000, 13_000
 MOST_BUTTON, MOST_VALUE, MOST_URL = 75, 2000, 3000
-# What is left where somebody forgot to escape.
+# Unescaped characters.
 BARE = re.compile(r"[<>]|&(?!(amp|lt|gt);)")
 
 
 @dataclass
 class Card:
-    """One message. `edits`: how often it was changed; `thread` what was said below it."""
+    """One message. `edits`: how often it was changed; `thread`: the replies to it."""
 
     ts: str
     text: str

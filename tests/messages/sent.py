@@ -1,4 +1,4 @@
-"""Messages as the router and the sender leave them behind, for whoever reads them: rows, without a walk."""
+"""Rows of notifications as the router and the sender write them, for tests of readers, without playing a story."""
 
 from __future__ import annotations
 

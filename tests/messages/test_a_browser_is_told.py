@@ -60,7 +60,7 @@ def post(words: MessageWords = WORDS) -> Delivery:
 
 @pytest.fixture
 def maker(loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
-    """Whoever makes the browser: it carries what is sent."""
+    """Push service of the browser's vendor: it carries the notification."""
     monkeypatch.setattr(webpush, "send_job", loopback_pool.send)
     with receiver() as found:
         found.status = 201

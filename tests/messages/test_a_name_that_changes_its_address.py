@@ -35,5 +35,5 @@ def test_the_second_answer_leads_nowhere(tmp_path: Path) -> None:
         pool.close()
     assert (first.ok, first.status) == (True, 204)
     assert (second.error, second.reason) == (SendError.REFUSED_ADDRESS, "azure")
-    # It was asked for each message anew, and what it told then was never connected to.
+    # The sender resolved the name again for each message, and never connected to the second address.
     assert said == ["ready", f"told {ALLOWED}", f"served {ALLOWED}", f"told {METADATA}"]

@@ -1,4 +1,4 @@
-"""On one's own page: this browser is told, shown without its keys, and told no more."""
+"""Browser notifications on the account page: a user adds this browser, sees it without its keys, and removes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each event's page says who was told of it, when and through what; and that nobody was, where that is so."""
+"""Notifications on an event's page: recipient, time and channel of each, or the statement that none was sent."""
 
 from __future__ import annotations
 

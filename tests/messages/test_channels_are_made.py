@@ -1,4 +1,4 @@
-"""Channels are made, changed, rotated, tried and deleted by who may, and nothing that is secret is told."""
+"""Channels: permitted users create, change, rotate, test and delete them, and no answer contains a secret."""
 
 from __future__ import annotations
 

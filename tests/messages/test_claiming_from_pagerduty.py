@@ -1,4 +1,4 @@
-"""Somebody acknowledges at PagerDuty: the event is claimed as that person; all that is signed is answered 200."""
+"""Acknowledging at PagerDuty: Drydock claims the event for that user, and answers 200 to every signed call."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -70,7 +70,7 @@ def test_unknown_account_is_listed_and_claims_nothing(caller: PagerDutyCaller, r
     found = OutsideAccount.objects.get()
     assert (found.kind, found.account, found.name, found.user) == ("pagerduty", "PLH1HKV", "Otto O", None)
     assert not Claim.objects.exists()
-    # That nobody is woken by it any more is known all the same.
+    # Drydock still records that the incident wakes no responder any more.
     assert state(row) == "acknowledged"
 
 

@@ -1,4 +1,4 @@
-"""Somebody presses *Claim* in Slack: the event is claimed as that person, with their rights, and nothing else."""
+"""*Claim* in Slack: Drydock claims the event for the user who pressed it, within that user's rights, and no more."""
 
 import json
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def caller(fleet: Fleet) -> SlackCaller:
 
 
 def said(there: PretendSlack) -> str:
-    """What the person was told last, and nobody else."""
+    """Return the last private answer in Slack, which only the user who pressed sees."""
     found = wait_for(lambda: there.whispers.pop() if there.whispers else None, seconds=10, what="an answer in Slack")
     assert (found["response_type"], found["replace_original"]) == ("ephemeral", False)
     return str(found["text"])
@@ -149,7 +149,7 @@ def test_repeated_press_is_taken_once(fleet: Fleet, caller: SlackCaller) -> None
     headers = caller.headers(body)
     assert caller.send(body, **headers) == 200
     Claim.objects.update(ended_at=datetime.now(UTC))
-    # Given back; whoever has recorded the press sends it once more.
+    # The claim was returned; an attacker who recorded the press sends it once more.
     assert caller.send(body, **headers) == 200
     assert Claim.objects.filter(ended_at=None).count() == 0
     # A new press is a new one.

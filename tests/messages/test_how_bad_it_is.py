@@ -35,7 +35,7 @@ def facts(event_type: str = "Reboot", *, silent: int = 0, **fields: object) -> E
         ("Terminate", {}, "critical"),
         ("Compress", {}, "warning"),
         ("", {}, "warning"),
-        # Somebody's own: a restart is no news, a machine that is lost is.
+        # An event that a user started: a restart is expected, a lost machine is not.
         ("Reboot", {"source": "User"}, "info"),
         ("Redeploy", {"source": "User"}, "info"),
         ("Terminate", {"source": "User"}, "critical"),

@@ -1,7 +1,7 @@
-"""Which incidents a pager holds: one an event, another for what is worse, one for a storm, and none that nobody ends.
+"""Pager incidents: one for each event, another for a worse state, one for a storm, and each is resolved in the end.
 
-Played against a pager that is as deaf as the real one: a key that is acknowledged wakes nobody, and whatever comes
-after its resolution opens a new alert.
+The pager double ignores what the real one ignores. An acknowledged key wakes no responder, and a trigger after its
+resolution opens a new alert.
 """
 
 import random
@@ -171,7 +171,7 @@ def test_storm_incident_ends_with_its_last_event(desk: Desk) -> None:
     assert desk.pager.open == {"drydock-x-storm-1": PagerState.TRIGGERED}
     desk.tell(alarm(1499, opens=False, handled_at=at(9)))
     assert desk.pager.open == {"drydock-x-storm-1": PagerState.ACKNOWLEDGED}
-    # One of them becomes worse: whoever acknowledged the storm has to know.
+    # One of them becomes worse: the user who acknowledged the storm must learn of it.
     assert desk.tell(alarm(1450, bad=REDEPLOY, when=20, handled_at=at(9))) == ["drydock-x-E1450"]
     desk.tell(*[alarm(n, opens=False, over=True) for n in range(1400, 1500)])
     assert (desk.pager.open, desk.kept) == ({}, {})
@@ -235,7 +235,7 @@ def test_no_incident_stays_open_after_interrupted_deliveries(seed: int) -> None:
             elif what == "there" and desk.pager.open:
                 desk.there[chance.choice(list(desk.pager.open))] = chance.choice(list(PagerState))
         post([stand(number, opens=chance.random() < 0.7) for number in some])
-        # Whatever is as bad as this, somebody was called for it.
+        # For any state this bad, the pager called a responder.
         assert desk.pager.rang
     for number in chance.sample(range(count), count):
         post([stand(number, over=True)])

@@ -21,7 +21,7 @@ from tests.agent.fleet_double import JOIN_TOKEN, FleetDouble
 
 @pytest.fixture
 def told_again() -> list[int]:
-    """Each time that everything was told again: up to where the backend still had it."""
+    """Record each full resend: the acknowledgement up to which the backend still had the reports."""
     return []
 
 

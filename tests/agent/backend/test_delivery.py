@@ -166,7 +166,7 @@ def test_without_a_join_token_a_refused_credential_is_tried_again(
     fleet.revoke()
     clock.advance(uploader.step())
     fleet.credentials.update(kept)
-    # It asks whether it may enrol by what Azure says, may not, and goes on with what it has.
+    # The agent tries to enrol with Azure's attested document, is refused, and continues with its credential.
     clock.advance(until_idle(uploader))
     assert until_idle(uploader) == 15.0
     assert len(fleet.enrolments) == 1
@@ -281,7 +281,7 @@ def test_a_cloned_disk_enrols_anew_with_a_new_spool(
     assert [report["data"]["resource_name"] for report in fleet.reports(wire.INSTANCE)] == ["web-vm1", "web-vm2"]
 
 
-# Up to a minute passes before an agent enrols anew, so that not all of them do at once.
+# An agent waits up to a minute before it enrols again, so that not all agents enrol at once.
 @pytest.mark.long
 @pytest.mark.real_time
 @pytest.mark.flow

@@ -1,4 +1,4 @@
-"""The one call that an agent holds: what it says, what follows from its answer, and what on the way may cut it."""
+"""The agent's long poll: what it sends, how the agent acts on the answer, and what may cut it on the way."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Answer = LongPollAnswer | Exception
 
 
 class Backend:
-    """Stands for the client: answers as it is told, after so many seconds."""
+    """Double of the client: answers as the test configures it, after that many seconds."""
 
     def __init__(self, clock: SteppedClock) -> None:
         self.clock = clock
@@ -42,7 +42,7 @@ class Backend:
 
 
 class Stage:
-    """A listener stepped by hand, and what it was told to have done."""
+    """A listener stepped by hand, and a record of what it was asked to do."""
 
     def __init__(self, parts: PartsFactory, clock: SteppedClock) -> None:
         made = parts()
@@ -218,7 +218,7 @@ def test_a_whole_agent_says_it_all_with_the_call_that_it_holds(agents: Agents, f
     fleet.wants = {"report": True}
     agents.at_work()
     batches = len(fleet.batches)
-    # Whatever ends its call has it made anew.
+    # Whenever its long poll ends, the agent opens another one.
     with fleet.lock:
         fleet.waiting.append({"id": "bell", "machine_id": "x", "event_id": "y"})
         fleet.lock.notify_all()

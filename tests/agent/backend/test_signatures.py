@@ -154,7 +154,7 @@ def test_a_new_key_counts_when_a_trusted_one_introduces_it(tmp_path: Path) -> No
 def test_a_later_enrolment_brings_no_other_key(tmp_path: Path) -> None:
     ours, forged = Key("ours"), Key("forged")
     made = ring(tmp_path, ours)
-    # Whoever sits on the way answers the next enrolment, and then an order.
+    # An attacker on the network path answers the next enrolment, and then an order.
     made.enrolled([forged.public])
     assert made.signature_fault(forged.signed(ORDER)) == "bad-signature"
     assert made.signature_fault(ours.signed(ORDER)) == ""

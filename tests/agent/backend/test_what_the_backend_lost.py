@@ -1,4 +1,4 @@
-"""A backend whose database was put back to an older state is told again what is still so."""
+"""Data loss at the backend: after its database was restored to an older state, the agent resends the current state."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_an_acknowledgement_that_falls_is_noticed_once(
         clock.advance(15)
         until_idle(uploader)
     assert told_again[:1] == ([] if release_before and waiting else [2])
-    # One of 0.1.0 has no more until something new comes; then it is told again within measure.
+    # A backend of release 0.1.0 stays behind until a new report arrives; then the agent resends only a few times.
     assert len(told_again) <= (3 if release_before else 1)
     assert [batch["acknowledged"] for batch in fleet.batches[-2:]] == [5 + waiting] * 2
 

@@ -1,4 +1,4 @@
-"""Hooks beside everything else the agent does, and across its stops, crashes and the reboot that the event was."""
+"""Hooks run next to all other work of the agent, and survive its stops and crashes and the event's reboot."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_the_machine_is_recovered_after_the_reboot_that_the_event_was(
 
 
 def begin_and_cut_off(machine: Machine, pid: Path) -> None:
-    """Run what is due until the hanging hook runs, and stop as an agent does that is told to."""
+    """Run the due hooks until the hanging one runs, then stop as an agent does on a stop signal."""
     machine.poll()
 
     def stop() -> None:

@@ -29,7 +29,7 @@ def main() -> None:
             if ignored >= 0:
                 say("ignored")
                 continue
-            # First an answer to somebody else, as it happens on a shared network.
+            # First an answer to another client's request, as happens on a shared network.
             for xid in (b"\0\0\0\0", asked[4:8]):
                 sock.sendto(offer(asked, xid, address), ("255.255.255.255", 68))
             say("answered")

@@ -1,4 +1,4 @@
-"""A machine outside a virtual network, with a DHCP server and a wire server beside it, each in a network namespace."""
+"""Endpoint discovery outside a virtual network: the machine, a DHCP server and a wire server in network namespaces."""
 
 from __future__ import annotations
 

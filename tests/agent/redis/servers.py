@@ -1,4 +1,4 @@
-"""A real server that stands in for a cache, and a path to it that can be told to go wrong."""
+"""A real server that stands in for a cache, and a network path to it with faults on request."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class FaultyPath:
                         return
 
     def _send(self, to: socket.socket, data: bytes) -> None:
-        # What is swallowed is acknowledged by the path and reaches nobody.
+        # The path acknowledges swallowed data and never forwards it.
         if self.stops_after is not None:
             data = data[: self.stops_after]
             self.swallows = True

@@ -41,7 +41,7 @@ def test_a_failover_is_heard_with_its_gap_between_start_and_failover_complete(
     start = next(data["at"] for data in one.reports(wire.REDIS) if "MaintenanceStart|" in data["raw"])
     assert one.reports(wire.COVERAGE)[1]["at"] > start, "first the notice, then the cut"
     heard = kinds(one.lines())
-    # What is said while nobody listens is gone: a missing member is no mistake of anybody.
+    # A line that the server publishes while no client is subscribed is lost: a missing member is not a fault.
     assert [kind for kind in heard if kind != "FailoverComplete"] == ["Scheduled", "Starting", "Start", "Ended"]
     assert heard.count("FailoverComplete") <= 1
 

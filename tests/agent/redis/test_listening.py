@@ -122,7 +122,7 @@ def test_an_agent_that_was_killed_says_afterwards_how_long_it_had_listened(
     remembered = spool.get(key)
     alive = wait_for(lambda: ((now := spool.get(key)) != remembered and now) or None, seconds=20, what="a sign of life")
     first.stop()
-    # What a killed agent leaves behind: the last sign of life, and no word of its end.
+    # A killed agent leaves its last sign of life and no record of its end.
     spool.set(key, alive)
     second = listening(server.port)
     second.until("subscribed")

@@ -1,4 +1,4 @@
-"""What hooks are told of a line: any order and spelling is read, and nothing is guessed."""
+"""Maintenance lines of a cache: the parser reads any order and spelling and guesses nothing; hooks get the values."""
 
 from __future__ import annotations
 

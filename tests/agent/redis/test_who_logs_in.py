@@ -180,7 +180,7 @@ def test_over_tls_the_cache_is_heard_wherever_it_is_reached(
 def test_a_certificate_of_another_name_or_of_nobody_is_not_taken(
     tls_port: int, certificate: tuple[Path, ssl.SSLContext], listening: ListeningFactory, trusted: bool
 ) -> None:
-    # Trusted but another's, or the right name from nobody who is trusted.
+    # A trusted certificate with another name, or the right name from an untrusted issuer.
     text = f"rediss://another.example?ca_file={certificate[0]}&" if trusted else f"rediss://{HOST}?"
     (cache,) = read_caches(f"{text}connect=127.0.0.1:{tls_port}")
     one = listening(cache, timing=QUICK)

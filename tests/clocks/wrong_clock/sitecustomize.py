@@ -1,7 +1,7 @@
-"""A child with this folder on its PYTHONPATH has a clock that is ahead by the seconds in the file named by WRONG_CLOCK.
+"""Python start-up file that sets a process's clock ahead by the seconds in the file named by WRONG_CLOCK.
 
-`datetime.now` and `time.time` are wrong for everything in it; its steady clock is right, as on a server whose clock
-somebody sets.
+`datetime.now` and `time.time` are wrong in every process with this folder on its PYTHONPATH. Its monotonic clock stays
+right, as on a server whose clock an administrator sets.
 """
 
 import ctypes
