@@ -79,6 +79,16 @@ HANDOVER: dict[str, PartWords] = {
 }
 
 # The columns of each table of a month, as its file carries them.
+# Labels of the fields of the audit's search form, by parameter.
+FILTER_LABELS = {
+    "q": "Search",
+    "person": "Who",
+    "via": "Through",
+    "kind": "What",
+    "event": "Event",
+    "since": "Since",
+    "until": "Until",
+}
 COLUMNS: dict[str, tuple[str, ...]] = {
     "events": (
         "event_id", "event_type", "set_id", "set", "resources", "source", "status", "ended_as", "first_seen_at",

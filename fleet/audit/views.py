@@ -17,7 +17,7 @@ from fleet.audit import queries
 from fleet.audit import reports as months
 from fleet.audit.queries import storage
 from fleet.audit.reports import DeciderRow, EventReport, NoticeRow, Part, event_report, handover, span
-from fleet.audit.text import COLUMNS, HANDOVER, month_named
+from fleet.audit.text import COLUMNS, FILTER_LABELS, HANDOVER, month_named
 from fleet.dashboard.events import REPORT_PANELS, UNKNOWN
 from fleet.dashboard.export import exported
 from fleet.dashboard.forms import Sent
@@ -373,7 +373,7 @@ def audit_page(request: Asked) -> HttpResponse:
         "timeline/audit.html",
         "timeline/audit_rows.html",
         partial(queries.listing, entries=filters.qs),
-        wrong=[str(filters.filters[name].label) for name in (filters.errors or {})],
+        wrong=[FILTER_LABELS.get(name, name) for name in (filters.errors or {})],
         kinds=sorted(((kind.value, kind.label) for kind in EntryKind), key=lambda pair: pair[1]),
         vias=VIAS,
         export=query.urlencode(),
