@@ -56,7 +56,7 @@ PARTS = {
     "gateway": gateway,
     "public": lambda: reasons(PUBLIC),
     "own": lambda: reasons(ABOUT_ONESELF),
-    "anybody": lambda: reasons(ANYBODY),
+    "harmless": lambda: reasons(ANYBODY),
     "kinds": lambda: lines(
         ["caller", "call", "why"],
         [[f"`{column}`", call(method, route), why] for (column, method, route), why in OWN_RULES.items()],
