@@ -24,7 +24,7 @@ def missing() -> str:
 
 
 class Namespace:
-    """One namespace, for the length of a `with` block; `beside` makes another one that can be wired to it."""
+    """One namespace, for the length of a `with` block; `beside` names another one that it can be wired to."""
 
     def __init__(self, *addresses: str, beside: Namespace | None = None) -> None:
         self._addresses = addresses

@@ -43,7 +43,7 @@ def played_here(text: str, folder: Path, port: int) -> str:
 
 
 def temporary(folder: Path) -> str:
-    """Where nginx may write: nobody but root may where Debian has it."""
+    """Return settings for folders that nginx may write to: Debian's default folders are root's alone."""
     kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     return "\n".join(f"{kind}_temp_path {folder}/{kind};" for kind in kinds)
 
@@ -56,7 +56,7 @@ def running_nginx(configuration: str, folder: Path, port: int) -> Iterator[Proce
         pytest.skip("no nginx here (Debian: nginx-light)")
     file = folder / "nginx.conf"
     file.write_text(configuration, encoding="utf-8")
-    # Whoever plays as root may write where it keeps long bodies; for everybody else the second word says nothing.
+    # As root, nginx may write to its folder for long bodies; for every other user `user root` has no effect.
     command = [nginx, "-p", str(folder), "-c", str(file), "-e", "stderr", "-g", "daemon off; user root;"]
     with running(command, environment={}, log=folder / "nginx.log") as process:
         wait_for(lambda: listening(port) or process.child.poll(), seconds=10, what="nginx listens")

@@ -15,7 +15,7 @@ _OTHERS = """SELECT index.indexrelid::regclass::text FROM pg_index index
 _TABLES = """SELECT tree.relid FROM pg_index, pg_partition_tree(indrelid) tree
     WHERE indexrelid = ANY(%(kept)s::regclass[])
     UNION SELECT indrelid FROM pg_index WHERE indexrelid = ANY(%(kept)s::regclass[])"""
-# As a table is of which nobody has counted anything: for one with a row, any index is as good as the next.
+# The state of a table without statistics: for a table with one row, any index is as good as the next.
 _UNCOUNTED = f"UPDATE pg_class SET relpages = 0, reltuples = -1 WHERE oid IN ({_TABLES})"
 _UNKNOWN = f"DELETE FROM pg_statistic WHERE starelid IN ({_TABLES})"
 
@@ -33,7 +33,7 @@ def is_answered_by(asked: QuerySet[Any] | str, *indexes: str) -> bool:
         for forget in (_UNCOUNTED, _UNKNOWN):
             cursor.execute(forget, {"kept": list(indexes)})
         cursor.execute("SET LOCAL enable_seqscan = off")
-        # Whoever sorts could begin anywhere.
+        # A plan that sorts could begin with any index.
         cursor.execute("SET LOCAL enable_sort = off")
         cursor.execute(f"EXPLAIN {sql}", parameters)
         plan = "\n".join(line for (line,) in cursor.fetchall())

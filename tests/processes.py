@@ -24,7 +24,7 @@ Found = TypeVar("Found")
 
 
 def free_port() -> int:
-    """A TCP port on loopback that nobody listens on right now."""
+    """Return a TCP port on loopback that no process listens on right now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

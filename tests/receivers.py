@@ -88,7 +88,7 @@ def receiver(tls: ssl.SSLContext | None = None) -> Iterator[Receiver]:
 
 @contextmanager
 def speaking(say: Callable[[socket.socket, threading.Event], None]) -> Iterator[int]:
-    """A TCP server that says what it is told to on each connection, until the event; its port."""
+    """Yield the port of a TCP server that runs `say` on each connection, until the event."""
     ended = threading.Event()
     listener = socket.create_server(("127.0.0.1", 0))
     listener.settimeout(0.02)

@@ -71,6 +71,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LongestFirst
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):
-        # What nobody has recorded yet may take long.
+        # A file without a recorded duration may take long.
         units = recorded_units(record_path(config))
         items.sort(key=lambda item: -units.get(unit_of(item.nodeid), float("inf")))

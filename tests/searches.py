@@ -1,5 +1,5 @@
-"""How long a search goes on: a small seeded share of it in `make test`, a longer one in `make test-long`, and for hours
-in `make soak`.
+"""Length of random searches: a small seeded share in `make test`, a longer one in `make test-long`, hours in
+`make soak`.
 
 Hypothesis searches by profile: both commands play its tests, `make test` the same few examples each time.
 """

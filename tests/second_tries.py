@@ -1,6 +1,6 @@
-"""A pytest plugin: what is marked `real_time` is played once more where it fails, and the summary says so.
+"""A pytest plugin: a failed test that is marked `real_time` runs a second time, and the summary states so.
 
-Such a test waits for real processes on a machine that others use, too. What fails twice has failed.
+Such a test waits for real processes on a machine that has other users, too. A test that fails twice has failed.
 """
 
 from __future__ import annotations

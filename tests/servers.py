@@ -1,9 +1,9 @@
 """A pytest plugin that has the servers running before Django reads its settings.
 
-A Postgres and a Valkey for each worker. A transaction that one worker leaves open would hold up what is sealed and
-streamed in every other database of its server, and Valkey's messages do not keep to one database. Real `DATABASE_URL`
-and `REDIS_URL` win. A server that dies is started again before the next test; the one that lost it says so where it
-fails. Every other setting of the person who runs the tests is taken away, so that a test sees the defaults.
+Each worker has a Postgres and a Valkey of its own. An open transaction of one worker would delay sealing and streaming
+in every other database of its server. Valkey's messages are not confined to one database either. Real `DATABASE_URL`
+and `REDIS_URL` take precedence. A server that dies is started again before the next test, and the test that lost it
+names it when it fails. Every other setting of the developer is removed, so that a test sees the defaults.
 
 Our own Postgres begins with a copy of a migrated cluster, which `.pytest_cache` keeps until a migration or a model
 changes: to migrate takes longer than all else at the start.
@@ -32,7 +32,7 @@ from fleet.embedded import ServerProblem, Urls, postgres, servers, temporary_fol
 KEPT = ("DATABASE_URL", "REDIS_URL")
 # Which of them name servers that this run started itself; its worker processes read it.
 OURS = "DRYDOCK_TEST_SERVERS"
-# The name of the migrated database in a server of our own; empty where somebody else's server is used.
+# The name of the migrated database in a server of our own; empty if an external server is used.
 TEMPLATE = "DRYDOCK_TEST_TEMPLATE"
 ROOT = Path(__file__).resolve().parent.parent
 MIGRATED = ROOT / ".pytest_cache" / "migrated"
@@ -50,13 +50,13 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
             os.environ.pop(setting.name, None)
             os.environ.pop(f"{setting.name}_FILE", None)
     os.environ["SECRET_KEY"] = "a key for tests, long enough and known to everybody"
-    # Machines of most tests come in by a join token, and some processes start on a database of their own.
+    # Machines of most tests enrol with a join token, and some processes start on a database of their own.
     os.environ["ENROLMENT_POLICY"] = "token"
-    # What follows an approval is what most tests look at; those of undoing say so.
+    # Most tests check what follows an approval; the tests of undoing set their own period.
     os.environ["APPROVAL_UNDO_SECONDS"] = "0"
-    # One test's numbers are not to be told in the next.
+    # Cached numbers of one test must not appear in the next.
     os.environ["STATUS_BAR_CACHE_SECONDS"] = "0"
-    # Hundreds of processes are started here; each would compile the whole of Django and Celery anew.
+    # Hundreds of processes start here; each would otherwise compile the whole of Django and Celery again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if "PYTEST_XDIST_WORKER" in os.environ:
         # Until everything is imported and collected: `tests.conftest` enables it again.

@@ -180,7 +180,7 @@ def test_where_messages_may_go_is_checked_before_one_is_sent() -> None:
     assert read.host_and_port("EGRESS_PROXY") == "[fd00::1]:3128"
     assert Reader({"EGRESS_PROXY": "proxy.example:3128"}).host_and_port("EGRESS_PROXY") == "proxy.example:3128"
     assert Reader({}).host_and_port("EGRESS_PROXY") == ""
-    # What somebody took for a URL may hold a password; it is not said again.
+    # A URL set by mistake may contain a password, so the error does not repeat it.
     for value in ("http://ann:secret@proxy:3128", "ann:secret@proxy:3128", "proxy", "proxy:0", "proxy:70000", "::1:80"):
         with pytest.raises(ImproperlyConfigured, match=r"^EGRESS_PROXY has to be host:port, without a scheme"):
             Reader({"EGRESS_PROXY": value}).host_and_port("EGRESS_PROXY")

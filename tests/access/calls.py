@@ -101,7 +101,7 @@ def _acts() -> int:
 
 
 def outcome(answer: Any, *, logged_in: bool) -> str:
-    """Return the word for one response, or the status code if no word exists for it."""
+    """Return the outcome of one response, or its status code if it has no name here."""
     status, there = answer.status_code, answer.get("Location", "")
     if status in (301, 302) and there.startswith("/you/again/"):
         return "again"

@@ -36,7 +36,7 @@ def called(text: str) -> set[str]:
         ("vm1", {"web-vm1", "api_vm1"}),
         ("vm web", {"web-vm1", "web-vm2"}),
         ("00000002", {"api_vm1"}),
-        # No word begins so: these are parts of names.
+        # Names do not begin so: these are parts of them.
         ("xv", {"bxvm"}),
         ("EARCH", {"Search%1"}),
         # A separator matches literally, and is no pattern.

@@ -1,4 +1,4 @@
-"""A process that tells is killed again and again: every message arrives, and no more than the one in flight twice."""
+"""Notification worker under kill -9: every notification arrives, and at most the one in flight arrives twice."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Received:
 
 @contextmanager
 def receiver(random: Random) -> Iterator[tuple[str, Received]]:
-    """A receiver that takes a moment, so that much is in flight when somebody dies."""
+    """A slow receiver, so that many calls are in flight when a worker is killed."""
     received = Received()
 
     class Handler(BaseHTTPRequestHandler):
@@ -69,7 +69,7 @@ def receiver(random: Random) -> Iterator[tuple[str, Received]]:
 
     class Server(ThreadingHTTPServer):
         def handle_error(self, *_: Any) -> None:
-            """Whoever sent it was killed meanwhile."""
+            """Ignore the error: the sending worker was killed meanwhile."""
 
     server = Server(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -156,7 +156,7 @@ def test_who_has_got_it_does_not_get_it_again(fleet: Fleet, teller: Teller, serv
     assert other.send(replace(post, attempt=2, references=kept)).ok
     assert [each["to"] for each in server.said()] == [["bob@example.org"]]
     assert not Reference.objects.filter(channel=other.row).exists()
-    # What is kept of another post counts for nothing.
+    # References of another delivery are ignored.
     assert other.send(replace(other.post((NotificationType.STARTED, EVENT)), references=kept)).ok
     assert [each["to"] for each in server.said()] == [["ann@example.org"], ["bob@example.org"]]
 

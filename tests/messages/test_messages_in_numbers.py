@@ -1,4 +1,4 @@
-"""Messages out on `/metrics`: what waits, what failed, how far the router is behind, and of what nobody is told."""
+"""Notification metrics on `/metrics`: waiting, failed and unrouted notifications, and how far the router lags."""
 
 from __future__ import annotations
 

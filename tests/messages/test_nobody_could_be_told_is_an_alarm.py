@@ -1,4 +1,4 @@
-"""Where nobody could be told, each page says so, a new installation calmly; a watchdog outside hears of the rest."""
+"""Notification alarm: pages warn while notifications fail or have no channel, and the external watchdog detects it."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_installation_without_agents_and_channels_is_healthy(now: datetime, outs
 
 def break_agents(now: datetime) -> None:
     factories.Machine.objects.get().presence.__class__.objects.update(last_heard_at=now - timedelta(hours=1))
-    # Whoever turns is seen by the next tick.
+    # The next tick detects changed presence.
     reconcile.advance(now=now, via="beat")
 
 

@@ -132,7 +132,7 @@ def test_overdue_order_rings_again_after_acknowledgement_at_pagerduty(
     fleet.later(60)
     fleet.all_say()
     teller.tell((NotificationType.ENDED, EVENT))
-    # Nothing is kept of what is over, nor of what was told of it.
+    # After the end, no reference of the event or its notifications remains.
     assert (there.open, Reference.objects.count()) == ([], 0)
 
 

@@ -50,7 +50,7 @@ def test_event_has_one_card_edited_in_place_with_a_thread(fleet: Fleet, teller: 
     teller.tell((NotificationType.CLAIMED, EVENT), title="otto is on it")
     assert (len(there.cards), card.edits, card.thread, card.broadcast) == (1, 1, ["otto is on it"], [])
     assert "otto is on it" in card.seen
-    # Whoever takes it over does so on the page.
+    # Other users take a claim over on the page, so the card has no button for it.
     assert EVENT not in card.buttons.values()
     fleet.later(60)
     fleet.all_say()
@@ -60,7 +60,7 @@ def test_event_has_one_card_edited_in_place_with_a_thread(fleet: Fleet, teller: 
 
 
 def test_loud_types_are_broadcast_to_the_channel(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
-    """An edit notifies nobody."""
+    """An edit of the card notifies no user in Slack, so loud types are broadcast."""
     factories.announced(fleet)
     teller.tell((NotificationType.FIRST_SEEN, EVENT))
     for moment in (
@@ -82,7 +82,7 @@ def test_markup_in_names_is_escaped(fleet: Fleet, teller: Teller, there: Pretend
     assert evil in card.seen
     for _, arguments in there.calls:
         assert "<" not in json.dumps(arguments)
-        # In blocks everything is plain text; beside them nothing is marked up or unfolded.
+        # Blocks contain plain text only; the text outside them has no markup and no unfolded links.
         assert all(block["text"]["type"] == "plain_text" for block in arguments.get("blocks", ()) if "text" in block)
     thread = there.calls[-1][1]
     assert (thread["mrkdwn"], thread["unfurl_links"]) == (False, False)

@@ -67,7 +67,7 @@ CHATS = {
 
 @pytest.fixture
 def told() -> MessageNews:
-    """An event of a set, machines and a service that are called so, claimed by somebody with such a comment."""
+    """Return the news of an event whose set, machines, service, user and comment all carry the sample text."""
     fleet = Fleet()
     announced(fleet)
     otto = operator()

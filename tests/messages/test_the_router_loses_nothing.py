@@ -1,4 +1,4 @@
-"""What stands on the timeline becomes messages: once each, whoever runs, wherever it dies, whatever else is odd."""
+"""Notification router: each timeline entry becomes one notification, whichever process runs or dies, and wherever."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_first_event_of_a_set_passes_the_storm_of_another(fleet: Fleet, monkeypa
     fleet.say("quiet", listing(theirs, resources=["quiet"]))
     until = time.monotonic() + 20
     while not router.route(now=fleet.now, via="test").messages and time.monotonic() < until:
-        # Whoever writes on this server, in whatever database, keeps it back a moment.
+        # A session that writes on this server, in whatever database, delays the router a moment.
         time.sleep(0.02)
     assert Message.objects.filter(event__event_id=theirs).exists()
     assert Message.objects.count() < len(loud)

@@ -19,7 +19,7 @@ from tests.processes import ROOT
 from tests.receivers import receiver
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
-# Each is tried after everything is set up as in the process; what is refused says so by its exception.
+# Each attempt runs after the process is set up as in production; an exception proves the refusal.
 ATTEMPTS = {
     "write a file": "open('/tmp/drydock-was-here', 'w')",
     "write with flags": "os.open('/tmp/drydock-was-here', os.O_CREAT | os.O_WRONLY)",
@@ -162,7 +162,7 @@ print(first.process.poll() is None and send(job, now=datetime.now(UTC)).reason =
         ("64:ff9b:1:c0a8:101:a01:a01:203", ["10.1.0.0/16"], AddressRefusal.TUNNEL),
         ("2002:a01:203::1", ["10.1.0.0/16"], AddressRefusal.PRIVATE),
         ("2001:0:a01:203::", ["10.1.0.0/16"], AddressRefusal.PRIVATE),
-        # Azure's own are let in by their full names only.
+        # Azure's own addresses are allowed only by an entry for exactly that address.
         ("169.254.169.254", ["0.0.0.0/0", "::/0", "169.254.0.0/16"], AddressRefusal.AZURE),
         ("::ffff:168.63.129.16", ["0.0.0.0/0", "::/0"], AddressRefusal.AZURE),
         ("169.254.169.254", ["169.254.169.254/32"], None),

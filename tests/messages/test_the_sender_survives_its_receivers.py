@@ -127,7 +127,7 @@ def test_hanging_receiver_delays_no_other(pool: Pool) -> None:
 
 
 def test_hanging_resolver_ends_its_process_only() -> None:
-    # The system's resolver cannot be interrupted: a lock that nobody opens is like it.
+    # The system's resolver cannot be interrupted: a lock that is never released acts like it.
     command = [sys.executable, "-I", "-B", "-c", HOLDS_STILL]
     pool = Pool(most=4, command=command, allow=["127.0.0.0/8"])
     answer = pool.send(HttpJob("GET", "http://still.example/", limit_seconds=0.1), now=NOW)

@@ -40,7 +40,7 @@ WRITTEN = Path(__file__).parent / "what_each_moment_says.txt"
 
 
 def said(fleet: Fleet, message: Message) -> str:
-    """As mail and as a pager, for somebody in Berlin. Every name, the head first."""
+    """Return the mail and the pager text for a reader in Berlin, under a heading with every name."""
     told = news(message, now=fleet.now)
     words = message_words(told, Reader(ZoneInfo("Europe/Berlin"), Form.MESSAGE, fleet.now))
     assert told.stale == "", told.stale

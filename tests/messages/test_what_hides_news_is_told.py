@@ -1,4 +1,4 @@
-"""Quiet sources, sets that nobody watches, blind spots, seals and storage: told when it begins, and when it is over."""
+"""Notifications of silence: silent sources, unwatched sets, blind spots, seals and storage, at begin and end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KINDS = [
 
 
 class Watched(Fleet):
-    """Two sets of three machines; somebody looks once a minute while those are heard that are named."""
+    """Two sets of three machines; blind spots are compared once a minute while the named machines are heard."""
 
     def __init__(self, **fields: Any) -> None:
         super().__init__(**fields)

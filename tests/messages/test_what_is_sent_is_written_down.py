@@ -1,4 +1,4 @@
-"""Sending: an attempt stands written before it is made, a channel that fails is left alone, nothing stale goes out."""
+"""Delivery log: attempts are recorded before sending, failing channels pause, and no stale notification is sent."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_delivery_of_a_killed_sender_is_retried_after_the_lease(fleet: Fleet, re
     routed(fleet)
     fleet.later(2)
     real = queue.release
-    queue.release = lambda channel_id: None  # nobody lives to release it
+    queue.release = lambda channel_id: None  # a killed worker releases nothing
     try:
         with pytest.raises(KeyboardInterrupt):
             send_all(fleet)

@@ -1,4 +1,4 @@
-"""What a webhook carries: the same event as the API shows it, and what decides beside it."""
+"""Webhook payloads: they carry the event as the API shows it, and the facts for a decision."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def only(*, now: datetime, **fields: Any) -> Route:
 
 
 def routed(fleet: Fleet) -> router.Routed:
-    """Everything that is new is routed. Whoever writes on this server, in whatever database, keeps it back a moment."""
+    """Route all new entries. A session that writes on this server, in whatever database, delays them a moment."""
     messages, until = 0, time.monotonic() + 20
     while True:
         found = router.route(now=fleet.now, via="test")
@@ -67,7 +67,7 @@ class Receiver:
 
 
 def send_all(fleet: Fleet) -> None:
-    """What is due is sent, as the worker does it, one channel after the other."""
+    """Send all due notifications as the worker does, one channel after the other."""
     routed(fleet)
     for channel_id in due_channels(now=fleet.now):
         delivery.work_off(channel_id, clock=lambda: fleet.now)

@@ -1,4 +1,4 @@
-"""A worker that is told to end does so within seconds, also while Redis takes every question and answers none."""
+"""Worker shutdown: a worker ends within seconds of a stop signal, even while Redis accepts calls and answers none."""
 
 from __future__ import annotations
 

@@ -196,7 +196,7 @@ def test_after_an_outage_nothing_lapses_before_the_machine_that_was_asked_has_to
 ) -> None:
     announced(fleet, not_before=fleet.now + seconds(30))
     approval = fleet.approve()
-    # Nobody was heard since, as when Postgres is away; not even that the order arrived was written.
+    # No machine was heard since, as when Postgres is unavailable: the order's delivery was not recorded either.
     fleet.later(outage)
     fleet.advance()
     assert after(approval).state in ("GRANTED", "RELAYING")

@@ -1,4 +1,4 @@
-"""What is approved in bulk is taken on its way together, and what somebody holds keeps nobody waiting."""
+"""Bulk approvals: they are dispatched together, and a locked event does not delay the others."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
-"""Azure's 200 is a promise that it may break, told by one machine: what is seen afterwards decides, and nothing is
-claimed that nobody knows.
+"""Azure's 200 to a StartRequest: it is a promise reported by one machine, and Azure may break it. Later observations
+decide the outcome, and Drydock claims nothing that it does not know.
 """
 
 import pytest

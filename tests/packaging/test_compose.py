@@ -1,4 +1,4 @@
-"""The containers without an engine: every service's own command, with its own variables, against the embedded servers.
+"""Containers without an engine: every service's own command runs with its own variables on the embedded servers.
 
 The test stands in for the container network: service names and published ports become loopback addresses. Everything
 else is taken from docker-compose.yml word for word.
@@ -52,7 +52,7 @@ def test_every_variable_is_a_documented_setting() -> None:
 
 
 def test_every_setting_can_be_set_from_outside() -> None:
-    # The image states where static files are, the demo's are the demo's, and nobody debugs in public.
+    # The image states where static files are, the demo has its own settings, and DEBUG stays off in containers.
     others = {setting.name for setting in CHAPTERS[DEMO]} | {"STATIC_ROOT", "DEBUG"}
     for name in ("web", "worker", "beat", "migrate"):
         assert set(OURS[name]["environment"]) == (BACKEND_SETTINGS | FORMER_SETTINGS) - others
@@ -73,7 +73,7 @@ def test_the_images_are_slim_and_nobody_in_them_is_root() -> None:
 
 
 def test_each_agent_keeps_its_state_on_a_volume_of_its_own() -> None:
-    """Made anew, a container finds its credential there, and does not wait for a person."""
+    """A recreated container finds its credential there, and does not wait for a person."""
     assert AGENTS
     folder = default_state_dir({}, "linux")
     for name in AGENTS:
@@ -147,7 +147,7 @@ class Containers:
         return filled
 
     def environment(self, name: str) -> dict[str, str]:
-        """Nothing of ours comes in but the way to programs; as in a container."""
+        """Return the variables of a service: as in a container, only PATH comes from this process."""
         emptied = dict.fromkeys((*BACKEND_SETTINGS, *AGENT_SETTINGS), "")
         mine = {key: self.placed(str(value)) for key, value in variables(name).items()}
         # A variable without a value is what `.env` says.

@@ -125,7 +125,7 @@ class Installation:
             **urls.environment,
             SECRET_KEY="long and random enough for this installation",
             BASE_URL=self.url,
-            # Nobody vouches for what the simulator signs.
+            # No certificate authority vouches for the simulator's signatures.
             ENROLMENT_POLICY="token",
         )
 

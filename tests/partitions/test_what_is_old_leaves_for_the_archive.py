@@ -109,7 +109,7 @@ def test_reports_leave_only_when_what_outlives_them_stands_in_a_later_partition(
     assert leaves().why is RetainReason.NOT_COPIED
     (leaving,) = (one for one in due(now=later) if one.partition.name == first.name)
     assert retention.copy_forward(leaving, now=later) > 0
-    # Copied, and lost again: nobody's word is taken for it.
+    # A copied row is lost again: retention checks the copies before it drops the partition.
     last = Observation.objects.order_by("-pk")[0]
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE {OBSERVATIONS.table} DISABLE TRIGGER USER")

@@ -18,7 +18,7 @@ BACK = "/accounts/sign-on/back/"
 
 
 class Directory:
-    """Its issuer, and what it is told to do."""
+    """Its issuer, and the calls that control its behaviour."""
 
     def __init__(self, issuer: str) -> None:
         self.issuer = issuer
@@ -57,7 +57,7 @@ def asked_for(client: Client, **query: str) -> dict[str, str]:
 
 
 def there(asked: dict[str, str], name: str) -> dict[str, str]:
-    """What the provider sends back with, once somebody of this name has logged in there."""
+    """Return the provider's parameters for the way back, after a user of this name has signed in there."""
     answer = requests.get(f"{asked['']}&as={name}", allow_redirects=False, timeout=10)
     assert answer.status_code == 302, answer.text
     return dict(parse_qsl(urlsplit(answer.headers["Location"]).query))

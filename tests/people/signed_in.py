@@ -13,7 +13,7 @@ FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:133.0) Gecko/20100101 Firefox/133.
 
 
 def a_session(person: User, *, agent: str = FIREFOX, address: str = "192.0.2.1") -> PersonSession:
-    """A session of this person that goes on."""
+    """Return a session of this person that stays open."""
     client = Client()
     client.force_login(person)
     key, now = client.session.session_key or "", datetime.now(UTC)

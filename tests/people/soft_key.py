@@ -36,7 +36,7 @@ class SoftKey:
         return self
 
     def registration(self, challenge: str, **client: Any) -> dict[str, Any]:
-        """Its answer to somebody who wants to add it."""
+        """Return the key's answer to a user who adds it."""
         public = ES256.from_cryptography_key(self.private.public_key())
         credential = AttestedCredentialData.create(b"\0" * 16, self.id, public)
         data = AuthenticatorData.create(self.rp_hash, self._flags() | ATTESTED, 0, credential)

@@ -1,4 +1,4 @@
-"""Single sign-on against a provider that others wrote and certified: there, back, asked again, and logged out."""
+"""Single sign-on against a certified third-party provider: sign-in, return, re-authentication and sign-out work."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def issuer(tmp_path: Path, settings: Any) -> Iterator[str]:
 
 
 def logged_in_there(browser: requests.Session, address: str, name: str) -> dict[str, str]:
-    """What the provider leads back with, once somebody has logged in there and agreed to be named."""
+    """Return the provider's parameters for the way back, after a user has signed in and consented there."""
     answer = browser.get(address, timeout=10, allow_redirects=False)
     for _ in range(10):
         if answer.is_redirect:
@@ -79,7 +79,7 @@ def test_somebody_comes_in_is_asked_for_again_and_logs_out_there(issuer: str) ->
     assert come(client, "otto").status_code == 302
     me = client.get("/api/v1/me/").json()
     assert (me["username"], me["group"]) == ("otto@another.example", "operator")
-    # Whoever has no role here has an account there and nothing else.
+    # A user without a role here has an account at the provider and no access.
     come(stranger, "nobody")
     assert stranger.get("/api/v1/me/").status_code == 401
 
@@ -89,7 +89,7 @@ def test_somebody_comes_in_is_asked_for_again_and_logs_out_there(issuer: str) ->
     earlier = datetime.now(UTC) - timedelta(minutes=11)
     ottos.update(next_check_at=earlier, checked_at=earlier)
     assert provider.refresh(now=datetime.now(UTC))["confirmed"] == 1
-    # It gives a new one each time, and whoever brings an old one loses them all.
+    # The provider issues a new token each time, and revokes all of them if a client presents an old one.
     assert ottos.get().read_refresh_token() not in ("", first)
 
     client.post("/accounts/logout/")

@@ -1,4 +1,4 @@
-"""Of what lets somebody in as them a person is told, by their own channels alone: and no message says a secret."""
+"""Account notifications: a user learns of every new way to sign in as them, by their own channels, without secrets."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -41,14 +41,14 @@ def otto() -> User:
 
 @pytest.fixture
 def others(otto: User) -> None:
-    """Channels of the installation and of somebody else, with routes that want everything."""
+    """Channels of the installation and of another user, with routes for all notifications."""
     a_route("All", at=NOW, channel=a_channel("#ops", at=NOW))
     ada = factories.admin()
     a_route("Ada's", at=NOW, owner=ada, channel=a_channel("ada's mail", kind="mail", at=NOW, owner=ada))
 
 
 def told(now: datetime = NOW) -> list[tuple[str, str]]:
-    """Through which channel what is said of all that was written so far, in full."""
+    """Return channel and full text of each account notification for all entries so far."""
     entries = Entry.objects.select_related("availability_set", "cache").order_by("pk")
     Message.objects.bulk_create(router._messages(list(entries), now=now))
     return said_by(Message.objects.filter(moment=NotificationType.ACCOUNT.value).order_by("pk"), now)
@@ -130,7 +130,7 @@ def test_the_first_recovery_codes_stand_in_the_audit(otto: User) -> None:
     factors.add_app(actor=actor, secret=secret, code=code, now=NOW)
     row = Entry.objects.get(data__did="codes-first")
     assert (row.before, row.after) == ({"codes": None}, {"codes": 10})
-    # Nobody is told of it beside the factor with which they came.
+    # The user gets no notification of the codes in addition to that of the factor.
     assert len(told()) == 1
 
 

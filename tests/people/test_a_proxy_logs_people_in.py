@@ -1,4 +1,4 @@
-"""A proxy in front has logged somebody in: they are that person here, request by request, and nobody else says so."""
+"""Sign-in by a proxy: each request acts as the user whom a trusted proxy names, and no other caller can name one."""
 
 from __future__ import annotations
 

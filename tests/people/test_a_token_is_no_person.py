@@ -1,5 +1,5 @@
-"""Whoever has found a token of an administrator: it lets nobody in, makes nothing that exceeds it, and takes what it
-made with it when it ends.
+"""A stolen administrator token: it admits no person and creates nothing that exceeds it. When it is revoked, all that
+it created ends with it.
 """
 
 from collections.abc import Iterator
@@ -75,7 +75,7 @@ def test_one_that_only_reads_writes_nothing_of_its_own_person(ada: User) -> None
         problem(reading(method, address, body), 403, "not-permitted")
     assert not Profile.objects.filter(user=ada).exists()
     assert of_ada("other").revoked_at is None
-    # It may end itself: whoever finds it somewhere does that.
+    # A token may revoke itself, so that a finder of a lost token can do so.
     assert reading.delete(f"tokens/{of_ada().prefix}/").status_code == 204
 
 
@@ -113,7 +113,7 @@ def test_what_it_made_ends_with_it_however_it_ended(ada: User) -> None:
     _, second, third = chain(ada)
     third.post("channels/", MAIL)
     join = third.post("join-tokens/", {"comment": "rack 7"}).json()["token"]
-    # Neither by a call nor by a page, and nobody has looked yet.
+    # Revoked neither by a call nor by a page, and no reconciliation has run yet.
     ApiToken.objects.filter(pk=of_ada().pk).update(revoked_at=datetime.now(UTC))
     for who in (second, third):
         problem(who.get("me/"), 401, "not-authenticated")

@@ -1,4 +1,4 @@
-"""Every call that writes, asked by who may not: a token of fewer scopes, a viewer, nobody. Nothing is done then."""
+"""API calls that write: tokens of fewer scopes, viewers and callers without a login are refused and change nothing."""
 
 import pytest
 
@@ -17,7 +17,7 @@ OWN = {("PATCH", "me/"): "one's own settings", ("POST", "tokens/"): "a token for
 
 @pytest.fixture
 def fleet(db: None, monkeypatch: pytest.MonkeyPatch) -> Fleet:
-    # Whoever tries a channel waits for its answer, which nobody gives here.
+    # A channel test waits for the channel's answer, which never arrives here.
     monkeypatch.setattr("fleet.notifications.api.TEST_SECONDS", 0.0)
     return busy_fleet()
 

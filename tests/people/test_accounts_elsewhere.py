@@ -72,7 +72,7 @@ def test_an_invitation_counts_for_ten_minutes_and_only_as_it_was_made(monkeypatc
         with pytest.raises(Refused):
             external_accounts.link_own(actor=otto, token=token, now=NOW)
     external_accounts.link_own(actor=otto, token=token, now=NOW)
-    # Whoever finds the link later takes nothing away.
+    # Another user who finds the link later does not get the account.
     with pytest.raises(Refused):
         external_accounts.link_own(actor=factories.acting(factories.approver()), token=token, now=NOW)
     assert OutsideAccount.objects.get().user == otto.person
@@ -115,7 +115,7 @@ def test_admins_find_those_who_are_nobodys_first() -> None:
     found = account_queries.outside_accounts()
     assert [(one.account, one.person) for one in found] == [("U2", ""), ("P1", ""), ("U1", "otto")]
     assert [one.account for one in account_queries.outside_accounts(username="otto")] == ["U1"]
-    # Whoever is known stays so, however often they press.
+    # A linked account stays linked, however often its owner presses.
     external_accounts.note_stranger(**THEIRS, name="other", now=NOW)
     assert external_accounts.person_of(**THEIRS) is not None
 

@@ -1,5 +1,5 @@
-"""Whoever came by single sign-on is asked again at their provider before they approve where a set wants it: what they
-typed comes back with them, and no old, foreign or made-up proof counts.
+"""Re-authentication at the identity provider: single sign-on users prove themselves before approving where a set
+requires it. What they typed returns with them, and no old, foreign or forged proof counts.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def test_a_proof_counts_once_and_for_who_asked(otto: Client, settings: Settings)
     assert approve(otto).status_code == 401
     assert otto.get(BACK, said).status_code == 403, "once more"
     assert approve(otto).status_code == 401
-    # A login in which nobody was asked again is no proof either.
+    # A sign-in without re-authentication is no proof either.
     settings.STEP_UP_SECONDS = 300
     session = otto.session
     session.pop("drydock_stepped_up", None)

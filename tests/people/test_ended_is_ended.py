@@ -1,4 +1,4 @@
-"""What ended stays ended: enabling a person, or letting them in again, revives no session, token or calendar."""
+"""Revoked access: enabling or admitting a person again revives no session, token or calendar."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def browser(entra: Directory) -> Client:
 
 
 def refused(entra: Directory, how: str, settings: Any) -> None:
-    """Otto tries to come in once more, elsewhere, and is refused."""
+    """Let Otto sign in once more from another browser, and be refused."""
     if how == "too-many-groups":
         settings.OIDC_CLAIM = "groups"
         entra.control("accounts", name="otto", groups=[f"group-{number}" for number in range(201)])
@@ -135,7 +135,7 @@ def test_a_refused_sign_on_ends_what_the_person_still_has(
     assert not is_in(local)
     assert script.get("machines/").status_code == 401
     assert Client().get(address).status_code == 404
-    # Once the provider says yes again, they sign in anew; what had ended stays ended.
+    # Once the provider admits him again, he signs in again; revoked sessions stay revoked.
     settings.OIDC_CLAIM = "roles"
     entra.control("accounts", name="otto", roles=["Drydock.Operator"])
     fresh = Client()

@@ -1,4 +1,4 @@
-"""A person can be erased: names stand in one table, lines name a pseudonym, and their seals verify before and after."""
+"""Erasing a person: names are in one table, entries name a pseudonym, and their seals verify before and after."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_every_column_that_can_name_somebody_says_what_becomes_of_it() -> None:
 
 
 def busy(fleet: factories.Fleet) -> User:
-    """Somebody who has done a little of everything."""
+    """Create a person who has done a little of everything."""
     zelda = factories.person(NAME, "approver")
     User.objects.filter(pk=zelda.pk).update(email=f"{NAME}@example.org", first_name="Zelda", last_name="Quist")
     acts, now = acting(zelda, why="storm"), fleet.now
@@ -199,7 +199,7 @@ def test_lines_of_before_0_2_0_verify_and_show_the_name_no_more(fleet: factories
     shown = json.dumps([[row.actor, row.text, row.data, row.after] for row in rows_of(Entry.objects.all())])
     assert NAME not in shown
     assert f"Begun by {erased_name(zelda.pk)}." in shown
-    # Whoever is called so later is somebody else.
+    # A later user with the same name is another person.
     newer = factories.person(NAME, "operator")
     claims.claim(event_id=EVENT, actor=acting(newer), now=fleet.now)
     told = [row.actor for row in rows_of(Entry.objects.filter(kind="event_claimed").order_by("pk"))]

@@ -108,7 +108,7 @@ def test_a_new_password_ends_the_sessions_of_the_old_one(client: Client) -> None
 
 
 def test_guesses_at_the_old_password_are_counted_as_those_at_the_door() -> None:
-    """Whoever sits down at an open session finds its password out no faster than at the login."""
+    """An attacker at an open session guesses its password no faster than at the sign-in page."""
     session = logged_in(factories.operator())
     fields = {"old_password": "wrong", "new_password1": "a whole new harbour", "new_password2": "a whole new harbour"}
     answers = [session.post("/you/password/", fields) for _ in range(7)]

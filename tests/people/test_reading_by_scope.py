@@ -51,7 +51,7 @@ from tests.factories import acting, listing
 
 pytestmark = pytest.mark.django_db
 
-# Stands in every name of what is hidden, and nowhere else.
+# Part of the name of every hidden object, and of nothing else.
 MARK = "umbra"
 HIDDEN_EVENTS = [f"BADCAFE0-0000-4000-8000-00000000000{number}" for number in range(4)]
 SEEN_CACHE, SHARED_CACHE, HIDDEN_CACHE = (f"{name}.redis.cache.windows.net" for name in ("orders", "both", "umbra"))
@@ -139,7 +139,7 @@ def told(fleet: Listeners) -> None:
 
 
 def sent(fleet: Listeners) -> None:
-    """A channel of the installation and one that somebody has alone, each told of the events on its side."""
+    """Create a channel of the installation and one of a single user, each notified of the events on its side."""
     for name, owner in (("web-ops", None), ("umbra-ops", factories.approver())):
         row = Channel.objects.create(
             kind="webhook", name=name, owner=owner, created_at=fleet.now, changed_at=fleet.now, last_answer="umbra"

@@ -1,5 +1,5 @@
-"""A second factor: asked for behind the password at every door, guessed at in vain, and changed only by who is asked
-again.
+"""Second factors: every sign-in method requires them after the password, and guessing fails. Only a user who
+re-authenticates changes them.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -145,7 +145,7 @@ def test_an_app_is_added_by_its_first_code_and_its_secret_is_nowhere_in_the_clea
 
 
 def with_app(name: str) -> tuple[User, str]:
-    """Somebody with an app, and its secret."""
+    """Return a user with an authenticator app, and its secret."""
     user = factories.operator(name)
     secret = factors.new_secret()
     step = factors.code_at(secret, 0)
@@ -156,7 +156,7 @@ def with_app(name: str) -> tuple[User, str]:
 def test_whoever_swaps_two_rows_of_the_database_gets_in_as_nobody(
     otto: Otto, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Somebody with write access to the tables, and an app of their own, wants in as Otto."""
+    """An attacker with write access to the tables, and an app of their own, tries to sign in as Otto."""
     thief, secret = with_app("eve")
     rows = {row.user_id: row for row in Authenticator.objects.filter(type="totp")}
     mine, theirs = rows[thief.pk], rows[otto.user.pk]
@@ -169,7 +169,7 @@ def test_whoever_swaps_two_rows_of_the_database_gets_in_as_nobody(
     assert answer.status_code == 401 and "cannot be read" in text_of(answer)
     assert not otto.is_in
     assert f"factor:{otto.user.pk}:totp" in caplog.text
-    # The rightful one has recovery codes, which stand in a row of their own.
+    # The real Otto has recovery codes, which are stored in a row of their own.
     assert otto.second(otto.codes[0]).status_code == 302
     assert otto.is_in
     # Nor does a secret of another kind of row fit.

@@ -1,4 +1,4 @@
-"""Service accounts are no people: they come in by tokens alone, are no second person, and somebody answers for them."""
+"""Service accounts: they authenticate by tokens only, never count as second person, and have a responsible owner."""
 
 from datetime import UTC, datetime, timedelta
 from io import StringIO
@@ -59,7 +59,7 @@ def test_no_door_lets_one_in(bot: User, settings: Any) -> None:
     ):
         with pytest.raises(Refused, match="service-no-login"):
             refused()
-    # Behind a door that somebody forgets to close.
+    # Even if code signs the account in directly, the login fails.
     with pytest.raises(Exception, match="by tokens only"):
         page.force_login(bot)
     bot.refresh_from_db()
@@ -164,7 +164,7 @@ def test_a_proposal_of_a_service_account_wants_somebody_who_does_not_answer_for_
     factories.announced(fleet)
     own = proposed(fleet, acting(bot, why="go"))
     assert refusal(own, factories.acting(anna), fleet) == "consent-of-owner"
-    # Whoever hands it to somebody else has had it all the same, and so has the new owner.
+    # After a handover neither the former nor the new owner counts as second person.
     factories.approver("abel")
     service_accounts.change(username="bot", owner="abel", now=NOW)
     assert refusal(own, factories.acting(anna), fleet) == "consent-of-owner"

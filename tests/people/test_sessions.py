@@ -1,4 +1,4 @@
-"""Sessions are listed and ended: one's own by oneself, anybody's by an admin, and nobody else sees from where."""
+"""Sessions: users list and end their own, admins end any, and no other user sees the address of a session."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -92,7 +92,7 @@ def test_all_others_end_at_once_and_this_one_goes_on(otto: User) -> None:
     here.post("/you/sessions/end/")
     assert [is_in(client) for client in (here, one, two)] == [True, False, False]
     assert [row.id for row in rows(otto)] == [own(here).pk]
-    # Nobody writes a line about nothing.
+    # An act that ends no session writes no entry.
     here.post("/you/sessions/end/")
     assert Entry.objects.filter(data__did="sessions-ended").count() == 1
 

@@ -1,4 +1,4 @@
-"""People come in by their provider: whom the mapping speaks of, with the rights of now, and nobody by a forgery."""
+"""Single sign-on: the provider admits the users in the mapping, with their current rights, and no forgery succeeds."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_a_code_and_its_state_count_once(entra: Directory, client: Client) -> No
 
 
 def test_what_somebody_else_was_sent_back_with_is_no_use(entra: Directory, client: Client) -> None:
-    """A code of somebody's own, put under a state of the victim: PKCE and nonce are of another login."""
+    """An attacker puts a code of their own under a state of the victim: PKCE and nonce belong to another sign-in."""
     mapped()
     mine, theirs = asked_for(client), there(asked_for(Client()), "otto")
     assert client.get(BACK, {"code": theirs["code"], "state": mine["state"]}).status_code in (403, 503)
@@ -197,7 +197,7 @@ def test_a_provider_in_trouble_keeps_nobody_for_long(
     assert (answer.status_code, answer["Retry-After"]) == (503, "10")
     assert "does not answer" in text_of(answer)
     assert me(client) is None
-    # Nobody is kept out of the way in afterwards.
+    # A later sign-in succeeds.
     assert come(client, "otto").status_code == 302
 
 
@@ -250,7 +250,7 @@ def test_a_provider_that_calls_itself_otherwise_or_leads_elsewhere_is_not_taken(
     assert client.get("/accounts/sign-on/").status_code == 503
 
 
-# What happens while somebody is at work
+# Changes while a user is signed in.
 
 
 def identity(name: str = "otto", *values: str) -> Identity:
@@ -382,7 +382,7 @@ def test_somebody_proves_anew_who_they_are(entra: Directory, client: Client) -> 
     assert client.get(BACK, there(asked, "otto"))["Location"] == "/events/"
     proved = step_up.last(client.session)
     assert proved is not None
-    # An old proof, and somebody else's, are none.
+    # An old proof, or that of another user, is refused.
     entra.fault("not-again")
     assert client.get(BACK, there(asked_for(client, again="1"), "otto")).status_code == 403
     assert client.get(BACK, there(asked_for(client, again="1"), "ada")).status_code == 403
@@ -402,7 +402,7 @@ def test_logging_out_leads_to_the_providers_own(entra: Directory, client: Client
 
 def test_without_a_provider_there_is_no_way_in(client: Client) -> None:
     for path in ("", "back/", "end/"):
-        # As any address that leads nowhere, for whoever is not logged in.
+        # As any unknown address does for a visitor who is not signed in.
         assert client.get(f"/accounts/sign-on/{path}")["Location"].startswith("/accounts/login/?next=")
     assert "single sign-on" not in text_of(client.get("/accounts/login/"))
 
@@ -414,7 +414,7 @@ def test_what_is_left_running_is_little() -> None:
     assert sum(thread.name == "provider" for thread in threading.enumerate()) <= 1
 
 
-# Local accounts beside it
+# Local accounts next to single sign-on.
 
 
 def by_password(client: Client, name: str) -> Any:
@@ -436,7 +436,7 @@ def test_passwords_switched_off_let_in_the_break_glass_account_alone_and_everybo
     otto = Client()
     come(otto, "otto")
     assert "The break-glass account glass was used" in text_of(otto.get("/machines/"))
-    # It has to work without the provider: nobody links it to an account there.
+    # It must work without the provider, so no admin can link it to an account there.
     with pytest.raises(Refused):
         sign_on.link(actor=factories.acting(factories.admin("ada2")), username="glass", subject="x", now=NOW)
 

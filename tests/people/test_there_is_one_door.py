@@ -1,4 +1,4 @@
-"""Whoever comes in comes by one door: no page of a library goes round it."""
+"""Sign-in entry point: every sign-in uses the one method, and no page of a library bypasses it."""
 
 import re
 from pathlib import Path

@@ -101,7 +101,7 @@ def test_a_stolen_token_is_refused_elsewhere_and_that_is_no_use_of_it() -> None:
     row = ApiToken.objects.get(name="deploys")
     said = problem(call(token, "198.51.100.9"), 403, "not-permitted")["detail"]
     assert "This token is not accepted from 198.51.100.9." in said
-    # Where it does count, nobody learns.
+    # The refusal does not reveal from where the token is accepted.
     assert "192.0.2" not in said
     row.refresh_from_db()
     assert row.last_used_at is None

@@ -34,7 +34,7 @@ def browser(entra: Directory) -> Client:
 
 @pytest.fixture
 def script(browser: Client) -> Caller:
-    """What runs with a token of his while nobody sits there."""
+    """A script that runs with Otto's token while he is away."""
     return caller(User.objects.get(username=NAME))
 
 
@@ -93,7 +93,7 @@ def test_a_line_of_the_mapping_that_goes_counts_for_tokens_at_once(script: Calle
 def test_while_the_provider_cannot_be_asked_a_token_goes_on_as_it_was(
     entra: Directory, browser: Client, script: Caller, settings: Any
 ) -> None:
-    """Also when sessions have ended: whoever wants it otherwise revokes the token, or takes the line out."""
+    """Tokens continue even after sessions end. To stop one, an admin revokes it or removes the line of the mapping."""
     settings.OIDC_GRACE_SECONDS = 3600.0
     come(browser, "otto")
     entra.fault("down")

@@ -1,4 +1,4 @@
-"""What a token's claims make of somebody here: never more, anywhere, than some line of the mapping says."""
+"""Rights from a token's claims: a user never gets more, in any set, than some line of the mapping grants."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def claims(**more: Any) -> dict[str, Any]:
 
 def test_entra_names_people_by_tenant_and_object_and_others_by_subject() -> None:
     assert identity_of(claims(), issuer=ENTRA, claim="roles").subject == "6babcaad-604b-40ac-a9d7-9fd97c0b779f:a1"
-    # Whoever may choose their own claims elsewhere is not somebody in a directory by saying so.
+    # A user who chooses their own claims at another provider cannot claim an identity in a directory.
     assert identity_of(claims(), issuer="https://login.example/realms/x", claim="roles").subject == "s"
 
 

@@ -1,4 +1,4 @@
-"""Admins make, change, order, switch and delete rules; each change stands on the timeline with what was before."""
+"""Rules: admins create, change, order, switch and delete them, and the timeline records each change with old values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""With real commits: decided within a second of the first report, and once, whoever else decides at that moment."""
+"""Rule decisions with real commits: one within a second of the first report, even when users decide meanwhile."""
 
 import threading
 import time

@@ -181,5 +181,5 @@ def test_advice_opens_a_new_rule_with_its_fields_filled_in_and_saves_nothing(fle
     assert not re.search(r'value="Reboot"[^>]*checked', shown)
     assert 'name="set_pattern" value="web"' in shown
     assert Rule.objects.count() == before
-    # Whoever may make no rule is not offered one.
+    # A user who may not create rules gets no link.
     assert "/rules/new/" not in logged_in(factories.operator()).get(f"/events/{event.event_id}/").content.decode()

@@ -1,4 +1,4 @@
-"""A dry run tells which past events a rule would have decided, beside what happened, and what it cannot know."""
+"""Dry runs of rules: they list past events that a rule would have decided, the real outcome, and what is unknown."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_saved_rule_is_tried_at_its_place_as_if_it_were_on(history: Fleet) -> 
     assert "“users first” stands before it" in next(sentence(e.sentence) for e in found.events if e.would == "earlier")
     row.position = 0
     moved = rule_of(row)
-    # A rule without a place stands at the end.
+    # A rule without a position counts as the last.
     assert dry_run(rule=moved, now=history.now).earlier == 2
     Rule.objects.filter(name="users first").update(enabled=False)
     assert dry_run(rule=rule_of(row), now=history.now).earlier == 0

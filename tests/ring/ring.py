@@ -150,7 +150,7 @@ class Ring:
                 self.processes.pop(name).kill()
 
     def stop(self) -> None:
-        # The web process last: agents say goodbye to somebody.
+        # The web process ends last, so that agents can still sign off.
         for name in sorted(self.processes, key=lambda name: name == "web"):
             self.processes[name].child.terminate()
         for process in self.processes.values():
@@ -202,7 +202,7 @@ class Ring:
         return session
 
     def event(self, event_id: str) -> Any:
-        """The event, or None while nobody has reported it."""
+        """Return the event, or None before an agent has reported it."""
         answer = self.call("GET", f"events/{event_id}/")
         return answer.json() if answer.status_code == 200 else None
 

@@ -26,8 +26,8 @@ def test_every_approval_of_a_storm_reaches_azure_once_though_the_worker_dies(own
         outcome = play(Stage.upon(tmp_path, {**os.environ, **own_urls.environment}, stack), STORM)
     # Nothing that a machine has told is lost.
     assert (outcome.announced, outcome.known, outcome.waiting) == (16, 16, 0)
-    # Whom a guard refuses delays nobody else of the same call.
+    # An approval that a guard blocks delays no other one of the same call.
     assert dict(outcome.results) == {201: 9, 409: 3}
-    # Each approval reached Azure once and came to its end; what nobody approved was not started.
+    # Each approval reached Azure once and came to its end; unapproved events were not started.
     assert outcome.starts == dict.fromkeys(outcome.asked, 1)
     assert {state: count for state, count in outcome.states.items() if count} == {"CONFIRMED": 10}

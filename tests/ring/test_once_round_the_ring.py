@@ -47,7 +47,7 @@ def test_the_usual_path_is_celerys_and_the_orders_say_so(it: Ring) -> None:
     for _ in range(5):
         event_id = it.simulator.events.create(**{**MIGRATION, "started_seconds": 1})
         it.event_when(event_id, "SCHEDULED")
-        # Whoever reports in the moment of the click takes the order along; a person decides later than that.
+        # An agent that reports at the moment of the click takes the order along; a person decides later than that.
         it.seen_by(event_id, 3)
         approval = it.approval_when(it.approve(event_id)["id"], "CONFIRMED")
         vias += [order["delivered_by"] for order in approval["orders"]]
@@ -60,7 +60,7 @@ def test_the_usual_path_is_celerys_and_the_orders_say_so(it: Ring) -> None:
 
 def test_with_redis_and_celery_dead_an_approval_still_reaches_azure(own_urls: Urls, tmp_path: Path) -> None:
     with ring(own_urls, tmp_path) as it:
-        # Nobody listens at this address: neither wake-ups nor tasks go anywhere, and no worker or beat runs.
+        # This address refuses connections: no wake-up or task is delivered, and no worker or beat runs.
         it.environment["REDIS_URL"] = "redis://127.0.0.1:1/0"
         it.start("web", *(f"agent-{name}" for name in NAMES))
         it.all_live(3)

@@ -120,7 +120,7 @@ def approved_at(several: Several, name: str) -> Any:
     made = several.at(name, f"/api/v1/events/{event_id}/approvals/", "POST", json={"comment": "agreed"})
     assert made.status_code == 201, made.text
     others = [other for other in WEBS if other != name and other in it.processes]
-    # Whoever asks another one a moment later sees it.
+    # A user who queries another process a moment later sees the approval.
     for other in others:
         assert several.at(other, f"/api/v1/events/{event_id}/").json()["approval"]["id"] == made.json()["id"]
     found = it.approval_when(made.json()["id"], "CONFIRMED")
@@ -275,7 +275,7 @@ def test_nothing_was_done_twice(several: Several) -> None:
     )
     assert len(counted) == len(once) * len(posts)
     assert {row["entries"] for row in counted} == {1}
-    # Each seal goes on where the one before ended.
+    # Each seal continues where the one before ended.
 
     wait_for(lambda: several.asked("SELECT number FROM fleet_seal"), seconds=90, what="the timeline is sealed")
     assert manage("verify_audit", environment=it.environment)

@@ -1,4 +1,4 @@
-"""The database comes back from a backup, with real agents, a stream that goes on, and what was missed in between."""
+"""Restoring a backup with real agents: what they missed is reported again, and an open event stream continues."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_what_azure_lists_is_back_and_everything_goes_on(it: Ring, tmp_path: Pat
         assert (ready["status"], ready["era"]) == ("ok", "ok")
         it.simulator.events.complete(before)
         it.event_when(before, "ENDED")
-        # It goes on: people decide, machines ask Azure, nobody asks twice.
+        # Everything continues: people decide, machines call Azure, and no machine sends a StartRequest twice.
         it.approval_when(it.approve(after)["id"], "CONFIRMED")
         assert it.starts()[0]["vm"] == post["vm"]
         assert len(it.starts()) == 2

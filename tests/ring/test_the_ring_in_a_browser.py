@@ -11,7 +11,7 @@ from tests.ring.ring import MIGRATION, Ring
 
 pytestmark = [pytest.mark.browser, pytest.mark.flow, pytest.mark.real_time]
 
-# It ends when the test says so: on a busy machine seconds would pass before anybody saw it running.
+# The test ends it: on a busy machine a short event would end before the browser showed it running.
 LASTING = {**MIGRATION, "started_seconds": 600}
 # Of the tab: the count and the shortest time.
 TITLE = re.compile(r"^\(1\) 14:\d\d · Decision queue · Drydock$")

@@ -50,7 +50,7 @@ def line(kind: str, *, port: int = 15000, replica: str = "False", more: str = ""
 
 @dataclass(slots=True)
 class Fleet:
-    """Two agents that listen to five caches, two of them over paths that can be told to go wrong."""
+    """Two agents that listen to five caches, two of them over network paths with faults on request."""
 
     it: Ring
     servers: dict[str, CacheServer]
@@ -142,7 +142,7 @@ def test_a_wrong_key_and_a_missing_right_are_refusals_until_they_are_mended(flee
     with fleet.servers[KEY].client() as key, fleet.servers[RIGHT].client() as right:
         key.config_set("requirepass", "another key")
         key.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
-        # This cuts whoever may not listen any more.
+        # This disconnects the agents that lost the right.
         right.execute_command("ACL", "SETUSER", "agent", "resetchannels")
         fleet.until(KEY, "refused")
         fleet.until(RIGHT, "refused")

@@ -1,4 +1,4 @@
-"""An attacker owns Redis, the broker and a proxy before the backend: nothing starts that nobody approved."""
+"""An attacker who controls Redis, the broker and a proxy before the backend: no unapproved event starts."""
 
 from __future__ import annotations
 

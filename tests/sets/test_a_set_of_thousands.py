@@ -1,4 +1,4 @@
-"""A set of thousands of machines is told in numbers, and shown page by page, first those that need somebody."""
+"""Sets of thousands of machines: pages summarise them in numbers, and list machines that need attention first."""
 
 import re
 from datetime import UTC, datetime, timedelta

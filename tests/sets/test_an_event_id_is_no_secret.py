@@ -1,4 +1,4 @@
-"""Who knows an EventId gets nowhere by it: into no set that has a name, and into none that has none, beside its own."""
+"""EventIds are not secret: a machine that knows one joins no other set by it, named or provisional."""
 
 import pytest
 
@@ -88,7 +88,7 @@ def test_who_lists_the_events_of_several_sets_makes_them_no_one_set(fleet: Fleet
     fleet.say("two", listing(OTHER, resources=["two"]))
     fleet.say("liar", listing(resources=["one"]), listing(OTHER, resources=["two"]))
     assert len({home(agent) for agent in (one, two, liar)}) == 3
-    # Nor one after the other: whoever it was taken for one of lists another event than the next.
+    # Nor one after the other: the machine joins one provisional set, then lists an event of another.
     fleet.say("liar", listing(resources=["one"]))
     assert home(liar) == home(one)
     fleet.say("liar", listing(OTHER, resources=["two"]))

@@ -1,4 +1,4 @@
-"""Two sets of one name are told apart wherever they are named; a name that stands alone stays short."""
+"""Sets with the same name: every place that names them distinguishes them, and a unique name stays short."""
 
 from datetime import UTC, datetime, timedelta
 

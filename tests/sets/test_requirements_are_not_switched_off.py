@@ -1,5 +1,5 @@
-"""Whoever wants a set to require less than it does: a token, a page without a proof, one person where it takes two,
-merging, moving, and a machine that states another set while its event is open.
+"""Requirements of a set: an attacker cannot lower them. Tried are a token, a page without a proof, one person where two
+are required, merging, moving, and a machine that states another set while its event is open.
 """
 
 from datetime import timedelta
@@ -83,7 +83,7 @@ def test_no_token_lowers_a_requirement(fleet: Fleet, body: dict[str, Any]) -> No
     row = strict()
     for who in (caller(factories.admin()), caller(factories.admin("olga"), "read", "admin")):
         problem(who("PATCH", f"sets/{row.pk}/", body), 403, "not-permitted")
-        # Nor beside something that it may.
+        # Nor in the same call as a permitted change.
         problem(who("PATCH", f"sets/{row.pk}/", {**body, "second_person": False}), 403, "not-permitted")
     assert Requirements.of(the_set()) == Requirements.of(row)
     assert the_set().service == "shop"
@@ -157,7 +157,7 @@ def test_what_one_wanted_does_not_wait_for_ever(fleet: Fleet) -> None:
     late = fleet.now + timedelta(days=1, seconds=1)
     names.name_set(set_id=row.pk, actor=proved(olga), now=late, second_person=False)
     assert the_set().second_person
-    # Nor for somebody who is no administrator any more.
+    # Nor does the wish of a former administrator count.
     account_services.change_person(username="olga", group="viewer", now=late)
     names.name_set(set_id=row.pk, actor=proved(ada), now=late, second_person=False)
     assert the_set().second_person
@@ -222,7 +222,7 @@ def test_a_machine_that_states_another_set_takes_its_event_nowhere_easier(how: A
     assert the_event().availability_set_id != row.pk
     assert required(fleet) == (True, True)
     assert lines() == ["left"]
-    # Whoever says yet another one is no further.
+    # A machine that then states a third set gains nothing either.
     how(fleet, "vm1", "standalone:elsewhere")
     assert required(fleet) == (True, True)
 

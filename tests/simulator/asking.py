@@ -82,7 +82,7 @@ class Simulated:
 
 
 def west_norway() -> dict[str, Any]:
-    """The two machines of Microsoft's sample, and beside them a cloud service and a scale set."""
+    """Return the two machines of Microsoft's sample, with a cloud service and a scale set."""
     place = {"subscription": "5a1c0f3e-8a6b-4d0e-9f57-2b8f6a4c1d90", "resource_group": "west"}
     return {
         "sets": [

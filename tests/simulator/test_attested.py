@@ -35,7 +35,7 @@ def ask(azure: Simulated, vm: str = "WestNO_0", query: str = "", version: str = 
 
 
 def parts(der: bytes) -> list[tuple[int, bytes]]:
-    """The elements that stand beside one another in `der`: tag and content."""
+    """Return the sibling elements in `der`: tag and content."""
     found = []
     while der:
         tag, length, start = der[0], der[1], 2

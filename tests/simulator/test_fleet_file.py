@@ -1,4 +1,4 @@
-"""The fleet file and what is said about mistakes in it."""
+"""The simulator's fleet file: valid files load, and each mistake gets an error that names it."""
 
 from __future__ import annotations
 

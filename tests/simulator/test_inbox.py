@@ -1,4 +1,4 @@
-"""The simulator's inbox: it keeps what it is told, newest first, and forgets the oldest."""
+"""The simulator's inbox: it keeps received messages, newest first, and drops the oldest."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_it_ends_with_its_parent(fleet_file: Path) -> None:
 
 def _lives(pid: int) -> bool:
     try:
-        # A child that nobody waits for any more may stay on as a zombie.
+        # A child whose parent does not wait for it may remain as a zombie.
         return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False

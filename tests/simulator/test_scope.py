@@ -1,4 +1,4 @@
-"""Who is told of an event, whom it names, and when it goes on: what both documents say of scope and scheduling."""
+"""The simulator's event scope: which machines see an event, what it names and when it starts, as documented."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A dump restores into any server, as a role without special rights; the timeline goes on there, and is proved."""
+"""Database dumps: a role without special rights restores one on any server; the timeline continues and verifies."""
 
 from __future__ import annotations
 

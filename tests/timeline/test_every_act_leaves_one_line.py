@@ -1,4 +1,4 @@
-"""All doors through which people change something, one after the other: each act is one line that says everything."""
+"""Audit of user actions: through every page and call that changes something, each act writes one complete entry."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ OTHERWISE = {
 
 @pytest.fixture
 def fleet(db: None, monkeypatch: pytest.MonkeyPatch) -> Fleet:
-    # Whoever tries a channel waits for its answer, which nobody gives here.
+    # A channel test waits for the channel's answer, which never arrives here.
     monkeypatch.setattr("fleet.notifications.api.TEST_SECONDS", 0.0)
     return busy_fleet()
 

@@ -1,4 +1,4 @@
-"""Whatever a timeline is narrowed down to, nobody walks through everybody's entries to find that there are few."""
+"""Timeline filters: an index finds rare entries under every filter, without a scan of all entries."""
 
 from datetime import UTC, datetime, timedelta
 from random import Random

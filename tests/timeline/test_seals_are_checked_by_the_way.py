@@ -1,4 +1,4 @@
-"""Every few minutes some seals are computed again, so that what somebody changed is told without anybody asking."""
+"""Background check of seals: a process recomputes some every few minutes, and reports a changed row unasked."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_words_are_found_in_entries_that_are_worded_where_they_are_read(told: fa
         ("q=person CHANGED", ["ada person_changed"]),
         ("q=approved", [RULED, APPROVED]),
         ("q=ad", ["ada person_changed", NAMED]),
-        # The name of a field is no word of an entry.
+        # The search does not match names of fields.
         ("q=scopes", []),
     ):
         assert found(reader, query) == rows

@@ -62,7 +62,7 @@ def sealed(transactional_db: None) -> list[Seal]:
     """Four seals over five rows each."""
     for minute in range(SEALS):
         written(PER_SEAL)
-        # While anybody on this server writes, in whatever database, the newest rows cannot be sealed yet.
+        # While any session on this server writes, in whatever database, the newest rows cannot be sealed yet.
         wait_for(partial(_sealed, minute), seconds=20, what="what was written is sealed")
     return list(Seal.objects.order_by("number"))
 
@@ -277,7 +277,7 @@ def test_rows_out_of_time_are_found(sealed: list[Seal]) -> None:
     assert "1 rows say that they were written in the future" in found
 
 
-# A value of each column's kind that differs from what stands there.
+# A value of each column's kind that differs from the stored one.
 OTHERS: dict[str, st.SearchStrategy[str]] = {
     "era": st.sampled_from(["era + 1", "era - 1"]),
     "xid": st.sampled_from(["xid - 1", "xid + 1"]),

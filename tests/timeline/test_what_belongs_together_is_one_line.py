@@ -1,4 +1,4 @@
-"""Listeners that are cut off together, and machines that enrol together, stand in one line that opens."""
+"""Grouped timeline entries: listeners cut off together and machines enrolled together share one line that expands."""
 
 from __future__ import annotations
 

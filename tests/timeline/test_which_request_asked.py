@@ -20,7 +20,7 @@ PROXIES = [ip_network("10.0.0.0/8"), ip_network("fd00::/8")]
     ("peer", "forwarded", "found"),
     [
         ("192.0.2.7", "", "192.0.2.7"),
-        # Nobody in front is trusted: the header is anybody's word.
+        # No proxy in front is trusted: any client can send the header.
         ("192.0.2.7", "198.51.100.1", "192.0.2.7"),
         ("10.0.0.1", "198.51.100.1", "198.51.100.1"),
         # The client wrote the first part itself.

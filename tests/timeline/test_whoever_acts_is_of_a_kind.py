@@ -1,4 +1,4 @@
-"""Who acted has a kind beside the name: a machine that calls itself what a person is called is shown as a machine."""
+"""Kinds of actors: each has a kind next to its name, so a machine named like a person is shown as a machine."""
 
 import json
 import re
@@ -150,7 +150,7 @@ def test_no_report_words_a_sentence_of_ours(lie: Any) -> None:
     assert [line for line in told if SAYS in QUOTED.sub("", line)] == []
     browser = logged_in(User.objects.get(username="otto"))
     for page in (f"/events/{EVENT}/", "/timeline/", f"/machines/{order.machine_id}/", "/blind-spots/", "/caches/"):
-        # What hooks printed stands in a box of its own.
+        # Output of hooks is in a box of its own.
         shown = re.sub("<pre.*?</pre>", "", browser.get(page).content.decode(), flags=re.DOTALL)
         bare = QUOTED.sub("", shown)
         assert SAYS not in bare, bare[bare.index(SAYS) - 300 :][:400]

@@ -1,7 +1,7 @@
-"""An agent goes on with the state folder of the release before, and that one could go on with its.
+"""State folders across releases: an agent continues with that of the release before, and that release with its own.
 
-The recorded folder is that of an agent which was killed while the backend was away: its prepare hook and one order were
-done, three reports waited, and it listened to a cache.
+The recorded folder is that of an agent that was killed while the backend was unavailable. Its prepare hook and one
+order were done, three reports waited, and it listened to a cache.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class Plain:
         if m.approval_state is not ApprovalState.WAITING:
             return m
         if m.not_before is not None and m.not_before <= now:
-            # It had its chance; Azure cancels it in this model, for what it starts by itself nobody can keep apart.
+            # Azure cancels it in this model, since no wave can separate events that Azure starts on its own.
             reason = "NotBefore came before its condition was met."
             return replace(m, approval_state=ApprovalState.LAPSED, reason=reason)
         if self.fate == "withdrawn":

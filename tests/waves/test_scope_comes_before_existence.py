@@ -1,4 +1,4 @@
-"""Whoever reads by scope and asks for what lies elsewhere: the answer is that of something that is not there."""
+"""Waves and scopes: a scoped user who requests a hidden event or wave gets the answer for one that does not exist."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -22,7 +22,10 @@ SEEN, TOO, HIDDEN, OTHER, NOWHERE = (f"BADCAFE0-0000-4000-8000-00000000000{numbe
 
 @pytest.fixture
 def narrow(settings: Any) -> Caller:
-    """Somebody who sees the set `web` alone; two events wait in it, and two in `umbra`, where a wave runs."""
+    """Return a caller who sees set `web` alone.
+
+    Two events wait in `web`, and two in `umbra`, where a wave runs.
+    """
     settings.SCOPED_READ_ACCESS = True
     fleet = Fleet(now=datetime.now(UTC))
     due = fleet.now + timedelta(minutes=15)
@@ -50,7 +53,7 @@ def narrow(settings: Any) -> Caller:
 
 
 def answer(response: Any, *hidden: str) -> tuple[int, str]:
-    """The answer without what was asked for."""
+    """Return the answer with all requested identifiers masked."""
     said = json.dumps(response.json())
     for each in hidden:
         said = said.replace(each, "…")
@@ -86,7 +89,7 @@ def test_a_wave_that_is_hidden_is_not_named(narrow: Caller) -> None:
     wave = {"events": [SEEN, TOO], "comment": "x"}
     said = problem(narrow.post("waves/", wave), 409, "wave-running")
     assert "wave" not in said
-    # Whoever sees all of it is told which one.
+    # A user who sees all of them gets the name of the wave.
     assert problem(caller(factories.admin()).post("waves/", wave), 409, "wave-running")["wave"]
 
 

@@ -39,7 +39,7 @@ class Probe(dict[str, Any]):
 
 
 def variants(code: str, text: Callable[[dict[str, Any]], str]) -> list[str]:
-    """What is said with the first example of each value, and with each other example of one of them."""
+    """Return the sentences with the first example of each value, and with each other example of one of them."""
 
     def worded(values: Probe) -> str:
         while True:
@@ -119,5 +119,5 @@ def tables() -> Iterator[str]:
             found.update(leaves(name, value))
     for each in NotificationType:
         found.update(leaves(f"NotificationType {each.value}", (each.declared.label, each.declared.headline)))
-    # In the order of the alphabet, whichever module they stand in.
+    # In alphabetical order, whichever module defines them.
     yield from sorted(found)

@@ -1,4 +1,4 @@
-"""Every label and sentence of the product stands in one file, which a command renews; no other test pins one."""
+"""Texts of the product: one file, which a command renews, holds every label and sentence; no other test pins one."""
 
 import os
 from pathlib import Path

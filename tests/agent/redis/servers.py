@@ -1,4 +1,4 @@
-"""A real server that stands in for a cache, and a network path to it with faults on request."""
+"""A real server in place of a cache, and a network path to it with faults on request."""
 
 from __future__ import annotations
 
