@@ -1,7 +1,7 @@
 """`python -m bench [NAME ...] [--save]`: runs the measurements named, or all, and prints one table of each.
 
-Every line of which an aim is stated is shown with its ratio, beside the one committed last (`last.json`, which `--save`
-writes). Nothing here ever fails a build.
+Each line with a stated aim shows its ratio, next to the one committed last (`last.json`, which `--save` writes).
+Nothing here ever fails a build.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""`python -m bench.crowd PLAN PART OF`: a crowd of pretended agents in one process, which speak the real wire.
+"""`python -m bench.crowd PLAN PART OF`: many simulated agents in one process, which use the real wire.
 
-The plan (JSON) names gateway, simulator and machines; the crowd takes each OFth machine from PART on. It asks the
+The plan (JSON) names gateway, simulator and machines; the process takes each OFth machine from PART on. It asks the
 simulator for what has changed on behalf of all of them, and each machine then "polls" within a second: a document of
 its own, numbered in its spool, sent until it is acknowledged. Those that hold the call for orders carry out what they
-get: `StartRequests` at the simulator, then the receipt. SIGTERM ends it; what it saw and sent stands in PLAN.PART.
+get: `StartRequests` at the simulator, then the receipt. SIGTERM ends it; it writes what it saw and sent to PLAN.PART.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from urllib.parse import urlencode, urlsplit
 from drydock_agent import wire
 
 # Real agents have a connection each; these share some, since a process has few files. With too few of them reports
-# would wait here, where nobody can say which is urgent.
+# would wait here, where urgent ones cannot be preferred.
 LINES = 6000
 POLL_SECONDS = 1.0
 ASK_SECONDS = 0.25
@@ -55,7 +55,7 @@ class Line:
     async def call(
         self, method: str, path: str, *, token: str = "", body: bytes = b"", more: str = ""
     ) -> tuple[int, float, bytes]:
-        """Status, `Retry-After` in seconds, and the answer's body. Raises OSError; the next call connects anew."""
+        """Return the status, `Retry-After` in seconds, and the answer's body. Raises OSError; the next call reconnects."""
         try:
             # The other side may have ended a connection that nothing used for a while.
             if self.reader is None or self.writer is None or self.reader.at_eof() or self.writer.is_closing():
@@ -90,7 +90,7 @@ def _header(head: bytes, name: bytes) -> bytes:
 
 @dataclass(slots=True, eq=False)
 class Machine:
-    """One pretended agent; `seq` is how far its spool has counted. `waiting` are reports that nobody has yet."""
+    """One simulated agent; `seq` is the last number of its spool. `waiting` are reports that are not acknowledged."""
 
     vm: str
     token: str
@@ -244,7 +244,7 @@ class Crowd:
             news = [order for order in orders if order["id"] not in machine.done]
             for order in news:
                 await self._carry_out(machine, order)
-            # An agent that is told nothing new, or sent away at once, does not ask again at once.
+            # An agent that receives nothing new, or is refused at once, pauses before the next call.
             if not news and (orders or time.monotonic() - began < PAUSE_SECONDS):
                 await asyncio.sleep(PAUSE_SECONDS)
 

@@ -1,8 +1,8 @@
 """What one machine costs the others: it sends as much as it may, and the answers to another are measured meanwhile.
 
-Each attack is played against one gateway process and against two. For each play there are two figures of everything:
-before the attack (the control), and while it goes on. FAIRNESS_ATTACKS names some of the attacks, by the first words of
-their names, with semicolons between; FAIRNESS_PROCESSES=1 plays with one process only.
+Each attack is played against one gateway process and against two. Each play gives two figures of everything: before the
+attack (the control), and during it. FAIRNESS_ATTACKS names some of the attacks, by the first words of their names, with
+semicolons between; FAIRNESS_PROCESSES=1 plays with one process only.
 """
 
 from __future__ import annotations

@@ -71,13 +71,13 @@ class Machine:
 
 
 def document(events: Sequence[dict[str, Any]]) -> Report:
-    """A report of a document that nobody has sent before."""
+    """Return a report of a new document."""
     body = json.dumps({"DocumentIncarnation": time.time_ns() % 2**40, "Events": list(events), "of": str(uuid4())})
     return wire.DOCUMENT, {"body": body, "hash": hashlib.sha256(body.encode()).hexdigest(), "incarnation": 1}
 
 
 def event(machine: str = "") -> dict[str, Any]:
-    """An event that nobody has heard of, in as few words as count."""
+    """Return a new event with the fewest fields that count."""
     if not machine:
         return {"EventId": str(uuid4()), "EventStatus": "Scheduled"}
     not_before = format_datetime(datetime.now(UTC) + timedelta(minutes=15), usegmt=True)
@@ -124,7 +124,7 @@ class Times:
 
 @dataclass(slots=True)
 class Phase:
-    """What was measured while nobody attacked, or while somebody did."""
+    """Measurements before an attack, or during it."""
 
     report: Times = field(default_factory=Times)
     receipt: Times = field(default_factory=Times)
@@ -140,7 +140,8 @@ class Base:
     def __init__(self, stage: Stage, webhook: str, attackers: int) -> None:
         self.stage = stage
         stage.environment |= {"EGRESS_ALLOWLIST": "127.0.0.0/8"}
-        # What is announced there is told; what is announced to see when it is visible is not, or it would be a storm.
+        # Events announced there cause notifications. Events announced to see when they are visible do not, or it would
+        # be a storm.
         port = stage.granian("fleet.asgi:application", path="/healthz")
         join = stage.manage("create_join_token").strip()
         with requests.Session() as session:
@@ -217,7 +218,7 @@ def _numbered(url: str, number: int) -> str:
 
 
 def _until_routed(url: str) -> None:
-    """Wait for the first run of the router: nobody is told of what was before."""
+    """Wait for the first run of the router, which notifies of nothing before it."""
     deadline = time.monotonic() + PATIENCE
     with psycopg.connect(url, autocommit=True) as connection:
         while not connection.execute("SELECT 1 FROM fleet_cursor WHERE name = 'router'").fetchone():
@@ -296,7 +297,7 @@ class Play:
         self._timed("report", "reporter", 0.1, lambda: [document([])])
 
     def _receive(self) -> None:
-        # To an order that nobody knows: it is answered as any other, and has nothing to wait for.
+        # For an unknown order: it is answered as any other, and has nothing to wait for.
         def receipt() -> list[Report]:
             data = {"order_id": str(uuid4()), "event_id": str(uuid4()), "outcome": wire.ANSWERED, "azure_status": 200}
             return [(wire.RECEIPT, data)]

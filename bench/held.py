@@ -38,7 +38,7 @@ SET_SIZE = 20
 # It is counted for two holds: who came at once renews nearly at once, so in part of a hold all of them do, or none.
 HOLD_SECONDS = 38.0
 IDLE_SECONDS, SETTLE_SECONDS, SECONDS = 10.0, 42.0, 2 * HOLD_SECONDS
-# Calls that do not wait, to see how long one takes beside the others.
+# Calls that do not wait, to see how long one takes among the others.
 PROBES_A_SECOND = 20
 PATIENCE = 300.0
 ENROL_CONNECTIONS, ENROL_SECONDS = 64, 10.0
@@ -178,7 +178,7 @@ def measure(stage: Stage) -> list[Line]:
 
 
 def enrolled(stage: Stage, gateway: Gateway) -> Line:
-    """Machines that nobody knows, all at once, through one gateway; so long 100,000 of them would take through it."""
+    """Measure the enrolment of unknown machines, all at once, through one gateway; 100,000 of them are extrapolated."""
     token = stage.manage("create_join_token").strip()
 
     def enrolments() -> Iterator[bytes]:

@@ -1,8 +1,8 @@
-"""`python -m bench.held_agents PORT FIRST COUNT`: so many agents that only hold their call, each on one connection.
+"""`python -m bench.held_agents PORT FIRST COUNT`: this many agents that only hold their call, each on one connection.
 
-They do what an agent does while nothing happens: they hold `GET /orders`, which says how they stand, and make it anew
-at once; who is cut or sent away comes again with full jitter. Prints one line of JSON a second: calls held, answers so
-far, and other statuses by number (0: cut, or not reached).
+They behave as an agent while nothing happens: they hold `GET /orders`, which reports their state, and repeat it at
+once. An agent that is cut off or refused returns with full jitter. Prints one line of JSON a second: calls held,
+answers so far, and other statuses by number (0: cut, or not reached).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 # ruff: noqa: PLC0415 - what needs Django is imported once there are settings
-"""What a signed call costs beside a bearer token, in processor time: to know who calls, and that the body is theirs.
+"""The cost of a signed call compared with a bearer token, in processor time: for authentication and the integrity of
+the body.
 
-In one process and in turns. Beside it stands what one document takes, of the gateway and of Postgres, as they take them
-in, many at a time over 64 connections: out of that it is a part. A report alone on its connection would pay for a whole
-commit, and make any part of it look small.
+In one process and in turns. The comparison is the cost of one document for the gateway and Postgres, at their usual
+rate of many at a time over 64 connections. A report alone on its connection would pay for a whole commit, and make any
+part of it look small.
 """
 
 from __future__ import annotations

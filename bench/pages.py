@@ -205,7 +205,7 @@ def _calls(now: datetime) -> dict[str, Callable[[], int]]:
 
 
 def _bring_up_to_date() -> datetime:
-    """Who turned is noted, as reconciling does it, at the time at which somebody was heard last; which is returned."""
+    """Record changes of presence, as reconciliation does, at the time of the last contact; return that time."""
     from django.db import connection
     from django.db.models import Max
 

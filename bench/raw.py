@@ -20,7 +20,7 @@ ROWS = 2_000
 
 
 def measure(stage: Stage) -> list[Line]:
-    """fdatasync/s beside the database's files, COPY → stage → ON CONFLICT rows/s, bare ASGI requests/s."""
+    """Measure fdatasync/s on the database's disk, COPY → stage → ON CONFLICT rows/s, and bare ASGI requests/s."""
     return [
         Line("fdatasync of 8 KiB", f"{number(fdatasync(stage))}/s"),
         Line("COPY → stage → ON CONFLICT", f"{number(copied(stage))} rows/s", f"{ROWS} rows a commit, two indexes"),

@@ -62,7 +62,7 @@ class Demo:
         return not self.api("events/?status=SCHEDULED&status=STARTED").json()["results"]
 
     def started_at(self, event_id: str) -> float | None:
-        """When somebody posted `StartRequests` for it, in seconds since 1970."""
+        """Return when an agent posted `StartRequests` for it, in seconds since 1970."""
         for request in requests.get(f"{self.simulator}/control/log", timeout=10).json():
             if request["method"] == "POST" and event_id in request["body"].upper():
                 return datetime.fromisoformat(request["time"]).timestamp()
@@ -143,8 +143,8 @@ def by_api(demo: Demo) -> float:
 
 
 def by_rule(demo: Demo) -> list[Line]:
-    """A rule is made and switched on; from then on nobody clicks. Agents poll once a second, which is in the first line
-    and not in the second.
+    """Measure a rule that is created and enabled, without any click. Agents poll once a second, which is in the first
+    line and not in the second.
     """
     headers = {"Authorization": f"Bearer {demo.credentials['admin']['token']}"}
     body = {"name": "Measured", "reason": "It is measured.", "action": "approve_now", "event_types": ["Freeze"]}

@@ -131,7 +131,7 @@ def stage(environment: Mapping[str, str] = os.environ) -> Iterator[Stage]:
     """Servers (those of `DATABASE_URL` and `REDIS_URL` where set) and a database that is dropped afterwards."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drydock-bench-")))
-        # A temporary folder is its owner's alone, and Postgres may run as somebody else.
+        # Only its owner can read a temporary folder, and Postgres may run as another user.
         folder.chmod(0o755)
         urls = stack.enter_context(servers(folder, dict(environment)))
         name = f"drydock_bench_{secrets.token_hex(4)}"

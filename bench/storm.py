@@ -1,8 +1,8 @@
 """A storm: thousands of events announced within a minute, then a thousand approvals in bulk.
 
 STORM_SHARE plays a part of it, and STORM_PROCESSES=1 has one web process for machines and people. Time is measured
-outside: seen is when the first machine of a set has read the event, painted when the row stands in a browser's queue,
-Azure when the simulator got `StartRequests`.
+outside. Seen: the first machine of a set has read the event. Painted: a browser's queue shows the row. Azure: the
+simulator got `StartRequests`.
 """
 
 from __future__ import annotations

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Storm:
-    """One event a set, all announced within so many seconds. `approvals` are approved in bulk, and in the same calls
-    `refused` are asked for that somebody holds, which a guard refuses; `clicks` are approved one by one on their page
-    meanwhile. `probes` have the shortest notice, so that a browser paints them on top. After the
-    first bulk call of `chosen` events `worker_dies`, and is started again. Of several web processes machines have the
-    first and people the last.
+    """One event a set, all announced within this many seconds. `approvals` are approved in bulk. The same calls request
+    `refused` held events, which a guard refuses. `clicks` are approved one by one on their page meanwhile. `probes`
+    have the shortest notice, so that a browser paints them on top. After the first bulk call of `chosen` events
+    `worker_dies`, and is started again. Of several web processes machines have the first and people the last.
     """
 
     events: int = 5_000

@@ -38,7 +38,7 @@ MACHINES = """SELECT home.kind || ':' || home.subscription || '/' || home.resour
     JOIN fleet_spool spool ON spool.machine_id = machine.id ORDER BY machine.id"""
 LISTED = """SELECT event.event_id FROM fleet_scheduledevent event WHERE event.event_id = ANY(%s) AND %s <=
     (SELECT count(*) FROM fleet_sighting WHERE event_id = event.id AND listed_seq IS NOT NULL)"""
-# So many events are asked about at once, and those that are not through again: whoever measures is to cost little.
+# This many events are queried at once, and unfinished ones again: measuring is to cost little.
 ASKED_ABOUT = 100
 OPEN = "SELECT count(*) FROM fleet_approval WHERE state NOT IN ('CONFIRMED', 'VOID', 'REFUSED', 'WITHDRAWN', 'LAPSED')"
 
@@ -133,7 +133,7 @@ class Play:
         self.to_click = self.ids[storm.approvals + storm.refused :][: storm.clicks]
 
     def approve_in_bulk(self) -> None:
-        """All of them, so many a call; those that are held first are asked for among them."""
+        """Approve all of them, this many a call; held events are requested among them."""
         session = requests.Session()
         session.headers["Authorization"] = f"Bearer {self.token}"
         approvals = self.storm.approvals
@@ -188,19 +188,19 @@ class Play:
         return next(cookie.value or "" for cookie in self.person.cookies if "csrf" in cookie.name.lower())
 
     def click_meanwhile(self, over: threading.Event) -> None:
-        """Whoever clicks goes through sets that nobody decides about in bulk, one a second, once they are listed."""
+        """Approve events that are not in the bulk calls, one a second, once they are listed."""
         self.clicked: dict[str, float] = {}
         for event_id in self.to_click:
             if over.is_set():
                 break
-            # What nobody can see is not clicked; it counts as never listed.
+            # An event that is not visible is not clicked; it counts as never listed.
             if self.until(lambda event_id=event_id: self.listed([event_id]), 120):
                 self.clicked[event_id] = self.click(event_id)
             time.sleep(min(1.0, self.storm.within / max(1, self.storm.clicks)))
         self.outcome.asked += self.clicked
 
     def gather(self) -> None:
-        """What stands at Azure, in the database and in the crowd in the end."""
+        """Gather the final state of the simulator, the database and the simulated agents."""
         outcome = self.outcome
         for child in self.crowds:
             child.terminate()
@@ -236,8 +236,8 @@ def play(stage: Stage, storm: Storm) -> Outcome:
     with psycopg.connect(stage.database_url, autocommit=True) as connection:
         for statement in (CREDENTIALS, HEARD, ALONE):
             connection.execute(statement.encode())
-        # Rows that were just seeded and changed are tidied up now: in a fleet that has been there for long nobody does
-        # that in the middle of a storm.
+        # Rows that were just seeded and changed are vacuumed now: in a running fleet this does not happen in the middle
+        # of a storm.
         connection.execute("VACUUM (ANALYZE)")
         connection.execute("CHECKPOINT")
         machines = [list(row) for row in connection.execute(MACHINES.encode()).fetchall()]

@@ -1,7 +1,7 @@
 """One tick of reconciling with thousands of events open: in sets of twenty machines, each of them live, nothing due.
 
-A thousand of the events go on in waves, the approvals of a thousand more wait for their time, and a thousand drills and
-operations on caches are open beside them.
+A thousand of the events run in waves, the approvals of a thousand more wait for their time, and a thousand drills and
+operations on caches are open as well.
 
 Each tick is a process of its own (`manage.py reconcile --once`), so that its peak of memory is its own, too.
 """
@@ -47,7 +47,7 @@ FILL = (
        SELECT event.id, machine.id, false, now(), now(), 1, 1, now(), event.event_id, 'Scheduled', 'Freeze',
            'VirtualMachine', 'Platform', '', event.not_before, '[]'
        FROM fleet_scheduledevent event JOIN fleet_machine machine USING (availability_set_id)""",
-    # Waves whose first event goes on.
+    # Waves whose first event is under way.
     "UPDATE fleet_sighting SET status = 'Started', started_at = now() WHERE event_id <= %(o)s",
     "UPDATE fleet_scheduledevent SET status = 'STARTED', started_at = now() WHERE id <= %(o)s",
     """INSERT INTO fleet_wave (id, service, state, created_by_id, via, token_name, comment, created_at, reason)
@@ -93,7 +93,7 @@ FILL = (
 )
 
 
-# What nobody has looked at yet: the tick's own line counts events only.
+# Rows that no tick has checked yet: the tick's own line counts events only.
 DUE = """SELECT (SELECT count(*) FROM fleet_scheduledevent WHERE next_check_at <= now() OR next_check_at IS NULL)
     + (SELECT count(*) FROM fleet_wave WHERE state = 'RUNNING' AND (next_check_at <= now() OR next_check_at IS NULL))
     + (SELECT count(*) FROM fleet_drill WHERE closed_at IS NULL AND (next_check_at <= now() OR next_check_at IS NULL))

@@ -47,7 +47,7 @@ class ReadOnlyAdmin(AnyModelAdmin):
         return False
 
     def get_exclude(self, request: HttpRequest, obj: Model | None = None) -> list[str]:
-        """Hashes of secrets are nobody's reading; raw bodies have their own page."""
+        """Hashes of secrets are never shown; raw bodies have their own page."""
         return [
             field.name
             for field in self.model._meta.get_fields()
@@ -56,10 +56,11 @@ class ReadOnlyAdmin(AnyModelAdmin):
 
 
 class PeopleAdmin(UserAdmin):  # type: ignore[type-arg]
-    """Changes people as their page does, with the same line on the timeline. Nobody is deleted: lines name them."""
+    """The admin of people, which changes them as their page does, with the same timeline entry. No account is deleted:
+    entries name it."""
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
-        """People: nobody makes a service account a person, or gives it a password."""
+        """Return people only: a service account cannot become a person here, or get a password."""
         found: QuerySet[User] = super().get_queryset(request).filter(service_account=None)
         return found
 
@@ -101,7 +102,7 @@ class PeopleAdmin(UserAdmin):  # type: ignore[type-arg]
 admin.site.unregister([Authenticator, EmailAddress, SocialAccount, SocialApp, SocialToken])
 admin.site.unregister(User)
 admin.site.register(User, PeopleAdmin)
-# The roles: whoever renames or deletes one takes rights from everybody who has it, and nothing tells of it.
+# Roles: renaming or deleting one would remove rights from every member, without a timeline entry.
 admin.site.unregister(Group)
 admin.site.register(Group, ReadOnlyAdmin)
 

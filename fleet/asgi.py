@@ -38,7 +38,7 @@ from fleet.projections.desk import gauges
 
 limits = GatewayLimits.from_settings()
 open_calls = OpenCalls()
-# Threads that come and go: whoever stands in for Celery, and who looks for blind spots.
+# Threads that start and end: the fallback for Celery, and the check for blind spots.
 BESIDE = TELLING + 1
 # The gateway does not import the annexes: their jobs, among them notifications while Celery is unavailable, and the
 # metrics of the fleet are handed to it here.

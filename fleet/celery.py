@@ -17,7 +17,7 @@ from fleet.domain.db_timeouts import TELLING
 from fleet.logs import line_of
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "fleet.settings")
-# So long a worker may take to end, once told to.
+# How long a worker may take to end after its signal.
 STOP_SECONDS = 10
 
 
@@ -52,8 +52,8 @@ app.autodiscover_tasks(["fleet.relay"], related_name="counts")
 
 @worker_init.connect(dispatch_uid="fleet.celery")
 def _act_as_relay(sender: Any = None, **_: Any) -> None:
-    """Before its threads or processes are there: all of them are as patient as the relay is, and say how many they
-    are: one for each task, for the worker itself, and what tells people beside them.
+    """Set the timeouts and the number of connections before threads or processes start. All use the profile `relay`:
+    one connection for each task, one for the worker itself, and those of notifications.
     """
     db_timeouts.use_profile_everywhere("relay")
     database.opens_at_most(int(sender.concurrency) + 1 + TELLING, kind="worker")

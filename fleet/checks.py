@@ -55,7 +55,7 @@ def _contradictory() -> Iterator[CheckMessage]:
 
 
 def _exposed() -> Iterator[CheckMessage]:
-    """Yield what lets others in, or notifications out."""
+    """Yield warnings about settings that let other people in, or notifications out."""
     for network in (ip_network(network, strict=False) for network in settings.EGRESS_ALLOWLIST):
         if network.prefixlen < WIDEST[network.version]:
             hint = "Name the networks of your receivers: users who may write a channel's URL reach whatever is in them."

@@ -36,7 +36,7 @@ class UtcLoader(BaseTzLoader):  # type: ignore[misc]
 def opens_at_most(most: int, *, kind: str) -> None:
     """This process, of this kind, opens so many connections at most. To be said before it opens the first one."""
     options = connections.settings["default"].get("OPTIONS", {})
-    # Whoever names them in DATABASE_URL has a reason.
+    # A name in DATABASE_URL is set on purpose.
     if options.get("application_name") == PREFIX:
         options["application_name"] = name_of(kind, most=most, process=f"{os.getpid()}@{gethostname()}")
 

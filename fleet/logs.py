@@ -1,7 +1,7 @@
 """What the backend's processes print: one line per event, for people or as JSON, from structlog and stdlib alike.
 
-With JSON nothing is printed past it: not by Python itself (warnings, what nobody caught), not by the server's main
-process, which knows no Django, and not by Celery.
+With JSON, every output has that form: Python's own (warnings, uncaught errors), that of the server's main process,
+which knows no Django, and Celery's.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EXCEPTION = "exception"
 
 
 def bounded(_: Any, __: str, said: EventDict) -> EventDict:
-    """No field is longer than its share, whatever somebody called something."""
+    """Return the line with each field cut to its limit, whatever its value."""
     for name, value in said.items():
         if name == EXCEPTION:
             said[name] = value if len(value) <= MOST_OF_AN_EXCEPTION else f"…{value[-MOST_OF_AN_EXCEPTION:]}"
@@ -86,7 +86,7 @@ def line(style: str) -> logging.Formatter:
 
 def line_as_set() -> logging.Formatter:
     """The same for the server's main process, which knows no settings: `fleet/granian.json` names it."""
-    # Whether it can be used at all is said by whoever reads the settings.
+    # The reader of the settings reports whether it can be used at all.
     style = "json" if Reader(os.environ).text("LOG_FORMAT") == "json" else "text"
     say_all_in(style)
     return line(style)
@@ -105,13 +105,14 @@ class WithoutPath(logging.Filter):
 
 
 class Lines(logging.StreamHandler[Any]):
-    """Standard error. What cannot be made a line is one that says so, and no traceback of `logging`."""
+    """A handler for standard error. A record that cannot be formatted gives a line about that, and no traceback of
+    `logging`."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
         error = sys.exc_info()[1]
         odd = logging.LogRecord(__name__, logging.ERROR, record.pathname, record.lineno, "log.unwritable", (), None)
         odd.msg = f"log.unwritable: {type(error).__name__} in {record.name}, line {record.lineno}"
-        # Standard error may be gone: then there is nobody to say it to.
+        # Standard error may be gone: then no line can be written.
         with suppress(OSError, ValueError):
             self.stream.write(self.format(odd) + self.terminator)
 

@@ -55,13 +55,14 @@ class AskedMiddleware:
 
 
 class SightMiddleware:
-    """Nobody sees with the eyes of whoever this thread answered before; the edges say who asks, once they know."""
+    """A middleware that starts each request without the visibility of the thread's earlier one; pages and API set it
+    once they know the user."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        # Whoever writes and then reads has to see what they wrote.
+        # A user who writes and then reads must see the change.
         reads = request.method in ("GET", "HEAD")
         with visibility.reading_as(None), request_cache() if reads else nullcontext():
             answer = self.get_response(request)
@@ -73,15 +74,15 @@ class SightMiddleware:
 
 
 def asker(request: HttpRequest) -> User | None:
-    """Who asked, as far as somebody looked: nothing is asked of the database here."""
-    # Django looks the person of a session up when somebody asks for them, and keeps them here; the API those of tokens.
+    """Return the user of the request, if already loaded: runs no query."""
+    # Django loads the user of a session on first use, and caches it here; the API does so with those of tokens.
     known = (getattr(request, "_cached_user", None), request.__dict__.get("user"))
     # Not `isinstance`, which would have Django look.
     return next((cast(User, one) for one in known if issubclass(type(one), AbstractBaseUser)), None)
 
 
 def access_of(request: HttpRequest) -> Access | None:
-    """With which access an answer is sent; None where nobody was looked up."""
+    """Return the access with which an answer is sent; None where no user was loaded."""
     person, token = asker(request), getattr(request, "auth", None)
     if person is None:
         return None
@@ -90,7 +91,7 @@ def access_of(request: HttpRequest) -> Access | None:
 
 
 def note(call: Call, request: HttpRequest) -> None:
-    """The pattern of the address, and who asked, as far as somebody looked: nothing is asked of the database here."""
+    """Record the pattern of the address and the user, if already loaded: runs no query."""
     found = request.resolver_match
     if found is not None:
         call.route = f"/{found.route}"

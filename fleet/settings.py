@@ -1,4 +1,4 @@
-"""Django's settings, read from the environment. What may be set, and what for, stands in `fleet.configuration`."""
+"""Django's settings, read from the environment. `fleet.configuration` documents each setting and its purpose."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ read = Reader(os.environ)
 LOG_FORMAT = read.one_of("LOG_FORMAT", ("text", "json"))
 say_all_in(LOG_FORMAT)
 BASE_DIR = Path(__file__).resolve().parent.parent
-# Beside the package in the source tree, inside it where it was installed: what lies beside it there is not ours.
+# Next to the package in the source tree, inside it where installed: other folders next to it there belong to other
+# packages.
 INSTALLED_TEMPLATES = Path(__file__).resolve().parent / "templates"
 
 # Addresses and servers
 
 DEBUG = read.flag("DEBUG")
-# Without a key each process makes its own: nothing can be forged, and logins end with the process. A check says so.
+# Without a key each process makes its own: nothing can be forged, and logins end with the process. A check reports it.
 SECRET_KEY = read.text("SECRET_KEY") or secrets.token_urlsafe(48)
 SECRET_KEY_FALLBACKS = read.words("SECRET_KEY_FALLBACKS")
 # (present name, former name) of each setting that only its former name sets; a check warns.
@@ -46,7 +47,7 @@ DATABASE_CONNECTION_SECONDS = read.whole("DATABASE_CONNECTION_SECONDS")
 
 
 def database(url: str) -> dict[str, Any]:
-    """Django's description of the database behind the URL; of none at all if it is empty, and a check says so."""
+    """Return Django's description of the database behind the URL; a dummy if it is empty, which a check reports."""
     if not url:
         return {"ENGINE": "django.db.backends.dummy"}
     found: dict[str, Any] = dict(environ.Env.db_url_config(url))
@@ -251,7 +252,7 @@ ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*"]
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_DEFAULT_HTTP_PROTOCOL = urlsplit(BASE_URL).scheme
 SOCIALACCOUNT_ADAPTER = "fleet.accounts.single_sign_on.SignOnAdapter"
-# Secrets that providers hand out are nobody's to keep but for their refresh, which has a table of its own.
+# Providers' tokens are stored only for their refresh, in a table of their own.
 SOCIALACCOUNT_STORE_TOKENS = False
 MFA_ADAPTER = "fleet.accounts.adapters.FactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
@@ -279,8 +280,8 @@ X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_HSTS_SECONDS = 31_536_000 if BASE_URL.startswith("https://") else 0
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_PROXY else None
-# What a proxy lets through in plain HTTP is sent to where people find us. Without one nobody could tell, and each
-# answer would lead to itself; a check says so.
+# Plain HTTP that a proxy passes on is redirected to BASE_URL. Without a proxy the scheme is unknown, and each answer
+# would redirect to itself; a check reports it.
 SECURE_SSL_REDIRECT = BASE_URL.startswith("https://") and BEHIND_PROXY
 SECURE_SSL_HOST = urlsplit(BASE_URL).netloc
 # What else lies below our host name is not ours to promise.

@@ -15,7 +15,7 @@ from azure_simulator.fleet import FleetError, MachineSet
 NOTICE_SECONDS = {"Freeze": 900.0, "Reboot": 900.0, "Redeploy": 600.0, "Preempt": 30.0, "Terminate": 300.0}
 NOTICE_SECONDS["SpotRebalanceRecommendation"] = 900.0
 
-# At Azure an event is Started for about ten minutes. Nobody wants to watch that in a demo.
+# At Azure an event is Started for about ten minutes. That is too long for a demo.
 STARTED_SECONDS = 20.0
 
 _LIVE_MIGRATION = "Virtual machine is being paused because of a memory-preserving Live Migration operation."
@@ -36,7 +36,7 @@ _KNOWN = {
 
 
 class RefusedError(Exception):
-    """A control call that cannot be carried out; `status` is the HTTP status that says so."""
+    """A control call that cannot be carried out; `status` is its HTTP status."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)

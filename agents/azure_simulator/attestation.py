@@ -63,7 +63,7 @@ def content(in_set: MachineSet, machine: Machine, version: str, nonce: str, now:
 
 
 def forged(signed: dict[str, Any], forged_as: str, now: datetime) -> dict[str, Any]:
-    """What is signed where somebody wants a document forged: it is Azure's, and says something else."""
+    """Return the content to sign for a forged document: Azure's own, with wrong values."""
     changes: dict[str, dict[str, Any]] = {
         "expired": {"timeStamp": {"createdOn": _stamp(now - 2 * LIFE), "expiresOn": _stamp(now - LIFE)}},
         "old-nonce": {"nonce": "0123456789"},
@@ -95,7 +95,7 @@ class Authority:
         """The answer of the metadata service. A leaf is renewed before it has run out."""
         with self._lock:
             if forged_as in _STRANGERS:
-                # Of authorities that nobody knows, or for names that are not Azure's.
+                # Signed by unknown authorities, or for names that are not Azure's.
                 chain = self._strange(forged_as)
                 signature = chain.pkcs7(encoded(signed), chain.leaf(location, self.url + INTERMEDIATE_PATH, now))
                 return {"encoding": "pkcs7", "signature": base64.b64encode(signature).decode()}

@@ -154,8 +154,8 @@ class Azure:
         back_after_seconds: float | None = None,
         after_seconds: float = 0,
     ) -> Event:
-        """Announce an event to every machine of `set`, so many seconds from now. It lists as Started at once if
-        `starts_as` says so."""
+        """Announce an event to every machine of `in_set`, `after_seconds` from now. It is listed as Started at once if
+        `starts_as` is Started."""
         self.settle(now)
         announced_at = now + timedelta(seconds=after_seconds)
         # Never before NotBefore, which has no fractions of a second: round up.
@@ -230,7 +230,7 @@ class Azure:
             self._paused[machine_id] = now + timedelta(seconds=seconds)
 
     def pause_left(self, machine: Machine, now: datetime) -> float:
-        """Seconds until an interrupted machine goes on."""
+        """Return the seconds until an interrupted machine continues."""
         until = self._paused.get(machine.id)
         return max(0.0, (until - now).total_seconds()) if until is not None else 0.0
 
@@ -253,7 +253,7 @@ class Azure:
         return list(self._events.values())
 
     def open_events(self, in_set: MachineSet) -> list[Event]:
-        """What the set's machines are told, oldest first."""
+        """Return the events that the set's machines receive, oldest first."""
         return self._open[in_set.key]
 
     def changes(self, in_set: MachineSet) -> int:
@@ -277,7 +277,7 @@ class Azure:
         return max(0.0, (state.enabled_at - now).total_seconds())
 
     def incarnation(self, in_set: MachineSet, machine: Machine, now: datetime) -> int:
-        """The machine's own incarnation, for an answer at `now`. A call after a day's silence begins anew at 1."""
+        """Return the machine's own incarnation, for an answer at `now`. A call after a day's silence starts again at 1."""
         self.called(in_set, machine, now)
         state = self._machine_states[machine.id]
         return self._changes[in_set.key] - state.first_change + state.shift
@@ -288,7 +288,7 @@ class Azure:
             self._machine_states[machine.id].shift += by
 
     def forget_machine(self, machine: Machine) -> None:
-        """As after a day without a call: the next one begins anew."""
+        """Reset a machine as after a day without a call: its next call starts again at 1."""
         self._machine_states.pop(machine.id, None)
 
     def _wait_until(self, event: Event, due: datetime) -> None:
@@ -307,7 +307,7 @@ class Azure:
     def _changed(self, in_set: MachineSet) -> None:
         self._changes[in_set.key] += 1
         self._change += 1
-        # Anew, so that it comes last.
+        # Removed first, so that it is inserted last.
         self._newest.pop(in_set.key, None)
         self._newest[in_set.key] = (self._change, in_set)
 

@@ -173,8 +173,8 @@ class Control:
         raise RefusedError(404, f"there is no control call {method} {path}")
 
     def _changes(self, request: Request) -> dict[str, Any]:
-        """What the machines of every set that has changed since a number are told: for a crowd that asks once for all
-        of them."""
+        """Return the events of every set that changed since a number, for a simulated fleet that asks once for all its
+        machines."""
         asked = dict(request.query)
         only(asked, {"since"})
         if not asked.get("since", "0").isdecimal():

@@ -49,7 +49,7 @@ class LoadBalancer:
 
 @dataclass(frozen=True, slots=True)
 class MachineSet:
-    """The machines that are told of the same events. `placement_group_id` is empty unless it is a scale set."""
+    """The machines that receive the same events. `placement_group_id` is empty unless it is a scale set."""
 
     kind: str
     name: str
@@ -67,7 +67,7 @@ class MachineSet:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """One Azure Cache for Redis. `server` is the URL of the real server that stands in for it, or empty."""
+    """One Azure Cache for Redis. `server` is the URL of the real server that simulates it, or empty."""
 
     host: str
     tier: str

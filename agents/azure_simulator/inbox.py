@@ -1,4 +1,4 @@
-"""A receiver of messages out, for whoever tries Drydock without anybody to tell: it keeps the last of what it gets."""
+"""A receiver of outgoing messages for trying Drydock without a real one: it keeps the last of them."""
 
 from __future__ import annotations
 

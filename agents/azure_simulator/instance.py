@@ -1,4 +1,4 @@
-"""`/metadata/instance`: what a machine is told about itself. All values are text, absent ones empty.
+"""`/metadata/instance`: the simulated description of a machine. All values are text, absent ones empty.
 
 Source: "Azure Instance Metadata Service for virtual machines" (Microsoft, 04/11/2023, with versions up to 2025-04-07),
 which says of each field since which version it is there. The availability set is not in it, at Azure neither.

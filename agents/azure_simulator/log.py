@@ -1,4 +1,4 @@
-"""What was asked of the metadata service: a bounded memory, newest last."""
+"""The requests to the metadata service: a bounded memory, newest last."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Entry:
     at: datetime
     method: str
     target: str
-    # Kept as received and taken apart when somebody asks: a quarter of the memory.
+    # Stored as received and parsed on request: a quarter of the memory.
     head: bytes
     body: bytes
     status: int | None = None

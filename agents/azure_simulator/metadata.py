@@ -50,7 +50,7 @@ class Metadata:
         self._faults = waiting_faults
         self._log = log
         self._clock = clock
-        # (set, version) -> (changes, JSON of `Events`): a set's machines are told the same, so it is written once.
+        # (set, version) -> (changes, JSON of `Events`): all machines of a set receive the same, so it is written once.
         self._written: dict[tuple[str, str], tuple[int, bytes]] = {}
 
     def answer(self, vm: str, path: str, request: Request) -> Answer:
@@ -68,11 +68,11 @@ class Metadata:
             return error(404, f"the fleet has no machine {vm!r}")
         self._azure.settle(now)
         if not self._azure.exists(found[1], now):
-            # Nobody is there to ask, and nobody answers.
+            # The machine does not exist, so there is no answer.
             return Hangup()
         pause = self._azure.pause_left(found[1], now)
         if pause:
-            # What an interrupted machine has sent goes on its way when the machine goes on.
+            # The request of an interrupted machine is answered when the machine continues.
             return self._after(pause, vm, path, request, now + timedelta(seconds=pause))
         if self._most and self._too_many(vm, now):
             return Response(429, encoded({"error": _LATER[429]}), headers=(("Retry-After", "1"),))
@@ -218,7 +218,7 @@ class Metadata:
         if fault.name == "slow":
             return self._slow(fault.delay_seconds, in_set, machine, request)
         if fault.name == "late-answer":
-            # What the request asks for has happened by now, and whoever asked does not know it yet.
+            # The effect of the request has happened by now, and the caller does not know it yet.
             return _late(fault.delay_seconds, self._sound(in_set, machine, request, now))
         if fault.name == "hang":
             return _hang(fault.delay_seconds)

@@ -19,9 +19,9 @@ async def publish(url: str, raw: str) -> int:
 
 
 async def cut(url: str, seconds: float) -> int:
-    """Close the connections of all subscribers, and answer nobody for `seconds`; returns how many were closed.
+    """Close the connections of all subscribers, and answer no client for `seconds`; return how many were closed.
 
-    Whoever else uses the server is served no better: give a cache a server of its own. Raises NotPublishedError.
+    Other clients of the server are affected as well: give a cache a server of its own. Raises NotPublishedError.
     """
     closed = await _command(url, "CLIENT", "KILL", "TYPE", "pubsub")
     if milliseconds := round(seconds * 1000):

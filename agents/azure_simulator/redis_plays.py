@@ -1,4 +1,4 @@
-"""Whole maintenances of a cache, line by line, on the real server that stands in for it.
+"""Whole maintenances of a cache, line by line, on the real server that simulates it.
 
 `failover` is the example of Microsoft's page to the second: announced at 16:21:39, begun at 16:34:46, over at 16:37:48.
 """
@@ -17,7 +17,7 @@ from azure_simulator.announcement import RefusedError
 from azure_simulator.clock import Clock, rfc3339
 from azure_simulator.fleet import Cache
 
-# All nodes of a cache have one address; they are told apart by their ports.
+# All nodes of a cache have one address; their ports distinguish them.
 ADDRESS = "52.158.249.185"
 SSL_PORT, NON_SSL_PORT = 15000, 13000
 PLAYS_SHOWN = 50
@@ -25,8 +25,8 @@ PLAYS_SHOWN = 50
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One line `at` so many seconds from the beginning, about node `node`; or, without `kind`, the server closing all
-    connections of subscribers and answering nobody for `away` seconds. `start` counts from the beginning, too."""
+    """One line, `at` seconds from the beginning, about node `node`. Without `kind`, the server closes all connections
+    of subscribers and answers no client for `away` seconds. `start` counts from the beginning, too."""
 
     at: float
     kind: str = ""
@@ -50,7 +50,7 @@ PLAYS: dict[str, tuple[Step, ...]] = {
         Step(797, "NodeMaintenanceFailoverComplete", node=1),
         Step(969, "NodeMaintenanceEnded", start=969, replica=True),
     ),
-    # Nobody loses a connection, and nothing is promoted.
+    # No client loses a connection, and nothing is promoted.
     "replica": (
         Step(0, "NodeMaintenanceScheduled", start=858, replica=True, node=1),
         Step(767, "NodeMaintenanceStarting", start=787, replica=True, node=1),
@@ -66,7 +66,7 @@ PLAYS: dict[str, tuple[Step, ...]] = {
         Step(0, "NodeMaintenanceScheduled", start=858),
         Step(300, "NodeMaintenanceScheduled", start=858),
     ),
-    # One node: there is nobody to take over, and the cache is down.
+    # One node: no other can take over, and the cache is down.
     "basic_tier": (
         *_ANNOUNCED,
         Step(788, away=120),
@@ -92,7 +92,7 @@ def line(step: Step, begun: datetime, speed: float) -> str:
 
 @dataclass(slots=True)
 class Playing:
-    """One play: what was said so far, with how many heard it or lost their connection; `error` when it broke off."""
+    """One play: the lines so far, with how many clients heard them or lost their connection; `error` when it broke off."""
 
     cache: str
     play: str
@@ -139,7 +139,7 @@ class Maintenances:
         return [playing.shown() for playing in self._plays]
 
     def stop(self) -> None:
-        """Stop playing; what was said remains."""
+        """Stop playing; the lines so far remain."""
         for task in list(self._tasks):
             task.cancel()
 

@@ -39,7 +39,7 @@ class Server:
         # Of the second listener, where there is one.
         self.wire_server_url = ""
         self.log = Log()
-        # Vouches for what machines are told about themselves.
+        # Signs the attested documents of machines.
         self.authority = Authority()
         self.control = Control(azure, faults, self.log, clock, self.authority)
         self._metadata = Metadata(azure, faults, self.log, clock, self.authority, most_a_second=most_a_second)

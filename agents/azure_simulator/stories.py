@@ -41,7 +41,7 @@ class Controls(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """One event and, where nobody approves it before, its withdrawal. Kinds of sets in order of preference."""
+    """One event and, without an approval before it, its withdrawal. `kinds` are kinds of sets in order of preference."""
 
     kinds: tuple[str, ...]
     says: Mapping[str, Any]
@@ -95,7 +95,7 @@ STORIES: dict[str, Story] = {
         started_seconds=30,
         back_after_seconds=60,
     ),
-    # Days ahead; withdrawn in the end, as when somebody has moved the machine to sound hardware meanwhile.
+    # Days ahead; withdrawn in the end, as when a user has moved the machine to sound hardware.
     "degraded-host": Story(
         ("availability_set", "standalone"),
         {"type": "Redeploy", "source": "Platform"},
@@ -157,7 +157,7 @@ class Player:
     async def _play_caches(self, speed: float) -> None:
         await asyncio.sleep(REDIS_FIRST_SECONDS / speed)
         for play, cache in zip(itertools.cycle(REDIS_PLAYS), itertools.cycle(self._caches()), strict=False):
-            # Somebody may be playing on it already.
+            # Another play may already use it.
             with suppress(RefusedError):
                 self.control.play_redis({"cache": cache.host, "play": play, "speed": REDIS_SPEED * speed})
             await asyncio.sleep(REDIS_GAP_SECONDS / speed)

@@ -10,7 +10,7 @@ _FRACTION = re.compile(r"\.(\d+)")
 
 
 class Clock:
-    """Wall clock (aware, UTC) and monotonic seconds; injected, so that a test may stand in for both."""
+    """Wall clock (aware, UTC) and monotonic seconds; injected, so that a test can replace both."""
 
     def now(self) -> datetime:
         return datetime.now(timezone.utc)

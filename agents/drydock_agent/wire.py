@@ -6,16 +6,16 @@ both sides ignore fields and report kinds that they do not know.
 
 An agent makes four calls, all outbound:
 
-* `POST CHALLENGES_PATH`: a nonce, for Azure to sign with who this machine is. 0.1.0 does not know it (404).
+* `POST CHALLENGES_PATH`: a nonce for Azure's attestation of this machine. 0.1.0 does not know it (404).
 * `POST ENROL_PATH`: an attested document, a join token, or both, for a key or a credential of this machine. Everything
   else carries `Authorization: Drydock ...` (see `call_text`), or `Authorization: Bearer <credential>` as 0.1.0 does.
 * `POST REPORTS_PATH`: numbered reports in, an acknowledgement and waiting orders out.
 * `GET ORDERS_PATH?wait=50&sent_at=…&last_poll_at=…&held=<order id>:<via>,…&spool=…&acknowledged=…&document=…&keys=…`:
-  held open until an order comes, or for as long as the backend chooses, and made anew at once. So it says all that the
-  backend has to hear of a machine where nothing happens: see `OrdersAnswer`.
+  held open until an order arrives or the backend's hold time ends, then repeated at once. Its query reports everything
+  that the backend needs to know of a machine while nothing happens: see `OrdersAnswer`.
 
 Errors are `application/problem+json` with `type`, `title`, `status`, `detail`: 401 (credential unknown or revoked:
-enrol anew; with `server_time` the call was signed at another time: sign it anew by that), 403 (join token or attested
+enrol again; with `server_time` the clock differed: sign the call again by that time), 403 (join token or attested
 document refused), 422 `intermediate-wanted` (the message of `errors` is an address on `ISSUER_HOSTS`, to be fetched),
 413 (too large), 422 (cannot be read), 429 and 503 (later; see `Retry-After`).
 """
@@ -114,7 +114,7 @@ class EnrolRequest:
     says which (`imds`, `config`, `file`). `availability_set` is the configured set as `[kind:]name`, or empty.
     `instance` is the `compute` object of `/metadata/instance` as received, or null where it could not be read.
     `credential` is the one that it has, with which alone a known machine enrols again by itself. `ask` is a secret of
-    its state folder: a person admits whoever asked with it, and nobody else. `attested` is what Azure signed. With
+    its state folder: an administrator admits only the machine that sent it. `attested` is what Azure signed. With
     `keyed` it wants a key in place of a credential; signed with the key that it has, the call proves who this is.
 
     With `complete` an empty value in `instance` is a statement; else it counts as not stated. `former_id` is the id
@@ -293,11 +293,11 @@ class InstanceData:
 class HookData:
     """How far this machine's hooks are for one event that names it.
 
-    `phase` is `prepare` or `recover`. `step` is `begin` (hooks are about to run), `hook` (one of them ended) or
-    `end` (all ended). `outcome` is `running` (only with `begin`), `succeeded`, `failed`, `timed-out`, or `nothing`
-    (only with `end`: the folder holds none); of `end` it is the outcome of the whole phase. `hook` is the file's name,
-    empty for `begin` and `end`. `late` says that prepare began when the event had started already. `again` marks what
-    was told before, to a backend that may have lost it; the report's `at` is then that of the first time, where known.
+    `phase` is `prepare` or `recover`. `step` is `begin` (hooks are about to run), `hook` (one of them ended) or `end`
+    (all ended). `outcome` is `running` (only with `begin`), `succeeded`, `failed`, `timed-out`, or `nothing` (only with
+    `end`: the folder holds none); of `end` it is the outcome of the whole phase. `hook` is the file's name, empty for
+    `begin` and `end`. `late` says that prepare began when the event had started already. `again` marks a repetition,
+    for a backend that may have lost the first report; the report's `at` is then that of the first time, where known.
     """
 
     event_id: str
@@ -447,7 +447,7 @@ def _microseconds(at: datetime | None) -> int | None:
 
 @dataclass(slots=True, kw_only=True)
 class Refusal:
-    """A report that the backend will never take. The agent keeps it apart and goes on."""
+    """A report that the backend will never accept. The agent stores it separately and continues."""
 
     seq: int
     reason: str
@@ -458,9 +458,9 @@ class ReportsAnswer:
     """Everything up to `acknowledged` is committed or refused; the agent may delete it.
 
     `acknowledged_before` is what the backend had before this call (null from 0.1.0). Where that is less than the agent
-    was told, the backend's database was put back to an older state, and the agent tells everything again that is still
-    so. `wanted` are hashes of documents which reminders of this batch name and nobody has sent: an agent whose newest
-    document is among them sends it whole. Agents of 0.1.0 know neither, and get `RENUMBER_SPOOL`.
+    received earlier, the backend's database was restored to an older state, and the agent resends its whole current
+    state. `wanted` are hashes of documents that reminders of this batch name and no agent has sent. An agent whose
+    newest document is among them sends it whole. Agents of 0.1.0 know neither, and get `RENUMBER_SPOOL`.
     """
 
     acknowledged: int

@@ -111,7 +111,7 @@ class Filler:
             self.commit()
 
     def commit(self) -> None:
-        """Write what waits, beside what is made meanwhile: once the portion before it is there."""
+        """Write the waiting rows in parallel to the making of further ones, once the portion before is stored."""
         self.settle()
         self.writing = self.writer.submit(self._write, self.waiting, Counter(self.ids))
         self.waiting, self.lines = {}, 0
@@ -122,7 +122,8 @@ class Filler:
             self.writing.result()
 
     def _write(self, waiting: dict[int, tuple[Table, list[str]]], ids: Counter[type[models.Model]]) -> None:
-        """Foreign keys are checked at the transaction's end, so the tables come in any order."""
+        """Write the rows of all tables. Foreign keys are checked at the end of the transaction, so the tables may have
+        any order."""
         try:
             with transaction.atomic(), connection.cursor() as cursor:
                 for table, lines in waiting.values():
@@ -308,8 +309,8 @@ def _seal(database: dict[str, Any]) -> int:
 
 @contextmanager
 def _sealing() -> Iterator[Callable[[], None]]:
-    """Seals beside what is written, in a process of its own, whenever it is called and not at it already; at the end
-    the rest.
+    """Yield a function that starts sealing in a separate process, in parallel to writing, unless it is sealing already;
+    seal the rest at the end.
     """
     database = {name: connection.settings_dict[name] for name in ("NAME", "HOST", "PORT", "USER")}
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=django.setup) as pool:

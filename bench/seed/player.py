@@ -65,7 +65,7 @@ class Player:
             },
             agent_version="0.2.0",
         )
-        # It is made up, so Azure says nothing of it, and nobody is there to admit it.
+        # The machine is simulated: Azure attests nothing, and no administrator admits it.
         answer = enrolment.enrol(request=request, now=self.now, policy=EntrancePolicy.TOKEN)
         if not isinstance(answer, wire.EnrolAnswer):
             raise RuntimeError(f"A machine that nobody knows had to wait: {answer}")

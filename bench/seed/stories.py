@@ -88,7 +88,7 @@ def ended(player: Player) -> None:
 
 
 def left_alone(player: Player) -> None:
-    """Nobody decides; it starts at NotBefore and is over after a while."""
+    """Play an event without a decision; it starts at NotBefore and ends after a while."""
     announced(player, "Freeze")
     player.later(905)
     announced(player, "Freeze", status="Started")

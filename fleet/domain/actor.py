@@ -14,9 +14,11 @@ REQUEST_ID = "drydock.request_id"
 
 
 class ActorKind(StrEnum):
-    """`person`: by page, API or command line with a name; `service`: a service account by its token; `rule`: a standing
-    decision; `machine`: an agent; `azure`; `command`: whoever may run commands on the server; `drydock`: the backend
-    by itself.
+    """The kind of an actor.
+
+    `person`: by page, API or command line with a name; `service`: a service account by its token; `rule`: a standing
+    decision; `machine`: an agent; `azure`; `command`: a user of the server's command line; `drydock`: the backend
+    itself.
     """
 
     PERSON = "person"
@@ -48,7 +50,7 @@ class Actor:
     why: str = ""
     request_id: str = ""
     address: str = ""
-    # Whether they have proved lately, in this very session, that they are who they are.
+    # Whether the user has recently verified their identity in this session.
     proved: bool = False
     token: Any = None
 

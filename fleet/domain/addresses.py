@@ -45,7 +45,7 @@ def lies_in_networks(text: str, networks: Sequence[Network]) -> bool:
 
 # Networks from which a token's calls count: read, compared, and asked whether an address lies in them.
 
-# So many of one token, and so long a text of one is read.
+# The most networks of one token, and the longest text that is read for one.
 MOST = 50
 LONGEST = 64
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 PREFIX = "drydock"
-# So many channels are told at once by one process, each in a thread with a connection of its own; beside these are the
-# threads that route and that tell the watchdog.
+# One process notifies this many channels at once, each in a thread with its own connection. Two more threads route
+# notifications and report to the watchdog.
 CHANNELS_AT_ONCE = 16
 TELLING = CHANNELS_AT_ONCE + 2
 # Of an `application_name`.
@@ -18,8 +18,10 @@ NAME = re.compile(rf"{PREFIX} (?P<kind>\w+) (?P<most>\d{{1,6}}) \S+", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """`processes` of Drydock that are connected, by kind, and how many connections they open at `most`; `others` has
-    somebody else on the same server; `room` is how many it has for all who are no superusers.
+    """Database connections.
+
+    `processes` of Drydock that are connected, by kind, and how many connections they open at `most`. `others` belong to
+    other clients of the server; `room` is its limit for all without superuser rights.
     """
 
     processes: Mapping[str, int]
@@ -50,7 +52,7 @@ def read_names(ours: Mapping[str, int], *, others: int, room: int) -> Connection
     return Connections(processes, most, others, room)
 
 
-# How long the database may make somebody wait, by what a thread is for.
+# Database timeouts, by the role of a thread.
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class TimeoutProfile:
 
 
 ROLES = {
-    # Whoever looks at a page has gone, or asks again, by then.
+    # A person who waits for a page has left or reloaded it by then.
     "pages": TimeoutProfile(statement=5, lock=2, idle=10),
     # Everybody's reports wait behind it. In a storm writers of several processes have the same events to write, and a
     # commit takes about a second: one after the other costs less than what each does where it did not wait.
@@ -72,15 +74,15 @@ ROLES = {
     "dispatcher": TimeoutProfile(statement=10, lock=0.2, idle=10),
     # Reconciling comes again in two seconds.
     "relay": TimeoutProfile(statement=15, lock=0.5, idle=15),
-    # Nobody waits for it: what was not told now is told a moment later.
+    # No caller waits for it: a notification not sent now is sent a moment later.
     "messages": TimeoutProfile(statement=15, lock=2, idle=15),
-    # What a gateway asks beside that: who calls, who is there, what is new.
+    # The other queries of a gateway: authentication, presence, news.
     "gateway": TimeoutProfile(statement=10, lock=1, idle=10),
 }
-# Where somebody waits behind many others, and has met a lock already.
+# For a caller that delays many others and has met a lock already.
 IMPATIENT = 0.05
 
-# Facts about a row that somebody holds, or about one question; everybody else can be served.
+# Errors about a locked row, or about one query; the database can serve all others.
 LOCKED, TOO_SLOW = "55P03", "57014"
 
 _thread = threading.local()
@@ -109,15 +111,15 @@ def profile_in_use(role: str) -> Iterator[None]:
 
 
 def sqlstate(error: BaseException) -> str:
-    """Postgres' code of an error of Django's; empty where it has none, as when nobody answered."""
+    """Return Postgres's code of a Django error; empty where it has none, as when the server did not answer."""
     return str(getattr(error.__cause__, "sqlstate", "") or "")
 
 
 def is_timeout(error: BaseException) -> bool:
-    """Whether somebody held what was wanted, or the question took too long; the database is there all the same."""
+    """Whether the error is a lock conflict or a slow query; the database itself is available."""
     return sqlstate(error) in (LOCKED, TOO_SLOW)
 
 
 def role() -> str:
-    """What this thread acts as; empty where nobody has said."""
+    """Return the role of this thread; empty when not set."""
     return str(getattr(_thread, "role", "") or _process["role"])

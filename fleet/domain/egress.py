@@ -33,7 +33,8 @@ class AddressRefusal(StrEnum):
     PORT = "port"
 
 
-# The metadata service and the wire server of every VM at Azure: no network lets them in that does not name them alone.
+# The metadata service and the wire server of every Azure VM: a network admits them only if it names exactly one of
+# them.
 AZURE = (IPv4Address("169.254.169.254"), IPv4Address("168.63.129.16"))
 
 # The first network that holds an address names the reason.
@@ -59,7 +60,7 @@ FORBIDDEN: tuple[tuple[Network, AddressRefusal], ...] = tuple(
 # The public internet of IPv6 is this and nothing else.
 PUBLIC = ip_network("2000::/3")
 
-# Two ways to write an IPv4 address, and two that nobody uses any more.
+# Two ways to write an IPv4 address, and two obsolete ones.
 SAME = (ip_network("::ffff:0:0/96"), ip_network("64:ff9b::/96"))
 OLD = (ip_network("::ffff:0:0:0/96"), ip_network("::/96"))
 NAT64_LOCAL = ip_network("64:ff9b:1::/48")

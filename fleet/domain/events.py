@@ -10,7 +10,7 @@ from fleet.domain.reasons import Reason
 from fleet.domain.scheduling import NEVER, SOON, first_after
 from fleet.domain.states import Certainty, EndedAs, EventStatus, Presence
 
-# What happens if nobody acts, and what Microsoft advises for an event.
+# The consequence of not acting, and Microsoft's advice for an event.
 
 # Ordinary maintenance is announced minutes ahead.
 FAR_AHEAD = timedelta(hours=24)
@@ -41,7 +41,8 @@ def if_nobody_acts(
     drill: bool = False,
     event_type: str = "",
 ) -> Reason:
-    """Nobody can postpone: Azure may start the event from NotBefore on. A drill starts by itself then."""
+    """Return the consequence of not acting. An event cannot be postponed: Azure may start it from NotBefore on. A drill
+    starts automatically then."""
     if status is EventStatus.ENDED:
         return Reason("event-over")
     if is_advice(event_type):
@@ -62,7 +63,8 @@ def if_nobody_acts(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventStatement:
-    """Fields that nobody states are `""`, `None` or `()`. `not_before` is in UTC; `duration_seconds` -1 is unknown."""
+    """The statement of an event; fields that are not stated are `""`, `None` or `()`. `not_before` is in UTC;
+    `duration_seconds` -1 is unknown."""
 
     event_type: str = ""
     resource_type: str = ""
@@ -73,7 +75,7 @@ class EventStatement:
     resources: tuple[str, ...] = ()
 
 
-# Each field with what stands in it while nobody states it.
+# The value of each field while it is not stated.
 NOT_STATED: dict[str, Any] = asdict(EventStatement())
 
 
@@ -133,9 +135,10 @@ class Witness:
         return self.listing is not None and not self.listing.foreign and self.listing.gone_at is None
 
     def last_listing(self, now: datetime) -> datetime | None:
-        """The last time at which this machine is known to have listed it: each poll says so until it is gone.
+        """Return the last time at which this machine is known to have listed it: each poll confirms it until it is
+        gone.
 
-        A listing written while its clock ran ahead is no later than what the machine said after it.
+        A listing written while its clock ran ahead is no later than the machine's next report.
         """
         if self.listing is None or self.listing.foreign:
             return None
@@ -178,7 +181,7 @@ class _Ending:
 
 
 def versioned(event: Any) -> dict[str, Any]:
-    """What `version` counts the changes of beside the status, in a computed state or in the row that keeps it."""
+    """Return the values, apart from the status, whose changes `version` counts; from a computed state or its row."""
     return {name: getattr(event, name) for name in VERSIONED} | {"resources": list(event.resources)}
 
 
@@ -200,13 +203,13 @@ def _newest(listings: Listings, field: str, not_stated: Any) -> Any:
 
 
 def compute_state(witnesses: Iterable[Witness], *, now: datetime, was_ended: bool = False) -> ComputedState | None:
-    """Compute the event's state; None when nobody of its set ever listed it.
+    """Compute the event's state; None when no machine of its set ever listed it.
 
-    Ended needs: no live machine lists it, one that had listed it no longer does, and somebody as well as every live
-    machine of the set had a good poll since the last listing that does not list it. Silence alone ends nothing, save
-    for the machine that a Preempt or Terminate deleted: that is inferred once all who list it are silent and NotBefore
-    is past. What has ended (`was_ended`) stays so until a live machine lists it: that a machine is back whose last poll
-    is old, or that a witness has died since, is no news of the event.
+    An event has ended when no live machine lists it and one that had listed it no longer does. In addition, at least
+    one machine, and every live machine of the set, must have polled without it since the last listing. Silence alone
+    ends no event, with one exception: the machine that a Preempt or Terminate deleted. That is inferred once all
+    machines that list it are silent and NotBefore is past. An ended event (`was_ended`) stays ended until a live
+    machine lists it. A machine that returns with an old poll, or a witness that has died since, changes nothing.
     """
     every = without_unconfirmed(witnesses)
     everyone = [w for w in every if w.revoked_at is None]
@@ -269,7 +272,7 @@ def _voting(witnesses: Iterable[Witness]) -> list[Witness]:
 
 
 def last_listing(everyone: Iterable[Witness], now: datetime) -> datetime:
-    """The last time at which any of them is known to have listed it; `now` where nobody ever did."""
+    """Return the last time at which any of them is known to have listed it; `now` where none ever did."""
     return max((time for time in (w.last_listing(now) for w in everyone) if time is not None), default=now)
 
 
@@ -278,7 +281,7 @@ def _votes(witnesses: Iterable[Witness]) -> Listings:
 
 
 def _only_revoked(witnesses: list[Witness]) -> ComputedState | None:
-    """Nobody who has a vote ever listed it: nothing that a revoked machine said holds it open."""
+    """Return the ended state of an event that only revoked machines have listed: their listings do not keep it open."""
     listings = _votes(witnesses)
     if not listings:
         return None
@@ -298,14 +301,14 @@ def _only_revoked(witnesses: list[Witness]) -> ComputedState | None:
 def _seen_gone(
     everyone: list[Witness], listings: Listings, started_at: datetime | None, *, was_ended: bool, now: datetime
 ) -> _Ending | None:
-    """It is gone from a document, and nobody who lives may still list it."""
+    """Return the ending when a document no longer lists the event and no live machine may still list it."""
     gone_times = [listing.gone_at for _, listing in listings if listing.gone_at is not None]
     if not gone_times:
         return None
     last = last_listing(everyone, now)
     since = [(w, w.last_poll_at is not None and w.last_poll_at >= last) for w in everyone]
     unheard = any(w.live and not polled for w, polled in since)
-    # Whoever polled after the last listing and did not see it bears witness, also when it has died since.
+    # A machine that polled after the last listing without it is a witness, even if it has died since.
     saw_it_gone = any(polled and not w.lists_it for w, polled in since)
     if not was_ended and (unheard or not saw_it_gone):
         return None
@@ -360,7 +363,7 @@ def _how_it_ended(listings: Listings, started_at: datetime | None) -> tuple[Ende
 
 
 def due_at(state: ComputedState | None, witnesses: Collection[Witness], *, now: datetime) -> datetime:
-    """When to compute an event again of which there is no news. Turns of presence are news."""
+    """Return when to recompute an event without news. Changes of presence are news."""
     if state is None or state.status is EventStatus.ENDED:
         return NEVER
     gone = any(w.listing is not None and not w.listing.foreign and w.listing.gone_at is not None for w in witnesses)

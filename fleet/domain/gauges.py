@@ -124,8 +124,8 @@ BEAT_AGE = Gauge(
 # All metrics above, in their order.
 GAUGES = tuple(metric for metric in tuple(globals().values()) if isinstance(metric, Gauge))
 
-# Where Celery's processes leave what they counted: a hash on Redis, since they have no port to be scraped at. It is
-# forgotten when nobody has counted for a day; Prometheus takes that for a new beginning.
+# Where Celery's processes store their counts: a hash in Redis, since they have no port to be scraped at. It expires
+# when no process has counted for a day; Prometheus treats that as a counter reset.
 CELERY_HASH = "drydock:celery"
 CELERY_HASH_SECONDS = 86_400
 # Its fields: `count <outcome> <task>`, `seconds <task>`, and when beat last sent a task, in seconds since 1970.

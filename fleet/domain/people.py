@@ -79,8 +79,8 @@ class NamesPlaces(Protocol):
 
 
 def speaks_of(what: NamesPlaces, place: Place | None) -> bool:
-    """Whether a place is among those that are named there. Where nobody has said yet what a machine belongs to, and
-    where there is no place at all, whoever speaks of certain places says nothing.
+    """Whether a place is among the named ones. A filter that names places never matches a provisional set or a missing
+    place.
     """
     if not (what.set_pattern or what.service or what.resource_group):
         return True
@@ -92,8 +92,8 @@ def speaks_of(what: NamesPlaces, place: Place | None) -> bool:
 
 
 def in_scopes(place: Place, scopes: tuple[tuple[str, str], ...]) -> bool:
-    """Whether somebody with these (kind, pattern) scopes may act there. None at all is everywhere; a set that nobody
-    has named yet is no place for people with scopes.
+    """Whether a user with these (kind, pattern) scopes may act there. No scopes means everywhere; a provisional set is
+    outside of every scope.
     """
     if not scopes:
         return True
@@ -114,7 +114,7 @@ class Rights:
 
     @property
     def role(self) -> str:
-        """The group that counts, which is the last in `ROLES`; empty for somebody in none."""
+        """The group that counts, which is the last in `ROLES`; empty for a user without a group."""
         return next((group for group in reversed(GROUPS) if group in self.groups), "")
 
     def may(self, right: Right, place: Place | None = None) -> bool:
@@ -122,13 +122,13 @@ class Rights:
         return self.missing(right, place) is None
 
     def decides(self, place: Place, *, proposed: bool) -> bool:
-        """Whether a decision in this place is for them; one that is `proposed` is for a second person. Whoever decides
-        nothing anywhere looks at everything.
+        """Whether a decision in this place is for this user; one that is `proposed` is for a second person. A user
+        without any right to decide sees everything.
         """
         return not self.may(Right.APPROVE) or self.may(Right.OVERRIDE if proposed else Right.APPROVE, place)
 
     def missing(self, right: Right, place: Place | None = None, *, doing: str = "this") -> Reason | None:
-        """What is not there for it; None where nothing is missing. `doing` says what somebody wants to do."""
+        """Return the missing right or scope; None where nothing is missing. `doing` is the intended action."""
         ladder = list(ROLES.values())
         if not any(ROLES[group] in ladder[ladder.index(right) :] for group in self.groups if group in ROLES):
             return Reason("right-missing", right=right.value, doing=doing)
@@ -150,5 +150,5 @@ class Access:
     scopes: tuple[str, ...] | None = None
 
 
-# Where the environment of a request keeps the access of whoever is sent a long answer; no header can have this name.
+# Key in a request's environment for the access of the user who receives a long answer; no header can have this name.
 SENT_WITH = "drydock.sent_with"

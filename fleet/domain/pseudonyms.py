@@ -1,6 +1,6 @@
-"""Pseudonyms: what names people where nothing can be changed any more, and what is shown once a name was erased.
+"""Pseudonyms: names of people in records that cannot change, and the replacement of an erased name.
 
-Names of people stand in one table, that of the accounts. A line of the timeline names an account by its number.
+The names of people are stored in one table only, the accounts. A line of the timeline names an account by its number.
 """
 
 import re
@@ -28,7 +28,7 @@ def number_of(text: str) -> int | None:
 
 
 def erased_name(number: int) -> str:
-    """What is shown instead of a name that was erased. Nobody can be called so."""
+    """Return the text that replaces an erased name. It is not a valid username."""
     return f"{FORMER}{number}"
 
 
@@ -38,7 +38,7 @@ def hash_of_name(name: str) -> str:
 
 
 def may_be_username(text: str) -> bool:
-    """Whether somebody may be called so: rules, `the command line` and pseudonyms have a blank."""
+    """Whether the text may be a username: rules, `the command line` and pseudonyms have a blank."""
     return bool(text) and " " not in text
 
 

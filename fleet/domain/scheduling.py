@@ -6,7 +6,7 @@ from enum import StrEnum
 
 FIRST_PAUSE = timedelta(seconds=10)
 LONGEST_PAUSE = timedelta(hours=1)
-# Nothing is wrong with what somebody holds: it is tried again by the next tick.
+# A locked row is not at fault: the next tick tries it again.
 HELD_PAUSE = timedelta(seconds=1)
 
 
@@ -21,13 +21,13 @@ class QuarantineKind(StrEnum):
     CACHE = "cache"
     # Only reports wait for one.
     MACHINE = "machine"
-    # Nobody holds these, and only reports wait: the rest of a document with many events, and what was beyond the
-    # bounds of its machine (`fleet.domain.intake`).
+    # These wait without a lock, and only reports do: the rest of a document with many events, and reports beyond their
+    # machine's limits (`fleet.domain.intake`).
     DOCUMENT = "document"
     BEYOND = "beyond"
 
 
-# What a report waits for because somebody holds it.
+# Kinds of objects for whose lock a report waits.
 HELD = (QuarantineKind.EVENT, QuarantineKind.CACHE, QuarantineKind.MACHINE)
 
 
@@ -56,7 +56,7 @@ def first_after(now: datetime, moments: Iterable[datetime | None]) -> datetime:
 
 
 def just_before(moment: datetime | None, lead: timedelta) -> datetime | None:
-    """So long before a moment that somebody may have stated anyhow; None where the calendar has no such time."""
+    """Return the time `lead` before `moment`, which may be any stated time; None where the calendar has none."""
     try:
         return None if moment is None else moment - lead
     except OverflowError:

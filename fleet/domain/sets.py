@@ -103,7 +103,7 @@ class Statements:
 
     @property
     def key(self) -> SetKey | None:
-        """The set that counts, with its blanks filled in by those that agree; None when nobody says anything."""
+        """The set that counts, with its blanks filled in by the sources that agree; None without a statement."""
         if not self.stated:
             return None
         key = self.stated[0].key
@@ -174,7 +174,7 @@ def read_statements(
 
 
 def provisional_set_name(compute: dict[str, Any], machine_id: str) -> SetKey:
-    """The provisional set of a machine about which nobody says anything."""
+    """Return the provisional set of a machine without any statement."""
     return SetKey(PROVISIONAL, machine_id, _text(compute, "subscriptionId"), _text(compute, "resourceGroupName"))
 
 
@@ -221,8 +221,8 @@ def location_of(compute: dict[str, Any]) -> Location:
 
 
 def with_suffix(places: Sequence[tuple[str, str, str]]) -> list[str]:
-    """What to write beside each of several sets of one name, by their (kind, resource group, subscription): no more
-    than is needed. Empty for one alone.
+    """Return the shortest suffix for each of several sets of one name, by their (kind, resource group, subscription).
+    Empty for one alone.
     """
     return [_apart(place, [*places[:number], *places[number + 1 :]]) for number, place in enumerate(places)]
 

@@ -27,13 +27,14 @@ _NOTHING = object()
 
 
 def from_row(shape: type[T], row: object, /, **own: Any) -> T:
-    """The dataclass `shape`: the fields in `own` as they are, every other one as `row` has it.
+    """Build the dataclass `shape`: the fields in `own` as given, every other one from `row`.
 
-    What the row has becomes what the field says: an enum's value its member, a list a tuple, a stored reason a reason,
-    and an empty text None where an enum may be None. A field with a default keeps it where the row knows no such name.
+    Values are converted to the field's type: an enum's value to its member, a list to a tuple, a stored reason to a
+    reason. An empty text becomes None where an enum may be None. A field with a default keeps it where the row has no
+    such name.
 
-    Never asks the database: raises TypeError for what a model's row has not loaded (a relation, a deferred column), and
-    for a field that nobody fills.
+    Runs no query: raises TypeError for a relation or column that the row has not loaded, and for a field without a
+    value.
     """
     loaded = getattr(row, "__dict__", None)
     # A class is hashable, whatever it is of.

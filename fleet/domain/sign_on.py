@@ -21,7 +21,7 @@ MOST_VALUES = 500
 LONGEST_VALUE = 200
 LONGEST_SUBJECT = 255
 LONGEST_NAME = 100
-# Directories of many tenants in one: whoever has any account anywhere would come in.
+# Directories shared by many tenants: any account of any tenant would be admitted.
 SHARED_TENANTS = ("common", "organizations", "consumers")
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Entra ID's issuer names its tenant: `https://login.microsoftonline.com/<tenant>/v2.0`, in each of its clouds.
@@ -31,7 +31,7 @@ _NO_NAME = re.compile(r"[^\w.@+-]+")
 
 
 class ClaimFault(Exception):
-    """A token says who somebody is in a way that is not taken here; `reason` is what people are told."""
+    """A token whose statement of identity is not accepted; `reason` is the text for people."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.code)
@@ -40,7 +40,8 @@ class ClaimFault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One line of the mapping: whoever's claim holds this value is in this group, in these scopes; none: everywhere."""
+    """One line of the mapping: users whose claim has this value are in this group and these scopes; without scopes:
+    everywhere."""
 
     value: str
     group: str
@@ -76,10 +77,10 @@ def issuer_fault(issuer: str) -> Reason | None:
 
 
 def rights_by(grants: Iterable[Grant], values: Collection[str]) -> Rights | None:
-    """What these values make of somebody; None where nothing speaks of them.
+    """Return the rights that these values grant; None where no grant names them.
 
-    The highest group counts, and of scopes only those that come with it: where two lines give that group, it holds in
-    both places. So nobody may anywhere what no line alone lets them do there.
+    The highest group counts, with only the scopes of its own lines. Where two lines grant that group, it applies in
+    both places. So a user may do nowhere more than one line alone allows there.
     """
     held = set(values)
     found = [grant for grant in grants if grant.value in held and grant.group in GROUPS]
@@ -98,7 +99,7 @@ def identity_of(claims: Mapping[str, Any], *, issuer: str, claim: str) -> Identi
 
 
 def subject_of(claims: Mapping[str, Any], *, issuer: str) -> str:
-    """What names somebody for good: Entra's tenant and object id, elsewhere `sub`. Raises ClaimFault."""
+    """Return the permanent identifier of a user: Entra's tenant and object id, elsewhere `sub`. Raises ClaimFault."""
     prefix = subject_prefix(issuer)
     if not prefix:
         return _subject(claims.get("sub"), "sub")
@@ -120,7 +121,7 @@ def _subject(said: Any, claim: str) -> str:
 
 
 def name_of(claims: Mapping[str, Any]) -> str:
-    """What somebody may be called here, of the letters that names have; empty where the token tells none."""
+    """Return a possible username, made of permitted characters; empty where the token has none."""
     for claim in NAME_CLAIMS:
         said = claims.get(claim)
         if isinstance(said, str):
@@ -132,7 +133,7 @@ def name_of(claims: Mapping[str, Any]) -> str:
 
 def values_of(claims: Mapping[str, Any], claim: str) -> tuple[str, ...]:
     """The roles or groups of this claim, which may lie deeper, as `realm_access.roles` does. Raises ClaimFault."""
-    # Whoever is in too many groups gets none of them, but a hint where to ask for them.
+    # For a user in too many groups, Entra sends no groups but a link to query them.
     elsewhere = claims.get("_claim_names")
     if (isinstance(elsewhere, Mapping) and claim in elsewhere) or (claim == "groups" and claims.get("hasgroups")):
         raise ClaimFault(Reason("claim-overage", claim=claim))
@@ -173,8 +174,9 @@ class ToldByProxy:
 
 
 def told_by_proxy(headers: Sequence[Header], *, peer: str, by: HeaderLogin) -> tuple[list[Header], ToldByProxy | None]:
-    """The headers without those that only the proxy may send, and whom it names. It is believed by the address of its
-    socket and its secret together, and where it says each thing exactly once; nobody else is ever.
+    """Return the headers without those that only the proxy may send, and the user that the proxy names. The proxy is
+    trusted by its socket address and secret together, and only if each header occurs exactly once. No other client is
+    trusted.
     """
     own: dict[bytes, list[bytes]] = {each.encode(): [] for each in (by.name, by.groups, PROXY_SECRET)}
     others = []

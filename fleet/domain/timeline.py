@@ -8,7 +8,7 @@ from enum import Enum, StrEnum
 from typing import Any, Self
 
 NO_HASH = "0" * 64
-# What was written before anybody began one; and the largest that its column holds.
+# The era of entries from before the first recorded one; and the largest that its column can store.
 FIRST_ERA = 1
 LAST_ERA = 2**15 - 1
 
@@ -314,7 +314,7 @@ class Chain:
         self.rows = 0
 
     def feed(self, lines: bytes) -> None:
-        """Whole lines or parts of them; a line feed stands at the end of rows and nowhere else."""
+        """Add whole lines or parts of them; a line feed occurs only at the end of rows."""
         self._hash.update(lines)
         self.rows += lines.count(b"\n")
 

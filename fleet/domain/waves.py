@@ -17,7 +17,8 @@ from fleet.domain.states import ApprovalState, EventStatus
 
 
 class WaveState(StrEnum):
-    """`STOPPED`: something did not come back, or somebody stopped it; the rest of its approvals is withdrawn."""
+    """The state of a wave. `STOPPED`: an event did not return, or a person stopped the wave; its remaining approvals
+    are withdrawn."""
 
     RUNNING = "RUNNING"
     DONE = "DONE"
@@ -25,7 +26,7 @@ class WaveState(StrEnum):
 
 
 class Phase(StrEnum):
-    """How far one event of a wave is. `left_out`: the wave goes on without it."""
+    """How far one event of a wave is. `left_out`: the wave continues without it."""
 
     WAITS = "waits"
     IN_FLIGHT = "in_flight"
@@ -93,7 +94,7 @@ class Member:
             # Taken out by a person. Should its event be started otherwise, the guards of the others know.
             return Phase.LEFT_OUT
         relayed = state in (ApprovalState.GRANTED, ApprovalState.RELAYING, ApprovalState.ACCEPTED)
-        # Lapsed: nobody asked Azure, and Azure may start it at any moment by itself.
+        # Lapsed: no machine asked Azure, and Azure may start it at any moment.
         coming = state in (ApprovalState.CONFIRMED, ApprovalState.LAPSED) and self.event_status is not EventStatus.ENDED
         if relayed or coming or self.event_status is EventStatus.STARTED:
             return Phase.IN_FLIGHT

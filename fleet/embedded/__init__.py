@@ -88,7 +88,7 @@ def without_password(url: str) -> str:
 
 
 def expect_postgres(url: str) -> None:
-    """Raises ServerProblem if nobody answers at DATABASE_URL."""
+    """Raise ServerProblem if no server answers at DATABASE_URL."""
     try:
         psycopg.connect(url, connect_timeout=5).close()
     except psycopg.OperationalError as error:
@@ -97,7 +97,7 @@ def expect_postgres(url: str) -> None:
 
 
 def expect_redis(url: str) -> None:
-    """Raises ServerProblem if nobody answers at REDIS_URL."""
+    """Raise ServerProblem if no server answers at REDIS_URL."""
     try:
         with redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=5) as client:
             client.ping()

@@ -51,7 +51,7 @@ def held(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A folder for servers whose data nobody wants to keep; also removes those of owners that were killed."""
+    """A folder for servers with temporary data; also removes the folders of owners that were killed."""
     for left in Path(tempfile.gettempdir()).glob(f"{TEMPORARY}*"):
         if is_abandoned(left):
             shutil.rmtree(left, ignore_errors=True)
@@ -63,7 +63,7 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def is_abandoned(folder: Path) -> bool:
-    """Whether it is ours, not brand new, and held by nobody."""
+    """Whether the folder belongs to this user, is older than a minute, and has no process that locks it."""
     try:
         found = folder.stat()
         if found.st_uid != os.geteuid() or time.time() - found.st_mtime < 60:
@@ -113,7 +113,8 @@ def stop_leftover(pid_file: Path, program: str, *, first: signal.Signals, second
     if not is_running(pid):
         return
     if works_elsewhere(pid, pid_file.parent):
-        # The folder is a copy of one that is in use: it is that one's server, and ours would not start beside its file.
+        # The folder is a copy of one in use: the process is that one's server, and ours would not start with its file
+        # present.
         pid_file.unlink()
         return
     if not runs(pid, program):

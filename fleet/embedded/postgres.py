@@ -96,9 +96,10 @@ def binaries(owner: Owner) -> Path:
 
 
 def private_copy(package: Path) -> Path:
-    """A copy of the binaries that the unprivileged user can reach, made once for each installation.
+    """Return a copy of the binaries that the unprivileged user can reach, made once for each installation.
 
-    The programs find their libraries by a path relative to themselves, so the folder beside the package comes along.
+    The programs find their libraries by a path relative to themselves, so the library folder next to the package is
+    copied too.
     """
     stamp = (package / INSTALLATION / "bin" / "postgres").stat()
     place = Path(tempfile.gettempdir()) / f"drydock-postgres-{stamp.st_ino:x}-{stamp.st_mtime_ns:x}-{stamp.st_size:x}"

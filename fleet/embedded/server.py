@@ -27,7 +27,7 @@ class Server:
         self.child = start()
 
     def watch(self) -> str:
-        """Starts it again if it has died, and says so in one sentence; "" where it runs. Raises ServerProblem."""
+        """Restart the server if it has ended, and return one sentence about it; "" where it runs. Raises ServerProblem."""
         if self.child.poll() is None:
             return ""
         how = described(self.child.returncode)

@@ -27,7 +27,7 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 UNMATCHED = "unmatched"
 # After so many seconds a call of an agent, or a probe, is slow.
 SLOW_SECONDS = 5.0
-# Those of each kind that may be said in a minute, beside a few at once.
+# The lines of each kind that may be logged in a minute, and how many at once.
 QUIET_LINES_PER_MINUTE = 60
 QUIET_LINES_AT_ONCE = 20
 PROBES = ("/healthz", "/readyz", "/metrics")
@@ -82,7 +82,7 @@ class Access:
         return found
 
     def _seldom(self, kind: str, said: dict[str, Any]) -> None:
-        """A line of a kind of which there may be a hundred thousand: what was not said is counted in the next."""
+        """Log a line of a kind that may occur a hundred thousand times: omitted lines are counted in the next."""
         if self._lines.take(kind, time.monotonic()):
             self._unsaid[kind] += 1
             return

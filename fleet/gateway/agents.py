@@ -42,7 +42,7 @@ from fleet.wording.say import say
 from fleet.wording.times import API
 
 PAUSE_SECONDS = 1.0
-# So long a call is on its way; what comes later was kept somewhere, or its agent does not know our time.
+# The longest travel time of a call; a later one was buffered, or its agent's clock differs.
 ON_ITS_WAY = timedelta(seconds=1)
 CLOCKS_DIFFER_SECONDS = 60.0
 # Orders that one call may say the agent holds.
@@ -194,7 +194,7 @@ class Agents:
         check = ""
         if waiter.carries:
             with suppress(Problem):
-                # Without the database what was known of them counts.
+                # Without the database, the last known keys count.
                 await self.keys.look(now)
             check, waiter.report = self.keys.judged(query.get("keys"))
         self._note(
@@ -234,7 +234,7 @@ class Agents:
         self._revoked_before = began
 
     def stop(self) -> None:
-        """Answer what is held; later calls do not wait."""
+        """Answer held calls; later calls are not held."""
         self.stopping = True
         self.waiters.end_all()
 

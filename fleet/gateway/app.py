@@ -109,7 +109,7 @@ class Gateway:
         methods = self.routes.get(scope["path"])
         if methods is not None:
             return self._answer_own(methods, Request(scope, receive), send, call)
-        # Of the protocol only: the agent's own package, which machines install, lies beside it and is a page.
+        # Only paths of the protocol: the agent's package, which machines install, has a similar path and is a page.
         if scope["path"].startswith("/agent/v"):
             return answer_problem(send, Problem(404, "not-found", "There is no such call: see the protocol."))
         return self.pages(scope, receive, send)
@@ -196,22 +196,23 @@ class Gateway:
         events.call_later(OVERDUE_SECONDS, self._answer_overdue, events)
 
     def _watch_signals(self, events: asyncio.AbstractEventLoop) -> None:
-        """End held calls and streams as soon as the signal comes: the server waits for them before it tells us to stop.
+        """End held calls and streams as soon as the signal arrives: the server waits for them before it stops the
+        application.
 
-        The server's own handling goes on beside this: it hangs on the event loop's wake-up, which stays as it is.
+        The server's own handling continues: it depends on the event loop's wake-up, which stays unchanged.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: events.call_soon_threadsafe(self.wind_down))
             signal.siginterrupt(number, False)
 
     def wind_down(self) -> None:
-        """Answer held calls, end streams, and keep nobody waiting from here on."""
+        """Answer held calls, end streams, and hold no call from here on."""
         self.agents.stop()
         self.streams.stop()
 
     async def _stop(self) -> None:
         self.wind_down()
-        # Who watches over our end goes on until then.
+        # The loop that watches the parent process runs until then.
         ending = [loop for loop in self.loops if loop is not self.parent]
         for loop in ending:
             loop.stop()

@@ -53,7 +53,7 @@ SALVAGE_PAUSE = 1.5
 COSTLY_SECONDS = 0.05
 COSTLY_PAUSES = 4.0
 COSTLY_LONGEST_PAUSE = 2.0
-# So long it is looked for whose deliveries somebody holds up.
+# How long the deliveries that locks delay are searched for.
 SPLIT_SECONDS = 1.0
 
 REVOKED = "This machine was revoked: an admin has to admit it."
@@ -117,7 +117,7 @@ class Committer:
             if batch:
                 self._commit(batch)
             wrote = bool(batch)
-            # Nobody waits for ever, and whoever brings trouble takes a small part of the time.
+            # No delivery waits for ever, and failing machines use a small part of the time.
             alone = not batch and not self.lanes.waits_apart(Lane.COSTLY)
             if alone or time.monotonic() - self._salvaged > SALVAGE_PAUSE:
                 behind = self.lanes.take_troubled()
@@ -133,8 +133,8 @@ class Committer:
                 self.loop.sleep(pause)
 
     def _write_costly(self) -> bool:
-        """Write a part of a delivery that costs much, where it is time for that; whether anything was written. It takes
-        a small share of the time, also where nobody else has anything to write: somebody may come any moment.
+        """Write a part of a costly delivery when it is due; return whether anything was written. It takes a small share
+        of the time even when no other delivery waits, since one may arrive at any moment.
         """
         began = time.monotonic()
         if not self.lanes.waits_apart(Lane.COSTLY):
@@ -177,12 +177,12 @@ class Committer:
             self.loop.failing = True
             self.loop.sleep(0.2)
         finally:
-            # Whatever happened, nobody waits for ever.
+            # Whatever happened, no call waits for ever.
             answered = self.lanes.done(batch, behind=self._behind)
             self.events.call_soon_threadsafe(_answer, answered, done, otherwise)
         took, reports = time.monotonic() - self._began, sum(pending.weight for pending in batch)
         if self.loop.failing:
-            # Nothing was written, so nobody knows how fast that goes.
+            # Nothing was written, so the speed is unknown.
             self._most = LEAST_REPORTS
         elif not salvage and not in_parts:
             self._most = most_after(reports, took=took, limit=self.limits.commit_reports)
@@ -246,8 +246,8 @@ class Committer:
                 return
 
     def _wait(self, deliveries: list[Delivery], done: dict[int, Written | Problem]) -> bool:
-        """Somebody holds what one of these deliveries cannot do without, as the row of its machine: that one comes
-        again, the others are recorded. Where so much is held that no end is found to it, all of them come again.
+        """Handle a lock that one of these deliveries needs, such as the row of its machine: that one is sent again, the
+        others are recorded. Where too much is locked to find the cause in time, all of them are sent again.
         """
         if len(deliveries) > 1 and time.monotonic() < self._began + SPLIT_SECONDS:
             return self._record_halves(deliveries, done, careful=True)
@@ -295,7 +295,7 @@ class Committer:
         return True
 
     def _add_orders(self, done: dict[int, Written | Problem]) -> None:
-        # A process with a wrong clock stores what it is told, and sends nothing.
+        # A process with a wrong clock stores reports, and sends nothing.
         if not clock.is_clock_correct():
             return
         answered = {machine_id for machine_id, written in done.items() if isinstance(written, Written)}

@@ -20,8 +20,8 @@ SIZE = 200_000
 # A wrong credential is asked for again and again; a new one is never asked for before it exists.
 WRONG_SIZE = 10_000
 WRONG_SECONDS = 30.0
-# What one question asks for; while it is asked, the next gathers. A fleet that comes back waits its turn, and nobody is
-# sent away before the machines of a whole process wait.
+# The most keys of one query; while it runs, the next one gathers. A returning fleet waits its turn: no call is refused
+# before the machines of a whole process wait.
 AT_ONCE = 1_000
 # Where so many have come together, the next question waits so long for company: a fleet that speaks for the
 # first time would else be asked for one by one, and each question costs as much as one for many.
@@ -83,7 +83,7 @@ class Credentials:
     def look_up(self, hashes: Collection[str]) -> Mapping[str, MachineIdentity]:
         """Ask the database; takes its time, so call it in a thread."""
         forgotten = self._forgotten
-        # Before anything is believed: from now on nobody is given another key for this one.
+        # Before the key is trusted: from now on no machine gets another key for this one.
         replaced = keys.mark_used(hashes)
         found = {key: one for key, one in identities_of(hashes=hashes).items() if key not in replaced}
         with self._lock:
@@ -130,7 +130,7 @@ class Credentials:
                 del self._hashes[gone.machine_id]
 
     async def _ask(self) -> None:
-        """Question after question, until nobody waits."""
+        """Run query after query until no call waits."""
         try:
             while self._asked:
                 asked = {key: self._asked[key] for key in list(self._asked)[:AT_ONCE]}
@@ -146,7 +146,7 @@ class Credentials:
                     await asyncio.sleep(GATHER_SECONDS)
         finally:
             self._asking = None
-            # Whatever broke it, nobody waits for ever.
+            # Whatever error occurred, no call waits for ever.
             left, self._asked = self._asked, {}
             _end(left, busy("The gateway could not look up who is calling: try again in a moment."))
 
@@ -162,5 +162,5 @@ def _end(waiting: Mapping[str, asyncio.Future[MachineIdentity | None]], problem:
     for waits in waiting.values():
         if not waits.done():
             waits.set_exception(problem)
-            # Who asked may have gone away: then nobody takes it.
+            # The caller may have disconnected: then no code retrieves the exception.
             waits.exception()

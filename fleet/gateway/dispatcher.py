@@ -1,8 +1,8 @@
 """Matching of waiting orders with agents' long polls; dispatch of approvals whose undo period ends.
 
-One thread asks Postgres: at once for machines that just called or that were woken, and once a second for all machines
-held here, in one query. So a wake-up (`wake_machines`) makes it fast and the question makes it true. First it asks for
-whom anything waits at all, which nearly always is nobody: so a call costs little where nothing happens.
+One thread queries Postgres: at once for machines that just called or were woken, and once a second for all machines
+held here, in one query. Wake-ups (`wake_machines`) make dispatch fast; the query makes it reliable. It first queries
+which machines have any order, which is nearly always none. So a call costs little while nothing happens.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from fleet.projections.events.rows import sets_under_way
 # The wire's name for an order that the dispatcher found by itself.
 DISPATCHED = "look"
 PAUSE_SECONDS = 1.0
-# How often somebody may seal beside Celery, and after how long a silence it is needed.
+# How often a gateway may seal in Celery's place, and after how long a silence this is needed.
 SEAL_PAUSE_SECONDS = 20.0
 SEAL_QUIET_SECONDS = 90.0
-# How long after a wake-up a call that comes in counts as brought by it.
+# How long after a wake-up a call counts as caused by it.
 WAKE_UP_SECONDS = 1.0
 # What comes within this time after a look is looked for together: at most fifty looks a second; and ten of them while
 # nothing but calls come that will be held anyway.
@@ -60,7 +60,7 @@ class Dispatcher:
         self._held: set[Held] = set()
         self._next_full = 0.0
         self._looked = float("-inf")
-        # Somebody waits for the next look: not only calls that are held for longer than it takes to gather them.
+        # Set when a caller waits for the next query; calls held for longer than the gathering period do not set it.
         self._awaited = threading.Event()
 
     def ask(self, standing: AgentHeartbeat, *, held: bool) -> None:
@@ -114,7 +114,7 @@ class Dispatcher:
             if asked or whole:
                 self._look(asked, whole=whole, now=now)
             if held:
-                # Somebody holds their events: nobody waits for that, and they are noted with the next ones.
+                # Their events are locked: they are recorded with the next ones, so that no call waits.
                 with self._lock:
                     self._held |= held
         except (OperationalError, InterfaceError):
@@ -168,7 +168,8 @@ class Dispatcher:
 
 
 class Ticker:
-    """Advances what is due when Celery has been quiet for a while, so that no decision depends on Celery or Redis."""
+    """The fallback that advances due work when Celery has been quiet for a while, so that no decision depends on Celery
+    or Redis."""
 
     def __init__(self, dispatcher: Dispatcher, *, seconds: float) -> None:
         self.dispatcher = dispatcher
@@ -212,7 +213,8 @@ AHEAD = timedelta(seconds=0.6)
 
 
 class UndoClock:
-    """Lets go what can no longer be undone. Every process does: whoever comes second finds nothing left to do."""
+    """The loop that dispatches approvals when their undo period ends. Every process runs it: a later one finds nothing
+    left to do."""
 
     def __init__(self, gone: Callable[[], None]) -> None:
         self.gone = gone

@@ -41,7 +41,7 @@ from fleet.gateway.open_calls import OpenCall, OpenCalls, credentials_of
 
 T = TypeVar("T")
 
-# What may stand in a query string as it is.
+# Characters that need no escaping in a query string.
 PLAIN = bytes(range(0x21, 0x7F))
 HTML = b"text/html; charset=utf-8"
 # A form or a call of the API: the longest has a few texts of 2,000 characters.
@@ -52,7 +52,7 @@ LARGE_AT_ONCE = 2
 PIECE_BYTES = 64 * 1024
 # And for so long at once, where little of it is found among much.
 PIECE_WORK = 0.5
-# So long may one piece take to go out. Whoever reads more slowly asks again.
+# How long one piece may take to be sent. A slower client has to request it again.
 PIECE_SECONDS = 30.0
 
 
@@ -118,7 +118,7 @@ class Pages:
         except Disconnected:
             return
         self.running += 1
-        # The server says nothing when it sends to nobody.
+        # The server reports no error when it sends to a disconnected client.
         gone = asyncio.ensure_future(request.gone())
         try:
             await self._answer(_Answer(self._handler, _environ(scope, body)), request, send, gone)
@@ -162,7 +162,7 @@ class Pages:
                 await in_a_thread(answer.close)
 
     def _watched(self, answer: _Answer, request: Request) -> OpenCall | None:
-        """A long answer to somebody, who is sent no more of it once the access with which it began has ended."""
+        """Register a long answer to a user, so that it stops once the access with which it began has ended."""
         if (access := answer.access) is None:
             return None
         by = credentials_of(request)
@@ -233,7 +233,7 @@ class _Answer:
 def _environ(scope: Scope, body: bytes) -> dict[str, Any]:
     # WSGI knows no difference between `X-Forwarded-For` and `X_Forwarded_For`: a client could add to what a proxy says.
     named = [(name, value) for name, value in scope["headers"] if b"_" not in name]
-    # By the socket's own peer, which no header says: behind this nobody knows it any more.
+    # By the socket's own peer, which no header states: it is not available after this point.
     client = scope.get("client")
     named, told = told_by_proxy(named, peer=str(client[0]) if client else "", by=settings.PROXY_SIGN_IN)
     # Bytes beyond ASCII would raise where the environment is built.

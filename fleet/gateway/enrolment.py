@@ -71,7 +71,7 @@ class Refusals:
             raise
 
 
-# The calls of agents that come in: challenges and enrol. Each parses, makes its call, and answers.
+# Calls of enrolling agents: challenges and enrolment. Each parses, makes its call, and answers.
 
 ENROL_BYTES = 256 * 1024
 CHALLENGE_BYTES = 1024
@@ -143,8 +143,8 @@ class Entrance:
         return enrolment.would_enrol(request=wanted, now=clock.now(), address=address, signed_by=signed_by)
 
     def _signed(self, request: Request) -> SignedCall | None:
-        """By whom an enrolment is signed; None where that proves nothing, as of a key that nobody can make any more.
-        Raises Problem 401 where it is signed at another time, or was made before.
+        """Return the signature of an enrolment; None where it proves nothing, as with a key that can no longer be
+        derived. Raises Problem 401 where the clock differs too much, or the call was made before.
         """
         try:
             return self.signed_calls.read(request, clock.now())

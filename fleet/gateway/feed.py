@@ -1,7 +1,7 @@
-"""What is new on the timelines, read once per process and handed to every stream of it.
+"""New timeline entries, read once per process and handed to every stream of it.
 
-Entries are told in the order of their transactions, below the horizon under which nothing can appear any more, so a
-stream that resumes at its cursor misses nothing.
+Entries are sent in the order of their transactions, below the horizon under which none can appear any more. So a stream
+that resumes at its cursor misses nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fleet.wording.say import text_of
 from fleet.wording.times import API
 
 PAUSE_SECONDS = 1.0
-# Wake-ups come in bursts; one read serves all that came within this time.
+# Wake-ups arrive in bursts; one read serves all of this period.
 BURST_SECONDS = 0.05
 PAGE = 500
 # Entries kept for streams that resume after a short break.
@@ -35,7 +35,7 @@ class FeedFrame:
 
     cursor: Cursor
     frame: bytes
-    # It may have ended somebody's right to listen.
+    # It may have ended a user's right to listen.
     about_access: bool = False
 
 
@@ -138,7 +138,7 @@ class Feed:
         self.subscriptions.discard(subscription)
 
     def since(self, cursor: Cursor) -> list[FeedFrame] | None:
-        """What was told after the cursor, from memory; None when memory does not reach back that far."""
+        """Return the entries after the cursor, from memory; None when memory does not reach back that far."""
         if self.floor is None or cursor < self.floor:
             return None
         return [entry for entry in self.recent if entry.cursor > cursor]
@@ -148,7 +148,7 @@ class Feed:
             subscription.end()
 
     def _jump(self, cursor: Cursor) -> None:
-        # Nobody listened when the reader skipped ahead; who subscribed in the meantime has to resume.
+        # No stream was open when the reader skipped ahead; streams opened in the meantime have to resume.
         if self.position is not None:
             self.end_all()
         self.recent.clear()

@@ -60,7 +60,7 @@ def busy(sentence: str) -> Problem:
 
 
 class Disconnected(Exception):
-    """The client went away before its request was complete; nobody waits for an answer."""
+    """The client disconnected before its request was complete; it expects no answer."""
 
 
 class Request:
@@ -100,7 +100,7 @@ class Request:
         return {name: value for name, _, value in (part.partition("=") for part in text.split("&") if part)}
 
     def refuse_parameters(self) -> None:
-        """Raises Problem `validation` for a query: a filter that nobody heeds would otherwise tell too much."""
+        """Raise Problem `validation` for a query: an ignored filter would otherwise return too much."""
         if names := sorted(self.query):
             errors = [{"field": name, "message": "There is no such parameter."} for name in names]
             sentence = f"There is no parameter `{names[0]}` here. Correct what `errors` names."
@@ -108,7 +108,7 @@ class Request:
 
     @property
     def client(self) -> str:
-        """The address of whoever calls, without a port: the peer's, or what trusted proxies say of it."""
+        """The client's address, without a port: the peer's, or the one that trusted proxies report."""
         client = self.scope.get("client")
         forwarded = b",".join(value for name, value in self.scope["headers"] if name == b"x-forwarded-for")
         proxies = [ip_network(proxy, strict=False) for proxy in settings.TRUSTED_PROXIES]
@@ -172,7 +172,7 @@ class Request:
 
 def _ended(call: Callable[[], None], message: asyncio.Future[Message]) -> None:
     if not message.cancelled():
-        # However it ended, nobody is there any more.
+        # However it ended, the client has disconnected.
         message.exception()
         call()
 

@@ -1,4 +1,4 @@
-"""How much one process takes. What may be set stands in the settings; the rest is fixed here, with its reason."""
+"""Limits of one process. Configurable limits are in the settings; the rest is fixed here, with its reason."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class GatewayLimits:
     reports: int = wire.MAX_REPORTS
     depth: int = wire.MAX_DEPTH
     wait: float = wire.MAX_WAIT_SECONDS
-    # How long calls are held that carry polls, as a part of the time after which a machine is no longer live; and where
-    # something is under way, of which so many are made anew a second at most.
+    # How long calls with polls are held, as a part of the time after which a machine is no longer live. `close_hold`
+    # applies where something is under way; at most `close_renewals` of those are renewed a second.
     hold: float = HOLD_SECONDS
     close_hold: float = 2.0
     close_renewals: int = 250
@@ -42,7 +42,7 @@ class GatewayLimits:
     # One commit at most: enough for the disk to be no limit. Under load the writer takes about what goes in a second.
     commit_reports: int = 2_500
     commit_bytes: int = 8 * 1024 * 1024
-    # How long a report waits for its commit before its agent is told to come again.
+    # How long a report waits for its commit before its agent has to send it again.
     commit_wait: float = 30.0
     ticker: float = 5.0
     streams: int = 2_000

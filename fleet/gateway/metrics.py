@@ -25,7 +25,7 @@ from fleet.operations.wake_up import takes_writes
 
 # A scrape waits two seconds in all, and the fleet is counted in the same time.
 ANSWER_SECONDS = 0.5
-# Whoever may write to Redis makes no more series than that.
+# A client that can write to Redis creates no more series than that.
 MOST_FIELDS = 500
 
 Labels = tuple[str, ...]
@@ -83,15 +83,15 @@ def read(left: Mapping[bytes, bytes], now: datetime) -> Sequence[Sample]:
     return [Sample(gauges.TASKS, counted), Sample(gauges.TASK_SECONDS, seconds), Sample(gauges.BEAT_AGE, beat)]
 
 
-# The numbers of the fleet for `/metrics`: counted when somebody asks, at most every few seconds, by a thread of its
-# own, so that a scrape is answered in time also while Postgres is away or hangs.
+# The numbers of the fleet for `/metrics`, counted on request, at most every few seconds. A separate thread counts, so
+# that a scrape is answered in time even while Postgres is unavailable.
 
 Measure = Callable[[], Sequence[Sample]]
 
 # How long numbers are good, and how long a scrape waits for new ones.
 FRESH_SECONDS = 5.0
 WAIT_SECONDS = 2.0
-# Nobody asks: nothing is counted.
+# Without a request for this long, nothing is counted.
 IDLE_SECONDS = 3600.0
 
 
@@ -108,7 +108,7 @@ class Figures:
         self.loop = Loop("figures", self.count, pause=IDLE_SECONDS)
 
     def count(self) -> None:
-        """Count once if somebody has asked, in the thread of the loop."""
+        """Count once if a request is waiting, in the thread of the loop."""
         if not self._wanted:
             return
         samples = self._measure()

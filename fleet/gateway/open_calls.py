@@ -71,8 +71,8 @@ class FoundAccess:
 
 
 def access_of(by: CallCredentials, *, now: datetime) -> FoundAccess | None:
-    """Whose token or session it is, and what they may do now; None where it lets nobody in. Raises Refused
-    `not-permitted` where a token does not count from this address.
+    """Return the account and current access of a token or session; None where they are not valid. Raises Refused
+    `not-permitted` where the token is not accepted from this address.
     """
     if by.token:
         found = CREDENTIALS.person_of_token(token=by.token, now=now, address=by.address)

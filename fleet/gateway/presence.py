@@ -60,7 +60,7 @@ class Contacts:
             presence.flush(contacts=noted.values())
         except (OperationalError, InterfaceError) as error:
             if is_timeout(error):
-                # Somebody holds one of the rows: the others are written, and those of whom nothing is known yet wait.
+                # One of the rows is locked: the others are written, and new machines wait.
                 noted = self._pass_by(noted)
             with self._lock:
                 self._noted = {**noted, **self._noted}
@@ -71,7 +71,7 @@ class Contacts:
             self._flush_one_by_one(list(noted.values()))
 
     def _pass_by(self, noted: dict[int, Contact]) -> dict[int, Contact]:
-        """Write of whom nobody holds the row; the contacts that were not written."""
+        """Write the contacts whose rows are not locked; return the others."""
         with suppress(OperationalError, InterfaceError):
             free = presence.free_among(noted)
             presence.flush(contacts=[noted[machine_id] for machine_id in free])

@@ -119,7 +119,7 @@ class Probes:
         """Prometheus' text format: the process itself, and the fleet as long as the database answers."""
         metrics.HELD.set(self.agents.waiters.count)
         metrics.STREAMS.set(self.streams.count)
-        # Beside the threads that ask the database: they may all be waiting for it.
+        # Not in the threads that query the database: they may all be waiting for it.
         body = await asyncio.to_thread(generate_latest)
         registry = CollectorRegistry()
         registry.register(Collected(await self.figures.current()))
@@ -127,7 +127,8 @@ class Probes:
         await answer(send, 200, body, kind=CONTENT_TYPE_LATEST.encode())
 
     async def _current(self) -> ProbeCache:
-        """What was found at most a second ago. All callers share one question, however many come: it is anybody's."""
+        """Return a result that is at most a second old. All callers share one query, since its result is the same for
+        each."""
         if self._found is not None and time.monotonic() - self._found_at < FRESH_SECONDS:
             return self._found
         if self._asking is None or self._asking.done():

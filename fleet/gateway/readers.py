@@ -184,7 +184,7 @@ def _check_coverage(coverage: wire.CoverageData, limits: GatewayLimits) -> None:
     if not 1 <= coverage.divisor <= 1000:
         raise Unreadable("divisor must be a number from 1 to 1000")
     tier = coverage.tier.strip().lower()[:50]
-    # What is no word is no tier.
+    # A text that is not alphanumeric is not a tier.
     coverage.reason, coverage.tier = coverage.reason[:LONGEST], tier if tier.isalnum() else ""
 
 

@@ -20,7 +20,7 @@ from fleet.operations.machines.keys import possible_keys
 from fleet.operations.orders import sign
 
 SECONDS = 30.0
-# A fleet trusts one set of keys, or two while they are rotated; whoever names others is judged each time.
+# A fleet trusts one set of keys, or two during a rotation; other sets are judged at each call.
 MOST_JUDGED = 100
 
 
@@ -35,7 +35,8 @@ class Keys:
         self._judged: dict[str, tuple[SignatureCheck, bool]] = {}
 
     async def look(self, now: datetime) -> None:
-        """Ask Postgres where it is long ago: once, whoever waits for it. Raises Problem 503 when it is away."""
+        """Read the keys from Postgres when they are old: once for all callers. Raises Problem 503 when Postgres is
+        unavailable."""
         if self._known is not None and time.monotonic() < self._until:
             return
         if self._refreshing is None or self._refreshing.done():
@@ -68,7 +69,7 @@ class Keys:
         return found
 
 
-# Calls that are signed with a machine's own key: checked before anybody is asked, and each taken once by a process.
+# Calls signed with a machine's own key: checked before any query, and each accepted once by a process.
 
 PREFIX = wire.SIGNED.lower().encode() + b" "
 SKEW_MILLISECONDS = wire.MAX_SKEW_SECONDS * 1000
@@ -113,7 +114,8 @@ class SignedCalls:
         self._turned = 0
 
     def read(self, request: Request, now: datetime) -> SignedCall | None:
-        """Who has signed this call; None where nobody did. Raises Problem 401, `Repeated` for what was taken before."""
+        """Return the signer of this call; None where it is not signed. Raises Problem 401, `Repeated` for a call
+        accepted before."""
         header = request.header(b"authorization")
         if header[: len(PREFIX)].lower() != PREFIX:
             return None

@@ -28,7 +28,7 @@ class Silence:
     def __init__(self, seconds: float = SILENT_SECONDS) -> None:
         self.seconds = seconds
         self.loop = Loop("silence", self.step, pause=PAUSE_SECONDS)
-        # What need not be looked at again: the file of each descriptor, which tells when its number is used anew.
+        # Connections that need no further check: the file of each descriptor, which shows when its number is reused.
         self._spoken: dict[int, int] = {}
 
     def step(self) -> None:

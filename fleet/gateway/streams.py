@@ -28,7 +28,7 @@ from fleet.wording.say import say
 from fleet.wording.times import API
 
 PING = b": ping\n\n"
-# So long a stream that ends waits for its client.
+# How long a stream that ends waits for its client.
 LAST_SECONDS = 1.0
 STREAM_BEGINS: Message = {
     "type": "http.response.start",
@@ -53,7 +53,8 @@ class StreamListener:
 
 
 def listener_of(by: CallCredentials, *, now: datetime) -> StreamListener | None:
-    """Who listens by these credentials; None where they let nobody in. Raises Problem 403 when they may not read."""
+    """Return the listener with these credentials; None where they are not valid. Raises Problem 403 when they may not
+    read."""
     try:
         found = access_of(by, now=now)
     except Refused as error:
@@ -145,15 +146,15 @@ class Streams:
         self.feed.end_all()
 
     async def _start(self, last_id: str, position: Cursor) -> tuple[Cursor, str]:
-        """Where the stream begins, and why what was kept up to this id is not to be relied on, if it is not."""
+        """Return where the stream begins, and why the client's state up to this id is not reliable, if it is not."""
         if not last_id:
             return position, ""
         cursor = read_cursor(last_id)
         if cursor is None:
             return position, "unreadable"
         if cursor[0] < position[0]:
-            # The database came back from a backup since: of what was told some is not there any more. What has been
-            # written in the new era comes after all of the earlier one, and is told whole.
+            # The database was restored from a backup since: some sent entries no longer exist. The entries of the new
+            # era follow all of the earlier one, and are sent in full.
             return cursor, "earlier-era"
         if cursor > position and cursor > await self.threads.run(feed_operations.newest_cursor):
             # Of another database, or of this one before it was restored.
@@ -177,11 +178,12 @@ class Streams:
     async def _parts(
         self, request: Request, subscription: Subscription, cursor: Cursor, ear: StreamListener, lost: str
     ) -> AsyncIterator[bytes]:
-        """The stream's bytes, until it has to end. What comes while it catches up waits in the subscription.
+        """The stream's bytes, until it has to end. Entries that arrive while it catches up wait in the subscription.
 
-        Whoever has lost the right to listen is told nothing more: asked anew where an entry is about somebody's access.
+        A listener without the right to listen receives nothing more: access is checked again at each entry about
+        access.
 
-        Raises Problem when the database is away in the meantime: then the stream ends and is resumed.
+        Raises Problem when the database becomes unavailable: then the stream ends and is resumed.
         """
         position = max(self.feed.position or cursor, cursor)
         shown = msgspec.json.encode({"server_time": clock.now()})

@@ -83,15 +83,15 @@ class Loop(threading.Thread):
 
 T = TypeVar("T")
 
-# Collections of what is young, of what is older, and of all: tens of thousands of held calls are looked through in half
-# a second, in which nobody is answered.
+# Thresholds of the garbage collector for young, older and all objects. A full collection over tens of thousands of held
+# calls takes half a second, during which no call is answered.
 COLLECTED_AFTER = (20_000, 20, 100)
 
 
 def collect_rarely() -> None:
-    """Of this process, once everything is loaded: nobody waits long for the collector.
+    """Make full garbage collections rare in this process, once everything is loaded, so that no call waits long.
 
-    Threads take turns of 5 ms, as Python has it: with shorter ones a storm loses a fifth of a core between them.
+    Threads keep Python's switch interval of 5 ms: with shorter ones a storm loses a fifth of a core to switching.
     """
     gc.collect()
     gc.freeze()

@@ -27,10 +27,11 @@ from fleet.operations.wake_up import CHANNEL
 
 # Of a hold so much is jitter, so that a fleet that came at once does not stay in step.
 JITTER = 0.1
-# An agent that is told to report, or to remind, is not told the same at once again.
+# How long before an agent is asked again to report, or to remind.
 TOLD_SECONDS = 60.0
 MOST_TOLD = 10_000
-# When this process ends, its agents are told to come again so many a second, those that are needed soon within one.
+# When this process ends, its agents are asked to return at this many a second; those needed soon return within one
+# second.
 COMING_A_SECOND = 1_000
 
 
@@ -222,7 +223,7 @@ class WakeUps:
         self.loop = Loop("wake-ups", self.listen, pause=0.0)
 
     def listen(self) -> None:
-        """Subscribe and listen until stopped. Raises what redis-py raises; the loop subscribes anew."""
+        """Subscribe and listen until stopped. Raises redis-py's errors; the loop subscribes again."""
         client = redis.Redis.from_url(
             settings.REDIS_URL,
             protocol=2,

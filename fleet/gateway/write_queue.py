@@ -71,7 +71,7 @@ def _part(delivery: Delivery, numbered: Sequence[tuple[int, ParsedReport | None]
 
 
 class Spending:
-    """What each machine (row id) has cost lately; a bucket of units each."""
+    """The recent cost of each machine (row id); a bucket of units each."""
 
     def __init__(self) -> None:
         self._spent: dict[int, tuple[float, float]] = {}
@@ -115,7 +115,7 @@ class Lane(StrEnum):
     TROUBLED = "troubled"
 
 
-# The part of the queue up to which a lane is let in.
+# The part of the queue up to which a lane may fill it.
 SHARES = {
     Lane.RECEIPTS: 1.0,
     Lane.STARTED: 0.9,
@@ -129,8 +129,9 @@ SHARES = {
 APART = (Lane.COSTLY, Lane.TROUBLED)
 # What is older than that when it comes is history.
 HISTORY = timedelta(seconds=60)
-# As documents spell it. So many EventIds are remembered, those that were told last; one delivery adds so many, out of
-# the first so many characters of each document: this is the event loop, and a document may be as long as 4 MiB.
+# EventIds as documents spell them. The most recent ones are remembered, up to the first limit. One delivery adds up to
+# `MOST_NAMED`, from the first `LOOKED_AT` characters of each document. This runs on the event loop, and a document may
+# be as long as 4 MiB.
 EVENT_ID = re.compile(r'"EventId"\s*:\s*"([^"\\]{1,64})"')
 LANE_REMEMBERED = 20_000
 MOST_NAMED = 20
@@ -206,8 +207,8 @@ class LaneQueue:
         self.count += 1
 
     def turns(self, *, until: Callable[[], bool]) -> Iterator[deque[Pending]]:
-        """Each set's part once, for whoever takes from its left, until that is enough. What is left of it goes behind
-        the others: a large set is not in the way of small ones.
+        """Yield each set's part once; the caller takes from its left until that is enough. A set with a rest moves
+        behind the others: a large set does not delay small ones.
         """
         for key, part in list(self._sets.items()):
             if until():
@@ -233,7 +234,7 @@ class Lanes:
         self._lanes = {lane: LaneQueue() for lane in Lane}
         # Machines (row ids) whose reports failed.
         self._troubled: set[int] = set()
-        # EventIds that somebody has told of: who tells of another is heard before those who say the same.
+        # EventIds that were already reported: a report of a new one is taken before repetitions.
         self._told: OrderedDict[str, None] = OrderedDict()
         self._spending = Spending()
         self._running: list[Pending] = []
@@ -268,8 +269,8 @@ class Lanes:
         return self._lanes[lane].count > 0
 
     def take(self, most: int) -> list[Pending]:
-        """The oldest deliveries, up to so many reports and a commit's bytes, one of each machine; nobody waits for
-        those without a call.
+        """Take the oldest deliveries, up to this many reports and a commit's bytes, one of each machine; those without
+        an open call are dropped.
         """
         batch: list[Pending] = []
         machines: set[int] = set()

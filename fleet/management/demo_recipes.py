@@ -36,7 +36,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
-    """One cache of the fleet file; `socket` is where the server that stands in for it listens."""
+    """One cache of the fleet file; `socket` is the path of the server that simulates it."""
 
     host: str
     tier: str
@@ -83,7 +83,7 @@ def simulator(*, port: int, fleet_file: Path, caches: Sequence[Cache]) -> Recipe
 
 
 def directory(*, port: int, back: str) -> Recipe:
-    """A pretended Entra ID, with whom people may come in."""
+    """Return the recipe of a simulated Entra ID for sign-in."""
     command = [PYTHON, "-m", "azure_simulator.entra", "--listen", f"127.0.0.1:{port}", "--tenant", TENANT]
     command += ["--client-id", CLIENT_ID, "--client-secret", CLIENT_SECRET, "--redirect", back]
     return Recipe(name="directory", command=command)

@@ -137,7 +137,7 @@ def metrics() -> str:
 
 
 def alerts() -> str:
-    """Every alert of the rules that lie beside the documentation."""
+    """Return a table of every alert in the rules next to the documentation."""
     groups = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]
     rows = [
         (f"`{rule['alert']}`", rule["labels"]["severity"], rule.get("for", "at once"), rule["annotations"]["summary"])

@@ -56,7 +56,7 @@ WHY = {"--why": {"default": "", "help": "the reason, shown in the timeline"}}
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replaces the file in one step; nobody but its owner could ever read it."""
+    """Replace the file in one step; only its owner can ever read it."""
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -29,7 +29,7 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, *, config: Any) -> Any:
-    """Add the changelog, which lies beside the folder of the documentation."""
+    """Add the changelog, which is next to the documentation's folder."""
     text = CHANGELOG.read_text(encoding="utf-8").replace("](docs/", "](")
     files.append(File.generated(config, "changelog.md", content=text))
     return files

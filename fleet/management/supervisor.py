@@ -15,15 +15,15 @@ from pathlib import Path
 from fleet.embedded.parent_death import bound
 from fleet.embedded.server import described
 
-# Held calls of agents and streams stay open for a minute and more; the server must take many beside the pages.
-# A process may have 20,000 files open on most systems: what is left is for pages and connections to the database.
+# Long-polls of agents and streams stay open for a minute and more; the server must accept many in addition to the
+# pages. A process may have 20,000 files open on most systems: the rest is for pages and database connections.
 HELD_CALLS = 18_000
 # As many may wait to be taken up as the system allows: a fleet comes back all at once.
 BACKLOG = 4096
 STOP_SECONDS = 10
 LOG_CONFIG = Path(__file__).parents[1] / "granian.json"
 CONCURRENCY = 4
-# Whoever starts them has checked the settings. Threads, because a task waits for Postgres and for nothing else.
+# The caller has checked the settings. Threads, because a task waits for Postgres and for nothing else.
 WORKER = ("--skip-checks", "worker", "--pool", "threads", "--without-gossip", "--without-mingle")
 BEAT = ("--skip-checks", "beat")
 

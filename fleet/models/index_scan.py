@@ -83,8 +83,8 @@ def words_of(*columns: str | Combinable) -> Func:
 
 
 def words_begin(text: str) -> SearchQuery | None:
-    """Return the query to match with `words_of`: each word of the text begins one there. Return None where the text has
-    no word."""
+    """Return the query to match with `words_of`: each word of the text begins one there. Return None for a text
+    without words."""
     found = [word for word in _BETWEEN.split(text.lower()) if word]
     query = " & ".join(f"'{word}':*" for word in found)
     return SearchQuery(query, search_type="raw", config="simple") if query else None

@@ -54,7 +54,7 @@ def save_view(sent: ViewForm, *, actor: Actor, now: datetime) -> SavedView:
 
 @transaction.atomic
 def delete_view(*, actor: Actor, view_id: int, now: datetime) -> SavedView:
-    """Delete one's own view; an administrator may also delete another user's shared view. Raises Refused `not-found`."""
+    """Delete one's own view, or as an administrator another user's shared view. Raises Refused `not-found`."""
     rows = SavedView.objects.select_for_update()
     row = rows.filter(pk=view_id).first()
     may = row is not None and (

@@ -8,8 +8,8 @@ from uuid import NAMESPACE_DNS, uuid5
 
 @dataclass(slots=True)
 class Account:
-    """Somebody in the directory. `groups` of more than 200 are not in the token, as at Entra; `enabled` is False for
-    whom the directory no longer lets in.
+    """An account in the directory. `groups` of more than 200 are not in the token, as at Entra; `enabled` is False for
+    accounts that the directory no longer admits.
     """
 
     name: str

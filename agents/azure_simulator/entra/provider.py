@@ -123,7 +123,7 @@ class Provider:
     def _authorize(self, request: Request) -> Response:
         asked = dict(request.query)
         redirect = asked.get("redirect_uri", "")
-        # Before these two are right nobody is sent anywhere.
+        # Until these two are right, the browser is not redirected.
         if asked.get("client_id") != self.client_id or redirect not in self.redirects:
             return _page(400, "This program, or this redirect address, is not registered here.")
 
@@ -160,7 +160,7 @@ class Provider:
         return _to(redirect, code=code, state=asked["state"], headers=(cookie,))
 
     def _who(self, request: Request, asked: dict[str, str], *, anew: bool) -> tuple[str, int]:
-        """Whoever was chosen just now; else who is logged in here since when."""
+        """Return the account chosen just now, else the one signed in here, with the time of its sign-in."""
         if asked.get("as"):
             return asked["as"], int(self.clock())
         cookies = dict(part.strip().partition("=")[::2] for part in request.headers.get("cookie", "").split(";"))
@@ -168,7 +168,7 @@ class Provider:
         return ("", 0) if anew or not since.isdecimal() else (unquote(name), int(since))
 
     def _ask(self, asked: dict[str, str]) -> Response:
-        """No password: whoever pretends may be anybody."""
+        """Return the page to choose an account; there is no password."""
         query = urlencode({name: value for name, value in asked.items() if name != "as"})
         rows = "".join(
             f'<li><a href="?{html.escape(query)}&amp;as={quote(one.name)}">{html.escape(one.display)}</a>'
@@ -210,7 +210,7 @@ class Provider:
         if given is None:
             return _error("invalid_grant")
         if given.used:
-            # Somebody has a token that was given on: nobody goes on with either.
+            # A token was used twice: neither holder may continue.
             self.revoked.add(given.family)
         account = self.accounts.get(given.account)
         if given.family in self.revoked or account is None or not account.enabled:

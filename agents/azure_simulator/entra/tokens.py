@@ -1,4 +1,4 @@
-"""ID tokens: signed with RS256 by keys that rotate, and wrong in one way where somebody asked for that."""
+"""ID tokens: signed with RS256 by keys that rotate, and wrong in one way on request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, generat
 from cryptography.hazmat.primitives.hmac import HMAC
 
 LIFE_SECONDS = 3600
-# What a token may be on request; each is to be refused, these where somebody was to be asked anew.
+# Faults of a token on request; each is to be rejected, the first ones where a new sign-in was required.
 NOT_AGAIN = ("not-again", "no-auth-time", "auth-time-ahead", "auth-time-as-text")
 LIES = (
     "alg-none",
@@ -87,7 +87,7 @@ class Keys:
             "future": {"iat": now + LIFE_SECONDS, "nbf": now + LIFE_SECONDS},
             "other-nonce": {"nonce": "another"},
             "other-tenant": {"tid": str(uuid4())},
-            # As of a provider that does not ask anew, or makes up when it did.
+            # As of a provider that does not require a new sign-in, or invents its time.
             "not-again": {"auth_time": now - LIFE_SECONDS},
             "auth-time-ahead": {"auth_time": now + LIFE_SECONDS},
             "auth-time-as-text": {"auth_time": str(now)},

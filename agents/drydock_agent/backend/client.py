@@ -150,7 +150,7 @@ class BackendClient:
             raise AdmissionPending(202, "an administrator has to admit this machine in Drydock first", None)
 
     def report(self, secret: Secret, request: wire.ReportsRequest, reports: Iterable[StoredReport]) -> Acknowledgement:
-        """Send one batch; `reports` stand in for `request.reports`."""
+        """Send one batch; `reports` replace `request.reports`."""
         envelope = {name: _to_json_value(value) for name, value in asdict(request).items() if name != "reports"}
         # The stored data is JSON already: it is put in as it is.
         lines = ",".join(

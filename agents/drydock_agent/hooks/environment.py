@@ -1,4 +1,4 @@
-"""What a hook is told in variables."""
+"""Environment variables of a hook."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ CONNECT_SECONDS = 2.0
 # Between two pieces of an answer.
 READ_SECONDS = 10.0
 FIRST_READ_SECONDS = 130.0
-# An answer that comes in ever more pieces is cut after so many seconds beyond that.
+# An answer that arrives in many small pieces is cut after this many seconds beyond that.
 WHOLE_SECONDS = 20.0
 
 # Keys of `compute` that every VM states, and those that may rightly be empty.
@@ -53,8 +53,8 @@ class NoComputeMetadata(MetadataUnavailable):
 
 @dataclass(slots=True, frozen=True)
 class StartAnswer:
-    """What the service answered to a StartRequests: the status, the text as received, and after how many seconds it
-    wants to be asked again, where it says so.
+    """The service's answer to a StartRequests: the status, the text as received, and the stated seconds until a retry,
+    if any.
     """
 
     status: int

@@ -29,7 +29,7 @@ _REQUEST, _REPLY = 1, 2
 _COOKIE = bytes((99, 130, 83, 99))
 # op, htype, hlen, hops, xid, secs, flags, ciaddr, yiaddr, siaddr, giaddr, chaddr, sname, file
 _HEADER = struct.Struct("!BBBB4sHH4s4s4s4s16s64s128s")
-# The answer is to come as a broadcast: nobody listens for one that is addressed to this machine.
+# The answer is to be a broadcast: this socket receives none that is addressed to this machine.
 _BROADCAST = 0x8000
 # Some servers drop what is shorter than BOOTP's packets were.
 _MIN_BYTES = 300

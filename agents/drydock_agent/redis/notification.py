@@ -39,7 +39,8 @@ class Notification:
 
 
 def read(raw: bytes) -> Notification:
-    """Any bytes; never raises. Pairs come in any order and spelling, and the last valid one of a name counts."""
+    """Read a line of any bytes; never raises. Pairs may have any order and spelling, and the last valid one of a name
+    counts."""
     words = [word.strip() for word in raw.decode("utf-8", "replace").lstrip("|").split("|")]
     found: dict[str, str] = {}
     # A name at the end that no value follows is not looked at.

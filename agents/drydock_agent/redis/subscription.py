@@ -1,7 +1,7 @@
 """One subscription to `AzureRedisEvents` over one connection: opened, read, pinged and closed by hand.
 
-The client's own ways (retries, health checks, a pub/sub object that connects anew by itself) are not used: they hide a
-lost connection and the gap, and do not find one whose path swallows bytes.
+The client's own mechanisms (retries, health checks, a reconnecting pub/sub object) are not used: they hide a lost
+connection and the gap. They also do not detect a path that swallows bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from drydock_agent.redis.errors import CacheConnectionLost, RefusedByCache
 from drydock_agent.redis.login import Login
 from drydock_agent.settings.caches import Cache
 
-# What the client would import to measure itself, where it is installed; it costs 3 MB and nobody here reads it.
+# Optional imports of the client for its own telemetry; they cost 3 MB, and the agent does not use them.
 _UNWANTED = [name for name in ("opentelemetry", "psutil") if name not in sys.modules]
 for _name in _UNWANTED:
     # None is how Python itself marks a module that must not be imported.

@@ -59,7 +59,7 @@ class Cache:
         return _host_and_port(self.connect) if self.connect else (self.host, self.port)
 
     def secret(self) -> str:
-        """The access key or password; read anew each time, so that a new key needs no restart.
+        """The access key or password, read again each time, so that a new key needs no restart.
 
         Raises `OSError` or `UnicodeDecodeError` where its file cannot be read.
         """

@@ -11,8 +11,8 @@ from fleet.domain.states import ApprovalState, EventStatus
 
 
 class When(StrEnum):
-    """`now`; now, unless somebody uses the seconds to `undo` it; once every machine in `Resources` is `prepared`; at a
-    `time`; when it is its `turn` in a wave.
+    """The time of dispatch: `now`; after an undo period (`undo`); once every machine in `Resources` is `prepared`; at a
+    `time`; at its `turn` in a wave.
     """
 
     NOW = "now"
@@ -61,7 +61,7 @@ def undo_offer(facts: EventFacts, *, now: datetime, seconds: float) -> UndoOffer
     late = facts.not_before is not None and facts.not_before <= now + lead
     until = None if late else undo_until(facts, now=now, seconds=seconds)
     offered = (until - now).total_seconds() if until is not None else 0.0
-    # Whatever somebody may have stated: the first day of the calendar has no minute before it, but it is late.
+    # A stated time may be any: the first day of the calendar has no minute before it, but it is late.
     offered_until = facts.not_before - lead if offered and facts.not_before is not None else None
     return UndoOffer(offered, offered_until, late and seconds > 0)
 

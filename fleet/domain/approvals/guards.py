@@ -20,7 +20,8 @@ from fleet.domain.sets import PROVISIONAL
 from fleet.domain.shapes import InApi
 from fleet.domain.states import EndedAs, EventStatus, Presence
 
-# The guard that asks the user who decides, in that moment, and nobody later; and the one that asks for a second person.
+# The guard that requires verification at the moment of deciding and not later, and the guard that requires a second
+# person.
 ASKS_AGAIN = "set-wants-step-up"
 SECOND_PERSON = "set-wants-second"
 
@@ -93,7 +94,7 @@ class OtherEvent:
 
 @dataclass(frozen=True, slots=True)
 class HoldFacts:
-    """Somebody wants this event to run by itself."""
+    """A person's or rule's decision not to approve this event."""
 
     by: Reason | str
     at: datetime
@@ -111,7 +112,7 @@ class WindowFacts:
 
 @dataclass(frozen=True, slots=True)
 class StopFacts:
-    """Somebody has stopped all approvals."""
+    """A stop of all approvals."""
 
     by: str
     at: datetime
@@ -147,11 +148,11 @@ class EventFacts:
     set_service: str = ""
     set_resource_group: str = ""
     second_person: bool = False
-    # Whoever approves is asked again who they are.
+    # Whether approval requires verification.
     step_up: bool = False
     # But no service account.
     exempt_service_accounts: bool = False
-    # How many live machines the set is said to need; None when nobody said.
+    # How many live machines the set needs; None when not stated.
     min_live: int | None = None
     # Sets in which the event was before, while it was open.
     earlier_homes: tuple[FormerSet, ...] = ()
@@ -175,8 +176,8 @@ class EventFacts:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """`code` is stable, `values` are what its sentence names. `overridable`: an approver may override a guard that
-    blocks, with a reason; any other that blocks nobody may.
+    """`code` is stable, `values` are what its sentence names. `overridable`: an approver may override a blocking guard
+    with a reason; no user may override other blocking guards.
     """
 
     code: str
@@ -209,8 +210,8 @@ class Guard:
 def affected_machines(facts: EventFacts) -> list[MachineFacts]:
     """The known machines that `Resources` names.
 
-    Two with one name were joined, or come from 0.1.0: the one that enrolled first counts as long as it is heard, so
-    that nobody who comes later takes its place; of those that are silent the one heard last.
+    Two machines with one name were joined, or come from 0.1.0. The one that enrolled first counts while it is heard, so
+    that no later one replaces it. Among silent ones, the one heard last counts.
     """
     by_name: dict[str, MachineFacts] = {}
     for machine in facts.machines:

@@ -23,8 +23,8 @@ class Decision:
     """A decision as it is checked again. `shown` are the values of `SHOWN` at that time, empty where an earlier release
     decided. `overrides` are the overridden guards as an approval stores them.
 
-    `accepted`: guard codes that the rule accepts now; None for a decision by a person. `lost`: why whoever decided no
-    longer may, or the rule no longer does.
+    `accepted`: guard codes that the rule accepts now; None for a decision by a person. `lost`: why the person, or the
+    rule, may no longer decide this.
     """
 
     version: int

@@ -94,9 +94,9 @@ class QuarantineFacts:
 
 @dataclass(frozen=True, slots=True)
 class BlindSpot:
-    """`machine_ids` are those concerned, `names` theirs and those of machines without an agent, the first of `count`;
-    `values` are what its sentences name beside them. `part` tells it from others of its code in one set; `other_set` is
-    another set that it names (row id).
+    """One blind spot.¶`machine_ids` are the machines concerned. `names` are their names and those of machines without
+    an agent, the first of `count`. `values` are further values of its sentences. `part` distinguishes it from others of
+    its code in one set; `other_set` is another set that it names (row id).
     """
 
     code: str
@@ -153,13 +153,13 @@ def of_agents(
     )
 
 
-# What of all that hides news is told by itself: when it begins, and when it is over. Pure.
+# Notifications of blind spots: when one begins, and when it ends. Pure.
 
 # What is there at one look only is not told: machines restart, networks hiccup.
 SETTLES = timedelta(seconds=30)
-# More that begin or end together are told as one.
+# More that begin or end together are notified as one.
 MOST_ALONE = 5
-# So many names are kept of what is told.
+# This many names are stored with a notification.
 MOST_NAMES = 20
 
 # The entry of each, by its code.
@@ -219,7 +219,7 @@ class Trouble:
 
 
 def together(troubles: Iterable[Trouble]) -> list[Trouble]:
-    """The same as they are told: those of one code, where there are many, as one that names the first of them."""
+    """Group blind spots for notification: many of one code become one that names the first of them."""
     by_code: dict[str, list[Trouble]] = {}
     for one in troubles:
         by_code.setdefault(one.code, []).append(one)
@@ -234,6 +234,6 @@ def together(troubles: Iterable[Trouble]) -> list[Trouble]:
 
 
 def without_lesser(troubles: Collection[Trouble]) -> list[Trouble]:
-    """Without what goes without saying: where nobody watches a set, its machines are silent."""
+    """Return the blind spots without implied ones: the machines of an unwatched set are silent."""
     dark = {one.set_id for one in troubles if one.code == "set-unwatched"}
     return [one for one in troubles if one.code != "agent-silent" or one.set_id not in dark]

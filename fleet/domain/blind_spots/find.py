@@ -19,7 +19,7 @@ from fleet.domain.orders.series import SignatureCheck
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import Presence
 
-# An agent that is told that its document is not here sends it within seconds.
+# An agent sends a missing document within seconds after the backend requests it.
 LACKING = timedelta(minutes=1)
 
 
@@ -130,7 +130,7 @@ def without_agent(set_id: int | None, names: Iterable[str]) -> BlindSpot:
 
 
 def _zones(each: SetFacts) -> Iterator[BlindSpot]:
-    # Without any live agent other blind spots say so; this one is about sets that are polled from other zones.
+    # Without any live agent other blind spots apply; this one is about sets that are polled from other zones.
     polled = {agent.zone for agent in each.agents if agent.live}
     if not polled:
         return
@@ -195,9 +195,9 @@ ORDER = (
 
 
 RANKS = {code: rank for rank, code in enumerate(ORDER)}
-# Hours of a switch-off are told as whole ones.
+# The time without polls is reported in whole hours.
 HOUR = timedelta(hours=1)
-# What is in between, such as a machine whose turn nobody has noted yet, is looked at again so soon.
+# Intermediate states, such as an unrecorded change of presence, are checked again after this time.
 SOON = timedelta(seconds=5)
 
 
@@ -219,7 +219,7 @@ def of_set(each: SetFacts, *, now: datetime, version: str, protocol: int, clock_
 
 
 def due_at(each: SetFacts, spots: Iterable[BlindSpot], *, now: datetime) -> datetime | None:
-    """When time alone may change the blind spots of a set; that somebody is not heard any more is noted elsewhere."""
+    """Return when time alone may change the blind spots of a set; a machine's silence is noted elsewhere."""
     edges = [agent.lacking_since + LACKING for agent in each.agents if agent.lacking_since is not None]
     if each.admits_until is not None:
         edges.append(each.admits_until)
@@ -243,11 +243,10 @@ def elsewhere(
     quarantine: Iterable[QuarantineFacts] = (),
     era_missing: bool = False,
 ) -> list[BlindSpot]:
-    """Those that are of no set, the most dangerous first.
+    """Return the blind spots that belong to no set, the most dangerous first.
 
-    `alone` are machines that stand alone in an inventory and have no agent, `waiting` those for which somebody waits
-    for admission, `quarantined` those of which something is quarantined; `era_missing`: the database numbers its
-    transactions anew.
+    `alone` are inventory machines without a set or an agent. `waiting` are machines with a pending admission, and
+    `quarantined` those with quarantined reports. `era_missing`: the database has restarted its transaction count.
     """
     found = [_quarantined(row) for row in quarantine] + [_unheard(cache) for cache in caches if not cache.listening]
     for code, machines in (("waits-for-admission", waiting), ("reports-quarantined", quarantined)):

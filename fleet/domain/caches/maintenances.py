@@ -267,7 +267,7 @@ def status_of(operation: Operation, *, now: datetime) -> MaintenanceStatus:
 
 # Maintenances of caches and events of machines that meet in time: a service may bear each alone, and not both.
 
-# What has not ended, and whose length nobody has stated, is taken to last this long.
+# The assumed length of an impact that has not ended and has no stated length.
 ASSUMED = timedelta(minutes=15)
 SHORTEST = timedelta(minutes=1)
 # More are not told one by one.
@@ -305,7 +305,8 @@ def impact_of_event(
     duration_seconds: int | None,
     now: datetime,
 ) -> Impact | None:
-    """When an event hits its machines. None where it never started and is over, or nobody stated when it may."""
+    """Return when an event affects its machines. Return None where it ended without a start, or its earliest start is
+    not stated."""
     stated = duration_seconds or 0
     lasts = max(timedelta(seconds=stated), SHORTEST) if stated > 0 else ASSUMED
     if started_at is not None:
@@ -325,7 +326,7 @@ def impact_of_maintenance(
     last_at: datetime,
     now: datetime,
 ) -> Impact | None:
-    """When a maintenance hits its cache. None where it never started, or nobody knows when."""
+    """Return when a maintenance affects its cache. Return None where it never started, or the time is unknown."""
     begun = began_at if began_at is not None and began_at <= now else None
     begin = begun or began_at or earliest_at or ended_at
     if begin is None or status is MaintenanceStatus.NEVER_STARTED:
@@ -356,7 +357,7 @@ LOST = (EntryKind.CACHE_LOST, EntryKind.CACHE_LOST_UNANNOUNCED)
 KINDS = (*LOST, EntryKind.CACHE_LISTENED)
 # What happens so soon after the last is of one outage.
 TOGETHER = timedelta(seconds=60)
-# Fewer machines are told one by one.
+# Fewer machines are listed one by one.
 LEAST = 2
 
 

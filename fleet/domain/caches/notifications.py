@@ -1,7 +1,7 @@
 """Reading one line of `AzureRedisEvents`: key and value pairs between bars, in any order, some of them missing.
 
-Read as a scanner. What is unreadable is *not stated* (None, never False or 0) and flagged; nothing is guessed, nothing
-raises, and the line itself stays with whoever has it.
+Read as a scanner. Unreadable values are *not stated* (None, never False or 0) and flagged. Nothing is guessed and
+nothing raises; the caller keeps the line itself.
 """
 
 import ipaddress

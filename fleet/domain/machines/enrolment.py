@@ -53,7 +53,7 @@ class EntrancePolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What the caller has proved before anything is written: Azure's attestation, and the key that `signed_by` names."""
+    """Evidence of an enrolling machine, checked before any write: Azure's attestation, and the key that `signed_by` names."""
 
     attested: Attested | None = None
     signed_by: str = ""
@@ -77,8 +77,8 @@ CHOICES = (EntrancePolicy.JOIN, EntrancePolicy.AUTO, EntrancePolicy.ATTESTED, En
 
 
 def policy_of(*, stated: str, chosen: str, decided: str, subscriptions: bool) -> EntrancePolicy:
-    """The policy in force: as a setting states it, else as an administrator chose, else as it was decided when the
-    tables were made. Where nobody did, join tokens admit; where `subscriptions` are named, attested documents do.
+    """Return the policy in force: the setting's, else the administrator's choice, else the one decided when the tables
+    were created. Without any of these, join tokens admit; where `subscriptions` are named, attested documents do.
     """
     if stated or chosen:
         return EntrancePolicy(stated or chosen)
@@ -88,10 +88,11 @@ def policy_of(*, stated: str, chosen: str, decided: str, subscriptions: bool) ->
 
 
 def is_admitted_by_policy(policy: EntrancePolicy, proof: Proof, *, known: bool, allowed: bool, token: bool) -> bool:
-    """Whether who has not proved to be a known machine comes in by the policy alone; else a person admits it.
+    """Whether the policy alone admits a machine that has not proved to be a known one; otherwise an administrator
+    admits it.
 
-    `allowed`: its subscription is. `token`: it shows a valid join token, which by `token` was checked before. Raises
-    Refused `attestation-refused`.
+    `allowed`: its subscription may enrol. `token`: it shows a valid join token; the policy `token` has checked it
+    before. Raises Refused `attestation-refused`.
     """
     if policy is EntrancePolicy.JOIN and token:
         return not known
@@ -122,8 +123,8 @@ def remedy_of(code: str) -> Reason:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What whoever waits says of itself; texts, empty where it says nothing. `home` is the set that it would be in, as
-    `kind:name`.
+    """The statements of a waiting machine about itself; texts, empty where not stated. `home` is the set that it would
+    be in, as `kind:name`.
     """
 
     name: str = ""
@@ -161,10 +162,10 @@ def claim_contradictions(
     twins: int,
     namesake: bool,
 ) -> tuple[Reason, ...]:
-    """What speaks against whoever waits.
+    """Return the reasons against admitting a waiting machine.
 
-    `known` is the machine that it says it is; `attested` the subscription that Azure has signed, `allowed` whether that
-    one may enrol; `twins` are others who ask as the same machine, a `namesake` is another machine of its name.
+    `known` is the machine that it claims to be. `attested` is the subscription that Azure has signed, `allowed` whether
+    that one may enrol. `twins` counts other requests for the same machine; `namesake`: another machine has its name.
     """
     found = []
     if twins:
@@ -194,7 +195,7 @@ def claim_contradictions(
 
 # What installs the agent on a machine: one line for each platform, ready to be copied. Pure.
 
-# The unit of docs/admin/agent.md. systemd reads the settings as root, so that nobody else has to.
+# The unit of docs/admin/agent.md. systemd reads the settings as root, so that no other account needs access.
 UNIT = """\
 [Unit]
 Description=Drydock agent
@@ -313,7 +314,8 @@ def machine_key(master: bytes, vm_id: str, generation: int) -> bytes:
 
 
 def key_name(master: bytes, vm_id: str, generation: int) -> str:
-    """By what the database finds a machine with this key: it tells nothing of the key, and nobody can make it up."""
+    """Return the name by which the database finds a machine with this key. It discloses nothing of the key and cannot
+    be forged."""
     return hmac.digest(master, f"drydock machine name 1\n{vm_id}\n{generation}".encode(), "sha256").hex()
 
 

@@ -204,7 +204,7 @@ def _algorithm(value: Value) -> bytes:
 
 
 def signer_of(signed: SignedData) -> x509.Certificate:
-    """The certificate that the signer names, wherever it stands in the bag."""
+    """Return the certificate that the signer names, at any position among the certificates."""
     found = [
         one
         for one in signed.certificates

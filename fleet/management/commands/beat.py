@@ -1,4 +1,4 @@
-"""`drydock-fleet beat`: says every few seconds that it is time to look for what is due."""
+"""`drydock-fleet beat`: sends a task every few seconds to process due work."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ QUIET_AFTER, QUIET_FOR, QUIET_EVERY = 240.0, 360.0, 1800.0
 
 
 class Ended(Exception):
-    """Somebody asked the demo to end."""
+    """A request to end the demo."""
 
 
 class Command(BaseCommand):
@@ -79,7 +79,7 @@ class Command(BaseCommand):
                     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                         signal.signal(number, signal.SIG_IGN)
                     stop_all(workers, STOP_SECONDS)
-                    # Whoever reads it finds everything answering.
+                    # When a reader finds the file, everything answers.
                     (folder / CREDENTIALS).unlink(missing_ok=True)
         except ServerProblem as problem:
             raise CommandError(str(problem)) from problem
@@ -87,7 +87,7 @@ class Command(BaseCommand):
             self.say("Ended.")
 
     def say(self, text: str) -> None:
-        # Whoever read our output may be gone; that is no reason to end in a traceback.
+        # The reader of our output may have ended; that is no reason to end in a traceback.
         with suppress(BrokenPipeError):
             self.stdout.write(text)
             self.stdout.flush()
@@ -130,10 +130,10 @@ class Command(BaseCommand):
         try:
             self.wait_until(lambda: live_machines(url, token) >= len(agents), "not every machine is live")
         except CommandError as problem:
-            # One machine less, which somebody may have revoked, is no reason to show nothing.
+            # A missing machine, which a user may have revoked, does not stop the demo.
             self.say(str(problem))
         self.wait_until(lambda: "ready." in worker.said(), "the Celery worker is not ready")
-        # Beat only finds again what a lost task would have done; nobody has to wait for it.
+        # Beat only repeats the work of lost tasks; the demo need not wait for it.
         self.launch(recipes.beat())
         write_private(credentials_file, people_file.read_text())
         self.say(welcome(credentials, folder))
@@ -173,7 +173,7 @@ def cache_servers(folder: Path) -> Iterator[dict[str, Server]]:
     try:
         binary()
     except ServerProblem:
-        # Whoever brought servers of their own may have none to spare for pretended caches.
+        # An installation with its own servers may have none for simulated caches.
         yield {}
         return
     hosts = [each["host"] for each in json.loads(FLEET_FILE.read_text())["caches"]]
@@ -190,7 +190,7 @@ def end(number: int, frame: FrameType | None) -> None:
 
 
 def expect_free(name: str, port: int) -> None:
-    """Raises ServerProblem if somebody else has the port."""
+    """Raise ServerProblem if another process uses the port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -213,7 +213,7 @@ def own_settings(folder: Path, url: str) -> dict[str, str]:
     subscriptions = {one["subscription"] for one in json.loads(FLEET_FILE.read_text())["sets"]}
     mine |= {"ENROLMENT_POLICY": "auto", "ATTESTED_ROOTS": str(roots.resolve())}
     mine["ATTESTED_SUBSCRIPTIONS"] = ",".join(sorted(subscriptions))
-    # Whoever tries a webhook does so on the same machine.
+    # In the demo, webhooks are received on the same machine.
     mine["EGRESS_ALLOWLIST"] = "127.0.0.0/8, ::1"
     if settings.DEMO_SINGLE_SIGN_ON:
         mine |= recipes.sign_on_settings(settings.DEMO_SINGLE_SIGN_ON_PORT)

@@ -1,5 +1,5 @@
-"""`drydock-fleet migrate`: Django's; room in the large tables, as only their owner can make it; and a new era of the
-timeline where a dump was restored and nobody began one.
+"""`drydock-fleet migrate`: Django's command, with two additions. It makes partitions in the large tables, which only
+their owner can, and begins a new era of the timeline after a restored dump.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ class Command(migrate.Command):
         if not any(options[name] for name in ("plan", "check_unapplied", "prune", "app_label")):
             for name in make_ahead(now=clock.now(), via="migrate", noted=False).made:
                 self.stdout.write(f"From now on there is a partition {name}.")
-        # Compose migrates at each start, before anybody writes: what is written in the wrong era stays so.
+        # Compose migrates at each start, before any process writes: entries in the wrong era cannot be moved.
         if not any(options[name] for name in ("plan", "check_unapplied", "prune", "app_label")) and is_era_missing():
             begun = archive.mark_database_restored(
                 actor=COMMAND_LINE.because("migrate found a restored dump"), now=clock.now()

@@ -37,7 +37,7 @@ JOIN_TOKEN_TIME = timedelta(days=1)
 
 class Command(BaseCommand):
     help = "Makes the demo's tables, people and tokens. `make demo` calls it; there is no use for it elsewhere."
-    # The web server, started beside it, loads everything that they would look at.
+    # The web server, started in parallel, loads everything that the checks would inspect.
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -64,8 +64,8 @@ class Command(BaseCommand):
 
 
 def set_up_inbox(url: str, now: datetime) -> None:
-    """A channel, so that a visitor sees a message arrive without anybody to tell. It is made once: who deletes it has
-    deleted it.
+    """Create a channel, so that a visitor sees a message arrive without a real receiver. It is created once: a deleted
+    one stays deleted.
     """
     with suppress(Refused):
         name = f"The demo's inbox ({urlsplit(url).port})"

@@ -20,5 +20,5 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, host: str, port: int, more: list[str], **options: Any) -> None:
         command = supervisor.web(host=host, port=port, more=more)
-        # It takes our place, with our number: whoever sends us a signal means the server.
+        # The server replaces this process and keeps its process id, so signals reach the server.
         os.execv(command[0], command)

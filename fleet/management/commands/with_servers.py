@@ -48,7 +48,8 @@ class Command(BaseCommand):
 
 
 def wait(child: subprocess.Popen[bytes], urls: Urls) -> int:
-    """The child's exit status, as a shell gives it; when we are told to end, it is told first. Watches our servers."""
+    """Return the child's exit status, as a shell gives it; a signal to end is passed to the child first. Restart
+    database servers that end."""
     try:
         while (status := ended_within(child, WATCH_SECONDS)) is None:
             for said in urls.watch():

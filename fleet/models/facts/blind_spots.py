@@ -72,7 +72,7 @@ def judged_by() -> str:
 
 
 def to_judge(*, now: datetime) -> Q:
-    """Return a filter of set counts that may be outdated by time alone, or that another backend judged. Uses indexes."""
+    """Return a filter for set counts that time may have outdated, or that another backend judged. Uses indexes."""
     by = judged_by()
     return Q(due_at__lte=now) | Q(judged_by__lt=by) | Q(judged_by__gt=by)
 
