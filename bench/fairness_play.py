@@ -168,7 +168,12 @@ class Base:
         for known in requests.get(f"{api}/routes/", headers=headers, timeout=10).json()["results"]:
             address = f"{api}/routes/{known['id']}/"
             requests.patch(address, json={"enabled": False}, headers=headers, timeout=10).raise_for_status()
-        route = {"name": "bench", "channel": said.json()["id"], "moments": ["event.first_seen"], "set": "told-*"}
+        route = {
+            "name": "bench",
+            "channel": said.json()["id"],
+            "moments": ["event.first_seen"],
+            "set_pattern": "told-*",
+        }
         requests.post(f"{api}/routes/", json=route, headers=headers, timeout=10).raise_for_status()
         for child in stage.children:
             stop(child)

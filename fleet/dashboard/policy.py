@@ -12,67 +12,12 @@ from django.views.decorators.http import require_http_methods
 from fleet.dashboard.forms import commented
 from fleet.dashboard.pages import Asked, action_view, done, known, page, read_view, refused, require_reader
 from fleet.domain.people import Right
-from fleet.domain.policy.hours import WEEKDAYS
 from fleet.domain.policy.rules import StandingRule
 from fleet.domain.reasons import Refused
 from fleet.operations.policy import rules as operations
 from fleet.operations.policy.rules import RuleForm, RuleRequestSerializer, WindowForm
 from fleet.projections.policy import dry_run, rules
 from fleet.projections.policy.rules import RuleRow
-
-# Fields of the form of a route.
-
-TEXT = {"class": "form-control", "autocomplete": "off"}
-
-
-def text(label: str, **kwargs: Any) -> forms.CharField:
-    attributes = TEXT | kwargs.pop("attributes", {})
-    return forms.CharField(
-        label=label, required=False, max_length=10_000, strip=True, widget=forms.TextInput(attributes), **kwargs
-    )
-
-
-def seconds(label: str) -> forms.IntegerField:
-    attributes = {"class": "form-control", "inputmode": "numeric", "min": "0"}
-    return forms.IntegerField(
-        label=label, required=False, max_value=2**62, min_value=-(2**31), widget=forms.NumberInput(attributes)
-    )
-
-
-def boxes(label: str, choices: list[tuple[Any, str]]) -> forms.MultipleChoiceField:
-    return forms.MultipleChoiceField(
-        label=label, required=False, choices=choices, widget=forms.CheckboxSelectMultiple({"class": "form-check-input"})
-    )
-
-
-def clock(label: str) -> forms.TimeField:
-    widget = forms.TimeInput({"class": "form-control", "type": "time"}, format="%H:%M")
-    return forms.TimeField(label=label, required=False, widget=widget)
-
-
-class HoursForm(forms.Form):
-    """Where and when: rules and windows say it alike."""
-
-    set_pattern = text("Sets named", attributes={"placeholder": "every set, or web*"})
-    service = text("Service", attributes={"placeholder": "every service"})
-    resource_group = text("Resource group", attributes={"placeholder": "every resource group"})
-    weekdays = boxes("Weekdays", [(number, name) for number, name in enumerate(WEEKDAYS)])
-    from_time = clock("From")
-    until_time = clock("Until")
-    time_zone = text("Time zone", initial="UTC")
-
-    def values(self) -> dict[str, Any]:
-        """What operations take: empty words as they are, days as numbers."""
-        found = dict(self.cleaned_data)
-        found["weekdays"] = [int(day) for day in found["weekdays"]]
-        found["time_zone"] = found["time_zone"] or "UTC"
-        return found
-
-    def refuse(self, errors: list[dict[str, str]]) -> None:
-        """Show what an operation found wrong at the fields that it names."""
-        for error in errors:
-            known = error["field"] if error["field"] in self.fields else None
-            self.add_error(known, error["message"])
 
 
 def list_answer(request: Asked, /, **context: Any) -> HttpResponse:

@@ -2,54 +2,70 @@
 
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
+from rest_framework import serializers
 from rest_framework.response import Response
 
 from fleet.api.authentication import person_of
 from fleet.api.calls import Call
-from fleet.api.problems import Problem
 from fleet.api.repeats import ONE_SIGHT, answered, once
 from fleet.api.schema import describe, filters_of, ordering
-from fleet.domain.policy.rules import refuse
-from fleet.notifications import channel_services as channel_changes
-from fleet.notifications import dry_run, log
-from fleet.notifications import queries as notification_queries
-from fleet.notifications import route_services as route_changes
-from fleet.notifications.kinds import trying_faults_of
-from fleet.notifications.routing import SETTLED_DELIVERIES, StandingRoute, changed_route
-from fleet.notifications.serializers import (
-    SETTINGS,
-    ChangeChannelSerializer,
-    ChangeRouteSerializer,
-    MakeChannelSerializer,
-    MakeRouteSerializer,
-    NewChannel,
-    SentAgain,
-    TrialShape,
-    TryRouteSerializer,
-)
+from fleet.api.shapes.derive import shape
+from fleet.domain.event_types import Severity
+from fleet.domain.shapes import InApi
+from fleet.notifications import channel_services, dry_run, log, queries, route_services
+from fleet.notifications.channel_services import ChannelFieldsSerializer, ChannelRequestSerializer
+from fleet.notifications.channels import KINDS
+from fleet.notifications.log import AttemptRow, ChannelTrial, MessageRow
+from fleet.notifications.notification_types import NotificationType
+from fleet.notifications.queries import ChannelRow, RouteRow
+from fleet.notifications.route_services import RouteChangeSerializer, RouteFieldsSerializer, RouteRequestSerializer
+from fleet.notifications.routing import SETTLED_DELIVERIES
+from fleet.operations.inputs import RequestSerializer
 from fleet.projections.pages import Page
 
 
-class ByOwner(Call):
-    """What the calls here have in common: whoever calls is a person, with a token or without one."""
+class RouteDryRunRequestSerializer(RequestSerializer):
+    id = serializers.IntegerField(
+        required=False, min_value=1, max_value=2**62, help_text="A saved route; with `route` it is tried as changed."
+    )
+    route = RouteFieldsSerializer(required=False, help_text="One that is not saved, or what changes in a saved one.")
+    own = serializers.BooleanField(required=False, default=False, help_text="Leave out what one may not hear alone.")
 
-    @property
-    def carried(self) -> Any:
-        """The token of this call; None for a session."""
-        return self.request.auth
+    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
+        if "id" not in values and "route" not in values:
+            raise serializers.ValidationError("Say which route: the `id` of a saved one, or a `route`.")
+        return values
 
-    @property
-    def acting(self) -> dict[str, Any]:
-        return {"actor": self.actor, "now": self.now, "carried": self.carried}
 
-    @property
-    def deciding(self) -> dict[str, Any]:
-        """The same for calls that may ask for a version."""
-        return {**self.acting, "expected": self.expected}
+@dataclass(frozen=True, slots=True)
+class NewChannel:
+    """A channel, and the secret that was made for it."""
+
+    channel: Annotated[ChannelRow, InApi.FLATTENED]
+    secret: Annotated[
+        str | None, "Of a webhook, shown this once: what its messages are signed with. Null for other kinds."
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class SentAgain:
+    """A delivery that is sent again."""
+
+    delivery: Annotated[str, "The id under which it goes out, the same as before."]
+
+
+shape(ChannelRow, inputs=ChannelRequestSerializer, kind=serializers.ChoiceField(list(KINDS)))
+shape(RouteRow, inputs=RouteRequestSerializer)
+shape(AttemptRow, name="DeliveryAttempt")
+shape(
+    MessageRow,
+    moment=serializers.ChoiceField([moment.value for moment in NotificationType]),
+    severity=serializers.ChoiceField([severity.value for severity in Severity]),
+)
+TrialShape = shape(ChannelTrial, name="ChannelTest")
 
 
 # Channels: the installation's for admins, and for everybody their own.
@@ -61,14 +77,14 @@ TEST_LOOKS_EVERY = 0.1
 _may_wait = threading.BoundedSemaphore(2)
 
 
-class Channels(ByOwner):
+class Channels(Call):
     @describe("list_channels")
-    def get(self) -> Page[notification_queries.ChannelRow]:
+    def get(self) -> Page[queries.ChannelRow]:
         """Channels: the installation's and one's own
 
         Settings are shown to those who may change them; secrets to nobody.
         """
-        return notification_queries.page(person=person_of(self.request), now=self.now, **self.place)
+        return queries.page(person=person_of(self.request), now=self.now, **self.place)
 
     @describe(
         "create_channel",
@@ -77,7 +93,7 @@ class Channels(ByOwner):
         location="channels/{id}/",
         version="changed_at",
         keyless=ONE_SIGHT,
-        body=MakeChannelSerializer,
+        body=ChannelRequestSerializer,
     )
     def post(self) -> NewChannel | None:
         """Make a channel
@@ -85,55 +101,40 @@ class Channels(ByOwner):
         With what its kind wants to be told. A webhook's secret is shown this once. The installation's are for admins,
         with the scope `admin`; one's own need more than the scope `read`.
         """
-        wanted = self.wanted
-        row, secret = channel_changes.create(
-            kind=wanted["kind"],
-            name=wanted["name"],
-            values={name: wanted[name] for name in SETTINGS if name in wanted},
-            own=wanted["own"],
-            enabled=wanted.get("enabled", True),
-            **self.acting,
-        )
-        found = notification_queries.detail(channel_id=row.pk, person=person_of(self.request), now=self.now)
+        own = self.wanted.initial_data.get("own") is True
+        row, secret = channel_services.create(self.wanted, actor=self.actor, now=self.now, own=own)
+        found = queries.detail(channel_id=row.pk, person=person_of(self.request), now=self.now)
         return NewChannel(found, secret) if found else None
 
 
-class Channel(ByOwner):
-    def shown(self, channel_id: int) -> notification_queries.ChannelRow | None:
-        return notification_queries.detail(channel_id=channel_id, person=person_of(self.request), now=self.now)
-
+class Channel(Call):
     @describe("get_channel", version="changed_at", missing=NO_CHANNEL)
-    def get(self, channel_id: int) -> notification_queries.ChannelRow | None:
+    def get(self, channel_id: int) -> queries.ChannelRow | None:
         """One channel
 
         Its kind, its health, and its settings for those who may change it. Secrets are never shown; `secrets_set`
         names those that are set.
         """
-        return self.shown(channel_id)
+        return queries.detail(channel_id=channel_id, person=person_of(self.request), now=self.now)
 
     @describe(
         "change_channel",
         needs="read",
         version="changed_at",
         matches=True,
-        body=ChangeChannelSerializer,
+        body=ChannelFieldsSerializer,
         missing=NO_CHANNEL,
     )
-    def patch(self, channel_id: int) -> notification_queries.ChannelRow | None:
+    def patch(self, channel_id: int) -> queries.ChannelRow | None:
         """Change a channel, or switch it on or off
 
         What is left out stays; null takes a setting back. The installation's are for admins, with the scope `admin`;
         one's own need more than the scope `read`.
         """
-        wanted = self.wanted
-        channel_changes.change(
-            channel_id=channel_id,
-            name=wanted.get("name"),
-            enabled=wanted.get("enabled"),
-            values={name: wanted[name] for name in SETTINGS if name in wanted},
-            **self.deciding,
+        channel_services.change(
+            self.wanted, channel_id=channel_id, actor=self.actor, now=self.now, expected=self.expected
         )
-        return self.shown(channel_id)
+        return queries.detail(channel_id=channel_id, person=person_of(self.request), now=self.now)
 
     @describe("delete_channel", needs="read", matches=True)
     def delete(self, channel_id: int) -> None:
@@ -142,10 +143,10 @@ class Channel(ByOwner):
         Its secrets are forgotten. Refused while routes lead to it alone. The installation's are for admins, with the
         scope `admin`; one's own need more than the scope `read`.
         """
-        channel_changes.delete(channel_id=channel_id, **self.deciding)
+        channel_services.delete(channel_id=channel_id, actor=self.actor, now=self.now, expected=self.expected)
 
 
-class TryChannel(ByOwner):
+class TryChannel(Call):
     @describe("test_channel", needs="read", answer=TrialShape, by_parts=True)
     def post(self, channel_id: int) -> Response:
         """Try a channel
@@ -156,7 +157,8 @@ class TryChannel(ByOwner):
         """
 
         def begin() -> dict[str, str]:
-            return {"delivery": channel_changes.request_test(channel_id=channel_id, **self.acting)}
+            delivery = channel_services.request_test(channel_id=channel_id, actor=self.actor, now=self.now)
+            return {"delivery": delivery}
 
         # What goes out does so once; how it went is looked up again for whoever repeats the call.
         begun = once(self.request, begin, now=self.now, status=200)
@@ -186,7 +188,7 @@ def waits(found: log.ChannelTrial) -> bool:
     return found.state not in SETTLED_DELIVERIES and found.ok is None and not any(one.error for one in found.attempts)
 
 
-class RotateChannel(ByOwner):
+class RotateChannel(Call):
     @describe("rotate_channel", needs="read", version="changed_at", matches=True, keyless=ONE_SIGHT)
     def post(self, channel_id: int) -> NewChannel | None:
         """A new secret for a webhook, shown this once
@@ -194,8 +196,9 @@ class RotateChannel(ByOwner):
         For a day its messages are signed with the secret before, too. The installation's are for admins, with the
         scope `admin`; one's own need more than the scope `read`.
         """
-        _, secret = channel_changes.rotate(channel_id=channel_id, **self.deciding)
-        found = notification_queries.detail(channel_id=channel_id, person=person_of(self.request), now=self.now)
+        acting: Any = {"actor": self.actor, "now": self.now, "expected": self.expected}
+        _, secret = channel_services.rotate(channel_id=channel_id, **acting)
+        found = queries.detail(channel_id=channel_id, person=person_of(self.request), now=self.now)
         return NewChannel(found, secret) if found else None
 
 
@@ -204,7 +207,7 @@ class RotateChannel(ByOwner):
 NO_MESSAGE = ("not-found", "There is no message with this id.")
 
 
-class Messages(ByOwner):
+class Messages(Call):
     @describe("list_messages", parameters=[*filters_of(log.MessageFilter), ordering("created_at")])
     def get(self) -> Page[log.MessageRow]:
         """Who was told what, newest first
@@ -216,7 +219,7 @@ class Messages(ByOwner):
         return log.listing(rows, person=person, **self.place)
 
 
-class Message(ByOwner):
+class Message(Call):
     @describe("get_message", missing=NO_MESSAGE)
     def get(self, message_id: int) -> log.MessageRow | None:
         """One message
@@ -226,7 +229,7 @@ class Message(ByOwner):
         return log.detail(message_id=message_id, person=person_of(self.request))
 
 
-class RedeliverMessage(ByOwner):
+class RedeliverMessage(Call):
     @describe(
         "redeliver_message",
         needs="read",
@@ -240,71 +243,62 @@ class RedeliverMessage(ByOwner):
         Under the same id, and with it what was sent together. The installation's are for admins, with the scope
         `admin`; one's own need more than the scope `read`.
         """
-        return SentAgain(route_changes.redeliver(message_id=message_id, **self.acting))
+        return SentAgain(route_services.redeliver(message_id=message_id, actor=self.actor, now=self.now))
 
 
 # Routes of messages: the installation's for admins, and for everybody their own.
 
 NO_ROUTE = ("not-found", "There is no route with this id.")
-# How a route's fields are called here, and everywhere below.
-RENAMED = {"channel": "channel_id", "types": "event_types", "severity": "severities", "set": "set_pattern"}
-ALWAYS: Mapping[str, Any] = {"weekdays": (), "from_time": None, "until_time": None, "time_zone": "UTC"}
 
 
-def said(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """A route's fields as operations take them."""
-    fields = {name: value for name, value in wanted.items() if name not in ("enabled", "own", "hours")}
-    named = {RENAMED.get(name, name): value for name, value in fields.items()}
-    return {**named, **ALWAYS, **(wanted["hours"] or {})} if "hours" in wanted else named
-
-
-class Routes(ByOwner):
+class Routes(Call):
     @describe("list_routes")
-    def get(self) -> Page[notification_queries.RouteRow]:
+    def get(self) -> Page[queries.RouteRow]:
         """Routes: the installation's in their order, and one's own
 
         Each that wants a moment tells its channel, and a channel is told once.
         """
-        return notification_queries.page_of_routes(person=person_of(self.request), **self.place)
+        return queries.page_of_routes(person=person_of(self.request), **self.place)
 
     @describe(
-        "create_route", needs="read", status=201, location="routes/{id}/", version="version", body=MakeRouteSerializer
+        "create_route",
+        needs="read",
+        status=201,
+        location="routes/{id}/",
+        version="version",
+        body=RouteRequestSerializer,
     )
-    def post(self) -> notification_queries.RouteRow | None:
+    def post(self) -> queries.RouteRow | None:
         """Make a route
 
         It is on unless the body says otherwise. Try it first. The installation's are for admins, with the scope
         `admin`; one's own need more than the scope `read`.
         """
-        wanted = self.wanted
-        row = route_changes.create(
-            fields=said(wanted), own=wanted["own"], enabled=wanted.get("enabled", True), **self.acting
-        )
-        return notification_queries.route(route_id=row.pk, person=person_of(self.request))
+        own = self.wanted.initial_data.get("own") is True
+        row = route_services.create(self.wanted, actor=self.actor, now=self.now, own=own)
+        return queries.route(route_id=row.pk, person=person_of(self.request))
 
 
-class Route(ByOwner):
+class Route(Call):
     @describe("get_route", version="version", missing=NO_ROUTE)
-    def get(self, route_id: int) -> notification_queries.RouteRow | None:
+    def get(self, route_id: int) -> queries.RouteRow | None:
         """One route
 
         What it tells, to which channel, when, and its `wording`, the whole of it in one sentence.
         """
-        return notification_queries.route(route_id=route_id, person=person_of(self.request))
+        return queries.route(route_id=route_id, person=person_of(self.request))
 
     @describe(
-        "change_route", needs="read", version="version", matches=True, body=ChangeRouteSerializer, missing=NO_ROUTE
+        "change_route", needs="read", version="version", matches=True, body=RouteChangeSerializer, missing=NO_ROUTE
     )
-    def patch(self, route_id: int) -> notification_queries.RouteRow | None:
+    def patch(self, route_id: int) -> queries.RouteRow | None:
         """Change a route, or switch it on or off
 
         What it sent before keeps what it said then. The installation's are for admins, with the scope `admin`; one's
         own need more than the scope `read`.
         """
-        route_changes.change(
-            route_id=route_id, fields=said(self.wanted), enabled=self.wanted.get("enabled"), **self.deciding
-        )
-        return notification_queries.route(route_id=route_id, person=person_of(self.request))
+        route_services.change(self.wanted, route_id=route_id, actor=self.actor, now=self.now, expected=self.expected)
+        return queries.route(route_id=route_id, person=person_of(self.request))
 
     @describe("delete_route", needs="read", matches=True)
     def delete(self, route_id: int) -> None:
@@ -312,24 +306,21 @@ class Route(ByOwner):
 
         The installation's are for admins, with the scope `admin`; one's own need more than the scope `read`.
         """
-        route_changes.delete(route_id=route_id, **self.deciding)
+        route_services.delete(route_id=route_id, actor=self.actor, now=self.now, expected=self.expected)
 
 
-class RouteDryRun(ByOwner):
-    @describe("try_route", needs="read", body=TryRouteSerializer, problems=("not-found",))
+class RouteDryRun(Call):
+    @describe("try_route", needs="read", body=RouteDryRunRequestSerializer, problems=("not-found",))
     def post(self) -> dry_run.RouteDryRun:
         """Try a route on the stored history
 
         How many messages it would have made of the last 30 days, and when. Nothing is written.
         """
         wanted, person = self.wanted, person_of(self.request)
-        own = wanted["own"]
-        route: StandingRoute | None = StandingRoute()
-        if "id" in wanted:
-            route = notification_queries.standing(route_id=wanted["id"], person=person)
-        if route is None:
-            raise Problem(*NO_ROUTE)
-        route = changed_route(route, said(wanted.get("route", {})))
-        refuse(trying_faults_of(route), inside="route.")
-        theirs = person if own or route.owner_id is not None else None
+        # As it was sent: the operation reads it.
+        body: Any = self.request.data
+        sent = RouteFieldsSerializer(data=body.get("route", {}))
+        tried: Any = {"person": person, "route_id": wanted.get("id"), "own": wanted["own"]}
+        route = route_services.tried_route(sent, **tried, inside="route.")
+        theirs = person if wanted["own"] or route.owner_id is not None else None
         return dry_run.dry_run(route=route, now=self.now, person=theirs)

@@ -16,10 +16,17 @@ from django.db.models import F
 from fleet.domain.actor import DRYDOCK
 from fleet.domain.timeline import EntryKind
 from fleet.notifications import queue
-from fleet.notifications.channel_services import UnreadableSecretsError, in_use
+from fleet.notifications.channel_services import in_use
+from fleet.notifications.channels import KINDS
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Item, Outcome, reader_of
-from fleet.notifications.kinds import KINDS, MIRRORS
-from fleet.notifications.models import Channel, DeliveryAttempt, Message, MessageDelivery, Reference
+from fleet.notifications.models import (
+    Channel,
+    DeliveryAttempt,
+    Message,
+    MessageDelivery,
+    Reference,
+    UnreadableSecretsError,
+)
 from fleet.notifications.news import MessageNews, news_of
 from fleet.notifications.routing import (
     FAILING_AFTER,
@@ -66,7 +73,7 @@ def work_off(channel_id: int, *, clock: Clock, may_send: Callable[[], bool] = ma
             record_health(channel_id, Outcome(ok=False, again=True, error="secrets-unreadable"), now=clock())
             return
         channel = ChannelInUse(id=channel_id, kind=row.kind, name=row.name, values=values)
-        if channel.kind in MIRRORS:
+        if not KINDS[channel.kind].messages:
             _mirror(channel, clock=clock)
             return
         while may_send() and _send_next(channel, clock=clock):

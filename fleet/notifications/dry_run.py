@@ -74,8 +74,6 @@ class MomentCount:
 
 @dataclass(frozen=True, slots=True)
 class WeekCount:
-    """`begins` is the Monday, in the route's time zone."""
-
     begins: Annotated[str, "The Monday, in the route's time zone."]
     messages: int
 
@@ -96,11 +94,6 @@ class PastMessage:
 
 @dataclass(frozen=True, slots=True)
 class RouteDryRun:
-    """The answer. `considered` moments were looked at. `deliveries`: their number once messages of the same minute
-    are sent together. `outside_working_hours` are those between 22:00 and 07:00 in the route's time zone. `more`: there
-    was more than was checked.
-    """
-
     wording: Annotated[Reason, "The route in one sentence."]
     sentence: Annotated[Reason, "The result: `In the last 30 days: 31 messages, 4 at night.`"]
     since: datetime

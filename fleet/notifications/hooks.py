@@ -30,12 +30,12 @@ from fleet.domain.texts import readable
 from fleet.domain.times import clamped
 from fleet.models import Claim, ScheduledEvent
 from fleet.notifications import formats
-from fleet.notifications.channel_services import UnreadableSecretsError, in_use
+from fleet.notifications.channel_services import in_use
 from fleet.notifications.channels import pagerduty
 from fleet.notifications.channels.slack import CLAIM_ACTION, MOST_TEXT
 from fleet.notifications.formats import for_slack
 from fleet.notifications.incidents import PagerState
-from fleet.notifications.models import Channel, HookCall
+from fleet.notifications.models import Channel, HookCall, UnreadableSecretsError
 from fleet.notifications.routing import GROUP
 from fleet.notifications.sender.jobs import HttpJob
 from fleet.notifications.sender.pool import send

@@ -1,10 +1,10 @@
 """Texts of channels and routes, and of the kinds of channels."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from fleet.domain.timeline import EntryKind
+from fleet.notifications.channels import KINDS
 from fleet.notifications.grouping import ChannelHealth, NotificationHealth
 from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.routing import DeliveryState, MessageState
@@ -15,114 +15,7 @@ from fleet.wording.policy import conditions, one_of
 from fleet.wording.sentences import EntryText, Sentence, counted, listed
 from fleet.wording.times import Reader
 
-
-@dataclass(frozen=True, slots=True)
-class FieldWords:
-    """A field's label, what to write there, and an example of it."""
-
-    label: str
-    help: str = ""
-    example: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class KindWords:
-    """`good_for` is one sentence for who chooses; `icon` a lucide icon's name."""
-
-    label: str
-    good_for: str
-    icon: str
-    fields: Mapping[str, FieldWords] = field(default_factory=dict)
-
-
-TIME_ZONE = FieldWords("Time zone", "Times are written in it and in UTC. Empty: in UTC alone.", "Europe/Berlin")
-
-# In the order in which they are useful to somebody who has none yet.
-KIND_WORDS: Mapping[str, KindWords] = {
-    "slack": KindWords(
-        "Slack",
-        "A team sees the card, claims the event from there, and the message changes with it.",
-        "hash",
-        {
-            "token": FieldWords("Bot token", "Of a Slack app with chat:write, invited to the channel.", "xoxb-…"),
-            "channel": FieldWords("Slack channel", "Its name or its id.", "#shop-ops"),
-            "signing_secret": FieldWords("Signing secret", "Of the same app; with it “Claim” in Slack works."),
-            "time_zone": TIME_ZONE,
-        },
-    ),
-    "pagerduty": KindWords(
-        "PagerDuty",
-        "Wakes whoever is on call; claiming acknowledges, and the end resolves.",
-        "siren",
-        {
-            "routing_key": FieldWords("Integration key", "Of an Events API v2 integration of the service.", ""),
-            "earlier_routing_key": FieldWords("Earlier integration key", "What was opened with it is ended with it."),
-            "eu": FieldWords("The account is in PagerDuty's region EU"),
-            "signing_secret": FieldWords("Webhook secret", "Of a v3 webhook; with it an acknowledgement claims."),
-            "time_zone": TIME_ZONE,
-        },
-    ),
-    "mail": KindWords(
-        "Mail",
-        "Needs nothing but the mail server of this installation; slow to be read.",
-        "mail",
-        {
-            "recipients": FieldWords("Recipients", "One address a line.", "oncall@example.com"),
-            "time_zone": TIME_ZONE,
-        },
-    ),
-    "apprise": KindWords(
-        "Teams, ntfy, Telegram and others",
-        "Any of some hundred services, by an address in the form of Apprise.",
-        "message-circle",
-        {
-            "url": FieldWords(
-                "Apprise address", "It says the service and its credentials.", "ntfys://ntfy.sh/my-topic"
-            ),
-            "time_zone": TIME_ZONE,
-        },
-    ),
-    "webhook": KindWords(
-        "Webhook",
-        "Your own program gets JSON, signed as Standard Webhooks says.",
-        "webhook",
-        {
-            "url": FieldWords("Address", "It gets a POST for each message.", "https://hooks.example.com/drydock"),
-            "secret": FieldWords("Secret", "By it a receiver knows that a call is ours."),
-            "earlier_secret": FieldWords("Earlier secret", "Signs as well, until receivers know the new one."),
-            "time_zone": TIME_ZONE,
-        },
-    ),
-    "alertmanager": KindWords(
-        "Alertmanager",
-        "Open events are alerts there; on request the alerts of exactly the machines that Azure works on are silenced.",
-        "bell",
-        {
-            "url": FieldWords("Address", "Where its API answers.", "http://alertmanager:9093"),
-            "user": FieldWords("User", "Where it asks for one."),
-            "password": FieldWords("Password", "Where it asks for one."),
-            "silences": FieldWords("Silences for services", "One service a line; empty: no silences."),
-        },
-    ),
-    "webpush": KindWords(
-        "Phone or browser",
-        "A notification on a device of your own, made by a button on that device.",
-        "smartphone",
-        {
-            "endpoint": FieldWords("Endpoint"),
-            "p256dh": FieldWords("Public key"),
-            "auth": FieldWords("Authentication secret"),
-        },
-    ),
-}
-
-
-def field_words(kind: str, name: str) -> FieldWords:
-    """What a field of a kind is called; one that has no words yet goes by its name."""
-    return KIND_WORDS[kind].fields.get(name) or FieldWords(name.replace("_", " ").capitalize())
-
-
-# Words of channels and routes: what a route says, what is wrong with one, and what the timeline tells of them.
+# Texts of channels and routes: what a route states, what is wrong with one, and what the timeline shows of them.
 
 Values = Mapping[str, Any]
 
@@ -169,24 +62,9 @@ def _of_what(values: Values) -> Iterator[str]:
         yield ", ".join(found)
 
 
-VALUE_SHAPES: dict[tuple[str, str], str] = {
-    ("pagerduty", "routing_key"): "A routing key of PagerDuty's Events v2 has 32 letters and digits.",
-    ("slack", "token"): "A bot token of Slack begins with “xoxb-”.",
-    ("slack", "channel"): "Give the name or the id of a Slack channel.",
-    ("apprise", "url"): "Give an address as Apprise has it, such as `ntfys://ntfy.sh/topic`.",
-}
-
-
-def _kind(kind: str) -> str:
-    return KIND_WORDS[kind].label if kind in KIND_WORDS else kind
-
-
-def _field(kind: str, name: str) -> str:
-    return field_words(kind, name).label if kind in KIND_WORDS else name
-
-
-def field_missing(values: Values, reader: Reader) -> str:
-    return f"{_kind(values['kind'])} needs this: {_field(values['kind'], values['field'])}."
+def kind_label(kind: str) -> str:
+    """Return the label of a kind of channel; one of another release is its code."""
+    return KINDS[kind].label if kind in KINDS else kind
 
 
 def dry_run(values: Values, reader: Reader) -> str:
@@ -210,7 +88,6 @@ SENTENCES: dict[str, Sentence] = {
         " that is overdue, a source that is quiet, a channel that fails) is not."
     ),
     "channel-unknown": "There is no channel with this id.",
-    "own-channel-unknown": "You have no channel with this id; what comes to you alone goes through one of your own.",
     "own-route-without-channel": "Say through which of your channels.",
     "route-unknown": "There is no route with this id.",
     "message-unknown": "There is no message with this id.",
@@ -224,26 +101,9 @@ SENTENCES: dict[str, Sentence] = {
     "routes-too-many": "There are {most} routes already: delete one that is no longer needed.",
     "channel-name-taken": "There is already a channel with this name.",
     "route-name-taken": "There is already a route with this name.",
-    "route-name-missing": "Give it a name.",
     "channel-of-routes": "Routes lead to it: {routes:some}. Change or delete them first.",
-    "channel-kind-unknown": lambda values, reader: (
-        f"There is no kind of channel “{values['kind']}”: choose from {', '.join(values['known'])}."
-    ),
     "channel-kind-not-personal": "One alone may have a channel of these kinds: {known:list}.",
-    "channel-field-missing": field_missing,
-    "channel-value-no-text": "Give a text.",
-    "channel-value-unprintable": "It holds a character that cannot be printed.",
-    "channel-value-shape": lambda values, reader: VALUE_SHAPES[values["kind"], values["field"]],
     "too-many-lines": "Give at most {most}.",
-    "no-mail-address": "“{text}” is no mail address.",
-    "url-unreadable": "This is no address that can be read.",
-    "url-scheme": "The address begins with https:// or http://.",
-    "url-without-host": "The address names no host.",
-    "url-with-password": "Put no name and no password into the address.",
-    "url-with-fragment": "Leave out the # and what stands behind it.",
-    "url-port": "Ports are numbers from 1 to 65535.",
-    "url-is-ours": "This is Drydock's own address: it would tell itself for ever.",
-    "step-out-of-range": "Give a number of seconds from 0 to {most:,}.",
     "two-steps": "A step of escalation goes by one clock: make two routes.",
     "step-with-moments": "A step of escalation goes by the clock: it takes no moments.",
     "own-without-person": "Only a person may have something alone.",
@@ -256,17 +116,14 @@ def _whose(row: TimelineRow, what: str) -> str:
 
 
 def _channel(row: TimelineRow) -> str:
-    return f"{_whose(row, 'channel')} “{row.data['channel']}” ({_kind(row.data['channel_kind'])})"
+    return f"{_whose(row, 'channel')} “{row.data['channel']}” ({kind_label(row.data['channel_kind'])})"
 
 
 def _setting(kind: str, name: str) -> str:
     if name == "secret_made_at":
         return "secret"
-    return "name" if name == "name" else _field(kind, name).lower()
-
-
-def channel_created(row: TimelineRow, reader: Reader) -> str:
-    return f"{row.actor} made {_channel(row)}."
+    field = KINDS[kind].fields.get(name) if kind in KINDS else None
+    return str(field.verbose_name) if field else name
 
 
 def channel_changed(row: TimelineRow, reader: Reader) -> str:
@@ -279,18 +136,6 @@ def channel_changed(row: TimelineRow, reader: Reader) -> str:
     return f"{row.actor} {' and '.join(parts)}."
 
 
-def channel_deleted(row: TimelineRow, reader: Reader) -> str:
-    return f"{row.actor} deleted {_channel(row)}."
-
-
-def channel_tried(row: TimelineRow, reader: Reader) -> str:
-    return f"{row.actor} tried {_channel(row)}."
-
-
-def route_created(row: TimelineRow, reader: Reader) -> str:
-    return f"{row.actor} made {_route(row)}"
-
-
 def route_changed(row: TimelineRow, reader: Reader) -> str:
     after = row.after or {}
     if set(after) == {"enabled"}:
@@ -298,16 +143,8 @@ def route_changed(row: TimelineRow, reader: Reader) -> str:
     return f"{row.actor} changed {_route(row)}"
 
 
-def route_deleted(row: TimelineRow, reader: Reader) -> str:
-    return f"{row.actor} deleted {_route(row)}"
-
-
 def _route(row: TimelineRow, then: str = "") -> str:
     return f"{_whose(row, 'route')} “{row.data['name']}”{f' {then}' if then else ''}: {row.data['wording']}"
-
-
-def message_sent_again(row: TimelineRow, reader: Reader) -> str:
-    return f"{row.actor} had “{type_label(row.data['moment'])}” sent again through “{row.data['channel']}”."
 
 
 # Why a channel did not take something, by our own codes; a receiver's own answer stands beside it.
@@ -371,14 +208,16 @@ def _failing(row: TimelineRow, reader: Reader) -> str:
 ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.CHANNEL_FAILING: _failing,
     EntryKind.CHANNEL_WORKS: lambda row, reader: f"The channel {row.data['name']} works again.",
-    EntryKind.CHANNEL_CREATED: channel_created,
+    EntryKind.CHANNEL_CREATED: lambda row, reader: f"{row.actor} made {_channel(row)}.",
     EntryKind.CHANNEL_CHANGED: channel_changed,
-    EntryKind.CHANNEL_DELETED: channel_deleted,
-    EntryKind.CHANNEL_TRIED: channel_tried,
-    EntryKind.ROUTE_CREATED: route_created,
+    EntryKind.CHANNEL_DELETED: lambda row, reader: f"{row.actor} deleted {_channel(row)}.",
+    EntryKind.CHANNEL_TRIED: lambda row, reader: f"{row.actor} tried {_channel(row)}.",
+    EntryKind.ROUTE_CREATED: lambda row, reader: f"{row.actor} made {_route(row)}",
     EntryKind.ROUTE_CHANGED: route_changed,
-    EntryKind.ROUTE_DELETED: route_deleted,
-    EntryKind.MESSAGE_SENT_AGAIN: message_sent_again,
+    EntryKind.ROUTE_DELETED: lambda row, reader: f"{row.actor} deleted {_route(row)}",
+    EntryKind.MESSAGE_SENT_AGAIN: lambda row, reader: (
+        f"{row.actor} had “{type_label(row.data['moment'])}” sent again through “{row.data['channel']}”."
+    ),
 }
 
 

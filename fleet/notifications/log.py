@@ -49,10 +49,10 @@ class AttemptRow:
     number: int
     at: datetime
     took_seconds: Annotated[float | None, "Null while it is under way."]
-    ok: Annotated[bool | None, "Null where nobody knows how it went."]
+    ok: Annotated[bool | None, "Null while its result is unknown."]
     status: Annotated[int | None, "The receiver's HTTP or SMTP status."]
-    error: Annotated[str, "A code; empty where it went well."]
-    answer: Annotated[str | None, "What the receiver said; null for who may not change the channel."]
+    error: Annotated[str, "A code; empty if it succeeded."]
+    answer: Annotated[str | None, "What the receiver answered; null if the caller may not change the channel."]
 
 
 def _attempts(delivery_ids: Iterable[UUID]) -> Mapping[UUID, tuple[AttemptRow, ...]]:
@@ -351,7 +351,7 @@ class SentBy:
     id: int
     name: str
     version: int
-    wording: Annotated[Reason | str, "What the route said when it sent it."]
+    wording: Annotated[Reason | str, "What the route stated when it sent it."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,17 +366,17 @@ class MessageRow:
     event: Annotated[str | None, "The EventId; null where it is about something else."]
     event_type: str | None
     set: SetRef | None
-    channel: Annotated[ChannelRef | None, "Null where no route wanted it: nobody was told."]
+    channel: Annotated[ChannelRef | None, "Null where no route wanted it: nothing was sent."]
     state: MessageState
     at: datetime
     created_at: datetime
-    due_at: Annotated[datetime, "Not told before then."]
+    due_at: Annotated[datetime, "Not sent before then."]
     severity: str
     service: str
     drill: bool
     why: Annotated[str, "A code: why it was dropped or given up."]
     route: Annotated[SentBy | None, "The route that sent it."]
-    delivery: Annotated[UUID | None, "The id under which it went out, alone or with others; the same at each attempt."]
+    delivery: Annotated[UUID | None, "The id under which it was sent, alone or with others; the same at each attempt."]
     attempts: tuple[AttemptRow, ...]
     next_attempt_at: Annotated[datetime | None, "Null where none comes."]
     can_redeliver: Annotated[bool, "Whether the caller may have it sent again."]
@@ -478,7 +478,7 @@ class ChannelTrial:
     delivery: UUID
     state: DeliveryState
     ok: Annotated[
-        bool | None, "Whether the channel took it; null while nobody knows: look again in the channel's `health`."
+        bool | None, "Whether the channel took it; null while that is unknown: see the channel's `health` later."
     ]
     attempts: tuple[AttemptRow, ...]
 

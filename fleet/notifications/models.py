@@ -1,39 +1,66 @@
 """Tables of notifications: channels, routes, messages and deliveries; facts for the router."""
 
+import json
 import uuid
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
+import structlog
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
 
+from fleet.domain.event_types import ADVICE_TYPES, TYPES, Severity
+from fleet.domain.policy.rules import SOURCES
 from fleet.domain.shapes import from_row
+from fleet.models.cipher import Cipher
 from fleet.models.events import ScheduledEvent
+from fleet.models.fields import Line, ListOf
 from fleet.models.partitions import by_id
 from fleet.models.people import ServiceAccount, names_in_entries, prefetch_rights, rights_of
-from fleet.notifications.kinds import KINDS
+from fleet.models.policy import HoursAndPlace
+from fleet.notifications.channels import KINDS, kinds_where
+from fleet.notifications.notification_types import STEPS, NotificationType
 from fleet.notifications.routing import DeliveryState, MessageFacts, MessageState, StandingRoute, may_receive
+
+log = structlog.get_logger(__name__)
+
+
+class UnreadableSecretsError(Exception):
+    """Secrets were encrypted with a SECRET_KEY that is no longer configured. `of` names their row."""
+
+    def __init__(self, of: str) -> None:
+        super().__init__(of)
+        self.of = of
 
 
 class Channel(models.Model):
-    """A way to tell people or programs. `kind` is a key of `fleet.notifications.kinds.KINDS`.
+    """A receiver of notifications. `kind` is a key of `fleet.notifications.channels.KINDS`.
 
-    `settings` holds what may be shown; `secrets` the rest, encrypted (`fleet.notifications.channel_services`). `owner`
-    has it alone; without one it is the installation's. The columns from `last_ok_at` on are its health: since when and
-    how often in a row it failed, what it answered, and until when nothing is sent to it. Whoever sends holds the lease.
+    `settings` holds what may be shown; `secrets` the rest, encrypted. A channel without an `owner` is the
+    installation's. The columns from `last_ok_at` on are its health: since when and how often in a row it failed, what
+    it answered, and until when nothing is sent to it. The worker that sends has the lease.
     """
 
-    kind = models.TextField()
-    name = models.TextField()
+    CIPHER = Cipher("drydock messages out")
+    # Whether the secrets of this row could not be read.
+    lost = False
+
+    kind = Line(
+        choices=lambda: [(name, kind.label) for name, kind in KINDS.items()],
+        help_text="Which fields it takes follows from it.",
+    )
+    name = Line(help_text="What people call it; no two channels share one.")
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.CASCADE, related_name="channels"
     )
     settings = models.JSONField(default=dict)
     secrets = models.TextField(blank=True, default="")
-    enabled = models.BooleanField(default=True)
+    enabled = models.BooleanField(default=True, help_text="Whether notifications are sent to it.")
     created_at = models.DateTimeField()
     changed_at = models.DateTimeField()
     deleted_at = models.DateTimeField(null=True, blank=True)
@@ -53,44 +80,100 @@ class Channel(models.Model):
     mirrored_at = models.DateTimeField(null=True, blank=True)
 
     def __str__(self) -> str:
-        return self.name
+        return str(self.name)
+
+    def seal(self, values: Mapping[str, str]) -> None:
+        """Encrypt these secrets for this row, which has its id: they can be read in no other one."""
+        plain = json.dumps(dict(values)).encode()
+        self.secrets = self.CIPHER.encrypt(plain, of=f"channel:{self.pk}") if values else ""
+
+    def unseal(self) -> dict[str, str]:
+        """Return the secrets. Raises UnreadableSecretsError."""
+        if not self.secrets:
+            return {}
+        plain = self.CIPHER.decrypt(self.secrets, of=f"channel:{self.pk}")
+        if plain is None:
+            log.error(
+                "secrets.unreadable",
+                of=f"channel:{self.pk}",
+                advice="Add the old SECRET_KEY to SECRET_KEY_FALLBACKS.",
+            )
+            raise UnreadableSecretsError(f"channel:{self.pk}")
+        opened: dict[str, str] = json.loads(plain)
+        return opened
+
+    @cached_property
+    def opened(self) -> dict[str, str]:
+        """The secrets while the channel is changed; none, and `lost`, if they cannot be read."""
+        try:
+            return self.unseal()
+        except UnreadableSecretsError:
+            self.lost = True
+            return {}
 
 
-class Route(models.Model):
-    """Who is told what. Empty lists and texts match everything; `channel` NULL is every channel of the installation.
+NOT_PERSONAL = [(each.value, each.declared.label) for each in NotificationType if not each.declared.personal]
+# No notice is longer than a few days.
+MOST_STEP_SECONDS = 7 * 86400
 
-    `moments` are those of `fleet.notifications.routing`. With `unclaimed_after_seconds` or
-    `before_decide_by_seconds` it is a step of escalation: told so long after the first sighting while nobody is on it,
-    or so long before *decide by* while nobody has decided. Hours are as in rules. `version` moves with each change.
+
+def _step(label: str, help_text: str) -> "models.IntegerField[int | None, int | None]":
+    limits = [MinValueValidator(0), MaxValueValidator(MOST_STEP_SECONDS)]
+    return models.IntegerField(label, null=True, blank=True, validators=limits, help_text=help_text)
+
+
+class Route(HoursAndPlace):
+    """Which notifications a channel receives. Empty lists and texts match everything; `channel` NULL is every channel
+    of the installation.
+
+    `moments` are types of notifications. With `unclaimed_after_seconds` or `before_decide_by_seconds` it is a step of
+    escalation: due this long after the first sighting while the event is unclaimed, or this long before *decide by*
+    while it is undecided. Hours are as in rules. `version` moves with each change.
     """
 
-    name = models.TextField()
+    name = Line(help_text="What people call it; no two routes share one.")
     position = models.IntegerField(default=0)
-    enabled = models.BooleanField(default=True)
-    channel = models.ForeignKey(Channel, null=True, blank=True, on_delete=models.PROTECT, related_name="routes")
+    enabled = models.BooleanField(default=True, help_text="A new route is on unless this says so.")
+    channel = models.ForeignKey(
+        Channel,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="routes",
+        verbose_name="through",
+        help_text="The id of a channel; null: every channel of the installation.",
+    )
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.CASCADE, related_name="routes"
     )
-    moments = models.JSONField(default=list)
-    event_types = models.JSONField(default=list)
-    sources = models.JSONField(default=list)
-    severities = models.JSONField(default=list)
-    set_pattern = models.TextField(blank=True, default="")
-    service = models.TextField(blank=True, default="")
-    resource_group = models.TextField(blank=True, default="")
-    weekdays = models.JSONField(default=list)
-    from_time = models.TimeField(null=True, blank=True)
-    until_time = models.TimeField(null=True, blank=True)
-    time_zone = models.TextField(default="UTC")
-    unclaimed_after_seconds = models.IntegerField(null=True, blank=True)
-    before_decide_by_seconds = models.IntegerField(null=True, blank=True)
+    moments = ListOf(
+        each=Line(choices=NOT_PERSONAL),
+        # Steps of escalation send the others.
+        ticks=[(value, label) for value, label in NOT_PERSONAL if value not in STEPS],
+        help_text="Empty: every moment.",
+    )
+    event_types = ListOf(
+        "types", each=Line(choices=[(name, name) for name in (*TYPES, *ADVICE_TYPES)]), help_text="Empty: every type."
+    )
+    sources = ListOf(each=Line(choices=[(name, name) for name in SOURCES]), help_text="Empty: every source.")
+    severities = ListOf(
+        "severity", each=Line(choices=[(each.value, each.value) for each in Severity]), help_text="Empty: every one."
+    )
+    unclaimed_after_seconds = _step(
+        "while it is unclaimed, after so many seconds",
+        "A step of escalation: this long after the first sighting, while the event is unclaimed.",
+    )
+    before_decide_by_seconds = _step(
+        "while it is undecided, so many seconds before “decide by”",
+        "A step of escalation: this long before the time to decide by, while the event is undecided.",
+    )
     version = models.IntegerField(default=1)
     created_at = models.DateTimeField()
     changed_at = models.DateTimeField()
     deleted_at = models.DateTimeField(null=True, blank=True)
 
     def __str__(self) -> str:
-        return self.name
+        return str(self.name)
 
 
 class RouteVersion(models.Model):
@@ -296,8 +379,6 @@ class PushKey(models.Model):
 
 # Loading what the router judges: which routes are in force, where each leads, and who may hear of what.
 
-POSTED = [kind.name for kind in KINDS.values() if kind.messages]
-
 
 @dataclass(frozen=True, slots=True)
 class RouteInForce:
@@ -317,7 +398,8 @@ def routes_in_force() -> tuple[RouteInForce, ...]:
     """The routes that are switched on, in their order, each with the channels that are. Those of people who may not log
     in any more, and those that lead nowhere, are left out. Three queries, however many there are.
     """
-    usable = {row.pk: row for row in Channel.objects.filter(enabled=True, deleted_at__isnull=True, kind__in=POSTED)}
+    in_use = Channel.objects.filter(enabled=True, deleted_at__isnull=True, kind__in=kinds_where(messages=True))
+    usable = {row.pk: row for row in in_use}
     of_all = tuple(row for row in usable.values() if row.owner_id is None)
     rows = list(
         Route.objects.filter(Q(owner=None) | Q(owner__is_active=True), enabled=True, deleted_at__isnull=True)
@@ -345,7 +427,11 @@ def own_channels(numbers: Collection[int]) -> Mapping[int, list[int]]:
     """By person (row ids), the channels they have alone and that are on; of nobody who may not log in. One query."""
     found: dict[int, list[int]] = defaultdict(list)
     rows = Channel.objects.filter(
-        owner__in=list(numbers), owner__is_active=True, enabled=True, deleted_at__isnull=True, kind__in=POSTED
+        owner__in=list(numbers),
+        owner__is_active=True,
+        enabled=True,
+        deleted_at__isnull=True,
+        kind__in=kinds_where(messages=True),
     )
     for owner, channel in rows.order_by("pk").values_list("owner", "pk"):
         found[owner].append(channel)

@@ -214,7 +214,7 @@ class Difference:
 
 DIFFERENCES: Mapping[type, Difference] = {
     EventRow: Difference(("id",), ("started_seconds", "approval_to_start_seconds")),
-    ApprovalRow: Difference(("decision",), ("may_be_withdrawn",)),
+    ApprovalRow: Difference(properties=("may_be_withdrawn",)),
     NextAsked: Difference(properties=("sentence",)),
     MaintenanceRow: Difference(properties=("effect",)),
     BlastRadius: Difference(properties=("summary",)),
@@ -261,7 +261,8 @@ def data_of(value: Any, now: datetime) -> Any:
     if not is_dataclass(value):
         return value
     difference = DIFFERENCES.get(type(value), Difference())
-    names = [field.name for field in fields(value) if field.name not in difference.without]
+    hidden = {*difference.without, *(each.name for each in fields(value) if each.metadata.get("internal"))}
+    names = [field.name for field in fields(value) if field.name not in hidden]
     data = {name: data_of(getattr(value, name), now) for name in (*names, *difference.properties)}
     if "server_time" in data:
         data["server_time"] = iso(now)

@@ -12,6 +12,7 @@ from fleet.domain.reasons import Reason
 from fleet.domain.shapes import from_row
 from fleet.models import LastRun
 from fleet.models.people import rights_of
+from fleet.notifications.channels import KINDS
 from fleet.notifications.grouping import (
     LATELY,
     ChannelHealth,
@@ -19,13 +20,14 @@ from fleet.notifications.grouping import (
     NotificationHealth,
     notification_health,
 )
-from fleet.notifications.kinds import KINDS, fields_of
 from fleet.notifications.metrics import ROUTER, health_of
 from fleet.notifications.models import Channel, Message, MessageDelivery, Route, route_of
 from fleet.notifications.routing import FAILING_AFTER, DeliveryState, MessageState, StandingRoute, route_wording
 from fleet.projections.pages import Page, Segment, read_page
 from fleet.projections.visibility import visible
 
+OWN = "For oneself alone, and not the installation's."
+CAN_CHANGE = "Whether the caller may change it."
 # More are not counted: one is an alarm.
 MOST = 100
 
@@ -101,75 +103,60 @@ class ChannelRef:
 
 @dataclass(frozen=True, slots=True)
 class ChannelRow:
-    """One channel. `settings` to `last_answer` are for admins and owners, None for everybody else; what is secret is
-    among `secrets_set` by its name alone. `takes_messages`: it takes messages, and does not mirror what is open.
-    """
+    """One channel. `settings` to `last_answer` are for administrators and owners, None for other readers."""
 
     id: int
     name: str
     kind: str
-    own: Annotated[bool, "For oneself alone, and not the installation's."]
-    enabled: Annotated[bool, "Whether it is told anything."]
+    own: Annotated[bool, OWN]
+    enabled: bool
     takes_messages: Annotated[bool, "It takes messages; false for one that mirrors what is open."]
     health: Annotated[ChannelHealth, "`new`: nothing was sent yet; `held`: it asked to wait, see `held_until`."]
-    settings: Annotated[dict[str, Any] | None, "Null for who may not change it. Secrets are never shown."]
+    settings: Annotated[dict[str, Any] | None, "Null if the caller may not change it. Secrets are never shown."]
     secrets_set: Annotated[tuple[str, ...] | None, "Which secrets are set, by name."]
-    secret_created_at: Annotated[datetime | None, "Of a webhook: since when its secret counts."]
+    secret_created_at: Annotated[datetime | None, "Of a webhook: when its secret was made."]
     earlier_secret_until: Annotated[datetime | None, "Until then it is signed with the secret before, too."]
     last_error: Annotated[str | None, "A code: why the last attempt failed."]
-    last_answer: Annotated[str | None, "What it said to the last attempt."]
+    last_answer: Annotated[str | None, "What it answered to the last attempt."]
     created_at: datetime
     changed_at: datetime
     last_ok_at: datetime | None
     failing_since: datetime | None
     failures: Annotated[int, "How many attempts in a row have failed."]
     held_until: Annotated[datetime | None, "Nothing is sent before then."]
-    can_change: Annotated[bool, "Whether the caller may change it."]
+    can_change: Annotated[bool, CAN_CHANGE]
     server_time: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class RouteHours:
-    """Local hours of a time zone; no weekdays are all of them."""
-
-    weekdays: tuple[int, ...]
-    from_time: Annotated[time | None, "Local time, included, such as `22:00`; null: from midnight."]
-    until_time: Annotated[time | None, "Local time, not included; may pass midnight; null: until midnight."]
-    time_zone: Annotated[str, "An IANA name such as `Europe/Berlin`."]
-
-
-@dataclass(frozen=True, slots=True)
 class RouteRow:
-    """One route. `channel` is None where it leads to every channel of the installation; `channel_disabled`: that one is
-    switched off.
-    """
+    """One route, with what it states as its model names it."""
 
     id: int
     name: str
-    own: Annotated[bool, "For oneself alone, and not the installation's."]
+    own: Annotated[bool, OWN]
     enabled: bool
     position: int
     version: Annotated[int, "Moves with each change; a message keeps the one that sent it."]
     wording: Annotated[Reason, "The whole route in one sentence, as it is kept with its messages."]
     channel: Annotated[ChannelRef | None, "Null: every channel of the installation."]
     channel_disabled: Annotated[bool, "Its channel is switched off."]
-    moments: Annotated[tuple[str, ...], "Empty: every moment."]
-    types: Annotated[tuple[str, ...], "Empty: every type."]
-    sources: Annotated[tuple[str, ...], "Empty: every source."]
-    severity: Annotated[tuple[str, ...], "Empty: however bad it is."]
-    set: Annotated[str, "A name with `*` and `?`, without case; empty: every set."]
-    service: Annotated[str, "A service, with `*` and `?`; empty: every one."]
-    resource_group: Annotated[str, "A resource group, with `*` and `?`; empty: every one."]
-    hours: RouteHours
-    unclaimed_after_seconds: Annotated[
-        int | None, "A step of escalation: so long after the first sighting, while nobody is on it."
-    ]
-    before_decide_by_seconds: Annotated[
-        int | None, "A step of escalation: so long before the time to decide by, while nobody has decided."
-    ]
+    moments: tuple[str, ...]
+    event_types: tuple[str, ...]
+    sources: tuple[str, ...]
+    severities: tuple[str, ...]
+    set_pattern: str
+    service: str
+    resource_group: str
+    weekdays: tuple[int, ...]
+    from_time: time | None
+    until_time: time | None
+    time_zone: str
+    unclaimed_after_seconds: int | None
+    before_decide_by_seconds: int | None
     created_at: datetime
     changed_at: datetime
-    can_change: Annotated[bool, "Whether the caller may change it."]
+    can_change: Annotated[bool, CAN_CHANGE]
 
 
 def channel_ref(row: Channel) -> ChannelRef:
@@ -207,15 +194,17 @@ def detail(*, channel_id: int, person: User, now: datetime) -> ChannelRow | None
 
 def _channel(row: Channel, person: User, now: datetime) -> ChannelRow:
     open_to = can_change(row, person)
-    known = fields_of(row.kind) if row.kind in KINDS else {}
+    kind = KINDS.get(row.kind)
     return from_row(
         ChannelRow,
         row,
         id=row.pk,
         own=row.owner_id is not None,
-        takes_messages=row.kind in KINDS and KINDS[row.kind].messages,
+        takes_messages=kind is not None and kind.messages,
         health=health_of(row, now=now),
-        settings={name: value for name, value in row.settings.items() if name in known} if open_to else None,
+        settings={name: row.settings[name] for name in kind.fields if name in row.settings}
+        if open_to and kind
+        else None,
         secrets_set=tuple(row.settings.get("secrets_set", ())) if open_to else None,
         secret_created_at=_time(row, "secret_made_at") if open_to else None,
         earlier_secret_until=_time(row, "earlier_secret_until", after=now) if open_to else None,
@@ -254,25 +243,15 @@ def route(*, route_id: int, person: User) -> RouteRow | None:
     return _route(row, person) if row else None
 
 
-def standing(*, route_id: int, person: User) -> StandingRoute | None:
-    """One route as the domain judges it. One query."""
-    row = visible(Route).filter(for_reader(person), pk=route_id, deleted_at=None).first()
-    return route_of(row) if row else None
-
-
 def _route(row: Route, person: User) -> RouteRow:
-    stands = route_of(row)
+    channel = row.channel
     return from_row(
         RouteRow,
         row,
         id=row.pk,
         own=row.owner_id is not None,
-        wording=route_wording(stands, row.channel.name if row.channel else ""),
-        channel=channel_ref(row.channel) if row.channel else None,
-        channel_disabled=row.channel is not None and not row.channel.enabled,
-        types=stands.event_types,
-        severity=stands.severities,
-        set=stands.set_pattern,
-        hours=from_row(RouteHours, stands),
+        wording=route_wording(route_of(row), channel.name if channel else ""),
+        channel=channel_ref(channel) if channel else None,
+        channel_disabled=channel is not None and not channel.enabled,
         can_change=can_change(row, person),
     )

@@ -13,8 +13,8 @@ from django.db import connection, transaction
 from django.db.models import Count, F, Q
 
 from fleet.domain.clock import AHEAD
+from fleet.notifications.channels import kinds_where
 from fleet.notifications.grouping import Waiting, plan
-from fleet.notifications.kinds import MIRRORS
 from fleet.notifications.models import Channel, Message, MessageDelivery
 from fleet.notifications.routing import GROUP, LONGEST_ASKED_SECONDS, MessageState
 
@@ -44,7 +44,7 @@ def schedule() -> list[tuple[int, datetime]]:
             WHERE enabled AND deleted_at IS NULL AND first.due_at IS NOT NULL
             ORDER BY id
             """,
-            [sorted(MIRRORS), MIRROR_EVERY.total_seconds()],
+            [kinds_where(messages=False), MIRROR_EVERY.total_seconds()],
         )
         rows: list[tuple[int, datetime]] = cursor.fetchall()
     return rows
@@ -74,7 +74,7 @@ def release(channel_id: int) -> None:
 
 def mirror_soon() -> None:
     """Make channels that mirror what is open due at once."""
-    Channel.objects.filter(kind__in=MIRRORS, enabled=True, deleted_at=None).update(mirrored_at=None)
+    Channel.objects.filter(kind__in=kinds_where(messages=False), enabled=True, deleted_at=None).update(mirrored_at=None)
 
 
 def waiting(channel_id: int, *, now: datetime) -> list[int]:

@@ -1,5 +1,7 @@
 """What the core does for notifications and shows of them, registered when the app loads. `urls.py` adds to pages."""
 
+from importlib import import_module
+
 from django.db.models import Exists, OuterRef, Q
 
 from fleet.accounts import privacy, sessions
@@ -29,6 +31,9 @@ def deliveries(sight: Sight) -> Q:
     return inside & ~Q(Exists(carried.exclude(event__availability_set__in=sight.sets)))
 
 
+# In the order in which pages offer them.
+for kind in ("slack", "pagerduty", "mail", "apprise", "webhook", "alertmanager", "webpush"):
+    import_module(f"fleet.notifications.channels.{kind}")
 partitions.register(models.MESSAGES, archived_as="messages")
 partitions.keep_while(models.MESSAGES, models.any_unsent)
 partitions.keep_while(partitions.ENTRIES, models.any_unrouted)

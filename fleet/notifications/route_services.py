@@ -1,8 +1,8 @@
 """Changes of routes, personal notifications, registered browsers, and the Web Push key."""
 
 import base64
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -12,19 +12,26 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Max
+from rest_framework import serializers
 
 from fleet.domain.actor import DRYDOCK, Actor
-from fleet.domain.people import Place
-from fleet.domain.policy.rules import refuse
-from fleet.domain.reasons import Reason, Refused, require_version, stored_text
+from fleet.domain.people import Place, Right
+from fleet.domain.policy.rules import Fault, refuse
+from fleet.domain.reasons import Reason, Refused, require_found, stored_text
 from fleet.domain.sets import PROVISIONAL
-from fleet.domain.timeline import EntryKind, differing
-from fleet.models import ApiToken
+from fleet.domain.timeline import EntryKind
 from fleet.models.cipher import Cipher
 from fleet.models.facts.events import place_of
 from fleet.notifications import channel_services
-from fleet.notifications.channel_services import UnreadableSecretsError, of, owner_for, require_over
-from fleet.notifications.kinds import MOST_OWN_ROUTES, MOST_ROUTES, route_faults
+from fleet.notifications.channel_services import (
+    ChannelRequestSerializer,
+    is_taken,
+    locked,
+    owner_for,
+    require_room,
+)
+from fleet.notifications.channels import kinds_where
+from fleet.notifications.labels import ALL_CHANNELS
 from fleet.notifications.models import (
     Channel,
     Message,
@@ -32,132 +39,202 @@ from fleet.notifications.models import (
     PushKey,
     Route,
     RouteVersion,
+    UnreadableSecretsError,
     route_of,
 )
 from fleet.notifications.notification_types import NotificationType
+from fleet.notifications.queries import OWN, for_reader
 from fleet.notifications.routing import (
     OF_DELIVERY,
-    ROUTE_SAID,
     DeliveryState,
     StandingRoute,
-    changed_route,
     route_wording,
 )
 from fleet.operations import wake_up
+from fleet.operations.audited import Audit, AuditedForm, AuditedSerializer, Sent, delete_audited, save_audited
 from fleet.operations.locks import Lock, take
-from fleet.operations.policy.rules import refuse_unknown, values_of
-from fleet.operations.rights import can_see
+from fleet.operations.rights import can_see, require_change
 from fleet.operations.timeline.entries import tell
 
-UNKNOWN = Reason("route-unknown")
-TOLD = (*ROUTE_SAID, "enabled", "position")
+MOST_ROUTES, MOST_OWN_ROUTES = 200, 10
+NO_CHANNEL = "There is no channel with this id."
+# What users state of a route; a route that is only tried may lack a name.
+FIELDS: tuple[str, ...] = (
+    "name", "channel", "moments", "event_types", "sources", "severities", "set_pattern", "service", "resource_group",
+    "weekdays", "from_time", "until_time", "time_zone", "unclaimed_after_seconds", "before_decide_by_seconds",
+)  # fmt: skip
+MAY_LACK = ("name",)
 
 
-def create(
-    *,
-    actor: Actor,
-    now: datetime,
-    fields: Mapping[str, Any],
-    own: bool = False,
-    enabled: bool = True,
-    carried: ApiToken | None = None,
-) -> Route:
-    """A new route, behind the others. `fields` are those of `ROUTE_SAID`; `own`: for the actor alone, through a channel
-    of their own. Raises Refused: `not-permitted`, `validation` (details `errors`).
+class RouteForm(AuditedForm):
+    """The form of a route through channels of this owner; a user's own route has to name one."""
+
+    class Meta(AuditedForm.Meta):
+        model, fields = Route, FIELDS
+
+    def __init__(self, *args: Any, owner: User | None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        through: Any = self.fields["channel"]
+        through.queryset = Channel.objects.filter(
+            owner=owner, deleted_at=None, kind__in=kinds_where(messages=True)
+        ).order_by("name", "pk")
+        through.empty_label = "choose one" if owner else ALL_CHANNELS
+        through.widget.attrs["class"] = "form-select"
+
+
+class RouteFieldsSerializer(AuditedSerializer):
+    """What a call states of a route; what is left out stays as it is, or matches everything."""
+
+    class Meta:
+        model, fields = Route, FIELDS
+        extra_kwargs = {
+            "name": {"required": False, "allow_blank": True},
+            "channel": {
+                "pk_field": serializers.IntegerField(min_value=1, max_value=2**62),
+                "error_messages": {"does_not_exist": NO_CHANNEL},
+            },
+        }
+
+
+class RouteChangeSerializer(RouteFieldsSerializer):
+    class Meta(RouteFieldsSerializer.Meta):
+        fields = (*FIELDS, "enabled")
+
+
+class RouteRequestSerializer(RouteChangeSerializer):
+    own = serializers.BooleanField(required=False, default=False, help_text=OWN)
+
+    class Meta(RouteChangeSerializer.Meta):
+        fields = (*FIELDS, "enabled", "own")
+
+    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in values.items() if name != "own"}
+
+
+ROUTES = Audit(
+    (*(f"{name}_id" if name == "channel" else name for name in FIELDS), "enabled", "position"),
+    created=EntryKind.ROUTE_CREATED,
+    changed=EntryKind.ROUTE_CHANGED,
+    deleted=EntryKind.ROUTE_DELETED,
+    data=lambda row: {
+        "route_id": row.pk,
+        "version": row.version,
+        "name": row.name,
+        "own": row.owner_id is not None,
+        "wording": _wording(row),
+    },
+    version="version",
+    right=Right.READ,
+)
+
+
+@transaction.atomic
+def create(sent: Sent, *, actor: Actor, now: datetime, own: bool = False) -> Route:
+    """Create a route, behind the others. `own`: for the actor alone, through a channel of their own. Raises Refused as
+    `save_audited` does.
     """
-    owner = owner_for(actor, own=own, carried=carried)
-    route = _said(StandingRoute(enabled=enabled, owner_id=owner.pk if owner else None), fields)
-    with transaction.atomic():
-        take(Lock.CHANNELS)
-        channel = _check(route, owner)
-        others = Route.objects.filter(owner=owner, deleted_at=None)
-        most = MOST_OWN_ROUTES if own else MOST_ROUTES
-        if others.count() >= most:
-            raise Refused("validation", Reason("routes-too-many", most=most))
-        last: int = others.aggregate(last=Max("position"))["last"] or 0
-        row = Route.objects.create(
-            **_columns(route), owner=owner, enabled=enabled, position=last + 1, created_at=now, changed_at=now
-        )
-        _note(EntryKind.ROUTE_CREATED, row, channel, actor, now=now, before=None, after=values_of(row, TOLD))
+    owner = owner_for(actor, own=own)
+    take(Lock.CHANNELS)
+    others = Route.objects.filter(owner=owner, deleted_at=None)
+    require_room(others, MOST_OWN_ROUTES if own else MOST_ROUTES, "routes-too-many")
+    last: int = others.aggregate(last=Max("position"))["last"] or 0
+    row = Route(owner=owner, position=last + 1, created_at=now, changed_at=now)
+    save_audited(sent, actor, ROUTES, row=row, now=now, check=_faults)
+    _keep_version(row, now)
     return row
 
 
 @transaction.atomic
-def change(
-    *,
-    route_id: int,
-    actor: Actor,
-    now: datetime,
-    fields: Mapping[str, Any] | None = None,
-    enabled: bool | None = None,
-    carried: ApiToken | None = None,
-    expected: Collection[str] | None = None,
-) -> Route:
-    """Change what a route says, or switch it on or off: its next version. What stays as it is writes nothing.
+def change(sent: Sent, *, route_id: int, actor: Actor, now: datetime, expected: Collection[str] | None = None) -> Route:
+    """Change what a route states, or switch it on or off: its next version.
 
-    `expected`: versions that were looked at. Raises Refused: `not-found`, `not-permitted`, `precondition-failed`,
-    `validation` (details `errors`).
+    Raises Refused: `not-found`, and as `save_audited` does.
     """
     take(Lock.CHANNELS)
-    row = _of(route_id, actor, carried)
-    require_version(row.version, expected)
-    before, was = values_of(row, TOLD), route_of(row)
-    route = _said(replace(was, enabled=row.enabled if enabled is None else enabled), fields or {})
-    channel = _check(route, row.owner)
-    for name, value in _columns(route).items():
-        setattr(row, name, value)
-    row.enabled = route.enabled
-    before, after = differing(before, values_of(row, TOLD))
-    if not after:
-        return row
-    _keep(row, was, now=now)
-    row.version += 1
+    row = _locked(route_id, actor)
+    version = row.version
+    # The version of a route that came ready-made is kept once it is changed.
+    first = _version(row, row.created_at)
     row.changed_at = now
-    row.save()
-    _note(EntryKind.ROUTE_CHANGED, row, channel, actor, now=now, before=before, after=after)
+    save_audited(sent, actor, ROUTES, row=row, now=now, expected=expected, check=_faults)
+    if row.version != version:
+        RouteVersion.objects.get_or_create(route=row, version=version, defaults=first)
+        _keep_version(row, now)
     return row
 
 
 @transaction.atomic
-def delete(
-    *,
-    route_id: int,
-    actor: Actor,
-    now: datetime,
-    carried: ApiToken | None = None,
-    expected: Collection[str] | None = None,
-) -> Route:
+def delete(*, route_id: int, actor: Actor, now: datetime, expected: Collection[str] | None = None) -> Route:
     """Delete a route. What it sent keeps naming it. Raises Refused as `change` does."""
-    row = _of(route_id, actor, carried)
-    require_version(row.version, expected)
-    before = values_of(row, TOLD)
-    _keep(row, route_of(row), now=now)
-    row.enabled = False
-    row.deleted_at = row.changed_at = now
-    row.save(update_fields=["enabled", "deleted_at", "changed_at"])
-    _tell(EntryKind.ROUTE_DELETED, row, _wording(row, row.channel), actor, now=now, before=before, after=None)
+    row = _locked(route_id, actor)
+    RouteVersion.objects.get_or_create(route=row, version=row.version, defaults=_version(row, row.created_at))
+    marks = {"enabled": False, "deleted_at": now, "changed_at": now, "version": row.version}
+    delete_audited(row, actor, ROUTES, now=now, expected=expected, **marks)
     return row
 
 
+def tried_route(
+    sent: Sent, *, person: User | None, route_id: int | None = None, own: bool = False, inside: str = ""
+) -> StandingRoute:
+    """Return the route that was sent, or a saved one as it would be changed; nothing is saved. Raises Refused:
+    `not-found`, `validation`, with `inside` before the name of each field.
+    """
+    row = Route(owner=person if own else None)
+    if route_id is not None:
+        found = Route.objects.filter(for_reader(person), pk=route_id, deleted_at=None).first()
+        row = require_found(found, "not-found", Reason("route-unknown"))
+    refuse([*sent.apply(row, MAY_LACK)] or [*step_faults(row)], inside=inside)
+    return route_of(row)
+
+
+def step_faults(row: Route) -> Iterator[Fault]:
+    """Return what contradicts itself in a step of escalation."""
+    steps = [row.unclaimed_after_seconds, row.before_decide_by_seconds]
+    if None not in steps:
+        yield "before_decide_by_seconds", Reason("two-steps")
+    if row.moments and steps != [None, None]:
+        yield "moments", Reason("step-with-moments")
+
+
+def _faults(row: Route) -> Iterator[Fault]:
+    yield from step_faults(row)
+    if is_taken(row):
+        yield "name", Reason("route-name-taken")
+    if row.channel is None and row.owner is not None:
+        yield "channel", Reason("own-route-without-channel")
+    elif row.channel and (row.channel.owner_id != row.owner_id or row.channel.deleted_at is not None):
+        yield "channel", NO_CHANNEL
+
+
+def _locked(route_id: int, actor: Actor) -> Route:
+    return locked(Route.objects.select_related("owner", "channel"), route_id, actor, unknown="route-unknown")
+
+
+def _wording(row: Route) -> Reason:
+    return route_wording(route_of(row), row.channel.name if row.channel else "")
+
+
+def _version(row: Route, at: datetime) -> dict[str, Any]:
+    return {"at": at, "name": row.name, "wording": stored_text(_wording(row))}
+
+
+def _keep_version(row: Route, now: datetime) -> None:
+    RouteVersion.objects.create(route=row, version=row.version, **_version(row, now))
+
+
 @transaction.atomic
-def redeliver(*, message_id: int, actor: Actor, now: datetime, carried: ApiToken | None = None) -> str:
+def redeliver(*, message_id: int, actor: Actor, now: datetime) -> str:
     """Send again what a message was sent with, under the same id; the id of the delivery. With it goes what was sent
     together, and nothing that is no longer so. Raises Refused: `not-found`, `not-permitted`, `not-redeliverable`.
     """
-    found = Message.objects.select_related("channel__owner", "delivery", "event__availability_set")
-    message = found.filter(pk=message_id).first()
-    place = (
-        place_of(message.event.availability_set) if message is not None and message.event else Place(PROVISIONAL, "")
-    )
-    if not can_see(actor, place):
-        message = None
-    channel = message.channel if message else None
-    mine = getattr(actor.person, "pk", None)
-    if channel is not None and channel.owner_id not in (None, mine):
-        channel = None
-    if message is None or (message.channel_id is not None and channel is None):
+    rows = Message.objects.select_related("channel", "delivery", "event__availability_set")
+    message = require_found(rows.filter(pk=message_id).first(), "not-found", Reason("message-unknown"))
+    place = place_of(message.event.availability_set) if message.event else Place(PROVISIONAL, "")
+    channel = message.channel
+    owner_id = channel.owner_id if channel else None
+    if not can_see(actor, place) or owner_id not in (None, getattr(actor.person, "pk", None)):
         raise Refused("not-found", Reason("message-unknown"))
-    require_over(actor, channel.owner if channel else None, carried=carried)
+    require_change(actor, own=owner_id is not None)
     if channel is None or message.delivery is None:
         raise Refused("not-redeliverable", Reason("message-never-sent"))
     if channel.deleted_at is not None or not channel.enabled:
@@ -187,69 +264,7 @@ def _again(delivery_id: UUID, *, now: datetime) -> None:
     Message.objects.filter(delivery=delivery_id).update(state=OF_DELIVERY[DeliveryState.QUEUED].value, why="")
 
 
-def _of(route_id: int, actor: Actor, carried: ApiToken | None) -> Route:
-    rows = Route.objects.select_related("owner", "channel")
-    return of(rows, route_id, actor, unknown=UNKNOWN, carried=carried)
-
-
-def _said(route: StandingRoute, fields: Mapping[str, Any]) -> StandingRoute:
-    refuse_unknown(fields, ROUTE_SAID)
-    return changed_route(route, fields)
-
-
-def _check(route: StandingRoute, owner: User | None) -> Channel | None:
-    """The channel to which it leads (None: all). Raises Refused `validation` for what is wrong."""
-    found = route_faults(route)
-    others = Route.objects.filter(owner=owner, deleted_at=None, name__iexact=route.name).exclude(pk=route.route_id)
-    if others.exists():
-        found.append(("name", Reason("route-name-taken")))
-    channel = None
-    if route.channel_id is not None:
-        channel = Channel.objects.filter(pk=route.channel_id, owner=owner, deleted_at=None).first()
-    if route.channel_id is not None and channel is None:
-        found.append(("channel", Reason("channel-unknown" if owner is None else "own-channel-unknown")))
-    if route.channel_id is None and owner is not None:
-        found.append(("channel", Reason("own-route-without-channel")))
-    refuse(found)
-    return channel
-
-
-def _columns(route: StandingRoute) -> dict[str, Any]:
-    values = {name: getattr(route, name) for name in ROUTE_SAID}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-
-
-def _wording(row: Route, channel: Channel | None) -> Reason:
-    return route_wording(route_of(row), channel.name if channel else "")
-
-
-def _keep(row: Route, was: StandingRoute, *, now: datetime) -> None:
-    """A version that nobody wrote down, since the route came ready-made."""
-    named = Channel.objects.filter(pk=was.channel_id).first() if was.channel_id else None
-    said = {
-        "at": row.created_at,
-        "name": was.name,
-        "wording": stored_text(route_wording(was, named.name if named else "")),
-    }
-    RouteVersion.objects.get_or_create(route=row, version=was.version, defaults=said)
-
-
-def _note(
-    kind: EntryKind, row: Route, channel: Channel | None, actor: Actor, *, now: datetime, before: Any, after: Any
-) -> None:
-    wording = _wording(row, channel)
-    RouteVersion.objects.create(route=row, version=row.version, at=now, name=row.name, wording=stored_text(wording))
-    _tell(kind, row, wording, actor, now=now, before=before, after=after)
-
-
-def _tell(
-    kind: EntryKind, row: Route, wording: Reason, actor: Actor, *, now: datetime, before: Any, after: Any
-) -> None:
-    told = {"route_id": row.pk, "version": row.version, "name": row.name, "own": row.owner_id is not None}
-    tell(kind, actor, at=now, before=before, after=after, wording=wording, **told)
-
-
-# A browser that is told: a channel and a route that a person has alone, made and ended together.
+# A browser that receives notifications: a channel and a route that a person has alone, made and ended together.
 
 KIND = "webpush"
 # A phone rings for what needs somebody, and for what is under way; its person may say otherwise on the route.
@@ -269,20 +284,20 @@ MOMENTS = (
 
 
 @transaction.atomic
-def begin(*, actor: Actor, name: str, endpoint: str, p256dh: str, auth: str, now: datetime) -> Channel:
-    """Tell this browser from now on. Raises Refused as `channels.create` and `routes.create` do."""
+def register_browser(*, actor: Actor, name: str, endpoint: str, p256dh: str, auth: str, now: datetime) -> Channel:
+    """Send notifications to this browser from now on. Raises Refused as `create` of channels and routes do."""
     if not endpoint.startswith("https://"):
         raise Refused("validation", Reason("browser-endpoint"))
-    values = {"endpoint": endpoint, "p256dh": p256dh, "auth": auth}
-    channel, _ = channel_services.create(actor=actor, now=now, kind=KIND, name=name, values=values, own=True)
-    fields = {"name": name, "channel_id": channel.pk, "moments": [moment.value for moment in MOMENTS]}
-    create(actor=actor, now=now, fields=fields, own=True)
+    values = {"kind": KIND, "name": name, "endpoint": endpoint, "p256dh": p256dh, "auth": auth}
+    channel, _ = channel_services.create(ChannelRequestSerializer(data=values), actor=actor, now=now, own=True)
+    route = {"name": name, "channel": channel.pk, "moments": [moment.value for moment in MOMENTS]}
+    create(RouteFieldsSerializer(data=route), actor=actor, now=now, own=True)
     return channel
 
 
 @transaction.atomic
-def end(*, actor: Actor, channel_id: int, now: datetime) -> Channel:
-    """Tell it no more, and forget its keys. Raises Refused `not-found` or `not-permitted`."""
+def remove_browser(*, actor: Actor, channel_id: int, now: datetime) -> Channel:
+    """Send nothing to it any more, and forget its keys. Raises Refused: `not-found`, `not-permitted`."""
     own = Channel.objects.filter(pk=channel_id, kind=KIND, owner=actor.person, deleted_at=None)
     if not own.exists():
         raise Refused("not-found", Reason("channel-unknown"))
@@ -305,7 +320,7 @@ class PushKeys:
     private: bytes = field(repr=False)
 
 
-def keys(*, now: datetime) -> PushKeys:
+def push_keys(*, now: datetime) -> PushKeys:
     """The one key of the installation. Raises UnreadableSecretsError where no SECRET_KEY that is here reads it."""
     row = PushKey.objects.filter(name=NAME).first() or _made(now)
     private = CIPHER.decrypt(row.private_key, of=NAME)

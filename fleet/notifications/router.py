@@ -28,7 +28,7 @@ from fleet.models.facts.events import load_facts, order_timeouts, place_of
 from fleet.models.reconcile import seconds_since_run
 from fleet.models.timeline import NEWEST_ERA
 from fleet.notifications import queue
-from fleet.notifications.kinds import FOLLOWING
+from fleet.notifications.channels import kinds_where
 from fleet.notifications.models import (
     Cursor,
     Message,
@@ -240,7 +240,7 @@ def _followers(event_pks: Iterable[int]) -> Mapping[str, set[int]]:
     followers: dict[str, set[int]] = defaultdict(set)
     rows = Reference.objects.filter(
         subject__in=[f"event:{pk}" for pk in event_pks],
-        channel__kind__in=FOLLOWING,
+        channel__kind__in=kinds_where(follows=True),
         channel__enabled=True,
         channel__deleted_at=None,
     )

@@ -1,13 +1,13 @@
 """Conditions of routes, retries, and states of deliveries."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from enum import StrEnum
 from typing import Any
 
 from fleet.domain.people import ADMIN, Place, Right, Rights, in_scopes, speaks_of
-from fleet.domain.policy.hours import in_hours, is_among, normalized, stated_values
+from fleet.domain.policy.hours import in_hours, is_among, stated_values
 from fleet.domain.reasons import Reason
 from fleet.domain.timeline import EntryKind
 from fleet.notifications.notification_types import TYPE_OF_ENTRY, NotificationType
@@ -107,19 +107,6 @@ class MessageFacts:
     drill: bool = False
     decide_by: datetime | None = None
     by: str = ""
-
-
-# What people say of a route; the rest is its place and its life.
-ROUTE_SAID = (
-    "name", "channel_id", "moments", "event_types", "sources", "severities", "set_pattern", "service",
-    "resource_group", "weekdays", "from_time", "until_time", "time_zone", "unclaimed_after_seconds",
-    "before_decide_by_seconds",
-)  # fmt: skip
-
-
-def changed_route(route: StandingRoute, fields: Mapping[str, Any]) -> StandingRoute:
-    """The route with what somebody says of it (of `ROUTE_SAID`), tidied."""
-    return replace(route, **{name: normalized(value) for name, value in fields.items()})
 
 
 def matches(route: StandingRoute, facts: MessageFacts, *, now: datetime) -> bool:

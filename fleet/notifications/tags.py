@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from django.template import Library
 
 from fleet.domain.states import EventStatus
-from fleet.notifications.labels import KIND_WORDS, error_words, type_label
+from fleet.notifications.labels import error_words, kind_label, type_label
 from fleet.notifications.log import ChannelNamed, DeliveryRow, EventNotifications
 from fleet.notifications.metrics import Backlog
 from fleet.notifications.news import Subject
@@ -38,6 +38,7 @@ WHY: Mapping[str, str] = {
 NOBODY = "Nobody was told"
 
 
+register.filter("channel_kind", kind_label)
 register.filter("went_wrong", error_words)
 
 
@@ -45,11 +46,6 @@ register.filter("went_wrong", error_words)
 def why_not(code: str) -> str:
     """Return why a message or a delivery was not sent; a code of another release as it is."""
     return WHY.get(code) or error_words(code)
-
-
-@register.filter
-def channel_kind(kind: str) -> str:
-    return KIND_WORDS[kind].label if kind in KIND_WORDS else kind
 
 
 @register.filter

@@ -41,6 +41,7 @@ from fleet.operations.timeline.entries import tell
 
 M = TypeVar("M", bound=models.Model)
 Faults = Iterable[Fault]
+Values = dict[str, Any]
 
 
 def page_field(field: Any, **kwargs: Any) -> forms.Field | None:
@@ -152,9 +153,13 @@ class Audit:
     version: str = ""
     right: Right = Right.ADMINISTER
 
-    def values(self, row: models.Model) -> dict[str, Any]:
+    def values(self, row: models.Model) -> Values:
         """Return the fields as JSON values."""
         return {name: json_value(getattr(row, name)) for name in self.fields}
+
+    def recorded(self, row: models.Model, before: Values | None, after: Values | None) -> tuple[Any, Any]:
+        """Return what an entry holds of these values: of a change only what differs."""
+        return (before, after) if before is None or after is None else differing(before, after)
 
     def touch(self, row: models.Model, now: Any) -> None:
         """Move the row to its next version."""
@@ -180,15 +185,13 @@ def save_audited(
     `not-permitted`, `precondition-failed`, `validation` (details `errors`).
     """
     require(actor, audit.right)
-    before: dict[str, Any] | None = None
-    if row.pk is not None:
-        before = _before(row, audit, expected)
+    old = None if row.pk is None else _before(row, audit, expected)
     refuse([*sent.apply(row)] or [*check(row)])
-    after = audit.values(row)
-    if before is None:
+    before, after = audit.recorded(row, old, audit.values(row))
+    if old is None:
         kind, actor = audit.created, actor.because(actor.why or getattr(row, "reason", ""))
     else:
-        kind, (before, after) = audit.changed or audit.created, differing(before, after)
+        kind = audit.changed or audit.created
         if not after:
             return row
         audit.touch(row, now)
@@ -205,7 +208,7 @@ def delete_audited(
     `precondition-failed`.
     """
     require(actor, audit.right)
-    before = _before(row, audit, expected)
+    before, _ = audit.recorded(row, _before(row, audit, expected), None)
     audit.touch(row, now)
     for name, value in marks.items():
         setattr(row, name, value)
@@ -216,7 +219,7 @@ def delete_audited(
         row.delete()
 
 
-def _before(row: models.Model, audit: Audit, expected: Collection[str] | None) -> dict[str, Any]:
+def _before(row: models.Model, audit: Audit, expected: Collection[str] | None) -> Values:
     if audit.version:
         require_version(getattr(row, audit.version), expected)
     return audit.values(row)

@@ -95,7 +95,8 @@ def of_its_type(field: Any, value: Any) -> Any:
         return []
     if isinstance(field, serializers.BooleanField) and not isinstance(value, bool):
         return ["Say `true` or `false`."]
-    if isinstance(field, serializers.IntegerField) and (isinstance(value, bool) or not _whole(value)):
+    number = isinstance(field, serializers.IntegerField | serializers.PrimaryKeyRelatedField)
+    if number and (isinstance(value, bool) or not _whole(value)):
         return ["Give a whole number."]
     if isinstance(field, serializers.CharField | serializers.ChoiceField) and not isinstance(value, str):
         return ["Give a text."]

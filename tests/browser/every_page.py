@@ -19,7 +19,7 @@ from fleet.accounts.external_accounts import invitation
 from fleet.accounts.models import SignOnGrant
 from fleet.domain.machines.inventory import read_inventory
 from fleet.models import AvailabilitySet, Maintenance, NoApprovalWindow, Rule, ScheduledEvent
-from fleet.notifications.kinds import KINDS
+from fleet.notifications.channels import KINDS
 from fleet.notifications.models import Channel, Route
 from fleet.operations import waves
 from fleet.operations.approvals import claims

@@ -10,10 +10,9 @@ from typing import Any
 from uuid import UUID, uuid5
 
 from fleet.models import ScheduledEvent
-from fleet.notifications.channel_services import name_of, seal
+from fleet.notifications.channels import KINDS
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Item, Outcome
 from fleet.notifications.delivery import keep_references
-from fleet.notifications.kinds import KINDS
 from fleet.notifications.models import Channel, Reference
 from fleet.notifications.news import MessageNews
 from fleet.notifications.notification_types import NotificationType
@@ -48,7 +47,7 @@ def channel_of(kind: str, now: datetime, **values: str) -> Channel:
     secrets = KINDS[kind].secrets
     open_ones = {name: value for name, value in values.items() if name not in secrets}
     row = Channel.objects.create(kind=kind, name=f"{kind} #1", settings=open_ones, created_at=now, changed_at=now)
-    row.secrets = seal({name: value for name, value in values.items() if name in secrets}, of=name_of(row))
+    row.seal({name: value for name, value in values.items() if name in secrets})
     row.save(update_fields=["secrets"])
     return row
 

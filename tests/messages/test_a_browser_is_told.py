@@ -17,10 +17,9 @@ from py_vapid import Vapid02
 
 from fleet.models import Entry
 from fleet.notifications import route_services
-from fleet.notifications.channel_services import UnreadableSecretsError
 from fleet.notifications.channels import webpush
 from fleet.notifications.channels.base import ChannelInUse, Delivery
-from fleet.notifications.models import PushKey
+from fleet.notifications.models import PushKey, UnreadableSecretsError
 from fleet.notifications.payloads import MessageWords
 from fleet.notifications.sender.pool import Pool
 from tests.receivers import Receiver, receiver
@@ -139,13 +138,13 @@ def test_an_endpoint_inside_is_refused(db: None) -> None:
 
 
 def test_the_key_is_made_once_and_rests_encrypted(db: None, settings: Any) -> None:
-    first = route_services.keys(now=NOW)
-    assert route_services.keys(now=NOW) == first
+    first = route_services.push_keys(now=NOW)
+    assert route_services.push_keys(now=NOW) == first
     row = PushKey.objects.get()
     assert base64.b64encode(first.private).decode()[20:60] not in row.private_key
     assert Entry.objects.filter(kind="push_key_made").count() == 1
     old, settings.SECRET_KEY = settings.SECRET_KEY, "another"
     with pytest.raises(UnreadableSecretsError):
-        route_services.keys(now=NOW)
+        route_services.push_keys(now=NOW)
     settings.SECRET_KEY_FALLBACKS = [old]
-    assert route_services.keys(now=NOW) == first
+    assert route_services.push_keys(now=NOW) == first

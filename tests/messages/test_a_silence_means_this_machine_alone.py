@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
+from django.core.exceptions import ValidationError
 
 from fleet.domain.reasons import Refused
+from fleet.notifications.channels import KINDS
 from fleet.notifications.incidents import LEASE, LONGEST, Muted, read_line, read_lines, still_silenced
-from fleet.notifications.kinds import channel_faults
 from tests.factories import NOW, seconds
 
 WEB = Muted(name=("web_1",), host=("web000001",), address=("10.0.0.4", "10.0.0.40"))
@@ -97,8 +98,7 @@ def test_silence_is_bounded_by_lease_and_start() -> None:
 
 
 def test_channel_with_a_bad_line_is_refused() -> None:
-    values = {"url": "https://alerts.example.com", "silences": ['*: instance="{name}"']}
-    assert channel_faults("alertmanager", "alerts", values, personal=False) == []
-    values["silences"] = ['*: job="node"']
-    ((field, reason),) = channel_faults("alertmanager", "alerts", values, personal=False)
-    assert (field, reason.code) == ("silences", "silence-no-place")
+    silences = KINDS["alertmanager"].fields["silences"]
+    assert silences.clean(['*: instance="{name}"'], None)
+    with pytest.raises(ValidationError):
+        silences.clean(['*: job="node"'], None)

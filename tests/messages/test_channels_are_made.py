@@ -12,8 +12,12 @@ from fleet.domain.reasons import Refused
 from fleet.models import Entry
 from fleet.models.timeline import ACTING
 from fleet.notifications import channel_services
-from fleet.notifications.channel_services import in_use
-from fleet.notifications.kinds import MOST_OWN_CHANNELS
+from fleet.notifications.channel_services import (
+    MOST_OWN_CHANNELS,
+    ChannelFieldsSerializer,
+    ChannelRequestSerializer,
+    in_use,
+)
 from fleet.notifications.models import Channel, MessageDelivery, Route
 from fleet.projections.timeline.entries import rows_of
 from fleet.wording.say import text_of
@@ -21,7 +25,7 @@ from fleet.wording.times import API
 from tests import factories
 from tests.factories import NOW, acting
 from tests.messages.messages import route
-from tests.words import refused, sentence
+from tests.words import refused
 
 pytestmark = pytest.mark.django_db
 KEY = "0123456789abcdefABCDEF0123456789"
@@ -35,8 +39,17 @@ def ada(db: None) -> Any:
 def made(actor: Any, kind: str = "webhook", name: str = "hook", own: bool = False, **values: Any) -> Channel:
     if kind == "webhook":
         values = {"url": "https://hooks.example.org/T0/s3cr3t", **values}
-    row, _ = channel_services.create(actor=actor, now=NOW, kind=kind, name=name, values=values, own=own)
-    return row
+    return created(actor, kind, name, own, **values)[0]
+
+
+def created(actor: Any, kind: str, name: str, own: bool = False, **values: Any) -> tuple[Channel, str | None]:
+    sent = ChannelRequestSerializer(data={"kind": kind, "name": name, **values})
+    return channel_services.create(sent, actor=actor, now=NOW, own=own)
+
+
+def changed(actor: Any, row: Channel, **values: Any) -> None:
+    channel_services.change(ChannelFieldsSerializer(data=values), channel_id=row.pk, actor=actor, now=NOW)
+    row.refresh_from_db()
 
 
 def newest() -> Entry:
@@ -48,14 +61,13 @@ def said(entry: Entry) -> str:
     return text_of(row, API)
 
 
-def errors(caught: Any) -> dict[str, str]:
-    return {each["field"]: sentence(each["message"]) for each in caught.value.details["errors"]}
+def errors(caught: Any) -> set[str]:
+    """The fields at which something is refused."""
+    return {each["field"] for each in caught.value.details["errors"]}
 
 
 def test_a_webhook_gets_a_secret_that_is_returned_once_and_kept_encrypted(ada: Any) -> None:
-    row, secret = channel_services.create(
-        actor=ada, now=NOW, kind="webhook", name=" hook ", values={"url": "https://hooks.example.org/T0/s3cr3t"}
-    )
+    row, secret = created(ada, "webhook", " hook ", url="https://hooks.example.org/T0/s3cr3t")
     assert secret is not None and secret.startswith("whsec_")
     assert row.name == "hook"
     assert secret not in row.secrets
@@ -71,11 +83,10 @@ def test_what_is_secret_stands_in_no_column_and_in_no_entry(ada: Any) -> None:
     row = made(ada, "pagerduty", routing_key=KEY)
     assert KEY not in json.dumps([row.settings, row.secrets])
     other = KEY.replace("0", "9")
-    channel_services.change(channel_id=row.pk, actor=ada, now=NOW, values={"routing_key": other})
+    changed(ada, row, routing_key=other)
     entry = newest()
     assert (entry.before, entry.after) == ({"routing_key": "set"}, {"routing_key": "replaced"})
     assert said(entry) == "ada changed the channel “hook” (PagerDuty): integration key."
-    row.refresh_from_db()
     assert in_use(row, now=NOW)["routing_key"] == other
     assert KEY not in json.dumps(list(Entry.objects.values_list("before", "after", "data")))
 
@@ -83,14 +94,12 @@ def test_what_is_secret_stands_in_no_column_and_in_no_entry(ada: Any) -> None:
 def test_what_stays_as_it_is_writes_nothing(ada: Any) -> None:
     row = made(ada, "pagerduty", routing_key=KEY)
     before = newest().pk
-    channel_services.change(channel_id=row.pk, actor=ada, now=NOW, name="hook", values={"routing_key": KEY})
+    changed(ada, row, name="hook", routing_key=KEY)
     assert newest().pk == before
 
 
 def test_after_a_rotation_the_secret_before_counts_for_a_day(ada: Any) -> None:
-    row, first = channel_services.create(
-        actor=ada, now=NOW, kind="webhook", name="h", values={"url": "https://a.example.org"}
-    )
+    row, first = created(ada, "webhook", "h", url="https://a.example.org")
     row, second = channel_services.rotate(channel_id=row.pk, actor=ada, now=NOW + timedelta(hours=1))
     row.refresh_from_db()
     during, after = NOW + timedelta(hours=24), NOW + timedelta(hours=26)
@@ -99,7 +108,7 @@ def test_after_a_rotation_the_secret_before_counts_for_a_day(ada: Any) -> None:
     assert "earlier_secret" not in in_use(row, now=after)
     entry = newest()
     assert entry.before != entry.after and first not in json.dumps([entry.before, entry.after, entry.data])
-    channel_services.change(channel_id=row.pk, actor=ada, now=NOW, values={"url": "https://b.example.org"})
+    changed(ada, row, url="https://b.example.org")
     row.refresh_from_db()
     assert in_use(row, now=during)["secret"] == second
     with refused("channel-without-secret"):
@@ -126,12 +135,12 @@ def test_what_a_kind_cannot_use_is_refused_at_its_field(ada: Any) -> None:
         ("pagerduty", {"routing_key": "short"}, "routing_key"),
         ("slack", {"token": "nope", "channel": "#ops"}, "token"),
         ("mail", {"recipients": ["ada@example.org", "ada <x@example.org>"]}, "recipients"),
-        ("mail", {"recipients": "\n \n"}, "recipients"),
+        ("mail", {"recipients": [" "]}, "recipients"),
         ("mail", {"recipients": [f"a{n}@example.org" for n in range(51)]}, "recipients"),
         ("apprise", {"url": "no url"}, "url"),
     ):
         with pytest.raises(Refused) as caught:
-            channel_services.create(actor=ada, now=NOW, kind=kind, name="x", values=values)
+            created(ada, kind, "x", **values)
         assert field in errors(caught), (kind, values)
         assert not Channel.objects.exists()
 
@@ -141,12 +150,12 @@ def test_drydock_is_no_receiver_of_its_own(ada: Any, settings: Any, url: str) ->
     settings.BASE_URL, settings.ALLOWED_HOSTS = "https://drydock.example.org", ["drydock.example.org", "alias"]
     with pytest.raises(Refused) as caught:
         made(ada, url=url)
-    assert "own address" in errors(caught)["url"]
+    assert errors(caught) == {"url"}
     made(ada, url="https://drydock.example.org:9093")
 
 
 def test_lines_are_kept_once_each(ada: Any) -> None:
-    row = made(ada, "mail", recipients=" ada@example.org\nbob@example.org \n\nada@example.org")
+    row = made(ada, "mail", recipients=[" ada@example.org", "bob@example.org ", "", "ada@example.org"])
     assert row.settings["recipients"] == ["ada@example.org", "bob@example.org"]
 
 
@@ -154,14 +163,14 @@ def test_a_name_is_given_once_to_each_owner(ada: Any) -> None:
     made(ada)
     with refused("channel-name-taken"):
         made(ada, name="HOOK")
-    made(ada, "mail", own=True, recipients="ada@example.org")
+    made(ada, "mail", own=True, recipients=["ada@example.org"])
 
 
 def test_only_admins_make_the_installations_and_everybody_their_own(ada: Any) -> None:
     vera = acting(factories.viewer())
     with pytest.raises(Refused, match="not-permitted"):
         made(vera)
-    row = made(vera, "mail", own=True, recipients="vera@example.org")
+    row = made(vera, "mail", own=True, recipients=["vera@example.org"])
     assert "vera@example.org" not in json.dumps([newest().after, newest().data])
     assert said(newest()) == "vera made their own channel “hook” (Mail)."
     with refused("channel-kind-not-personal"):
@@ -174,9 +183,9 @@ def test_only_admins_make_the_installations_and_everybody_their_own(ada: Any) ->
 
 def test_nobody_has_more_than_so_many_alone(ada: Any) -> None:
     for number in range(MOST_OWN_CHANNELS):
-        made(ada, "mail", f"mail {number}", own=True, recipients="ada@example.org")
+        made(ada, "mail", f"mail {number}", own=True, recipients=["ada@example.org"])
     with refused("channels-too-many"):
-        made(ada, "mail", "one more", own=True, recipients="ada@example.org")
+        made(ada, "mail", "one more", own=True, recipients=["ada@example.org"])
     made(ada)
 
 
@@ -190,14 +199,14 @@ def test_a_deleted_channel_forgets_its_secrets_and_is_not_left_to_routes(ada: An
     row.refresh_from_db()
     assert (row.secrets, row.enabled, row.deleted_at) == ("", False, NOW)
     with pytest.raises(Refused, match="not-found"):
-        channel_services.change(channel_id=row.pk, actor=ada, now=NOW, enabled=True)
+        changed(ada, row, enabled=True)
 
 
 def test_what_was_changed_is_tried_at_once_however_long_it_failed(ada: Any) -> None:
     row = made(ada)
     failing = {"failing_since": NOW, "failures": 9, "last_error": "x", "held_until": NOW + timedelta(hours=1)}
     Channel.objects.filter(pk=row.pk).update(**failing)
-    channel_services.change(channel_id=row.pk, actor=ada, now=NOW, values={"url": "https://b.example.org"})
+    changed(ada, row, url="https://b.example.org")
     row.refresh_from_db()
     # Only its own answer says that it works again.
     assert (row.failing_since, row.failures, row.held_until) == (NOW, 9, None)
@@ -206,8 +215,8 @@ def test_what_was_changed_is_tried_at_once_however_long_it_failed(ada: Any) -> N
 def test_where_secret_key_was_lost_what_is_missing_is_said_anew_and_all_is_well(ada: Any, settings: Any) -> None:
     row = made(ada, "slack", token="xoxb-1", channel="#ops")
     settings.SECRET_KEY = "another-key-of-at-least-fifty-characters-for-this-test"
-    channel_services.change(channel_id=row.pk, actor=ada, now=NOW, name="slack")
-    channel_services.change(channel_id=row.pk, actor=ada, now=NOW, values={"token": "xoxb-2"})
+    changed(ada, row, name="slack")
+    changed(ada, row, token="xoxb-2")
     row.refresh_from_db()
     assert in_use(row, now=NOW)["token"] == "xoxb-2"
     assert row.settings["channel"] == "#ops"
@@ -224,7 +233,7 @@ def test_a_test_is_one_delivery_at_a_time(ada: Any) -> None:
     with refused("test-under-way"):
         channel_services.request_test(channel_id=row.pk, actor=ada, now=NOW)
     MessageDelivery.objects.update(state="DELIVERED")
-    channel_services.change(channel_id=row.pk, actor=ada, now=NOW, enabled=False)
+    changed(ada, row, enabled=False)
     with refused("channel-is-off"):
         channel_services.request_test(channel_id=row.pk, actor=ada, now=NOW)
     mirror = made(ada, "alertmanager", "am", url="https://am.example.org")

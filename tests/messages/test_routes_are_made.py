@@ -10,8 +10,9 @@ import pytest
 from django.apps import apps
 
 from fleet.domain.reasons import Refused
-from fleet.notifications import channel_services, log, route_services
+from fleet.notifications import log, route_services
 from fleet.notifications.models import Channel, Message, MessageDelivery, Route
+from fleet.notifications.route_services import RouteChangeSerializer, RouteRequestSerializer
 from tests import factories
 from tests.factories import NOW, acting
 from tests.messages.messages import channel, delivered, told
@@ -29,20 +30,25 @@ def ada(db: None) -> Any:
 
 
 def made(actor: Any, own: bool = False, **fields: Any) -> Route:
-    return route_services.create(actor=actor, now=NOW, fields={"name": "night", **fields}, own=own)
+    sent = RouteRequestSerializer(data={"name": "night", **fields})
+    return route_services.create(sent, actor=actor, now=NOW, own=own)
+
+
+def changed(actor: Any, row: Route, **fields: Any) -> None:
+    route_services.change(RouteChangeSerializer(data=fields), route_id=row.pk, actor=actor, now=NOW)
 
 
 def test_each_change_is_a_version_with_its_entry(ada: Any) -> None:
-    row = made(ada, channel_id=channel("pager").pk, moments=["event.ended", "event.first_seen", "event.ended"])
+    row = made(ada, channel=channel("pager").pk, moments=["event.ended", "event.first_seen", "event.ended"])
     assert (row.position, row.version, row.moments) == (1, 1, ["event.ended", "event.first_seen"])
     assert newest().kind == "route_created"
-    route_services.change(route_id=row.pk, actor=ada, now=NOW, fields={"service": "shop"})
+    changed(ada, row, service="shop")
     entry = newest()
     assert (entry.before, entry.after, entry.data["version"]) == ({"service": ""}, {"service": "shop"}, 2)
     before = entry.pk
-    route_services.change(route_id=row.pk, actor=ada, now=NOW, fields={"service": "shop"}, enabled=True)
+    changed(ada, row, service="shop", enabled=True)
     assert newest().pk == before
-    route_services.change(route_id=row.pk, actor=ada, now=NOW, enabled=False)
+    changed(ada, row, enabled=False)
     assert newest().after == {"enabled": False}
     route_services.delete(route_id=row.pk, actor=ada, now=NOW)
     assert newest().kind == "route_deleted"
@@ -50,9 +56,9 @@ def test_each_change_is_a_version_with_its_entry(ada: Any) -> None:
 
 def test_what_a_route_said_when_it_sent_a_message_stays_known(ada: Any) -> None:
     hook = channel("pager")
-    row = made(ada, channel_id=hook.pk, event_types=["Reboot"])
+    row = made(ada, channel=hook.pk, event_types=["Reboot"])
     first = told(hook, NOW, route=row, route_version=1)
-    route_services.change(route_id=row.pk, actor=ada, now=NOW, fields={"event_types": ["Freeze"], "name": "day"})
+    changed(ada, row, event_types=["Freeze"], name="day")
     second = told(hook, NOW, route=row, route_version=2)
     route_services.delete(route_id=row.pk, actor=ada, now=NOW)
     found = log.sent_by(list(Message.objects.select_related("route", "channel")))
@@ -69,7 +75,7 @@ def test_so_does_what_the_ready_made_one_said_before_somebody_changed_it(ada: An
     rows = Message.objects.select_related("route", "channel")
     before = log.sent_by(list(rows))[message.pk]
     assert len(before.wording.values["moments"]) > 3
-    route_services.change(route_id=row.pk, actor=ada, now=NOW, fields={"moments": ["event.first_seen"]})
+    changed(ada, row, moments=["event.first_seen"])
     assert log.sent_by(list(rows))[message.pk] == before
 
 
@@ -82,7 +88,7 @@ def test_what_makes_no_sense_is_refused_at_its_field(ada: Any) -> None:
         ({"weekdays": [7]}, "weekdays"),
         ({"time_zone": "Mars"}, "time_zone"),
         ({"set_pattern": "x" * 201}, "set_pattern"),
-        ({"channel_id": 4711}, "channel"),
+        ({"channel": 4711}, "channel"),
         ({"unclaimed_after_seconds": -1}, "unclaimed_after_seconds"),
         ({"unclaimed_after_seconds": 60, "before_decide_by_seconds": 60}, "before_decide_by_seconds"),
         ({"unclaimed_after_seconds": 60, "moments": ["event.ended"]}, "moments"),
@@ -97,22 +103,20 @@ def test_what_makes_no_sense_is_refused_at_its_field(ada: Any) -> None:
 
 def test_one_alone_is_told_through_a_channel_of_their_own(ada: Any) -> None:
     vera, otto = acting(factories.viewer()), acting(factories.operator())
-    mail, _ = channel_services.create(
-        actor=vera, now=NOW, kind="mail", name="mail", values={"recipients": "v@example.org"}, own=True
-    )
+    mail = channel("mail", kind="mail", owner=vera.person)
     with pytest.raises(Refused, match="not-permitted"):
         made(vera)
     for theirs in (channel("hook").pk, None):
         with pytest.raises(Refused) as caught:
-            made(vera, own=True, channel_id=theirs)
+            made(vera, own=True, channel=theirs)
         assert "channel" in errors(caught)
-    row = made(vera, own=True, channel_id=mail.pk)
+    row = made(vera, own=True, channel=mail.pk)
     assert newest().data["own"] is True
     for actor in (otto, ada):
         with pytest.raises(Refused, match="not-found"):
             route_services.delete(route_id=row.pk, actor=actor, now=NOW)
     with pytest.raises(Refused) as caught:
-        made(ada, channel_id=mail.pk)
+        made(ada, channel=mail.pk)
     assert "channel" in errors(caught)
 
 

@@ -97,7 +97,7 @@ def busy(fleet: factories.Fleet) -> User:
     external_accounts.link(
         actor=acting(factories.admin()), username=NAME, kind="slack", team="T", account="U7", now=now, name="Z"
     )
-    route_services.begin(
+    route_services.register_browser(
         actor=acts, name="phone", endpoint="https://push.example.org/1", p256dh="A" * 87, auth="A" * 22, now=now
     )
     view = {"name": "mine", "page": "sets", "query": "q=a", "shared": True}

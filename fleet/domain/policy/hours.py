@@ -7,7 +7,6 @@ from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
 from fleet.domain.reasons import as_json
-from fleet.domain.texts import prose, tidy
 
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
@@ -104,17 +103,6 @@ LABELS = (
 def is_among(value: str, named: Sequence[str]) -> bool:
     """Whether it is one of these, without case; nothing named is everything."""
     return not named or value.casefold() in {one.casefold() for one in named}
-
-
-def normalized(value: Any, name: str = "") -> Any:
-    """The value of this field as it is kept: texts tidy, lists in one order, each item once. A reason may have several
-    lines.
-    """
-    if isinstance(value, str):
-        return prose(value) if name == "reason" else tidy(value)
-    if isinstance(value, list | tuple | set):
-        return tuple(sorted(set(value)))
-    return value
 
 
 def json_value(value: Any) -> Any:

@@ -10,7 +10,7 @@ from fleet.domain.approvals.conditions import LATER, When
 from fleet.domain.approvals.guards import ACCEPTABLE, EventFacts, Guard, guards, remaining_guards
 from fleet.domain.event_types import ADVICE_TYPES, TYPES, is_advice, is_unknown
 from fleet.domain.people import speaks_of
-from fleet.domain.policy.hours import LABELS, in_hours, is_among, stated_values, zone_of
+from fleet.domain.policy.hours import LABELS, in_hours, is_among, stated_values
 from fleet.domain.reasons import Reason, Refused
 
 
@@ -190,12 +190,9 @@ def wording(rule: StandingRule) -> Reason:
 # What is wrong with a rule as a whole; the model checks each field alone. Each fault names its field and a reason.
 
 SOURCES = ("Platform", "User")
-MAX_NAME, MAX_PATTERN = 200, 200
 
 # The name of a field, and what is wrong with it: a sentence where its model refuses it.
 Fault = tuple[str, Reason | str]
-# What rules and routes may choose of events, by field.
-EVENT_CHOICES: dict[str, tuple[str, ...]] = {"event_types": (*TYPES, *ADVICE_TYPES), "sources": SOURCES}
 # A rule may also name a type that Drydock does not know, exactly as Azure spells it.
 TYPE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]{0,49}")
 
@@ -224,13 +221,6 @@ def refuse(found: Sequence[Fault], *, inside: str = "") -> None:
         raise Refused("validation", found[0][1], errors=errors)
 
 
-def place_faults(set_pattern: str, service: str, resource_group: str) -> Iterator[Fault]:
-    """What is wrong with the patterns of a place."""
-    for field, value in (("set_pattern", set_pattern), ("service", service), ("resource_group", resource_group)):
-        if len(value) > MAX_PATTERN:
-            yield field, Reason("pattern-too-long", most=MAX_PATTERN)
-
-
 def _is_misspelt(event_type: str, rule: StandingRule) -> bool:
     """Whether a rule cannot name this type: no name of one, a known one in other letters, or advice to be approved."""
     if event_type in TYPES:
@@ -246,13 +236,3 @@ def choice_faults(choices: Iterable[tuple[str, Sequence[str], Sequence[str]]]) -
         unknown = next((one for one in chosen if one not in known), None)
         if unknown is not None:
             yield field, Reason("choice-unknown", field=field, chosen=unknown, known=known)
-
-
-def hour_faults(weekdays: Sequence[int], time_zone: str) -> Iterator[Fault]:
-    """What is wrong with the days and the time zone of some hours."""
-    if any(day not in range(7) for day in weekdays):
-        yield "weekdays", Reason("weekday-unknown")
-    try:
-        zone_of(time_zone)
-    except ValueError:
-        yield "time_zone", Reason("time-zone-unknown", name=time_zone)

@@ -22,6 +22,7 @@ from fleet.domain.people import GROUPS
 from fleet.domain.reasons import Refused
 from fleet.management.helpers import write_private
 from fleet.notifications import channel_services
+from fleet.notifications.channel_services import ChannelRequestSerializer
 from fleet.operations import clock
 from fleet.operations.machines.entrance import create_join_token
 
@@ -69,7 +70,8 @@ def set_up_inbox(url: str, now: datetime) -> None:
     """
     with suppress(Refused):
         name = f"The demo's inbox ({urlsplit(url).port})"
-        channel_services.create(actor=COMMAND_LINE, now=now, kind="webhook", name=name, values={"url": url})
+        sent = ChannelRequestSerializer(data={"kind": "webhook", "name": name, "url": url})
+        channel_services.create(sent, actor=COMMAND_LINE, now=now)
 
 
 def map_roles(now: datetime) -> None:

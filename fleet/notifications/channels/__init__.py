@@ -1,0 +1,122 @@
+"""Kinds of notification channels.
+
+Each kind is a module in this folder: it registers what users state of a channel, and renders and sends notifications
+(`fleet/notifications/channels/base.py`). `fleet/notifications/registration.py` imports these modules in the order in
+which pages offer them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from django import forms
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.validators import RegexValidator
+from django.db import models
+from django.utils.text import capfirst
+
+from fleet.models.fields import Line, ListOf, validate_time_zone
+
+MOST_LINES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelKind:
+    """One kind of channel: its label, one sentence on what it is good for, a lucide icon, and its `fields`.
+
+    `secrets` are the fields that are stored encrypted and never shown again. `messages`: it takes messages; False for
+    one that mirrors what is open. `personal`: a user may have one of their own. `follows`: it keeps an incident or a
+    card for each subject, and receives everything about it until the end. `signs`: Drydock makes a secret for it.
+    """
+
+    label: str
+    good_for: str
+    icon: str
+    fields: "Mapping[str, models.Field[Any, Any]]"
+    secrets: frozenset[str] = frozenset()
+    messages: bool = True
+    personal: bool = False
+    follows: bool = False
+    signs: bool = False
+
+    def __post_init__(self) -> None:
+        for name, field in self.fields.items():
+            field.set_attributes_from_name(name)
+
+
+# By name, which is the name of the module; filled by the modules in this folder.
+KINDS: dict[str, ChannelKind] = {}
+
+
+def kinds_where(**wanted: bool) -> list[str]:
+    """Return the names of the kinds with these properties."""
+    return [name for name, kind in KINDS.items() if all(getattr(kind, each) is value for each, value in wanted.items())]
+
+
+class Setting(Line):
+    """One line that a user states of a channel; `pattern` is what it looks like, `wrong` what to say otherwise."""
+
+    def __init__(self, *args: Any, pattern: str = "", wrong: str = "", **kwargs: Any) -> None:
+        checks = [RegexValidator(rf"\A(?:{pattern})\Z", wrong)] if pattern else []
+        super().__init__(
+            *args, **{"max_length": 2000, **kwargs, "validators": [*checks, *kwargs.get("validators", ())]}
+        )
+
+
+class Lines(ListOf):
+    """Several lines in their order, each once. Pages have a box for them, with one value in each line."""
+
+    def to_python(self, value: Any) -> Any:
+        lines = value.splitlines() if isinstance(value, str) else value
+        return list(dict.fromkeys(filter(None, map(self.each.to_python, lines))))
+
+    def validate(self, value: Any, model_instance: Any) -> None:
+        if len(value) > MOST_LINES:
+            raise ValidationError(f"Enter at most {MOST_LINES} lines.")
+        super().validate(value, model_instance)
+
+    def formfield(self, **kwargs: Any) -> Any:
+        return LinesField(
+            label=capfirst(str(self.verbose_name)),
+            required=not self.blank,
+            help_text=self.help_text,
+            widget=forms.Textarea({"rows": "3"}),
+        )
+
+
+class LinesField(forms.CharField):
+    """The box of a page for several lines."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return "\n".join(value) if isinstance(value, list) else value
+
+
+def validate_url(address: str) -> None:
+    """Raise ValidationError for an address that is none of HTTP, and for Drydock's own."""
+    try:
+        url = urlsplit(address)
+        usable = url.scheme.lower() in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        usable = False
+    if not usable or " " in address or url.username or url.password or url.fragment:
+        raise ValidationError(
+            "Enter an address that begins with https:// or http://, without user name, password and fragment (#)."
+        )
+    port = host_and_port(settings.BASE_URL).rpartition(":")[2]
+    if host_and_port(address) in {f"{host.strip('[]')}:{port}".lower() for host in settings.ALLOWED_HOSTS}:
+        raise ValidationError("This is Drydock's own address: it would notify itself endlessly.")
+
+
+def host_and_port(address: str) -> str:
+    """Return what an address reaches, in lower case."""
+    url = urlsplit(address)
+    return f"{url.hostname}:{url.port or (443 if url.scheme.lower() == 'https' else 80)}"
+
+
+TIME_ZONE = Setting(
+    blank=True,
+    validators=[validate_time_zone],
+    help_text="Times are written in it, such as Europe/Berlin, and in UTC. Empty: in UTC alone.",
+)

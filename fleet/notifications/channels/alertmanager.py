@@ -11,15 +11,49 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.core.exceptions import ValidationError
 
+from fleet.domain.reasons import Refused
 from fleet.domain.times import iso
 from fleet.notifications import news as opened
+from fleet.notifications.channels import KINDS, ChannelKind, Lines, Setting, validate_url
 from fleet.notifications.channels.alertmanager_silences import Alertmanager, Preview, mirror_silences, previews
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Outcome
+from fleet.notifications.incidents import read_lines
 from fleet.notifications.news import OpenThing
 from fleet.notifications.payloads import annotations
-from fleet.wording.times import one_line
+from fleet.wording.say import say
+from fleet.wording.times import API, one_line
 
+
+def validate_silences(lines: Sequence[str]) -> None:
+    """Raise ValidationError for a line that is no silence."""
+    try:
+        read_lines(lines)
+    except Refused as error:
+        raise ValidationError(say(error.reason, API)) from error
+
+
+KINDS["alertmanager"] = ChannelKind(
+    "Alertmanager",
+    "Open events are alerts there; on request the alerts of exactly the machines that Azure works on are silenced.",
+    "bell",
+    {
+        "url": Setting(
+            "address", validators=[validate_url], help_text="Where its API answers, such as http://alertmanager:9093."
+        ),
+        "user": Setting(blank=True, help_text="If it asks for one."),
+        "password": Setting(blank=True, help_text="If it asks for one."),
+        "silences": Lines(
+            "silences for services",
+            each=Setting(),
+            validators=[validate_silences],
+            help_text="One service a line; empty: no silences.",
+        ),
+    },
+    secrets=frozenset({"password"}),
+    messages=False,
+)
 # So long after Drydock fell silent an alert ends by itself; several rounds may fail before.
 LEASE = timedelta(minutes=5)
 PORTION = 500

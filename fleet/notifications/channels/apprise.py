@@ -4,11 +4,28 @@ from datetime import datetime
 from typing import Literal
 
 from fleet.domain.event_types import Severity
+from fleet.notifications.channels import KINDS, TIME_ZONE, ChannelKind, Setting
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Outcome, outcome_of
 from fleet.notifications.payloads import is_command
 from fleet.notifications.sender.jobs import AppriseJob
 from fleet.notifications.sender.pool import send as send_job
 
+KINDS["apprise"] = ChannelKind(
+    "Teams, ntfy, Telegram and others",
+    "Any of some hundred services, by an address in the form of Apprise.",
+    "message-circle",
+    {
+        "url": Setting(
+            "Apprise address",
+            pattern=r"[A-Za-z][A-Za-z0-9+.-]*://\S+",
+            wrong="Enter an address as Apprise has it, such as ntfys://ntfy.sh/topic.",
+            help_text="It states the service and its credentials, such as ntfys://ntfy.sh/my-topic.",
+        ),
+        "time_zone": TIME_ZONE,
+    },
+    secrets=frozenset({"url"}),
+    personal=True,
+)
 Tone = Literal["info", "success", "warning", "failure"]
 TONES: dict[str, Tone] = {Severity.CRITICAL: "failure", Severity.WARNING: "warning", Severity.INFO: "info"}
 

@@ -5,8 +5,8 @@ Each kind is a module of its own beside this, named like it, with one function:
     def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome
 
 It renders the post for its receiver and sends it through `fleet.notifications.sender`, never by itself, so that the
-guard over addresses holds. `fleet.notifications.kinds` states its settings and which of them are secrets. A kind that
-mirrors what is open instead of taking posts (`messages=False` there) has
+guard over addresses holds. It also declares the kind, with its settings and secrets (`fleet.notifications.channels`). A
+kind that mirrors what is open instead of taking posts (`messages=False` there) has
 
     def mirror(channel: ChannelInUse, *, now: datetime) -> Outcome
 

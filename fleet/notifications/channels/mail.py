@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
+from fleet.notifications.channels import KINDS, TIME_ZONE, ChannelKind, Lines, Setting
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Outcome, error_of
 from fleet.notifications.formats import for_html, without_links
 from fleet.notifications.payloads import is_command
@@ -20,6 +21,23 @@ from fleet.notifications.sender.jobs import EVERYWHERE, Answer, SendError, SmtpJ
 from fleet.notifications.sender.pool import send as send_job
 from fleet.wording.times import one_line
 
+KINDS["mail"] = ChannelKind(
+    "Mail",
+    "Needs nothing but the mail server of this installation; slow to be read.",
+    "mail",
+    {
+        "recipients": Lines(
+            each=Setting(
+                pattern=r"[^\s@<>,;:\"()\\\[\]]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?",
+                wrong="Enter one mail address in each line, such as oncall@example.com.",
+            ),
+            blank=False,
+            help_text="One address a line, such as oncall@example.com.",
+        ),
+        "time_zone": TIME_ZONE,
+    },
+    personal=True,
+)
 # For all recipients of one attempt together; the others get theirs with the next one.
 BUDGET_SECONDS = 25.0
 # The server takes nothing from us until something is changed: who logs in, or from whom it is.

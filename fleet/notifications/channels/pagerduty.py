@@ -14,10 +14,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
+from django.db import models
 
 from fleet.domain.event_types import Severity
 from fleet.domain.states import ApprovalState
 from fleet.domain.times import iso
+from fleet.notifications.channels import KINDS, TIME_ZONE, ChannelKind, Setting
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Item, Outcome
 from fleet.notifications.incidents import (
     Alarm,
@@ -38,6 +40,29 @@ from fleet.notifications.sender.pool import send as send_job
 from fleet.projections.events.rows import EventRow
 from fleet.wording.times import one_line
 
+KINDS["pagerduty"] = ChannelKind(
+    "PagerDuty",
+    "Wakes the user on call; claiming acknowledges, and the end resolves.",
+    "siren",
+    {
+        "routing_key": Setting(
+            "integration key",
+            pattern="[0-9A-Za-z]{32}",
+            wrong="An integration key of PagerDuty's Events API v2 has 32 letters and digits.",
+            help_text="Of an Events API v2 integration of the service.",
+        ),
+        "earlier_routing_key": Setting(
+            "earlier integration key", blank=True, help_text="What was opened with it is ended with it."
+        ),
+        "eu": models.BooleanField("the account is in PagerDuty's region EU", default=False, blank=True),
+        "signing_secret": Setting(
+            "webhook secret", blank=True, help_text="Of a v3 webhook; with it an acknowledgement claims."
+        ),
+        "time_zone": TIME_ZONE,
+    },
+    secrets=frozenset({"routing_key", "earlier_routing_key", "signing_secret"}),
+    follows=True,
+)
 URLS = {False: "https://events.pagerduty.com/v2/enqueue", True: "https://events.eu.pagerduty.com/v2/enqueue"}
 # The limits are those of the Events API v2; the body's is 512 kB.
 MOST_SUMMARY = 1024

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from fleet.notifications.channels import KINDS, TIME_ZONE, ChannelKind, Setting
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Item, Outcome, reader_of
 from fleet.notifications.formats import for_slack, without_links
 from fleet.notifications.grouping import Digest, DigestEvent, one_service
@@ -20,6 +21,29 @@ from fleet.notifications.sender.pool import send as send_job
 from fleet.projections.events.rows import EventRow
 from fleet.wording.events import named
 
+KINDS["slack"] = ChannelKind(
+    "Slack",
+    "A team sees the card, claims the event from there, and the message changes with it.",
+    "hash",
+    {
+        "token": Setting(
+            "bot token",
+            pattern="xox[a-z]-[0-9A-Za-z-]+",
+            wrong="A bot token of Slack begins with “xoxb-”.",
+            help_text="Of a Slack app with chat:write, invited to the channel; it begins with xoxb-.",
+        ),
+        "channel": Setting(
+            "Slack channel",
+            pattern=r"#?[\w.-]{1,80}",
+            wrong="Enter the name or the id of a Slack channel.",
+            help_text="Its name or its id, such as #shop-ops.",
+        ),
+        "signing_secret": Setting(blank=True, help_text="Of the same app; with it “Claim” in Slack works."),
+        "time_zone": TIME_ZONE,
+    },
+    secrets=frozenset({"token", "signing_secret"}),
+    follows=True,
+)
 # A header, a section, the text beside the blocks; and so many sections, so that all together stays below 13,000.
 MOST_HEADER = 150
 MOST_SECTION = 3000

@@ -9,12 +9,27 @@ from django.conf import settings
 from standardwebhooks import Webhook
 
 from fleet.domain.times import iso
+from fleet.notifications.channels import KINDS, TIME_ZONE, ChannelKind, Setting, validate_url
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Item, Outcome, outcome_of
 from fleet.notifications.payloads import path_of
 from fleet.notifications.routing import GROUP
 from fleet.notifications.sender.jobs import HttpJob
 from fleet.notifications.sender.pool import send as send_job
 
+KINDS["webhook"] = ChannelKind(
+    "Webhook",
+    "Your own program gets JSON, signed as Standard Webhooks says.",
+    "webhook",
+    {
+        "url": Setting(
+            "address",
+            validators=[validate_url],
+            help_text="It gets a POST for each message, such as https://hooks.example.com/drydock.",
+        ),
+        "time_zone": TIME_ZONE,
+    },
+    signs=True,
+)
 # A wave over a region would be megabytes, which many receivers refuse; the rest is named.
 MOST_ITEMS = 200
 MOST_BYTES = 512 * 1024

@@ -16,11 +16,20 @@ from cryptography.hazmat.primitives.serialization import load_der_private_key
 from django.conf import settings
 from py_vapid import Vapid02
 
+from fleet.notifications.channels import KINDS, ChannelKind, Setting, validate_url
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Outcome
-from fleet.notifications.route_services import keys
+from fleet.notifications.route_services import push_keys
 from fleet.notifications.sender.jobs import HttpJob, SendError
 from fleet.notifications.sender.pool import send as send_job
 
+KINDS["webpush"] = ChannelKind(
+    "Phone or browser",
+    "A notification on a device of your own, made by a button on that device.",
+    "smartphone",
+    {"endpoint": Setting(validators=[validate_url]), "p256dh": Setting("public key"), "auth": Setting("secret")},
+    secrets=frozenset({"endpoint", "p256dh", "auth"}),
+    personal=True,
+)
 # What the makers take is 4,096 bytes with 103 of encryption around it.
 MOST_BYTES = 3993
 # The makers hold it so long for a phone that is off; later it would tell of what is over.
@@ -91,7 +100,7 @@ def encrypted(content: bytes, values: Mapping[str, Any]) -> bytes:
 def signed(endpoint: str, *, now: datetime) -> dict[str, str]:
     """Who sends: for the origin of this endpoint, and for half a day."""
     parts = urlsplit(endpoint)
-    private = load_der_private_key(keys(now=now).private, password=None)
+    private = load_der_private_key(push_keys(now=now).private, password=None)
     contact = settings.BASE_URL if settings.BASE_URL.startswith("https://") else "mailto:drydock@localhost.localdomain"
     # Made anew each time: signing writes into it.
     claims = {

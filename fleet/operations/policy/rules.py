@@ -1,6 +1,6 @@
 """Changes of rules and no-approval windows, and the stop of all approvals."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +10,6 @@ from django.db import IntegrityError, transaction
 from fleet.domain.actor import Actor
 from fleet.domain.event_types import TYPES
 from fleet.domain.people import Right
-from fleet.domain.policy.hours import json_value
 from fleet.domain.policy.rules import APPROVES, SAID, Fault, StandingRule, faults, refuse, wording
 from fleet.domain.policy.windows import Window, window_faults, window_wording
 from fleet.domain.reasons import Reason, Refused, require_found, require_version
@@ -22,18 +21,6 @@ from fleet.operations.audited import Audit, AuditedForm, AuditedSerializer, Sent
 from fleet.operations.locks import Lock, take
 from fleet.operations.rights import acting, require
 from fleet.operations.timeline.entries import tell
-
-
-def refuse_unknown(values: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Raises Refused `validation` for a field that is none."""
-    unknown = sorted(set(values) - set(known))
-    refuse([(unknown[0], Reason("field-unknown"))] if unknown else [])
-
-
-def values_of(row: Any, names: Iterable[str]) -> dict[str, Any]:
-    """Columns as JSON values, for what stood before and after."""
-    return {name: json_value(getattr(row, name)) for name in names}
-
 
 MOST_RULES = 200
 # What a rule that is only tried may still lack.
