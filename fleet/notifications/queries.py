@@ -22,7 +22,7 @@ from fleet.notifications.grouping import (
 )
 from fleet.notifications.metrics import ROUTER, health_of
 from fleet.notifications.models import Channel, Message, MessageDelivery, Route, route_of
-from fleet.notifications.routing import FAILING_AFTER, DeliveryState, MessageState, StandingRoute, route_wording
+from fleet.notifications.routing import FAILING_AFTER, DeliveryState, MessageState, route_wording
 from fleet.projections.pages import Page, Segment, read_page
 from fleet.projections.visibility import visible
 
