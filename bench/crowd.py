@@ -55,7 +55,7 @@ class Line:
     async def call(
         self, method: str, path: str, *, token: str = "", body: bytes = b"", more: str = ""
     ) -> tuple[int, float, bytes]:
-        """Return the status, `Retry-After` in seconds, and the answer's body. Raises OSError; the next call reconnects."""
+        """Return the status, `Retry-After` in seconds, and the body. Raises OSError; the next call reconnects."""
         try:
             # The other side may have ended a connection that nothing used for a while.
             if self.reader is None or self.writer is None or self.reader.at_eof() or self.writer.is_closing():

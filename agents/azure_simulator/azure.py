@@ -277,7 +277,7 @@ class Azure:
         return max(0.0, (state.enabled_at - now).total_seconds())
 
     def incarnation(self, in_set: MachineSet, machine: Machine, now: datetime) -> int:
-        """Return the machine's own incarnation, for an answer at `now`. A call after a day's silence starts again at 1."""
+        """Return the machine's own incarnation at `now`. A call after a day's silence starts again at 1."""
         self.called(in_set, machine, now)
         state = self._machine_states[machine.id]
         return self._changes[in_set.key] - state.first_change + state.shift

@@ -92,7 +92,7 @@ def line(step: Step, begun: datetime, speed: float) -> str:
 
 @dataclass(slots=True)
 class Playing:
-    """One play: the lines so far, with how many clients heard them or lost their connection; `error` when it broke off."""
+    """One play: its lines, with how many clients heard them or lost their connection; `error` when it broke off."""
 
     cache: str
     play: str

@@ -41,7 +41,7 @@ class Controls(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """One event and, without an approval before it, its withdrawal. `kinds` are kinds of sets in order of preference."""
+    """One event and, without an approval before it, its withdrawal. `kinds` are kinds of sets, preferred first."""
 
     kinds: tuple[str, ...]
     says: Mapping[str, Any]

@@ -27,7 +27,7 @@ class Server:
         self.child = start()
 
     def watch(self) -> str:
-        """Restart the server if it has ended, and return one sentence about it; "" where it runs. Raises ServerProblem."""
+        """Restart the server if it has ended, and return a sentence about it, else "". Raises ServerProblem."""
         if self.child.poll() is None:
             return ""
         how = described(self.child.returncode)

@@ -53,7 +53,7 @@ class EntrancePolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Evidence of an enrolling machine, checked before any write: Azure's attestation, and the key that `signed_by` names."""
+    """Checked evidence of an enrolling machine: Azure's attestation, and the key that `signed_by` names."""
 
     attested: Attested | None = None
     signed_by: str = ""
