@@ -44,6 +44,11 @@ class EventType:
         """Whether an ordinary machine loses data for good: more than its memory."""
         return self.lost not in ("", "memory")
 
+    @property
+    def keeps_memory(self) -> bool:
+        """Whether machines continue with their memory afterwards. False for an undeclared type."""
+        return bool(self.name) and not self.lost
+
 
 # In the order of their impact.
 EVENT_TYPES = (

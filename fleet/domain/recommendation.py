@@ -10,7 +10,7 @@ from typing import Any
 
 from fleet.domain.approvals.conditions import unprepared_names
 from fleet.domain.approvals.guards import EventFacts, Guard, Need, affected_machines, guards
-from fleet.domain.event_types import TYPES
+from fleet.domain.event_types import TYPES, event_type_of
 from fleet.domain.events import FAR_AHEAD
 from fleet.domain.policy.rules import Action
 from fleet.domain.reasons import Reason
@@ -109,7 +109,7 @@ def _not_like_others(facts: EventFacts, found: Mapping[str, Guard], now: datetim
     if not own and "lost-for-good" in found:
         return _because(Advised.LOOK, found["lost-for-good"])
     last = found.get("last-live-machines")
-    if last is not None and facts.event_type != "Freeze":
+    if last is not None and not event_type_of(facts.event_type).keeps_memory:
         return _because(Advised.LOOK, last)
     missing = unprepared_names(facts)
     if not missing:

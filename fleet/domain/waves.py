@@ -15,6 +15,8 @@ from fleet.domain.reasons import Reason
 from fleet.domain.scheduling import SOON, first_after
 from fleet.domain.states import ApprovalState, EventStatus
 
+MAX_EVENTS = 100
+
 
 class WaveState(StrEnum):
     """The state of a wave. `STOPPED`: an event did not return, or a person stopped the wave; its remaining approvals

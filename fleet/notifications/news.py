@@ -10,8 +10,7 @@ from django.db.models import Prefetch
 
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.caches.maintenances import ACTIVE, MaintenanceStatus
-from fleet.domain.event_types import TYPES, Severity, event_type_of
-from fleet.domain.recommendation import OWN
+from fleet.domain.event_types import Severity
 from fleet.domain.shapes import from_row
 from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
@@ -20,7 +19,13 @@ from fleet.models import AvailabilitySet, Cache, Entry, Machine, Maintenance, Op
 from fleet.models.facts.events import presence_limits
 from fleet.notifications.incidents import Muted
 from fleet.notifications.models import Channel, Message, Reference
-from fleet.notifications.notification_types import NotificationType, SubjectNow, cache_severity, why_stale
+from fleet.notifications.notification_types import (
+    NotificationType,
+    SubjectNow,
+    cache_severity,
+    type_severity,
+    why_stale,
+)
 from fleet.notifications.routing import MessageState
 from fleet.projections import approvals, orders
 from fleet.projections.approvals import ApprovalRow
@@ -273,7 +278,7 @@ def _event(row: ScheduledEvent) -> OpenThing:
         event_id=row.event_id,
         event_type=row.event_type,
         service=home.service,
-        severity=_severity(row),
+        severity=type_severity(row.event_type, row.source),
         first_at=row.first_seen_at,
         started_at=row.started_at if row.status == EventStatus.STARTED.value else None,
         due_at=row.not_before,
@@ -283,12 +288,6 @@ def _event(row: ScheduledEvent) -> OpenThing:
         resource_group=home.resource_group,
         resources=tuple(row.resources),
     )
-
-
-def _severity(row: ScheduledEvent) -> Severity:
-    severity = event_type_of(row.event_type).severity
-    own = row.source == OWN and row.event_type in TYPES and severity is not Severity.CRITICAL
-    return Severity.INFO if own else severity
 
 
 def _maintenance(row: Maintenance) -> OpenThing:

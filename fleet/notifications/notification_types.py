@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from fleet.domain.approvals.guards import EventFacts
-from fleet.domain.event_types import DELETING_TYPES, TYPES, Severity, event_type_of
+from fleet.domain.event_types import TYPES, Severity, event_type_of
 from fleet.domain.recommendation import OWN
 from fleet.domain.states import ApprovalState, EventStatus
 from fleet.domain.timeline import EntryKind
@@ -381,12 +381,16 @@ def stay_up(facts: EventFacts) -> int:
 
 def severity(facts: EventFacts) -> Severity:
     """Return the severity of an event. It is the same after the end, so that routes by severity notify of both."""
-    if facts.event_type in DELETING_TYPES:
-        return Severity.CRITICAL
     if facts.min_live is not None and stay_up(facts) < facts.min_live:
         return Severity.CRITICAL
-    own = facts.source == OWN and facts.event_type in TYPES
-    return Severity.INFO if own else event_type_of(facts.event_type).severity
+    return type_severity(facts.event_type, facts.source)
+
+
+def type_severity(event_type: str, source: str) -> Severity:
+    """Return the severity by type: a restart that the customer started is only information, a lost machine is not."""
+    declared = event_type_of(event_type)
+    own = source == OWN and event_type in TYPES and declared.severity is not Severity.CRITICAL
+    return Severity.INFO if own else declared.severity
 
 
 def cache_severity(tier: str) -> Severity:

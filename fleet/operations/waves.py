@@ -18,7 +18,7 @@ from fleet.domain.scheduling import AT_ONCE, QuarantineKind
 from fleet.domain.states import LIVE_APPROVALS, ApprovalState, EventStatus
 from fleet.domain.texts import cleaned_reasons
 from fleet.domain.timeline import EntryKind
-from fleet.domain.waves import Member, Signal, WaveState, judge
+from fleet.domain.waves import MAX_EVENTS, Member, Signal, WaveState, judge
 from fleet.models import Approval, ScheduledEvent, Wave
 from fleet.models.facts.decisions import events_in_turn, load_due_waves, load_members, return_timeout
 from fleet.models.facts.events import load_facts, place_of
@@ -41,8 +41,6 @@ from fleet.operations.rights import acting, can_see, require
 from fleet.operations.timeline.entries import gathered, tell
 
 # Beginning a wave: all of its events are decided at once, or none.
-
-MOST = 100
 
 
 def begin(
@@ -70,8 +68,8 @@ def begin(
         require(actor, Right.APPROVE, place_of(row.availability_set), doing="approve")
     if len(rows) < 2:
         raise Refused("validation", Reason("wave-of-one"))
-    if len(rows) > MOST:
-        raise Refused("validation", Reason("wave-of-many", most=MOST))
+    if len(rows) > MAX_EVENTS:
+        raise Refused("validation", Reason("wave-of-many", most=MAX_EVENTS))
     home = {home_name(row.availability_set.service, row.availability_set_id) for row in rows}
     if len(home) > 1:
         raise Refused("validation", Reason("wave-of-services"))

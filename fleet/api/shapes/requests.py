@@ -20,6 +20,7 @@ from fleet.domain.drills import (
 )
 from fleet.domain.sets import MAX_NEEDS, NAMED_KINDS
 from fleet.domain.times import in_bounds
+from fleet.domain.waves import MAX_EVENTS
 from fleet.operations.inputs import RequestSerializer, Time
 from fleet.operations.policy.rules import RuleFieldsSerializer
 
@@ -354,7 +355,7 @@ class BeginWaveSerializer(RequestSerializer):
         child=serializers.CharField(max_length=200),
         required=False,
         default=list,
-        max_length=100,
+        max_length=MAX_EVENTS,
         help_text="EventIds, in the order of their turns.",
     )
     service = serializers.CharField(

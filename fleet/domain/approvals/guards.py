@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
-from fleet.domain.event_types import EVENT_TYPES, LOSING_TYPES, is_advice, is_unknown
+from fleet.domain.event_types import EVENT_TYPES, LOSING_TYPES, event_type_of, is_advice, is_unknown
 from fleet.domain.intake import Prepared
 from fleet.domain.people import Place
 from fleet.domain.reasons import Reason, as_json
@@ -296,7 +296,7 @@ def _last_live_machines(facts: EventFacts) -> list[Values]:
     hit = {machine.machine_id for machine in affected_machines(facts)}
     live = [machine for machine in facts.machines if machine.live]
     takes_all = bool(hit and live) and all(machine.machine_id in hit for machine in live)
-    return _if(takes_all, pauses=facts.event_type == "Freeze", only=len(facts.machines) == 1)
+    return _if(takes_all, pauses=event_type_of(facts.event_type).keeps_memory, only=len(facts.machines) == 1)
 
 
 def _stopped(facts: EventFacts) -> list[Values]:
