@@ -94,7 +94,7 @@ def test_a_held_call_does_not_stop_the_polls_nor_a_hanging_poll_the_calls(
 
 
 @pytest.mark.real_time
-def test_a_second_agent_on_the_same_state_folder_is_told_so(agents: Agents) -> None:
+def test_second_agent_on_the_same_state_folder_ends_with_an_error(agents: Agents) -> None:
     agents.at_work()
     ended = agents.command("once")
     assert ended.returncode == 1
@@ -204,7 +204,7 @@ def test_a_machine_is_its_vm_id_whatever_is_configured(
     assert who(tmp_path, clock, url, DRYDOCK_MACHINE_ID="mine") == (VM_IDS["web-vm1"], "imds")
 
 
-def test_without_a_vm_id_a_machine_is_what_is_configured_else_nobody_yet(
+def test_without_a_vm_id_the_configured_id_is_required(
     tmp_path: Path, simulator: RunningSimulator, clock: SteppedClock
 ) -> None:
     url = simulator.vm_url("nobody")

@@ -107,7 +107,7 @@ def test_a_drill_is_announced_approved_started_and_over_without_azure(made: Part
     assert made.rehearsal.listed() == {}
 
 
-def test_nobody_approves_so_it_starts_by_itself_at_not_before(made: Parts, clock: SteppedClock) -> None:
+def test_unapproved_drill_starts_at_not_before(made: Parts, clock: SteppedClock) -> None:
     carry_out(made, order(made, "rehearse"))
     pass_time(made, clock, 59)
     assert steps(made) == ["announced"]
@@ -124,7 +124,7 @@ def test_the_other_machines_start_when_they_are_told(made: Parts, clock: Stepped
     assert steps(made) == ["announced", "started"]
 
 
-def test_a_drill_goes_on_after_a_restart_and_ends_by_itself_when_the_agent_was_away(
+def test_drill_continues_after_a_restart_and_ends_if_the_agent_was_down(
     made: Parts, parts: PartsFactory, clock: SteppedClock
 ) -> None:
     carry_out(made, order(made, "rehearse"))
@@ -140,7 +140,7 @@ def test_a_drill_goes_on_after_a_restart_and_ends_by_itself_when_the_agent_was_a
     assert steps(late) == ["announced", "started", "gone late"]
 
 
-def test_a_repeated_order_is_answered_from_memory_and_begins_nothing_anew(made: Parts, clock: SteppedClock) -> None:
+def test_repeated_order_is_answered_from_memory_and_restarts_nothing(made: Parts, clock: SteppedClock) -> None:
     same = order(made, "rehearse")
     carry_out(made, same)
     carry_out(made, order(made, "cancel"))
@@ -218,7 +218,7 @@ def test_a_drill_that_cannot_be_read_or_goes_beyond_its_bounds_is_refused(
     assert made.rehearsal.listed() == {}
 
 
-def test_whatever_stands_in_drill_the_order_does_not_reach_azure(
+def test_order_with_any_drill_value_does_not_reach_azure(
     made: Parts, simulator: RunningSimulator, clock: SteppedClock
 ) -> None:
     event_id = simulator.events.create(set="web", type="Reboot", resources=["web-vm1"], notice_seconds=600)

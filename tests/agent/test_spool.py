@@ -169,7 +169,7 @@ def test_a_cloned_disk_begins_a_new_spool_and_keeps_the_old_file(tmp_path: Path)
 
 
 @pytest.mark.parametrize("damage", [b"", b"this is no database, and longer than a header of one hundred bytes " * 4])
-def test_a_damaged_spool_is_put_aside_and_the_agent_goes_on(tmp_path: Path, damage: bytes) -> None:
+def test_damaged_spool_is_renamed_and_the_agent_continues(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / "spool.sqlite3").write_bytes(damage)
     spool = StateFolder(tmp_path, Clock()).open_spool("machine-a")
     assert add(spool, 1) == [1]

@@ -162,7 +162,7 @@ def test_one_that_was_taken_for_a_classic_machine_remembers_who_it_was(
     assert asking.who().former_id == ""
 
 
-def test_the_spool_of_a_made_up_id_goes_on(tmp_path: Path, clock: Clock) -> None:
+def test_spool_of_a_made_up_id_is_continued(tmp_path: Path, clock: Clock) -> None:
     state = StateFolder(tmp_path, clock)
     made = state.open_spool("made-up")
     made.add(wire.DOCUMENT, clock.now(), {"body": "1"})

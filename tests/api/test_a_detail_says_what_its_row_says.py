@@ -105,7 +105,7 @@ def test_each_field_of_each_row_is_that_of_the_detail() -> None:
             }, address
 
 
-def test_how_long_it_took_stands_at_the_event_by_itself() -> None:
+def test_event_detail_contains_its_durations() -> None:
     admin = world()
     event = ScheduledEvent.objects.get(event_id=factories.EVENT)
     detail = admin.get(f"events/{event.event_id}/").json()

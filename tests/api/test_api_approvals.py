@@ -28,7 +28,7 @@ def test_a_grant_answers_with_the_approval_and_its_first_order(fleet: factories.
     assert operator.get(f"events/{event.event_id}/").json()["needs_decision"] is False
 
 
-def test_the_loser_of_a_race_is_told_who_won_and_when(fleet: factories.Fleet, operator: Caller) -> None:
+def test_loser_of_a_race_learns_who_won_and_when(fleet: factories.Fleet, operator: Caller) -> None:
     event = factories.announced(fleet)
     won = approve(operator, event.event_id).json()  # type: ignore[attr-defined]
     other = caller(factories.operator("olga"))

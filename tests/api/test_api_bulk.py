@@ -60,7 +60,7 @@ def test_a_version_that_was_looked_at_counts_for_its_event(three: factories.Flee
     assert answer.json()["results"][1]["problem"]["type"] == "version-changed"
 
 
-def test_a_repeat_goes_on_where_the_first_was_cut_off(three: factories.Fleet, operator: Caller) -> None:
+def test_repeated_call_continues_where_the_first_was_cut_off(three: factories.Fleet, operator: Caller) -> None:
     body = {"filter": {"needs_decision": "true"}, "comment": "x", "override": ["lost-for-good"]}
     first = operator.post("bulk/approvals/", body, idempotency_key="k")
     assert [status for _, status in results(first)] == [201, 201, 201]

@@ -107,7 +107,7 @@ def test_what_makes_no_sense_is_refused(listeners: Listeners, viewer: Caller) ->
     assert viewer.post("maintenances/", {}).status_code == 405
 
 
-def test_an_active_maintenance_stands_at_its_cache(listeners: Listeners, viewer: Caller) -> None:
+def test_cache_shows_its_active_maintenance(listeners: Listeners, viewer: Caller) -> None:
     listeners.now = datetime.now(UTC)
     listeners.hear("vm1", line("NodeMaintenanceStart"))
     (shown,) = viewer.get("caches/").json()["results"]

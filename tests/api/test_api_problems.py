@@ -35,7 +35,7 @@ def test_a_body_that_cannot_be_read_is_named(admin: Caller) -> None:
     problem(answer, 415, "unsupported-media-type")
 
 
-def test_nobody_on_the_way_keeps_an_answer(operator: Caller) -> None:
+def test_answers_forbid_storage_by_intermediaries(operator: Caller) -> None:
     for address in ("events/", "events/nobody/", "nothing/"):
         assert operator.get(address)["Cache-Control"] == "no-store"
 
@@ -53,7 +53,7 @@ def test_too_many_calls_are_told_when_to_come_back(operator: Caller, monkeypatch
     assert 1 <= int(answer["Retry-After"]) <= 60
 
 
-def test_a_failure_of_ours_is_a_problem_and_stands_in_the_log(
+def test_internal_failure_is_a_problem_and_is_logged(
     fleet: factories.Fleet, operator: Caller, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(**_: object) -> None:

@@ -24,7 +24,7 @@ def test_a_set_shows_its_machines_their_presence_and_its_open_events(fleet: fact
     assert {**one, "server_time": "", "open_events": []} == {**shown, "server_time": "", "open_events": []}
 
 
-def test_a_machine_shows_where_it_stands_and_what_hits_it(fleet: factories.Fleet, viewer: Caller) -> None:
+def test_machine_shows_its_location_and_its_events(fleet: factories.Fleet, viewer: Caller) -> None:
     event = factories.announced(fleet)
     shown = results(viewer.get("machines/"))
     first, last = shown[0], shown[-1]

@@ -27,7 +27,7 @@ def test_a_revoked_token_is_refused(operator: Caller) -> None:
     problem(operator.get("events/"), 401, "not-authenticated")
 
 
-def test_the_token_of_somebody_who_left_is_refused(operator: Caller) -> None:
+def test_token_of_a_deactivated_user_is_refused(operator: Caller) -> None:
     User.objects.filter(username="otto").update(is_active=False)
     problem(operator.get("events/"), 401, "not-authenticated")
 
@@ -98,7 +98,7 @@ def test_a_join_token_that_makes_no_sense_is_not_made(admin: Caller) -> None:
     assert not JoinToken.objects.exists()
 
 
-def test_a_token_of_an_admin_that_only_reads_ends_nobody_elses(db: None) -> None:
+def test_read_only_token_of_an_admin_revokes_no_other_token(db: None) -> None:
     theirs, ours = caller(factories.operator()), caller(factories.admin(), "read")
     prefix = ApiToken.objects.get(user=theirs.user).prefix
     refused = ours.delete(f"tokens/{prefix}/")
@@ -108,7 +108,7 @@ def test_a_token_of_an_admin_that_only_reads_ends_nobody_elses(db: None) -> None
     assert theirs.get("me/").status_code == 401
 
 
-def test_whoever_has_a_token_may_end_it(db: None) -> None:
+def test_token_may_revoke_itself(db: None) -> None:
     ours = caller(factories.operator(), "read")
     prefix = ApiToken.objects.get(user=ours.user).prefix
     assert ours.delete(f"tokens/{prefix}/").status_code == 204

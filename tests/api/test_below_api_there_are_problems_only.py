@@ -106,7 +106,7 @@ def test_the_page_and_the_document_are_only_read(blunt: Caller) -> None:
         assert blunt.client.get(place).headers["Location"] == f"{place}/"
 
 
-def test_a_session_without_the_token_against_forgery_is_told_so_as_a_program(blunt: Caller) -> None:
+def test_session_without_a_csrf_token_gets_a_problem(blunt: Caller) -> None:
     strict = Client(enforce_csrf_checks=True)
     strict.force_login(factories.admin())
     for route in CALLS:
@@ -123,7 +123,7 @@ def test_another_host_is_refused_as_a_problem(blunt: Caller) -> None:
     assert Client().get("/login/", HTTP_HOST="evil.example")["Content-Type"].startswith("text/html")
 
 
-def test_headers_that_are_none_let_nobody_in_and_break_nothing(db: None) -> None:
+def test_malformed_headers_authenticate_no_caller_and_cause_no_failure(db: None) -> None:
     for headers in (
         {"HTTP_AUTHORIZATION": "Bearer dd_\x00"},
         {"HTTP_AUTHORIZATION": "Bearer dd_\x7f"},
@@ -199,7 +199,7 @@ def test_half_a_letter_is_no_text(admin: Caller) -> None:
     assert admin.post("join-tokens/", '{"comment": "\\ud83d\\ude80"}').status_code == 201
 
 
-def test_a_failure_before_a_call_is_a_problem_that_stands_in_the_log(
+def test_failure_outside_a_call_is_a_problem_and_is_logged(
     blunt: Caller, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: object, **__: object) -> None:

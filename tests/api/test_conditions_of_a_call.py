@@ -129,7 +129,7 @@ def test_a_call_that_compares_no_versions_refuses_to_be_asked(admin: Caller) -> 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_two_who_change_the_same_version_at_once_one_is_told() -> None:
+def test_only_one_concurrent_change_of_a_version_succeeds() -> None:
     callers = [caller(factories.person(name, "admin")) for name in ("ada", "adam", "adele")]
     first = callers[0].post("rules/", RULE)
     together = threading.Barrier(len(callers))

@@ -118,7 +118,7 @@ def test_a_cursor_of_another_list_is_refused(viewer: Caller, more: str) -> None:
         assert [error["field"] for error in refused["errors"]] == ["cursor"]
 
 
-def test_a_cursor_of_other_filters_is_refused_and_goes_on_with_another_page_size(viewer: Caller, more: str) -> None:
+def test_cursor_is_refused_with_other_filters_and_valid_with_another_page_size(viewer: Caller, more: str) -> None:
     for other in ({"region": "northeurope"}, {}, {"region": "westeurope", "q": "vm"}):
         query = urlencode({**other, "cursor": cursor_of(more)})
         problem(viewer.get(f"machines/?{query}"), 422, "validation")
@@ -144,5 +144,5 @@ def test_a_cursor_outlives_a_new_secret_key(viewer: Caller, more: str, settings:
     problem(viewer.get(more), 422, "validation")
 
 
-def test_a_cursor_is_good_for_whoever_may_read_the_list(operator: Caller, viewer: Caller, more: str) -> None:
+def test_cursor_is_valid_for_every_reader_of_the_list(operator: Caller, viewer: Caller, more: str) -> None:
     assert operator.get(more).json()["results"] == viewer.get(more).json()["results"]

@@ -110,7 +110,7 @@ def test_looking_at_an_event_changes_nothing(event: ScheduledEvent, fleet: facto
     assert changed(viewer, "events/", since) == []
 
 
-def test_whoever_writes_beside_us_is_noticed(event: ScheduledEvent, viewer: Caller) -> None:
+def test_direct_database_write_is_noticed(event: ScheduledEvent, viewer: Caller) -> None:
     since = clock()
     with connection.cursor() as cursor:
         cursor.execute("UPDATE fleet_scheduledevent SET description = 'new' WHERE event_id = 'EVENT'")
@@ -168,7 +168,7 @@ def test_a_time_that_is_none_is_refused(viewer: Caller) -> None:
         assert [error["field"] for error in refused["errors"]] == ["changed_since"]
 
 
-def test_what_has_changed_says_so_wherever_it_stands(db: None) -> None:
+def test_every_part_table_has_a_change_trigger(db: None) -> None:
     """Each table of PARTS has its trigger, or a change in it would be lost."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT tgrelid::regclass::text FROM pg_trigger WHERE tgname LIKE '%%_changes'")
@@ -188,7 +188,7 @@ def test_what_changed_is_found_by_the_times_of_its_parts(db: None) -> None:
         assert is_answered_by(found.order_by(), *indexes), rows
 
 
-def test_whoever_polls_sees_no_change_out_of_sight(
+def test_polling_user_sees_no_hidden_change(
     event: ScheduledEvent, fleet: factories.Fleet, settings: LazySettings
 ) -> None:
     settings.SCOPED_READ_ACCESS = True

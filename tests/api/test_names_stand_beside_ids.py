@@ -29,7 +29,7 @@ def sets_in(value: Any) -> Iterator[dict[str, Any]]:
             yield from sets_in(each)
 
 
-def test_a_set_is_named_with_its_subscription_wherever_it_stands(fleet: factories.Fleet, operator: Caller) -> None:
+def test_set_is_named_with_its_subscription_everywhere(fleet: factories.Fleet, operator: Caller) -> None:
     fleet.enrol_set(2)
     due = fleet.now + factories.seconds(900)
     both = {"EVENT": "vm1", "SECOND": "vm2"}
@@ -52,7 +52,7 @@ def test_a_set_is_named_with_its_subscription_wherever_it_stands(fleet: factorie
     assert all(row["name"] and row["subscription"] for row in operator.get("sets/").json()["results"])
 
 
-def test_whoever_listens_to_a_cache_is_named_with_its_set(db: None, viewer: Caller) -> None:
+def test_machine_that_listens_to_a_cache_is_named_with_its_set(db: None, viewer: Caller) -> None:
     listeners = Listeners(now=factories.NOW)
     listeners.enrol("vm1")
     listeners.cover("vm1", "subscribed")
@@ -69,7 +69,7 @@ def test_the_audit_as_a_file_tells_sets_of_one_name_apart(fleet: factories.Fleet
     assert [(row["set"], row["subscription"], row["resource_group"]) for row in rows] == [("web", SUBSCRIPTION, "shop")]
 
 
-def test_nothing_is_told_of_a_set_out_of_sight(settings: LazySettings, db: None) -> None:
+def test_hidden_set_is_not_disclosed(settings: LazySettings, db: None) -> None:
     listeners = Listeners(now=factories.NOW)
     listeners.enrol("vm1")
     listeners.enrol("other1", availability_set="other", subscriptionId="99999999-0000-0000-0000-000000000000")

@@ -61,7 +61,7 @@ def test_an_api_token_has_the_scopes_and_the_time_that_were_said(db: None) -> No
     assert row.expires_at - row.created_at == timedelta(days=30)
 
 
-def test_a_token_for_nobody_is_one_sentence(db: None) -> None:
+def test_token_for_an_unknown_user_is_a_plain_error(db: None) -> None:
     with pytest.raises(CommandError):
         run("create_token", "ann")
 

@@ -179,7 +179,7 @@ class TestAfterItWasGranted:
         assert approval.orders.get().state == "CANCELLED"
         assert handed_out(monkeypatch, fleet) == 0
 
-    def test_it_is_not_handed_out_even_before_anybody_has_ended_it(
+    def test_outdated_order_is_not_handed_out_even_before_it_is_withdrawn(
         self, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.granted(fleet)
@@ -387,7 +387,7 @@ class TestTheSecondPerson:
         assert agree(the_event().version).state == "GRANTED"
 
     @pytest.mark.parametrize("how", SOME)
-    def test_nobody_agrees_to_what_was_proposed_for_another_event(self, fleet: Fleet, how: str) -> None:
+    def test_consent_to_a_proposal_for_changed_values_is_refused(self, fleet: Fleet, how: str) -> None:
         approval = self.proposed(fleet)
         change(fleet, **OTHERWISE[how])
         anna = approver()
@@ -422,7 +422,7 @@ class TestRulesAreAskedAgain:
         assert (after(approval).state, approval.returned) == ("WITHDRAWN", True)
         assert Approval.objects.count() == 1
 
-    def test_one_that_it_still_allows_is_decided_anew(self, fleet: Fleet) -> None:
+    def test_event_that_the_rule_still_allows_is_decided_again(self, fleet: Fleet) -> None:
         approval, _ = self.waiting(fleet)
         change(fleet, resources=("vm1", "vm5"))
         go(fleet, 2)

@@ -26,7 +26,7 @@ def test_a_rules_waiting_approval_is_withdrawn_for_the_persons(fleet: Fleet) -> 
     assert text(entries("approval_withdrawn")[0]) == "otto decided: that goes before the rule “freezes”."
 
 
-def test_what_was_sent_already_is_not_and_the_person_is_told_of_the_rule(fleet: Fleet) -> None:
+def test_sent_rule_approval_stays_and_the_refusal_names_the_rule(fleet: Fleet) -> None:
     event = announced(fleet)
     sent = by_rule(fleet, event, Plan())
     error = refused(fleet.approve)
@@ -47,7 +47,7 @@ def test_where_the_person_is_refused_the_rules_decision_stays(fleet: Fleet) -> N
     assert planned.state == "WAITING"
 
 
-def test_a_rule_never_takes_over_from_anybody(fleet: Fleet) -> None:
+def test_rule_never_supersedes_a_person(fleet: Fleet) -> None:
     event = announced(fleet)
     fleet.approve(when=When.PREPARED)
     assert refused(lambda: by_rule(fleet, event, Plan())).code == "already-decided"

@@ -43,7 +43,7 @@ def agree(fleet: Fleet, approval: Approval, by: User, comment: str = "", **field
     return conditions.consent(approval_id=approval.pk, actor=acting(by, why=comment), now=fleet.now, **fields)
 
 
-def test_it_is_proposed_and_nobody_is_asked_yet(fleet: Fleet) -> None:
+def test_proposal_creates_no_order(fleet: Fleet) -> None:
     approval = proposed(fleet, comment="all at once, it is night")
     assert (approval.state, approval.granted_at, orders(approval)) == ("PROPOSED", None, 0)
     (line,) = entries("approval_proposed")
@@ -126,7 +126,7 @@ def test_a_proposal_for_later_waits_after_the_second_person(fleet: Fleet) -> Non
     assert orders(approval) == 1
 
 
-def test_what_came_after_the_two_agreed_was_seen_by_nobody(fleet: Fleet) -> None:
+def test_guard_that_appears_after_consent_blocks_the_approval(fleet: Fleet) -> None:
     announced(fleet, event_type="Reboot", resources=("vm1", "vm2"))
     AvailabilitySet.objects.update(second_person=True)
     approval = fleet.approve(when=When.TIME, due_at=fleet.now + seconds(60))
@@ -158,7 +158,7 @@ def test_started_elsewhere_makes_it_void(fleet: Fleet) -> None:
     assert (approval.state, sentence(approval.reason)) == ("VOID", "The event started before the approval was sent.")
 
 
-def test_a_rule_never_stands_for_two(fleet: Fleet) -> None:
+def test_rule_never_counts_as_two_persons(fleet: Fleet) -> None:
     event = announced(fleet, event_type="Reboot", resources=ALL)
     assert codes(refused(lambda: by_rule(fleet, event, Plan()))) == ["last-live-machines"]
 
@@ -177,7 +177,7 @@ class TestTheSetsSetting:
         names.name_set(set_id=row.pk, actor=ada, now=fleet.now, second_person=True)
         assert len(entries("set_changed")) == 1
 
-    def test_nobody_else_may(self, fleet: Fleet) -> None:
+    def test_non_admins_may_not(self, fleet: Fleet) -> None:
         announced(fleet)
         for person in (operator(), approver()):
             error = refused(

@@ -56,7 +56,7 @@ def test_a_plain_form_is_kept_while_its_person_is_asked_again(otto: Client) -> N
     assert Approval.objects.get().comment == "drained <vm1>"
 
 
-def test_a_form_of_a_page_is_asked_in_a_box_beside_it(otto: Client) -> None:
+def test_form_of_a_page_gets_a_reauthentication_box(otto: Client) -> None:
     headers = {"HX-Request": "true", "X-Drydock-User": "otto"}
     asked = approve(otto, **headers)
     assert (asked.status_code, asked["HX-Retarget"]) == (401, "#again")
@@ -67,7 +67,7 @@ def test_a_form_of_a_page_is_asked_in_a_box_beside_it(otto: Client) -> None:
     assert Approval.objects.count() == 1
 
 
-def test_nobody_elses_form_is_gone_on_with(otto: Client) -> None:
+def test_form_of_another_user_is_not_continued(otto: Client) -> None:
     kept = approve(otto).context["kept"].sealed
     other = Client()
     vera = factories.viewer()

@@ -22,7 +22,7 @@ time.sleep(60)
 """
 
 
-def test_a_broker_that_says_nothing_is_waited_for_by_nobody() -> None:
+def test_silent_broker_delays_no_caller() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         environment = {
             **os.environ,

@@ -155,7 +155,7 @@ class TestOnThePage:
         assert (said.status_code, said.json()["when"], said.json()["state"]) == (201, "now", "GRANTED")
 
 
-def test_nobody_plans_by_a_form_what_only_a_button_does(fleet: Fleet) -> None:
+def test_internal_approval_modes_are_refused_in_a_form(fleet: Fleet) -> None:
     event = announced(fleet)
     page = logged_in(operator())
     for when in ("undo", "turn"):

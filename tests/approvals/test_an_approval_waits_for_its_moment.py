@@ -112,7 +112,7 @@ class TestAtATime:
         announced(fleet)
         assert fleet.approve(due_at=fleet.now + seconds(9)).due_at is None
 
-    def test_what_has_come_up_meanwhile_keeps_it_waiting_and_is_told(self, fleet: Fleet) -> None:
+    def test_new_guard_delays_a_planned_approval_and_is_recorded(self, fleet: Fleet) -> None:
         two_events(fleet)
         planned = fleet.approve(when=When.TIME, due_at=fleet.now + seconds(60))
         first = fleet.approve(OTHER)

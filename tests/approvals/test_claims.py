@@ -37,7 +37,7 @@ def test_a_claim_has_a_name_a_time_and_a_comment(fleet: Fleet) -> None:
     assert (told(line).before, told(line).after) == ({"claim": None}, {"claim": "olga"})
 
 
-def test_the_second_one_is_told_who_is_on_it_since_when_and_why(fleet: Fleet) -> None:
+def test_second_claim_is_refused_with_owner_time_and_comment(fleet: Fleet) -> None:
     announced(fleet)
     claim(fleet, comment="mine")
     error = refused(lambda: claim(fleet, "otto"))
@@ -92,7 +92,7 @@ def test_it_ends_with_the_event_and_stays_through_started(fleet: Fleet) -> None:
     assert refused(lambda: claim(fleet)).code == "too-late"
 
 
-def test_it_keeps_nobody_from_deciding(fleet: Fleet) -> None:
+def test_claim_does_not_block_decisions_of_others(fleet: Fleet) -> None:
     announced(fleet)
     claim(fleet)
     assert fleet.approve(by=operator("otto")).state == "GRANTED"

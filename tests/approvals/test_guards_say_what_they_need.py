@@ -122,7 +122,7 @@ def test_a_rule_may_accept_what_takes_a_reason_but_no_hold_and_nothing_that_bloc
     assert set(ACCEPTABLE) == takes - {"held"}
 
 
-def test_what_blocks_stands_first_then_what_needs_a_second_person_then_reasons_then_notes() -> None:
+def test_guards_are_ordered_by_blocks_second_person_reasons_and_notes() -> None:
     facts = replace(
         CALM,
         event_type="Terminate",

@@ -42,7 +42,7 @@ def test_a_viewer_may_not_approve(fleet: Fleet) -> None:
 
 
 @pytest.mark.django_db
-def test_the_second_one_is_told_who_was_first_and_when(fleet: Fleet) -> None:
+def test_second_approval_is_refused_with_the_first_approver_and_time(fleet: Fleet) -> None:
     announced(fleet)
     approval = fleet.approve(by=operator("olga"))
     error = refused(lambda: fleet.approve(by=operator("otto")))
@@ -77,7 +77,7 @@ def test_an_event_that_changed_since_one_looked_is_refused_with_its_new_version(
 
 
 @pytest.mark.django_db
-def test_without_a_live_machine_there_is_nobody_to_ask(fleet: Fleet) -> None:
+def test_without_a_live_machine_approval_is_blocked(fleet: Fleet) -> None:
     announced(fleet)
     fleet.later(90)
     error = refused(fleet.approve)

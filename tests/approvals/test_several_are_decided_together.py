@@ -102,7 +102,7 @@ def test_a_persons_decision_goes_before_a_rules_here_too(ids: list[str], fleet: 
     assert several.ahead[-1] == (ids[1], False)
 
 
-def test_what_somebody_holds_is_done_when_all_others_are(ids: list[str], several: Calls) -> None:
+def test_locked_event_is_decided_after_all_others(ids: list[str], several: Calls) -> None:
     with held(the_event(ids[2])), as_patient_as("pages"):
         assert several(ids) == ["GRANTED", "GRANTED", "held", "GRANTED", "GRANTED"]
     assert several.ahead[-1] == (ids[2], False)

@@ -58,7 +58,7 @@ def agrees(approval: Approval, by: User, fleet: Fleet) -> bool:
     return conditions.consent(approval_id=approval.pk, actor=acting(by), now=fleet.now).state == "GRANTED"
 
 
-def test_whoever_made_the_account_that_proposed_is_no_second_person(fleet: Fleet) -> None:
+def test_creator_of_the_proposing_account_is_no_second_person(fleet: Fleet) -> None:
     ada = factories.admin()
     puppet = account("puppet", by=ada)
     # What was handed over counts: the account was theirs.
@@ -94,7 +94,7 @@ def test_two_accounts_that_one_person_made_do_not_agree_with_each_other(fleet: F
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_whoever_set_its_password_stands_behind_it(fleet: Fleet, when: str) -> None:
+def test_setter_of_its_password_is_no_second_person(fleet: Fleet, when: str) -> None:
     ada, anna = factories.admin(), factories.approver()
     if when == "before":
         account_services.reset_password(username="anna", now=fleet.now, actor=acting(ada))
@@ -112,7 +112,7 @@ def test_a_reset_password_makes_a_second_person_of_the_one_who_set_it(fleet: Fle
     assert refusal(proposal(fleet, ada), anna, fleet) == "consent-of-held"
 
 
-def test_whoever_linked_it_at_the_provider_stands_behind_it(fleet: Fleet, settings: Any) -> None:
+def test_admin_who_linked_it_at_the_provider_is_no_second_person(fleet: Fleet, settings: Any) -> None:
     settings.OIDC_ISSUER = "https://login.example"
     ada, anna = factories.admin(), factories.approver()
     row = sign_on.link(actor=acting(ada), username="anna", subject="7f1c", now=fleet.now)
@@ -121,7 +121,7 @@ def test_whoever_linked_it_at_the_provider_stands_behind_it(fleet: Fleet, settin
     assert refusal(own, ada, fleet) == "consent-of-maker"
 
 
-def test_whoever_made_owned_or_owns_a_service_account_stands_behind_it(fleet: Fleet) -> None:
+def test_creator_and_owners_of_a_service_account_are_no_second_person(fleet: Fleet) -> None:
     ada, olga = factories.admin(), factories.admin("olga")
     first, second = factories.approver("first"), factories.approver("second")
     robot = bot(owner="first", by=ada)
@@ -134,7 +134,7 @@ def test_whoever_made_owned_or_owns_a_service_account_stands_behind_it(fleet: Fl
     assert agrees(own, olga, fleet)
 
 
-def test_whoever_stands_behind_it_through_a_chain_is_none(fleet: Fleet) -> None:
+def test_person_behind_it_through_a_chain_is_no_second_person(fleet: Fleet) -> None:
     root, ada = factories.admin("root-1"), factories.admin()
     robot, other = bot(owner="ada"), bot(owner="ada", name="bot2")
     # The other account created a token of the robot; root issued, and ended, that other account's token long ago.
@@ -152,7 +152,7 @@ def test_whoever_stands_behind_it_through_a_chain_is_none(fleet: Fleet) -> None:
     assert agrees(own, factories.approver("nora"), fleet)
 
 
-def test_a_proposal_made_by_a_command_has_nobody_behind_it(fleet: Fleet) -> None:
+def test_password_reset_by_a_command_excludes_no_second_person(fleet: Fleet) -> None:
     anna = factories.approver()
     account_services.reset_password(username="anna", now=fleet.now - timedelta(days=1))
     assert agrees(proposal(fleet, anna), factories.approver("nora"), fleet)

@@ -36,7 +36,7 @@ def test_a_reason_is_asked_for_with_what_it_is_for(fleet: Fleet) -> None:
     assert not Approval.objects.exists()
 
 
-def test_the_reason_stands_in_the_approval_and_on_the_timeline(fleet: Fleet) -> None:
+def test_reason_is_recorded_in_the_approval_and_on_the_timeline(fleet: Fleet) -> None:
     announced(fleet, event_type="Redeploy")
     approval = fleet.approve(overrides={"lost-for-good": " nothing is kept there "})
     given = [
@@ -132,7 +132,7 @@ class TestAnotherEventOfTheSet:
         assert the_event().pk == first.pk
 
 
-def test_what_nobody_may_override_stays(fleet: Fleet) -> None:
+def test_blocking_guard_cannot_be_overridden(fleet: Fleet) -> None:
     announced(fleet, not_before=fleet.now + seconds(30))
     fleet.later(31)
     anna = approver()

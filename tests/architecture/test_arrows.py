@@ -94,7 +94,7 @@ def test_the_domain_imports_the_standard_library_and_itself() -> None:
     assert wrong == []
 
 
-def test_only_the_agents_own_files_import_the_agent_beside_its_wire() -> None:
+def test_only_the_agent_imports_more_than_its_wire() -> None:
     wrong = [
         f"{shown(path)}:{item.line} imports {item.module}"
         for path in files(FLEET, ".py")

@@ -50,7 +50,7 @@ def test_the_generated_parts_are_up_to_date() -> None:
 
 
 @pytest.mark.parametrize("part", documentation.PARTS, ids=lambda part: part.name)
-def test_a_part_that_somebody_changed_is_found_and_mended(tmp_path: Path, part: documentation.Part) -> None:
+def test_edited_generated_part_is_found_and_restored(tmp_path: Path, part: documentation.Part) -> None:
     docs = copy_of_docs(tmp_path)
     page = docs / part.page
     begin, _ = documentation.marks(part.name)

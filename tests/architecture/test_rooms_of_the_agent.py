@@ -28,12 +28,12 @@ def upward(path: Path, top: Path, rooms: list[str]) -> list[str]:
     return sorted({room_of(module) for module in found} - allowed)
 
 
-def test_every_room_stands_in_the_order_once() -> None:
+def test_every_package_is_in_the_order_once() -> None:
     here = [path.stem for path in AGENT.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()]
     assert sorted(["__init__", *order()]) == sorted(here)
 
 
-def test_a_room_imports_only_from_what_stands_above_it() -> None:
+def test_package_imports_only_from_packages_above_it() -> None:
     rooms = order()
     wrong = [
         f"{shown(path)} imports from {room}" for path in files(AGENT, ".py") for room in upward(path, AGENTS, rooms)

@@ -43,7 +43,7 @@ def test_when_there_is_no_more_room(kinds: list[Growth], rest: int, days: int | 
     assert days_until(10 * G, kinds, rest) == days
 
 
-def test_where_nobody_said_how_much_room_there_is_the_next_round_size_counts() -> None:
+def test_without_a_maximum_size_the_next_round_size_counts() -> None:
     assert [next_step(size) // G for size in (0, G - 1, G, 3 * G, 99 * G, 20_000 * G)] == [1, 1, 2, 5, 100, 40_000]
 
 

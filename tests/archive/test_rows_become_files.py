@@ -39,7 +39,7 @@ def test_a_file_holds_whole_seals_and_its_manifest_says_all_that_one_needs(tmp_p
     assert sum(one.rows for one in files) == Entry.objects.count() - 2
 
 
-def test_a_row_comes_back_as_it_was_whatever_somebody_wrote_into_it(tmp_path: Path) -> None:
+def test_row_with_any_text_is_read_back_unchanged(tmp_path: Path) -> None:
     under_seals(1, 3)
     (file,) = archived(folder(tmp_path), ArchiveKind.ENTRIES, all_ids())
     rows = [instance_of(Entry, row_of(line)) for line in stores.lines(folder(tmp_path), file.told, seconds=5)]

@@ -91,7 +91,7 @@ def test_one_byte_of_a_file_is_found(shelf: Shelf, tmp_path: Path) -> None:
         call_command("verify_audit", stdout=StringIO())
 
 
-def test_a_file_that_ends_early_or_goes_on_is_found(shelf: Shelf, tmp_path: Path) -> None:
+def test_truncated_or_extended_file_is_found(shelf: Shelf, tmp_path: Path) -> None:
     path = path_of(tmp_path, shelf[0])
     whole = path.read_bytes()
     for content in (whole[:-1], whole[: len(whole) // 2], b"", whole + b"\0", whole + whole):
@@ -141,7 +141,7 @@ def forged(tmp_path: Path, file: ArchiveFile, plain: bytes) -> None:
     (tmp_path / "archive" / made.manifest_name).write_bytes(made.as_file())
 
 
-def test_whoever_owns_the_archive_and_the_catalogue_cannot_change_a_row(shelf: Shelf, tmp_path: Path) -> None:
+def test_owner_of_archive_and_catalogue_cannot_change_a_row(shelf: Shelf, tmp_path: Path) -> None:
     plain = gzip.decompress(path_of(tmp_path, shelf[0]).read_bytes())
     forged(tmp_path, shelf[0], plain.replace(b'"actor" : "ada"', b'"actor" : "eve"', 1))
     assert {"seal-broken", "archive-reordered"} <= codes()

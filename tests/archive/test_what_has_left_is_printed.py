@@ -89,7 +89,7 @@ def test_a_file_that_is_not_as_it_was_written_ends_it(left: list[Entry], tmp_pat
     assert 0 < len(whole) < len(left)
 
 
-def test_without_an_archive_nothing_is_printed_and_somebody_is_told(left: list[Entry], settings: Any) -> None:
+def test_without_an_archive_the_command_prints_nothing_and_fails(left: list[Entry], settings: Any) -> None:
     settings.ARCHIVE_URL = ""
     with pytest.raises(CommandError, match="broken off"):
         printed()

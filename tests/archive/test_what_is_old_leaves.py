@@ -70,7 +70,7 @@ def whole() -> None:
     assert (told.data["rows"], told.data["files"]) == (10, [1, 2])
 
 
-def test_what_is_old_leaves_and_is_told_once(old: ExpiringPartition) -> None:
+def test_old_rows_are_archived_and_recorded_once(old: ExpiringPartition) -> None:
     done = run()
     assert (done.files, done.dropped, done.held, done.fault) == (2, ["old"], {}, "")
     whole()
@@ -84,7 +84,7 @@ STEPS = (
 )  # fmt: skip
 
 
-def test_whoever_is_killed_at_any_step_goes_on_where_it_was(
+def test_process_killed_at_any_step_continues_where_it_was(
     old: ExpiringPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for step in STEPS:

@@ -66,7 +66,7 @@ def test_what_is_put_is_what_is_got_and_is_never_overwritten(blobs: BlobService,
         ("break", "store-away"),
     ],
 )
-def test_each_refusal_is_told_and_no_redirect_is_followed(blobs: BlobService, wicked: str, why: str) -> None:
+def test_each_refusal_has_a_code_and_no_redirect_is_followed(blobs: BlobService, wicked: str, why: str) -> None:
     blobs.wicked = wicked
     assert fault(lambda: put(Container(blobs.address), b"content")) == why
     assert fault(lambda: got(Container(blobs.address), seconds=0.3)) == why
@@ -79,7 +79,7 @@ def test_a_store_that_trickles_is_left_after_its_time(blobs: BlobService) -> Non
     assert fault(lambda: got(Container(blobs.address), seconds=0.2)) == "store-slow"
 
 
-def test_nobody_is_there(blobs: BlobService) -> None:
+def test_unreachable_store_has_a_code(blobs: BlobService) -> None:
     address = blobs.address.replace(str(blobs.port), "1")
     assert fault(lambda: put(Container(address), b"content")) == "store-away"
 

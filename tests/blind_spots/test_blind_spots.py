@@ -99,14 +99,14 @@ def test_an_agent_that_reminds_of_a_document_that_is_not_here_is_named_after_a_m
     assert "spool.sqlite3" in sentence(found.advice)
 
 
-def test_an_agent_that_begins_anew_again_and_again_is_named() -> None:
+def test_agent_with_many_new_spools_is_named() -> None:
     assert spots(agent(spools=4)) == {}
     found = spots(agent(spools=7))["many-spools"]
     assert "Up to 7 new state folders within a day: vm1." in sentence(found.reason)
 
 
 @pytest.mark.parametrize(("offset", "words"), [(2.4, "2.4 seconds (ahead)"), (-30.0, "30.0 seconds (behind)")])
-def test_a_wrong_clock_is_told_with_its_way(offset: float, words: str) -> None:
+def test_wrong_clock_is_reported_with_its_direction(offset: float, words: str) -> None:
     assert words in sentence(spots(agent(clock_offset=offset))["wrong-clock"].reason)
 
 
@@ -125,7 +125,7 @@ def test_a_zone_without_a_live_poller_is_possible_and_says_who_says_what() -> No
     assert "one issue thread says" in sentence(spot.reason)
 
 
-def test_zones_are_no_question_where_nobody_polls_or_everybody_does() -> None:
+def test_zone_without_poller_needs_a_live_poller_in_another_zone() -> None:
     assert "zone-without-poller" not in spots(agent(presence=Presence.LATE), agent(zone="2", presence=Presence.LATE))
     assert spots(AGENT, agent(machine_id=2, zone="2")) == {}
 

@@ -73,7 +73,7 @@ def test_every_state_can_be_used_by_everybody(fleet: Fleet, open_page: OpenPage,
 
 
 @pytest.mark.parametrize("field", ["at", "comment-time"])
-def test_enter_beside_a_time_never_starts_the_event_now(fleet: Fleet, open_page: OpenPage, field: str) -> None:
+def test_enter_in_a_time_field_never_starts_the_event_now(fleet: Fleet, open_page: OpenPage, field: str) -> None:
     event = factories.announced(fleet)
     page = open_page(f"/events/{event.event_id}/").page
     page.get_by_text("Approve for later").click()

@@ -58,7 +58,7 @@ def test_there_is_no_moment_in_which_what_was_typed_is_gone(fleet: Fleet, open_p
     assert set(page.evaluate("window.met")) == {"half a sentence true"}
 
 
-def test_what_was_typed_outlives_the_form_and_the_acts_beside_it(fleet: Fleet, open_page: OpenPage) -> None:
+def test_typed_text_survives_the_form_and_other_actions(fleet: Fleet, open_page: OpenPage) -> None:
     event = factories.announced(fleet)
     olga = factories.operator("olga")
     page = open_page(f"/events/{event.event_id}/").page

@@ -174,7 +174,7 @@ def test_an_announcement_that_arrives_after_its_start_is_late(listeners: Listene
     assert Notification.objects.filter(late=True).count() == 1
 
 
-def test_time_alone_ends_what_was_announced_and_what_nobody_saw_end(listeners: Listeners) -> None:
+def test_time_ends_announced_and_unobserved_maintenances(listeners: Listeners) -> None:
     listeners.play("vm1", upto=1)
     listeners.hear("vm1", START, host="sessions.redis.cache.windows.net")
     listeners.now = clock("16:50:00")

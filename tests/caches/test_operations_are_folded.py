@@ -200,7 +200,7 @@ def test_a_type_that_is_not_documented_joins_an_operation_and_makes_none() -> No
         (6380, 6379, 2, None),
     ],
 )
-def test_the_shard_is_told_by_the_ports(
+def test_shard_follows_from_the_ports(
     ssl_port: int | None, non_ssl_port: int | None, divisor: int, shard: int | None
 ) -> None:
     assert shard_of(ssl_port=ssl_port, non_ssl_port=non_ssl_port, divisor=divisor) == shard

@@ -57,9 +57,7 @@ def test_a_connection_lost_long_before_an_announced_start_is_not_explained_by_it
 @pytest.mark.parametrize(
     "host", ["a.usgovvirginia.redis.usgovcloudapi.net", "a.redis.chinacloudapi.cn", "a.redis.sovcloud-api.fr"]
 )
-def test_nobody_who_is_subscribed_where_nothing_is_published_counts_as_a_listener(
-    listeners: Listeners, host: str
-) -> None:
+def test_subscriber_of_an_unsupported_cache_is_no_listener(listeners: Listeners, host: str) -> None:
     for _ in range(2):
         listeners.cover("vm1", "subscribed", host=host)
     assert [state for state, _, _ in periods()] == ["unsupported"]
@@ -74,7 +72,7 @@ def test_a_refused_login_and_a_host_without_the_channel_are_named(listeners: Lis
     assert kinds() == ["cache_refused", "cache_unsupported"]
 
 
-def test_an_agent_that_subscribes_anew_without_a_word_leaves_a_gap(listeners: Listeners) -> None:
+def test_silent_resubscription_leaves_a_gap(listeners: Listeners) -> None:
     listeners.cover("vm1", "subscribed", at=clock("16:00:00"))
     listeners.now = clock("16:05:00")
     listeners.heard("vm1")

@@ -149,6 +149,6 @@ def has_a_page(viewer: Client, name: str) -> None:
             assert f'id="{attrs["id"]}"' in part.content.decode()
 
 
-def test_nobody_has_this_name(viewer: Client) -> None:
+def test_unknown_service_is_404(viewer: Client) -> None:
     assert viewer.get("/services/nobody/").status_code == 404
     assert viewer.get(reverse("service")).status_code == 404

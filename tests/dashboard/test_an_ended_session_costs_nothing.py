@@ -77,7 +77,7 @@ def test_a_wrong_password_keeps_it_all_the_same(otto: Client) -> None:
     assert not Approval.objects.exists()
 
 
-def test_nobody_else_goes_on_with_it(otto: Client) -> None:
+def test_another_user_cannot_continue_the_saved_form(otto: Client) -> None:
     mallory = factories.operator("mallory")
     mallory.set_password(PASSWORD)
     mallory.save()
@@ -109,7 +109,7 @@ def test_passwords_are_never_kept(otto: Client) -> None:
     assert PASSWORD not in answer.content.decode()
 
 
-def test_a_form_from_elsewhere_is_kept_by_nobody(otto: Client) -> None:
+def test_form_from_another_site_is_not_saved(otto: Client) -> None:
     answer = otto.post(f"/events/{factories.EVENT}/approve/", {"comment": "forged"})
     assert answer.status_code == 403
     assert "forged" not in answer.content.decode()
@@ -139,7 +139,7 @@ def test_the_box_of_one_page_takes_its_own_person_only(otto: Client) -> None:
     assert not Session.objects.exists()
 
 
-def test_a_page_from_before_the_last_login_gets_the_new_key_unless_it_is_somebody_elses(otto: Client) -> None:
+def test_page_from_before_the_login_gets_the_new_token_only_for_the_same_user(otto: Client) -> None:
     old = token(otto)
     otto.force_login(factories.operator())
     otto.cookies["drydock_csrf"] = "x" * 32

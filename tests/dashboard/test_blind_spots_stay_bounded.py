@@ -11,7 +11,7 @@ from tests.dashboard.conftest import text_of
 from tests.factories import Fleet
 
 
-def test_a_fleet_in_which_every_set_has_a_gap_is_told_by_kind_a_few_of_each(fleet: Fleet, operator: Client) -> None:
+def test_blind_spots_of_every_set_are_grouped_by_kind_with_a_few_rows(fleet: Fleet, operator: Client) -> None:
     for number in range(30):
         fleet.enrol(f"vm{number}", availability_set=f"set-{number:02d}")
     keeping.renew_all(now=fleet.now)

@@ -71,7 +71,7 @@ def test_a_listener_whose_agent_is_silent_does_not_count(listeners: Listeners, v
     assert "silent" in states(viewer.get(f"/caches/{the_cache().pk}/"))
 
 
-def test_a_cache_that_nobody_listens_to_is_a_blind_spot(listeners: Listeners, viewer: Client) -> None:
+def test_cache_without_a_listener_is_a_blind_spot(listeners: Listeners, viewer: Client) -> None:
     listeners.now = datetime.now(UTC)
     listeners.heard()
     listeners.cover("vm1", "subscribed")
@@ -105,7 +105,7 @@ def test_there_is_nothing_to_approve(listeners: Listeners, operator: Client) -> 
         assert not re.search(r"<button[^>]*>\s*Approve", body)
 
 
-def test_times_in_which_nobody_listened_are_drawn_as_gaps(listeners: Listeners, viewer: Client) -> None:
+def test_times_without_a_listener_are_drawn_as_gaps(listeners: Listeners, viewer: Client) -> None:
     begin = listeners.now
     listeners.cover("vm1", "subscribed")
     listeners.cover("vm2", "subscribed")
@@ -126,7 +126,7 @@ def test_times_in_which_nobody_listened_are_drawn_as_gaps(listeners: Listeners, 
     assert picture.count('class="lane-gap"') == 1
 
 
-def test_never_started_where_nobody_listened_is_no_proof(listeners: Listeners, viewer: Client) -> None:
+def test_never_started_without_a_listener_is_marked_unproved(listeners: Listeners, viewer: Client) -> None:
     listeners.now -= timedelta(hours=1)
     announced(listeners)
     listeners.now = datetime.now(UTC)

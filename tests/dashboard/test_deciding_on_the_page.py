@@ -65,9 +65,7 @@ def test_a_plain_form_approves_and_comes_back_to_the_event(fleet: factories.Flee
     assert post(operator, f"/approvals/{approval.pk}/withdraw/").status_code == 409
 
 
-def test_with_htmx_the_answer_is_the_panel_alone_and_the_loser_of_a_race_is_told_who_won(
-    fleet: factories.Fleet, operator: Client
-) -> None:
+def test_htmx_answer_is_the_panel_and_names_the_winner_of_a_race(fleet: factories.Fleet, operator: Client) -> None:
     event = factories.announced(fleet)
     address = f"/events/{event.event_id}/approve/"
     answer = post(operator, address, expected_version=event.version)
@@ -139,7 +137,7 @@ def test_only_an_approver_is_offered_to_go_past_what_blocks(
     assert "four stay up" in text_of(done)
 
 
-def test_an_event_nobody_knows_is_404(fleet: factories.Fleet, operator: Client) -> None:
+def test_unknown_event_is_404(fleet: factories.Fleet, operator: Client) -> None:
     for address in ("/events/NO-SUCH/approve/", "/approvals/999999/withdraw/", "/approvals/999999/consent/"):
         assert operator.post(address).status_code == post(operator, address).status_code == 404
     assert operator.get("/events/NO-SUCH/").status_code == 404
@@ -251,7 +249,7 @@ def test_a_viewer_sees_it_all_and_no_form(fleet: factories.Fleet, operator: Clie
     assert not Approval.objects.exists()
 
 
-def test_somebody_whose_right_ends_elsewhere_reads_where(fleet: factories.Fleet, operator: Client) -> None:
+def test_scoped_user_reads_where_their_right_applies(fleet: factories.Fleet, operator: Client) -> None:
     factories.announced(fleet)
     Scope.objects.create(user=User.objects.get(username="otto"), kind="name", pattern="db*")
     assert "<form" not in body_of(panel(operator))

@@ -218,6 +218,6 @@ def test_a_second_clock_is_seen() -> None:
     assert all(of_another_clock(Shown(right + one), now) for one in (bare, whole, tip))
 
 
-def test_the_pages_of_somebody_without_a_zone_are_in_utc(fleet: Fleet, viewer: Client) -> None:
+def test_pages_of_a_user_without_a_zone_are_in_utc(fleet: Fleet, viewer: Client) -> None:
     announced(fleet)
     assert "UTC" in Shown(viewer.get("/").content.decode()).whole

@@ -70,7 +70,7 @@ def test_machines_sets_and_entries_by_filter(two: factories.Fleet, operator: Cli
     assert "vm1" not in text_of(operator.get(f"/timeline/?machine={machine}"))
 
 
-def test_a_long_list_goes_on_at_a_link_that_keeps_the_filter(two: factories.Fleet, operator: Client) -> None:
+def test_next_page_link_keeps_the_filter(two: factories.Fleet, operator: Client) -> None:
     for number in range(60):
         two.enrol(f"many{number:02d}", availability_set="standalone:many", heard=False)
     first = operator.get("/machines/?q=many").content.decode()

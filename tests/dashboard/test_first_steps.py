@@ -67,7 +67,7 @@ def test_the_part_that_follows_the_fleet_shows_the_agent_names_its_set_and_offer
     assert marks(admin.get("/")) == []
 
 
-def test_whoever_put_it_away_finds_it_under_admin(admin: Client) -> None:
+def test_dismissed_first_steps_are_linked_under_admin(admin: Client) -> None:
     answer = admin.post("/first-steps/put-away/", follow=True)
     assert marks(answer) == []
     assert f'href="{STEPS}"' in admin.get("/people/").content.decode()
@@ -81,7 +81,7 @@ def test_an_installation_that_has_seen_an_event_is_not_new(fleet: Fleet, admin: 
     assert marks(admin.get("/")) == []
 
 
-def test_it_leads_to_channels_until_messages_go_out_to_somebody(admin: Client) -> None:
+def test_channel_step_is_open_until_a_shared_channel_exists(admin: Client) -> None:
     body = admin.get(STEPS).content.decode()
     assert 'href="/messages/"' in body
     channel = channel_of("webhook", factories.NOW, url="http://127.0.0.1:9/")

@@ -41,7 +41,7 @@ def test_every_page_has_one_place_or_is_ones_own() -> None:
     assert {name: tabs for name, tabs in found.items() if len(tabs) != (name not in WITHOUT_A_PLACE)} == {}
 
 
-def test_a_page_says_where_it_stands(operator: Client) -> None:
+def test_page_marks_its_place_and_tab(operator: Client) -> None:
     for path, place, tab in (
         ("/", "Now", "Queue"),
         ("/drills/", "Now", "Drills"),
@@ -57,7 +57,7 @@ def test_a_page_says_where_it_stands(operator: Client) -> None:
         assert current(body, place) == [tab]
 
 
-def test_the_page_of_one_thing_stands_with_its_list(fleet: factories.Fleet, operator: Client) -> None:
+def test_detail_page_marks_the_tab_of_its_list(fleet: factories.Fleet, operator: Client) -> None:
     event = factories.announced(fleet)
     for path, tab in (
         (f"/sets/{event.availability_set_id}/", "Sets"),
@@ -68,9 +68,7 @@ def test_the_page_of_one_thing_stands_with_its_list(fleet: factories.Fleet, oper
         assert 'aria-current="page"' not in body
 
 
-def test_an_event_stands_with_the_queue_while_it_is_open_and_with_events_once_it_is_over(
-    fleet: factories.Fleet, operator: Client
-) -> None:
+def test_open_event_marks_the_queue_and_ended_event_marks_events(fleet: factories.Fleet, operator: Client) -> None:
     address = f"/events/{factories.announced(fleet).event_id}/"
     body = operator.get(address).content.decode()
     assert current(body, "Now") == ["Queue"]
@@ -107,5 +105,5 @@ def test_what_is_not_there_still_leads_to_the_four_places(operator: Client, path
 
 
 @pytest.mark.django_db
-def test_nobody_meets_the_places_before_the_login(client: Client) -> None:
+def test_places_are_hidden_before_sign_in(client: Client) -> None:
     assert 'aria-label="Places"' not in client.get("/accounts/login/").content.decode()

@@ -81,7 +81,7 @@ def test_readers_of_the_same_rights_share_and_others_do_not(fleet: factories.Fle
     assert keys[:4] == keys[4:8] != keys[8:]
 
 
-def test_a_whole_page_and_whoever_sees_less_share_nothing(
+def test_whole_pages_and_scoped_readers_are_not_shared(
     fleet: factories.Fleet, operator: Client, keys: list[object], settings: Any
 ) -> None:
     factories.announced(fleet)

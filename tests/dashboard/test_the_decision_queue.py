@@ -44,7 +44,7 @@ def test_a_decided_event_moves_under_way_with_its_steps(fleet: factories.Fleet, 
     assert {"step-sent", "step-answered"} <= set(codes(shown))
 
 
-def test_an_event_of_a_degraded_host_stands_in_a_strip_of_its_own(fleet: factories.Fleet, operator: Client) -> None:
+def test_event_of_a_degraded_host_is_in_its_own_section(fleet: factories.Fleet, operator: Client) -> None:
     factories.announced(fleet, event_type="Redeploy", not_before=fleet.now + timedelta(days=3))
     assert marks(part(operator, "queue"), "data-rows") == ["far"]
     for address in ("/pulse/", "/"):

@@ -102,7 +102,7 @@ def test_waiting_for_other_tenants_is_not_overdue(fleet: factories.Fleet, operat
     assert "step-others-agree" in codes(shown)
 
 
-def test_what_a_hook_printed_stands_on_the_timeline_as_text(fleet: factories.Fleet, operator: Client) -> None:
+def test_hook_output_is_escaped_on_the_timeline(fleet: factories.Fleet, operator: Client) -> None:
     event = factories.announced(fleet)
     agent = fleet.agents["vm1"]
     data = wire.HookData(

@@ -67,7 +67,7 @@ def test_few_cells_carry_their_names_and_many_do_not(
     assert ">web</span></a>" not in body
 
 
-def test_each_set_is_a_cell_that_says_how_it_stands(listeners: Listeners, viewer: Client) -> None:
+def test_each_set_is_a_cell_with_its_state(listeners: Listeners, viewer: Client) -> None:
     ids = {row.name: row.pk for row in AvailabilitySet.objects.all()}
     cache = listeners.agents["vm1"].machine.coverage.get().cache_id
     leads = {f"/sets/{ids[name]}/" for name in ("web", "mail", "quiet")} | {f"/caches/{cache}/"}
@@ -136,7 +136,7 @@ def test_the_worst_counts() -> None:
     assert worst_state_of_cache(announced=0, under_way=0, listening=0, unsupported=1) is WorstState.EMPTY
 
 
-def test_it_is_never_green_where_nobody_watches(listeners: Listeners, viewer: Client) -> None:
+def test_unwatched_set_is_never_green(listeners: Listeners, viewer: Client) -> None:
     home = AvailabilitySet.objects.get(name="quiet")
     InventoryMachine.objects.create(name="lone2", availability_set=home, imported_at=listeners.now)
     assert f"/sets/{home.pk}/" in cells(viewer, "?state=partly")

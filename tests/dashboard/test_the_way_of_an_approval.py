@@ -56,7 +56,7 @@ def test_undoing_is_promised_only_where_the_backend_keeps_the_promise(
     assert (approval.state == "WAITING") is (left > 60)
 
 
-def test_each_order_is_told_with_its_path_and_who_is_asked_next(fleet: Fleet, operator: Client, settings: Any) -> None:
+def test_each_order_is_listed_with_its_path_and_the_next_machine(fleet: Fleet, operator: Client, settings: Any) -> None:
     # So long that the moment is still ahead on a busy machine, too.
     settings.ORDER_ANSWER_SECONDS = 300
     factories.announced(fleet)
@@ -85,7 +85,7 @@ def test_azures_words_are_escaped_and_folded_when_they_are_long(fleet: Fleet, op
     assert f"<summary>{len(order.azure_body)} characters</summary>" in page
 
 
-def test_an_agents_refusal_is_told_in_words(fleet: Fleet, operator: Client) -> None:
+def test_refusal_of_an_agent_is_shown(fleet: Fleet, operator: Client) -> None:
     factories.announced(fleet)
     approval = fleet.approve()
     fleet.receipt(factories.open_order(approval), outcome="refused", status=None, reason="bad-signature")

@@ -28,7 +28,7 @@ def test_a_form_from_before_the_last_login(fleet: factories.Fleet) -> None:
     assert not Approval.objects.exists()
 
 
-def test_a_form_of_somebody_who_was_never_here_leads_to_the_login(fleet: factories.Fleet) -> None:
+def test_form_of_an_unknown_visitor_leads_to_sign_in(fleet: factories.Fleet) -> None:
     event = factories.announced(fleet)
     there = f"/events/{event.event_id}/"
     answer = Client().post(f"{there}approve/", {"comment": "go"}, headers={"Referer": f"http://testserver{there}"})

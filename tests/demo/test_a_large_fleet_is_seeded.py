@@ -40,12 +40,12 @@ def seeded(**numbers: int) -> str:
 
 
 @pytest.mark.parametrize("policy", ["auto", "attested", "admit"])
-def test_however_machines_come_in_that_nobody_knows(settings: Any, policy: str) -> None:
+def test_seeding_works_under_every_enrolment_policy(settings: Any, policy: str) -> None:
     settings.ENROLMENT_POLICY = policy
     assert "6 machines in 1 sets" in seeded(machines=6, entries=100, open_events=0)
 
 
-def test_a_fleet_with_a_sealed_past_stands_as_if_it_had_happened() -> None:
+def test_seeded_fleet_with_a_sealed_past_is_consistent() -> None:
     said = seeded()
     assert "25 machines in 5 sets" in said
     sizes = AvailabilitySet.objects.annotate(size=Count("machines")).order_by("-size").values_list("size", flat=True)
@@ -78,7 +78,7 @@ def test_a_fleet_with_a_sealed_past_stands_as_if_it_had_happened() -> None:
     call_command("verify_audit", stdout=StringIO())
 
 
-def test_the_product_goes_on_from_there(client: Client) -> None:
+def test_product_continues_from_the_seeded_fleet(client: Client) -> None:
     seeded()
     client.force_login(admin())
     listed = ScheduledEvent.objects.values_list("event_id", flat=True).first()

@@ -70,7 +70,7 @@ def test_a_process_that_dies_is_started_again_and_it_is_said(demo: Process, envi
     wait_for(lambda: answers(url) or None, seconds=90, what="a web server again")
 
 
-def test_servers_that_die_come_back_and_the_demo_goes_on(demo: Process, environment: dict[str, str]) -> None:
+def test_killed_servers_restart_and_the_demo_continues(demo: Process, environment: dict[str, str]) -> None:
     folder = Path(environment["DEMO_DIR"])
     credentials = json.loads((folder / "credentials.json").read_text())
     servers = folder / "servers"

@@ -71,7 +71,7 @@ def test_the_words_of_people_stay_as_they_are() -> None:
     assert in_drill("Azure answered 200 to vm1.") == "Drill: The rehearsal answered 200 to vm1."
 
 
-def test_nobody_approves_it_and_it_starts_by_itself() -> None:
+def test_unapproved_drill_starts_at_not_before() -> None:
     walk = Walk(Fleet(), notice_seconds=30).announced()
     walk.fleet.later(30)
     walk.all_say("started").all_say("gone", "over")
@@ -273,7 +273,7 @@ def test_the_order_to_approve_says_that_it_is_a_drills(fleet: Fleet) -> None:
     assert order.expires_at is not None and order.expires_at - fleet.now > timedelta(seconds=200)
 
 
-def test_nobody_is_told_to_send_a_drill_to_azure_by_hand_and_no_wave_takes_one(fleet: Fleet) -> None:
+def test_drill_has_no_manual_steps_and_no_wave_takes_it(fleet: Fleet) -> None:
     walk = Walk(fleet).announced()
     fleet.approve(walk.event.event_id)
     fleet.later(200)

@@ -160,7 +160,7 @@ def test_servers_that_are_named_are_used_and_no_folder_is_made(tmp_path: Path) -
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")
-def test_as_root_postgres_runs_as_somebody_else_in_a_folder_closed_to_them(tmp_path: Path) -> None:
+def test_as_root_postgres_runs_as_another_user_in_a_closed_folder(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     with servers(tmp_path, {}):
         pid = int((tmp_path / "postgres" / "postmaster.pid").read_text().splitlines()[0])
@@ -169,7 +169,7 @@ def test_as_root_postgres_runs_as_somebody_else_in_a_folder_closed_to_them(tmp_p
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root needs a copy for somebody else")
-def test_as_root_the_private_copy_runs_for_somebody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_root_the_private_copy_runs_as_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     who = owner_of(tmp_path)
     # A place of its own: the usual copy is what the servers of this very run, and of others, are running from.
     folder = Path(tempfile.mkdtemp())

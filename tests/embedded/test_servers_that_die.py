@@ -38,7 +38,7 @@ def test_while_both_run_nothing_is_said(own: Urls) -> None:
     assert [server.child.pid for server in own.own] == pids
 
 
-def test_postgres_comes_back_with_its_data_while_somebody_was_connected(own: Urls) -> None:
+def test_postgres_restarts_with_its_data_despite_an_open_session(own: Urls) -> None:
     with psycopg.connect(own.database, autocommit=True) as before:
         before.execute("CREATE TABLE kept AS SELECT 1 AS one")
         kill(own, "Postgres")

@@ -10,7 +10,7 @@ from pathlib import Path
 from fleet.embedded.folder import is_running, stop_leftover
 
 
-def test_the_server_of_the_folder_that_was_copied_goes_on(tmp_path: Path) -> None:
+def test_server_of_the_copied_folder_keeps_running(tmp_path: Path) -> None:
     original, copy = tmp_path / "original", tmp_path / "copy"
     original.mkdir()
     # By its name a server like any other.

@@ -87,7 +87,7 @@ def test_it_is_done_no_more_often_than_every_few_seconds(storm: None, monkeypatc
     assert EVENTS not in scheduling.renew()
 
 
-def test_nobody_waits_for_whoever_looks_at_a_table(storm: None) -> None:
+def test_locked_table_does_not_delay_the_relay(storm: None) -> None:
     with session() as other, as_patient_as("relay"):
         other.execute(f"LOCK TABLE {EVENTS} IN SHARE UPDATE EXCLUSIVE MODE")
         # A blocked ANALYZE would be cancelled: the relay's lock timeout is half a second.

@@ -193,7 +193,7 @@ def test_a_machine_that_dies_with_its_clock_ahead_keeps_no_event_open(fleet: Fle
     assert the_event().status == "ENDED"
 
 
-def test_an_event_that_cannot_be_named_is_told_once_on_the_timeline(fleet: Fleet) -> None:
+def test_event_with_an_unusable_id_is_recorded_once(fleet: Fleet) -> None:
     fleet.enrol_set()
     fleet.all_say(listing(event_id="a/b"))
     assert not ScheduledEvent.objects.exists()

@@ -22,7 +22,7 @@ def test_resources_of_two_update_domains_mean_that_the_inventory_is_wrong(fleet:
 
 
 @pytest.mark.django_db
-def test_names_that_nobody_knows_and_no_names_at_all_are_warned_of(fleet: Fleet) -> None:
+def test_unknown_and_missing_resource_names_cause_warnings(fleet: Fleet) -> None:
     fleet.enrol_set(2)
     fleet.all_say(listing("A", resources=("vm1", "stranger")), listing("B", resources=()))
     assert sentences(the_event("A").warnings) == ["No agent of this set is known for stranger."]
@@ -78,7 +78,7 @@ def test_there_is_no_advice_where_there_is_nothing_special_to_say(status: EventS
         (EventStatus.ENDED, None, True, "over"),
     ],
 )
-def test_what_happens_if_nobody_acts_never_suggests_that_anybody_can_postpone(
+def test_outcome_without_action_never_suggests_postponing(
     status: EventStatus, not_before: object, watched: bool, words: str
 ) -> None:
     reason = if_nobody_acts(status=status, not_before=not_before, watched=watched, now=NOW)  # type: ignore[arg-type]

@@ -100,7 +100,7 @@ def test_reports_about_an_event_that_cannot_be_computed_are_kept_and_the_others_
     assert any(one.gauge is gauges.SET_ASIDE and one.values == {("event",): 1} for one in measure(now=fleet.now))
 
 
-def test_reconciling_goes_on_beside_it_tries_again_and_forgets_it_once_it_works(
+def test_reconciliation_continues_retries_and_clears_the_quarantine(
     break_when: Any, monkeypatch: pytest.MonkeyPatch, fleet: Fleet
 ) -> None:
     bad, good = both(fleet)

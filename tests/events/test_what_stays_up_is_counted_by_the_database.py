@@ -67,7 +67,7 @@ def test_it_is_what_the_plain_function_says_of_every_machine(events: list[Schedu
         assert found[event.pk] == plain
 
 
-def test_two_queries_read_no_machine_that_nobody_names(events: list[ScheduledEvent]) -> None:
+def test_two_queries_read_only_named_machines(events: list[ScheduledEvent]) -> None:
     with CaptureQueriesContext(connection) as caught:
         blast_radii(events, now=NOW)
     assert len(caught) == 2

@@ -24,7 +24,7 @@ def test_twenty_rounds_hold_every_victim_and_every_moment() -> None:
 @pytest.mark.fault
 @pytest.mark.faults
 @pytest.mark.parametrize("rounds", [int(os.environ.get("ROUNDS", "4"))])
-def test_whoever_is_killed_no_granted_approval_is_lost_and_each_ends_truly(rounds: int) -> None:
+def test_no_granted_approval_is_lost_whichever_process_is_killed(rounds: int) -> None:
     outcomes: list[Outcome] = []
     with scene() as it:
         for number in range(SEED, SEED + rounds):

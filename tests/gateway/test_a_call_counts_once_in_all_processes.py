@@ -162,7 +162,7 @@ def test_reports_heartbeats_and_held_calls_say_nothing_new(machines: Machines) -
     unchanged_by(calls, machines)
 
 
-def test_whoever_is_gone_does_not_look_alive_by_what_it_said_before(machines: Machines) -> None:
+def test_replayed_call_does_not_make_a_silent_machine_live(machines: Machines) -> None:
     """A call of 25 seconds ago speaks of 25 seconds ago, wherever and however late it comes."""
     began = datetime.now(UTC)
     PresenceRow.objects.update(last_heard_at=began - timedelta(hours=1), last_poll_at=began - timedelta(hours=1))

@@ -112,7 +112,7 @@ def test_holding_the_orders_of_others_delivers_nothing(gateway: Gateway) -> None
     assert found.machine.vm_id == agent.vm_id
 
 
-def test_whoever_renews_without_waiting_is_held_off(gateway: Gateway) -> None:
+def test_agent_that_renews_without_waiting_is_throttled(gateway: Gateway) -> None:
     agent, newest = known(gateway)
     session = requests.Session()
     session.headers.update(agent.headers)
@@ -142,7 +142,7 @@ def test_where_something_is_under_way_calls_are_held_shortly(gateway: Gateway) -
         calls[1].result(20)
 
 
-def test_a_fleet_that_comes_at_once_is_looked_up_together_and_nobody_is_sent_away(gateway: Gateway) -> None:
+def test_simultaneous_agents_are_looked_up_together_and_all_admitted(gateway: Gateway) -> None:
     known_ones = [gateway.agent() for _ in range(3)]
     before = gateway.metric("drydock_shed_total", why="queue")
     barrier = threading.Barrier(60)

@@ -86,7 +86,7 @@ def test_one_that_is_too_long_is_refused_before_it_is_here(gateway: Gateway) -> 
     assert b"application/problem+json" in answer
 
 
-def test_so_many_at_once_and_the_next_is_told_to_come_back(gateway: Gateway, token: str) -> None:
+def test_excess_large_upload_gets_503(gateway: Gateway, token: str) -> None:
     def refused() -> requests.Response | None:
         answer = sent(gateway, token, printed(70))
         return answer if answer.status_code == 503 else None

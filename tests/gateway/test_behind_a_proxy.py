@@ -179,7 +179,7 @@ def test_people_log_in_and_cookies_are_for_https_only(outside: Gateway, product_
 
 
 @pytest.mark.parametrize("name", ["X-Forwarded-For", "X_Forwarded_For", "Forwarded"])
-def test_nobody_writes_another_address_into_the_audit(proxy: Proxy, outside: Gateway, name: str) -> None:
+def test_client_cannot_forge_its_address_in_the_audit(proxy: Proxy, outside: Gateway, name: str) -> None:
     token = token_of(admin("ada"), "admin")
     headers = {"Authorization": f"Bearer {token}", name: "203.0.113.9"}
     comment = f"as told by {name}"

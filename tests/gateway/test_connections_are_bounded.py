@@ -23,7 +23,7 @@ def test_a_process_says_by_its_name_how_many_it_opens_at_most() -> None:
     assert read_names(names, others=5, room=197) == Connections({"web": 3, "worker": 1}, 140, 5, 197)
 
 
-def test_whoever_says_nothing_counts_for_what_it_has() -> None:
+def test_unnamed_connections_count_as_they_are() -> None:
     # Release 0.1.0, psql, and one that names itself in DATABASE_URL.
     assert read_names({"drydock": 12, "": 1, "of our own": 2}, others=0, room=97).most == 15
 
@@ -38,7 +38,7 @@ def test_more_than_there_is_room_for_does_not_fit() -> None:
     assert not Connections({"web": 2}, 90, 8, 97).fit
 
 
-def test_it_is_read_from_postgres_by_anybody(db: Any) -> None:
+def test_connections_are_read_from_postgres_by_any_process(db: Any) -> None:
     name = name_of("worker", most=33, process="1@here")
     with psycopg.connect(database_named(connection.settings_dict["NAME"]), application_name=name):
         found = connections()

@@ -166,7 +166,7 @@ def test_without_redis_an_order_arrives_within_about_a_second(without_redis: Gat
         assert time.monotonic() - began < 8
 
 
-def test_redis_is_connected_before_anybody_approves_and_again_when_it_comes_back(servers: Urls, folder: Path) -> None:
+def test_redis_is_connected_before_an_approval_and_again_after_an_outage(servers: Urls, folder: Path) -> None:
     with ExitStack() as stack:
         # A path short enough for a socket: a longer one would be reached by a link, which is another one each time.
         folder_of_redis = Path(stack.enter_context(TemporaryDirectory(prefix="redis-")))

@@ -62,7 +62,7 @@ async def until(there: Callable[[], bool]) -> None:
     ],
     ids=["a call that does not wait", "a wake-up", "an undo that is over", "an order that an agent has"],
 )
-def test_whoever_is_waited_for_ends_the_gathering(
+def test_awaited_call_ends_the_gathering(
     play: Callable[[Callable[[Dispatcher], None]], None], awaited: Callable[[Dispatcher], None]
 ) -> None:
     play(awaited)

@@ -87,7 +87,7 @@ def test_what_is_wanted_of_an_agent_ends_its_call_once_in_a_while() -> None:
     play(story, steady=lambda: time[0])
 
 
-def test_at_the_end_everybody_is_told_when_to_come_again() -> None:
+def test_at_shutdown_every_agent_gets_a_renewal_time() -> None:
     async def story(waiters: Waiters) -> None:
         count = 4 * COMING_A_SECOND
         made = [held(waiters, machine_id) for machine_id in range(count)]

@@ -117,7 +117,7 @@ def limited(one_gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 @pytest.mark.real_time
-def test_a_machine_that_calls_too_often_is_told_when_to_come_again(gateway: Gateway, limited: Gateway) -> None:
+def test_throttled_machine_gets_a_retry_time(gateway: Gateway, limited: Gateway) -> None:
     busy, calm = limited.agent(), limited.agent()
     answers = (busy.post() for _ in range(400))
     throttled = next(answer for answer in answers if answer.status_code != 200)

@@ -59,12 +59,12 @@ def test_a_large_set_takes_turns_with_the_others() -> None:
     assert [small in batch for batch in batches_of(*large, small, most=3)] == [False, True, False, False]
 
 
-def test_machines_whose_set_nobody_knows_come_in_their_order() -> None:
+def test_machines_without_a_set_keep_their_order() -> None:
     said: list[SAID] = [(number, None, 1) for number in range(4)]
     assert batches_of(*said, most=2) == [said[:2], said[2:]]
 
 
-def test_one_that_brings_trouble_keeps_nobody_of_its_set_waiting() -> None:
+def test_failing_machine_does_not_delay_its_set() -> None:
     assert batches_of((1, 7, 1), (2, 7, 1), most=1, trouble=1) == [[(2, 7, 1)], [(1, 7, 1)]]
 
 
@@ -87,7 +87,7 @@ def test_whatever_comes_is_taken_up_once_and_each_machine_in_its_order(
 
 
 @pytest.mark.django_db
-def test_whoever_is_known_by_a_credential_is_known_with_its_set() -> None:
+def test_credential_identifies_the_machine_with_its_set() -> None:
     machine = Fleet().enrol("vm1").machine
     found = identities_of(hashes=[machine.credential_hash])
     assert [one.set_id for one in found.values()] == [machine.availability_set_id]

@@ -23,7 +23,7 @@ EVENT = "10CCED00-0000-4000-8000-000000000001"
 ONE = "10CCED00-0000-4000-8000-000000000002"
 
 
-def test_a_decision_about_a_locked_event_is_told_to_try_again(gateway: Gateway, servers: Urls) -> None:
+def test_decision_about_a_locked_event_gets_a_retry_answer(gateway: Gateway, servers: Urls) -> None:
     agent = gateway.agent(availability_set="availability_set:locked")
     agent.post(agent.document(events=(listing(EVENT, resources=["vm"]),))).raise_for_status()
     otto = operator()
@@ -45,9 +45,7 @@ def test_a_decision_about_a_locked_event_is_told_to_try_again(gateway: Gateway, 
     assert claim().status_code in (200, 201)
 
 
-def test_of_several_events_in_one_call_only_the_locked_one_is_told_to_try_again(
-    gateway: Gateway, servers: Urls
-) -> None:
+def test_bulk_call_gets_a_retry_answer_for_the_locked_event_only(gateway: Gateway, servers: Urls) -> None:
     agent = gateway.agent(availability_set="availability_set:bulk")
     ids = [f"B01CCED0-0000-4000-8000-00000000000{number}" for number in range(3)]
     agent.post(agent.document(events=tuple(listing(one, resources=["vm"]) for one in ids))).raise_for_status()

@@ -108,7 +108,7 @@ def cut_connections(database: str) -> None:
     django_connection.close()
 
 
-def test_a_cut_connection_is_made_anew_without_a_word(gateway: Gateway, servers: Urls) -> None:
+def test_cut_connection_is_replaced_silently(gateway: Gateway, servers: Urls) -> None:
     agent = gateway.agent()
     for number in range(1, 4):
         assert agent.post(agent.document(incarnation=number)).json()["acknowledged"] == number
@@ -117,7 +117,7 @@ def test_a_cut_connection_is_made_anew_without_a_word(gateway: Gateway, servers:
     assert requests.get(gateway.url + "/healthz", timeout=5).status_code == 200
 
 
-def test_while_postgres_lets_nobody_in_agents_are_told_to_come_again(servers: Urls, folder: Path) -> None:
+def test_while_postgres_refuses_connections_agents_get_a_retry_answer(servers: Urls, folder: Path) -> None:
     name = servers.database.partition("?")[0].rpartition("/")[2]
     with running_gateway(servers, folder) as gateway:
         agent = gateway.agent()

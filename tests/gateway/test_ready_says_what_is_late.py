@@ -53,7 +53,7 @@ def test_each_part_has_a_field_of_its_own(found: dict[str, Any], status: str, sa
     assert asked(ProbeCache("ok", **(WELL | found))) == (200, whole)
 
 
-def test_without_its_database_it_serves_nobody() -> None:
+def test_without_its_database_it_is_not_ready() -> None:
     assert asked(ProbeCache("away"))[0] == 503
     status, said = asked(ProbeCache("locked", locked=("fleet_scheduledevent",)))
     assert (status, said["tables_locked"]) == (503, ["fleet_scheduledevent"])

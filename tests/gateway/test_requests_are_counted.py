@@ -21,7 +21,7 @@ def series(gateway: Gateway) -> dict[str, float]:
     return {line.rpartition(" ")[0].removeprefix(NAME): float(line.rpartition(" ")[2]) for line in lines}
 
 
-def test_a_route_is_a_pattern_and_whoever_guesses_addresses_makes_one_series(gateway: Gateway) -> None:
+def test_guessed_addresses_share_one_series(gateway: Gateway) -> None:
     # Other tests ask the same server.
     before = series(gateway)
     for number in range(20):

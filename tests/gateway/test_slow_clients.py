@@ -50,14 +50,14 @@ def answers_quickly(gateway: Gateway) -> None:
     assert time.monotonic() - began < 5
 
 
-def test_half_sent_logins_keep_nobody_from_the_pages(gateway: Gateway, sockets: list[socket.socket]) -> None:
+def test_half_sent_logins_do_not_delay_pages(gateway: Gateway, sockets: list[socket.socket]) -> None:
     for one in sockets:
         one.sendall(b"POST /accounts/login/ HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\nuser")
     time.sleep(0.5)
     answers_quickly(gateway)
 
 
-def test_hundreds_of_connections_on_which_nothing_is_said_keep_nobody_out(gateway: Gateway) -> None:
+def test_hundreds_of_silent_connections_block_no_client(gateway: Gateway) -> None:
     with ExitStack() as stack:
         for _ in range(SILENT):
             stack.enter_context(opened(gateway))
@@ -66,7 +66,7 @@ def test_hundreds_of_connections_on_which_nothing_is_said_keep_nobody_out(gatewa
         assert agent.post(agent.document()).status_code == 200
 
 
-def test_half_sent_calls_of_the_api_keep_nobody_waiting_either(gateway: Gateway, sockets: list[socket.socket]) -> None:
+def test_half_sent_api_calls_do_not_delay_pages(gateway: Gateway, sockets: list[socket.socket]) -> None:
     for one in sockets:
         one.sendall(b"POST /api/v1/sets HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n400\r\n{")
     time.sleep(0.5)
@@ -100,7 +100,7 @@ def test_a_body_in_pieces_arrives_whole(gateway: Gateway, writing_token: str) ->
     assert "Nowhere/Else" in answer.text
 
 
-def test_who_reads_a_long_answer_slowly_keeps_nobody_waiting(
+def test_slow_reader_of_a_long_answer_does_not_delay_pages(
     gateway: Gateway, sockets: list[socket.socket], token: str, servers: Urls
 ) -> None:
     with psycopg.connect(servers.database) as writer:

@@ -46,9 +46,7 @@ def test_it_waits_as_long_as_it_took_and_not_where_others_wait(
 
 
 @given(deliveries=st.integers(0, 2_000), waiting=st.integers(0, 2_000), took=st.floats(0, 60))
-def test_nobody_is_kept_longer_than_a_commit_takes_or_than_the_screen_may_be_late(
-    deliveries: int, waiting: int, took: float
-) -> None:
+def test_pause_is_limited_by_the_commit_time_and_the_screen_delay(deliveries: int, waiting: int, took: float) -> None:
     assert pause_after(deliveries, waiting, took=took) <= max(GATHER_SECONDS, min(took, GATHER_SLOW_SECONDS))
     assert took >= SLOW_SECONDS or pause_after(deliveries, waiting, took=took) <= GATHER_SECONDS
 

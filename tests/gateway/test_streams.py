@@ -217,7 +217,7 @@ def test_a_stream_resumes_from_long_ago(gateway: Gateway, token: str, servers: U
     assert heard == [f"long ago {number}" for number in range(1200)]
 
 
-def test_an_id_of_another_database_begins_anew(gateway: Gateway, token: str) -> None:
+def test_stream_id_of_another_database_restarts_the_stream(gateway: Gateway, token: str) -> None:
     for strange, reason in (
         ("99999999999.1", "ahead"),
         ("9.1.1", "ahead"),

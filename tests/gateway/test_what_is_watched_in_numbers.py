@@ -67,7 +67,7 @@ def test_sets_are_watched_whole_partly_or_not() -> None:
     assert numbers(fleet, gauges.WITHOUT_AGENT) == {None: 1}
 
 
-def test_a_set_in_which_nobody_has_an_agent_is_not_watched() -> None:
+def test_set_without_an_agent_is_not_watched() -> None:
     fleet = Fleet()
     gone = fleet.enrol("db1", availability_set="db").machine
     type(gone).objects.update(revoked_at=fleet.now)

@@ -84,7 +84,7 @@ def test_who_decided_how_fast_what_was_left_and_what_lapsed(walked: factories.Fl
     assert {line["event_id"] for line in table(viewer, month, "lapsed")} == {IDS[0], IDS[1], IDS[3]}
 
 
-def test_what_rules_did_stands_apart_from_people(walked: factories.Fleet) -> None:
+def test_decisions_of_rules_are_listed_apart_from_people(walked: factories.Fleet) -> None:
     rule = Rule.objects.create(
         name="Nights", reason="Nobody notices.", action="hold", created_at=walked.now, changed_at=walked.now
     )

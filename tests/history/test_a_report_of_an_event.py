@@ -28,9 +28,7 @@ def decoded(client: Client) -> dict[str, object]:
     return json.loads(client.get(f"{ADDRESS}report.json").content)
 
 
-def test_nobody_s_decision_an_event_left_to_azure_and_a_lapsed_approval_are_told_apart(
-    fleet: factories.Fleet, operator: Client
-) -> None:
+def test_missing_decision_left_event_and_lapsed_approval_differ(fleet: factories.Fleet, operator: Client) -> None:
     factories.announced(fleet)
     assert (verdict(fleet)["decided"], verdict(fleet)["happened"]) == ("nobody", "waits")
     actor = factories.acting(factories.operator(), why="let it run")

@@ -67,7 +67,7 @@ def test_the_address_keeps_the_view(shift: factories.Fleet, viewer: Client) -> N
     assert began == timedelta(hours=12)
 
 
-def test_what_somebody_has_read_is_where_their_next_look_begins(shift: factories.Fleet, viewer: Client) -> None:
+def test_handover_starts_where_the_user_stopped_reading(shift: factories.Fleet, viewer: Client) -> None:
     until = (datetime.now(UTC) - timedelta(minutes=5)).replace(microsecond=0)
     assert viewer.post("/handover/read/", {"until": until.isoformat()})["Location"] == "/handover/"
     kept = parse_qs(urlsplit(viewer.get("/handover/")["Location"]).query)

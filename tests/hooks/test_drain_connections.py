@@ -72,7 +72,7 @@ def test_one_who_stays_is_a_failure_in_words(example: ExampleFactory, client: so
     assert (outcome, said) == ("failed", f"1 connections to port {port}.\n1 connections are still open.\n")
 
 
-def test_it_goes_on_draining_while_another_event_is_coming(
+def test_draining_continues_while_another_event_is_coming(
     example: ExampleFactory, client: socket.socket, drain_file: Path
 ) -> None:
     made = made_of(example, client, drain_file, timeout=15)

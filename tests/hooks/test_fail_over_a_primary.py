@@ -90,7 +90,7 @@ def test_a_replica_has_nothing_to_do(made: Example, node: Node) -> None:
     assert node.switchovers == []
 
 
-def test_nobody_to_hand_over_to_is_a_failure_in_words(made: Example, node: Node) -> None:
+def test_missing_failover_candidate_is_a_failure_with_a_reason(made: Example, node: Node) -> None:
     node.healthy = 1
     _, outcome, said = made.try_to_prepare()
     assert outcome == "failed"

@@ -37,7 +37,7 @@ def reused() -> list[Entry]:
     return list(Entry.objects.filter(kind="spool_reused"))
 
 
-def test_its_agent_is_told_to_begin_anew_and_its_newest_word_is_the_newest(fleet: Fleet) -> None:
+def test_agent_with_a_reused_spool_restarts_and_its_newest_report_counts(fleet: Fleet) -> None:
     agent = fleet.agents["vm1"]
     (answer,) = fleet.record(empty(fleet)).values()
     assert answer.begin_anew
@@ -53,7 +53,7 @@ def test_its_agent_is_told_to_begin_anew_and_its_newest_word_is_the_newest(fleet
     assert LatestDocument.objects.get(machine=agent.machine).epoch == 3
 
 
-def test_what_it_brings_before_is_kept_and_outvotes_nobody(fleet: Fleet) -> None:
+def test_late_reports_of_an_old_spool_are_kept_and_change_no_vote(fleet: Fleet) -> None:
     agent = fleet.agents["vm1"]
     late = agent.delivery(agent.document(at=fleet.now))
     (answer,) = fleet.record(late).values()
@@ -72,7 +72,7 @@ def test_a_delivery_that_was_acknowledged_before_is_no_news(fleet: Fleet) -> Non
     assert reused() == []
 
 
-def test_it_is_told_once_for_each_newer_spool(fleet: Fleet) -> None:
+def test_reuse_is_recorded_once_for_each_newer_spool(fleet: Fleet) -> None:
     agent = fleet.agents["vm1"]
     for _ in range(5):
         fleet.later(15)
@@ -86,7 +86,7 @@ def test_it_is_told_once_for_each_newer_spool(fleet: Fleet) -> None:
     assert len(reused()) == 2
 
 
-def test_two_agents_with_one_identity_begin_anew_within_measure() -> None:
+def test_two_agents_with_one_identity_restart_a_limited_number_of_times() -> None:
     fleet = Fleet()
     fleet.enrol_set(1)
     agent = fleet.agents["vm1"]

@@ -76,7 +76,7 @@ def test_a_word_behind_a_newer_one_is_history(fleet: Fleet) -> None:
     assert word("vm1") is Prepared.PREPARED
 
 
-def test_a_folder_that_may_not_be_used_is_told_with_its_reason(fleet: Fleet) -> None:
+def test_unusable_hook_folder_is_recorded_with_its_reason(fleet: Fleet) -> None:
     announced(fleet)
     say(fleet, "vm1", "prepare", "end", "failed", output="The folder is writable for everybody.")
     assert word("vm1") is Prepared.FAILED

@@ -74,7 +74,7 @@ KEYS = {
 
 
 @pytest.mark.parametrize("what", KEYS)
-def test_whoever_waits_for_the_first_row_holds_none_behind_it(what: str, fleet: Fleet) -> None:
+def test_writer_waiting_for_the_first_row_locks_no_later_one(what: str, fleet: Fleet) -> None:
     fleet.enrol_set(MACHINES)
     fleet.later(1)
     (deliveries,) = [round_of(fleet, 0)]

@@ -72,7 +72,7 @@ def test_of_an_agent_that_does_not_say_so_reports_are_missing_for_one_reason_or_
     assert "or the agent could not send them" in text(line)
 
 
-def test_the_answer_to_a_reminder_names_the_document_that_nobody_has_sent(fleet: Fleet) -> None:
+def test_answer_to_a_reminder_requests_the_unknown_document(fleet: Fleet) -> None:
     agent, unknown = fleet.agents["vm1"], document([listing()], incarnation=7)
     (answer,) = fleet.record(told(agent, 1, reminder(agent, fleet.now, unknown))).values()
     assert answer.wanted == [document_data(unknown).hash]
@@ -84,7 +84,7 @@ def test_the_answer_to_a_reminder_names_the_document_that_nobody_has_sent(fleet:
     assert answer.wanted == [], "another machine has sent the same bytes"
 
 
-def test_who_cannot_be_asked_is_told_to_begin_anew_and_is_a_blind_spot_until_it_speaks(fleet: Fleet) -> None:
+def test_agent_without_resend_restarts_and_is_a_blind_spot_until_it_reports(fleet: Fleet) -> None:
     agent, unknown = fleet.agents["vm1"], document([listing()], incarnation=7)
     fleet.later(600)
     (answer,) = fleet.record(agent.delivery(reminder(agent, fleet.now, unknown))).values()
@@ -98,7 +98,7 @@ def test_who_cannot_be_asked_is_told_to_begin_anew_and_is_a_blind_spot_until_it_
     assert the_event().status == "SCHEDULED"
 
 
-def test_nobody_is_told_to_begin_anew_without_end(fleet: Fleet) -> None:
+def test_restarts_of_an_agent_are_limited(fleet: Fleet) -> None:
     agent, unknown = fleet.agents["vm1"], document([listing()], incarnation=7)
     begun = 0
     for _ in range(200):

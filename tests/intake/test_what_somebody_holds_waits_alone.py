@@ -202,7 +202,7 @@ def test_a_receipt_about_a_locked_approval_or_order_is_not_lost(fleet: Fleet, wh
     assert not WaitingReport.objects.exists()
 
 
-def test_an_event_that_somebody_has_just_written_and_not_committed_holds_up_nobody(fleet: Fleet) -> None:
+def test_uncommitted_event_of_another_session_delays_no_report(fleet: Fleet) -> None:
     home = AvailabilitySet.objects.get(name="web").pk
     db1 = fleet.agents["db1"]
     with session() as other:
@@ -277,7 +277,7 @@ def test_what_is_held_for_long_is_shown_and_forgotten_afterwards(fleet: Fleet) -
 
 
 @searched("seeds", share=2, whole=8, variable="DRYDOCK_HELD_SEEDS")
-def test_whoever_holds_whatever_when_the_end_is_the_same(short_waits: None, seeds: int) -> None:
+def test_locked_events_do_not_change_the_result(short_waits: None, seeds: int) -> None:
     """Play random stories twice, without locks and with one event locked: both end the same."""
     names = ["vm1", "vm2", "vm3"]
     for seed in range(seeds):

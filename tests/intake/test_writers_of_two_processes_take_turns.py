@@ -28,7 +28,7 @@ def fleet() -> Iterator[Fleet]:
         yield fleet
 
 
-def test_whoever_comes_second_waits_as_long_as_a_commit_takes_and_sets_nothing_aside(fleet: Fleet) -> None:
+def test_second_writer_waits_for_a_commit_and_quarantines_nothing(fleet: Fleet) -> None:
     assert ROLES["writer"].lock >= COMMIT_SECONDS
     vm2 = fleet.agents["vm2"]
     told = vm2.delivery(vm2.document(listing(), at=fleet.now))

@@ -79,7 +79,7 @@ def test_so_is_whom_the_inventory_knows_elsewhere(fleet: Fleet) -> None:
     assert "the imported inventory says availability set “WEB”" in sentence(error)
 
 
-def test_what_it_states_later_moves_it_nowhere_and_is_told(fleet: Fleet) -> None:
+def test_later_stated_set_is_ignored_with_a_warning(fleet: Fleet) -> None:
     machine = enter(fleet)
     assert (home_of(machine), machine.confined_to["name"]) == ("web", "web")
     for configured, compute in (("db", {}), ("", tagged("db")), ("", {"vmScaleSetName": "db", **tagged("")})):

@@ -113,7 +113,7 @@ def test_the_last_use_of_a_join_token_is_not_taken_twice(settings: Settings) -> 
     assert refused(lambda: ask(join_token=once, machine_id=OTHER_VM_ID, ask="another")).code == "join-token-refused"
 
 
-def test_whoever_was_admitted_is_not_to_be_admitted_again() -> None:
+def test_admission_counts_once() -> None:
     assert waits(ask())
     admissions.admit(ids=[Admission.objects.get().pk], actor=acting(admin()), now=NOW)
     granted(ask())

@@ -73,7 +73,7 @@ def test_a_machine_that_renames_itself_keeps_its_own_name(fleet: Fleet) -> None:
     assert says(fleet, evil, "vm66").called == ""
 
 
-def test_who_enrols_under_a_name_that_is_held_is_called_beside_it(fleet: Fleet) -> None:
+def test_machine_with_a_taken_name_gets_a_suffix(fleet: Fleet) -> None:
     announced(fleet)
     evil = again(fleet, "vm1")
     row = called(evil)
@@ -85,7 +85,7 @@ def test_who_enrols_under_a_name_that_is_held_is_called_beside_it(fleet: Fleet) 
     assert "~" not in says(fleet, fleet.agents["vm5"], row.resource_name).resource_name
 
 
-def test_a_vm_that_was_made_anew_gets_the_name_once_the_old_one_is_silent(fleet: Fleet) -> None:
+def test_rebuilt_vm_gets_the_name_once_the_old_one_is_silent(fleet: Fleet) -> None:
     announced(fleet)
     new, old = again(fleet, "vm1"), fleet.agents["vm1"]
     fleet.later(settings.MACHINE_LATE_SECONDS + 1)

@@ -56,7 +56,7 @@ def test_a_join_token_does_not_bring_it_back(fleet: Fleet) -> None:
     assert identity_of(credential="") is None
 
 
-def test_a_person_admits_exactly_one_who_asks_and_nobody_else(fleet: Fleet) -> None:
+def test_admission_admits_exactly_one_request(fleet: Fleet) -> None:
     vm_id = fleet.enrol("vm1").machine.vm_id
     revoke(fleet, "vm1")
     asks(fleet, vm_id, "thief")
@@ -81,7 +81,7 @@ def test_of_an_agent_of_0_1_0_the_address_is_part_of_who_asks(fleet: Fleet) -> N
     assert isinstance(asks(fleet, vm_id, "", "10.0.0.4"), wire.EnrolAnswer)
 
 
-def test_an_admission_from_before_and_one_that_nobody_used_for_a_day_count_no_more(fleet: Fleet) -> None:
+def test_old_and_unused_admissions_expire(fleet: Fleet) -> None:
     vm_id = fleet.enrol("vm1").machine.vm_id
     asks(fleet, vm_id, "rebuilt")
     admit(fleet, Admission.objects.get())
@@ -164,7 +164,7 @@ def test_nothing_that_it_still_sends_is_taken(fleet: Fleet) -> None:
     assert not Order.objects.filter(machine=agent.machine).exists()
 
 
-def test_admins_revoke_and_admit_on_the_page_and_nobody_else(fleet: Fleet) -> None:
+def test_only_admins_revoke_and_admit_on_the_page(fleet: Fleet) -> None:
     fleet = Fleet(now=datetime.now(UTC))
     agent = fleet.enrol("vm1")
     here = f"/machines/{agent.machine.pk}/"

@@ -100,7 +100,7 @@ def test_by_the_policy_admit_a_person_admits_the_attested_too(settings: Settings
     assert machines.waiting()[0].attested == SUBSCRIPTION
 
 
-def test_by_the_policy_attested_nothing_else_lets_anybody_in(settings: Settings) -> None:
+def test_policy_attested_admits_attested_machines_only(settings: Settings) -> None:
     settings.ENROLMENT_POLICY = "attested"
     assert why(None) == "attested-required"
     settings.ATTESTED_SUBSCRIPTIONS = frozenset({OTHER_VM_ID})
@@ -133,7 +133,7 @@ def test_what_a_known_machine_says_otherwise_contradicts_it() -> None:
     ]
 
 
-def test_strangers_for_whom_nothing_speaks_keep_nobody_else_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unattested_strangers_do_not_block_other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admissions, "MOST_OF_AN_ADDRESS", 3)
     for number in range(3):
         ask(machine_id=f"stranger-{number}")
@@ -174,7 +174,7 @@ def test_a_key_proves_who_enrols_again_and_ends_with_that() -> None:
     assert isinstance(ask(document(), signed_by=key_of(again)), wire.EnrolPending), "revoked: a person alone"
 
 
-def test_an_installation_that_had_machines_goes_on_by_join_tokens() -> None:
+def test_installation_with_machines_keeps_join_tokens() -> None:
     Entrance.objects.create(policy="token")
     assert refused(ask).code == "join-token-refused"
     assert refused(lambda: ask(document())).code == "join-token-refused"
@@ -236,7 +236,7 @@ def test_what_was_changed_on_the_way_is_refused(over: dict[str, Any]) -> None:
     assert refusal(call(**over)) == "not-authenticated"
 
 
-def test_a_call_is_taken_once_and_a_skewed_one_is_told_the_time() -> None:
+def test_signed_call_counts_once_and_a_skewed_one_is_refused_as_skewed() -> None:
     calls, one = SignedCalls(), call()
     assert calls.read(one, NOW) is not None
     for seconds in (0, 1, 29):

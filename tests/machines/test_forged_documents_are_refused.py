@@ -340,13 +340,13 @@ def test_the_bag_may_have_more_certificates_than_the_signers_in_any_order() -> N
         assert check(Document(bag=bag).text()).vm_id == VM_ID
 
 
-def test_intermediates_may_lie_beside_the_roots() -> None:
+def test_intermediates_may_be_in_the_root_file() -> None:
     trust = trust_of([intermediate(), root()])
     assert trust == Trust((root(),), (intermediate(),))
     assert check(Document().text(), [], trust=trust).vm_id == VM_ID
 
 
-def test_where_an_intermediate_is_missing_its_address_is_told() -> None:
+def test_missing_intermediate_is_reported_with_its_address() -> None:
     with pytest.raises(Refused) as refused:
         check(Document().text(), [])
     assert (refused.value.code, refused.value.details) == ("intermediate-wanted", {"url": ISSUER_URL})
@@ -364,7 +364,7 @@ def test_a_nonce_is_not_judged_before_the_chain_is() -> None:
     assert judged == []
 
 
-def test_a_nonce_counts_for_a_minute_wherever_it_was_given_and_nobody_makes_one() -> None:
+def test_nonce_is_valid_for_a_minute_in_every_process_and_not_forgeable() -> None:
     ours, theirs = b"1" * 32, b"2" * 32
     nonce = new_nonce(key=ours, now=NOW)
     assert len(nonce) == 32 and nonce.isalnum()

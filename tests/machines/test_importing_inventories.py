@@ -52,7 +52,7 @@ def test_machines_without_an_agent_are_shown_at_their_set(fleet: Fleet) -> None:
     assert not AvailabilitySet.objects.filter(name="jump").exists()
 
 
-def test_a_set_in_which_nobody_has_an_agent_is_a_set_that_nobody_watches(fleet: Fleet) -> None:
+def test_imported_set_without_an_agent_warns(fleet: Fleet) -> None:
     take(fleet, sample("vm_availability_set_list"))
     detail = sets.detail(set_id=the_set("web").pk, now=fleet.now)
     assert detail is not None
@@ -77,7 +77,7 @@ def test_without_a_vm_id_name_resource_group_and_subscription_make_the_machine(f
     assert Machine.objects.get(vm_id="configured-2").availability_set.kind == "provisional"
 
 
-def test_a_machine_made_anew_under_its_old_name_is_another_machine(fleet: Fleet) -> None:
+def test_rebuilt_machine_with_its_old_name_is_another_machine(fleet: Fleet) -> None:
     new = "99999999-7a44-4c1e-9b62-3f1d2a8e9011"
     fleet.enrol("web1", availability_set="", vm_id=new, vmId=new)
     take(fleet, sample("vm_list"))

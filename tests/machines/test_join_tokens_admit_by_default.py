@@ -139,7 +139,7 @@ def test_attested_documents_are_chosen_on_first_steps_with_the_subscription(ada:
     assert granted(ask(join_token=shown, machine_id=OTHER_VM_ID))
 
 
-def test_nobody_else_chooses_and_nobody_where_a_setting_states_it(ada: Client, settings: Settings) -> None:
+def test_only_admins_choose_and_only_without_a_setting(ada: Client, settings: Settings) -> None:
     otto = Client()
     otto.force_login(operator())
     assert otto.post("/first-steps/entrance/", {"policy": "admit"}).status_code == 403

@@ -51,7 +51,7 @@ def test_it_admits_no_more_machines_than_it_may(fleet: Fleet) -> None:
         assert error.code == "validation"
 
 
-def test_one_that_was_ended_admits_nobody_and_those_who_came_by_it_stay(fleet: Fleet) -> None:
+def test_revoked_join_token_admits_no_machine_and_enrolled_ones_stay(fleet: Fleet) -> None:
     token = JoinToken.objects.get()
     fleet.enrol("vm1")
     error = refused(lambda: entrance.end_join_token(prefix=token.prefix, now=fleet.now, actor=acting(approver())))

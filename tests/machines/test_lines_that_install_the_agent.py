@@ -43,7 +43,7 @@ def pretended(tmp_path: Path) -> tuple[Path, dict[str, str]]:
 
 
 @pytest.mark.parametrize("platform", ["linux", "cloud-init", "azure-cli"])
-def test_a_shell_carries_it_out_and_nobody_else_reads_the_token(
+def test_install_lines_run_in_a_shell_and_protect_the_token(
     pretended: tuple[Path, dict[str, str]], platform: str
 ) -> None:
     root, environment = pretended

@@ -42,7 +42,7 @@ def admit(fleet: Fleet, *ids: int) -> None:
     admissions.admit(ids=ids, actor=acting(admin()), now=fleet.now)
 
 
-def test_with_a_join_token_alone_nobody_becomes_a_machine_that_is_there(fleet: Fleet) -> None:
+def test_join_token_alone_does_not_take_over_a_machine(fleet: Fleet) -> None:
     announced(fleet)
     agent = fleet.agents["vm1"]
     order = open_order(fleet.approve())
@@ -119,7 +119,7 @@ def test_those_who_wait_are_bounded_and_forgotten(fleet: Fleet) -> None:
     assert Admission.objects.count() == 1
 
 
-def test_it_is_a_blind_spot_until_somebody_decides(fleet: Fleet) -> None:
+def test_waiting_admission_is_a_blind_spot_until_it_is_decided(fleet: Fleet) -> None:
     agent = fleet.enrol("vm1")
     asks(fleet, agent)
     found = [spot for spot in blind_spots.overview(now=fleet.now).spots if spot.code == "waits-for-admission"]
@@ -129,7 +129,7 @@ def test_it_is_a_blind_spot_until_somebody_decides(fleet: Fleet) -> None:
     assert len(entries("admission_refused")) == 1
 
 
-def test_admins_admit_many_at_once_on_the_page_and_nobody_else(fleet: Fleet) -> None:
+def test_only_admins_admit_many_at_once_on_the_page(fleet: Fleet) -> None:
     fleet = Fleet(now=datetime.now(UTC))
     for name in ("vm1", "vm2"):
         asks(fleet, fleet.enrol(name), ask="")

@@ -20,7 +20,7 @@ from tests.processes import ROOT
 pytestmark = pytest.mark.django_db
 
 
-def test_whoever_installs_an_agent_gets_it_without_a_login_and_pip_checks_its_hash() -> None:
+def test_agent_package_needs_no_login_and_pip_checks_its_hash() -> None:
     requirement = agent_package.requirement()
     named = re.fullmatch(r"drydock-agent\[signed\] @ http\S+?(/agent/\S+\.whl)#sha256=([0-9a-f]{64})", requirement)
     assert named is not None

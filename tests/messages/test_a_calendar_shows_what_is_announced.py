@@ -178,7 +178,7 @@ def test_it_shows_no_more_than_its_person_sees(today: Fleet, client: Client, set
     assert len(events(fetched(client, address))) == 1
 
 
-def test_an_address_that_is_wrong_ended_or_of_somebody_who_left_is_none(today: Fleet, client: Client) -> None:
+def test_wrong_revoked_or_orphaned_calendar_address_is_404(today: Fleet, client: Client) -> None:
     viewer = factories.viewer()
     address = address_of(viewer)
     assert client.get(address).status_code == 200
@@ -202,7 +202,7 @@ def test_no_log_tells_the_address(today: Fleet, client: Client, caplog: pytest.L
     assert address[10:-4] not in caplog.text
 
 
-def test_the_secret_is_kept_as_a_hash_and_stands_in_no_entry(today: Fleet) -> None:
+def test_calendar_secret_is_stored_hashed_and_in_no_entry(today: Fleet) -> None:
     feed, plain = calendars.make(actor=acting(factories.viewer()), name="mine", now=datetime.now(UTC))
     secret = plain.split("_", 2)[2]
     assert secret not in str(CalendarFeed.objects.values())
@@ -255,7 +255,7 @@ def test_it_is_made_shown_once_and_ended_on_ones_own_page(today: Fleet, client: 
     assert client.post("/you/calendars/", {"name": ""}).status_code == 422
 
 
-def test_nobody_collects_calendars(today: Fleet, client: Client) -> None:
+def test_number_of_calendars_is_limited(today: Fleet, client: Client) -> None:
     client.force_login(factories.viewer())
     answers = [client.post("/you/calendars/", {"name": f"c{number}"}).status_code for number in range(21)]
     assert answers == [200] * 20 + [422]

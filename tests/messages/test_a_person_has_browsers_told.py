@@ -27,7 +27,7 @@ def vera(client: Client, db: None) -> Client:
     return client
 
 
-def test_a_browser_is_told_until_its_person_ends_it(vera: Client) -> None:
+def test_browser_is_notified_until_its_user_removes_it(vera: Client) -> None:
     assert vera.post("/you/browser/", SUBSCRIPTION).status_code == 302
     channel, route = Channel.objects.get(), Route.objects.exclude(owner=None).get()
     assert (channel.kind, channel.owner.username, route.channel) == ("webpush", "vera", channel)
@@ -42,7 +42,7 @@ def test_a_browser_is_told_until_its_person_ends_it(vera: Client) -> None:
     assert "my phone" not in vera.get("/you/").content.decode().partition('id="browsers"')[2]
 
 
-def test_nobody_ends_that_of_another_and_what_is_no_browser_is_refused(vera: Client) -> None:
+def test_browser_of_another_user_and_invalid_ones_are_refused(vera: Client) -> None:
     vera.post("/you/browser/", SUBSCRIPTION)
     channel = Channel.objects.get()
     vera.force_login(factories.operator())

@@ -66,9 +66,7 @@ def test_a_renewal_moves_the_lease_and_loses_nothing(today: Fleet, am: RealAlert
     assert (second["startsAt"], second["annotations"]) == (first["startsAt"], first["annotations"])
 
 
-def test_an_alert_whose_labels_have_changed_does_not_stay_beside_its_successor(
-    today: Fleet, am: RealAlertmanager
-) -> None:
+def test_alert_with_changed_labels_replaces_its_predecessor(today: Fleet, am: RealAlertmanager) -> None:
     event_id = new_id()
     announced(today, event_id=event_id)
     mirror = channel_to(am.url)

@@ -53,7 +53,7 @@ def test_retried_delivery_is_no_failure_and_a_given_up_one_is(fleet: Fleet) -> N
     assert said(event.pk, fleet=fleet).endswith(" mail; hook failed and was given up.")
 
 
-def test_line_states_why_nobody_was_notified(fleet: Fleet) -> None:
+def test_line_states_why_no_notification_was_sent(fleet: Fleet) -> None:
     event = announced(fleet)
     assert said(event.pk, fleet=fleet) == "Nobody was told: no channel is set up."
     channel = a_channel(at=fleet.now)

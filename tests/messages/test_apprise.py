@@ -29,7 +29,7 @@ def teller_of(fleet: Fleet, url: str) -> Teller:
     return Teller(apprise, fleet, channel_of("apprise", fleet.now, url=url), {"url": url})
 
 
-def test_a_service_is_told_what_happens_and_where_one_decides(fleet: Fleet) -> None:
+def test_service_gets_the_event_and_a_link_to_decide(fleet: Fleet) -> None:
     with receiver() as there:
         teller = teller_of(fleet, f"json://127.0.0.1:{there.port}/hook")
         assert teller.tell((NotificationType.FIRST_SEEN, EVENT), lines=["4 of 6 stay up.", "<b>x</b>"]).ok
@@ -40,7 +40,7 @@ def test_a_service_is_told_what_happens_and_where_one_decides(fleet: Fleet) -> N
     assert said["message"] == f"4 of 6 stay up.\n<b>x</b>\nhttps://drydock.example/events/{EVENT}/"
 
 
-def test_the_worst_of_what_is_told_colours_it(fleet: Fleet) -> None:
+def test_worst_event_sets_the_colour(fleet: Fleet) -> None:
     teller = teller_of(fleet, "json://127.0.0.1/")
     first, ended = (NotificationType.FIRST_SEEN, EVENT), (NotificationType.ENDED, EVENT)
     assert apprise.tone_of(teller.post(ended)) == "success"

@@ -79,7 +79,7 @@ def test_a_secret_is_never_shown_again_and_left_empty_it_stays(admin: Client) ->
     assert bad.status_code == 422 and "much too short" not in bad.content.decode()
 
 
-def test_what_is_wrong_stands_at_its_field_and_what_was_typed_stays(admin: Client) -> None:
+def test_invalid_channel_form_keeps_the_typed_text(admin: Client) -> None:
     answer = admin.post("/channels/new/webhook/", {"name": "<i>x</i>", "url": "ftp://example.com/"})
     assert answer.status_code == 422
     assert b'value="&lt;i&gt;x&lt;/i&gt;"' in answer.content and b"<i>x</i>" not in answer.content
@@ -146,7 +146,7 @@ def test_a_step_of_escalation_is_made_switched_off_and_refused(admin: Client) ->
     assert not row.enabled
 
 
-def test_what_comes_to_oneself_is_made_by_oneself_and_seen_by_nobody_else(otto: Client, admin: Client) -> None:
+def test_private_channel_is_made_by_its_user_and_hidden_from_others(otto: Client, admin: Client) -> None:
     assert "Microsoft" not in text_of(otto.get("/you/messages/"))
     made = otto.post("/channels/new/mail/?own=1", {"name": "My mail", "recipients": "otto@example.com"})
     assert made.status_code == 302, text_of(made)

@@ -79,7 +79,7 @@ def test_a_webhook_gets_a_secret_that_is_returned_once_and_kept_encrypted(ada: A
     assert entry.after["url"].startswith("https://hooks.example.org/…")
 
 
-def test_what_is_secret_stands_in_no_column_and_in_no_entry(ada: Any) -> None:
+def test_secret_is_in_no_column_and_no_entry(ada: Any) -> None:
     row = made(ada, "pagerduty", routing_key=KEY)
     assert KEY not in json.dumps([row.settings, row.secrets])
     other = KEY.replace("0", "9")
@@ -181,7 +181,7 @@ def test_only_admins_make_the_installations_and_everybody_their_own(ada: Any) ->
         made(vera, "mail", "many", own=True, recipients=[f"a{n}@example.org" for n in range(4)])
 
 
-def test_nobody_has_more_than_so_many_alone(ada: Any) -> None:
+def test_number_of_private_channels_is_limited(ada: Any) -> None:
     for number in range(MOST_OWN_CHANNELS):
         made(ada, "mail", f"mail {number}", own=True, recipients=["ada@example.org"])
     with refused("channels-too-many"):
@@ -212,7 +212,7 @@ def test_what_was_changed_is_tried_at_once_however_long_it_failed(ada: Any) -> N
     assert (row.failing_since, row.failures, row.held_until) == (NOW, 9, None)
 
 
-def test_where_secret_key_was_lost_what_is_missing_is_said_anew_and_all_is_well(ada: Any, settings: Any) -> None:
+def test_after_a_lost_secret_key_entering_secrets_again_suffices(ada: Any, settings: Any) -> None:
     row = made(ada, "slack", token="xoxb-1", channel="#ops")
     settings.SECRET_KEY = "another-key-of-at-least-fifty-characters-for-this-test"
     changed(ada, row, name="slack")

@@ -129,9 +129,7 @@ def test_a_name_that_ends_a_line_adds_no_header(teller: Teller, server: MailServ
     assert got["Subject"] == "Freeze Bcc: eve@example.org of vm1"
 
 
-def test_each_recipient_gets_a_mail_and_one_who_is_refused_keeps_nobody_elses_back(
-    fleet: Fleet, teller: Teller, server: MailServer
-) -> None:
+def test_refused_recipient_does_not_stop_other_mails(fleet: Fleet, teller: Teller, server: MailServer) -> None:
     other = teller_of(fleet, "ann@example.org", "nobody@example.org", "bob@example.org")
     outcome = other.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.error) == (True, "some_refused")
@@ -170,7 +168,7 @@ def test_a_group_and_a_try_are_mails_of_their_own(teller: Teller, server: MailSe
     assert group["References"] is not None
 
 
-def test_without_a_server_nobody_is_told_and_that_is_said(teller: Teller, settings: Settings) -> None:
+def test_without_a_server_mail_fails_with_a_reason(teller: Teller, settings: Settings) -> None:
     settings.EMAIL_HOST = ""
     outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.again, outcome.error) == (False, True, "no_mail_server")

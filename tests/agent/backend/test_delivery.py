@@ -35,7 +35,7 @@ def test_it_enrols_greets_and_delivers_in_order(uploader: Uploader, fleet: Fleet
     assert (enrolment["machine_id"], enrolment["machine_id_source"]) == (VM_IDS["web-vm1"], "imds")
 
 
-def test_the_last_poll_is_told_only_with_everything_that_it_found(uploader: Uploader, fleet: FleetDouble) -> None:
+def test_last_poll_is_reported_only_with_all_its_findings(uploader: Uploader, fleet: FleetDouble) -> None:
     fill(uploader, 450)
     first = uploader.status_report()
     until_idle(uploader)
@@ -74,7 +74,7 @@ def test_a_lost_answer_is_sent_again_and_nothing_doubles(
     assert uploader._spool.pending() == 0
 
 
-def test_what_the_backend_refuses_is_kept_apart_and_the_rest_goes_on(uploader: Uploader, fleet: FleetDouble) -> None:
+def test_refused_reports_are_quarantined_and_the_rest_is_delivered(uploader: Uploader, fleet: FleetDouble) -> None:
     fill(uploader, 2, "strange")
     fleet.refuse["strange"] = "not understood"
     until_idle(uploader)
@@ -94,7 +94,7 @@ def test_a_batch_that_is_too_large_is_halved(uploader: Uploader, fleet: FleetDou
     assert uploader._spool.quarantined() == []
 
 
-def test_one_report_that_nothing_can_deliver_stands_aside(uploader: Uploader, fleet: FleetDouble) -> None:
+def test_undeliverable_report_is_quarantined(uploader: Uploader, fleet: FleetDouble) -> None:
     until_idle(uploader)
     fill(uploader, 2)
     fleet.statuses = [(wire.REPORTS_PATH, 422)] * 2
@@ -267,7 +267,7 @@ def test_nothing_is_lost_while_the_backend_is_away(
 
 @pytest.mark.real_time
 @pytest.mark.flow
-def test_a_cloned_disk_enrols_anew_with_a_new_spool(
+def test_cloned_disk_enrols_again_with_a_new_spool(
     agents: Agents, simulator: RunningSimulator, fleet: FleetDouble
 ) -> None:
     first = agents.at_work("web-vm1")

@@ -70,7 +70,7 @@ def stage(parts: PartsFactory, clock: SteppedClock) -> Stage:
     return Stage(parts, clock)
 
 
-def test_it_says_how_the_agent_stands_and_then_no_heartbeat_is_needed(stage: Stage) -> None:
+def test_long_poll_carries_the_agent_status_and_replaces_the_heartbeat(stage: Stage) -> None:
     assert not stage.listener.replaces_heartbeat
     assert stage.listener.step() == 0.0
     assert stage.backend.asked == [(wire.MAX_WAIT_SECONDS, stage.status_report)]

@@ -243,7 +243,7 @@ def test_each_answer_of_azure_is_in_the_receipt(story: Story, fault: str, count:
     assert receipt["attempted_at"] and (fault != "reset" or receipt["reason"])
 
 
-def test_orders_keep_their_receipts_when_the_spool_is_numbered_anew(story: Story) -> None:
+def test_orders_keep_their_receipts_when_the_spool_is_renumbered(story: Story) -> None:
     made = story.made
     made.orders.accept([story.order()])
     made.carry_out()

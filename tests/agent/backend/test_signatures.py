@@ -108,7 +108,7 @@ def test_the_way_that_an_order_took_is_not_signed_and_it_survives_the_wire_and_t
     assert (again, unreadable, trust.signature_fault(again)) == (order, 0, "")
 
 
-def test_the_library_is_loaded_elsewhere_and_whoever_sends_many_is_judged_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signatures_are_verified_in_a_child_process_and_floods_in_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     text, pair = wire.order_text(ORDER), (OURS.public.public_key, OURS.sign(wire.order_text(ORDER)))
     # As in an agent, which has not loaded it.
     monkeypatch.delitem(sys.modules, PROGRAM, raising=False)
@@ -178,7 +178,7 @@ def test_the_owner_of_the_machine_trusts_a_key_by_hand(
     assert ring(tmp_path).signature_fault(lost.signed(ORDER)) == "bad-signature"
 
 
-def test_nobody_introduces_or_retires_a_key_without_a_trusted_one(tmp_path: Path) -> None:
+def test_only_a_trusted_key_introduces_or_retires_a_key(tmp_path: Path) -> None:
     trust = ring(tmp_path, OURS)
     forged = replace(THEIRS.word(THEIRS), by="ours")
     trust.apply_notices(

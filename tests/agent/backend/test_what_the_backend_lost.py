@@ -52,7 +52,7 @@ def test_an_acknowledgement_that_falls_is_noticed_once(
     assert [batch["acknowledged"] for batch in fleet.batches[-2:]] == [5 + waiting] * 2
 
 
-def test_nothing_is_told_again_for_answers_that_are_lost_or_repeated(
+def test_lost_or_repeated_answers_cause_no_resend(
     uploader: Uploader, fleet: FleetDouble, clock: SteppedClock, told_again: list[int]
 ) -> None:
     for _ in range(5):
@@ -69,7 +69,7 @@ def answer(acknowledged: int, before: int | None, *wanted: str) -> Acknowledgeme
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.booleans(), st.integers(1, 400)), max_size=200))
-def test_a_hostile_backend_is_told_again_within_measure(answers: list[tuple[int, int, bool, int]]) -> None:
+def test_hostile_backend_cannot_force_resends_in_a_loop(answers: list[tuple[int, int, bool, int]]) -> None:
     clock, told = SteppedClock(), [float("-inf")]
 
     def tell() -> bool:
@@ -117,7 +117,7 @@ def test_a_loss_that_comes_too_early_is_made_good_later() -> None:
     assert told == [4, 8]
 
 
-def test_a_document_that_a_reminder_names_in_vain_is_told_whole(parts: PartsFactory, clock: SteppedClock) -> None:
+def test_document_unknown_to_the_backend_is_resent_whole(parts: PartsFactory, clock: SteppedClock) -> None:
     made = parts()
     made.poller.step()
     (whole,) = made.waiting(wire.DOCUMENT)

@@ -67,7 +67,7 @@ def test_a_hook_is_asked_to_end_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.real_time
-def test_what_a_hook_leaves_running_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_background_process_of_a_hook_does_not_delay_the_agent(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     begun = time.monotonic()
     found = ended(hook(tmp_path, f"sleep 60 & echo $! > {pid}\necho done"))

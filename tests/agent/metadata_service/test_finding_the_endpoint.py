@@ -149,7 +149,7 @@ def test_it_asks_five_times_with_longer_and_longer_waits(classic: Classic) -> No
     assert dhcp.said().split() == ["ready", *["ignored"] * 5, "answered"]
 
 
-def test_with_a_way_to_the_usual_address_it_asks_only_when_it_is_told_to(classic: Classic) -> None:
+def test_with_a_route_to_the_usual_address_discovery_runs_only_on_request(classic: Classic) -> None:
     dhcp = classic.dhcp()
     classic.machine.run("ip", "route", "add", "default", "via", "10.0.0.1")
     assert classic.find() == ["http://169.254.169.254", "False"]

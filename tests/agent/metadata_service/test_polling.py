@@ -146,7 +146,7 @@ def test_every_page_that_is_no_document_is_kept_up_to_so_many_bytes_an_hour(
     assert made.waiting(wire.DOCUMENT)[-1]["body"] == "an hour later"
 
 
-def test_after_a_page_the_next_good_answer_is_told_even_where_it_is_the_same_as_before(
+def test_after_an_unreadable_answer_the_same_document_is_reported_again(
     parts: PartsFactory, clock: SteppedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = parts()

@@ -29,7 +29,7 @@ class Pauses(threading.Event):
         return False
 
 
-def test_an_event_that_comes_and_goes_before_the_machine_is_known_is_told(
+def test_event_that_ends_before_the_machine_is_identified_is_reported(
     agents: Agents, simulator: RunningSimulator, fleet: FleetDouble
 ) -> None:
     simulator.fault("web-vm1", "instance-404", seconds=FOR_EVER)

@@ -100,7 +100,7 @@ def test_a_request_that_is_alone_does_not_wait(clock: SteppedClock) -> None:
 
 @pytest.mark.real_time
 @pytest.mark.flow
-def test_a_burst_of_approvals_beside_the_polls_never_meets_the_limit(tmp_path: Path, fleet: FleetDouble) -> None:
+def test_burst_of_approvals_with_polls_stays_below_the_limit(tmp_path: Path, fleet: FleetDouble) -> None:
     with RunningSimulator(FLEET, most_a_second=5) as simulator, ExitStack() as stack:
         agents = Agents(tmp_path, simulator, fleet)
         stack.callback(agents.end)
@@ -172,7 +172,7 @@ def test_whatever_comes_the_next_poll_follows_within_seconds(
     assert made.poller.last_poll_at == clock.now()
 
 
-def test_a_machine_that_slept_for_a_day_gives_the_service_time_to_begin_anew(
+def test_machine_that_slept_for_a_day_gives_the_service_time_to_restart(
     parts: PartsFactory, clock: SteppedClock, simulator: RunningSimulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("drydock_agent.metadata_service.client.READ_SECONDS", 0.2)
@@ -201,7 +201,7 @@ def test_an_odd_document_is_forwarded_as_received_and_its_event_is_listed(
     assert made.poller.last_poll_at is not None
 
 
-def test_an_incarnation_that_jumps_or_begins_anew_is_forwarded_as_it_is(
+def test_jumping_or_restarting_incarnation_is_forwarded_unchanged(
     parts: PartsFactory, simulator: RunningSimulator, clock: SteppedClock
 ) -> None:
     made = parts()

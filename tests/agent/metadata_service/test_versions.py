@@ -145,7 +145,7 @@ def test_a_restart_tries_the_newest_and_remembers_where_it_was(
     assert asked_with(simulator, before) == ["2024-07-09", "2017-11-01"]
 
 
-def test_every_version_refused_is_no_good_poll_and_begins_anew(
+def test_after_every_version_is_refused_the_newest_is_tried_again(
     parts: PartsFactory, simulator: RunningSimulator
 ) -> None:
     simulator.fault("web-vm1", "lagging-cloud", seconds=60, newest="2016-01-01")

@@ -122,7 +122,7 @@ def test_a_refused_key_is_said_by_check(agents: Agents, servers: list[CacheServe
     assert f"BAD  {host(0)} refuses this machine: " in said.stdout
 
 
-def test_without_the_client_it_says_what_to_install_and_goes_on(
+def test_without_the_redis_client_the_agent_names_the_package_and_continues(
     agents: Agents, fleet: FleetDouble, tmp_path: Path, servers: list[CacheServer]
 ) -> None:
     # Where it is not installed: a module of that name that cannot be imported.

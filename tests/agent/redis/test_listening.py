@@ -88,7 +88,7 @@ def test_repeats_and_any_order_are_kept_as_they_came(server: CacheServer, listen
 
 
 @pytest.mark.real_time
-def test_without_a_server_it_tries_for_ever_and_says_once_that_nobody_listens(
+def test_without_a_server_it_retries_and_reports_the_loss_once(
     server: CacheServer, listening: ListeningFactory
 ) -> None:
     server.stop()
@@ -133,7 +133,7 @@ def test_an_agent_that_was_killed_says_afterwards_how_long_it_had_listened(
 
 
 @pytest.mark.real_time
-def test_a_backend_that_forgot_is_told_again(server: CacheServer, listening: ListeningFactory) -> None:
+def test_backend_that_lost_coverage_gets_it_again(server: CacheServer, listening: ListeningFactory) -> None:
     one = listening(server.port)
     one.until("subscribed")
     one.part.resend()
@@ -199,7 +199,9 @@ def test_lines_in_slices_and_with_delays_are_heard_whole(
         ([b"a", b"a"], [b"a", b"c"], 1),
     ],
 )
-def test_what_both_connections_heard_is_told_by_its_order(before: list[bytes], after: list[bytes], common: int) -> None:
+def test_lines_heard_on_both_connections_are_matched_by_order(
+    before: list[bytes], after: list[bytes], common: int
+) -> None:
     assert overlap(before, after) == common
 
 

@@ -177,7 +177,7 @@ def test_over_tls_the_cache_is_heard_wherever_it_is_reached(
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("trusted", [True, False])
-def test_a_certificate_of_another_name_or_of_nobody_is_not_taken(
+def test_certificate_with_another_name_or_untrusted_issuer_is_refused(
     tls_port: int, certificate: tuple[Path, ssl.SSLContext], listening: ListeningFactory, trusted: bool
 ) -> None:
     # A trusted certificate with another name, or the right name from an untrusted issuer.
