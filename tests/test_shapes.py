@@ -65,7 +65,7 @@ def test_what_is_given_stays_as_it_is_and_another_shape_is_a_row_too() -> None:
     )
 
 
-def test_a_field_that_nobody_fills_and_one_that_there_is_not_are_refused() -> None:
+def test_missing_and_unknown_fields_are_refused() -> None:
     with pytest.raises(TypeError, match="event_id"):
         from_row(Shape, AvailabilitySet(name="a"))
     with pytest.raises(TypeError, match="unheard"):

@@ -68,7 +68,7 @@ def test_what_a_route_said_when_it_sent_a_message_stays_known(ada: Any) -> None:
     ]
 
 
-def test_so_does_what_the_ready_made_one_said_before_somebody_changed_it(ada: Any) -> None:
+def test_changed_default_route_keeps_its_former_wording_for_old_messages(ada: Any) -> None:
     migration.offer(apps, None)
     row = Route.objects.get()
     message = told(channel("pager"), NOW, route=row, route_version=1)
@@ -101,7 +101,7 @@ def test_what_makes_no_sense_is_refused_at_its_field(ada: Any) -> None:
     assert not Route.objects.exists()
 
 
-def test_one_alone_is_told_through_a_channel_of_their_own(ada: Any) -> None:
+def test_private_route_uses_only_the_users_own_channel(ada: Any) -> None:
     vera, otto = acting(factories.viewer()), acting(factories.operator())
     mail = channel("mail", kind="mail", owner=vera.person)
     with pytest.raises(Refused, match="not-permitted"):

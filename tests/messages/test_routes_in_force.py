@@ -25,7 +25,7 @@ def led() -> dict[str, set[str]]:
     return {one.route.name: {channel.name for channel in one.channels} for one in routes_in_force()}
 
 
-def test_a_first_channel_is_told_at_once() -> None:
+def test_first_channel_gets_the_default_route() -> None:
     Route.objects.all().delete()
     migration.offer(apps, None)
     migration.offer(apps, None)

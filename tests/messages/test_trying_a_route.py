@@ -80,7 +80,7 @@ def test_hours_of_the_route_count_at_the_time_of_each(fleet: Fleet) -> None:
     assert tried(fleet, from_time=time(22), until_time=time(7)).messages == 1
 
 
-def test_a_step_is_counted_where_nobody_was_on_it_by_then(fleet: Fleet) -> None:
+def test_escalation_counts_only_while_unclaimed(fleet: Fleet) -> None:
     event = factories.announced(fleet)
     assert tried(fleet, unclaimed_after_seconds=120).newest[0].at == event.first_seen_at + timedelta(minutes=2)
     assert event.not_before is not None
@@ -141,6 +141,6 @@ def test_the_past_is_read_by_index_however_long_the_timeline_is(fleet: Fleet) ->
     assert is_answered_by(dry_run.entries_of([1, 2, 3]), "entry_by_event")
 
 
-def test_what_is_looked_at_of_caches_stands_in_the_index() -> None:
+def test_cache_entries_of_the_dry_run_are_indexed() -> None:
     caches = {kind.value for kind in TYPE_OF_ENTRY if kind.value.startswith("maintenance_")}
     assert caches == {kind.value for kind in dry_run.OF_CACHES} <= set(MILESTONES)

@@ -99,7 +99,7 @@ def test_the_receiver_of_the_documentation_takes_each_message_once(fleet: Fleet,
     assert message == {"type": "event.first_seen", "timestamp": iso(fleet.now), "data": post.items[0].data}
 
 
-def test_what_nobody_signed_is_refused(fleet: Fleet, documented: Documented) -> None:
+def test_unsigned_webhook_is_refused(fleet: Fleet, documented: Documented) -> None:
     teller = teller_of(fleet, documented.url, secret=new_secret())
     outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.status) == (False, 400)

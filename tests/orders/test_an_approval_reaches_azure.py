@@ -40,7 +40,7 @@ def after(approval: Approval) -> Approval:
     return approval
 
 
-def test_the_usual_way_is_told_step_by_step(fleet: Fleet) -> None:
+def test_usual_path_is_recorded_step_by_step(fleet: Fleet) -> None:
     approval = accepted(fleet)
     order = approval.orders.get()
     assert (approval.state, order.state, order.azure_status, order.delivered_by) == (
@@ -273,7 +273,7 @@ def test_started_without_us_is_void_but_not_while_a_receipt_may_be_on_its_way(fl
     assert not the_event().approved_elsewhere
 
 
-def test_started_without_us_is_void_once_nobody_can_have_asked(fleet: Fleet) -> None:
+def test_event_started_without_an_order_makes_the_approval_void(fleet: Fleet) -> None:
     announced(fleet)
     approval = fleet.approve()
     fleet.receipt(approval.orders.get(), outcome="refused", status=None, reason="already-started")

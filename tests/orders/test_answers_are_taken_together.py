@@ -117,7 +117,7 @@ def test_an_order_that_is_answered_twice_in_one_commit_is_answered_once(fleet: F
     assert (order.state, order.azure_status, told(approvals[0])) == ("ANSWERED", 200, WAY)
 
 
-def test_an_answer_beside_two_for_another_order_of_its_approval_does_not_come_before_them(fleet: Fleet) -> None:
+def test_answers_to_two_orders_of_an_approval_keep_their_order(fleet: Fleet) -> None:
     approval, first, second = asked_twice(fleet)
     twice = [fleet.answer(first), fleet.answer(first)]
     fleet.record(fleet.agents["vm1"].delivery(*twice[0].reports, *twice[1].reports), fleet.answer(second))
@@ -126,7 +126,7 @@ def test_an_answer_beside_two_for_another_order_of_its_approval_does_not_come_be
     assert told(approval).count("approval_accepted") == 1
 
 
-def test_nobody_answers_the_order_of_another_machine(fleet: Fleet) -> None:
+def test_machine_cannot_answer_the_order_of_another(fleet: Fleet) -> None:
     approvals = approved_apart(fleet, IDS)
     theirs = fleet.answer(open_order(approvals[0]))
     fleet.record(fleet.agents["m1"].delivery(*theirs.reports))

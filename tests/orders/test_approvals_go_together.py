@@ -39,7 +39,7 @@ def test_several_cost_no_more_than_two(fleet: Fleet) -> None:
     assert four == two
 
 
-def test_what_somebody_holds_is_left_to_the_tick(fleet: Fleet) -> None:
+def test_locked_event_is_left_to_the_tick(fleet: Fleet) -> None:
     rows = approved_apart(fleet, IDS)
     with held(ScheduledEvent.objects.get(event_id=IDS[0])):
         reconcile.advance_new_approvals([row.pk for row in rows], now=fleet.now, via="celery")

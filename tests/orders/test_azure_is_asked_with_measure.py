@@ -71,7 +71,7 @@ def test_it_is_asked_after_longer_and_longer_pauses_and_at_most_twenty_times(sta
     assert (sum(at < 840 for at in times), sum(at >= 840 for at in times)) == (17, 3)
 
 
-def test_without_a_stated_time_nothing_is_kept_back_and_nothing_goes_on_for_ever() -> None:
+def test_without_a_not_before_attempts_are_limited() -> None:
     assert len(asked(facts(None), for_seconds=3000, azure_status=500)) == 17
 
 

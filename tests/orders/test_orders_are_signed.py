@@ -51,7 +51,7 @@ def test_the_first_enrolment_makes_the_first_key_and_the_others_get_the_same(fle
     assert [one.id for one in sign.public_keys(now=NOW)] == [key.key_id]
 
 
-def test_what_a_machine_is_told_to_start_is_signed_for_it(keyring: Keyring, fleet: Fleet) -> None:
+def test_offered_order_is_signed(keyring: Keyring, fleet: Fleet) -> None:
     announced(fleet)
     fleet.approve()
     [[order]] = queue.waiting_orders().values()
@@ -90,7 +90,7 @@ def test_a_machine_that_slept_through_several_rotations_catches_up(keyring: Keyr
     assert len(keyring.trusted or []) == 1
 
 
-def test_a_key_that_nobody_trusted_introduced_is_no_news() -> None:
+def test_agent_without_a_trusted_key_gets_no_key_notices() -> None:
     sign.public_keys(now=NOW)
     sign.rotate(overlap=WEEK, now=NOW)
     assert sign.news_for(sign.all_keys(now=NOW), ["an-attackers"]) == []

@@ -86,7 +86,7 @@ def test_the_command_for_linux_starts_the_event_and_is_seen_as_approved_elsewher
 
 
 @pytest.mark.django_db
-def test_while_agents_answer_nobody_is_told_to_do_it_by_hand(fleet: Fleet) -> None:
+def test_while_agents_answer_no_manual_steps_are_shown(fleet: Fleet) -> None:
     announced(fleet)
     assert told(fleet) is None
     approval = fleet.approve()
@@ -114,7 +114,7 @@ def test_without_a_live_machine_the_commands_name_the_event_as_the_machine_spell
 
 
 @pytest.mark.django_db
-def test_orders_that_nobody_answers_for_a_while_are_told_with_names(fleet: Fleet) -> None:
+def test_unanswered_orders_are_reported_with_machine_names(fleet: Fleet) -> None:
     announced(fleet)
     fleet.approve()
     fleet.advance()

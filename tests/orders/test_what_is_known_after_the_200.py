@@ -99,7 +99,7 @@ def test_a_machine_that_answers_200_for_azure_is_not_the_only_one_believed(fleet
     assert after(approval).state == "CONFIRMED"
 
 
-def test_in_a_set_of_one_nobody_else_can_be_asked(fleet: Fleet) -> None:
+def test_set_of_one_gets_no_second_order(fleet: Fleet) -> None:
     fleet.enrol("lone", availability_set="standalone:lone")
     announced(fleet, names=["lone"], resources=["lone"])
     approval = fleet.approve()
@@ -112,7 +112,7 @@ def test_in_a_set_of_one_nobody_else_can_be_asked(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("status", [202, 429, 500, 503])
-def test_neither_yes_nor_no_and_then_started_is_known_by_nobody(status: int, fleet: Fleet) -> None:
+def test_ambiguous_answer_before_the_start_makes_the_approval_void_and_inferred(status: int, fleet: Fleet) -> None:
     announced(fleet)
     approval = fleet.approve()
     advance.advance_approval(approval_id=approval.pk, now=fleet.now, via="celery")

@@ -74,7 +74,7 @@ def situations(draw: st.DrawFn) -> tuple[ApprovalState, EventFacts, list[OrderFa
 
 
 @given(situations(), st.lists(st.integers(0, 4000), max_size=12))
-def test_the_relay_asks_whom_the_outlook_names_then_and_nobody_before(
+def test_relay_offers_the_forecast_machine_at_the_forecast_time(
     situation: tuple[ApprovalState, EventFacts, list[OrderFacts]], moments: list[int]
 ) -> None:
     state, facts, orders = situation

@@ -58,7 +58,7 @@ def test_every_setting_can_be_set_from_outside() -> None:
         assert set(OURS[name]["environment"]) == (BACKEND_SETTINGS | FORMER_SETTINGS) - others
 
 
-def test_the_images_are_slim_and_nobody_in_them_is_root() -> None:
+def test_images_are_slim_and_run_without_root() -> None:
     text = (ROOT / "Dockerfile").read_text()
     stages = re.findall(r"^FROM (\S+) AS (\S+)$", text, re.MULTILINE)
     assert {base for base, _ in stages} == {"python:3.13-slim", "tools"}

@@ -199,7 +199,7 @@ def test_an_event_goes_round_through_what_was_installed(installation: Installati
         assert event_id in str(started[0])
 
 
-def test_the_backend_hands_out_the_agent_that_was_installed_beside_it(installation: Installation) -> None:
+def test_backend_serves_the_installed_agent_package(installation: Installation) -> None:
     it = installation
     it.command("migrate", "--noinput")
     with ExitStack() as stack:

@@ -72,7 +72,7 @@ def test_it_stays_while_it_is_open_or_too_new_or_not_archived_or_not_sealed() ->
     assert leave(ENTRIES, first, archived_to=first.last_id).is_dropped
 
 
-def test_what_an_open_event_stands_on_stays() -> None:
+def test_partitions_needed_by_an_open_event_are_retained() -> None:
     fleet = Fleet()
     announced(fleet)
     seals.seal(now=NOW, via="test")
@@ -94,7 +94,7 @@ def test_a_message_that_waits_stays() -> None:
     assert leave(MESSAGES, first).is_dropped
 
 
-def test_bodies_to_which_somebody_points_move_on_and_are_found() -> None:
+def test_referenced_bodies_are_carried_forward_and_found() -> None:
     announced(Fleet())
     needed = set(LatestDocument.objects.values_list("document_hash", flat=True))
     with connection.cursor() as cursor:
@@ -112,7 +112,7 @@ def test_bodies_to_which_somebody_points_move_on_and_are_found() -> None:
     assert "gone" not in kept
 
 
-def test_who_reads_for_long_holds_it_and_the_next_run_goes_on(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_reader_delays_the_drop_and_the_next_run_finishes_it(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition_drop, "WAIT_SECONDS", 0.1)
     notes()
     first = closed(ENTRIES)
@@ -130,7 +130,7 @@ def test_who_reads_for_long_holds_it_and_the_next_run_goes_on(own: str, monkeypa
     assert finish_drops() == []
 
 
-def test_whoever_was_killed_between_taking_out_and_dropping_is_followed_by_one_that_drops() -> None:
+def test_drop_is_finished_after_a_kill_between_detach_and_drop() -> None:
     notes()
     closed(ENTRIES)
     with connection.cursor() as cursor:
@@ -145,7 +145,7 @@ def test_it_never_leaves_within_a_transaction() -> None:
         leave(ENTRIES, first)
 
 
-def test_whoever_takes_it_out_keeps_its_locks_and_its_patience() -> None:
+def test_drop_keeps_the_sessions_locks_and_timeouts() -> None:
     notes()
     first = closed(ENTRIES)
     seals.seal(now=NOW, via="test")

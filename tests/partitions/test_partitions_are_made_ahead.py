@@ -86,7 +86,7 @@ def test_room_for_as_many_rows_as_are_to_come_can_be_asked_for() -> None:
     assert ahead(ENTRIES)[0].room == 8000
 
 
-def test_nobody_made_one_for_a_month_and_nothing_is_lost() -> None:
+def test_missing_partitions_for_a_month_lose_no_rows() -> None:
     number(ENTRIES, 900)
     make()
     number(ENTRIES, 1_000_000)
@@ -107,7 +107,7 @@ def test_two_that_make_them_at_once_make_one(own: str) -> None:
     assert make() == ["fleet_entry_from_2000"]
 
 
-def test_who_reads_for_long_is_not_waited_for_and_nobody_waits_behind(own: str) -> None:
+def test_long_reader_blocks_neither_the_run_nor_writers(own: str) -> None:
     number(ENTRIES, 900)
     with closing(psycopg.connect(own)) as reader:
         reader.execute("SELECT count(*) FROM fleet_entry")
@@ -116,7 +116,7 @@ def test_who_reads_for_long_is_not_waited_for_and_nobody_waits_behind(own: str) 
     assert make() == ["fleet_entry_from_2000"]
 
 
-def test_whoever_was_killed_in_the_middle_is_followed_by_one_that_mends_it(own: str) -> None:
+def test_interrupted_run_is_repaired_by_the_next(own: str) -> None:
     write(2)
     number(ENTRIES, 900)
     with connection.cursor() as cursor:

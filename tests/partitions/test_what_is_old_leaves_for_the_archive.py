@@ -100,7 +100,7 @@ def test_documents_with_an_event_and_latest_ones_stay_longer_than_the_others(eve
     assert "fleet_observation" not in {one.name for one in partitions(OBSERVATIONS)}
 
 
-def test_reports_leave_only_when_what_outlives_them_stands_in_a_later_partition(event: ScheduledEvent) -> None:
+def test_report_partition_drops_only_after_needed_rows_are_copied(event: ScheduledEvent) -> None:
     later = NOW + timedelta(days=31)
     first = partitions(OBSERVATIONS)[0]
     leaves = partial(

@@ -73,7 +73,7 @@ def come(client: Client, name: str) -> Any:
     return client.get(BACK, logged_in_there(requests.Session(), asked_for(client)[""], name))
 
 
-def test_somebody_comes_in_is_asked_for_again_and_logs_out_there(issuer: str) -> None:
+def test_user_signs_in_is_checked_again_and_signs_out_at_the_provider(issuer: str) -> None:
     SignOnGrant.objects.create(value="Drydock.Operator", group="operator", created_at=datetime.now(UTC))
     client, stranger = Client(), Client()
     assert come(client, "otto").status_code == 302

@@ -71,7 +71,7 @@ def logged_in(device: Client | None = None) -> Client:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_login_on_an_unknown_device_is_told_to_its_person_and_to_nobody_else(otto: User, others: None) -> None:
+def test_sign_in_on_an_unknown_device_notifies_only_its_user(otto: User, others: None) -> None:
     fleet = factories.Fleet(now=datetime.now(UTC))
     routed(fleet)
     logged_in()
@@ -95,7 +95,7 @@ def test_a_wrong_password_is_no_login(otto: User) -> None:
     assert not Entry.objects.filter(kind="new_device").exists()
 
 
-def test_whatever_opens_another_way_in_is_told_and_no_secret_with_it(otto: User, others: None) -> None:
+def test_new_sign_in_methods_and_tokens_notify_without_secrets(otto: User, others: None) -> None:
     actor, secret = factories.acting(otto), factors.new_secret()
     code = factors.code_at(secret, int(NOW.timestamp()) // factors.STEP)
     codes = factors.add_app(actor=actor, secret=secret, code=code, now=NOW)
@@ -134,7 +134,7 @@ def test_the_first_recovery_codes_stand_in_the_audit(otto: User) -> None:
     assert len(told()) == 1
 
 
-def test_settings_rights_and_join_tokens_are_nobodys_private_news(otto: User) -> None:
+def test_settings_rights_and_join_tokens_send_no_private_notification(otto: User) -> None:
     admin = factories.acting(factories.admin())
     account_services.change_person(username="otto", group="viewer", now=NOW, actor=admin)
     profile.choose(actor=factories.acting(otto), now=NOW, time_zone="Europe/Berlin")
@@ -142,7 +142,7 @@ def test_settings_rights_and_join_tokens_are_nobodys_private_news(otto: User) ->
     assert told() == []
 
 
-def test_who_may_not_log_in_any_more_is_told_nothing(otto: User) -> None:
+def test_deactivated_user_gets_no_notification(otto: User) -> None:
     admin = factories.acting(factories.admin())
     account_services.change_person(username="otto", active=False, now=NOW, actor=admin)
     account_services.reset_password(username="otto", now=NOW, actor=admin)
@@ -156,6 +156,6 @@ def test_a_channel_that_is_switched_off_or_gone_is_left_alone(otto: User) -> Non
     assert told() == []
 
 
-def test_no_route_can_ask_for_what_is_somebodys_own(otto: User) -> None:
+def test_shared_route_cannot_subscribe_to_account_notifications(otto: User) -> None:
     answer = caller(factories.admin()).post("routes/", {"name": "spy", "moments": [NotificationType.ACCOUNT.value]})
     assert problem(answer, 422, "validation")["errors"][0]["field"] == "moments"

@@ -47,7 +47,7 @@ def test_each_request_is_of_whom_the_proxy_names() -> None:
     assert me(client, None) == "401"
 
 
-def test_a_name_that_nobody_has_and_a_blocked_one_are_refused(settings: Any) -> None:
+def test_unknown_and_blocked_names_are_refused(settings: Any) -> None:
     settings.EMERGENCY_ACCOUNT = "ada"
     factories.admin()
     User.objects.filter(pk=factories.operator().pk).update(is_active=False)
@@ -94,7 +94,7 @@ def test_the_gateway_hands_on_only_what_it_believes(peer: str, headers: list[tup
     assert not [name for name in environ if name.startswith("HTTP_X_")]
 
 
-def test_switched_off_nobody_is_believed_and_such_sessions_end(settings: Any) -> None:
+def test_disabled_proxy_sign_in_refuses_names_and_ends_sessions(settings: Any) -> None:
     client = Client()
     factories.operator()
     assert me(client, ToldByProxy("otto", None)) == "otto"

@@ -36,7 +36,7 @@ def of_ada(name: str = "tests") -> ApiToken:
     return ApiToken.objects.get(user__username="ada", name=name)
 
 
-def test_a_service_account_with_the_role_of_admins_creates_nobody(ada: User) -> None:
+def test_service_account_with_the_admin_role_creates_no_user(ada: User) -> None:
     """That no token of a person does is in `test_a_token_writes_what_its_scopes_allow.py`, for every such call."""
     bot = service_accounts.make(username="bot", group="admin", owner="ada", purpose="x", now=datetime.now(UTC)).user
     token = tokens.issue_token(user=bot, name="b", scopes=["admin"], now=datetime.now(UTC))[1]
@@ -127,7 +127,7 @@ def test_what_it_made_ends_with_it_however_it_ended(ada: User) -> None:
     assert not Channel.objects.get(name="me").enabled
 
 
-def test_what_somebody_makes_in_person_stays(ada: User) -> None:
+def test_tokens_created_in_person_survive(ada: User) -> None:
     _, second, _ = chain(ada)
     page = Client()
     page.force_login(ada)

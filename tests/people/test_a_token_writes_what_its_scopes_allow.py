@@ -65,7 +65,7 @@ def test_nothing_is_done_for_who_may_not(fleet: Fleet) -> None:
     assert asked > 120
 
 
-def test_no_token_ends_one_of_somebody_else_unless_it_may_what_admins_may() -> None:
+def test_only_an_admin_token_revokes_tokens_of_other_users() -> None:
     ada, vera = factories.admin(), factories.viewer()
     caller(vera)
     prefix = ApiToken.objects.get(user=vera).prefix

@@ -37,7 +37,7 @@ def test_an_admin_says_whose_an_account_is_and_one_line_tells_it() -> None:
     assert text_of(row, API) == "ada linked the Slack account U1 to otto: what it claims, otto claims."
 
 
-def test_nobody_else_may_and_no_account_is_taken_from_somebody() -> None:
+def test_only_admins_link_accounts_and_no_linked_one_is_reassigned() -> None:
     otto, anna = factories.operator(), factories.approver()
     for person in (otto, anna):
         with pytest.raises(Refused) as caught:
@@ -91,7 +91,7 @@ def test_opening_the_link_does_nothing_and_needs_a_login() -> None:
     assert Entry.objects.filter(request_id="r", via="page", kind="person_changed").count() == 1
 
 
-def test_one_ends_ones_own_and_an_admin_anybodys() -> None:
+def test_users_unlink_their_own_accounts_and_admins_any() -> None:
     otto, anna = factories.operator(), factories.approver()
     row = link(factories.admin(), "otto")
     assert b"U1" in logged_in(otto).get("/you/").content
@@ -107,7 +107,7 @@ def test_one_ends_ones_own_and_an_admin_anybodys() -> None:
     ]  # fmt: skip
 
 
-def test_admins_find_those_who_are_nobodys_first() -> None:
+def test_unlinked_accounts_are_listed_first() -> None:
     factories.operator()
     link(factories.admin(), "otto")
     external_accounts.note_stranger(kind="pagerduty", team="", account="P1", name="Anna\x00", now=NOW)
@@ -120,7 +120,7 @@ def test_admins_find_those_who_are_nobodys_first() -> None:
     assert external_accounts.person_of(**THEIRS) is not None
 
 
-def test_whoever_goes_takes_their_accounts_along() -> None:
+def test_deleted_user_loses_linked_accounts() -> None:
     otto = factories.operator()
     link(factories.admin(), "otto")
     otto.delete()

@@ -76,7 +76,7 @@ def test_what_was_typed_comes_back_from_the_provider_and_the_approval_goes_throu
 
 
 @pytest.mark.parametrize("lie", NOT_AGAIN)
-def test_a_provider_that_does_not_ask_anew_proves_nothing(entra: Directory, otto: Client, lie: str) -> None:
+def test_provider_without_reauthentication_gives_no_proof(entra: Directory, otto: Client, lie: str) -> None:
     """It ignores `max_age`, leaves the time out, or makes one up."""
     query = leads_to(approve(otto))
     entra.fault(lie)

@@ -76,7 +76,7 @@ def test_each_token_that_ended_has_its_line() -> None:
     assert ApiToken.objects.filter(user=otto, revoked_at=None).values_list("prefix", flat=True).get() == "dd_old"
 
 
-def test_whoever_is_disabled_in_djangos_admin_ends_there_as_well() -> None:
+def test_deactivation_in_the_django_admin_ends_all_access() -> None:
     otto = factories.operator()
     browser, script = in_as(otto), caller(otto)
     root = User.objects.create_superuser("root", password="x")

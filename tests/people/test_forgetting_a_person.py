@@ -70,7 +70,7 @@ def columns() -> Iterator[str]:
                 yield f"{model._meta.label}.{field.name}"
 
 
-def test_every_column_that_can_name_somebody_says_what_becomes_of_it() -> None:
+def test_every_column_with_personal_data_has_an_erasure_action() -> None:
     lines = [line.split(": ") for line in IMPERSONAL.read_text().splitlines() if not line.startswith("#")]
     there, listed = set(columns()), {*COLUMNS, *(f"{model}.{name}" for model, names in lines for name in names.split())}
     unlisted = sorted(there - listed)
@@ -253,7 +253,7 @@ def test_who_was_forgotten_comes_in_no_more_by_any_way(fleet: factories.Fleet) -
     assert erased_name(zelda.pk) not in [row.username for row in account_queries.listing().results]
 
 
-def test_it_is_refused_to_whoever_may_not_and_without_the_name_typed_again(fleet: factories.Fleet) -> None:
+def test_erasure_needs_the_right_and_the_retyped_name(fleet: factories.Fleet) -> None:
     factories.person(NAME, "operator")
     ada, root = factories.admin(), factories.person("root", "admin")
     User.objects.filter(pk=root.pk).update(is_superuser=True)
@@ -313,7 +313,7 @@ def test_the_last_admin_stays(fleet: factories.Fleet) -> None:
     assert User.objects.filter(username="ada").exists()
 
 
-def test_nobody_new_is_called_like_somebody_who_was_forgotten() -> None:
+def test_pseudonyms_are_refused_as_user_names() -> None:
     for name in ("former person 7", "person 7"):
         with pytest.raises(Refused):
             account_services.make_person(username=name, group="viewer", now=datetime.now(UTC) - timedelta())

@@ -111,7 +111,7 @@ def test_an_admin_lets_the_password_count_again(release: str) -> None:
     assert attempt(address="203.0.113.1", after=10**6) == 0.0
 
 
-def test_nobody_hears_of_names_that_nobody_has() -> None:
+def test_failed_sign_ins_of_unknown_names_write_no_entry() -> None:
     for number in range(101):
         attempt("nobody", f"198.51.100.{number}", after=number * 3601)
     assert not Entry.objects.filter(kind=EntryKind.LOGINS_REFUSED.value).exists()
@@ -163,7 +163,7 @@ def test_the_form_says_how_long_to_wait_and_does_not_look_at_the_password(client
     assert client.get(door, follow=True).resolver_match.url_name == "account_login"
 
 
-def test_a_browser_in_which_somebody_has_logged_in_is_known(client: Client) -> None:
+def test_browser_of_an_earlier_sign_in_is_known(client: Client) -> None:
     factories.operator()
     right = {"login": "otto", "password": "harbour-otto"}
     answer = client.post("/accounts/login/", right)

@@ -71,7 +71,7 @@ def test_a_key_that_checks_its_holder_lets_in_without_a_password(otto: User) -> 
     assert is_in(client)
 
 
-def test_a_key_without_a_pin_lets_nobody_in_without_the_password(otto: User) -> None:
+def test_passkey_without_a_pin_needs_the_password(otto: User) -> None:
     key, client = SoftKey(otto, verifies=False).registered(), browser()
     client.post(LOGIN, {"credential": key.assertion(asked(client))})
     assert not is_in(client)

@@ -30,7 +30,7 @@ def lines() -> list[Entry]:
     return list(Entry.objects.filter(kind="person_changed").order_by("pk"))
 
 
-def test_an_admin_makes_somebody_who_then_may_come_in(client: Client) -> None:
+def test_admin_creates_a_user_who_can_sign_in(client: Client) -> None:
     admin = in_person(factories.admin())
     body = {"username": "nina", "group": "operator", "scopes": [{"kind": "name", "pattern": "web*"}]}
     answer = admin.post("people/", body)
@@ -47,7 +47,7 @@ def test_an_admin_makes_somebody_who_then_may_come_in(client: Client) -> None:
     assert [row["username"] for row in admin.get("people/?q=NIN").json()["results"]] == ["nina"]
 
 
-def test_somebody_who_makes_no_sense_is_not_made() -> None:
+def test_invalid_user_is_not_created() -> None:
     ada = in_person(factories.admin())
     bodies: tuple[dict[str, Any], ...] = (
         {"username": "ada", "group": "viewer"},
@@ -84,7 +84,7 @@ def test_a_change_holds_at_once_and_tells_before_and_after() -> None:
     problem(admin("PATCH", "people/nobody/", {"active": True}), 404, "unknown-person")
 
 
-def test_somebody_always_stays_an_admin_and_superusers_are_not_for_others_to_change() -> None:
+def test_last_admin_stays_and_superusers_are_protected() -> None:
     ada = in_person(factories.admin())
     problem(ada("PATCH", "people/ada/", {"group": "viewer"}), 422, "validation")
     assert rights_of(User.objects.get(username="ada")).may(Right.ADMINISTER)
@@ -227,7 +227,7 @@ def test_djangos_own_admin_writes_the_same_lines() -> None:
     assert session.post(f"/admin/auth/user/{otto.pk}/delete/", {"post": "yes"}).status_code == 403
 
 
-def test_only_one_line_tells_of_somebody_who_is_there_already() -> None:
+def test_existing_user_gets_only_one_entry() -> None:
     for _ in range(2):
         account_services.ensure_person(username="demo", group="viewer", password="long enough for it", now=NOW)
     assert len(lines()) == 1

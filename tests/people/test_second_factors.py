@@ -59,7 +59,7 @@ def otto(client: Client) -> Otto:
 
 
 @pytest.mark.parametrize("to", ["/sets/", "/admin/"])
-def test_behind_the_right_password_a_code_is_asked_for_and_only_then_somebody_is_in(otto: Otto, to: str) -> None:
+def test_sign_in_needs_the_code_after_the_password(otto: Otto, to: str) -> None:
     answer = otto.password(to)
     assert answer["Location"] == "/accounts/second-factor/"
     assert not otto.is_in
@@ -76,7 +76,7 @@ def test_behind_the_right_password_a_code_is_asked_for_and_only_then_somebody_is
     assert not otto.is_in
 
 
-def test_nobody_comes_to_the_second_factor_without_the_password(client: Client) -> None:
+def test_second_factor_page_needs_the_password_first(client: Client) -> None:
     assert client.get("/accounts/second-factor/")["Location"] == "/accounts/login/"
     assert client.post("/accounts/second-factor/", {"code": "000000"})["Location"] == "/accounts/login/"
 
@@ -153,7 +153,7 @@ def with_app(name: str) -> tuple[User, str]:
     return user, secret
 
 
-def test_whoever_swaps_two_rows_of_the_database_gets_in_as_nobody(
+def test_swapped_database_rows_do_not_sign_an_attacker_in(
     otto: Otto, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An attacker with write access to the tables, and an app of their own, tries to sign in as Otto."""
@@ -198,7 +198,7 @@ def test_what_was_sealed_for_any_row_is_read_and_then_bound_to_its_own(otto: Ott
     assert factors.check_code(actor=actor, code=otto.codes[3], now=now) is None, "it was used"
 
 
-def test_somebody_elses_factor_is_out_of_reach(otto: Otto, client: Client) -> None:
+def test_factor_of_another_user_cannot_be_removed(otto: Otto, client: Client) -> None:
     vera = factories.viewer()
     other = Client()
     other.force_login(vera)

@@ -74,7 +74,7 @@ def test_djangos_admin_does_not_know_them(bot: User) -> None:
     assert root.post(f"/admin/auth/user/{bot.pk}/password/", {"password1": "x", "password2": "x"}).status_code == 404
 
 
-def test_nobody_is_made_one_and_none_is_made_a_person(bot: User) -> None:
+def test_users_and_service_accounts_do_not_convert_into_each_other(bot: User) -> None:
     factories.viewer()
     for name, code in (("vera", "name-taken"), ("bot", "name-taken")):
         with pytest.raises(Refused, match="validation") as error:
@@ -123,7 +123,7 @@ def test_admins_make_its_tokens_and_its_owner_ends_them(bot: User, anna: User) -
     assert it.get("me/").status_code == 401
 
 
-def test_what_it_does_is_told_as_a_service_account_with_its_owner(bot: User, anna: User) -> None:
+def test_its_acts_are_shown_as_a_service_account_with_its_owner(bot: User, anna: User) -> None:
     fleet = Fleet(now=datetime.now(UTC))
     factories.announced(fleet)
     it = Caller(token_by(in_person(factories.admin())).json()["token"])
@@ -159,7 +159,7 @@ def test_an_owner_and_their_service_account_are_one_person(bot: User, anna: User
     assert refusal(theirs, factories.acting(anna), fleet) == "consent-of-proposer"
 
 
-def test_a_proposal_of_a_service_account_wants_somebody_who_does_not_answer_for_it(bot: User, anna: User) -> None:
+def test_owner_of_a_service_account_cannot_consent_to_its_proposal(bot: User, anna: User) -> None:
     fleet = Fleet()
     factories.announced(fleet)
     own = proposed(fleet, acting(bot, why="go"))
@@ -173,7 +173,7 @@ def test_a_proposal_of_a_service_account_wants_somebody_who_does_not_answer_for_
     assert agreed.state == "GRANTED"
 
 
-def test_whoever_made_a_token_of_it_does_not_agree_to_what_it_proposed(bot: User) -> None:
+def test_creator_of_its_token_cannot_consent_to_its_proposal(bot: User) -> None:
     fleet = Fleet(now=datetime.now(UTC))
     factories.announced(fleet)
     AvailabilitySet.objects.update(second_person=True)
@@ -211,7 +211,7 @@ def test_a_set_that_asks_again_spares_service_accounts_where_it_says_so_and_no_p
     assert its.post(f"events/{EVENT}/approvals/", {"comment": "go"}).status_code == 201
 
 
-def test_without_an_owner_it_goes_on_and_admins_see_it(bot: User, anna: User) -> None:
+def test_without_an_owner_it_continues_and_admins_see_it(bot: User, anna: User) -> None:
     token = tokens.issue_token(user=bot, name="ci", scopes=["read"], now=NOW)[1]
     factories.admin()
     account_services.change_person(username="anna", active=False, now=NOW)

@@ -71,7 +71,7 @@ def test_the_page_names_each_session_its_browser_its_address_and_which_one_this_
     assert (here.session.session_key or "") not in str(PersonSession.objects.values_list())
 
 
-def test_a_session_that_was_ended_is_refused_from_its_next_request_on_and_the_act_stands_in_the_audit(
+def test_revoked_session_is_refused_at_once_and_the_act_is_audited(
     otto: User,
 ) -> None:
     here, stolen = logged_in(otto), logged_in(otto, SAFARI, "198.51.100.9")
@@ -87,7 +87,7 @@ def test_a_session_that_was_ended_is_refused_from_its_next_request_on_and_the_ac
     assert "ended a session of their own" in text_of(here.get("/audit/"))
 
 
-def test_all_others_end_at_once_and_this_one_goes_on(otto: User) -> None:
+def test_all_other_sessions_end_and_this_one_continues(otto: User) -> None:
     here, one, two = logged_in(otto), logged_in(otto), logged_in(otto)
     here.post("/you/sessions/end/")
     assert [is_in(client) for client in (here, one, two)] == [True, False, False]
@@ -98,9 +98,7 @@ def test_all_others_end_at_once_and_this_one_goes_on(otto: User) -> None:
 
 
 @pytest.mark.parametrize("address", ["/sessions/{own}/end/", "/accounts/logout/"])
-def test_whoever_ends_their_own_session_or_signs_out_is_out_and_the_list_has_it_no_more(
-    otto: User, address: str
-) -> None:
+def test_signed_out_session_ends_and_leaves_the_list(otto: User, address: str) -> None:
     here = logged_in(otto)
     assert here.post(address.format(own=own(here).pk))["Location"].startswith("/accounts/login/")
     assert not is_in(here)
@@ -123,7 +121,7 @@ def test_a_new_password_ends_all_sessions_but_the_one_in_which_it_was_set(otto: 
     assert not is_in(here)
 
 
-def test_an_admin_sees_and_ends_the_sessions_of_somebody_and_nobody_else_does(otto: User) -> None:
+def test_only_admins_see_and_end_sessions_of_other_users(otto: User) -> None:
     stolen = logged_in(otto, SAFARI, "198.51.100.9")
     vera, ada = Client(), Client()
     vera.force_login(factories.viewer())
@@ -218,9 +216,7 @@ def test_whose_session_is_used_from_elsewhere_reads_both_addresses(otto: User) -
     assert "198.51.100.9 login from 192.0.2.1" in text_of(here.get("/you/sessions/"))
 
 
-def test_a_session_of_before_goes_on_and_is_listed_with_what_is_known(
-    otto: User, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_session_of_an_older_release_continues_and_is_listed(otto: User, monkeypatch: pytest.MonkeyPatch) -> None:
     # Of this test alone.
     monkeypatch.setattr(sessions, "last_seen", LastSeen())
     client = Client(headers={"user-agent": FIREFOX}, REMOTE_ADDR="192.0.2.1")

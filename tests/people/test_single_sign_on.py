@@ -54,7 +54,7 @@ def client() -> Client:
 # The way in
 
 
-def test_whoever_the_mapping_speaks_of_becomes_a_person_and_is_led_back(entra: Directory, client: Client) -> None:
+def test_mapped_user_is_created_and_redirected_back(entra: Directory, client: Client) -> None:
     mapped()
     answer = come(client, "otto", next="/machines/?q=web")
     assert (answer.status_code, answer["Location"]) == (302, "/machines/?q=web")
@@ -70,7 +70,7 @@ def test_whoever_the_mapping_speaks_of_becomes_a_person_and_is_led_back(entra: D
     assert not User.objects.get(username="otto@contoso.example").has_usable_password()
 
 
-def test_nobody_else_comes_in_and_an_admin_sees_who_tried(entra: Directory, client: Client) -> None:
+def test_unmapped_user_is_refused_and_listed_for_admins(entra: Directory, client: Client) -> None:
     mapped()
     answer = come(client, "nora")
     assert answer.status_code == 403
@@ -97,7 +97,7 @@ def test_a_person_is_linked_beforehand_by_an_admin_and_never_by_name(entra: Dire
 @pytest.mark.parametrize(
     "wanted", ["//evil.example/", "https://evil.example/", "/\\evil.example", "javascript:alert(1)"]
 )
-def test_nobody_is_led_away_by_next(entra: Directory, client: Client, wanted: str) -> None:
+def test_foreign_next_address_is_ignored(entra: Directory, client: Client, wanted: str) -> None:
     mapped()
     assert come(client, "otto", next=wanted)["Location"] == "/"
 
@@ -117,7 +117,7 @@ def test_the_address_adds_nothing_to_what_the_provider_is_asked(entra: Directory
 
 
 @pytest.mark.parametrize("lie", [lie for lie in LIES if lie not in NOT_AGAIN])
-def test_a_token_that_is_wrong_in_one_way_lets_nobody_in(entra: Directory, client: Client, lie: str) -> None:
+def test_invalid_id_token_admits_no_user(entra: Directory, client: Client, lie: str) -> None:
     mapped()
     entra.fault(lie)
     answer = come(client, "otto")
@@ -128,7 +128,7 @@ def test_a_token_that_is_wrong_in_one_way_lets_nobody_in(entra: Directory, clien
     assert come(client, "otto").status_code == 302
 
 
-def test_a_callback_that_nobody_asked_for_is_refused(entra: Directory, client: Client) -> None:
+def test_unrequested_callback_is_refused(entra: Directory, client: Client) -> None:
     mapped()
     theirs = there(asked_for(Client()), "otto")
     for said in (theirs, {"code": theirs["code"]}, {"state": theirs["state"]}, {}, {**theirs, "state": "x" * 16}):
@@ -149,7 +149,7 @@ def test_a_code_and_its_state_count_once(entra: Directory, client: Client) -> No
     assert me(client) is None
 
 
-def test_what_somebody_else_was_sent_back_with_is_no_use(entra: Directory, client: Client) -> None:
+def test_code_of_another_sign_in_is_refused(entra: Directory, client: Client) -> None:
     """An attacker puts a code of their own under a state of the victim: PKCE and nonce belong to another sign-in."""
     mapped()
     mine, theirs = asked_for(client), there(asked_for(Client()), "otto")
@@ -157,9 +157,7 @@ def test_what_somebody_else_was_sent_back_with_is_no_use(entra: Directory, clien
     assert me(client) is None
 
 
-def test_who_cancels_is_told_so_and_who_is_in_too_many_groups_what_to_do(
-    entra: Directory, client: Client, settings: Any
-) -> None:
+def test_cancelled_sign_in_and_too_many_groups_are_explained(entra: Directory, client: Client, settings: Any) -> None:
     mapped()
     asked = asked_for(client)
     answer = client.get(BACK, {"error": "access_denied", "state": asked["state"]})
@@ -186,7 +184,7 @@ def test_keys_rotate_and_unknown_ones_are_looked_for_once_a_minute(entra: Direct
 
 
 @pytest.mark.parametrize("trouble", ["hang", "cut", "down", "reset"])
-def test_a_provider_in_trouble_keeps_nobody_for_long(
+def test_failing_provider_does_not_delay_users(
     entra: Directory, client: Client, trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mapped()
@@ -348,9 +346,7 @@ def test_while_the_provider_is_away_sessions_go_on_for_the_stated_time(
     assert (answer.status_code, answer["Location"]) == (302, "/accounts/login/?next=%2Fmachines%2F")
 
 
-def test_a_secret_of_ours_that_has_run_out_ends_nobodys_session(
-    entra: Directory, client: Client, settings: Any
-) -> None:
+def test_expired_client_secret_ends_no_session(entra: Directory, client: Client, settings: Any) -> None:
     mapped()
     come(client, "otto")
     settings.OIDC_CLIENT_SECRET = "the old one"
@@ -373,7 +369,7 @@ def test_without_a_refresh_token_a_session_lasts_a_quarter_of_an_hour(
 # Proving it again, and logging out
 
 
-def test_somebody_proves_anew_who_they_are(entra: Directory, client: Client) -> None:
+def test_user_reauthenticates_at_the_provider(entra: Directory, client: Client) -> None:
     mapped()
     come(client, "otto")
     assert step_up.last(client.session) is None
@@ -421,7 +417,7 @@ def by_password(client: Client, name: str) -> Any:
     return client.post("/accounts/login/", {"login": name, "password": f"harbour-{name}"})
 
 
-def test_passwords_switched_off_let_in_the_break_glass_account_alone_and_everybody_is_told(
+def test_disabled_passwords_admit_only_the_emergency_account_and_warn(
     entra: Directory, client: Client, settings: Any
 ) -> None:
     mapped()
@@ -441,6 +437,6 @@ def test_passwords_switched_off_let_in_the_break_glass_account_alone_and_everybo
         sign_on.link(actor=factories.acting(factories.admin("ada2")), username="glass", subject="x", now=NOW)
 
 
-def test_without_such_an_account_nobody_asks_for_it(client: Client, settings: Any) -> None:
+def test_without_an_emergency_account_pages_do_not_mention_it(client: Client, settings: Any) -> None:
     client.force_login(factories.viewer())
     assert "break-glass" not in text_of(client.get("/machines/"))

@@ -28,7 +28,7 @@ def test_pages_of_the_library_are_not_there(client: Client, address: str) -> Non
 @pytest.mark.parametrize(
     "name", ["account_signup", "account_reset_password", "account_email", "socialaccount_connections"]
 )
-def test_nobody_signs_up_or_links_an_account_by_themselves(name: str) -> None:
+def test_sign_up_and_self_linking_have_no_page(name: str) -> None:
     with pytest.raises(NoReverseMatch):
         reverse(name)
 
@@ -59,7 +59,7 @@ def test_the_admin_shows_nothing_of_second_factors_and_providers() -> None:
     assert not {label for label in shown if label.startswith(("account.", "mfa.", "socialaccount."))}
 
 
-def test_a_device_is_known_once_somebody_is_in(client: Client) -> None:
+def test_device_is_known_after_sign_in(client: Client) -> None:
     otto = factories.operator()
     otto.set_password(PASSWORD)
     otto.save()

@@ -60,7 +60,7 @@ def test_what_is_no_network_or_may_mean_two_is_refused(written: str, code: str) 
     assert fault.value.reason.code == code
 
 
-def test_nobody_writes_a_list_without_end() -> None:
+def test_number_of_networks_is_limited() -> None:
     with pytest.raises(NetworkFault):
         read_networks(f"10.0.0.{number}" for number in range(51))
 
@@ -183,7 +183,7 @@ def told() -> list[tuple[str, float]]:
     ]
 
 
-def test_that_it_expires_is_told_a_week_ahead_and_a_day_ahead_and_once_each() -> None:
+def test_expiry_is_notified_once_a_week_and_once_a_day_ahead() -> None:
     token_of(factories.operator(), timedelta(days=30))
     for hour in range(0, 31 * 24, 6):
         service_accounts.tidy_up(now=NOW + timedelta(hours=hour))
@@ -192,7 +192,7 @@ def test_that_it_expires_is_told_a_week_ahead_and_a_day_ahead_and_once_each() ->
     assert is_personal(EntryKind(row.kind), row.data)
 
 
-def test_a_short_life_is_told_as_far_as_that_helps() -> None:
+def test_short_lived_tokens_get_only_useful_expiry_notices() -> None:
     otto = factories.operator()
     for days in (1, 3, 10):
         token_of(otto, timedelta(days=days), name=f"{days} days")
@@ -201,14 +201,14 @@ def test_a_short_life_is_told_as_far_as_that_helps() -> None:
     assert told() == [("3 days", 1.0), ("10 days", 1.0)]
 
 
-def test_who_looked_at_nothing_for_a_week_is_told_the_nearest_alone() -> None:
+def test_missed_expiry_notices_collapse_into_the_nearest() -> None:
     token_of(factories.operator(), timedelta(days=30))
     assert service_accounts.tell_expiring(now=NOW + timedelta(days=29.5)) == 1
     assert service_accounts.tell_expiring(now=NOW + timedelta(days=29.6)) == 0
     assert told() == [("deploys", 0.5)]
 
 
-def test_what_has_ended_or_is_of_nobody_is_not_told() -> None:
+def test_revoked_or_orphaned_tokens_get_no_expiry_notice() -> None:
     otto, vera = factories.operator(), factories.viewer()
     tokens.end_token(prefix=token_of(otto, timedelta(days=30)).prefix, now=NOW)
     token_of(vera, timedelta(days=30))

@@ -90,7 +90,7 @@ def test_a_line_of_the_mapping_that_goes_counts_for_tokens_at_once(script: Calle
     assert may(script) == (False, False)
 
 
-def test_while_the_provider_cannot_be_asked_a_token_goes_on_as_it_was(
+def test_token_continues_while_the_provider_is_unavailable(
     entra: Directory, browser: Client, script: Caller, settings: Any
 ) -> None:
     """Tokens continue even after sessions end. To stop one, an admin revokes it or removes the line of the mapping."""
@@ -106,7 +106,7 @@ def test_while_the_provider_cannot_be_asked_a_token_goes_on_as_it_was(
     assert may(script) == (False, False)
 
 
-def test_without_a_refresh_token_nobody_is_asked_about_a_token(
+def test_without_a_refresh_token_the_provider_is_not_queried(
     entra: Directory, browser: Client, script: Caller, settings: Any
 ) -> None:
     settings.OIDC_SCOPES = ["openid"]

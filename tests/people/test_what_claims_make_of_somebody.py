@@ -38,7 +38,7 @@ HELD = st.sets(st.sampled_from(VALUES))
 
 
 @given(GRANTS, HELD)
-def test_nobody_may_anywhere_what_no_line_alone_lets_them(grants: list[Grant], held: set[str]) -> None:
+def test_combined_grants_give_no_right_beyond_a_single_line(grants: list[Grant], held: set[str]) -> None:
     found = rights_by(grants, held)
     alone = [rights_by([grant], held) for grant in grants]
     assert (found is None) == all(each is None for each in alone)
@@ -90,7 +90,7 @@ def test_entra_names_people_by_tenant_and_object_and_others_by_subject() -> None
         (ENTRA, {"roles": [f"r{n}" for n in range(501)]}, "claim-overage"),
     ],
 )
-def test_a_token_that_does_not_say_who_somebody_is_is_refused(issuer: str, said: dict[str, Any], reason: str) -> None:
+def test_token_without_an_identity_is_refused(issuer: str, said: dict[str, Any], reason: str) -> None:
     with pytest.raises(ClaimFault) as caught:
         identity_of(claims(**said), issuer=issuer, claim="roles")
     assert caught.value.reason.code == reason
@@ -109,7 +109,7 @@ def test_roles_and_groups_are_read_where_they_lie() -> None:
 
 
 @given(st.dictionaries(st.sampled_from(["preferred_username", "upn", "email", "name"]), st.text() | st.integers()))
-def test_whatever_somebody_calls_themselves_is_a_name_here_or_none(said: dict[str, Any]) -> None:
+def test_claimed_name_becomes_a_valid_user_name_or_none(said: dict[str, Any]) -> None:
     name = name_of(said)
     assert len(name) <= 100
     assert all(letter.isalnum() or letter in "_.@+-" or letter.isidentifier() or ("a" + letter).isidentifier()
@@ -172,7 +172,9 @@ def test_a_proxy_is_believed_by_its_socket_and_its_secret_together() -> None:
         ([NAMED, PROVED, (b"x-groups", b"a"), (b"x-groups", b"b")], "10.0.0.1"),
     ],
 )
-def test_nobody_else_is_and_the_headers_are_gone_either_way(headers: list[tuple[bytes, bytes]], peer: str) -> None:
+def test_untrusted_peer_is_not_believed_and_its_headers_are_removed(
+    headers: list[tuple[bytes, bytes]], peer: str
+) -> None:
     left, told = told_by_proxy([*headers, OTHER], peer=peer, by=BY)
     assert told is None
     assert {name.lower() for name, _ in left} <= {b"accept", b"x-forwarded-for"}

@@ -40,7 +40,7 @@ def lifted(fleet: Fleet) -> Stop:
     return rules.lift(actor=acting(admin(), why="mended"), now=fleet.now)
 
 
-def test_nobody_can_approve_and_the_refusal_says_who_stopped_and_why(fleet: Fleet) -> None:
+def test_stop_blocks_every_approval_and_names_its_author_and_reason(fleet: Fleet) -> None:
     announced(fleet)
     stopped(fleet)
     error = refused(fleet.approve)
@@ -107,7 +107,7 @@ def test_a_second_person_cannot_agree(fleet: Fleet) -> None:
     assert error.code == "stopped"
 
 
-def test_no_wave_begins_or_goes_on(fleet: Fleet) -> None:
+def test_stop_blocks_new_and_running_waves(fleet: Fleet) -> None:
     two_events(fleet)
     actor = acting(operator(), why="in turn")
     begun = waves.begin(actor=actor, events=[EVENT, OTHER], service="", overrides={}, now=fleet.now)
@@ -133,7 +133,7 @@ def test_what_azure_was_asked_already_is_still_followed_to_its_end(fleet: Fleet)
     assert approval.state == "CONFIRMED"
 
 
-def test_approvers_stop_admins_lift_and_nobody_does_it_twice(fleet: Fleet) -> None:
+def test_approvers_stop_admins_lift_and_each_only_once(fleet: Fleet) -> None:
     assert refused(lambda: rules.stop_all(actor=acting(operator(), why="x"), now=fleet.now)).code == "not-permitted"
     assert refused(lambda: rules.stop_all(actor=acting(approver()), now=fleet.now)).code == "validation"
     assert refused(lambda: lifted(fleet)).code == "not-stopped"

@@ -46,7 +46,7 @@ def refused_fields(call: Callable[[], object]) -> list[str]:
     return [error["field"] for error in caught.value.details["errors"]]
 
 
-def test_a_new_rule_is_off_and_stands_at_the_end() -> None:
+def test_new_rule_is_disabled_and_last() -> None:
     first = made(name="first", enabled=False)
     second = rules.create_rule(
         rules.RuleRequestSerializer(
@@ -108,7 +108,7 @@ def test_a_deleted_rule_leaves_the_order_and_stays_for_its_decisions() -> None:
     made(name="a")
 
 
-def test_a_rule_that_nobody_made_becomes_that_of_who_switches_it_on() -> None:
+def test_rule_without_an_author_gets_the_admin_who_enables_it() -> None:
     row = made(enabled=False)
     Rule.objects.update(author=None)
     change(row, by=acting(admin("bea")), enabled=True)

@@ -211,7 +211,7 @@ def test_a_lapsed_decision_of_a_rule_is_not_made_again_when_azure_gives_more_tim
     assert Approval.objects.count() == 1
 
 
-def test_drills_are_nobodys(fleet: Fleet) -> None:
+def test_rules_ignore_drills(fleet: Fleet) -> None:
     event = announced(fleet)
     ScheduledEvent.objects.filter(pk=event.pk).update(drill=True)
     made()

@@ -83,7 +83,7 @@ def test_a_rule_is_tried_before_it_is_saved_and_saved_off(fleet: factories.Fleet
     assert (outline.inline, len(set(outline.ids)) == len(outline.ids)) == ([], True)
 
 
-def test_what_is_wrong_stands_at_its_field_with_what_was_sent(admin: Client) -> None:
+def test_form_error_is_at_its_field_with_the_sent_values(admin: Client) -> None:
     for body, field in (
         ({**FORM, "reason": ""}, "reason"),
         ({**FORM, "max_duration_seconds": "soon"}, "max_duration_seconds"),

@@ -66,7 +66,7 @@ def woulds(found: DryRun) -> dict[int, str]:
     return {int(event.event_id[-12:]): event.would.value for event in found.events}
 
 
-def test_it_says_how_many_beside_what_happened(history: Fleet) -> None:
+def test_dry_run_compares_its_counts_with_real_decisions(history: Fleet) -> None:
     before = Entry.objects.count()
     found = dry_run(rule=rule(event_types=("Freeze",), max_duration_seconds=8), now=history.now)
     assert sentence(found.sentence) == (

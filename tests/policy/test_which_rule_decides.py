@@ -238,7 +238,7 @@ def test_hold_and_leave_end_the_search() -> None:
         ({"expires_at": NOW}, "expires_at"),
     ],
 )
-def test_what_is_wrong_with_a_rule_stands_at_its_field(fields: dict[str, Any], field: str) -> None:
+def test_rule_fault_names_its_field(fields: dict[str, Any], field: str) -> None:
     (found,) = faults(rule(**fields), now=NOW)
     assert found[0] == field
 

@@ -14,7 +14,7 @@ RATE = Line("documents", "1,523/s", "64 connections", key="documents", ratio=0.0
 PAGE = Line("the queue", "120 ms", key="queue", ratio=1.2, aim=at_most(1.3))
 
 
-def test_a_ratio_is_shown_beside_its_aim_and_the_one_before() -> None:
+def test_ratio_is_shown_with_its_target_and_the_previous_one() -> None:
     rate, page, plain = table(
         [RATE, PAGE, Line("fdatasync", "7,900/s")], {"documents": 0.0065, "queue": 0.6}
     ).splitlines()

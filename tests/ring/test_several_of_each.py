@@ -174,7 +174,7 @@ def test_no_process_needs_to_see_a_browser_again(several: Several, product_passw
     it.event_when(event_id, "ENDED")
 
 
-def test_a_stream_goes_on_at_another_process_without_a_gap_or_a_repeat(several: Several) -> None:
+def test_stream_continues_at_another_process_without_gap_or_repeat(several: Several) -> None:
     it = several.it
 
     def listened(name: str, after: str, wanted: str) -> list[str]:

@@ -105,7 +105,7 @@ def count(url: str, kind: str) -> int:
 
 
 @pytest.mark.parametrize("how", ["dump", "files"])
-def test_what_azure_lists_is_back_and_everything_goes_on(it: Ring, tmp_path: Path, how: str) -> None:
+def test_restored_database_recovers_listed_events_and_continues(it: Ring, tmp_path: Path, how: str) -> None:
     stream = Stream(it)
     before = it.simulator.events.create(**{**FREEZE, "resources": [NAMES[0]]})
     it.event_when(before, "SCHEDULED")

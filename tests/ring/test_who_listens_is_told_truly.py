@@ -184,7 +184,7 @@ def test_a_cut_and_a_server_that_stops_and_comes_back_are_lost_and_heard_again(f
     fleet.until(CUT, "subscribed")
 
 
-def test_lines_that_come_in_slices_or_late_come_whole_and_nobody_is_called_lost(fleet: Fleet) -> None:
+def test_sliced_or_late_lines_arrive_whole_without_a_reported_loss(fleet: Fleet) -> None:
     server, path, since = fleet.servers[SLOW], fleet.paths[SLOW], fleet.since(SLOW)
     path.slices = True
     sent = [line("Start", port=15000 + 2 * shard, more=f"|Note|{'x' * 500}") for shard in range(10, 13)]

@@ -128,7 +128,7 @@ def owns_redis(it: Ring, event_id: str) -> None:
     client.close()
 
 
-def test_whoever_owns_redis_the_broker_and_a_proxy_cannot_start_an_event(own_urls: Urls, tmp_path: Path) -> None:
+def test_attacker_with_redis_broker_and_proxy_cannot_start_an_event(own_urls: Urls, tmp_path: Path) -> None:
     with ring(own_urls, tmp_path) as it, on_the_way(it.url) as (proxy, address):
         agent = it.recipes["agent-WestNO_0"]
         agent.environment["DRYDOCK_FLEET_URL"] = address

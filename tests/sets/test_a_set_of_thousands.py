@@ -64,7 +64,7 @@ def walked(client: Client, address: str) -> list[list[str]]:
     return pages
 
 
-def test_those_that_need_somebody_come_first_and_nobody_is_left_out(fleet: factories.Fleet, viewer: Client) -> None:
+def test_machines_that_need_attention_come_first_and_none_is_omitted(fleet: factories.Fleet, viewer: Client) -> None:
     pages = walked(viewer, f"/sets/{factories.the_set('web').pk}/")
     assert [len(page) for page in pages] == [10, 10, 10]
     whole = [name for page in pages for name in page]
@@ -88,9 +88,7 @@ def test_the_page_tells_the_others_in_numbers(fleet: factories.Fleet, viewer: Cl
     assert front.count('class="mini-machine') == 0
 
 
-def test_a_set_that_grows_while_somebody_pages_through_it_repeats_nobody(
-    fleet: factories.Fleet, viewer: Client
-) -> None:
+def test_paging_through_a_growing_set_repeats_no_machine(fleet: factories.Fleet, viewer: Client) -> None:
     home = factories.the_set("web")
     first = set_summaries.page(set_id=home.pk, hit=(), now=fleet.now, size=10)
     for name in ("a00", "m05b", "z99"):

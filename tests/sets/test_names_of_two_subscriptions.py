@@ -34,7 +34,7 @@ def apart() -> dict[str, str]:
     return {row.name: row.name_suffix for row in AvailabilitySet.objects.filter(merged_into=None)}
 
 
-def test_no_more_is_written_beside_a_name_than_is_needed() -> None:
+def test_name_suffix_is_as_short_as_possible() -> None:
     place = ("availability_set", "shop", PRODUCTION)
     assert with_suffix([place]) == [""]
     assert with_suffix([place, ("availability_set", "Shop", STAGING)]) == [PRODUCTION, STAGING]

@@ -36,7 +36,7 @@ def is_of_web(event_id: str, stranger: Agent) -> None:
     assert event.status == EventStatus.SCHEDULED and event.watched
 
 
-def test_three_events_of_a_set_stay_its_own_whoever_lists_them_first(fleet: Fleet) -> None:
+def test_events_stay_in_their_set_whichever_machine_lists_them_first(fleet: Fleet) -> None:
     stranger = started(fleet)
     named = (["vm1"], ["vm2"], ["vm1", "vm3"])
     events = [listing(event_id, resources=names) for event_id, names in zip(EVENTS, named, strict=True)]

@@ -164,7 +164,7 @@ def test_what_one_wanted_does_not_wait_for_ever(fleet: Fleet) -> None:
     assert one_person(olga, ada, at=late) is None
 
 
-def test_whoever_runs_commands_on_the_server_lowers_it_alone(fleet: Fleet) -> None:
+def test_command_line_lowers_a_requirement_alone(fleet: Fleet) -> None:
     names.name_set(set_id=strict().pk, actor=COMMAND_LINE, now=fleet.now, second_person=False)
     assert not the_set().second_person
     assert lines() == ["lowered"]

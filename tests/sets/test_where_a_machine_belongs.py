@@ -114,7 +114,7 @@ def test_a_disagreement_names_sources_what_each_says_and_what_to_do() -> None:
     )
 
 
-def test_one_name_in_two_resource_groups_is_told_apart() -> None:
+def test_same_name_in_two_resource_groups_is_a_disagreement() -> None:
     found = read("web", SetKey("availability_set", "web", "S", "OTHER"))
     disagrees = disagreement(found.stated, set_tag=TAG)
     assert disagrees is not None
@@ -168,7 +168,7 @@ def test_the_set_of_a_join_token_of_0_1_0_counts_while_the_agent_names_none(flee
 
 
 @pytest.mark.django_db
-def test_a_machine_of_which_nobody_says_anything_any_more_stays_where_it_is(fleet: Fleet) -> None:
+def test_machine_without_a_stated_set_stays_where_it_is(fleet: Fleet) -> None:
     fleet.enrol("vm1")
     before = AvailabilitySet.objects.count()
     machine = instance(fleet, "vm1")
@@ -241,7 +241,7 @@ def test_an_open_event_goes_with_the_last_machine_that_has_a_word_about_it(fleet
 
 
 @pytest.mark.django_db
-def test_an_open_event_goes_with_a_machine_that_enrols_anew_into_another_set(fleet: Fleet) -> None:
+def test_open_event_follows_a_machine_into_another_set(fleet: Fleet) -> None:
     agent = fleet.enrol("vm1")
     fleet.all_say(listing(resources=["vm1"]))
     fleet.enrol("vm1", availability_set="other", vm_id=agent.machine.vm_id)

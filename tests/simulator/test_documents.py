@@ -50,7 +50,7 @@ def test_the_first_version_has_an_underscore_before_names_of_iaas_machines_only(
     assert azure.document("FrontEnd_IN_0", "2017-03-01")["Events"][0]["Resources"] == ["FrontEnd_IN_0"]
 
 
-def test_every_machine_of_a_set_is_told_and_no_other(azure: Simulated) -> None:
+def test_event_is_listed_by_every_machine_of_its_set_only(azure: Simulated) -> None:
     event_id = azure.create(set="west", type="Reboot", resources=["WestNO_1"])
     assert [e["EventId"] for e in azure.document("WestNO_0")["Events"]] == [event_id]
     assert [e["EventId"] for e in azure.document("WestNO_1")["Events"]] == [event_id]
@@ -89,7 +89,7 @@ def test_changes_between_two_polls_leave_numbers_out(azure: Simulated) -> None:
     assert azure.document("WestNO_0") == {"DocumentIncarnation": 4, "Events": []}
 
 
-def test_after_a_day_without_a_call_the_incarnation_begins_anew(azure: Simulated) -> None:
+def test_incarnation_restarts_after_a_day_without_a_call(azure: Simulated) -> None:
     azure.document("WestNO_0")
     azure.create(set="west", type="Reboot", notice_seconds=1_000_000)
     azure.document("WestNO_0")

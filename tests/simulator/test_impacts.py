@@ -67,7 +67,7 @@ def test_a_cancelled_deletion_and_other_events_delete_nothing(azure: Simulated) 
     assert exists(azure)["WestNO_0"]
 
 
-def test_a_deleted_machine_may_come_back_and_begins_anew(azure: Simulated) -> None:
+def test_deleted_machine_returns_with_a_restarted_incarnation(azure: Simulated) -> None:
     azure.document("WestNO_0")
     event_id = azure.create(set="west", type="Terminate", resources=["WestNO_0"], back_after_seconds=60)
     assert azure.document("WestNO_0")["DocumentIncarnation"] == 2
@@ -108,7 +108,7 @@ def test_a_refused_call_does_not_switch_the_service_on() -> None:
         assert time.monotonic() - begun > 1.4
 
 
-def test_a_machine_that_asks_more_than_five_times_a_second_is_told_later() -> None:
+def test_more_than_five_requests_a_second_are_throttled() -> None:
     with RunningSimulator(west_norway(), most_a_second=5) as simulator:
         targets = [EVENTS, "/metadata/instance?api-version=2021-02-01"] * 4
         for _ in range(10):

@@ -17,7 +17,7 @@ def call(inbox: Inbox, method: str, body: bytes = b"", **headers: str) -> tuple[
     return answer.status, answer.body
 
 
-def test_what_it_was_told_stands_there_newest_first() -> None:
+def test_received_messages_are_listed_newest_first() -> None:
     inbox = Inbox()
     assert call(inbox, "GET") == (200, b"[]")
     for number in range(MOST + 2):

@@ -18,7 +18,7 @@ def instance(azure: Simulated, vm: str, path: str = "", query: str = "") -> Answ
     return azure.get(vm, f"/metadata/instance{path}?{VERSION}{query}")
 
 
-def test_a_machine_is_told_who_and_where_it_is(azure: Simulated) -> None:
+def test_instance_document_has_identity_and_location(azure: Simulated) -> None:
     compute = instance(azure, "WestNO_1").json["compute"]
     wanted = {
         "name": "WestNO_1",
@@ -161,7 +161,7 @@ def test_without_a_load_balancer_there_is_no_metadata_of_one(azure: Simulated) -
     assert azure.get("WestNO_0", "/metadata/loadbalancer?api-version=2019-08-01").status == 400
 
 
-def test_behind_a_load_balancer_a_machine_is_told_its_rules() -> None:
+def test_machine_behind_a_load_balancer_gets_its_rules() -> None:
     whole = west_norway()
     whole["sets"][0]["load_balancer"] = {"address": "51.0.0.1", "ports": {"80": 443}}
     with simulated(whole) as azure:

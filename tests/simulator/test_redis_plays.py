@@ -101,7 +101,7 @@ def test_an_announcement_that_is_repeated_keeps_its_start(simulator: RunningSimu
 
 
 @pytest.mark.real_time
-def test_while_it_is_down_the_server_answers_nobody(simulator: RunningSimulator, server: CacheServer) -> None:
+def test_server_does_not_answer_during_downtime(simulator: RunningSimulator, server: CacheServer) -> None:
     simulator.play(CACHE, "basic_tier", 100.0)
     wait_for(
         lambda: len(simulator.call("GET", "/control/redis")[0]["said"]) == 4, seconds=20, what="the server is away"

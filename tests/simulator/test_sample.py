@@ -47,7 +47,7 @@ def test_an_approved_live_migration_gives_the_four_documents_of_the_sample(azure
     assert seen == SAMPLE["documents"]
 
 
-def test_a_live_migration_that_nobody_approves_gives_the_same_four_documents(azure: Simulated) -> None:
+def test_unapproved_live_migration_gives_the_same_four_documents(azure: Simulated) -> None:
     seen = [see(azure)]
     announce(azure)
     seen.append(see(azure))

@@ -44,7 +44,7 @@ def region() -> Iterator[Simulated]:
 
 
 @pytest.mark.parametrize("kind", ["availability_set", "scale_set", "cloud_service", "standalone"])
-def test_every_machine_of_a_set_of_any_kind_is_told_whatever_its_zone(region: Simulated, kind: str) -> None:
+def test_event_is_listed_by_every_machine_of_any_set_in_any_zone(region: Simulated, kind: str) -> None:
     event_id = region.create(set=kind, type="Reboot")
     told = {
         one["id"]

@@ -44,7 +44,7 @@ def restored(migrated_template: str, django_db_blocker: DjangoDbBlocker, tmp_pat
                 yield fleet
 
 
-def test_it_needs_no_special_rights_and_the_timeline_goes_on(restored: Fleet) -> None:
+def test_restore_needs_no_special_rights_and_the_timeline_continues(restored: Fleet) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_user, usesuper FROM pg_user WHERE usename = current_user")
         assert cursor.fetchone() == (restoring.ROLE, False)

@@ -157,7 +157,7 @@ def test_no_text_is_more_than_a_text(acts: None, text: str, monkeypatch: pytest.
         assert sorted(found) == sorted(plain)
 
 
-def test_a_text_that_nobody_typed_is_refused(acts: None) -> None:
+def test_overlong_search_text_is_refused(acts: None) -> None:
     reader = factories.viewer()
     problem(caller(reader).get(f"audit/?q={'x' * 10_000}"), 422, "validation")
     page = logged_in(reader).get(f"/audit/?q={'x' * 10_000}")
@@ -165,7 +165,7 @@ def test_a_text_that_nobody_typed_is_refused(acts: None) -> None:
     assert "could not be read and were ignored: Search" in text_of(page)
 
 
-def test_a_cursor_that_somebody_made_up_costs_no_more(acts: None, viewer: Client) -> None:
+def test_forged_cursor_costs_no_more(acts: None, viewer: Client) -> None:
     first, last = {"t": "0001-01-01T00:00:00+00:00"}, {"t": "9999-12-31T00:00:00+00:00"}
     for made_up in ([0, 0, first, 1], [0, 1, last, 1], [0, 0, last, 2**62], [9, 0, "x", 1], [0, 0, "x", 1]):
         told = base64.urlsafe_b64encode(json.dumps(made_up).encode()).decode()

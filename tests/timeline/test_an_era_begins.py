@@ -75,7 +75,7 @@ def codes() -> list[str]:
     return [spot.code for spot in overview(now=NOW).spots]
 
 
-def test_whoever_forgets_it_is_told(restored: None) -> None:
+def test_missing_begin_era_is_reported(restored: None) -> None:
     assert numbering().missing
     assert "era-not-begun" in codes()
     assert any("Run “drydock-fleet begin_era”." in sentence(each.reason) for each in findings())

@@ -28,7 +28,7 @@ def said() -> Any:
 
 
 @pytest.mark.django_db
-def test_an_approval_by_the_api_stands_with_its_request_and_its_trace(
+def test_api_approval_is_logged_with_request_and_trace_ids(
     said: list[Any], django_capture_on_commit_callbacks: Any
 ) -> None:
     fleet = Fleet(now=datetime.now(UTC))
@@ -71,7 +71,7 @@ def test_what_comes_later_and_from_elsewhere_is_found_by_the_same_id(
 
 
 @pytest.mark.django_db
-def test_what_nobody_asked_for_by_a_request_has_an_id_all_the_same() -> None:
+def test_approval_without_a_request_has_an_id() -> None:
     fleet = Fleet()
     announced(fleet)
     approval = fleet.approve()
@@ -130,6 +130,6 @@ def test_a_traceparent_of_a_later_version_may_say_more() -> None:
 
 
 @pytest.mark.parametrize("kept", [None, 1, "", "two words", "x" * 129, "a\nb", ["r"]])
-def test_what_stands_in_a_message_on_redis_is_judged_before_it_is_logged(kept: object) -> None:
+def test_trace_from_redis_is_validated_before_logging(kept: object) -> None:
     assert trace_as_kept(kept, TRACE) is None
     assert trace_as_kept("r", kept) == Trace("r")

@@ -40,7 +40,7 @@ def line(db: None) -> Entry:
     return Entry.objects.get(kind=KIND)
 
 
-def test_its_kind_and_whatever_stands_in_it_are_its_text(line: Entry) -> None:
+def test_unknown_kind_and_its_data_are_its_text(line: Entry) -> None:
     (row,) = rows_of([line])
     assert text(line) == SAID
     assert is_as_recorded(row)

@@ -140,7 +140,7 @@ def test_every_form_of_the_pages_leaves_one_line(fleet: Fleet, settings: Any) ->
             named["account"] = str(OutsideAccount.objects.get().pk)
 
 
-def test_somebody_scoped_to_other_sets_is_told_where_the_right_ends(fleet: Fleet) -> None:
+def test_refusal_names_the_scopes_of_the_user(fleet: Fleet) -> None:
     otto: Caller = caller(factories.operator())
     admin = in_person(factories.admin())
     admin("PATCH", "people/otto/", {"scopes": [{"kind": "name", "pattern": "work*"}]})

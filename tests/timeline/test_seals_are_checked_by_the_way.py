@@ -84,7 +84,7 @@ def test_what_lies_further_back_shows_when_its_turn_comes() -> None:
     assert LastRun.objects.get(name=seals.RUN).newest_id in range(13)
 
 
-def test_it_is_told_once_and_once_more_when_it_is_as_it_was_sealed_again() -> None:
+def test_broken_seal_is_reported_once_and_its_end_once() -> None:
     sealed(4)
     # After the last seal: a seal of later than now would be trouble of its own.
     blind_spots.compare(now=NOW + timedelta(minutes=4), via="beat")

@@ -254,7 +254,7 @@ def test_a_tail_that_was_cut_is_found_by_a_head_out_of_the_log_and_by_rows_witho
         assert "the tail was cut" in sentence(findings(heads=heads)[0].reason)
 
 
-def test_a_chain_that_was_made_anew_is_found_by_a_head_out_of_the_log(sealed: list[Seal]) -> None:
+def test_rebuilt_chain_is_found_by_a_logged_head(sealed: list[Seal]) -> None:
     with behind_our_back() as cursor:
         cursor.execute("UPDATE fleet_entry SET text = 'it was somebody else' WHERE id = %s", [ids_of(sealed[0])[0]])
         cursor.execute("DELETE FROM fleet_seal")

@@ -88,7 +88,7 @@ def test_the_audit_still_proves_it() -> None:
     call_command("verify_audit")
 
 
-def test_a_decision_made_then_goes_on_now() -> None:
+def test_decision_of_the_former_release_continues() -> None:
     waiting = Approval.objects.get(state="WAITING")
     assert waiting.due_at is not None
     due = waiting.due_at + timedelta(seconds=1)

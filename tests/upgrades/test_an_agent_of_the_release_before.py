@@ -23,7 +23,7 @@ from tests.upgrades.recorded import Calls
 pytestmark = [pytest.mark.real_time, pytest.mark.flow]
 
 
-def test_it_is_understood_and_understands_what_it_is_answered(
+def test_former_agent_and_this_gateway_understand_each_other(
     own_urls: Urls, tmp_path: Path, django_db_blocker: DjangoDbBlocker
 ) -> None:
     calls = Calls()

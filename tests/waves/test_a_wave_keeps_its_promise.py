@@ -198,7 +198,7 @@ def test_what_a_person_withdrew_or_azure_cancelled_is_left_out() -> None:
     assert said(withdrawn, void, member(3))[0] is Signal.GO
 
 
-def test_a_wave_in_which_nobody_is_heard_any_more_stops() -> None:
+def test_wave_without_live_machines_stops() -> None:
     silent = member(
         approval_state=ApprovalState.CONFIRMED,
         event_status=EventStatus.STARTED,

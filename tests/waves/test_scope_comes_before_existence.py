@@ -93,7 +93,7 @@ def test_a_wave_that_is_hidden_is_not_named(narrow: Caller) -> None:
     assert problem(caller(factories.admin()).post("waves/", wave), 409, "wave-running")["wave"]
 
 
-def test_what_somebody_may_not_end_answers_as_what_is_not_there(narrow: Caller) -> None:
+def test_object_of_another_user_answers_like_a_missing_one(narrow: Caller) -> None:
     ada = factories.admin()
     caller(ada)
     token = tokens.issue_token(user=ada, name="x", scopes=["read"], now=datetime.now(UTC))[0]

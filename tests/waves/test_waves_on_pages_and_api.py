@@ -60,7 +60,7 @@ def test_a_wave_is_begun_followed_and_stopped_on_the_pages(walk: Walk) -> None:
     assert client.get("/waves/999/").status_code == 404
 
 
-def test_the_form_says_what_stands_in_the_way_and_takes_a_reason(walk: Walk) -> None:
+def test_form_shows_the_guard_and_takes_a_reason(walk: Walk) -> None:
     walk.events[FIRST]["event_type"] = "Redeploy"
     walk.open[FIRST]["event_type"] = "Redeploy"
     walk.fleet.later(0.1)

@@ -82,7 +82,7 @@ def refused(call: Callable[[], object]) -> Refused:
     return caught.value
 
 
-def test_a_wave_goes_one_after_the_other_and_says_when_it_is_done() -> None:
+def test_wave_runs_in_sequence_and_reports_its_end() -> None:
     walk = Walk()
     wave = walk.begin(service="shop")
     assert walk.states() == ["GRANTED", "WAITING", "WAITING"], "the soonest first, and at once"
@@ -195,7 +195,7 @@ def test_an_event_that_is_withdrawn_cancelled_or_too_late_is_left_out() -> None:
     )
 
 
-def test_a_person_stops_a_wave_and_what_is_on_its_way_goes_on() -> None:
+def test_stopped_wave_continues_only_dispatched_events() -> None:
     walk = Walk()
     wave = walk.begin(FIRST, SECOND)
     assert refused(lambda: waves.stop(wave_id=wave.pk, actor=acting(viewer(), via="api"), now=walk.fleet.now)).code == (
@@ -210,7 +210,7 @@ def test_a_person_stops_a_wave_and_what_is_on_its_way_goes_on() -> None:
     assert refused(lambda: waves.stop(wave_id=99, actor=acting(operator()), now=walk.fleet.now)).code == "unknown-wave"
 
 
-def test_a_wave_begins_whole_or_not_at_all_and_says_what_stands_in_the_way() -> None:
+def test_wave_begins_whole_or_is_refused_with_its_guards() -> None:
     walk = Walk()
     walk.fleet.approve(SECOND, by=operator("olga"))
     claims.hold(event_id=THIRD, actor=acting(operator(), why="the books are closed tonight"), now=walk.fleet.now)
