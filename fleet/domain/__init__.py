@@ -1,1 +1,1 @@
-"""Plain Python: states and moves, what is computed, what is judged. No Django, no clock, no database."""
+"""The domain in plain Python: states, transitions, computations and judgements. No Django, no clock, no database."""

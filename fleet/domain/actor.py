@@ -1,4 +1,4 @@
-"""Who acts: one value through every operation, from the edge to the timeline."""
+"""Actors: one value through every operation, from the edge to the timeline."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -32,7 +32,7 @@ class ActorKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who acts, of what kind, through what, and why.
+    """An actor: name, kind, way of access, and reason.
 
     `person` is the account behind an act of a person or a service account (None for every other kind), `rule` the
     rule's row with its `wording`. `via` is `page`, `api`, `slack`, `pagerduty`, `rule`, `command`, `agent` or `relay`.
@@ -56,11 +56,11 @@ class Actor:
 
     @property
     def kept_as(self) -> str:
-        """What a line of the timeline names: of a person the pseudonym, of everybody else the name."""
+        """The name in a timeline entry: of a person the pseudonym, of every other actor the name."""
         return pseudonym(self.person.pk) if self.person is not None else self.name
 
     def because(self, why: str) -> "Actor":
-        """The same with a reason."""
+        """Return the actor with this reason."""
         return replace(self, why=why)
 
 
@@ -103,9 +103,9 @@ _BY_NAME = {("agent", AZURE.name): AZURE.kind, ("agent", DRYDOCK.name): DRYDOCK.
 
 
 def recorded_kind(name: str, via: str, stated: object = "") -> ActorKind | None:
-    """The kind of actor that an entry tells of: as it is `stated` there, else through what it acted under which name.
+    """Return the kind of actor in an entry: as `stated` there, else derived from name and way of access.
 
-    None where a later release tells what is not known here.
+    None for a kind of a later release.
     """
     if stated:
         known: Any = ActorKind._value2member_map_
@@ -117,5 +117,5 @@ def recorded_kind(name: str, via: str, stated: object = "") -> ActorKind | None:
 
 
 def kind_data(actor: Actor) -> dict[str, str]:
-    """What an entry's data have to state of the actor's kind: nothing where name and way tell it."""
+    """Return the data of an entry that state the actor's kind: empty where name and way of access imply it."""
     return {} if recorded_kind(actor.name, actor.via) is actor.kind else {ACTOR_KIND: actor.kind.value}

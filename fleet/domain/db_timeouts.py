@@ -35,13 +35,13 @@ class Connections:
 
 
 def name_of(kind: str, *, most: int, process: str) -> str:
-    """What a process of this kind is called at Postgres; `process` tells it from all others."""
+    """Return the connection name of a process of this kind at Postgres; `process` distinguishes it from all others."""
     return f"{PREFIX} {kind} {most} {process}"[:MOST_CHARACTERS]
 
 
 def read_names(ours: Mapping[str, int], *, others: int, room: int) -> Connections:
-    """Out of the names of sessions in our own database, with how many sessions have each. One whose name says nothing,
-    as of a command or of release 0.1.0, counts for what it has.
+    """Return the connections from the names of sessions in our own database, with how many sessions have each. A
+    session without a readable name, as of a command or of release 0.1.0, counts with its present number.
     """
     found = {name: NAME.fullmatch(name) for name in ours}
     processes: dict[str, int] = {}
@@ -57,7 +57,7 @@ def read_names(ours: Mapping[str, int], *, others: int, room: int) -> Connection
 
 @dataclass(frozen=True, slots=True)
 class TimeoutProfile:
-    """In seconds: for one statement, for a lock, and for a transaction in which nothing is asked."""
+    """The timeouts in seconds: for one statement, for a lock, and for an idle transaction."""
 
     statement: float
     lock: float

@@ -20,8 +20,10 @@ MOST_VIEWS = 100
 
 @dataclass(frozen=True, slots=True)
 class Monitoring:
-    """How well the fleet is watched: agents that are live, that should be, and that ever were; machines of an inventory
-    without an agent; when reconciling last ran, and by whom.
+    """The monitoring of the fleet.
+
+    It counts agents that are live, that should be, and that ever were, and inventory machines without an agent. It also
+    has the time and process of the last reconciliation.
     """
 
     live: int
@@ -43,7 +45,7 @@ class RelayHealth(StrEnum):
 
 
 def relay_health(watch: Monitoring, *, now: datetime) -> RelayHealth:
-    """By when reconciling last ran, and by whom."""
+    """Return the health by the time and process of the last reconciliation."""
     if seconds_since(watch.reconciled_at, now=now) > RECONCILED_WITHIN.total_seconds():
         return RelayHealth.STANDS_STILL
     return RelayHealth.WORKS if watch.reconciled_by == BEAT else RelayHealth.WITHOUT_CELERY
@@ -72,7 +74,7 @@ def monitoring_gaps(watch: Monitoring, *, now: datetime) -> tuple[Reason, ...]:
 
 
 class WorstState(StrEnum):
-    """How a set or a cache stands: the worst that is known of it. They stand here from worst to best."""
+    """The state of a set or a cache: the worst known one. Members are ordered from worst to best."""
 
     DECIDE = "decide"
     UNWATCHED = "unwatched"
@@ -89,8 +91,8 @@ WORST_FIRST = {glance: number for number, glance in enumerate(WorstState)}
 
 @dataclass(frozen=True, slots=True)
 class StateFacts:
-    """What counts at a glance: machines by presence, those without an agent, open events by how far they are, and those
-    of them that need a decision (`undecided`).
+    """The facts of the state: machines by presence, those without an agent, open events by progress, and those of them
+    that need a decision (`undecided`).
     """
 
     live: int = 0

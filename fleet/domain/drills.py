@@ -36,9 +36,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MachineInDrill:
-    """One machine as far as closing a drill goes. `listed`: it was announced there; `gone`: and is over.
+    """The state of one machine that counts for closing a drill.
 
-    `hooks_over`: its hooks are known to have ended, or to be none; `hooks_heard`: it said something of them.
+    `listed`: the event was announced there; `gone`: it has ended there. `hooks_over`: its hooks are known to have
+    ended, or to be none; `hooks_heard`: it reported on them.
     """
 
     name: str
@@ -53,7 +54,7 @@ class MachineInDrill:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a drill ends, and why."""
+    """The ending of a drill, and its reason."""
 
     outcome: Outcome
     reason: Reason
@@ -97,7 +98,7 @@ def ending_of(
 
 
 def due_at(*, ended_at: datetime | None, ends_by: datetime, now: datetime) -> datetime:
-    """When to look at a drill again, where there is no news of its event or its set."""
+    """Return when to check a drill again without news of its event or its set."""
     settles = (ended_at + SETTLED, ended_at + SPEECHLESS) if ended_at is not None else ()
     return first_after(now, [ends_by, *settles])
 

@@ -1,4 +1,4 @@
-"""What is read back: the month of a report, and what an event came to in the end."""
+"""Values for reports: the month, and the final outcome of an event."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -38,7 +38,7 @@ FIRST_YEAR = 2016
 
 
 class Decided(StrEnum):
-    """What people or rules here decided about an event, in the end."""
+    """The final decision of people or rules about an event."""
 
     ACCEPTED = "accepted"
     UNDER_WAY = "under-way"
@@ -51,7 +51,7 @@ class Decided(StrEnum):
 
 
 class Happened(StrEnum):
-    """What Azure did with the event, as far as it was seen."""
+    """Azure's handling of the event, as far as observed."""
 
     WAITS = "waits"
     RUNS = "runs"

@@ -17,8 +17,7 @@ from fleet.domain.states import Presence
 from fleet.domain.texts import tidy_value, tidy_values
 from fleet.domain.times import in_bounds
 
-# How much is made of what one machine brings: real machines stay far below, and a hostile one costs the others
-# little.
+# Limits on what one machine may report: real machines stay far below, and a hostile one costs the others little.
 
 # Events of one document that do not name its machine: so many, and one for each machine of its set, as when a whole
 # scale set is deleted. Azure lists a few.
@@ -84,8 +83,8 @@ EVENT_ID = r"[A-Za-z0-9{][A-Za-z0-9._:{}-]{0,199}"
 UNUSABLE = Reason("event-id-unusable")
 # A longer body is stored up to this size and counts as cut.
 MOST_BYTES = 1024 * 1024
-# So many events of one document are read, which is more than all that is ever made of them
-# (`fleet.domain.intake`); of the rest those are read that are asked for.
+# This many events of one document are read, which is more than are ever used (`fleet.domain.intake`); further ones are
+# read on request.
 MOST_READ = 2000
 # The texts of an event, each with how many characters are kept of it.
 TEXTS = {
@@ -104,7 +103,7 @@ STATUSES = {"scheduled": "Scheduled", "started": "Started"}
 class Listing(EventStatement):
     """One event as one document lists it.
 
-    `event_id` is upper case, `spelled` as received. `flags` tell what was odd.
+    `event_id` is upper case, `spelled` as received. `flags` are its faults.
     """
 
     event_id: str
@@ -130,7 +129,7 @@ class Document:
     rest: tuple[Any, ...] = ()
 
     def with_rest(self, wanted: Callable[[str, Any], bool]) -> "Document":
-        """The same with those of the rest read whose EventId and `Resources` are wanted."""
+        """Return the document with those further events whose EventId and `Resources` are wanted."""
         known = {listing.event_id for listing in self.listings}
         more: dict[str, Listing] = {}
         for item in self.rest:
@@ -175,7 +174,7 @@ def read_integer(value: Any) -> int | None:
 
 
 def _resources(named: Any, flags: list[str]) -> tuple[str, ...]:
-    """The names, each once; in `flags` goes what is wrong with the list."""
+    """Return the names, each once; faults of the list are added to `flags`."""
     if not isinstance(named, list):
         if named is not None:
             flags.append("resources-no-list")
@@ -274,7 +273,7 @@ LEAST = 4096
 
 
 def cost(size: int) -> int:
-    """What one body of so many bytes counts."""
+    """Return the cost of one body of this size in bytes."""
     return max(size, LEAST)
 
 

@@ -17,7 +17,7 @@ NOTHING: frozenset[str] = frozenset()
 
 
 def pseudonym(number: int) -> str:
-    """Of the account with this row id; as long as there is the row, its name is what people are shown."""
+    """Return the pseudonym of the account with this row id; while the row exists, people see its name instead."""
     return f"person {number}"
 
 
@@ -33,7 +33,8 @@ def erased_name(number: int) -> str:
 
 
 def hash_of_name(name: str) -> str:
-    """By which a name is recognised that was erased, in lines that hold it themselves. Who guesses it can try it."""
+    """Return the hash that identifies an erased name in entries that contain it. A guessed name can be checked against
+    it."""
     return hash_of(f"name\n{name}")
 
 
@@ -43,13 +44,13 @@ def may_be_username(text: str) -> bool:
 
 
 def rename_in_entry(kind: str, value: Any, change: Callable[[str], str]) -> Any:
-    """The same part of an entry (`data`, `before` or `after`, in JSON values) with every name of a person changed."""
+    """Return a part of an entry (`data`, `before` or `after`, in JSON values) with every name of a person changed."""
     fields = EntryKind(kind).naming
     return value if fields is None or not value else _renamed(value, fields, change)
 
 
 def rename_in_reasons(value: Any, change: Callable[[str], str]) -> Any:
-    """The same JSON value with the people changed whom reasons in it name."""
+    """Return the JSON value with the names of people in its reasons changed."""
     return _renamed(value, NOTHING, change)
 
 

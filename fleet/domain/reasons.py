@@ -11,7 +11,7 @@ from fleet.domain.times import iso
 
 @dataclass(frozen=True, slots=True, init=False)
 class Reason:
-    """Why something is so: a code of `fleet.wording`, and the values that its sentence names.
+    """A reason: a code of `fleet.wording`, and the values in its sentence.
 
     Values are JSON values, times, and reasons.
     """
@@ -25,12 +25,12 @@ class Reason:
 
     @property
     def stored(self) -> str:
-        """As a text column keeps it."""
+        """The form in which a text column stores it."""
         return json.dumps(as_json(self))
 
 
 def as_json(value: Any) -> Any:
-    """The same in JSON values: times in RFC 3339, lists for tuples, a reason as its `code` and `values`."""
+    """Return the value as JSON values: times in RFC 3339, lists for tuples, a reason as its `code` and `values`."""
     match value:
         case Reason():
             return {"code": value.code, "values": as_json(value.values)}
@@ -44,7 +44,7 @@ def as_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """The same with every reason in it read."""
+    """Return the JSON value with every reason in it read."""
     match value:
         case {"code": str(code), "values": dict(values), **others} if not others:
             return Reason(code, **from_json(values))
@@ -56,12 +56,12 @@ def from_json(value: Any) -> Any:
 
 
 def stored_text(reason: Reason | str) -> str:
-    """As a text column keeps it."""
+    """Return the form in which a text column stores a reason."""
     return reason.stored if isinstance(reason, Reason) else reason
 
 
 def read_reason(stored: str) -> Reason | str:
-    """What a column keeps: a reason; or the sentence itself, as it was recorded before reasons had codes."""
+    """Return the stored reason; or the sentence itself, as it was recorded before reasons had codes."""
     if not stored.startswith('{"code": '):
         return stored
     try:
@@ -89,7 +89,7 @@ class Refused(Exception):
 
 
 def require_found(found: T | None, code: str, reason: Reason) -> T:
-    """What was looked for. Raises Refused where there is none."""
+    """Return the object. Raises Refused where there is none."""
     if found is None:
         raise Refused(code, reason)
     return found

@@ -1,4 +1,4 @@
-"""What is recommended about an event that waits for a decision, and by when to decide. Pure, and advice only: nothing
+"""Recommendation for an event that awaits a decision, and the time by which to decide. Pure, and advice only: no code
 acts on it.
 """
 
@@ -17,12 +17,12 @@ from fleet.domain.reasons import Reason
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import EventStatus, Presence
 
-# What `Source` says of an event that the own organisation has asked for.
+# The `Source` of an event that the own organisation has requested.
 OWN = "User"
 
 
 class Advised(StrEnum):
-    """What to do: `look` is to look at what the reason names, then decide."""
+    """The advice: `look` means to review the reasons, then decide."""
 
     START_NOW = "start_now"
     WHEN_PREPARED = "when_prepared"
@@ -52,7 +52,7 @@ NONE_YET = Experience()
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """What to do, and why: as many reasons as there are."""
+    """The advice with its reasons."""
 
     advised: Advised
     reasons: tuple[Reason, ...]
@@ -64,7 +64,7 @@ class Recommendation:
 
 
 def recommend(facts: EventFacts, experience: Experience, *, now: datetime) -> Recommendation | None:
-    """What to do about an event; None where there is nothing left to decide."""
+    """Return the advice on an event; None where there is nothing left to decide."""
     past = facts.not_before is not None and facts.not_before <= now
     if facts.status is not EventStatus.SCHEDULED or past or facts.decision is not None:
         return None
@@ -141,8 +141,8 @@ def _speaks_for(facts: EventFacts, found: Mapping[str, Guard], experience: Exper
 
 
 def decide_by(not_before: datetime | None, *, relay: timedelta, undo: timedelta) -> datetime | None:
-    """Until when to decide so that Azure is asked before NotBefore: less what the way to it takes, and the seconds in
-    which an approval can be undone. None where no time is stated.
+    """Return the time by which to decide so that Azure is asked before NotBefore: less the relay's duration and the
+    undo period. None where no time is stated.
     """
     return None if not_before is None else not_before - relay - undo
 
@@ -154,7 +154,7 @@ RULES: dict[Advised, Action] = {
 
 
 def as_rule(facts: EventFacts, recommendation: Recommendation | None) -> dict[str, Any]:
-    """What a rule would state that decides such events here so by itself; empty where none could."""
+    """Return the fields of a rule that would decide such events here; empty where none could."""
     action = RULES.get(recommendation.advised) if recommendation is not None else None
     if action is None or facts.drill or facts.set_kind == PROVISIONAL:
         return {}

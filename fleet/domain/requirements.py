@@ -1,4 +1,4 @@
-"""What a set requires of decisions about its events, and when one set of requirements is lower than another."""
+"""Requirements of a set for decisions about its events, and their comparison."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -7,7 +7,7 @@ from typing import Any, Protocol, Self
 
 from fleet.domain.people import Place
 
-# So long what one administrator wants to lower waits for another one.
+# How long a request to lower requirements waits for another administrator.
 LOWERING_WAITS = timedelta(days=1)
 
 
@@ -77,27 +77,27 @@ class FormerSet:
 
 
 def requirements_to_keep(requirements: Requirements) -> dict[str, Any] | None:
-    """What an event keeps from the beginning; None where its set requires nothing."""
+    """Return the requirements that an event keeps from the beginning; None where its set has none."""
     return None if requirements == Requirements() else KeptRequirements(requirements).as_json
 
 
 @dataclass(frozen=True, slots=True)
 class KeptRequirements:
-    """What an open event keeps until it is over: the requirements under which it was announced, and where that was."""
+    """The requirements that an open event keeps until it ends, from its announcement, with its former sets."""
 
     requirements: Requirements = field(default_factory=Requirements)
     homes: tuple[FormerSet, ...] = ()
 
     @classmethod
     def read(cls, stored: Mapping[str, Any] | None) -> Self:
-        """What a column holds; nothing where it is NULL."""
+        """Return the stored value of a column; nothing where it is NULL."""
         if stored is None:
             return cls()
         homes = tuple(FormerSet(**each) for each in stored["homes"])
         return cls(Requirements(**stored["requirements"]), homes)
 
     def and_also(self, requirements: Requirements, homes: Iterable[FormerSet] = ()) -> Self:
-        """The same with more of both."""
+        """Return this with further requirements and homes."""
         known = dict.fromkeys([*self.homes, *homes])
         return type(self)(self.requirements.stricter(requirements), tuple(known))
 

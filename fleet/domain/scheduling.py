@@ -11,7 +11,7 @@ HELD_PAUSE = timedelta(seconds=1)
 
 
 class QuarantineKind(StrEnum):
-    """Whose row it is: an event (its state and its way to Azure), its rules, an approval that waits, …"""
+    """The kind of a quarantined row: an event (its state and its relay to Azure), its rules, a waiting approval, …"""
 
     EVENT = "event"
     RULES = "rules"
@@ -32,7 +32,7 @@ HELD = (QuarantineKind.EVENT, QuarantineKind.CACHE, QuarantineKind.MACHINE)
 
 
 def retry_pause(tries: int) -> timedelta:
-    """How long to wait after so many tries: twice as long each time, up to an hour."""
+    """Return the pause after this many tries: twice as long each time, up to an hour."""
     return min(FIRST_PAUSE * (1 << min(tries - 1, 20)), LONGEST_PAUSE)
 
 

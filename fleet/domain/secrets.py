@@ -9,7 +9,7 @@ import secrets
 
 
 def new_secret(kind: str) -> str:
-    """A new secret, url-safe; `kind` tells people what they are looking at."""
+    """Return a new secret, url-safe; `kind` tells readers its purpose."""
     return f"{kind}_{secrets.token_hex(6)}_{secrets.token_urlsafe(32)}"
 
 

@@ -12,7 +12,7 @@ NAMED_KINDS = ("availability_set", "scale_set", "cloud_service", "standalone")
 PROVISIONAL = "provisional"
 KINDS = (*NAMED_KINDS, PROVISIONAL)
 MAX_NAME = 200
-# So many live machines a set may be said to need; no set of Azure's has more.
+# The most live machines that a set may need; no set of Azure's has more.
 MAX_NEEDS = 1000
 # The code of what is wrong with a confined machine of which another set is stated.
 OUTSIDE = "states-another-set"
@@ -46,7 +46,7 @@ class SetKey:
         return bool(self.subscription or self.resource_group)
 
     def within(self, compute: dict[str, Any]) -> "SetKey":
-        """The same set, where a machine with this instance metadata is."""
+        """Return the same set, placed where a machine with this instance metadata is."""
         subscription, group = _text(compute, "subscriptionId"), _text(compute, "resourceGroupName")
         return replace(self, subscription=subscription, resource_group=group)
 
@@ -77,7 +77,7 @@ def read_stated(stated: str) -> tuple[str, str] | None:
 
 
 class SetSource(StrEnum):
-    """Who says which set a machine is in, in the order in which they count."""
+    """The sources of a machine's set, in the order in which they count."""
 
     CONFINEMENT = "confinement"
     CONFIGURATION = "configuration"
@@ -88,7 +88,7 @@ class SetSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What one source says."""
+    """The statement of one source."""
 
     source: SetSource
     key: SetKey
@@ -96,7 +96,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """What a machine's sources say, the one that counts first; `problems` tell of unreadable ones."""
+    """The statements of a machine's sources, the one that counts first; `problems` are about unreadable ones."""
 
     stated: tuple[Statement, ...] = ()
     problems: tuple[Reason, ...] = ()
@@ -179,7 +179,7 @@ def provisional_set_name(compute: dict[str, Any], machine_id: str) -> SetKey:
 
 
 def disagreement(stated: Sequence[Statement], *, set_tag: str) -> Reason | None:
-    """That sources disagree: what each says, the one that counts first. None when they agree."""
+    """Return the disagreement of sources: each statement, the one that counts first. None when they agree."""
     if not stated or all(agree(stated[0].key, other.key) for other in stated[1:]):
         return None
     code = "sets-disagree"
@@ -199,7 +199,7 @@ def _domain(compute: dict[str, Any], name: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a machine stands, out of its instance metadata; absent values are None or empty."""
+    """The location of a machine, from its instance metadata; absent values are None or empty."""
 
     fault_domain: int | None
     update_domain: int | None

@@ -1,6 +1,6 @@
-"""Single sign-on: whom a provider's token names, and what its roles or groups make of them here.
+"""Single sign-on: the user that a provider's token names, and the rights from its roles or groups.
 
-Claims are what an ID token says, once its signature, issuer, audience, nonce and times were checked.
+Claims are the content of an ID token whose signature, issuer, audience, nonce and times were checked.
 """
 
 import re
@@ -50,8 +50,8 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who came from a provider: `subject` never changes there; `name` is what they may be called here; `values` are
-    the roles or groups that count.
+    """The identity from a provider: `subject` never changes there; `name` is a possible username here; `values` are the
+    roles or groups that count.
     """
 
     issuer: str
@@ -61,7 +61,7 @@ class Identity:
 
 
 def issuer_fault(issuer: str) -> Reason | None:
-    """Why this may not be whom we trust; None where it may. https everywhere but on this very machine."""
+    """Return why this issuer cannot be trusted; None where it can. It must use https, except on this very machine."""
     try:
         parts = urlsplit(issuer)
         secure = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK)
@@ -94,7 +94,7 @@ def rights_by(grants: Iterable[Grant], values: Collection[str]) -> Rights | None
 
 
 def identity_of(claims: Mapping[str, Any], *, issuer: str, claim: str) -> Identity:
-    """Who the token is about. Raises ClaimFault."""
+    """Return the identity in the token. Raises ClaimFault."""
     return Identity(issuer, subject_of(claims, issuer=issuer), name_of(claims), values_of(claims, claim))
 
 
@@ -109,7 +109,7 @@ def subject_of(claims: Mapping[str, Any], *, issuer: str) -> str:
 
 
 def subject_prefix(issuer: str) -> str:
-    """What all subjects of this issuer begin with: Entra's tenant; nothing elsewhere."""
+    """Return the prefix of all subjects of this issuer: Entra's tenant; empty elsewhere."""
     tenant = ENTRA.fullmatch(urlsplit(issuer).path)
     return f"{tenant.group(1).lower()}:" if tenant else ""
 
@@ -157,7 +157,7 @@ Header = tuple[bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class HeaderLogin:
-    """How a proxy in front says whom it has logged in: from where, by which secret, in which headers (lower case)."""
+    """The sign-in by a proxy: its networks, its secret, and its headers (lower case)."""
 
     networks: tuple[Network, ...]
     secret: str

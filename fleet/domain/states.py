@@ -16,7 +16,7 @@ class EventStatus(StrEnum):
 
 
 class EndedAs(StrEnum):
-    """How an ended event ended, as far as the sightings tell."""
+    """The ending of an event, as far as sightings show it."""
 
     COMPLETED = "completed"
     CANCELLED = "cancelled"
@@ -104,7 +104,7 @@ APPROVAL_MOVES: dict[ApprovalState, tuple[ApprovalState, ...]] = {
         ApprovalState.ACCEPTED,
         # Started was seen while an order was delivered and its receipt never came: inferred.
         ApprovalState.CONFIRMED,
-        # What was decided no longer holds, and no machine is known to be asking Azure.
+        # The decision no longer holds, and no machine is known to be asking Azure.
         ApprovalState.WITHDRAWN,
         ApprovalState.REFUSED,
         ApprovalState.LAPSED,

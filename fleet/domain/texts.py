@@ -48,7 +48,7 @@ def prose(text: str) -> str:
 
 
 def readable(text: str) -> str:
-    """What a machine said, with a sign in the place of each NUL."""
+    """Return a machine's text, with a replacement character for each NUL."""
     return text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
 
 

@@ -33,7 +33,7 @@ def clamped(moment: datetime) -> datetime:
 
 
 def close_together(found: Iterable[T], *, at: Callable[[T], datetime], within: timedelta) -> list[list[T]]:
-    """In groups by time, each after the one before by no more than `within`; the earliest first."""
+    """Return groups by time, the earliest first; each item follows the one before within `within`."""
     groups: list[list[T]] = []
     for one in sorted(found, key=at):
         if groups and at(one) - at(groups[-1][-1]) <= within:

@@ -1,4 +1,4 @@
-"""By what one request is found again in every log: its id, and the trace that it belongs to."""
+"""The identifiers of one request in every log: its id, and its trace."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Trace:
 
     @property
     def words(self) -> dict[str, str]:
-        """What every line in a log says of it."""
+        """Its fields in every log line."""
         named = {"request_id": self.request_id, "trace_id": self.trace_id}
         return {name: value for name, value in named.items() if value}
 
@@ -55,7 +55,7 @@ class Call:
 
 
 def trace_of(request_id: str, traceparent: str) -> Trace:
-    """What the two headers say; what cannot be taken as it is stands for a new one."""
+    """Return the trace of these two headers; an invalid value is replaced by a new one."""
     return Trace(sane_id(request_id), trace_id_of(traceparent) if traceparent else "")
 
 

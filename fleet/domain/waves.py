@@ -1,7 +1,7 @@
-"""Waves: several events of a service approved in turn. Pure: whose turn it is, why not, and when a wave is over.
+"""Waves: several events of a service approved in turn. Pure: the event in turn, why it waits, and when a wave ends.
 
-Strictly one after the other, over all sets of the wave: what one event breaks is seen before the next one begins, also
-where the next lies in another set that leans on the first. So two fault domains of a set are never in flight at once.
+Strictly one after the other, over all sets of the wave. So damage by one event is seen before the next one begins, even
+where the next is in another set that depends on the first. So two fault domains of a set are never in flight at once.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class WaveState(StrEnum):
 
 
 class Phase(StrEnum):
-    """How far one event of a wave is. `left_out`: the wave continues without it."""
+    """The progress of one event of a wave. `left_out`: the wave continues without it."""
 
     WAITS = "waits"
     IN_FLIGHT = "in_flight"
@@ -117,7 +117,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a running wave does now, and why. `approval_id` with GO: whose turn it is."""
+    """The next action of a running wave, and its reason. `approval_id` with GO: the approval in turn."""
 
     do: Signal
     reason: Reason
@@ -125,8 +125,8 @@ class Judgement:
 
 
 def judge(members: Sequence[Member], *, now: datetime, return_timeout: timedelta) -> Judgement:
-    """Whose turn it is, what the wave waits for, or why it is over. `return_timeout`: how long a machine may take to
-    return, after its event has ended.
+    """Return the approval in turn, what the wave waits for, or why it ends. `return_timeout`: how long a machine may
+    take to return, after its event has ended.
     """
     in_turn = sorted(members, key=lambda member: member.turn)
     for member in in_turn:
@@ -143,7 +143,7 @@ def judge(members: Sequence[Member], *, now: datetime, return_timeout: timedelta
 
 
 def due_at(members: Sequence[Member], *, now: datetime, return_timeout: timedelta) -> datetime:
-    """When to judge a running wave again, where there is no news of its events."""
+    """Return when to judge a running wave again without news of its events."""
     moments = []
     for member in members:
         if member.phase is Phase.RETURNING:
@@ -179,7 +179,7 @@ def _waits_for(member: Member, return_timeout: timedelta) -> Reason:
 
 
 def summary(members: Sequence[Member]) -> Reason:
-    """How a wave went."""
+    """Return the summary of a wave."""
     out = [member for member in members if member.phase is not Phase.BACK]
     return Reason(
         "wave-summary",
@@ -196,8 +196,8 @@ def _why_out(member: Member) -> dict[str, Any]:
 def member_progress(
     member: Member, members: Sequence[Member], judgement: Judgement, *, running: bool, against: Reason | str = ""
 ) -> Reason:
-    """What one event of a wave waits for or how it went, for its row. `against`: what a guard says against the one
-    whose turn it is.
+    """Return what one event of a wave waits for or its result, for its row. `against`: the guard's objection to the
+    event in turn.
     """
     match member.phase:
         case Phase.WAITS if not running:
@@ -220,5 +220,5 @@ def member_progress(
 
 
 def unless(reason: Reason, against: Reason | str) -> Reason:
-    """The same with what a guard says against it."""
+    """Return the reason together with a guard's objection to it."""
     return Reason("wave-kept", reason=reason, against=against) if against else reason

@@ -52,13 +52,13 @@ class Wave(ChangeColumn):
 
 
 class Approval(ChangeColumn):
-    """A person's or a rule's decision to start one event, and how far it got.
+    """A person's or a rule's decision to start one event, with its progress.
 
     `via` is `page`, `api` or `rule`, with the token's name in `token_name`; a rule's decision keeps the rule and its
     `rule_wording` at that time. `when` is one of `fleet.domain.approvals.conditions.When`; `due_at` belongs to `time`
-    and `undo`, `wave` and `turn` to `turn`. `overrides` holds the guards that were overcome, each `{"code", "sentence",
-    "reason"}`. `consented_*` is the second person. `inferred` says that its end was concluded, not answered. `reason`
-    is one sentence about how it ended.
+    and `undo`, `wave` and `turn` to `turn`. `overrides` are the overridden guards, each `{"code", "sentence",
+    "reason"}`. `consented_*` is the second person. `inferred`: its end was concluded, not answered. `reason` is one
+    sentence about how it ended.
     """
 
     event = models.ForeignKey(ScheduledEvent, on_delete=models.PROTECT, related_name="approvals")
@@ -184,9 +184,8 @@ class Hold(ChangeColumn):
 class Order(ChangeColumn):
     """An approval on its way to one machine.
 
-    `delivered_by` names the path that brought it there: `celery` (the task on commit), `beat` (Celery's reconciling),
-    `ticker`
-    (the gateway's, when Celery is gone), `look` (a gateway's look each second) or `report` (in an answer to reports).
+    `delivered_by` names the path of delivery: `celery` (the task on commit), `beat` (Celery's reconciliation), `ticker`
+    (the gateway's, when Celery is down), `look` (a gateway's query each second) or `report` (in an answer to reports).
     """
 
     id = models.UUIDField(primary_key=True)
@@ -203,7 +202,7 @@ class Order(ChangeColumn):
     outcome = models.TextField(blank=True, default="")
     azure_status = models.IntegerField(null=True, blank=True)
     azure_body = models.TextField(blank=True, default="")
-    # How often its machine asked Azure, and what Azure's Retry-After said; None where an agent does not tell.
+    # How often its machine asked Azure, and Azure's Retry-After; None where an agent does not report it.
     posts = models.IntegerField(null=True, blank=True)
     retry_after_seconds = models.FloatField(null=True, blank=True)
     reason = models.TextField(blank=True, default="")

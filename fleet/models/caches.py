@@ -85,9 +85,9 @@ class Maintenance(ChangeColumn):
 class Notification(models.Model):
     """One received line, merged from all listeners: copies within a minute of each other are one notification.
 
-    `raw` is the line as text; `raw_base64` holds its bytes where they were no text. `raw_hash` is the SHA-256 of the
+    `raw` is the line as text; `raw_base64` has its bytes where they were no text. `raw_hash` is the SHA-256 of the
     bytes. `first_at` and `last_at` are when the first and the last copy was heard (corrected), `received_at` when the
-    backend had it. The other columns are what the line states; None, and of texts empty, is "not stated".
+    backend had it. The other columns are the line's statements; None, and of texts empty, is "not stated".
     """
 
     cache = models.ForeignKey(

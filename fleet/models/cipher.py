@@ -1,6 +1,6 @@
-"""Columns that no dump and no backup gives away: encrypted with the installation's SECRET_KEY.
+"""Encryption of columns with the installation's SECRET_KEY, so that dumps and backups do not disclose them.
 
-What was encrypted with an earlier key is read as long as that stands among the SECRET_KEY_FALLBACKS.
+Values encrypted with an earlier key are readable while that key is in SECRET_KEY_FALLBACKS.
 """
 
 import base64
@@ -40,7 +40,7 @@ class Cipher:
     purpose: str
 
     def encrypt(self, plain: bytes, *, of: str) -> str:
-        """In base64: a nonce, and behind it what only SECRET_KEY reads."""
+        """Return, in base64, a nonce followed by the ciphertext, which only SECRET_KEY decrypts."""
         nonce = secrets.token_bytes(NONCE_BYTES)
         return base64.b64encode(nonce + self._with(settings.SECRET_KEY).encrypt(nonce, plain, of.encode())).decode()
 

@@ -42,10 +42,10 @@ class Drill(ChangeColumn):
 
 
 class Rehearsal(models.Model):
-    """One machine's part in a drill; what it says of the event itself is its sighting.
+    """One machine's part in a drill; its reports of the event itself are its sighting.
 
-    `left_out` says why it takes no part, in words that fit after its name; empty where it does. `gone_reason` is the
-    agent's word for why the rehearsal ended there. (`epoch`, `seq`) is its newest word in the machine's own sequence.
+    `left_out` states why it takes no part, in words that fit after its name; empty where it does. `gone_reason` is the
+    agent's reason why the rehearsal ended there. (`epoch`, `seq`) is its newest report in the machine's own sequence.
     """
 
     drill = models.ForeignKey(Drill, on_delete=models.PROTECT, related_name="rehearsals")

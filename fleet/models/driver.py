@@ -32,15 +32,16 @@ def query(statement: str | Composable, *values: Any) -> list[tuple[Any, ...]]:
 
 
 def array(values: Iterable[Any]) -> str:
-    """A list as Postgres reads one, for a parameter with a cast as `%s::text[]`: of numbers, booleans, times, texts,
-    bytes, UUIDs and None. The driver's own way, which asks of each element what it is, costs several times as much.
+    """Return a list in Postgres's notation, for a parameter with a cast as `%s::text[]`: of numbers, booleans, times,
+    texts, bytes, UUIDs and None. The driver's own conversion, which inspects each element's type, costs several times
+    as much.
     """
     found = list(values)
     kinds = set(map(type, found))
     if kinds == {int}:
         return f"{{{','.join(map(str, found))}}}"
     if kinds == {str}:
-        # Most have nothing in them that wants care: what is seen in all of them together need not be asked of each.
+        # Most texts need no escaping: one check of all of them together is cheaper than a check of each.
         text = '","'.join(found)
         if "\\" not in text and text.count('"') == 2 * len(found) - 2:
             return f'{{"{text}"}}'
@@ -157,7 +158,7 @@ def _update(model: type[Model], names: tuple[str, ...], read: tuple[str, ...]) -
 
 
 def _given(model: type[Model], left: tuple[str, ...]) -> tuple[Columns, str]:
-    """What a statement takes a list of each, without these attributes, and its beginning."""
+    """Return the columns of which a statement takes a list each, without these attributes, and its beginning."""
     fields = [field for field in model._meta.concrete_fields if not field.primary_key and field.attname not in left]
     # As `foreign` is, a column may be a word of SQL.
     names = ", ".join(f'"{field.column}"' for field in fields)

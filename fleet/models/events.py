@@ -10,7 +10,7 @@ from fleet.models.machines import AvailabilitySet, Machine
 
 
 class StatedColumns(models.Model):
-    """What Azure states about an event: a column for each field of `fleet.domain.events.EventStatement`."""
+    """Azure's statements about an event: a column for each field of `fleet.domain.events.EventStatement`."""
 
     event_type = models.TextField(blank=True, default="")
     resource_type = models.TextField(blank=True, default="")
@@ -30,10 +30,10 @@ TO_DECIDE = models.Q(status="SCHEDULED", drill=False)
 
 
 class ScheduledEvent(StatedColumns, ChangeColumn):
-    """What Azure announced, one row per EventId (upper case), however many machines report it.
+    """An event that Azure announced, one row per EventId (upper case), however many machines report it.
 
-    Everything from `status` on is computed from sightings (`fleet.domain.events.compute_state`) and kept here
-    for reading. `version` moves with status, NotBefore, Resources, type, source and duration.
+    Everything from `status` on is computed from sightings (`fleet.domain.events.compute_state`) and stored here for
+    reading. `version` changes with status, NotBefore, Resources, type, source and duration.
     """
 
     event_id = models.TextField(unique=True)
@@ -55,7 +55,7 @@ class ScheduledEvent(StatedColumns, ChangeColumn):
     ended_at = models.DateTimeField(null=True, blank=True)
     ended_as = models.TextField(blank=True, default="")
     certainty = models.TextField(blank=True, default="")
-    # At least one live machine's newest document lists it, or could tell that it is gone.
+    # At least one live machine's newest document lists it, or can show that it is gone.
     watched = models.BooleanField(default=True)
     approved_elsewhere = models.BooleanField(default=False)
     warnings = models.JSONField(default=list)

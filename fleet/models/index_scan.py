@@ -60,7 +60,7 @@ class NamedAny(Lookup):
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> tuple[str, list[Any]]:  # type: ignore[override]
         column, parameters = self.process_lhs(compiler, connection)
-        # Postgres itself says what is the upper case of both.
+        # Postgres itself converts both to upper case.
         names = "ARRAY(SELECT UPPER(name) FROM unnest(%s::text[]) AS name)"
         return f"UPPER({column}) = ANY({names})", [*parameters, list(self.rhs)]
 
@@ -114,8 +114,10 @@ class IndexRange:
 
 @dataclass(frozen=True, slots=True)
 class IndexWalk:
-    """Rows are looked for among others, `portion` of them at once: those of which `within` holds, and where no key
-    leads to them, `among`, too. Both are what an index answers while it is walked.
+    """A scan that checks rows in an index for matches, `portion` of them at once. It finds rows that match `within`
+    and, where no key leads to them, `among`.
+
+    An index answers both during the scan.
     """
 
     portion: int
@@ -133,13 +135,13 @@ class IndexScanRows(QuerySet[M]):
     walk: IndexWalk | None = None
 
     def near(self, *ways: IndexRange) -> IndexScanRows[M]:
-        """The same rows. No row that the filters leave may lie outside these ways."""
+        """Return the same rows with these index ranges, which must contain every row that passes the filters."""
         clone: IndexScanRows[M] = self.all()
         clone.nearest = ways
         return clone
 
     def looked_through(self, walk: IndexWalk) -> IndexScanRows[M]:
-        """The same rows, found portion by portion: a page may hold none, and others may follow."""
+        """Return the same rows, found portion by portion: a page may be empty, and others may follow."""
         clone: IndexScanRows[M] = self.all()
         clone.walk = walk
         return clone
@@ -169,7 +171,7 @@ def first_rows(rows: QuerySet[M], order: Sequence[str], count: int) -> QuerySet[
 
 
 def first_of_each(rows: QuerySet[M], way: IndexRange, order: Sequence[str], count: int) -> QuerySet[M]:
-    """The first so many rows of each key, in this order; what they share with others is not read."""
+    """Return the first rows, up to `count`, of each key in this order; rows of other keys are not read."""
     asked = rows.filter(way.where, **{way.column: _key(rows, way)}).order_by(*order).values("pk")[:count]
     told = _of_each(rows, way, asked, "found.id", "id")
     if told is None:
@@ -178,10 +180,10 @@ def first_of_each(rows: QuerySet[M], way: IndexRange, order: Sequence[str], coun
 
 
 def last_checked_at(rows: IndexScanRows[M], order: Sequence[str], beyond: Q) -> tuple[Any, int] | None:
-    """Where a portion of the walk ends that begins `beyond` a place: the value of the column that rows go by, and the
-    id. None where it comes to the end of all. `order` is (column, id), both in one direction. One query, of an index.
+    """Return where a portion of the walk ends that begins `beyond` a place: the value of the sort column, and the id.
+    None at the end of all rows. `order` is (column, id), both in one direction. Runs one query, of an index.
 
-    Of several keys each has its share of the portion; the walk ends where the first of them has used up its own.
+    Each of several keys has its share of the portion; the walk ends where the first of them has used up its own.
     """
     walk = rows.walk or IndexWalk(0)
     column = order[0].lstrip("-")

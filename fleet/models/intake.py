@@ -1,4 +1,4 @@
-"""What agents send, as received: documents, reports, presence, how far their hooks are."""
+"""Agents' data, as received: documents, reports, presence, progress of hooks."""
 
 from django.db import models
 
@@ -92,7 +92,7 @@ class PresenceRow(ChangeColumn):
     watched_from = models.DateTimeField(null=True, blank=True)
     # Since when it reminds of a document that is not here; NULL again with its next document.
     lacking_since = models.DateTimeField(null=True, blank=True)
-    # Since when its newest document cannot be read: what it says of its polls since then does not count.
+    # Since when its newest document is unreadable: its polls since then do not count.
     unreadable_since = models.DateTimeField(null=True, blank=True)
     # Bytes of what could not be understood in the hour that began then (`fleet.domain.intake`).
     odd_bytes = models.BigIntegerField(default=0, db_default=0)

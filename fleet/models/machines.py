@@ -34,8 +34,8 @@ class AvailabilitySet(ChangeColumn):
     exempt_service_accounts = models.BooleanField(default=False, db_default=False)
     # How many live machines it takes to do its work; None when not stated.
     min_live = models.IntegerField(null=True, blank=True)
-    # Requirements that an administrator wants to lower where two persons are required, by name, and who asked for it
-    # when; until another administrator asks for the same.
+    # Requirements that an administrator wants to lower where two persons are required, by name, with the requester and
+    # time, until another administrator requests the same.
     lowering = models.JSONField(null=True, blank=True)
     lowering_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+", db_index=False
@@ -61,7 +61,7 @@ class AvailabilitySet(ChangeColumn):
         return self.name
 
 
-# Machines, their credentials, and what an inventory says of them.
+# Machines, their credentials, and their inventory.
 
 
 class JoinToken(models.Model):
@@ -142,7 +142,7 @@ class Machine(ChangeColumn):
             models.Index(fields=["credential_hash"], name="machine_by_credential"),
             # Asked by each tick: few.
             models.Index(fields=["availability_set"], name="machine_beside_its_name", condition=~models.Q(called="")),
-            # Asked once a second by each gateway: who was revoked just now?
+            # Queried once a second by each gateway for recent revocations.
             models.Index(fields=["revoked_at"], name="machine_revoked", condition=models.Q(revoked_at__isnull=False)),
         ]
 
@@ -161,7 +161,7 @@ class Admission(models.Model):
 
     vm_id = models.TextField(db_default="")
     machine = models.ForeignKey(Machine, null=True, blank=True, on_delete=models.CASCADE, related_name="admissions")
-    # What it says of itself: the fields of `Claimed`, and its set as `[kind:]name`.
+    # Its statements about itself: the fields of `Claimed`, and its set as `[kind:]name`.
     said = models.JSONField(default=dict, blank=True, db_default={})
     # The subscription that Azure has signed; empty where it brought no attested document.
     attested = models.TextField(blank=True, default="", db_default="")
@@ -186,12 +186,12 @@ class Admission(models.Model):
 
 
 class UnusedKey(models.Model):
-    """The key or credential that a machine was given last, as long as no call was made with it: the answer that brought
-    it may have been lost on the way. The first call removes the row.
+    """The key or credential that a machine received last, while no call has used it: the answer that carried it may
+    have been lost.
 
-    Who was given it may be given another one. `proved_by` names the keys and credentials that prove it, the first of
-    them what the machine had before. Where it had none, `ask_hash` is the secret with which it asked, and what spoke
-    for it then has to speak for it again: Azure (`attested`), else its join token.
+    The first call removes the row. Until then the machine may be given another one. `proved_by` names the keys and
+    credentials that prove it, the first of them the machine's earlier one. Where it had none, `ask_hash` is the secret
+    of its request, and the same evidence is required again: Azure (`attested`), else its join token.
     """
 
     machine = models.OneToOneField(Machine, primary_key=True, on_delete=models.CASCADE, related_name="unused_key")
@@ -259,9 +259,9 @@ class RefusedEnrolment(models.Model):
 class InventoryMachine(models.Model):
     """One machine as an imported inventory lists it. `machine` is empty while no agent has enrolled on it.
 
-    `resource_id` is Azure's id, lower case. `set_*` and `placement_group` are what the inventory says of its set, empty
-    when it says nothing; `availability_set` is where it is shown: a machine that stands alone is in none before it has
-    an agent.
+    `resource_id` is Azure's id, lower case. `set_*` and `placement_group` are the inventory's statement of its set,
+    empty when there is none. `availability_set` is where it is shown: a standalone machine is in none before it has an
+    agent.
     """
 
     resource_id = models.TextField(unique=True)

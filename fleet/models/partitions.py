@@ -23,11 +23,11 @@ BOUNDS = re.compile(r"FOR VALUES FROM \((.+)\) TO \((.+)\)")
 
 @dataclass(frozen=True, slots=True)
 class PartitionedTable:
-    """The table of a model that is kept by ranges of `key`, a column of numbers that grow. `time` says when a row was
-    written.
+    """The table of a model that is partitioned by ranges of `key`, a column of growing numbers. `time` is the column of
+    a row's write time.
 
-    `numbers` is the table and column whose sequence gives the numbers. Of bodies, which move (`by_time`), the newest is
-    not near the end. `first` is what the first partition is called; the others are called after what they begin with.
+    `numbers` is the table and column whose sequence gives the numbers. The newest bodies, which move (`by_time`), are
+    not near the end. `first` is the name of the first partition; the others are named after their first number.
     """
 
     model: type[Model]
@@ -47,7 +47,7 @@ class PartitionedTable:
 
 
 def by_id(model: type[Model], time: str) -> PartitionedTable:
-    """One that is kept by ranges of its own ids."""
+    """Return a table that is partitioned by ranges of its own ids."""
     table = model._meta.db_table
     return PartitionedTable(model, "id", time, f"{table}_from_0", (table, "id"))
 
@@ -142,7 +142,7 @@ def partitions(of: PartitionedTable) -> list[Partition]:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """How far a table has come: the number given last, and where its last partition begins (None: it has only one)."""
+    """The progress of a table: the last number, and where its last partition begins (None: it has only one)."""
 
     of: PartitionedTable
     last: int

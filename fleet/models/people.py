@@ -41,7 +41,7 @@ Person = User | AbstractBaseUser | AnonymousUser
 
 
 class Profile(models.Model):
-    """What a person has chosen. `time_zone` is an IANA name; empty is UTC. `shortcuts` switches the keyboard's on.
+    """The settings of a person. `time_zone` is an IANA name; empty is UTC. `shortcuts` enables keyboard shortcuts.
 
     `sound` and `notifications` (of the desktop) announce a new event to decide. `first_steps` is off once the checklist
     of an empty installation was dismissed.
@@ -56,7 +56,7 @@ class Profile(models.Model):
     sound = models.BooleanField(default=False, db_default=False)
     notifications = models.BooleanField(default=False, db_default=False)
     first_steps = models.BooleanField(default=True, db_default=True)
-    # What changed until then, they have read; None while they have never said so.
+    # The time up to which they have read the changes; None while never marked.
     handover_read_until = models.DateTimeField(null=True, blank=True)
 
     def __str__(self) -> str:
@@ -138,8 +138,9 @@ class AccountLink(models.Model):
 
 
 class CalendarFeed(models.Model):
-    """A calendar that a person's programs fetch by its address, which holds a public prefix and a secret; its SHA-256
-    is kept. `set_pattern` (with * and ?) and `service` narrow it; it shows no more than its person sees.
+    """A calendar that a person's programs fetch by its address. The address has a public prefix and a secret, of which
+    the SHA-256 is stored. `set_pattern` (with * and ?) and `service` restrict it; it shows no more than its person may
+    see.
     """
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="calendar_feeds")
@@ -264,7 +265,7 @@ def rights_of(person: Person) -> Rights:
 
 
 def prefetch_rights(people: Iterable[User]) -> None:
-    """The same for many at once: one query, and `rights_of` asks no more for any of these objects."""
+    """Load the rights of many people with one query; `rights_of` runs none for these objects afterwards."""
     unknown = [one for one in people if one.is_active and not one.is_superuser and not hasattr(one, "_drydock_rights")]
     if not unknown:
         return
@@ -303,7 +304,7 @@ def decision_filter(rights: Rights, *, proposed: Q) -> Q:
 
 
 def located_in(scopes: Iterable[tuple[str, str]], *, of: str = "") -> Q:
-    """What lies in one of these scopes by its columns behind `of`, as `fleet.domain.people.in_scopes` says it."""
+    """Return a filter for rows in one of these scopes, by the columns behind `of`, as `people.in_scopes` does."""
     found = Q(pk__in=[])
     for kind, text in scopes:
         column, pattern = f"{of}{kind}", pattern_of(text or "*")

@@ -52,7 +52,7 @@ class HoursAndPlace(models.Model):
 
 
 class Policy(HoursAndPlace):
-    """What a rule and a no-approval window have in common."""
+    """The common fields of a rule and a no-approval window."""
 
     name = Line(help_text="What people call it; the name of a rule is unique.")
     reason = Line(max_length=2000, paragraph=True, help_text="Why it exists; it is shown with each decision.")
@@ -122,10 +122,10 @@ class NoApprovalWindow(Policy):
 
 
 class Stop(models.Model):
-    """From `stopped_at` on nothing is approved and no order goes to Azure, until an admin has lifted it.
+    """A stop: from `stopped_at` on nothing is approved and no order is sent to Azure, until an administrator lifts it.
 
-    `stopped_by` and `lifted_by` are names as the timeline has them; `lifted_at` is NULL as long as it holds, which one
-    row at most does.
+    `stopped_by` and `lifted_by` are names as on the timeline. `lifted_at` is NULL while the stop is in force, which
+    applies to one row at most.
     """
 
     stopped_at = models.DateTimeField()
@@ -145,7 +145,7 @@ class Stop(models.Model):
 
 
 def stop_in_force() -> StopFacts | None:
-    """Who has stopped all approvals, while that holds. Asked of Postgres wherever something would be set off."""
+    """Return the stop in force, or None. It is queried wherever an action would start."""
     found = Stop.objects.filter(lifted_at__isnull=True).first()
     return None if found is None else StopFacts(by=found.stopped_by, at=found.stopped_at, why=found.why)
 

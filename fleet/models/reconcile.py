@@ -33,7 +33,7 @@ def clocks_wrong_lately(*, now: datetime) -> list[WrongClock]:
     return list(WrongClock.objects.filter(seen_at__gt=now - LATELY).order_by("process"))
 
 
-# When something that runs again and again last ran, and what it had to set aside.
+# Last runs of repeated jobs, and their quarantined rows.
 
 
 class LastRun(models.Model):

@@ -48,7 +48,7 @@ class Entry(models.Model):
     `fleet.domain.timeline.EntryKind`.
     """
 
-    # What the log says of it while it is written; no column.
+    # Its log line while it is written; no column.
     line: dict[str, Any] | None = None
     era = models.SmallIntegerField(db_default=FIRST_ERA, editable=False)
     xid = models.BigIntegerField(db_default=CURRENT_TRANSACTION, editable=False)
@@ -60,7 +60,7 @@ class Entry(models.Model):
     machine = models.ForeignKey(Machine, null=True, related_name="entries", **UNBOUND)
     approval = models.ForeignKey(Approval, null=True, related_name="entries", **UNBOUND)
     cache = models.ForeignKey(Cache, null=True, related_name="entries", **UNBOUND)
-    # No constraint: operations are computed, and one that turns out to be part of another goes; its entries stay.
+    # No constraint: operations are computed, and one that becomes part of another is deleted; its entries remain.
     maintenance = models.ForeignKey(Maintenance, null=True, related_name="entries", **UNBOUND)
     # Who: a person's name, a rule's (`rule: …`), `Azure`, `Drydock`, or a machine's.
     actor = models.TextField(blank=True, default="")
@@ -102,7 +102,7 @@ class Entry(models.Model):
             ),
             # A query for rare entries, such as one kind, does not scan all others.
             models.Index(fields=["kind", "-at", "-id"], name="entry_by_kind"),
-            # What happened to events and caches, step by step, without all that was said and sent meanwhile.
+            # The steps of events and caches, without reports and notifications.
             models.Index(fields=["-at", "-id"], name="entry_of_milestones", condition=models.Q(kind__in=MILESTONES)),
             # What people and rules did: few lines among many.
             models.Index(
@@ -137,7 +137,7 @@ class Seal(models.Model):
 
     @property
     def place(self) -> Place:
-        """Where it ends."""
+        """The place of its last entry."""
         return (self.last_era, self.last_xid, self.last_id)
 
 

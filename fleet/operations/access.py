@@ -13,8 +13,8 @@ from fleet.models import ApiToken
 
 @dataclass(frozen=True, slots=True)
 class AccountState:
-    """What an account may do, and everything else that may end its sessions: the password, single sign-on, who answers
-    for a service account.
+    """The rights of an account, and the other facts that may end its sessions: password, single sign-on, owner of a
+    service account.
     """
 
     rights: Rights
@@ -34,8 +34,10 @@ class AccessStates:
 
 @dataclass(slots=True)
 class Credentials:
-    """How the credentials of users are read: the user of a token (`token`, `now`, `address`) with its row; the user of
-    a session (`session_key`, `now`, `told`); and the states of many at once (`accounts`, `sessions`, `tokens`, `now`).
+    """Readers of credentials.
+
+    They return the user of a token (`token`, `now`, `address`) with its row, the user of a session (`session_key`,
+    `now`, `told`), and many states at once (`accounts`, `sessions`, `tokens`, `now`).
     """
 
     person_of_token: Callable[..., tuple[User, ApiToken] | None] = lambda **by: None

@@ -73,9 +73,7 @@ class AuditedForm(forms.ModelForm):  # type: ignore[type-arg]
             field.widget.attrs.setdefault("autocomplete", "off")
 
     def apply(self, row: models.Model, optional: Iterable[str] = ()) -> Faults:
-        """Write what was sent to the row, without saving it, and return what is wrong. `optional` fields may be
-        empty.
-        """
+        """Write the sent values to the row, unsaved, and return the faults. `optional` fields may be empty."""
         self.instance = row
         for name in optional:
             self.fields[name].required = False
@@ -101,7 +99,7 @@ class ValueList(serializers.ListField):
 
 
 class AuditedSerializer(RequestSerializer, serializers.ModelSerializer[Any]):
-    """What callers of the API send about some fields of a model."""
+    """A serializer for some fields of a model, as API callers send them."""
 
     serializer_field_mapping = {
         **serializers.ModelSerializer.serializer_field_mapping,
@@ -120,8 +118,8 @@ class AuditedSerializer(RequestSerializer, serializers.ModelSerializer[Any]):
         return kind, kwargs
 
     def apply(self, row: models.Model, optional: Iterable[str] = ()) -> Faults:
-        """Write what was sent to the row, without saving it, and return what is wrong. `optional` fields may be empty.
-        What is not sent stays as it is.
+        """Write the sent values to the row, without saving it, and return the faults. `optional` fields may be empty.
+        Fields that are not sent stay unchanged.
         """
         self.instance, self.partial = row, row.pk is not None
         if not self.is_valid():
@@ -140,7 +138,8 @@ Sent = AuditedForm | AuditedSerializer
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """How changes of one model are recorded: `fields` are compared, `data` returns what an entry names of a row.
+    """The recording of changes to one model: `fields` are compared, `data` returns the names that an entry states of a
+    row.
 
     `version` is the column that states the version, a number or the time of the last change.
     """
@@ -158,7 +157,7 @@ class Audit:
         return {name: json_value(getattr(row, name)) for name in self.fields}
 
     def recorded(self, row: models.Model, before: Values | None, after: Values | None) -> tuple[Any, Any]:
-        """Return what an entry holds of these values: of a change only what differs."""
+        """Return the values that an entry stores: of a change only the differences."""
         return (before, after) if before is None or after is None else differing(before, after)
 
     def touch(self, row: models.Model, now: Any) -> None:

@@ -1,4 +1,4 @@
-"""What hides news is compared with what was there before: what begins and what is over has its entry."""
+"""Comparison of blind spots with the known ones: each beginning and end is recorded as an entry."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ LOOKS: list[Callable[..., Iterable[Trouble]]] = []
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What one look did: how many began or ended, and how many entries tell of that."""
+    """The result of one comparison: how many blind spots began or ended, and how many entries record that."""
 
     ran: bool
     changed: int = 0

@@ -90,7 +90,7 @@ class RequestSerializer(serializers.Serializer[Any]):
 
 
 def of_its_type(field: Any, value: Any) -> Any:
-    """What is wrong with the JSON type of a value, as errors of its field; none where nothing is."""
+    """Return the errors in the JSON type of a value; empty where there are none."""
     if value is None:
         return []
     if isinstance(field, serializers.BooleanField) and not isinstance(value, bool):

@@ -1,5 +1,5 @@
-"""Advisory locks of Postgres, held until the transaction ends: they keep two apart where no row is there to lock. And
-how long a transaction waits for locks and answers where its role's patience (`fleet.domain.db_timeouts`) does not fit.
+"""Advisory locks of Postgres, held until the transaction ends, where no row can be locked. Also lock timeouts where the
+role's profile (`fleet.domain.db_timeouts`) does not fit.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -65,7 +65,7 @@ def try_take(lock: Lock, of: str = "") -> bool:
 
 
 def take_free(lock: Lock, names: Sequence[str]) -> list[str]:
-    """Those of these names whose lock was free and is held now, in the order given."""
+    """Take the free locks of these names; return the names of those taken, in the given order."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT name FROM unnest(%s::text[]) WITH ORDINALITY AS given (name, place)"
@@ -160,7 +160,7 @@ def take_due(
 
 
 def settle_due(table: type[models.Model], due: Mapping[int, datetime], *, now: datetime) -> None:
-    """Say of rows (ids) that were taken at this time when they are due again; what got news since then stays due."""
+    """Set the next check of rows (ids) that were taken at this time; rows with news since then stay due."""
     name = table._meta.db_table
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(

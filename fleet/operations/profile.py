@@ -1,6 +1,4 @@
-"""What people choose for themselves: the time zone of their pages, shortcuts, what tells them of news, and how far they
-have read.
-"""
+"""Personal settings: time zone of pages, shortcuts, desktop alerts, and how far the user has read."""
 
 from datetime import datetime
 
@@ -31,7 +29,7 @@ def choose(
     notifications: bool | None = None,
     first_steps: bool | None = None,
 ) -> Profile:
-    """One's own settings; what is None stays as it is.
+    """Change one's own settings; None leaves a setting unchanged.
 
     `time_zone` is an IANA name, `browser`, or empty for UTC. Raises Refused `validation`, and `not-permitted` for a
     token that only reads.

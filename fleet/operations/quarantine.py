@@ -27,8 +27,8 @@ K = TypeVar("K")
 LONGEST = 500
 # A row that still exists is retried within seconds of its time; an older entry belongs to no row any more.
 FORGOTTEN = timedelta(minutes=5)
-# SQLSTATE classes that say nothing about what was to be written: connection, resources, locks, shutdown, disk. Lock
-# conflicts and timeouts are the exception: they concern only the row itself.
+# SQLSTATE classes of the server, not of the written data: connection, resources, locks, shutdown, disk. Lock conflicts
+# and timeouts are the exception: they concern only the row itself.
 AWAY = frozenset({"08", "40", "53", "55", "57", "58"})
 
 
@@ -55,8 +55,9 @@ def bisect_failures(
     splits: Callable[[Exception], bool] = lambda error: not is_quarantined(error),
     hurried: bool = False,
 ) -> list[T]:
-    """What the call gives for these keys, all at once or else in halves, each in a transaction of its own; `fail` gets
-    the one that fails alone. Who has met a lock waits for no further one for long. Raises what splits nothing.
+    """Return the results of the call for these keys, all at once or else in halves, each in its own transaction. `fail`
+    gets each key that fails alone. After a lock conflict, later calls wait for locks only briefly. Raises errors for
+    which `splits` is false.
     """
     try:
         with transaction.atomic(), short_lock_timeout() if hurried else nullcontext(), gathered(savepoint=False):
@@ -74,10 +75,10 @@ def bisect_failures(
 
 
 class Quarantine:
-    """One round over the rows of one kind: `with Apart(What.WAVE, now=now) as apart`.
+    """One round over the rows of one kind: `with Quarantine(QuarantineKind.WAVE, now=now) as apart`.
 
-    `look` and `run` leave out what was set aside until its time has come, and set aside what fails. What was tried and
-    did not fail is forgotten at the end.
+    `look` and `run` skip quarantined rows until their time, and quarantine those that fail. At the end, rows that no
+    longer fail leave the quarantine.
     """
 
     def __init__(self, what: QuarantineKind, *, now: datetime) -> None:
@@ -97,7 +98,7 @@ class Quarantine:
             QuarantinedRow.objects.filter(what=self.what.value, row_id__in=over).delete()
 
     def look(self, row_ids: Collection[int], call: Callable[[Sequence[int]], Sequence[T]]) -> list[T]:
-        """What the call gives for these rows, without those that fail."""
+        """Return the results of the call for these rows, without those that fail."""
         free = [row_id for row_id in row_ids if self.waits_until(row_id) is None]
         if not free:
             return []
@@ -106,12 +107,12 @@ class Quarantine:
         return found
 
     def run(self, row_id: int, call: Callable[[], T]) -> T | None:
-        """What the call gives, in a transaction of its own; None when it failed or is not due yet."""
+        """Return the call's result, in its own transaction; None when it failed or is not due yet."""
         found = self.look([row_id], lambda _: [call()])
         return found[0] if found else None
 
     def waits_until(self, row_id: int) -> datetime | None:
-        """When a row that is set aside is tried again; None for one that is not, or whose time has come."""
+        """Return when a quarantined row is retried; None for one that is not quarantined, or that is due."""
         if self._known is None:
             self._known = {row.row_id: row for row in QuarantinedRow.objects.filter(what=self.what.value)}
         known = self._known.get(row_id)

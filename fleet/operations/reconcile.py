@@ -53,8 +53,8 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """What one run did: whether it ran at all, events looked at and computed again, steps carried out, machines woken
-    (row ids).
+    """The result of one run: whether it ran, events checked and recomputed, steps carried out, machines woken (row
+    ids).
     """
 
     ran: bool
@@ -65,10 +65,10 @@ class Advanced:
 
 
 def advance(*, now: datetime, via: str) -> Advanced:
-    """Advance whatever is due: compute again what time has changed, wake, time out, ask the next machine, lapse.
+    """Advance everything due: recompute what time has changed, wake, time out, ask the next machine, lapse.
 
-    Looks without locks first and locks only what has a step to take. An advisory lock keeps two runs from reading the
-    news together; the one that does not get it returns at once.
+    The first check takes no locks; only events with a step to take are locked. An advisory lock prevents two runs from
+    reading the news together; a second run returns at once.
     """
     if not _notice(now, via):
         return Advanced(ran=False)
@@ -110,8 +110,8 @@ def _go_through(looked: list[int], done: list[tuple[int, int, set[int]]], *, now
 
 
 def _follow_due(looked: Sequence[int], apart: Quarantine, *, now: datetime) -> None:
-    """Judge what was looked at, and say when each is due again. Where any of this fails it is all taken up soon: what
-    else belongs to an event, its wave or its drill, hears of its news by this only.
+    """Judge the checked events, and set their next check. If any of this fails, all of it is retried soon: waves and
+    drills receive news of their events only here.
     """
     portions = [looked[at : at + scheduling.PORTION] for at in range(0, len(looked), scheduling.PORTION)]
     call_each(
@@ -168,9 +168,7 @@ def _portions(looked: list[int], now: datetime) -> Iterator[list[int]]:
 
 
 def _advance(event_pks: Sequence[int], *, now: datetime, via: str) -> list[tuple[int, int, set[int]]]:
-    """How many of these events were computed to something new, how many had a step to take, and the machines (row ids)
-    that are woken.
-    """
+    """Return how many of these events changed, how many had a step to take, and the woken machines (row ids)."""
     # Earlier reports of the event come first, so it waits for the next tick.
     waited_for = oddities.waited_for(event_pks)
     events = compute.lock(pk for pk in event_pks if pk not in waited_for)

@@ -84,10 +84,10 @@ def is_read_only(token: ApiToken | None) -> bool:
 
 
 def expiry_within_token(wanted: datetime, actor: Actor) -> datetime:
-    """Return the expiry of what a call creates: at most that of its token.
+    """Return the expiry of an object that a call creates: at most that of its token.
 
-    Locks the token's row inside the caller's transaction, so that the token cannot end without what it creates. Raises
-    Refused `not-permitted` if it has ended.
+    Locks the token's row inside the caller's transaction, so that the token cannot be revoked without the object.
+    Raises Refused `not-permitted` if it has ended.
     """
     if actor.token is None:
         return wanted
@@ -108,7 +108,7 @@ def is_token_valid(token: ApiToken, *, now: datetime) -> bool:
 
 
 def user_named(username: str, people: QuerySet[User] | None = None) -> User:
-    """Who is called so, of these people or of all. Raises Refused `unknown-person`."""
+    """Return the user with this name, of these people or of all. Raises Refused `unknown-person`."""
     found = (User.objects.all() if people is None else people).filter(username=username).first()
     return require_found(found, "unknown-person", Reason("person-unknown", name=username))
 

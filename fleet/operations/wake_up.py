@@ -33,7 +33,7 @@ TELL_TASK = "fleet.notifications.tasks.tell"
 # In a storm, news arrives faster than a worker can follow it. Hints within this time after another are merged. A hint
 # that no worker has taken in time expires, since the tick has followed it by then.
 FOLLOW_PAUSE_SECONDS = 0.1
-# The same of approvals: what is approved in bulk goes some at a time, and so many at most.
+# The same for approvals: bulk approvals are sent in portions of limited size.
 RELAY_PAUSE_SECONDS = 0.1
 RELAYED_AT_ONCE = 50
 FOLLOW_EXPIRES_SECONDS = 5
@@ -91,8 +91,8 @@ def _publish(message: dict[str, object]) -> bool:
 
 
 def takes_writes() -> bool:
-    """Whether Redis takes what is written: one that is full, or a replica, answers pings all the same. Raises what
-    redis-py raises where it does not answer.
+    """Whether Redis accepts writes: one that is full, or a replica, still answers pings. Raises redis-py's errors where
+    it does not answer.
     """
     with redis.Redis.from_url(
         settings.REDIS_URL, protocol=2, socket_timeout=0.5, socket_connect_timeout=0.5, retry=Retry(NoBackoff(), 0)
@@ -105,33 +105,33 @@ def takes_writes() -> bool:
 
 
 def wake_machines(machine_ids: Iterable[int], *, via: str) -> bool:
-    """Tell the gateways that these machines (row ids) have orders waiting; False when Redis did not take it."""
+    """Notify the gateways of waiting orders for these machines (row ids); return False when Redis did not accept it."""
     ids = sorted(set(machine_ids))
     return _publish({"orders": ids, "via": via}) if ids else True
 
 
 def wake_streams() -> bool:
-    """Tell the streams that there are new entries."""
+    """Notify the streams of new entries."""
     return _publish({"entries": True})
 
 
 def forget_credentials(machine_ids: Iterable[int]) -> bool:
-    """Tell the gateways to forget the cached credentials of these machines."""
+    """Notify the gateways to drop the cached credentials of these machines."""
     return _publish({"revoked": sorted(set(machine_ids))})
 
 
 def hint_approval(approval_id: int, trace: Trace | None = None) -> None:
-    """Ask Celery to take this approval on its way now."""
+    """Queue a Celery task that relays this approval now."""
     _hint([(RELAY_TASK, approval_id, trace)])
 
 
 def hint_events(event_pks: Iterable[int]) -> None:
-    """Ask Celery to decide what follows from news about these events (row ids): drills, waves, conditions, rules."""
+    """Queue Celery tasks that follow news of these events (row ids): drills, waves, conditions, rules."""
     _hint([(FOLLOW_TASK, event_pk, None) for event_pk in event_pks])
 
 
 def hint_messages() -> None:
-    """Ask Celery to tell people what is new."""
+    """Queue a Celery task that sends new notifications."""
     _hint([(TELL_TASK, 0, None)])
 
 

@@ -84,7 +84,7 @@ def begin(
 
 
 def _seen(rows: Sequence[ScheduledEvent], versions: Mapping[str, int] | None, *, every: bool) -> dict[int, int]:
-    """The versions that were looked at, by row id; with `every`, one that no event has for what was not looked at."""
+    """Return the displayed versions, by row id; with `every`, other events get an impossible version."""
     wanted = {event_id.strip().upper(): version for event_id, version in (versions or {}).items()}
     if wanted and every:
         return {row.pk: wanted.get(row.event_id, -1) for row in rows}
@@ -212,10 +212,10 @@ WAITING = (ApprovalState.PROPOSED.value, ApprovalState.WAITING.value)
 
 
 def advance(*, now: datetime, event_pks: Collection[int] = ()) -> list[int]:
-    """Of the waves that are due and those of these events (row ids): stop the ones in which something has not come
-    back, end those that are through. Returns the events (row ids) whose turn it is in the others.
+    """Advance the due waves and those of these events (row ids): stop waves where an event did not return, end finished
+    ones. Returns the events (row ids) whose turn it is in the others.
 
-    Looks without locks first; each wave is a transaction of its own.
+    The first check takes no locks; each wave has its own transaction.
     """
     if event_pks:
         make_due(Q(approvals__event__any=list(event_pks)))

@@ -163,7 +163,8 @@ def _bind(task_id: str = "", task: Any = None, **_: Any) -> None:
 
 @signals.task_postrun.connect(dispatch_uid="fleet.relay.trace")
 def _say(task_id: str = "", task: Any = None, state: str | None = None, **_: Any) -> None:
-    """One line for what a decision sent; what beat sends every two seconds is counted, and said when it fails."""
+    """Log one line for a task of a decision; the tasks that beat sends every two seconds are counted, and logged on
+    failure."""
     began = _trace_began.pop(task_id, None)
     if began is not None:
         took = round((time.monotonic() - began) * 1000, 1)
@@ -173,7 +174,7 @@ def _say(task_id: str = "", task: Any = None, state: str | None = None, **_: Any
 
 @contextmanager
 def each(traces: Iterable[Mapping[str, str]], *, task: str) -> Iterator[None]:
-    """The same line for each of several decisions that one task is about."""
+    """Log a line for each of several decisions that one task concerns."""
     began, outcome = time.monotonic(), "failure"
     try:
         yield

@@ -19,7 +19,7 @@ def relay_approval(approval_id: int) -> None:
 
 @shared_task(name="fleet.relay.tasks.relay_approvals", ignore_result=True)
 def relay_approvals(approvals: list[tuple[int, dict[str, str]]]) -> None:
-    """The same of several that came together, each with the words of its trace."""
+    """Relay several approvals that arrived together, each with its trace."""
     if not clock.may_clock_decide():
         return
     with counts.each([words for _, words in approvals], task="fleet.relay.tasks.relay_approvals"):
@@ -42,7 +42,7 @@ def advance() -> None:
 
 @shared_task(name="fleet.relay.tasks.compare", ignore_result=True)
 def compare() -> None:
-    """Look whether anything begins to hide news, or no longer does: sent by beat."""
+    """Check whether blind spots begin or end: sent by beat."""
     now = clock.now()
     reconcile.repair(now=now)
     blind_spots.compare(now=now, via="beat")
@@ -50,5 +50,5 @@ def compare() -> None:
 
 @shared_task(name="fleet.relay.tasks.renew", ignore_result=True)
 def renew() -> None:
-    """Look at all sets that have changed, and again at some that have not: sent by beat."""
+    """Check all sets that have changed, and again some that have not: sent by beat."""
     coverage.renew_all(now=clock.now())

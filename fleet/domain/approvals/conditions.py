@@ -1,4 +1,4 @@
-"""When an approval goes to Azure: now, or once its condition is met. Pure: the caller carries the step out."""
+"""Conditions of approvals: sent to Azure now, or once a condition is met. Pure: the caller carries the step out."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ class When(StrEnum):
     TURN = "turn"
 
 
-# Guards that a decision for later need not override at once: when it goes, they are asked again.
+# Guards that a later decision need not override at once: they are evaluated again at dispatch.
 LATER: dict[When, tuple[str, ...]] = {
     When.PREPARED: ("not-prepared", "hook-failed"),
     When.TURN: ("set-in-flight", "service-in-flight", "not-prepared"),
@@ -44,9 +44,9 @@ def undo_until(facts: EventFacts, *, now: datetime, seconds: float) -> datetime 
 
 @dataclass(frozen=True, slots=True)
 class UndoOffer:
-    """What a page may promise about undoing an approval that is given now: `seconds`, 0 where it is sent at once. The
-    promise holds for a click until `offered_until`; None where NotBefore does not limit it. `in_a_hurry`: NotBefore is
-    too close.
+    """The undo period of an approval that is given now, as a page may promise it: `seconds`, 0 where it is sent at
+    once. The promise applies to a click until `offered_until`; None where NotBefore does not limit it. `in_a_hurry`:
+    NotBefore is too close.
     """
 
     seconds: float
@@ -67,7 +67,8 @@ def undo_offer(facts: EventFacts, *, now: datetime, seconds: float) -> UndoOffer
 
 
 class Wait(StrEnum):
-    """`return`: what was decided no longer holds, so people decide again, or the rule."""
+    """The next step of a waiting approval. `return`: the decision is no longer valid, so people or the rule decide
+    again."""
 
     STAY = "stay"
     GRANT = "grant"
@@ -78,7 +79,7 @@ class Wait(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WaitStep:
-    """What to do with an approval that waits, and why."""
+    """The step of a waiting approval, and its reason."""
 
     do: Wait
     reason: Reason
@@ -91,7 +92,7 @@ def unprepared_names(facts: EventFacts) -> list[str]:
 
 
 def waits_for(when: When, due_at: datetime | None) -> Reason:
-    """What a decision for later waits for, as far as that is known without its event."""
+    """Return what a later decision waits for, as far as that is known without its event."""
     return Reason(f"waits-for-{when.value}", **({"due_at": due_at} if when in TIMED else {}))
 
 
@@ -117,9 +118,10 @@ def next_wait(
     may_go: bool,
     now: datetime,
 ) -> WaitStep:
-    """What becomes of an approval in PROPOSED or WAITING.
+    """Return the next step of an approval in PROPOSED or WAITING.
 
-    Before it goes, the guards are asked again: one that the decision does not cover keeps it waiting until NotBefore.
+    Before dispatch, the guards are evaluated again: one that the decision does not cover keeps it waiting until
+    NotBefore.
     """
     if facts.status is EventStatus.STARTED:
         return WaitStep(Wait.VOID, Reason("started-before-sent"))

@@ -27,9 +27,7 @@ SECOND_PERSON = "set-wants-second"
 
 
 class Need(StrEnum):
-    """What a guard asks for: nothing but to be read, a reason, a second person, that its person proves once more who
-    they are, or it blocks.
-    """
+    """The requirement of a guard: only to be read, a reason, a second person, a new verification, or it blocks."""
 
     NOTE = "note"
     REASON = "reason"
@@ -40,10 +38,10 @@ class Need(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MachineFacts:
-    """One machine of the event's set, as far as deciding goes. `lists_it`: its newest document lists the event.
+    """One machine of the event's set, with the facts for deciding. `lists_it`: its newest document lists the event.
 
-    `told_until` is its last good poll of which everything is here: what it wrote down before that, it has delivered.
-    `prepared` is what its hooks said of this event, `failed_hook` the first that failed.
+    `told_until` is its last good poll whose reports are all here: everything recorded before is delivered. `prepared`
+    is the result of its hooks for this event, `failed_hook` the first that failed.
     """
 
     machine_id: int
@@ -187,7 +185,7 @@ class Guard:
 
     @property
     def sentence(self) -> Annotated[Reason, InApi.SHOWN]:
-        """What it says."""
+        """The guard's sentence."""
         return Reason(self.code, **self.values)
 
     @property

@@ -42,7 +42,8 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Objection:
-    """Why nothing is sent. `returns`: the approval returns to people; otherwise it waits for machines to be live."""
+    """The reason why nothing is sent. `returns`: the approval returns to people; otherwise it waits for machines to be
+    live."""
 
     reason: Reason
     returns: bool = True
@@ -91,7 +92,7 @@ def _is_unknown(duration: int | None) -> bool:
 
 
 def ended_by(decision: Decision, facts: EventFacts) -> Reason | None:
-    """Return why the decision does not hold any more, whatever the guards say; None while it holds."""
+    """Return why the decision is no longer valid, apart from guards; None while it is valid."""
     changes = differences(decision, facts)
     if changes:
         return Reason("decided-on-other-values", changes=changes, rule=decision.by_rule)

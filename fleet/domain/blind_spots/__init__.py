@@ -1,5 +1,5 @@
-"""Where Drydock would not see what Azure announces, and how sure that is.
+"""Blind spots: places where Drydock would not see Azure's announcements, and their certainty.
 
-Sources: "Scheduled Events for Linux VMs in Azure", Microsoft, dated 01/25/2023; "possible" where issue threads say
-otherwise than that page.
+Sources: "Scheduled Events for Linux VMs in Azure", Microsoft, dated 01/25/2023; "possible" where issue threads
+contradict that page.
 """

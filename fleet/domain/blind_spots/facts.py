@@ -12,7 +12,7 @@ from fleet.domain.timeline import EntryKind
 
 
 class Confidence(StrEnum):
-    """How sure a blind spot is."""
+    """The certainty of a blind spot."""
 
     CERTAIN = "certain"
     LIKELY = "likely"
@@ -43,7 +43,7 @@ class AgentFacts:
     # id; None without one.
     lists_of: str | None = None
     lists_of_set: int | None = None
-    # What it does about signatures of orders; empty until it said so.
+    # The agent's handling of signatures of orders; empty until reported.
     signatures: str = ""
     # Since when it reminds of a document that is not here; and how many spools it began within a day.
     lacking_since: datetime | None = None
@@ -83,7 +83,7 @@ class CacheFacts:
 
 @dataclass(frozen=True, slots=True)
 class QuarantineFacts:
-    """What cannot be advanced, by the name that people know it by; `event_id` where it is one, or of one."""
+    """A row that cannot be advanced, by its name for people; `event_id` where it is an event, or belongs to one."""
 
     what: str
     name: str
@@ -121,7 +121,7 @@ class BlindSpot:
 
     @property
     def advice(self) -> Reason:
-        """What to do."""
+        """The advice for people."""
         return Reason(f"{self.code}.advice", names=self._all_names, **self.values)
 
     @property
@@ -155,7 +155,7 @@ def of_agents(
 
 # Notifications of blind spots: when one begins, and when it ends. Pure.
 
-# What is there at one look only is not told: machines restart, networks hiccup.
+# A blind spot found by one check only is not notified: machines restart, networks fail briefly.
 SETTLES = timedelta(seconds=30)
 # More that begin or end together are notified as one.
 MOST_ALONE = 5
@@ -213,7 +213,7 @@ class Trouble:
 
     @property
     def key(self) -> str:
-        """What tells it from all others that there are at one time."""
+        """The key that identifies it among all current ones."""
         where = f"set:{self.set_id}" if self.set_id is not None else f"cache:{self.cache_id}"
         return f"{self.code}:{where if self.set_id or self.cache_id else ''}"
 

@@ -213,7 +213,7 @@ NOBODY = Named()
 
 
 def of_set(each: SetFacts, *, now: datetime, version: str, protocol: int, clock_tolerance: float) -> list[BlindSpot]:
-    """Those of one set, the most dangerous first. `version` and `protocol` are the backend's own."""
+    """Return the blind spots of one set, the most dangerous first. `version` and `protocol` are the backend's own."""
     of_these = of_its_agents(each, now=now, version=version, protocol=protocol, clock_tolerance=clock_tolerance)
     return sorted([*of_these, *of_the_set(each, now=now)], key=lambda spot: RANKS[spot.code])
 

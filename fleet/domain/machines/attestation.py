@@ -46,7 +46,7 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Attested:
-    """What Azure has signed of a machine. Both ids are lower case."""
+    """Azure's signed statement about a machine. Both ids are lower case."""
 
     vm_id: str
     subscription: str
@@ -64,7 +64,7 @@ class Trust:
 
 
 def trust_of(certificates: Collection[x509.Certificate]) -> Trust:
-    """Those that signed themselves are roots, the others intermediates."""
+    """Return the trust: self-signed certificates are roots, the others intermediates."""
     roots = tuple(one for one in certificates if one.issuer == one.subject)
     return Trust(roots, tuple(one for one in certificates if one.issuer != one.subject))
 
@@ -78,9 +78,9 @@ def verify(
     judge_nonce: Callable[[str], Reason | None],
     subscriptions: Collection[str] | None,
 ) -> Attested:
-    """What Azure says of the machine; `document` and `intermediates` are base64, as they came.
+    """Return Azure's statement about the machine; `document` and `intermediates` are base64, as received.
 
-    `judge_nonce` says what is wrong with a nonce, and spends it. Without `subscriptions` any will do. Raises Refused
+    `judge_nonce` returns the fault of a nonce, and spends it. Without `subscriptions`, any is accepted. Raises Refused
     REFUSED with the check that failed; or WANTED, with the `url` of an issuer's certificate that is missing.
     """
     try:
@@ -196,7 +196,8 @@ def _last(
 
 
 def _issuer_url(certificate: x509.Certificate) -> str:
-    """Where it says that its issuer's certificate is to be had: by plain http on a host of Microsoft's; else empty."""
+    """Return the stated address of its issuer's certificate, if that is plain http on a host of Microsoft's; else
+    empty."""
     try:
         access = certificate.extensions.get_extension_for_class(x509.AuthorityInformationAccess).value
     except (x509.ExtensionNotFound, ValueError):
@@ -283,7 +284,7 @@ def new_nonce(*, key: bytes, now: datetime) -> str:
 
 
 def wrong_with(nonce: str, *, keys: Iterable[bytes], now: datetime) -> Reason | None:
-    """Why this nonce does not count at this time; None where it is one of ours and young enough."""
+    """Return why this nonce is not valid at this time; None where it is ours and young enough."""
     try:
         raw = base64.b32decode(nonce.encode("ascii"))
     except (binascii.Error, ValueError):

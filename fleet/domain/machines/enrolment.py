@@ -31,7 +31,7 @@ def _arrivals(group: Sequence[Line]) -> Reason | None:
     return Reason("machines-came", names=names, count=len(names)) if len(group) >= LEAST else None
 
 
-# Who may enrol: an installation's policy, and what it makes of who asks.
+# Enrolment policies of an installation, and their decision about a machine.
 
 MAX_NAME = 200
 
@@ -107,7 +107,7 @@ def is_admitted_by_policy(policy: EntrancePolicy, proof: Proof, *, known: bool, 
 
 
 def remedy_of(code: str) -> Reason:
-    """What to do where an enrolment was refused for a reason with this code."""
+    """Return the remedy for an enrolment that was refused for a reason with this code."""
     if code in ("attested-required", "attested-subscription-strange"):
         return Reason("remedy-policy")
     if code.startswith("attested-"):
@@ -136,7 +136,7 @@ class Claimed:
 
 
 def enrolled_name(resource_name: str, compute: Mapping[str, Any], otherwise: str) -> str:
-    """How a machine is called that states this name and instance metadata when it enrols."""
+    """Return the name of a machine that enrols with this stated name and instance metadata."""
     return machine_name((resource_name.strip() or str(compute.get("name") or "") or otherwise)[:MAX_NAME])
 
 
@@ -221,7 +221,7 @@ WINDOWS_FOLDER = r"C:\ProgramData\Drydock"
 
 @dataclass(frozen=True, slots=True)
 class InstallLine:
-    """What is run on, or given to, machines of a `platform`: `linux`, `windows`, `cloud-init`, `azure-cli`, `other`."""
+    """The command or file for machines of a `platform`: `linux`, `windows`, `cloud-init`, `azure-cli`, `other`."""
 
     platform: str
     text: str
@@ -248,7 +248,7 @@ def _settings(fleet_url: str, join_token: str) -> list[str]:
 
 
 def _linux_steps(fleet_url: str, join_token: str, package: str) -> str:
-    """As root, in any POSIX shell; a second run changes nothing but the settings."""
+    """Return the steps for root, in any POSIX shell; a second run changes only the settings."""
     return " && ".join(
         [
             "python3 -m venv /opt/drydock-agent",
@@ -269,7 +269,7 @@ def _written(lines: list[str], path: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """What stands between double quotes as it is."""
+    """Return the text escaped for double quotes."""
     return re.sub(r'([\\"$`])', r"\\\1", text)
 
 

@@ -1,7 +1,7 @@
 """Parsing of `az` output about machines and sets, instance metadata, and machine names.
 
 `/metadata/instance` is reported to leave keys out, or values empty, unless `extended=true` is given (and agents before
-0.2.0 did not give it). So a missing key says nothing, and an empty value says something only in a complete answer.
+0.2.0 did not give it). So a missing key means nothing, and an empty value means something only in a complete answer.
 """
 
 import json
@@ -114,9 +114,10 @@ class InventoryItem:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """`upgrade_notices` says of scale sets whether OSImageNotificationProfile is enabled.
+    """The content of an inventory.¶`upgrade_notices` states for scale sets whether OSImageNotificationProfile is
+    enabled.
 
-    `covered` holds what the files list entirely if they were printed whole: `vm:<subscription>` and
+    `covered` names what the files list completely if they were printed whole: `vm:<subscription>` and
     `scale_set:<subscription>/<resource group>/<name>`, lower case.
     """
 
@@ -264,17 +265,18 @@ def _text(item: dict[str, Any], name: str) -> str:
     return tidy(value)[:500] if isinstance(value, str) else ""
 
 
-# Names of machines: what one may be called, and what it is called while another has that name.
+# Names of machines: the permitted ones, and the derived one while another machine has the name.
 
 # Azure's own names hold letters, digits, and these three; the brackets are of classic cloud services.
 _OTHER = re.compile(r"[^\w.()-]")
 
 
 def machine_name(stated: str) -> str:
-    """What a machine says it is called, as one word: Azure calls none otherwise, and no name words a sentence."""
+    """Return a machine's stated name as one word, as all of Azure's names are, so that no name becomes part of a
+    sentence."""
     return _OTHER.sub("_", stated.strip())
 
 
 def name_beside(name: str, machine_id: str) -> str:
-    """How a machine is called while another one has its name. No machine can call itself so."""
+    """Return the derived name of a machine while another one has its name. No machine can state such a name."""
     return f"{name[:150]}~{machine_id[:8]}"

@@ -111,7 +111,7 @@ _DATA = bytes.fromhex("2a864886f70d010701")
 
 @dataclass(frozen=True, slots=True)
 class SignedData:
-    """What a document consists of, before anything is known of who signed it."""
+    """The parts of a document, before its signer is known."""
 
     content: bytes
     certificates: tuple[x509.Certificate, ...]

@@ -1,5 +1,5 @@
-"""What an operator can do by hand when no agent passes an approval on: commands ready to be copied, and when to offer
-them. Pure.
+"""Instructions for an operator when no agent relays an approval: commands ready to be copied, and when to offer them.
+Pure.
 """
 
 import json
@@ -54,7 +54,7 @@ def look_command(*, service: str = SERVICE) -> str:
 
 
 def windows_command(event_id: str) -> str:
-    """The same for Windows PowerShell and PowerShell 7."""
+    """Return the command for Windows PowerShell and PowerShell 7."""
     body = _body(event_id).replace("'", "''")
     return (
         "[System.Net.WebRequest]::DefaultWebProxy = $null; "
@@ -75,7 +75,7 @@ def by_hand(
     now: datetime,
     timeouts: Timeouts,
 ) -> ByHand | None:
-    """What to do by hand about an event that no agent passes on; None while that is not needed.
+    """Return the manual steps for an event that no agent relays; None while they are not needed.
 
     `state` is that of the live approval, else of the newest one; `orders` are its own.
     """

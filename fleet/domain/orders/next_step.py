@@ -33,7 +33,7 @@ class OrderFacts:
     answered_at: datetime | None = None
     outcome: str = ""
     azure_status: int | None = None
-    # How often its machine has asked Azure, and after how many seconds Azure wants to be asked again, where known.
+    # How often its machine has asked Azure, and Azure's delay in seconds until a retry, where known.
     posts: int | None = None
     retry_after_seconds: float | None = None
     reason: str = ""
@@ -44,7 +44,7 @@ class OrderFacts:
 
     @property
     def last_seen_at(self) -> datetime:
-        """When it reached its machine; as long as that is not known, when it was offered."""
+        """When it reached its machine; while that is not known, when it was offered."""
         return self.delivered_at or self.offered_at
 
     @property
@@ -68,19 +68,19 @@ class OrderFacts:
         """How often Azure was asked for it, or may have been."""
         if self.outcome == "refused":
             return 0
-        # An agent of 0.1.0 does not tell: it asked up to three times where Azure was busy.
+        # An agent of 0.1.0 does not report it: it asked up to three times where Azure was busy.
         unknown = 3 if self.busy else int(self.delivered_at is not None)
         return unknown if self.posts is None else self.posts
 
 
 def is_busy(outcome: str, azure_status: int | None) -> bool:
-    """Whether an answer to an order says that Azure wants to be asked later."""
+    """Whether an answer to an order means that Azure is to be asked later."""
     status = azure_status or 0
     return outcome == "answered" and (status in (202, 429) or status >= 500)
 
 
 def answered_at(order: OrderFacts) -> datetime:
-    """When it was answered; where that is not known, when it was offered."""
+    """Return when it was answered; where that is not known, when it was offered."""
     return order.answered_at or order.offered_at
 
 
@@ -89,8 +89,7 @@ def answered_at(order: OrderFacts) -> datetime:
 
 EVER = datetime.min.replace(tzinfo=UTC)
 NEVER = datetime.max.replace(tzinfo=UTC)
-# Of one approval. Azure counts what it is asked, and so many are enough; the last ones are kept for the last minute
-# before NotBefore.
+# The most calls to Azure of one approval; the last ones are reserved for the last minute before NotBefore.
 MOST_POSTS = 20
 KEPT_POSTS = 3
 LAST_MINUTE = timedelta(seconds=60)
@@ -106,7 +105,7 @@ def is_exhausted(facts: EventFacts, orders: list[OrderFacts], now: datetime) -> 
 
 
 def last_minute_start(facts: EventFacts) -> datetime:
-    """When the last minute before NotBefore begins; never where none is stated."""
+    """Return when the last minute before NotBefore begins; NEVER where none is stated."""
     if facts.not_before is None:
         return NEVER
     # A stated time may be any: the first day of the calendar has no day before it.
@@ -114,8 +113,8 @@ def last_minute_start(facts: EventFacts) -> datetime:
 
 
 def retry_at(facts: EventFacts, orders: list[OrderFacts]) -> datetime:
-    """When Azure, if it was busy the last times, is asked again: later each time, with jitter, and not before it says
-    itself; save that the last minute is for trying.
+    """Return when to ask a busy Azure again: later each time, with jitter, and not before its own Retry-After. The last
+    minute is an exception: it is for trying.
     """
     answered = sorted((order for order in orders if order.outcome), key=answered_at)
     times = next((number for number, order in enumerate(reversed(answered)) if not order.busy), len(answered))
@@ -231,9 +230,9 @@ def with_objection(
     now: datetime,
     timeouts: Timeouts,
 ) -> NextStep:
-    """The step where an order must not be sent any more: no machine is asked, and the approval returns to people.
+    """Return the step when an order must no longer be sent: no machine is asked, and the approval returns to people.
 
-    An order that its machine has cannot be recalled: its answer is waited for first. What Azure has accepted stays so.
+    An order that its machine has cannot be recalled: its answer is awaited first. Azure's acceptance remains valid.
     """
     if step.do not in (Do.OFFER, Do.WAKE, Do.NOTHING):
         return step
@@ -269,7 +268,7 @@ def _after_start(facts: EventFacts, orders: list[OrderFacts], *, out: bool, unto
     early = facts.started_at is not None and (facts.not_before is None or facts.started_at < facts.not_before)
     failed = any(order.outcome == "failed" for order in orders)
     if (out or failed) and not early:
-        # Azure starts an event by itself from NotBefore on: nothing tells that it was us.
+        # Azure starts an event automatically from NotBefore on: the start does not show that our order caused it.
         return NextStep(Do.LAPSE, Reason("started-late-without-receipt"), inferred=True)
     if out:
         return NextStep(Do.CONFIRM, Reason("started-while-order-was-out"), inferred=True)
@@ -358,7 +357,8 @@ def _start_is_on_its_way(orders: list[OrderFacts], now: datetime, timeouts: Time
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Who is asked next and when, if nothing happens until then. `silent` is the machine that is waited for."""
+    """The machine that is asked next and the time, if nothing happens until then. `silent` is the machine whose answer
+    is awaited."""
 
     machine: MachineFacts
     at: datetime
@@ -403,7 +403,7 @@ def forecast(
 
 
 def due_at(*, facts: EventFacts, orders: list[OrderFacts], now: datetime, timeouts: Timeouts) -> datetime:
-    """When to ask for its next step again, where there is no news of it. Turns of presence are news."""
+    """Return when to compute the next step again without news. Changes of presence are news."""
     over = facts.status is not EventStatus.SCHEDULED or (facts.not_before is not None and facts.not_before <= now)
     # Polls, which change no presence, show what a spool may still contain; a machine without its order is woken again.
     untold = over and any(receipt_may_arrive(facts, order, timeouts) for order in orders)

@@ -48,12 +48,12 @@ class Series:
 
     @property
     def key(self) -> str:
-        """The same for the same series when more of it is listed."""
+        """A key that stays the same when more of the same series is listed."""
         return f"{self.text.code}-{self.first_at.timestamp():.3f}-{self.text.values.get('host', '')}"
 
 
 def series_of(lines: Sequence[Line]) -> dict[int, Series]:
-    """By the id of each entry that tells of an order while Azure was busy: the series of its approval."""
+    """Return the series of each entry (id) about an order while Azure was busy, one series for each approval."""
     answered: dict[int, list[Line]] = defaultdict(list)
     for line in lines:
         if line.approval_id is not None and _is_busy(line):
@@ -116,7 +116,7 @@ def groups_of(
 
 
 class SignatureCheck(StrEnum):
-    """What an agent does about signatures. `NO_KEY`: it checks nothing, or refuses every order, by its settings.
+    """An agent's handling of signatures. `NO_KEY`: it checks nothing, or refuses every order, by its settings.
     `STRANGE_KEYS`: it trusts none of the backend's keys, and refuses every order.
     """
 

@@ -43,7 +43,7 @@ def is_within_hours(
 
 
 class NamesHours(Protocol):
-    """What holds in certain hours only: rules and routes do."""
+    """Objects that apply in certain hours only: rules and routes."""
 
     @property
     def weekdays(self) -> Collection[int]: ...
@@ -106,7 +106,7 @@ def is_among(value: str, named: Sequence[str]) -> bool:
 
 
 def json_value(value: Any) -> Any:
-    """The same in JSON values: clock times as `18:00:00`."""
+    """Return the value as JSON values: clock times as `18:00:00`."""
     return value.isoformat() if isinstance(value, time) else as_json(value)
 
 

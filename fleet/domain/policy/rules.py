@@ -15,7 +15,7 @@ from fleet.domain.reasons import Reason, Refused
 
 
 class Action(StrEnum):
-    """What a rule does about an event that it matches. `leave` ends the search: people decide."""
+    """The action of a rule on an event that it matches. `leave` ends the search: people decide."""
 
     APPROVE_NOW = "approve_now"
     APPROVE_WHEN_PREPARED = "approve_when_prepared"
@@ -140,7 +140,7 @@ class RuleAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the first rule that matches does about an event, and the guards against it that it does not accept."""
+    """The action of the first matching rule, and the guards against it that it does not accept."""
 
     does: RuleAction
     rule: StandingRule | None = None
@@ -231,7 +231,7 @@ def _is_misspelt(event_type: str, rule: StandingRule) -> bool:
 
 
 def choice_faults(choices: Iterable[tuple[str, Sequence[str], Sequence[str]]]) -> Iterator[Fault]:
-    """What was chosen and cannot be: each the name of a field, what was chosen in it, and what there is."""
+    """Yield a fault for each invalid choice; `choices` are a field's name, the chosen values, and the valid ones."""
     for field, chosen, known in choices:
         unknown = next((one for one in chosen if one not in known), None)
         if unknown is not None:

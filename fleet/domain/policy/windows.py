@@ -30,7 +30,7 @@ class Window:
 
 
 def window_wording(window: Window) -> Reason:
-    """When and where it holds."""
+    """Return the wording of when and where a window applies."""
     return Reason("window", **stated_values(window))
 
 
@@ -65,7 +65,7 @@ def due_at(facts: EventFacts, rules: Iterable[StandingRule], windows: Iterable[W
 
 
 def windows_due_at(facts: EventFacts, windows: Iterable[Window], *, now: datetime) -> datetime:
-    """When the next of these windows opens or closes for the event's set."""
+    """Return when the next of these windows opens or closes for the event's set."""
     return first_after(now, _of_windows(facts, windows, now))
 
 

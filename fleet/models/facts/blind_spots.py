@@ -78,7 +78,7 @@ def to_judge(*, now: datetime) -> Q:
 
 
 def load_findings(set_ids: Collection[int], *, now: datetime) -> list[SetFindings]:
-    """Of these sets (row ids) as they are now, without those that were merged into another. Five queries."""
+    """Return the present findings of these sets (row ids), without merged ones. Runs five queries."""
     machines = _machines(set_ids)
     missing: dict[int, list[tuple[str, str, str]]] = defaultdict(list)
     bare = InventoryMachine.objects.filter(WITHOUT_AGENT, availability_set__any=set_ids).order_by("name", "pk")
@@ -147,7 +147,7 @@ def _agent(
 
 
 def _elsewhere(set_ids: Collection[int]) -> dict[int, tuple[str, int]]:
-    """By machine (row id): the set of the first open event that it lists without being of that set. One query."""
+    """Return, by machine (row id), the set of the first open event that it lists from another set. Runs one query."""
     rows = Sighting.objects.filter(
         machine__availability_set__any=set_ids,
         foreign=True,
@@ -164,7 +164,7 @@ def _elsewhere(set_ids: Collection[int]) -> dict[int, tuple[str, int]]:
 
 
 def _spools_begun(set_ids: Collection[int], now: datetime) -> dict[int, int]:
-    """How many spools a machine (row id) began within a day, where it is many. One query."""
+    """Return how many spools each machine (row id) began within a day, where there are many. Runs one query."""
     young = Spool.objects.filter(machine__availability_set__any=set_ids, first_seen_at__gt=now - timedelta(days=1))
     return dict(young.order_by().values_list("machine").annotate(Count("pk")).filter(pk__count__gte=MANY_A_DAY))
 
@@ -307,7 +307,8 @@ def _of_set(row: dict[str, Any], now: datetime) -> Iterator[Trouble]:
 
 
 def _of_storage(now: datetime) -> Iterator[Trouble]:
-    """What can be seen from here. How full a disk is, Postgres does not tell: an installation says how much it has."""
+    """Yield the storage faults that Postgres can show. It does not report how full a disk is: a setting states the
+    size."""
     sealed_at = LastRun.objects.filter(name="seal").values_list("ran_at", flat=True).first()
     if sealed_at is not None and seconds_since(sealed_at, now=now) > NOT_SEALED.total_seconds():
         yield Trouble("not-sealed", values={"at": sealed_at})

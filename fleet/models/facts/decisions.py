@@ -126,9 +126,9 @@ def _has_ended(token: ApiToken, now: datetime) -> bool:
 
 
 def load_due(event_ids: Collection[int], *, now: datetime) -> dict[int, datetime]:
-    """When each of these events (row ids) is to be looked at again, if there is no news of it until then.
+    """Return when each of these events (row ids) is to be checked again without news.
 
-    A fixed number of queries: three, and those of the facts where something waits.
+    Runs a fixed number of queries: three, and those of the facts where an approval waits.
     """
     rows = list(ScheduledEvent.objects.filter(pk__any=event_ids))
     witnesses = load_witnesses(rows, now=now)
@@ -169,7 +169,7 @@ def load_due(event_ids: Collection[int], *, now: datetime) -> dict[int, datetime
 
 
 def _tried_again(approvals: Iterable[Approval], event_ids: Collection[int]) -> dict[int, list[datetime]]:
-    """When what was set aside of these events (row ids) is tried again. One query."""
+    """Return when the quarantined parts of these events (row ids) are retried. Runs one query."""
     homes = {approval.pk: approval.event_id for approval in approvals}
     known = set(event_ids)
     found: dict[int, list[datetime]] = defaultdict(list)
@@ -231,7 +231,7 @@ class Experiences:
 
 
 def experiences(set_ids: Collection[int]) -> Experiences:
-    """What the newest events of these sets tell. One query."""
+    """Return the experience from the newest events of these sets. Runs one query."""
     found: dict[int, dict[str, Experience]] = defaultdict(dict)
     if set_ids:
         with connection.cursor() as cursor:
@@ -250,7 +250,7 @@ def experiences(set_ids: Collection[int]) -> Experiences:
 
 
 def return_timeout() -> timedelta:
-    """How long a machine may take to return before its wave stops, out of the settings."""
+    """Return how long a machine may take to return before its wave stops, from the settings."""
     return timedelta(seconds=settings.WAVE_RETURN_SECONDS)
 
 
@@ -322,7 +322,7 @@ def _returner(machine: Machine, event: ScheduledEvent, *, now: datetime) -> Retu
 
 
 def load_due_waves(wave_ids: Collection[int], *, now: datetime) -> dict[int, datetime]:
-    """When each of these waves (row ids) is to be judged again, if there is no news of its events. Two queries."""
+    """Return when each of these waves (row ids) is to be judged again without news of its events. Runs two queries."""
     members = load_members(wave_ids, now=now)
     return {
         wave_id: min(due_at(found, now=now, return_timeout=return_timeout()), at_the_latest(wave_id, now=now))

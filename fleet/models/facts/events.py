@@ -35,7 +35,7 @@ def presence_limits() -> Limits:
 
 
 def order_timeouts() -> Timeouts:
-    """How long the relay waits, out of the settings."""
+    """Return the timeouts of orders, from the settings."""
     return Timeouts.of(timedelta(seconds=settings.ORDER_ANSWER_SECONDS))
 
 
@@ -46,7 +46,7 @@ def latest(*times: datetime | None) -> datetime | None:
 
 
 def machine_presence(machine: Machine, *, now: datetime, limits: Limits) -> Presence:
-    """How present a machine is; wants `presence` and `latest_document` selected with it."""
+    """Return the presence of a machine; its `presence` and `latest_document` must be selected."""
     heard, polled = contact_times(machine)
     return presence_of(
         last_heard_at=heard, last_poll_at=polled, revoked=machine.revoked_at is not None, now=now, limits=limits
@@ -64,7 +64,7 @@ def contact_times(machine: Machine) -> tuple[datetime | None, datetime | None]:
 
 
 def row_of(machine: Machine, *, now: datetime, limits: Limits) -> MachineBasics:
-    """The same of a model's row; wants `presence` and `latest_document` selected with it."""
+    """Return the basic facts of a model's row; its `presence` and `latest_document` must be selected."""
     heard_at, polled_at = contact_times(machine)
     return MachineBasics(
         machine_id=machine.pk,
@@ -80,8 +80,8 @@ def row_of(machine: Machine, *, now: datetime, limits: Limits) -> MachineBasics:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What stands of events: the machines of their sets, by set, and the listings of each event, by event and machine
-    (row ids).
+    """The current state of events: the machines of their sets, by set, and the listings of each event, by event and
+    machine (row ids).
     """
 
     machines: Mapping[int, list[MachineBasics]]
@@ -129,7 +129,8 @@ def load_witnesses(
 def _rehearsing(
     machines: Collection[MachineBasics], listings: Mapping[int, MergedListing], *, now: datetime
 ) -> list[Witness]:
-    """The witnesses of a drill: who rehearses. What a machine said stands until it says otherwise, poll or not."""
+    """Return the witnesses of a drill: its rehearsing machines. A machine's report is valid until its next one, with or
+    without a poll."""
     return [
         Witness(
             machine_id=machine.machine_id,
@@ -146,7 +147,7 @@ def _rehearsing(
 
 
 def load_facts(event_ids: Collection[int], *, now: datetime) -> dict[int, EventFacts]:
-    """What guards, rules and the relay judge, by the event's row id. Nine queries, however many events."""
+    """Return the facts for guards, rules and the relay, by the event's row id. Runs nine queries in all."""
     events = list(ScheduledEvent.objects.filter(pk__any=event_ids).select_related("availability_set"))
     machines = machine_rows({event.availability_set_id for event in events}, now=now, limits=presence_limits())
     standing = Sighting.objects.filter(event_id__any=event_ids, gone_at__isnull=True, foreign=False)
@@ -158,7 +159,7 @@ def load_facts(event_ids: Collection[int], *, now: datetime) -> dict[int, EventF
 
 
 def facts_standing(events: Collection[ScheduledEvent], standing: Standing, *, now: datetime) -> dict[int, EventFacts]:
-    """The same where it is known what stands of the events, which are loaded with their sets. Six queries."""
+    """Return the facts of events, loaded with their sets, whose current state is known. Runs six queries."""
     spelled = {
         (event_id, machine_id): listing.spelled
         for event_id, of_event in standing.listings.items()
@@ -177,7 +178,7 @@ def facts_of(
     *,
     now: datetime,
 ) -> dict[int, EventFacts]:
-    """The same for rows loaded already: events with their set, machines by set, sightings, preparations. Five
+    """Return the facts for loaded rows: events with their set, machines by set, sightings, preparations. Runs five
     queries.
     """
     limits = presence_limits()
@@ -253,12 +254,12 @@ def _machine_facts(machine: MachineBasics, spelled: str | None, word: Preparatio
 
 
 def _places(event: ScheduledEvent) -> list[Place]:
-    """Where an event is, and where it was while it was open."""
+    """Return the present place of an event, and its places while it was open."""
     return [place_of(event.availability_set), *(home.place for home in KeptRequirements.read(event.kept).homes)]
 
 
 def set_facts(row: AvailabilitySet) -> dict[str, Any]:
-    """What the facts of an event say of its set, by field."""
+    """Return the fields of an event's facts that come from its set."""
     return {
         "set_id": row.pk,
         "set_kind": row.kind,
@@ -273,7 +274,7 @@ def set_facts(row: AvailabilitySet) -> dict[str, Any]:
 
 
 def kept_facts(event: ScheduledEvent) -> dict[str, Any]:
-    """What the facts of an event say otherwise than its set, because the event keeps it until it is over."""
+    """Return the fields of an event's facts that differ from its set, because the event keeps them until it ends."""
     if event.kept is None:
         return {}
     kept = KeptRequirements.read(event.kept)
@@ -288,23 +289,23 @@ def are_near(one: ScheduledEvent, other: ScheduledEvent) -> bool:
 
 
 def name_of(decision: Approval | Hold) -> Reason | str:
-    """Who decided: a person's name, or the rule's. Wants `decided_by` or `by`, and `rule`, selected with it."""
+    """Return who decided: a person's name, or the rule's. `decided_by` or `by`, and `rule`, must be selected."""
     person = decision.decided_by if isinstance(decision, Approval) else decision.by
     return decider(person.get_username() if person else None, decision.rule.name if decision.rule else None)
 
 
 def decider(person: str | None, rule: str | None) -> Reason | str:
-    """Who decided, by the name of the person, or else that of the rule."""
+    """Return who decided: the name of the person, or else that of the rule."""
     return person or Reason("decided-by-rule", rule=rule)
 
 
 def hold_reason(written: str) -> Reason | str:
-    """Why an event is held. Who withdraws what a rule decided need not say why."""
+    """Return the reason of a hold. A person who withdraws a rule's decision need not state one."""
     return written or Reason("hold-after-withdrawal")
 
 
 def place_of(row: AvailabilitySet) -> Place:
-    """What scopes, rules and windows look at in a set."""
+    """Return the place of a set, as scopes, rules and windows match it."""
     return Place(row.kind, row.name, row.service, row.resource_group)
 
 
@@ -316,7 +317,7 @@ def is_open(window: NoApprovalWindow, place: Place, *, now: datetime) -> bool:
 
 
 def is_open_at(window: NoApprovalWindow, *, now: datetime) -> bool:
-    """Whether a window holds at this moment, wherever it holds."""
+    """Whether a window is open at this moment, in any place."""
     if window.starts_at is not None or window.ends_at is not None:
         begun = window.starts_at is None or window.starts_at <= now
         return begun and (window.ends_at is None or now < window.ends_at)

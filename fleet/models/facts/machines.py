@@ -44,7 +44,7 @@ def entrance_facts() -> EntranceFacts:
 
 @dataclass(frozen=True, slots=True)
 class MachineBasics:
-    """What facts say of a machine, whatever it is to an event. A document is a good poll, too."""
+    """Basic facts of a machine, independent of events. A document is a good poll, too."""
 
     machine_id: int
     name: str

@@ -95,7 +95,7 @@ def _first(bearers: Collection[_Bearer], named: AvailabilitySet, here: Availabil
 
 
 def _may_be_in_one_place(one: AvailabilitySet, other: AvailabilitySet) -> bool:
-    """What only one of them states is no contradiction."""
+    """Whether two sets may be in one place; a value that only one of them states is no contradiction."""
     pairs = ((one.subscription, other.subscription), (one.resource_group, other.resource_group))
     return all(left.lower() == right.lower() for left, right in pairs if left and right)
 

@@ -105,11 +105,10 @@ def refuse_by_guard(facts: EventFacts, standing: list[Guard]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is decided: when it goes, `due_at` with a time. `undo` goes at once where there is nothing to undo: see
-    `undo_until`; with a `due_at` it goes then, as several that are decided together. `overrides`: reasons by the
-    code of the guard that they override, `shown` the digests of the guards that were looked at, by code.
-    `expected_version`: the event's version that was looked at; `expected`: some,
-    of which any will do.
+    """A decision: its time of dispatch, with `due_at` for a given time. `undo` is sent at once where no undo period is
+    possible: see `undo_until`. With a `due_at` it is sent then, like others decided together. `overrides`: reasons by
+    guard code; `shown`: the digests of the displayed guards, by code. `expected_version`: the displayed version of the
+    event; `expected`: a list of accepted ones.
     """
 
     when: When = When.NOW
@@ -164,7 +163,7 @@ def decision_lock(*event_pks: int, meanwhile: Reason = MEANWHILE, homes: Collect
 
 
 def home_name(service: str, set_id: int) -> str:
-    """What decisions are kept apart by: the service, or the set (row id) where there is none."""
+    """Return the name by which decisions exclude each other: the service, or the set (row id) without one."""
     return service or f"set {set_id}"
 
 
@@ -183,13 +182,13 @@ def event_of(approval_id: int) -> int:
 def grant(
     *, event_id: str, actor: Actor, now: datetime, plan: Plan = AT_ONCE, ahead: LockedFacts | None = None
 ) -> Approval:
-    """A person decides that this event is started: now, once it is prepared, or at a time before NotBefore.
+    """Record a person's decision to start this event: now, once it is prepared, or at a time before NotBefore.
 
-    "Now" writes the approval and its first order in one transaction. Where a guard or the set asks for a second person
-    it is a proposal. What a rule has decided and not sent yet is withdrawn in favour of the person. What was judged
-    `ahead` is not read again. Raises Refused:
-    `not-permitted`, `validation`, `unknown-event`, `already-decided` (details `by`, `at`, `approval`), `too-late`,
-    `precondition-failed`, `version-changed` (details `version`), `guarded` (details `guards`).
+    "Now" writes the approval and its first order in one transaction. Where a guard or the set requires a second person,
+    it is a proposal. A rule's decision that is not sent yet is withdrawn in favour of the person. Facts read `ahead`
+    are not read again. Raises Refused: `not-permitted`, `validation`, `unknown-event`, `already-decided` (details `by`,
+    `at`, `approval`), `too-late`, `precondition-failed`, `version-changed` (details `version`), `guarded` (details
+    `guards`).
     """
     actor = acting(actor, Right.APPROVE, doing="approve")
     due_at = plan.due_at if plan.when in TIMED else None
@@ -239,7 +238,8 @@ def load_facts_locked(event_pk: int, *, now: datetime, expected: Collection[str]
 
 
 def decide(event_pk: int, actor: Actor, plan: Plan, *, now: datetime, facts: EventFacts | None = None) -> Approval:
-    """The same for rules and waves, too, inside `alone_with` of the event (row id). Raises Refused as `grant` does."""
+    """Record a decision of a person, rule or wave inside `decision_lock` of the event (row id). Raises Refused as
+    `grant` does."""
     if facts is None:
         facts = load_facts_locked(event_pk, now=now, expected=plan.expected)
     require_version(facts.version, plan.expected)
@@ -297,7 +297,7 @@ def decide(event_pk: int, actor: Actor, plan: Plan, *, now: datetime, facts: Eve
 
 
 def _decided_by(actor: Actor) -> dict[str, Any]:
-    """Who decides, through what and why: the columns of an approval."""
+    """Return the columns of an approval about its actor, their way of access and their reason."""
     service, trace = service_of(actor.person), trace_behind(actor)
     return {
         "decided_by": actor.person,
@@ -335,7 +335,7 @@ def dispatch_first_order(approval: Approval, facts: EventFacts, *, now: datetime
 def applicable_guards(
     facts: EventFacts, when: When, *, now: datetime, expected_version: int | None = None
 ) -> list[Guard]:
-    """The guards that count for such a decision; all of them are asked again when it goes."""
+    """Return the guards that count for such a decision; all of them are evaluated again at dispatch."""
     found = guards(facts, now=now, expected_version=expected_version)
     return [guard for guard in found if guard.code not in LATER.get(when, ())]
 
@@ -348,7 +348,7 @@ def supersede_rule_decision(event_pk: int, facts: EventFacts, actor: Actor, *, n
     if Order.objects.filter(approval=approval).exists():
         return facts
     reason = Reason("beaten-by-person", by=actor.name, rule=facts.decision.by)
-    # What the person says is about the decision that comes now.
+    # The person's comment belongs to the following decision, not to this one.
     close(approval, ApprovalState.WITHDRAWN, actor.because(""), facts=facts, now=now, reason=reason)
     return load_facts([event_pk], now=now)[event_pk]
 
@@ -368,7 +368,7 @@ T = TypeVar("T")
 
 # This many events are read at once: any other decision about one of them waits for all of these.
 MAX_TOGETHER = 20
-# So many events that stay locked at the second try are waited for in full; the others that stay locked are not.
+# This many events that stay locked at the second try are awaited in full; further locked ones are not.
 SECOND_TRIES = 2
 
 
@@ -380,8 +380,8 @@ def each(
     clock: Callable[[], datetime],
     ahead: bool,
 ) -> list[T]:
-    """Return the result of `act` for each event (EventId), or of `held` where the event stays locked too long, in the
-    given order. The run outlasts a fixed time, so it is given a clock.
+    """Return the result of `act` for each event (EventId), or of `held` where the event stays locked too long. The
+    given order is kept. The run outlasts a fixed time, so it is given a clock.
 
     `act` gets the locked facts where they were read `ahead`, else None. It may be called twice for one event, the first
     time rolled back. Raises Postgres's error when Postgres is unavailable.
@@ -394,7 +394,7 @@ def each(
             try:
                 found |= _together(portion, act, now=clock())
             except DatabaseError as error:
-                # What they have to say together cannot be written just now: each for itself.
+                # Their results cannot be written together just now: each is written alone.
                 if is_quarantined(error):
                     raise
         for event_id in portion:
@@ -441,8 +441,9 @@ def _together(event_ids: Sequence[str], act: Callable[[str, LockedFacts | None],
 
 
 def _judged(event_ids: Sequence[str], *, now: datetime) -> dict[str, LockedFacts]:
-    """What guards judge of those whose rows and homes are free, all of which are locked: one of each home, since what
-    is decided about one counts for its neighbours. Without those that are decided already, as taking over writes first.
+    """Return the guards' facts of events whose rows and homes are free, with all of them locked. Each home has one
+    event, since a decision about it affects its neighbours. Decided events are omitted, since superseding a decision
+    writes first.
     """
     rows = ScheduledEvent.objects.filter(event_id__in=event_ids).values_list("event_id", "pk", *HOME)
     known = {event_id: (pk, home_name(service, set_id)) for event_id, pk, service, set_id in rows}

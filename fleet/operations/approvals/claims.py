@@ -1,7 +1,7 @@
-"""Claims and holds: what people and rules say about an event here. It never goes to Azure.
+"""Claims and holds: statements of people and rules about an event. They are never sent to Azure.
 
 `expected` are versions of the event: at any other the operation is refused with `precondition-failed`.
-`expected_version` is the one that was looked at: at any other it is refused with `version-changed`.
+`expected_version` is the displayed version: at any other the operation is refused with `version-changed`.
 """
 
 from collections.abc import Collection

@@ -73,7 +73,7 @@ def due_for_dispatch(*, until: datetime) -> list[tuple[datetime, list[int]]]:
 
 
 def _due(approval_ids: Sequence[int], *, now: datetime) -> list[tuple[int, int]]:
-    """Those of these approvals (row ids) that have a step to take, with their events."""
+    """Return those of these approvals (row ids) that have a step to take, with their events."""
     waiting = list(Approval.objects.filter(pk__in=approval_ids).order_by("decided_at", "pk"))
     facts = load_facts([approval.event_id for approval in waiting], now=now)
     decisions = load_decisions(waiting, facts, now=now)
@@ -135,14 +135,13 @@ def consent(
     expected_version: int | None = None,
     expected: Collection[str] | None = None,
 ) -> Approval:
-    """The second person agrees to a proposal: never the one who proposed it. It goes then, or waits for its condition;
-    with `undo` for the seconds in which it can be undone.
+    """The second person agrees to a proposal: never the one who proposed it. The approval is then sent, or waits for
+    its condition; with `undo`, it waits for the undo period.
 
-    The guards are asked again: those that the proposer overrode stay so, a new one takes a reason in `overrides` (see
-    `override` for `shown`).
-    `expected_version` is the event's version that was looked at, `expected` some of which any will do. A proposal about
-    an event that has changed since returns to its proposer and cannot be agreed to.
-    Raises Refused: `not-permitted`, `validation`, `unknown-approval`, `too-late`, `precondition-failed`,
+    The guards are evaluated again: those that the proposer overrode stay overridden, a new one takes a reason in
+    `overrides` (see `override` for `shown`). `expected_version` is the displayed version of the event, `expected` a
+    list of accepted ones. A proposal about an event that has changed since returns to its proposer and cannot be agreed
+    to. Raises Refused: `not-permitted`, `validation`, `unknown-approval`, `too-late`, `precondition-failed`,
     `version-changed` (details `version`), `guarded` (details `guards`).
     """
     actor = acting(actor, Right.OVERRIDE, doing="consent")
@@ -202,7 +201,8 @@ def _require_other_person(approval: Approval, actor: Actor) -> None:
 
 
 def withdraw(*, approval_id: int, actor: Actor, now: datetime) -> Approval:
-    """Take an approval back before an order was offered. What a rule decided is held then: no rule decides it again.
+    """Take an approval back before an order was offered. A withdrawn decision of a rule becomes a hold, so that no rule
+    decides it again.
 
     Raises Refused: `not-permitted`, `validation`, `unknown-approval`, `too-late`.
     """

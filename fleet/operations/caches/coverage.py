@@ -26,7 +26,7 @@ CoverageReport = AgentReport[wire.CoverageData]
 
 
 def take_settings(reports: Sequence[CoverageReport], caches: Mapping[str, Cache]) -> None:
-    """What the agents' configuration says of the caches: tier, and how many ports make a shard."""
+    """Store the agents' settings of the caches: tier, and how many ports make a shard."""
     for report in sorted(reports, key=lambda report: report.at):
         cache = caches[report.data.cache]
         tier = report.data.tier or cache.tier
@@ -73,7 +73,8 @@ def take(reports: Sequence[CoverageReport], caches: Mapping[str, Cache], names: 
 
 
 def _state(report: CoverageReport) -> str:
-    """As reported; but who is subscribed where nothing is ever published, as 0.1.0 is in some clouds, hears nothing."""
+    """Return the reported state; a subscription in a cloud that never publishes, as 0.1.0 makes it, counts as
+    unsupported."""
     return UNSUPPORTED if report.data.cache.endswith(wire.CACHE_HOSTS_WITHOUT_NOTIFICATIONS) else report.data.state
 
 

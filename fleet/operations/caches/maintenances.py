@@ -150,7 +150,7 @@ def advance(*, now: datetime) -> int:
     rows = Maintenance.objects.filter(pk__in=taken) if taken else ()
     for row in rows:
         todo[row.cache_id].add((row.shard, row.first_at))
-    # What was heard while a cache was set aside is made up for.
+    # Notifications received while a cache was quarantined are processed now.
     for row_id, since in late.order_by("next_try_at").values_list("row_id", "since")[:PORTION]:
         heard = Notification.objects.filter(cache=row_id, maintenance=None, received_at__gte=since)
         held = Maintenance.objects.filter(cache=row_id, status__in=[status.value for status in ACTIVE])

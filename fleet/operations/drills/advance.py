@@ -46,10 +46,10 @@ RECOVERED = ("succeeded", "failed", "timed-out", "nothing")
 
 
 def advance(*, now: datetime, event_pks: Collection[int] = ()) -> int:
-    """Move on the drills that are due, and those in the sets of these events (row ids): start the other machines, end
-    what is to end; how many moved.
+    """Advance the due drills, and those in the sets of these events (row ids): start further machines, end drills.
+    Return how many changed.
 
-    Looks without locks first; each move is a transaction of its own.
+    The first check takes no locks; each step has its own transaction.
     """
     if event_pks:
         _make_due(event_pks)
@@ -262,7 +262,7 @@ def take(reports: Sequence[RehearsalReport], *, now: datetime) -> dict[int, list
 
 
 def _see(drill: Drill, one: RehearsalReport, now: datetime) -> bool:
-    """What the machine says as its sighting of the drill's event; whether it is the first."""
+    """Store the machine's report as its sighting of the drill's event; return whether it is the first."""
     event = drill.event
     known = Sighting.objects.filter(event=event, machine_id=one.machine_id).first()
     if drill.closed_at is not None and one.data.step != "gone":

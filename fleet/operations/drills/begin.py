@@ -41,7 +41,7 @@ SOURCE = "Platform"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be rehearsed. Without `machines` (resource names) the set's first live machine is hit."""
+    """The parameters of a drill. Without `machines` (resource names), the set's first live machine is affected."""
 
     event_type: str = DEFAULT_TYPE
     machines: Sequence[str] = ()
@@ -125,7 +125,7 @@ def _ask(
     *,
     now: datetime,
 ) -> None:
-    """Ask every live machine to rehearse."""
+    """Instruct every live machine to rehearse."""
     rehearsals = Rehearsal.objects.bulk_create(
         [Rehearsal(drill=drill, machine=machine, left_out=_left_out(presences[machine.pk])) for machine in machines]
     )
@@ -210,7 +210,7 @@ def _event(
 
 
 def _as_azure_words_it(event: ScheduledEvent) -> dict[str, Any]:
-    """What hooks are given on their standard input."""
+    """Return the document that hooks get on their standard input."""
     return {
         "EventId": event.event_id,
         "EventStatus": "Scheduled",

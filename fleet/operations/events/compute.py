@@ -1,4 +1,4 @@
-"""An event's row brought up to what its sightings say, with the timeline entries of what changed."""
+"""Computation of an event's row from its sightings, with the timeline entries of the changes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -55,7 +55,7 @@ def compute_state(
     if not events:
         return []
     witnesses = load_witnesses(events, now=now, standing=standing)
-    # As long as an order of ours may have started it, it was not approved elsewhere.
+    # While an order of ours may have started it, it was not approved elsewhere.
     ours = Q(accepted_at__isnull=False) | Q(state__in=[state.value for state in OURS])
     # Nor where it cannot be determined whether one did.
     ours |= Q(state__in=[ApprovalState.VOID.value, ApprovalState.WITHDRAWN.value], inferred=True)

@@ -33,14 +33,14 @@ def repair(*, now: datetime) -> None:
 
 
 def make_sets_due(sets: Collection[int]) -> None:
-    """What is open in these sets (row ids), and what is over there save for an approval that waits for its receipt."""
+    """Make open events of these sets (row ids) due, and ended ones with an approval that waits for its receipt."""
     # Two statements, each with its index.
     make_due(IS_OPEN & Q(availability_set__any=sets))
     make_due(Q(status=EventStatus.ENDED.value, next_check_at__lt=NEVER, availability_set__any=sets))
 
 
 def make_all_due() -> None:
-    """Everything that is not over for good is looked at again."""
+    """Make every event due that may still change."""
     make_due(Q(next_check_at__lt=NEVER))
 
 
@@ -102,7 +102,7 @@ def take(*, now: datetime, decided: bool, besides: Collection[int] = ()) -> list
 # What Postgres knows of the tables that a storm fills.
 
 TABLES = tuple(model._meta.db_table for model in (ScheduledEvent, Sighting, Approval, Order, Claim, Hold))
-# A table is looked at again once so many rows have changed, and this part of all that it has; and not more often.
+# A table is analysed again once this many rows and this part of it have changed, and not more often than the pause.
 ROWS = 50
 PART = 0.2
 PAUSE_SECONDS = 5

@@ -1,6 +1,6 @@
-"""What one machine brings beyond its bounds: it is kept as received and quarantined, with one entry an hour.
+"""Reports beyond a machine's limits: they are stored as received and quarantined, with one entry an hour.
 
-Documents with many events are taken up in portions: the first by the commit that keeps them, the rest by ticks.
+Documents with many events are processed in portions: the first by the commit that stores them, the rest by ticks.
 """
 
 from collections import defaultdict
@@ -64,8 +64,9 @@ def bound(ahead: list[MachineDocument], *, now: datetime) -> list[MachineDocumen
 
 
 def rest_of(one: MachineDocument) -> tuple[list[MachineDocument], frozenset[str], bool]:
-    """Of a document that is not wholly taken up yet: what to merge now, of which events (EventIds), and whether that is
-    all. Where the machine has said something newer since, that goes along: it may list them no longer.
+    """Return the next part of a document that is only partly processed: the documents to merge, their events
+    (EventIds), and whether that is all. A newer document of the machine is included, since it may no longer list the
+    events.
     """
     machines = _machines([one.machine_id])
     if not machines:
@@ -122,7 +123,7 @@ def _counted(column: str, counts: Mapping[int, int], now: datetime) -> dict[int,
 
 
 def _machines(machine_ids: Collection[int]) -> dict[int, tuple[frozenset[str], int]]:
-    """By row id: how each machine is called (lower case), and how many are in its set."""
+    """Return the names (lower case) of each machine and the size of its set, by row id."""
     if not machine_ids:
         return {}
     rows = Machine.objects.filter(pk__any=machine_ids).values_list("pk", "resource_name", "called", "availability_set")
@@ -161,7 +162,7 @@ def _divided(
 
 
 def _only(one: MachineDocument, event_ids: Collection[str]) -> MachineDocument:
-    """The same document, of which only these events are taken up."""
+    """Return the document with only these events to process."""
     document = one.document.with_rest(lambda event_id, _: event_id in event_ids)
     return replace(
         one,

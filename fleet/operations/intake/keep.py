@@ -54,8 +54,8 @@ WRONG_CLOCK = "its time cannot be right: counted as received then"
 
 @dataclass(frozen=True, slots=True)
 class ParsedReport:
-    """One report with its data decoded. `at` is corrected, `machine_at` as sent; `flag` says what was not
-    understood. With a `wrong_clock` its time could not be right, and `at` is when it was received.
+    """One report with its data decoded. `at` is corrected, `machine_at` as sent; `flag` states the unreadable part.
+    With a `wrong_clock` its time could not be right, and `at` is when it was received.
     """
 
     seq: int
@@ -68,15 +68,16 @@ class ParsedReport:
 
     @property
     def kept_flag(self) -> str:
-        """What is odd about it, as it is kept with it."""
+        """The faults of the report, as stored with it."""
         return "; ".join(part for part in (self.flag, WRONG_CLOCK if self.wrong_clock else "") if part)
 
 
 @dataclass(slots=True)
 class Delivery:
-    """What one call of one machine (row id) delivers. `refused` holds (seq, reason) of what could not be decoded.
+    """The delivery of one call by one machine (row id). `refused` has (seq, reason) of reports that could not be
+    decoded.
 
-    `told` is up to where the agent says that its reports were acknowledged; None where it does not say.
+    `told` is the position up to which the agent's reports were acknowledged; None where it does not state one.
     """
 
     machine_id: int

@@ -1,7 +1,7 @@
-"""What documents list, merged into sightings.
+"""Merging of documents' listings into sightings.
 
-A machine's latest document by its own sequence counts. One behind it adds history (its observation) and nothing else,
-so that repeats and replays change nothing.
+A machine's latest document by its own sequence counts. An older document adds history (its observation) and nothing
+else, so that repeats and replays change nothing.
 """
 
 from collections import defaultdict
@@ -22,8 +22,8 @@ from fleet.operations.intake import presence
 from fleet.operations.intake.keep import KeptReport
 
 Position = tuple[int, int]
-# The rows are locked as they are read, and written after that: what comes back is how they were. A document is a good
-# poll, too: that goes along, so that one table says how present machines are.
+# The rows are locked when read, and written afterwards: the result is their former state. A document is a good poll,
+# too, and is stored with it, so that one table has the presence of machines.
 MOVE_LATEST = f"""
     WITH before AS (
         SELECT machine_id, epoch, seq FROM {LatestDocument._meta.db_table}
@@ -62,7 +62,7 @@ class MachineDocument:
 
     @property
     def listings(self) -> Iterable[Listing]:
-        """What it lists, without what is left out."""
+        """Its listings, without the omitted ones."""
         if not self.left_out:
             return self.document.listings
         return [listing for listing in self.document.listings if listing.event_id not in self.left_out]
@@ -70,7 +70,8 @@ class MachineDocument:
 
 @dataclass(slots=True)
 class Merged:
-    """What a batch changed: row ids of events to compute, new sightings by event, and who of another set listed it."""
+    """The changes of a batch: row ids of events to compute, new sightings by event, and machines of another set that
+    listed it."""
 
     touched: set[int]
     new_sightings: dict[int, list[int]]
@@ -138,7 +139,7 @@ def merge(ahead: list[MachineDocument], *, now: datetime, only: Collection[str] 
     if only is not None:
         spelled_ids = [event_id for event_id in spelled_ids if event_id in only]
     events = _ensure_events(ahead, spelled_ids, merged, now) if spelled_ids else {}
-    # A drill is in no document, so no document says that it is gone.
+    # No document lists a drill, so no document can end it.
     standing = Sighting.objects.filter(machine_id__any=machine_ids, event__drill=False)
     if only is not None:
         standing = standing.filter(event__event_id__in=only)

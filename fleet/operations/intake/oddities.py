@@ -20,9 +20,9 @@ from fleet.operations.intake import presence
 from fleet.operations.intake.keep import Delivery, KeptReport, Numbered, ParsedReport, load_kept
 from fleet.operations.timeline.entries import tell
 
-# Of what waits, so much is taken up by one tick.
+# This many waiting reports are processed by one tick.
 MOST = 1000
-# Of what was beyond the bounds of its machine, so much is tried again by one tick.
+# This many reports beyond their machine's limits are retried by one tick.
 TRIED_AGAIN = 50
 # A report that is locked out for this long is shown.
 SHOWN_AFTER = timedelta(seconds=10)
@@ -33,7 +33,7 @@ HELD = "LockNotAvailable"
 def waiting(
     what: QuarantineKind, about: Collection[str], machine_ids: Collection[int] = ()
 ) -> dict[str, list[WaitingReport]]:
-    """What waits of these, and for anything that these machines (row ids) said, oldest first; by what it is about."""
+    """Return the waiting reports of these subjects, and all of these machines (row ids), oldest first; by subject."""
     found: dict[str, list[WaitingReport]] = defaultdict(list)
     rows = WaitingReport.objects.filter(what=what.value)
     for row in (rows.filter(about__in=about) | rows.filter(machine_id__in=machine_ids)).order_by("pk"):
@@ -48,12 +48,12 @@ def claim(what: QuarantineKind, about: Collection[str]) -> list[WaitingReport]:
 
 
 def kinds() -> set[QuarantineKind]:
-    """What is waited for at all."""
+    """Return the kinds of all waiting reports."""
     return {QuarantineKind(what) for what in WaitingReport.objects.order_by().values_list("what", flat=True).distinct()}
 
 
 def oldest(*, now: datetime) -> dict[QuarantineKind, set[str]]:
-    """What the oldest reports that wait are about, save events that are set aside and not to be tried yet."""
+    """Return the subjects of the oldest waiting reports, except quarantined events that are not due."""
     found: dict[QuarantineKind, set[str]] = defaultdict(set)
     held = WaitingReport.objects.filter(what__in=[what.value for what in HELD_KINDS])
     for what, about in held.order_by("pk").values_list("what", "about")[:MOST]:
@@ -65,14 +65,14 @@ def oldest(*, now: datetime) -> dict[QuarantineKind, set[str]]:
 
 
 def waited_for(event_pks: Collection[int]) -> set[int]:
-    """Those of these events (row ids) of which something is said that has still to be taken. One query."""
+    """Return those of these events (row ids) with waiting reports. Runs one query."""
     waits = WaitingReport.objects.filter(what=QuarantineKind.EVENT.value)
     events = ScheduledEvent.objects.filter(pk__any=event_pks, event_id__in=waits.values("about"))
     return set(events.values_list("pk", flat=True))
 
 
 def add(what: QuarantineKind, about: str, positions: Collection[tuple[int, int, int]], *, now: datetime) -> None:
-    """What these reports (machine row id, epoch, seq) say about this has to wait."""
+    """Make these reports (machine row id, epoch, seq) wait for this subject."""
     WaitingReport.objects.bulk_create(
         [
             WaitingReport(what=what.value, about=about, machine_id=machine_id, epoch=epoch, seq=seq, since=now)
@@ -89,7 +89,8 @@ def taken(rows: Sequence[WaitingReport]) -> None:
 
 
 def documents(most: int) -> list[WaitingReport]:
-    """Of the machines whose documents are not wholly taken up, those that have waited longest, each with its newest."""
+    """Return the newest documents of machines whose documents are only partly processed, those that waited longest
+    first."""
     newest: dict[int, WaitingReport] = {}
     rows = WaitingReport.objects.filter(what=QuarantineKind.DOCUMENT.value).order_by("since", "pk")
     for row in rows[:MOST]:
@@ -114,7 +115,7 @@ def load(rows: Sequence[WaitingReport]) -> list[KeptReport]:
 
 
 def show(*, now: datetime) -> None:
-    """What has been held for long is set aside for all to see; it is not kept from being tried."""
+    """Show reports that were locked out for long as quarantined; they are still retried."""
     waits = WaitingReport.objects.filter(what=QuarantineKind.EVENT.value, since__lte=now - SHOWN_AFTER)
     held = list(ScheduledEvent.objects.filter(event_id__in=waits.values("about")).values_list("pk", flat=True))
     shown = QuarantinedRow.objects.filter(what=QuarantineKind.EVENT.value, reason=HELD)
@@ -129,7 +130,7 @@ def show(*, now: datetime) -> None:
     )
 
 
-# What could not be understood, and what was refused: kept within a measure, and told on the timeline.
+# Unreadable and refused reports: stored within limits, and recorded on the timeline.
 
 # Machine (row id), spool, seq.
 Place = tuple[int, str, int]
@@ -137,8 +138,8 @@ Place = tuple[int, str, int]
 
 @dataclass(slots=True)
 class OverLimit:
-    """What is too much to be kept: the bodies (hashes), the reports that bring it, and since when, by machine (row id),
-    where it is news that it is too much.
+    """Reports beyond the limits: the bodies (hashes), their reports, and since when, by machine (row id), where the
+    excess is new.
     """
 
     hashes: set[str] = field(default_factory=set)
@@ -149,7 +150,7 @@ class OverLimit:
 def over_measure(
     deliveries: Sequence[Delivery], bodies: Mapping[str, bytes], documents: Mapping[str, Document], *, now: datetime
 ) -> OverLimit:
-    """What of this is too much. No query where all was understood, else one."""
+    """Return the part of this that exceeds the limits. Runs no query where everything was readable, else one."""
     odd: dict[int, list[tuple[str, ParsedReport, int]]] = defaultdict(list)
     for delivery in deliveries:
         for report in delivery.reports:
@@ -187,7 +188,7 @@ def _odd_size(report: ParsedReport, bodies: Mapping[str, bytes], documents: Mapp
 def without(
     deliveries: Iterable[Delivery], beyond: OverLimit, bodies: dict[str, bytes], documents: dict[str, Document]
 ) -> list[Delivery]:
-    """The deliveries without what is too much; of that the hash and the size stay, here and in `bodies`."""
+    """Return the deliveries without the excess; its hash and size remain, here and in `bodies`."""
     for each in beyond.hashes:
         documents[each] = Document(readable=False, flags=(Reason("body-not-kept", bytes=len(bodies[each])),))
         bodies[each] = b""
@@ -209,9 +210,7 @@ def record_oddities(
     *,
     now: datetime,
 ) -> None:
-    """Record what was not understood and what was refused; of what was too much only that, once. A batch that is sent
-    again adds nothing.
-    """
+    """Record unreadable and refused reports; of an excess only the fact, once. A repeated batch adds nothing."""
     found: list[tuple[EntryKind, int, datetime, dict[str, Any]]] = []
     told: set[str] = set()
     silent = {(machine_id, seq) for machine_id, _, seq in beyond.reports}

@@ -29,8 +29,8 @@ NOTE_UNREADABLE = f"""
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """One contact: backend's time, the machine's last good poll (corrected), seconds its clock is ahead, and what it
-    does about signatures; empty where this contact says nothing of that.
+    """One contact: backend's time, the machine's last good poll (corrected), seconds its clock is ahead, and its
+    handling of signatures; empty where the contact does not state it.
     """
 
     machine_id: int
@@ -40,7 +40,7 @@ class Contact:
     signatures: str = ""
 
     def not_after(self, now: datetime) -> "Contact":
-        """The same, with no time that is later than this one."""
+        """Return this contact with no time later than `now`."""
         if self.heard_at <= now:
             return self
         return replace(self, heard_at=now, poll_at=self.poll_at and min(self.poll_at, now))
@@ -86,7 +86,7 @@ def flush(*, contacts: Iterable[Contact]) -> int:
 
 
 def free_among(machine_ids: Iterable[int]) -> set[int]:
-    """Those of these machines (row ids) that can be written of now: the others are held, or have no presence yet."""
+    """Return those of these machines (row ids) whose presence row exists and is not locked."""
     rows = PresenceRow.objects.filter(machine__any=list(machine_ids)).order_by("pk")
     with transaction.atomic():
         return set(rows.select_for_update(skip_locked=True, no_key=True).values_list("pk", flat=True))
@@ -199,8 +199,9 @@ COMPARE = f"""
 
 @dataclass(frozen=True, slots=True)
 class AgentHeartbeat:
-    """One agent's: its spool, up to where that was acknowledged, and the hash of its newest document; None for what it
-    does not say, as 0.1.0, or while anything waits in its spool.
+    """The state in one agent's call: its spool, the acknowledged position, and the hash of its newest document.
+
+    None for a value that it does not state, as 0.1.0, or while reports wait in its spool.
     """
 
     machine_id: int
@@ -221,7 +222,8 @@ class HeartbeatCheck:
 
 
 def compare(heartbeats: Collection[AgentHeartbeat]) -> dict[int, HeartbeatCheck]:
-    """By machine (row id). One statement, by index."""
+    """Compare the heartbeats with the stored state; return the checks by machine (row id). Runs one statement, by
+    index."""
     if not heartbeats:
         return {}
     rows = [(one.machine_id, one.spool, one.acknowledged, one.document) for one in heartbeats]

@@ -43,9 +43,7 @@ HELD_KINDS = [what.value for what in HELD]
 
 
 def ask(machine_ids: Sequence[int]) -> tuple[bool, set[int]]:
-    """What has to be known first, in one question: whether anything said before still waits, and which of these
-    machines (row ids) were revoked.
-    """
+    """Return, in one query, whether earlier reports still wait, and which of these machines (row ids) are revoked."""
     with driver.cursor() as cursor:
         waits, revoked = cursor.execute(ASK, [HELD_KINDS, driver.array(machine_ids)]).fetchone() or (False, [])
     return waits, set(revoked)

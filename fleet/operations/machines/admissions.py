@@ -40,7 +40,8 @@ RETRY_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who enrols without proof that it is a known machine. `known` is that one, its row locked; None of a stranger."""
+    """A machine that enrols without proof that it is a known one. `known` is that one, its row locked; None for a
+    stranger."""
 
     vm_id: str
     known: Machine | None
@@ -56,12 +57,12 @@ class Asker:
 
     @property
     def compute(self) -> dict[str, Any]:
-        """What would be kept of its instance metadata."""
+        """The instance metadata that would be stored."""
         return compute_of(self.request, self.known, self.proof)
 
     @property
     def claimed(self) -> dict[str, Any]:
-        """What it says of itself in this request, with the subscription by the word of Azure where that was heard."""
+        """The metadata in this request, with the attested subscription if there is one."""
         return (self.request.instance or {}) | ({"subscriptionId": self.attested} if self.attested else {})
 
     @property
@@ -86,7 +87,7 @@ class AdmissionRequest:
 
 
 def asked_of(asker: Asker) -> AdmissionRequest:
-    """What this request asks for. Nothing is written."""
+    """Return the admission request of this call, without writing anything."""
     request = asker.request
     name = name_of(request, asker.known, asker.compute, asker.vm_id)
     home = _home(asker, name)
@@ -128,7 +129,7 @@ def compute_of(request: wire.EnrolRequest, known: Machine | None, proof: Proof) 
 
 
 def name_of(request: wire.EnrolRequest, known: Machine | None, compute: dict[str, Any], vm_id: str) -> str:
-    """How a machine is called that enrols so: as stated, else as it was called, else by its id."""
+    """Return the name of an enrolling machine: as stated, else its former name, else its id."""
     called = known.called or known.resource_name if known is not None else ""
     return enrolled_name(request.resource_name, compute, called or vm_id)
 
@@ -192,10 +193,10 @@ def wait(asker: Asker, *, now: datetime) -> wire.EnrolPending:
 
 @transaction.atomic
 def admit(*, ids: Sequence[int], actor: Actor, now: datetime) -> int:
-    """Each of these gets its machine's credential when it asks again for the same, name, set and address included; how
-    many.
+    """Admit these requests; return how many. Each machine gets its credential when it repeats the same request,
+    including name, set and address.
 
-    Of several who ask for one machine the last admitted counts alone. Raises Refused `not-permitted`, `not-found`,
+    Of several requests for one machine, only the last admitted one counts. Raises Refused `not-permitted`, `not-found`,
     `validation`.
     """
     rows, actor = _waiting(ids, actor)

@@ -82,7 +82,7 @@ def _add(kept: dict[tuple[str, str], RefusedCalls], key: tuple[str, str], call: 
 
 
 def forget(vm_id: str) -> None:
-    """This machine has enrolled: what was refused before is over."""
+    """Delete the refused calls of a machine that has enrolled."""
     RefusedEnrolment.objects.filter(vm_id=vm_id).delete()
 
 
@@ -130,8 +130,8 @@ def enrol(
 
 
 def _attested(request: wire.EnrolRequest, policy: EntrancePolicy, now: datetime) -> Attested | None:
-    """What Azure says of the machine, where that is heard. Apart from what follows: a nonce that was shown is spent,
-    whatever comes of it.
+    """Return Azure's attestation of the machine, where the policy uses it. This runs separately from later steps: a
+    nonce is spent, whatever they decide.
     """
     if request.attested is None or policy is EntrancePolicy.TOKEN:
         return None
@@ -147,7 +147,8 @@ def _attested(request: wire.EnrolRequest, policy: EntrancePolicy, now: datetime)
 def would_enrol(
     *, request: wire.EnrolRequest, now: datetime, address: str = "", signed_by: str = ""
 ) -> wire.EnrolAnswer | wire.EnrolPending:
-    """What `enrol` would answer and raise at this moment; nothing of it is kept, no nonce and no request included."""
+    """Return the answer of `enrol` at this moment, or raise its error; nothing is stored, including nonces and
+    requests."""
     with transaction.atomic():
         answer = enrol(request=request, now=now, address=address, signed_by=signed_by)
         transaction.set_rollback(True)
@@ -222,8 +223,8 @@ def _let_in(
     attested_at: datetime | None,
     now: datetime,
 ) -> wire.EnrolAnswer:
-    """Its row with a new key, in its set, and what the timeline tells of that. One that `stays` is confined to the
-    named set that it states now.
+    """Give the machine a new key in its set, and record that on the timeline. One that `stays` is confined to the named
+    set that it states now.
     """
     stated = request.availability_set.strip()
     token_set = token.set_name if token is not None else known.token_set if known is not None else ""
@@ -332,7 +333,7 @@ def _keep(
 
 
 def _confinement(known: Machine | None, token: JoinToken | None, compute: dict[str, Any]) -> SetKey | None:
-    """Where a machine may be: where it is confined already, else where its join token says."""
+    """Return the set of a machine's confinement: its present one, or else the one of its join token."""
     if known is not None and known.confined_to is not None:
         return entrance.confined_where_it_is(known, compute)
     return entrance.confinement(token, compute) if token is not None else None
@@ -346,7 +347,7 @@ def _place(
     admitted_to: SetKey | None,
     **said: Any,
 ) -> tuple[placement.Placed, SetKey | None]:
-    """Where it belongs, and the set to which it is confined."""
+    """Return the machine's placement, and the set to which it is confined."""
     by_token = _confinement(known, token, said["compute"])
     confined = by_token or admitted_to
     configured = stated or (token_set if confined is None else "")

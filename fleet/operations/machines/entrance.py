@@ -46,7 +46,7 @@ def challenge(*, now: datetime) -> wire.Challenge:
 
 
 def attested_by(document: wire.AttestedDocument, *, now: datetime) -> Attested:
-    """What Azure says in this document, of whichever subscription; its nonce is spent. Raises Refused
+    """Return Azure's statement in this document, of any subscription; its nonce is spent. Raises Refused
     `attestation-refused`, `intermediate-wanted`.
     """
 
@@ -212,7 +212,7 @@ def confinement(token: JoinToken, compute: Mapping[str, Any]) -> SetKey | None:
 
 
 def would_confine(token: JoinToken, compute: Mapping[str, Any]) -> SetKey | None:
-    """The same, before a machine enrols: nothing is decided by it."""
+    """Return the confinement that a machine would get, before it enrols; nothing is decided."""
     key = placement.confinement_of(token)
     return key if key is None or key.placed else key.within(dict(compute))
 
@@ -262,8 +262,8 @@ def is_the_same(token: JoinToken, plain: str) -> bool:
 
 @transaction.atomic
 def end_join_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE) -> JoinToken:
-    """Revoke a join token; machines that enrolled with it stay enrolled. A revoked token stays revoked. Raises Refused
-    `not-permitted`, `not-found`.
+    """Revoke a join token; machines that enrolled with it stay enrolled. A revoked token remains revoked. Raises
+    Refused `not-permitted`, `not-found`.
     """
     require(actor, Right.ADMINISTER)
     found = JoinToken.objects.select_for_update().filter(prefix=prefix.strip()).first()

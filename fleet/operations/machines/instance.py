@@ -181,7 +181,7 @@ def _claimants(set_id: int, name: str) -> QuerySet[Machine]:
 
 
 def _heard(now: datetime) -> Q:
-    """Of those: heard not long ago, or enrolled so."""
+    """Return a filter for machines heard or enrolled recently."""
     since = now - timedelta(seconds=settings.MACHINE_LATE_SECONDS)
     return Q(presence__last_heard_at__gt=since) | Q(presence__last_heard_at=None, enrolled_at__gt=since)
 
@@ -205,7 +205,7 @@ def _record_name(
 
 
 def is_new(machine_id: int, data: wire.InstanceData) -> bool:
-    """Whether this differs from what the machine said of itself before. One query."""
+    """Whether this differs from the machine's earlier statements about itself. Runs one query."""
     row = Machine.objects.only("resource_name", "called", "stated_set", "compute").get(pk=machine_id)
     stated = machine_name(data.resource_name) or row.called or row.resource_name
     compute = merged(row.compute, data.compute, complete=data.complete)
@@ -306,7 +306,7 @@ def _settle(machine: Machine, placed: placement.Placed, *, now: datetime, **colu
         placed.link(machine.pk)
     bring_events(machine, placed.home, now=now)
     if placed.home.pk != machine.availability_set_id:
-        # What it says of events that stay behind has no vote any more.
+        # Its sightings of events that remain in the former set have no vote any more.
         left = Sighting.objects.filter(machine=machine, foreign=False, gone_at__isnull=True)
         left.filter(event__availability_set=machine.availability_set_id).update(foreign=True)
     name = columns.get("resource_name", machine.resource_name)

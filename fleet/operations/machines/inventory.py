@@ -25,14 +25,14 @@ COLUMNS = [
     "name", "subscription", "resource_group", "set_kind", "set_name", "set_subscription", "set_resource_group",
     "placement_group", "vm_id", "zone", "region", "size", "os_type", "machine", "availability_set", "imported_at",
 ]  # fmt: skip
-# What would change stands before what would not.
+# Changes are listed before unchanged rows.
 ORDER_OF_CHANGES = ("dropped", "changed", "new", "same")
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedStatement:
-    """The inventory says that a machine is in the set `stated`, but it is confined to `confined_to`, and stays there.
-    Sets are `kind:name`.
+    """A statement of the inventory that a machine is in the set `stated`, although it is confined to `confined_to` and
+    remains there. Sets are `kind:name`.
     """
 
     machine: str
@@ -42,8 +42,8 @@ class RefusedStatement:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import found: machines in it, those that were new, those without an agent, those it dropped, and what it
-    says of confined machines in vain.
+    """The result of an import: machines in it, new ones, those without an agent, dropped ones, and its refused
+    statements about confined machines.
     """
 
     machines: Annotated[int, "How many machines the inventory lists."]
@@ -58,7 +58,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class InventoryChange:
-    """What an inventory would change about one machine. `change` is `new`, `changed`, `same` or `dropped`.
+    """The change that an inventory makes to one machine. `change` is `new`, `changed`, `same` or `dropped`.
 
     `machine` is the row id of its agent, None where it has none; sets are `kind:name`, empty where none is stated.
     """
@@ -73,7 +73,7 @@ class InventoryChange:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What an import would find and change, with nothing written. `changes` begin with what would change."""
+    """The result of a trial import, without any write. `changes` begin with actual changes."""
 
     found: Imported
     changes: tuple[InventoryChange, ...]
@@ -117,10 +117,10 @@ def _compare(inventory: Inventory, now: datetime, *, complete: bool) -> _Compare
 def import_inventory(
     *, inventory: Inventory, now: datetime, actor: Actor = COMMAND_LINE, complete: bool = False
 ) -> Imported:
-    """Update the known machines from this inventory. Nothing is forgotten unless it is `complete`.
+    """Update the known machines from this inventory. Machines are dropped only if it is `complete`.
 
-    `complete` says that it lists every machine of the subscriptions and scale sets that occur in it: what it does not
-    list is dropped. Raises Refused `not-permitted`.
+    `complete` states that it lists every machine of its subscriptions and scale sets: machines that it does not list
+    are dropped. Raises Refused `not-permitted`.
     """
     require(actor, Right.ADMINISTER)
     take(Lock.INVENTORY)
@@ -138,7 +138,7 @@ def import_inventory(
 
 
 def try_inventory(*, inventory: Inventory, now: datetime, actor: Actor, complete: bool = False) -> Trial:
-    """What `import_inventory` would do; nothing is written. Raises Refused `not-permitted`."""
+    """Return the result of `import_inventory` without writing anything. Raises Refused `not-permitted`."""
     require(actor, Right.ADMINISTER)
     compared = _compare(inventory, now, complete=complete)
     changes = [

@@ -107,8 +107,8 @@ USE = f"""
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who is given a key, as it proves it when it has to ask again: by one of these keys, or else by its secret and by
-    what spoke for it.
+    """The recipient of a key, with the evidence for a repeated request: one of these keys, or else its secret and first
+    evidence.
     """
 
     proved_by: tuple[str, ...] = ()

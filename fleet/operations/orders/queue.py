@@ -54,7 +54,8 @@ def instruct(
 
 
 def waiting_instructions(*, machine_ids: Collection[int] | None = None) -> list[tuple[int, wire.Order]]:
-    """What waits for these machines, or for all, each with its machine (row id); unsigned. One query."""
+    """Return the open instructions of these machines, or of all, each with its machine (row id); unsigned. Runs one
+    query."""
     rows = Instruction.objects.filter(closed_at__isnull=True)
     if machine_ids is not None:
         rows = rows.filter(machine_id__any=machine_ids)
@@ -129,7 +130,7 @@ def take_answer(*, machine_id: int, order_id: uuid.UUID, data: wire.ReceiptData,
     return True
 
 
-# What waits for machines: their open orders, and what drills ask of them. The rows are the queue.
+# The queue of machines: their open orders and instructions of drills. The rows are the queue.
 
 OPEN = ", ".join(f"'{state.value}'" for state in OPEN_ORDERS)
 WAITED_FOR = f"""
@@ -139,8 +140,8 @@ WAITED_FOR = f"""
 
 
 def waited_for() -> set[int]:
-    """The machines (row ids) for which anything may wait. One statement over two partial indexes, which hold what is
-    open and nothing else: so it is asked of whole fleets, many times a second.
+    """Return the machines (row ids) that may have an order or instruction. One statement over two partial indexes of
+    open rows only: it runs for whole fleets, many times a second.
     """
     with driver.cursor() as cursor:
         return {machine_id for (machine_id,) in cursor.execute(WAITED_FOR)}
@@ -184,7 +185,7 @@ def waiting_orders(*, machine_ids: Collection[int] | None = None) -> dict[int, l
 
 
 def _still_decided(orders: list[Order]) -> list[Order]:
-    """Those whose approvals may still be sent. What is checked is read after the orders."""
+    """Return the orders whose approvals may still be sent. The facts are read after the orders."""
     if not orders:
         return []
     now = clock.now()

@@ -1,4 +1,4 @@
-"""What agents say of orders: that they have them, and what Azure answered to `StartRequests`."""
+"""Agents' reports about orders: that they have received them, and Azure's answer to `StartRequests`."""
 
 import uuid
 from collections import Counter
@@ -37,7 +37,7 @@ Held = tuple[int, uuid.UUID, str]
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """How many orders moved, and which were passed by and are to be noted again."""
+    """The result: how many orders moved, and which were skipped and are to be noted again."""
 
     moved: int
     passed_by: tuple[Held, ...] = ()

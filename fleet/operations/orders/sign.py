@@ -122,7 +122,8 @@ def _make(introducer: Signer | None, *, now: datetime, actor: Actor) -> SigningK
 
 @transaction.atomic
 def rotate(*, overlap: timedelta, now: datetime, actor: Actor = COMMAND_LINE) -> SigningKey:
-    """Make a new key; those before it sign until the overlap is over, then agents that hear of it trust them no more.
+    """Create a signing key. Earlier keys sign until the overlap ends; then agents that receive the notice trust them no
+    longer.
 
     Raises Refused `validation`: a negative overlap, or no key that can introduce the new one.
     """
@@ -181,8 +182,9 @@ def _word(row: SigningKey, *, retired: bool) -> wire.KeyNotice:
 
 
 def news_for(keys: Iterable[KnownKey], trusted: Collection[str]) -> list[wire.KeyNotice]:
-    """What an agent that trusts these keys has to hear: first the keys that are new to it, in the order in which each
-    introduced the next, then those that sign no more.
+    """Return the key notices for an agent that trusts these keys.
+
+    First come keys that are new to it, in the order in which each introduced the next, then retired ones.
     """
     rows = list(keys)
     known = set(trusted)

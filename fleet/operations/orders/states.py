@@ -41,8 +41,8 @@ class Move:
 
 
 def move_all(moves: Iterable[Move]) -> set[int]:
-    """The same for several approvals by one statement; the row ids of those that moved. One whose state is no longer
-    the one that was read is tried alone.
+    """Move several approvals by one statement; return the row ids of those that moved. One whose state has changed
+    since it was read is tried alone.
     """
     legal = [one for one in moves if one.approval.state in approval_sources(one.target)]
     was = [one.approval.state for one in legal]
@@ -59,7 +59,8 @@ def move_all(moves: Iterable[Move]) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """How an approval ends. `asking` is False where it is known, with the event locked, that no order of it is open."""
+    """The closing of an approval. `asking` is False where it is known, with the event locked, that no order of it is
+    open."""
 
     approval: Approval
     target: ApprovalState
@@ -90,7 +91,7 @@ def give_back(approval: Approval, *, facts: EventFacts, now: datetime, reason: R
 
 
 def close_all(endings: Sequence[Closing], actor: Actor, *, now: datetime) -> set[int]:
-    """The same for several approvals, loaded with their events locked; the row ids of those that had not ended."""
+    """Close several approvals, loaded with their events locked; return the row ids of those that were open."""
     was = {one.approval.pk: one.approval.state for one in endings}
     moved = move_all(
         Move(
@@ -132,7 +133,7 @@ def tell_approval(
     after: dict[str, Any] | None = None,
     **data: Any,
 ) -> None:
-    """Say what state an approval has come to, and what else stands `after`."""
+    """Record the new state of an approval, and further values in `after`."""
     tell(
         kind,
         actor,
@@ -166,7 +167,7 @@ def end_open_order(approval: Approval, ending: OrderState, *, now: datetime, rea
 
 
 def tell_order(kind: EntryKind, actor: Actor, order: Order, *, now: datetime, **data: Any) -> None:
-    """Say this of an order, which is loaded with its approval's event and its machine."""
+    """Record an entry about an order, which is loaded with its approval's event and its machine."""
     tell(
         kind,
         actor,

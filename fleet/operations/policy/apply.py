@@ -1,7 +1,8 @@
-"""Rules at work: undecided events judged against the standing decisions, all events of a set or service together.
+"""Application of rules: undecided events are judged against the standing decisions, all events of a set or service
+together.
 
-Asked for at once when a report has changed something, and by reconciling. Entries are written only when something is
-decided; looking costs one query as long as no rule is in force.
+Runs at once when a report has changed something, and in reconciliation. Entries are written only for decisions; a check
+costs one query while no rule is in force.
 """
 
 import logging
@@ -40,7 +41,7 @@ from fleet.operations.quarantine import Quarantine
 
 logger = logging.getLogger(__name__)
 
-# No decision stands: a click was undone, or a rule's decision no longer held and the rules are asked again.
+# No decision is in force: a click was undone, or a rule's decision was no longer valid and the rules decide again.
 UNDONE = Q(state=ApprovalState.WITHDRAWN.value, when=When.UNDO.value, returned=False)
 UNDONE |= Q(returned=True, decided_by__isnull=True)
 
@@ -60,11 +61,11 @@ def decide_due(*, now: datetime, event_pks: Collection[int]) -> int:
 
 
 def decide(*, now: datetime, event_pks: Collection[int] | None = None) -> int:
-    """Judge the undecided open events, all or those of the sets and services of these (row ids); how many a rule
+    """Judge the undecided open events, all or those of the sets and services of these (row ids); return how many a rule
     decided.
 
-    Looks without locks first. What would be decided is judged again, alone with its set or service, most urgent first:
-    an approval that is granted makes the others of the set wait.
+    The first check takes no locks. Each possible decision is judged again, alone with its set or service, most urgent
+    first: a granted approval makes the others of the set wait.
     """
     rows = rules_in_force(now=now)
     if not rows:
@@ -125,7 +126,7 @@ def _judge_together(
 
 
 def _acts(event_pks: Sequence[int], *, rules: Sequence[StandingRule], now: datetime) -> list[int]:
-    """Those of these events that a rule would decide."""
+    """Return those of these events that a rule would decide."""
     facts = load_facts(event_pks, now=now)
     if any(each.stop is not None for each in facts.values()):
         return []

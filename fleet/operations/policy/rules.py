@@ -50,7 +50,7 @@ class RuleForm(AuditedForm):
 
 
 class RuleFieldsSerializer(AuditedSerializer):
-    """What a rule states; what is left out stays as it is, or matches everything."""
+    """Fields of a rule; an omitted one stays unchanged, or matches everything."""
 
     class Meta:
         model, fields = Rule, SAID
@@ -223,8 +223,8 @@ def stop_all(*, actor: Actor, now: datetime) -> Stop:
 
 @transaction.atomic
 def lift(*, actor: Actor, now: datetime, expected: Collection[str] | None = None) -> Stop:
-    """Let approvals go on: what was decided before the stop goes its way, as far as NotBefore is not past. `expected`:
-    times of the stop that was looked at.
+    """Lift the stop: approvals from before it continue, unless NotBefore has passed. `expected`: accepted start times
+    of the stop.
 
     Raises Refused: `not-permitted`, `validation`, `not-stopped`, `precondition-failed`.
     """

@@ -1,1 +1,1 @@
-"""What agents report: a batch is kept and taken in one transaction, by a driver that no room imports."""
+"""Agents' reports: a batch is stored and processed in one transaction, by a driver that no room imports."""

@@ -57,7 +57,7 @@ class EventReports:
         )
 
     def positions(self) -> set[tuple[int, int, int]]:
-        """Where its reports stand: machine (row id), epoch, seq."""
+        """The positions of its reports: machine (row id), epoch, seq."""
         said: Iterable[AgentReport[Any]] = (*self.receipts, *self.hooks, *self.rehearsals)
         listed = {(one.machine_id, *one.position) for one in self.documents}
         return listed | {(one.machine_id, *one.position) for one in said}
@@ -76,7 +76,7 @@ class CacheReports:
         return cls(reports[wire.RedisData], reports[wire.CoverageData], reports[wire.RedisHookData])
 
     def of(self, hosts: Collection[str]) -> CacheReports:
-        """Those about these hosts."""
+        """Return the reports about these hosts."""
         return CacheReports(*([one for one in part if one.data.cache in hosts] for part in self._parts))
 
     @property
@@ -84,7 +84,7 @@ class CacheReports:
         return self.lines, self.changes, self.hooks
 
     def positions(self) -> dict[str, set[tuple[int, int, int]]]:
-        """Where its reports stand, by host."""
+        """The positions of its reports, by host."""
         found: dict[str, set[tuple[int, int, int]]] = defaultdict(set)
         for part in self._parts:
             for one in part:
@@ -97,7 +97,7 @@ class CacheReports:
 
 @dataclass(slots=True)
 class TakenEvents:
-    """What was taken: the row ids of the events, their new sightings and who listed them; `locked` are the events
+    """The processed events: row ids, their new sightings and the machines that listed them; `locked` are the events
     themselves.
     """
 
@@ -126,7 +126,7 @@ def readable(rows: Sequence[KeptReport], documents: Mapping[str, Document]) -> l
 
 
 def event_reports(reports: Reports, documents: list[MachineDocument]) -> EventReports:
-    """What these reports and documents state about events."""
+    """Return the statements of these reports and documents about events."""
     return EventReports(documents, reports[wire.ReceiptData], reports[wire.HookData], reports[wire.RehearsalData])
 
 
@@ -143,7 +143,7 @@ def take(
         taken = take_of_events(said, now=now)
         if taken.locked:
             touched = follow(taken, now, taken.locked)
-            # Commit, answer, then decide: nothing that is slow or goes wrong in deciding holds up a report.
+            # Commit, answer, then decide: a slow or failing decision delays no report.
             transaction.on_commit(lambda: wake_up.hint_events(touched))
     CacheReports.among(reports).take(now, careful=False)
 

@@ -68,7 +68,7 @@ def _note_presence(
 ) -> None:
     if unreadable:
         presence.note_unreadable(polls=unreadable)
-    # Computing asks who is live: who speaks of an event in this very batch is.
+    # The computation needs presence: a machine that reports an event in this very batch is live.
     presence.flush(
         contacts=[
             presence.Contact(machine_id=one.machine_id, heard_at=now, poll_at=one.at)

@@ -1,8 +1,8 @@
 """Processing of reports one by one, where not all can be processed together.
 
 Reports about a row that another session has locked wait, with all later ones about it; everything else continues. The
-next report about it, or reconciling, processes what waits, in order: no report about an event is judged before an
-earlier one. For documents that list nothing this takes 1.6 to 1.9 times as long as `fast_path`, else 1.1 to 1.5 times.
+next report about it, or reconciliation, processes waiting ones in order: no report about an event is judged before an
+earlier one. For documents without events this takes 1.6 to 1.9 times as long as `fast_path`, else 1.1 to 1.5 times.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def _catch_up_held(now: datetime) -> None:
 
 @transaction.atomic
 def _try_again(now: datetime) -> None:
-    """What was beyond the bounds of a machine counts in another hour; of what it said of itself the newest."""
+    """Retry reports beyond a machine's limits in another hour; of its statements about itself only the newest."""
     rows = oddities.over_limit(before=now - PERIOD)
     if not rows:
         return

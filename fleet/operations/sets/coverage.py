@@ -22,7 +22,7 @@ from fleet.operations.locks import Lock, try_take
 
 log = structlog.get_logger(__name__)
 
-# So many sets are judged in one transaction, and by one tick; and so many are looked at again though nothing changed.
+# How many sets one transaction, and one tick, judges; and how many unchanged sets are checked again.
 PORTION = 100
 LOOKED_AT_AGAIN = 50
 # No trigger fires when a clock goes wrong, so this query searches for it; unchanged sets are not noted.

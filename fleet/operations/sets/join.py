@@ -124,8 +124,9 @@ def join_for_event(*, event: ScheduledEvent, reporters: list[Machine], now: date
 
 
 def _are_one(one: AvailabilitySet, other: AvailabilitySet, *, told_now: Collection[int], now: datetime) -> bool:
-    """Whether two sets are one as far as Azure tells: neither has a name, both lie in one resource group, and all that
-    live in them list the same events. Who repeats what it knows of several sets lists more than each of them.
+    """Whether Azure's data shows that two sets are one: neither has a name, both are in one resource group, and all
+    their live machines list the same events. A machine that repeats the events of several sets lists more than each of
+    them.
     """
     if one.kind != PROVISIONAL or other.kind != PROVISIONAL:
         return False

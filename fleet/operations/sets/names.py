@@ -1,4 +1,4 @@
-"""What people decide about sets: naming a provisional one, its service, and joining two that are one."""
+"""People's decisions about sets: the name of a provisional one, its service, and joining two sets."""
 
 from dataclasses import asdict
 from datetime import datetime
@@ -26,7 +26,7 @@ def _locked(*set_ids: int) -> dict[int, AvailabilitySet]:
     return {row.pk: row for row in rows}
 
 
-# What may be said of a set.
+# Fields of a set that people can change.
 SHOWN = ("name", "kind", "service", "second_person", "min_live", "step_up", "exempt_service_accounts")
 # What may wait for another administrator, and who wants it since when.
 WAITING = ("lowering", "lowering_by", "lowering_at")

@@ -35,9 +35,8 @@ SERVICE_TAG = "drydock:service"
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where a machine belongs. `source` says which statement counts (empty: there is none), `warnings` what is wrong
-    with the statements, `listed` is the machine's row in the inventory. `joined`: the set where it was is part of this
-    one now.
+    """The placement of a machine. `source` is the statement that counts (empty: none), `warnings` are faults of the
+    statements, `listed` is the machine's row in the inventory. `joined`: its former set is now part of this one.
     """
 
     home: AvailabilitySet
@@ -135,14 +134,14 @@ def _sibling_notices(key: SetKey) -> bool | None:
 
 
 def listed_key(row: InventoryMachine | None) -> SetKey | None:
-    """What the inventory says of a machine's set."""
+    """Return the inventory's statement of a machine's set."""
     if row is None or not row.set_kind:
         return None
     return SetKey(row.set_kind, row.set_name, row.set_subscription, row.set_resource_group, row.placement_group)
 
 
 def listed_row(vm_id: str, name: str, compute: dict[str, Any]) -> InventoryMachine | None:
-    """By vmId, else by name, resource group and subscription; another machine of that name is not meant."""
+    """Return the inventory row with this vmId, else with this name, resource group and subscription."""
     found = InventoryMachine.objects.filter(vm_id=vm_id.lower()).order_by("pk").first()
     group, subscription = compute.get("resourceGroupName"), compute.get("subscriptionId")
     if found is not None or not (isinstance(group, str) and isinstance(subscription, str)):
@@ -161,13 +160,13 @@ def whole(stated: SetKey | AvailabilitySet) -> SetKey:
 
 
 def key_of(row: AvailabilitySet) -> SetKey:
-    """What leads to this set."""
+    """Return the key that leads to this set."""
     key = whole(row)
     return replace(key, placement_group=row.key[len(key.key) + 1 :])
 
 
 def configured_set(machine: Machine) -> str:
-    """What its configuration says of its set; where it is not confined, else its join token."""
+    """Return the configured set, or else the join token's, unless the machine is confined."""
     return machine.stated_set or (machine.token_set if machine.confined_to is None else "")
 
 
@@ -236,7 +235,8 @@ def _service(compute: dict[str, Any]) -> str:
 
 
 def warnings_of(stated: Statements, home: AvailabilitySet) -> list[dict[str, Any]]:
-    """What is wrong with the statements, as a column keeps it. Two names of one merged set are no disagreement."""
+    """Return the faults of the statements, as a column stores them. Two names of one merged set do not contradict each
+    other."""
     found = list(stated.problems)
     warning = disagreement(stated.stated, set_tag=settings.AVAILABILITY_SET_TAG)
     if warning is not None:

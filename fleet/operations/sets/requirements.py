@@ -1,5 +1,5 @@
-"""Lowering what a set requires: by a person who has just proved who they are, by two of them where the set takes two
-persons; each lowering is notified, and an event that is open keeps what was required when it was announced.
+"""Lowering of a set's requirements: by a person who has just verified, or by two where the set requires two persons.
+Each lowering is notified, and an open event keeps the requirements from its announcement.
 """
 
 from collections.abc import Collection, Mapping
@@ -36,11 +36,11 @@ def lowered(row: AvailabilitySet, stated: Mapping[str, Any]) -> list[str]:
 
 
 def agreed(row: AvailabilitySet, wanted: dict[str, Any], *, actor: Actor, now: datetime) -> bool:
-    """Whether these requirements (values by column) may be lowered now. Where the set takes two persons they wait on
-    its row, which the caller has locked and saves, until another administrator wants the same.
+    """Whether these requirements (values by column) may be lowered now. Where the set requires two persons, they wait
+    on its row, which the caller has locked and saves, until another administrator requests the same.
 
-    Raises Refused: `not-permitted` for a token, and for who is not a second person; `guarded` for who has not just
-    proved who they are.
+    Raises Refused: `not-permitted` for a token, and for a person who cannot be the second one; `guarded` for a person
+    who has not just verified.
     """
     require_person(actor)
     if actor.kind is ActorKind.COMMAND:
@@ -65,8 +65,8 @@ def agreed(row: AvailabilitySet, wanted: dict[str, Any], *, actor: Actor, now: d
 
 
 def kept_of(was: Requirements, lower: Collection[str]) -> Requirements:
-    """What open events keep of these requirements when some of them (by name) are lowered. Whether service accounts are
-    exempt is kept as it was when an event was announced.
+    """Return the requirements that open events keep when some of them (by name) are lowered. The exemption of service
+    accounts is kept as it was at the announcement.
     """
     return Requirements(
         second_person=was.second_person and "second_person" in lower,
@@ -97,7 +97,7 @@ def keep(set_id: int, was: Requirements, home: FormerSet, *, event_pks: Collecti
 
 
 def home_of(row: AvailabilitySet) -> FormerSet:
-    """Where the events of a set are as it is now."""
+    """Return the present home of a set's events."""
     return FormerSet(row.pk, row.kind, row.name, row.service, row.resource_group)
 
 

@@ -28,8 +28,8 @@ log = structlog.get_logger(__name__)
 
 
 def line_of(row: Entry, actor: Actor, trace: Trace | None) -> dict[str, Any] | None:
-    """What the log says of an entry, without what people wrote; None where it says nothing. `trace` is that of the
-    decision that it is about.
+    """Return the log line of an entry, without people's texts; None where there is none. `trace` is that of its
+    decision.
     """
     decides = actor.kind in DECIDES
     if trace is None and not decides:
@@ -47,7 +47,7 @@ def line_of(row: Entry, actor: Actor, trace: Trace | None) -> dict[str, Any] | N
 
 
 def log_lines(rows: Sequence[Entry]) -> None:
-    """Say those of these entries that have something to say, once they are committed."""
+    """Log the lines of these entries once they are committed."""
     for row in rows:
         if row.line is not None:
             log.info(entry=row.pk, **row.line)
@@ -241,7 +241,7 @@ def _rename(row: Entry, known: Mapping[str, str]) -> None:
 
 
 def _let_drydock_answer(rows: list[Entry]) -> None:
-    """What Azure would do in a real event is Drydock's doing in a drill."""
+    """Name Drydock as the actor of a drill's steps that Azure takes in a real event."""
     azure = [row for row in rows if row.actor == AZURE.name and ACTOR_KIND not in row.data]
     event_pks = {row.event_id for row in azure if row.event_id is not None}
     if not event_pks:

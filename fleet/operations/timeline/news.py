@@ -30,7 +30,7 @@ class News:
 
 
 def read_news(run: LastRun) -> News:
-    """What is new since this run last read; the run remembers it, and its caller saves it. One query."""
+    """Return the news since the last read; the run stores the position, and its caller saves it. Runs one query."""
     known = run.snapshot or "1:1:"
     with connection.cursor() as cursor:
         cursor.execute(
