@@ -7,6 +7,7 @@ import pytest
 
 from fleet.notifications.channels import alertmanager_silences
 from fleet.notifications.sender.pool import Pool
+from tests import factories
 from tests.factories import Fleet
 from tests.messages.alertmanagers import RealAlertmanager, real_alertmanager
 
@@ -36,6 +37,14 @@ def am(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealAlertmanager]:
 def fleet(db: None) -> Fleet:
     """An empty fleet; a file with more in it has its own."""
     return Fleet()
+
+
+@pytest.fixture
+def announced_fleet(db: None) -> Fleet:
+    """A fleet of this moment with an announced event: receivers compare clocks."""
+    found = Fleet(now=datetime.now(UTC))
+    factories.announced(found)
+    return found
 
 
 @pytest.fixture

@@ -121,7 +121,7 @@ def test_a_channel_is_switched_off_and_deleted_but_not_while_a_route_leads_to_it
     assert admin.get(f"/channels/{row.pk}/").status_code == 404
 
 
-def test_a_route_is_tried_before_it_is_saved_and_trying_saves_nothing(admin: Client) -> None:
+def test_a_route_is_tried_saved_and_switched_off_and_trying_saves_nothing(admin: Client) -> None:
     fleet = Fleet()
     announced(fleet)
     before = Route.objects.count()
@@ -132,18 +132,14 @@ def test_a_route_is_tried_before_it_is_saved_and_trying_saves_nothing(admin: Cli
     assert Route.objects.count() == before
     saved = admin.post("/routes/new/", {**sent, "name": "Freezes", "do": "save"})
     assert saved["Location"] == "/messages/"
-    assert Route.objects.get(name="Freezes").event_types == ["Freeze"]
-
-
-def test_a_step_of_escalation_is_made_switched_off_and_refused(admin: Client) -> None:
-    step = {"name": "Wake", "unclaimed_after_seconds": "120"}
-    assert admin.post("/routes/new/", step).status_code == 302
-    row = Route.objects.get(name="Wake")
-    both = admin.post(f"/routes/{row.pk}/", {**step, "before_decide_by_seconds": "60"})
-    assert both.status_code == 422
+    row = Route.objects.get(name="Freezes")
+    assert row.event_types == ["Freeze"]
+    step = {"name": "Freezes", "unclaimed_after_seconds": "120"}
+    assert admin.post(f"/routes/{row.pk}/", {**step, "before_decide_by_seconds": "60"}).status_code == 422
+    assert admin.post(f"/routes/{row.pk}/", step).status_code == 302
     admin.post(f"/routes/{row.pk}/switch/", {"enabled": "off"})
     row.refresh_from_db()
-    assert not row.enabled
+    assert (row.unclaimed_after_seconds, row.enabled) == (120, False)
 
 
 def test_private_channel_is_made_by_its_user_and_hidden_from_others(otto: Client, admin: Client) -> None:

@@ -22,16 +22,9 @@ KEY = f"drydock-0a1b2c3d-{EVENT}"
 
 
 @pytest.fixture
-def fleet(db: None) -> Fleet:
-    found = Fleet(now=datetime.now(UTC))
-    factories.announced(found)
-    return found
-
-
-@pytest.fixture
-def row(fleet: Fleet) -> Channel:
+def row(announced_fleet: Fleet) -> Channel:
     """A channel that has triggered an incident for the event."""
-    found = channel_of("pagerduty", fleet.now, routing_key="x" * 32, signing_secret=SECRET)
+    found = channel_of("pagerduty", announced_fleet.now, routing_key="x" * 32, signing_secret=SECRET)
     hold(found, f"event:{factories.the_event().pk}")
     return found
 
@@ -126,7 +119,7 @@ def test_foreign_events_get_200_and_do_nothing(caller: PagerDutyCaller, row: Cha
         assert (Claim.objects.count(), state(row)) == (0, "")
 
 
-def test_acknowledged_storm_claims_nothing(fleet: Fleet, caller: PagerDutyCaller, row: Channel) -> None:
+def test_acknowledged_storm_claims_nothing(announced_fleet: Fleet, caller: PagerDutyCaller, row: Channel) -> None:
     link(factories.operator(), "pagerduty", "PLH1HKV")
     hold(row, f"event:{factories.the_event().pk}", name="storm", owner="group")
     assert caller.send(acknowledged("storm")) == 200
@@ -166,14 +159,14 @@ def test_unsigned_call_gets_401(caller: PagerDutyCaller, row: Channel, signature
     assert (Claim.objects.count(), state(row)) == (0, "")
 
 
-def test_secret_of_another_channel_gets_401(fleet: Fleet, caller: PagerDutyCaller) -> None:
+def test_secret_of_another_channel_gets_401(announced_fleet: Fleet, caller: PagerDutyCaller) -> None:
     link(factories.operator(), "pagerduty", "PLH1HKV")
-    another = channel_of("pagerduty", fleet.now, routing_key="y" * 32, signing_secret="a third")
+    another = channel_of("pagerduty", announced_fleet.now, routing_key="y" * 32, signing_secret="a third")
     for channel in (another.pk, 999_999):
         caller.channel = channel
         assert caller.send(acknowledged(KEY)) == 401
     # One with the same secret holds no such incident.
-    twin = channel_of("pagerduty", fleet.now, routing_key="y" * 32, signing_secret=SECRET)
+    twin = channel_of("pagerduty", announced_fleet.now, routing_key="y" * 32, signing_secret=SECRET)
     caller.channel = twin.pk
     assert caller.send(acknowledged(KEY)) == 200
     assert not Claim.objects.exists()

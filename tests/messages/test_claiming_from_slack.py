@@ -14,6 +14,7 @@ from fleet.accounts import external_accounts
 from fleet.models import Approval, Claim, Entry, OutsideAccount
 from fleet.notifications import hooks
 from fleet.notifications.channels.slack import OPEN_ACTION
+from fleet.notifications.models import Channel
 from fleet.notifications.sender.pool import Pool
 from tests import factories
 from tests.dashboard.conftest import logged_in
@@ -37,15 +38,8 @@ def there(loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pret
 
 
 @pytest.fixture
-def fleet(db: None) -> Fleet:
-    found = Fleet(now=datetime.now(UTC))
-    factories.announced(found)
-    return found
-
-
-@pytest.fixture
-def caller(fleet: Fleet) -> SlackCaller:
-    row = channel_of("slack", fleet.now, token=TOKEN, channel="#shop-ops", signing_secret=SECRET)
+def caller(announced_fleet: Fleet) -> SlackCaller:
+    row = channel_of("slack", announced_fleet.now, token=TOKEN, channel="#shop-ops", signing_secret=SECRET)
     return SlackCaller(Client(), row.pk)
 
 
@@ -133,17 +127,19 @@ def test_claim_of_another_user_stays(caller: SlackCaller, there: PretendSlack) -
     assert Claim.objects.get().by.get_username() == "anna"
 
 
-def test_ended_or_unknown_event_is_not_claimed(fleet: Fleet, caller: SlackCaller, there: PretendSlack) -> None:
+def test_ended_or_unknown_event_is_not_claimed(
+    announced_fleet: Fleet, caller: SlackCaller, there: PretendSlack
+) -> None:
     link(factories.operator(), "slack", "U1", "T1")
-    fleet.later(60)
-    fleet.all_say()
+    announced_fleet.later(60)
+    announced_fleet.all_say()
     for event_id in (EVENT, "no such event", "x" * 5000, "\x00", "\ud800", "'; --"):
         assert caller.send(press(event_id, response_url=f"{there.url}/actions/1")) == 200
         assert "Nothing was claimed." in said(there)
     assert not Claim.objects.exists()
 
 
-def test_repeated_press_is_taken_once(fleet: Fleet, caller: SlackCaller) -> None:
+def test_repeated_press_is_taken_once(announced_fleet: Fleet, caller: SlackCaller) -> None:
     link(factories.operator(), "slack", "U1", "T1")
     body = press(EVENT)
     headers = caller.headers(body)
@@ -189,23 +185,20 @@ def test_clocks_may_differ_by_five_minutes(caller: SlackCaller, skew: int, statu
     assert caller.send(press(EVENT)) == status
 
 
-def test_secret_of_another_channel_gets_401(fleet: Fleet, caller: SlackCaller) -> None:
+def test_other_disabled_or_deleted_channel_gets_401(announced_fleet: Fleet, caller: SlackCaller) -> None:
     link(factories.operator(), "slack", "U1", "T1")
-    another = channel_of("slack", fleet.now, token=TOKEN, channel="#db", signing_secret="another secret")
-    silent = channel_of("slack", fleet.now, token=TOKEN, channel="#db")
-    pager = channel_of("pagerduty", fleet.now, routing_key="x" * 32, signing_secret=SECRET)
+    another = channel_of("slack", announced_fleet.now, token=TOKEN, channel="#db", signing_secret="another secret")
+    silent = channel_of("slack", announced_fleet.now, token=TOKEN, channel="#db")
+    pager = channel_of("pagerduty", announced_fleet.now, routing_key="x" * 32, signing_secret=SECRET)
+    ours = caller.channel
     for channel in (another.pk, silent.pk, pager.pk, 999_999, 2**70):
         caller.channel = channel
         assert caller.send(press(EVENT)) == 401
-    assert not Claim.objects.exists()
-
-
-def test_disabled_or_deleted_channel_gets_401(fleet: Fleet, caller: SlackCaller) -> None:
-    row = channel_of("slack", fleet.now, token=TOKEN, channel="#db", signing_secret=SECRET)
-    for changed in ({"enabled": False}, {"enabled": True, "deleted_at": fleet.now}):
-        type(row).objects.filter(pk=row.pk).update(**changed)
-        caller.channel = row.pk
+    caller.channel = ours
+    for changed in ({"enabled": False}, {"enabled": True, "deleted_at": announced_fleet.now}):
+        Channel.objects.filter(pk=ours).update(**changed)
         assert caller.send(press(EVENT)) == 401
+    assert not Claim.objects.exists()
 
 
 def test_unreadable_body_gets_400(caller: SlackCaller) -> None:

@@ -21,12 +21,16 @@ pytestmark = pytest.mark.django_db
 migration = importlib.import_module("fleet.migrations.0013_data_0_2")
 
 
+@pytest.fixture(autouse=True)
+def no_routes(db: None) -> None:
+    Route.objects.all().delete()
+
+
 def led() -> dict[str, set[str]]:
     return {one.route.name: {channel.name for channel in one.channels} for one in routes_in_force()}
 
 
 def test_first_channel_gets_the_default_route() -> None:
-    Route.objects.all().delete()
     migration.offer(apps, None)
     migration.offer(apps, None)
     assert led() == {}
@@ -39,29 +43,21 @@ def test_first_channel_gets_the_default_route() -> None:
     assert set(found.route.moments) <= set(NotificationType)
 
 
-def test_every_channel_means_those_of_the_installation_that_take_posts_and_are_on() -> None:
-    Route.objects.all().delete()
+def test_routes_lead_to_enabled_channels_of_the_installation_that_take_messages() -> None:
     route("all")
     ada = factories.admin()
-    channel("on")
-    channel("off", enabled=False)
+    on = channel("on")
+    off = channel("off", enabled=False)
     channel("gone", deleted_at=NOW)
     channel("mirror", kind="alertmanager")
     channel("ada's", owner=ada)
+    route("to a channel that is off", channel=off)
+    route("off", channel=on, enabled=False)
+    route("deleted", deleted_at=NOW)
     assert led() == {"all": {"on"}}
 
 
-def test_what_is_switched_off_leads_nowhere() -> None:
-    Route.objects.all().delete()
-    off = channel("off", enabled=False)
-    route("to a channel that is off", channel=off)
-    route("off", channel=channel("on"), enabled=False)
-    route("deleted", deleted_at=NOW)
-    assert led() == {}
-
-
 def test_people_are_told_through_their_own_channels_as_long_as_they_may_come_in() -> None:
-    Route.objects.all().delete()
     ada, ben = factories.admin(), factories.person("ben", "viewer")
     route("ada's", owner=ada, channel=channel("mail", owner=ada))
     route("through somebody else's", owner=ben, channel=Channel.objects.get(name="mail"))
@@ -72,7 +68,6 @@ def test_people_are_told_through_their_own_channels_as_long_as_they_may_come_in(
 
 
 def test_who_may_hear_is_asked_once_for_all(django_assert_num_queries: Any) -> None:
-    Route.objects.all().delete()
     facts = MessageFacts(NotificationType.PROPOSED, NOW, "warning", place=Place("availability_set", "web", "shop"))
     for name, group in (("vic", "viewer"), ("ben", "approver")):
         owner = factories.person(name, group)

@@ -23,7 +23,6 @@ from fleet.notifications.labels import ABOUT, ERRORS, error_words
 from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.sender.jobs import SendError
 from fleet.notifications.sender.pool import Pool
-from tests import factories
 from tests.factories import EVENT, Fleet
 from tests.messages.posts import Teller, channel_of, item
 from tests.processes import PYTHON, ROOT, Process, free_port, running, wait_for
@@ -71,11 +70,8 @@ def listens(url: str) -> bool:
 
 
 @pytest.fixture
-def fleet(db: None) -> Fleet:
-    # The receiver refuses what is older than five minutes.
-    found = Fleet(datetime.now(UTC))
-    factories.announced(found)
-    return found
+def fleet(announced_fleet: Fleet) -> Fleet:
+    return announced_fleet
 
 
 @pytest.fixture(autouse=True)
