@@ -38,7 +38,7 @@ LARGE = Base("large", machines=100_000, entries=10_000_000, open_events=5_000)
 
 @contextmanager
 def base(wanted: Base) -> Iterator[Stage]:
-    """A stage upon this fleet, at the newest schema, its machines heard. What is written there stays: only read."""
+    """Open a stage with this fleet, at the newest schema, its machines heard. Changes are permanent: only read."""
     folder = FOLDER / wanted.name
     # Written last, by hand for a folder that was seeded elsewhere.
     whole = folder / "seeded"

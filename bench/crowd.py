@@ -1,9 +1,9 @@
 """`python -m bench.crowd PLAN PART OF`: many simulated agents in one process, which use the real wire.
 
-The plan (JSON) names gateway, simulator and machines; the process takes each OFth machine from PART on. It asks the
-simulator for what has changed on behalf of all of them, and each machine then "polls" within a second: a document of
-its own, numbered in its spool, sent until it is acknowledged. Those that hold the call for orders carry out what they
-get: `StartRequests` at the simulator, then the receipt. SIGTERM ends it; it writes what it saw and sent to PLAN.PART.
+The plan (JSON) names gateway, simulator and machines; the process takes each OFth machine from PART on. It queries the
+simulator's changes on behalf of all of them, and each machine then "polls" within a second: a document of its own,
+numbered in its spool, sent until acknowledged. Those with a long poll carry out their orders: `StartRequests` at the
+simulator, then the receipt. SIGTERM ends it; it writes its observations and counts to PLAN.PART.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HOLD_SECONDS = 40
 PAUSE_SECONDS = 1.0
 # Calls that begin together are spread over so long.
 SPREAD_SECONDS = 5.0
-# What was not acknowledged so long after the end counts as lost.
+# Reports that are not acknowledged this long after the end count as lost.
 LAST_SECONDS = 30.0
 
 
@@ -249,7 +249,7 @@ class Crowd:
                 await asyncio.sleep(PAUSE_SECONDS)
 
     async def _carry_out(self, machine: Machine, order: dict[str, Any]) -> None:
-        """Ask Azure once for an order, and say what it answered."""
+        """Send an order to Azure once, and report the answer."""
         if order["id"] in machine.done:
             return
         machine.done.add(order["id"])

@@ -1,4 +1,4 @@
-"""What one machine costs the others: it sends as much as it may, and the answers to another are measured meanwhile.
+"""The cost of one machine for the others: it sends as much as it may, while the answers to another are measured.
 
 Each attack is played against one gateway process and against two. Each play gives two figures of everything: before the
 attack (the control), and during it. FAIRNESS_ATTACKS names some of the attacks, by the first words of their names, with

@@ -28,9 +28,9 @@ from bench.stage import ROOT, Stage, stop
 
 CONTROL_SECONDS = 5.0
 ATTACK_SECONDS = 10.0
-# A call is given up after so long; what has not come by then counts as this.
+# A call is given up after this many seconds, and counts as this.
 PATIENCE = 40.0
-# So many machines announce one after the other, each in a set of its own; what they announced is taken back again.
+# This many machines announce one after the other, each in its own set; the announcements are withdrawn again.
 ANNOUNCERS = 20
 Report = tuple[str, dict[str, Any]]
 
@@ -93,7 +93,7 @@ def event(machine: str = "") -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """What one machine sends, over and over; with `burst`, so many deliveries and then no more."""
+    """The repeated delivery of one machine; with `burst`, this many deliveries and then none."""
 
     name: str
     delivery: Callable[[int], list[Report]]
@@ -214,7 +214,7 @@ def _enrol(session: requests.Session, port: int, join: str, name: str, home: str
 
 
 def _numbered(url: str, number: int) -> str:
-    """The same server of Redis, another database of its sixteen."""
+    """Return the address of another of the sixteen databases of the same Redis server."""
     parts = urlsplit(url)
     if parts.scheme == "unix":
         # `geturl` would write it with one slash.

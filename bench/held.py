@@ -1,7 +1,7 @@
-"""Agents that only wait: what one costs in memory and processor, and how they come back all at once.
+"""Idle agents: the cost of one in memory and processor, and the return of all at once.
 
-`HELD` of them (8,000 unless told otherwise) over as many gateway processes as that takes; the load in processes of its
-own. A process may have 20,000 files open, so 100,000 agents want six gateways and as many processes of load.
+`HELD` of them (8,000 by default) over as many gateway processes as needed; the load runs in separate processes. A
+process may have 20,000 files open, so 100,000 agents need six gateways and as many processes of load.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ IDLE_SECONDS, SETTLE_SECONDS, SECONDS = 10.0, 42.0, 2 * HOLD_SECONDS
 PROBES_A_SECOND = 20
 PATIENCE = 300.0
 ENROL_CONNECTIONS, ENROL_SECONDS = 64, 10.0
-# Of what a renewal takes, with the share of the processes' own rounds, 100,000 agents cost so much.
+# The size of a fleet for which costs are extrapolated, from the cost of a renewal with the share of the processes' own
+# rounds.
 FLEET = 100_000
 
 FILL = (
@@ -78,7 +79,7 @@ class Gateway:
 
     @property
     def kib(self) -> int:
-        """What all of its processes take of the machine: a page that several share counts once in the sum."""
+        """The memory of all its processes: a page that several share counts once in the sum."""
         return sum(proportional_kib(pid) for pid in self.pids)
 
 
@@ -121,7 +122,7 @@ def measure(stage: Stage) -> list[Line]:
     whole = [b - a for a, b in zip(first, seconds_of(stage, running), strict=True)]
     # What the processes do again and again without any agent is not an agent's.
     used = [max(a - b * took, 0.0) for a, b in zip(whole, idle, strict=True)]
-    # Those that do not wait cost as much, save that each is looked for alone.
+    # Calls that do not wait cost as much, except that each is queried alone.
     renewals = sum(said(stage, load)["answers"] for load in loads) - answers + len(times)
     memory = sum(gateway.kib for gateway in running)
     wanted = sum(said(stage, load)["wanted"] for load in loads)
@@ -238,7 +239,7 @@ def start_loads(stage: Stage, running: list[Gateway]) -> list[subprocess.Popen[b
 
 
 def said(stage: Stage, load: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """What this load counted last."""
+    """Return the last counts of this load."""
     lines = [line for line in stage.said(load).splitlines() if line.startswith("{")]
     if load.poll() is not None:
         raise RuntimeError(f"A load ended: {stage.said(load)[-2000:]}")
@@ -247,7 +248,7 @@ def said(stage: Stage, load: subprocess.Popen[bytes]) -> dict[str, Any]:
 
 
 def held(running: list[Gateway]) -> int:
-    """As the gateways themselves have it."""
+    """Return the number of held calls, as the gateways report it."""
     found = 0
     for gateway in running:
         connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=60)
@@ -291,12 +292,12 @@ def probes(running: list[Gateway]) -> list[float]:
 
 
 def percentile(times: list[float], part: float) -> float:
-    """In milliseconds."""
+    """Return the percentile in milliseconds."""
     return sorted(times)[min(int(len(times) * part), len(times) - 1)] * 1000
 
 
 def seconds_of(stage: Stage, running: list[Gateway]) -> list[float]:
-    """Of processor, of the gateways and of Postgres."""
+    """Return the processor seconds of the gateways and of Postgres."""
     with psycopg.connect(stage.database_url) as connection:
         rows = connection.execute("SELECT pid FROM pg_stat_activity").fetchall()
     database = 0.0

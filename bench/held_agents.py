@@ -100,7 +100,7 @@ class Agent(asyncio.Protocol):
 
 
 class Count:
-    """What all of them count together."""
+    """The common counts of all agents."""
 
     def __init__(self, port: int) -> None:
         self.port = port

@@ -1,7 +1,7 @@
-"""`python -m bench.load_fleet URL JOIN_TOKEN COUNT`: so many machines that hold their call for orders, in one process.
+"""`python -m bench.load_fleet URL JOIN_TOKEN COUNT`: this many machines with a long poll for orders, in one process.
 
-Each enrols, holds `GET /orders`, begins again when it is answered, and sends an empty batch every half minute, as a
-real agent does while nothing happens. Prints one line once all calls are held.
+Each enrols, holds `GET /orders`, repeats it when it is answered, and sends an empty batch every half minute, as a real
+agent does while nothing happens. Prints one line once all calls are held.
 """
 
 from __future__ import annotations

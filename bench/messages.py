@@ -1,7 +1,7 @@
 """From an announcement at Azure to a webhook that has it, in the whole demo: idle, and in a storm of a thousand.
 
-The wait for what comes together (`NOTIFICATION_GROUP_WAIT_SECONDS`, two seconds by default) is part of each figure.
-MESSAGE_ROUNDS says how many single announcements there are.
+The wait for grouping (`NOTIFICATION_GROUP_WAIT_SECONDS`, two seconds by default) is part of each figure. MESSAGE_ROUNDS
+is the number of single announcements.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ WATCHED_SECONDS = 130
 
 @dataclass
 class Heard:
-    """What the receiver has got: when, and what it was."""
+    """The receiver's posts, with their times."""
 
     posts: list[tuple[float, dict[str, Any]]] = field(default_factory=list)
 
     def first(self, event_id: str) -> float | None:
-        """When this event was first named."""
+        """Return when this event was first named."""
         return next((at for at, body in list(self.posts) if event_id in json.dumps(body).upper()), None)
 
 
@@ -100,7 +100,7 @@ def _round(demo: Demo, heard: Heard, place: tuple[str, str]) -> float:
     event_id = demo.announce(set=name, resources=[machine])
     took = float(until(lambda: heard.first(event_id), seconds=90)) - began
     demo.withdraw(event_id)
-    # A channel that has told of much within a minute tells together, so rounds stand apart.
+    # A channel that sent much within a minute groups its messages, so rounds are kept apart.
     time.sleep(20)
     return took
 

@@ -1,4 +1,4 @@
-"""By what the pretended agents of `held` are known: whatever is asked of one is computed from its number."""
+"""Identities of the simulated agents of `held`: each value is computed from the agent's number."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hashlib import sha256
 
 
 def credential(number: int) -> str:
-    """As long as a real one."""
+    """Return a credential of realistic length."""
     return f"drydock_agent_{number:08d}_{sha256(str(number).encode()).hexdigest()[:43]}"
 
 

@@ -68,7 +68,7 @@ MOST: dict[str, tuple[float | None, float | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one page: seconds by the clock and of processors (ours and Postgres'), bytes, and queries."""
+    """The cost of one page: wall-clock and processor seconds (ours and Postgres'), bytes, and queries."""
 
     wall: float
     processor: float
@@ -99,7 +99,7 @@ def measure(stage: Stage) -> list[Line]:
 
 
 def _bounds(name: str, cost: Cost) -> list[Line]:
-    """Where it is said how long it may take and how large it may be, as they stand."""
+    """Return lines for the pages with a stated limit of time and size."""
     told = (("ms", cost.wall * 1000), ("kB", cost.size / 1000))
     return [
         Line(f"{name}: {unit}", f"{found:.0f}", key=f"pages: {name}, {unit}", ratio=found, aim=at_most(most))
@@ -188,7 +188,7 @@ def _page(client: Any, address: str) -> int:
 
 
 def _calls(now: datetime) -> dict[str, Callable[[], int]]:
-    """What no page of Django's answers."""
+    """Return the measured calls that are no Django pages."""
     from django.template.loader import render_to_string
 
     from fleet.gateway.probes import Probes
@@ -224,7 +224,7 @@ def _bring_up_to_date() -> datetime:
 
 
 def _names(now: datetime) -> dict[str, Any]:
-    """What addresses name: a set in the middle of the fleet, and what is in it."""
+    """Return the names in addresses: a set in the middle of the fleet, and its contents."""
     from fleet.models import AvailabilitySet, Machine, ScheduledEvent
 
     # Called alike in both, so that a search for it finds as much: of `-00` the words begin those of nine others.

@@ -55,7 +55,7 @@ class Painter:
         self.stack.close()
 
     def times(self) -> dict[str, float]:
-        """When each row was there first, in seconds since 1970, by its key."""
+        """Return when each row first appeared, in seconds since 1970, by its key."""
         found: dict[str, Any] = self.page.evaluate("window.painted") if self.page else {}
         return {key: at / 1000 for key, at in found.items()}
 

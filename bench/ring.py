@@ -205,7 +205,7 @@ class Listeners:
             stream.close()
 
     def heard(self) -> int:
-        """How many have something to read."""
+        """Return how many streams have data to read."""
         return len(select.select(self.streams, [], [], 0)[0])
 
 

@@ -1,4 +1,4 @@
-"""Where a measurement plays: servers, a fresh migrated database, and child processes, all gone afterwards."""
+"""The environment of a measurement: servers, a fresh migrated database, and child processes, all removed afterwards."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Stage:
         return self.environment["DATABASE_URL"]
 
     def start(self, command: Sequence[str], **variables: str) -> subprocess.Popen[bytes]:
-        """A child of this process that ends with it; what it prints goes into the stage's folder."""
+        """Start a child of this process that ends with it; its output is written to the stage's folder."""
         log = (self.folder / f"child-{len(self.children)}.log").open("wb")
         self.stack.callback(log.close)
         child = subprocess.Popen(
@@ -92,7 +92,7 @@ class Stage:
                 return port
 
     def said(self, child: subprocess.Popen[bytes]) -> str:
-        """What this child printed so far."""
+        """Return the output of this child so far."""
         return (self.folder / f"child-{self.children.index(child)}.log").read_text(errors="replace")
 
     def manage(self, *arguments: str) -> str:

@@ -1,4 +1,4 @@
-"""What a storm is made of, and what came of it."""
+"""The parameters of a storm, and its outcome."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Storm:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of it; times in seconds. `painted` and `clicks` one value each, `bulk` those of the calls.
+    """The outcome of a storm; times in seconds. `painted` and `clicks` one value each, `bulk` those of the calls.
 
-    `asked` are the events that were decided about, `starts` how often each was asked for at Azure, `states` the
-    approvals of the fleet by state, `waiting` reports that were never acknowledged.
+    `asked` are the decided events, `starts` the number of requests to Azure for each, `states` the approvals of the
+    fleet by state, `waiting` reports that were never acknowledged.
     """
 
     announced: int = 0

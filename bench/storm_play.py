@@ -1,6 +1,6 @@
-"""A storm, played: a seeded fleet, every process real, a crowd for its machines, approvals in bulk and by click.
+"""The play of a storm: a seeded fleet, every process real, simulated machines, approvals in bulk and by click.
 
-`play` measures and asserts nothing; what it returns is held against aims by `bench.storm`, against truth by a test.
+`play` measures and asserts nothing: `bench.storm` compares its result with aims, and a test checks its correctness.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bench.painted import Painter
 from bench.stage import Stage, free_port
 from bench.storm_outcome import Outcome, Storm
 
-# Presence counts for longer than a play takes: of each set one machine holds a call. `bench.held` measures renewals.
+# Presence lasts longer than a play: one machine of each set holds a call. `bench.held` measures renewals.
 PRESENT = {"MACHINE_LIVE_SECONDS": "3000", "MACHINE_LATE_SECONDS": "6000"}
 CREDENTIALS = """UPDATE fleet_machine
     SET credential_hash = encode(sha256(convert_to('storm-' || id, 'UTF8')), 'hex')"""
@@ -58,7 +58,7 @@ class Play:
         self.plan = stage.folder / "plan.json"
 
     def start(self) -> None:
-        """Web processes, worker, beat, a person, and the crowd; returns once its calls are held."""
+        """Start web processes, worker, beat, a person, and the simulated machines; return once their calls are held."""
         ports = [free_port() for _ in range(self.storm.web_processes)]
         # Machines are the first one's, people the last one's.
         gateway, self.url = (f"http://127.0.0.1:{port}" for port in (ports[0], ports[-1]))
@@ -115,7 +115,7 @@ class Play:
         return not still
 
     def by_state(self) -> dict[str, int]:
-        """How many approvals of the fleet are in each state."""
+        """Return how many approvals of the fleet are in each state."""
         return dict(self.database.execute("SELECT state, count(*) FROM fleet_approval GROUP BY 1").fetchall())
 
     def announce(self) -> None:

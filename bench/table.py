@@ -1,4 +1,4 @@
-"""How results are printed, and what each is held against: its aim, and the figures that were committed last."""
+"""Printing of results, with the aim of each and the figures committed last."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """What a ratio is to be: at most so much, or at least."""
+    """The aim of a ratio: at most this value, or at least."""
 
     limit: float
     at_least: bool = False
@@ -30,11 +30,11 @@ def at_least(limit: float) -> Aim:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One result: what was measured, the figure, and what else there is to say.
+    """One result: the subject, the figure, and further remarks.
 
     A line that is compared with the last one has a `key`, which never changes, a `ratio` and an `aim`. The ratio is to
-    something measured in the same run, in turns with it; where there is no such thing it is the figure itself, in the
-    unit that `figure` shows.
+    a subject measured in the same run, in turns with it; where there is none it is the figure itself, in the unit that
+    `figure` shows.
     """
 
     what: str
@@ -72,7 +72,7 @@ def _judged(line: Line) -> str:
 
 
 def _compared(line: Line, last: Mapping[str, float]) -> str:
-    """How the ratio has changed, as a factor: a machine may be slow, a ratio is not."""
+    """Return the change of the ratio as a factor: a machine may be slow, a ratio is not."""
     if line.ratio is None or line.aim is None:
         return ""
     before = last.get(line.key)
@@ -92,5 +92,5 @@ def number(value: float) -> str:
 
 
 def short(value: float) -> str:
-    """With two digits that count, or all those before the point."""
+    """Return the value with two significant digits, or all those before the point."""
     return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.2g}"

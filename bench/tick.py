@@ -104,8 +104,8 @@ DUE = """SELECT (SELECT count(*) FROM fleet_scheduledevent WHERE next_check_at <
 def populate(
     execute: Callable[[str, dict[str, int]], Any], *, person: int, events: int, machines: int, others: int
 ) -> None:
-    """So many open events, in sets of so many machines; of waves, approvals that wait, drills and operations on caches
-    so many others each.
+    """Write this many open events, in sets of this many machines, and `others` each of waves, waiting approvals, drills
+    and cache operations.
     """
     for statement in FILL:
         execute(statement, {"e": events, "m": machines, "o": others, "p": person})

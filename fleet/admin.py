@@ -33,7 +33,7 @@ else:
 
 
 class ReadOnlyAdmin(AnyModelAdmin):
-    """Looks, does not touch. Without counts: the tables are large."""
+    """A read-only admin, without counts: the tables are large."""
 
     show_full_result_count = False
 

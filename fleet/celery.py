@@ -68,8 +68,9 @@ def _act_as_beat(**_: Any) -> None:
 
 @worker_shutting_down.connect(dispatch_uid="fleet.celery")
 def _end_in_time(**_: Any) -> None:
-    """Where Redis hangs, Celery asks it for one thing after another, each several times, before it hears that it is to
-    end: half a minute and more. Nothing is lost with a worker: what it has not done is found again by the rows.
+    """End a worker in time where Redis hangs. Celery would send it several commands, each several times, before it
+    processes its own stop: half a minute and more. No work is lost with a worker: the rows show what remains to be
+    done.
     """
     signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
     signal.alarm(STOP_SECONDS)
@@ -82,7 +83,7 @@ def _log_as_set(**_: Any) -> None:
 
 @celeryd_init.connect(dispatch_uid="fleet.celery")
 def _say_the_end_as_a_line(**_: Any) -> None:
-    """What a signal's handler says it writes past the logs, as it has to; and so do we, as JSON."""
+    """Write the messages of a signal's handler as JSON lines; like the handler, this bypasses the logs."""
     if _lines_are_json():
         line = line_of("json")
         # Of workers only, and there by now.

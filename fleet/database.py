@@ -34,7 +34,7 @@ class UtcLoader(BaseTzLoader):  # type: ignore[misc]
 
 
 def opens_at_most(most: int, *, kind: str) -> None:
-    """This process, of this kind, opens so many connections at most. To be said before it opens the first one."""
+    """Set the most connections that this process, of this kind, opens. Call it before the first one is opened."""
     options = connections.settings["default"].get("OPTIONS", {})
     # A name in DATABASE_URL is set on purpose.
     if options.get("application_name") == PREFIX:

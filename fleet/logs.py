@@ -1,4 +1,4 @@
-"""What the backend's processes print: one line per event, for people or as JSON, from structlog and stdlib alike.
+"""The output of the backend's processes: one line per event, for people or as JSON, from structlog and stdlib alike.
 
 With JSON, every output has that form: Python's own (warnings, uncaught errors), that of the server's main process,
 which knows no Django, and Celery's.
@@ -29,7 +29,8 @@ COMMON: list[Processor] = [
 ]
 # What each line begins with.
 HEAD = ("time", "level", "logger", "event", "request_id", "trace_id")
-# Characters of one field; of what was raised the end, which says most. Together less than collectors take in one line.
+# Characters of one field; of an exception the end, which is the most useful part. Together less than collectors accept
+# in one line.
 MOST_CHARACTERS = 2_000
 MOST_OF_AN_EXCEPTION = 8_000
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -50,7 +51,7 @@ def bounded(_: Any, __: str, said: EventDict) -> EventDict:
 
 
 def in_order(_: Any, __: str, said: EventDict) -> EventDict:
-    """What every line has comes first."""
+    """Return the line with the common fields first."""
     return {name: said[name] for name in HEAD if name in said} | {
         name: value for name, value in said.items() if name not in HEAD
     }
@@ -65,7 +66,7 @@ def without_controls(_: Any, __: str, said: EventDict) -> EventDict:
 
 
 def processors(style: str) -> list[Processor]:
-    """How a line is made; `style` is "text" or "json"."""
+    """Return the processors of a line; `style` is "text" or "json"."""
     first: list[Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if style == "json":
         return [
@@ -85,7 +86,7 @@ def line(style: str) -> logging.Formatter:
 
 
 def line_as_set() -> logging.Formatter:
-    """The same for the server's main process, which knows no settings: `fleet/granian.json` names it."""
+    """Return the formatter for the server's main process, which knows no settings: `fleet/granian.json` names it."""
     # The reader of the settings reports whether it can be used at all.
     style = "json" if Reader(os.environ).text("LOG_FORMAT") == "json" else "text"
     say_all_in(style)
@@ -93,8 +94,8 @@ def line_as_set() -> logging.Formatter:
 
 
 class WithoutPath(logging.Filter):
-    """Django writes the path of a request into what it says of it, and some paths hold secrets: the line has the id by
-    which it is found.
+    """A filter that removes a request's path from Django's messages: some paths contain secrets, and the line has the
+    request's id.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -130,7 +131,7 @@ def logging_config(*, level: str, style: str) -> dict[str, Any]:
             # Django's own handler mails errors and prints each request; this line is enough.
             "django": {"handlers": [], "level": level, "propagate": True},
             "django.server": {"handlers": [], "level": level, "propagate": True},
-            # Refusals are said by the line of their request; this one adds what was raised.
+            # The access log has the refusals; this logger adds exceptions.
             "django.request": {"level": "ERROR"},
             # It writes whole addresses, and in some there are keys.
             "urllib3": {"level": "INFO"},
@@ -153,7 +154,7 @@ def configure_structlog() -> None:
 
 
 def say_all_in(style: str) -> None:
-    """What Python itself would print is a line like all others, where lines are for machines."""
+    """Turn Python's own output into log lines, where lines are for machines."""
     if style != "json":
         return
     if not logging.getLogger().handlers:

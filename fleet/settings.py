@@ -259,7 +259,7 @@ MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_TOTP_ISSUER = "Drydock"
 MFA_PASSKEY_LOGIN_ENABLED = True
 
-# What a browser may do with our pages. Bootstrap's style sheet holds its small images as `data:`.
+# The permissions of our pages in a browser. Bootstrap's style sheet has its small images as `data:`.
 
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {

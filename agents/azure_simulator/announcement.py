@@ -1,4 +1,4 @@
-"""What a `POST /control/events` may say, and what is assumed where it is silent."""
+"""The fields of a `POST /control/events`, and their defaults."""
 
 from __future__ import annotations
 

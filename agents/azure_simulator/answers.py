@@ -1,4 +1,4 @@
-"""What the metadata service answers on every path but that of scheduled events."""
+"""Answers of the metadata service on every path except scheduled events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VERSIONS = "/metadata/versions"
 
 
 class Answers:
-    """Where a machine asks with GET, the header and no name twice."""
+    """Answers to valid requests: GET, with the header and no repeated name."""
 
     def __init__(self, authority: attestation.Authority) -> None:
         self._authority = authority

@@ -44,7 +44,7 @@ class UnavailableError(Exception):
 
 
 def content(in_set: MachineSet, machine: Machine, version: str, nonce: str, now: datetime) -> dict[str, Any]:
-    """What is signed, in one of VERSIONS. Without a `nonce` it is the time, as at Azure.
+    """Return the content to sign, in one of VERSIONS. Without a `nonce` it is the time, as at Azure.
 
     `licenseType` belongs to machines with Azure Hybrid Benefit only, and the fleet has none.
     """
@@ -115,7 +115,7 @@ class Authority:
         return {"root": self._chain.pem(root), "intermediate": self._chain.pem(intermediate)}
 
     def intermediate(self, now: datetime) -> bytes:
-        """In DER, as the leaves' `CA Issuers` promises."""
+        """Return the intermediate certificate in DER, as the leaves' `CA Issuers` states."""
         with self._lock:
             intermediate: bytes = self._chain.der(self._chain.authorities(now)[1])
         return intermediate

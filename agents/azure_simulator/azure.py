@@ -1,7 +1,8 @@
-"""What Azure knows: the events of each set and how they move, and each machine's incarnation. No input or output.
+"""The simulated state of Azure: the events of each set and their changes, and each machine's incarnation. No input or
+output.
 
-Time is an argument. What has become due since the last call (an event reached NotBefore, a started one is over) is
-brought about by `settle`, at the time at which it was due, so the outcome does not depend on who looks when.
+Time is an argument. `settle` carries out what became due since the last call (an event reached NotBefore, a started one
+ends), at the time when it was due. So the outcome does not depend on the times of the calls.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ SOURCES = ("Platform", "User")
 
 # "Scheduled Events is disabled for your service if it doesn't make a request to the endpoint for 24 hours."
 SWITCHED_OFF_AFTER = timedelta(hours=24)
-# Machines that these events name are gone when they are over.
+# Machines that these events name are deleted when they end.
 DELETING = ("Preempt", "Terminate")
 # Ended events that are kept for `GET /control/events`.
 KEPT_ENDED = 10_000
@@ -89,7 +90,7 @@ class Event:
 
 @dataclass(slots=True)
 class _MachineState:
-    """Where a machine's incarnation began: at 1 with its first call, so machines of one set need not agree."""
+    """The start of a machine's incarnation: at 1 with its first call, so machines of one set need not agree."""
 
     first_change: int
     shift: int
@@ -207,7 +208,8 @@ class Azure:
             self._begin(event, now, "control")
 
     def complete(self, event: Event, now: datetime) -> None:
-        """It is over. From Scheduled, start and end fall between two polls. Raises NotPossibleError if it was over."""
+        """Complete an event. From Scheduled, start and end fall between two polls. Raises NotPossibleError if it had
+        ended."""
         self.start(event, now)
         self._end(event, now, "completed")
 

@@ -141,7 +141,7 @@ class RunningSimulator:
         return self._child.pid
 
     def vm_url(self, vm: str) -> str:
-        """What a machine's agent takes for `http://169.254.169.254`."""
+        """Return the address that a machine's agent uses in place of `http://169.254.169.254`."""
         return f"{self.url}/vm/{vm}"
 
     def fault(self, vm: str, fault: str, **fields: Any) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The control calls: who makes them plays Azure. Each answers JSON; what cannot be done is said in `error`."""
+"""The control calls, with which a caller acts as Azure. Each answers JSON; `error` states what cannot be done."""
 
 from __future__ import annotations
 

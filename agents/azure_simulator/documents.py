@@ -1,4 +1,4 @@
-"""How a set's events look to a machine, by api-version.
+"""A set's events as a machine sees them, by api-version.
 
 Source: "Scheduled Events for Linux VMs in Azure" (Microsoft, 01/25/2023), its table of versions, and for the underscore
 the same page for Windows.
@@ -19,7 +19,7 @@ _ALWAYS = ("Freeze", "Reboot", "Redeploy")
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What one api-version of `/metadata/scheduledevents` shows and demands."""
+    """The fields and requirements of one api-version of `/metadata/scheduledevents`."""
 
     event_types: tuple[str, ...]
     extra_fields: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
-"""What can go wrong between a machine and the metadata service, as data.
+"""Faults between a machine and the metadata service, as data.
 
-A fault waits for the requests of one machine: it is spent after `count` of them, or when its `seconds` are over.
+A fault applies to the requests of one machine: it is used up after `count` of them, or after its `seconds`.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ DOCUMENT_FAULTS: dict[str, Callable[[Rendered], None]] = {
 }
 
 
-# What a partial answer still states, and what a blank one leaves empty.
+# Fields that a partial answer still has, and fields that a blank one leaves empty.
 _IN_PART = ("azEnvironment", "name", "osType", "resourceGroupName", "vmId")
 _BLANK = ("location", "placementGroupId", "platformFaultDomain", "platformUpdateDomain", "tags", "vmScaleSetName")
 

@@ -41,7 +41,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class LoadBalancer:
-    """What a set is reached through: its public address, and which of its ports leads to which of a machine's."""
+    """The load balancer of a set: its public address, and the mapping of its ports to the machines' ports."""
 
     address: str
     ports: tuple[tuple[int, int], ...]

@@ -136,7 +136,7 @@ def _compute(in_set: MachineSet, machine: Machine) -> dict[str, Any]:
 
 
 def _names(in_set: MachineSet, machine: Machine) -> tuple[str, str, str]:
-    """What ids of the resource group begin with, the machine's own, and its host name."""
+    """Return the prefix of ids in the resource group, the machine's own id, and its host name."""
     group = f"/subscriptions/{in_set.subscription}/resourceGroups/{in_set.resource_group}/providers/Microsoft.Compute"
     number = machine.name.rpartition("_")[2]
     if in_set.kind != "scale_set" or not number.isdigit():
@@ -195,7 +195,7 @@ def _network(machine: Machine) -> dict[str, Any]:
 
 
 def private_address(machine: Machine) -> str:
-    """Made up from the id, so that it stays the same."""
+    """Return an address derived from the id, so that it stays the same."""
     digest = _digest(machine)
     return f"10.0.{digest[0]}.{4 + digest[1] % 250}"
 

@@ -203,8 +203,8 @@ class Metadata:
         events = [listed.get(event_id.upper()) for event_id in ids]
         known = [event for event in events if event is not None]
         if len(known) < len(events):
-            # Microsoft promises 200 "if it is passed a valid event ID" and says nothing about others. An id that this
-            # machine is not told of, or no longer, is not valid here. The request is then refused as a whole.
+            # Microsoft promises 200 "if it is passed a valid event ID" and states nothing about others. An id that this
+            # machine does not receive, or no longer, is not valid here. The request is then refused as a whole.
             return error(400, "Bad request. An EventId is not known")
         for event in known:
             delays = self._faults.take(machine.id, faults.APPROVAL, "POST", now)

@@ -103,7 +103,7 @@ class Playing:
     error: str = ""
 
     def shown(self) -> dict[str, Any]:
-        """As the control call answers it."""
+        """The answer of the control call."""
         return {
             "cache": self.cache,
             "play": self.play,

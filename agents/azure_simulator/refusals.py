@@ -1,4 +1,4 @@
-"""What the metadata service refuses whatever the path, with Azure's own bodies."""
+"""Refusals of the metadata service on any path, with Azure's own bodies."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def parameters(request: Request) -> list[tuple[str, str]]:
 
 
 def refused(request: Request, *, enforce_header: bool) -> Response | None:
-    """What is wrong with a request to any of the paths, or None."""
+    """Return the refusal of a request to any of the paths, or None."""
     if "x-forwarded-for" in request.headers:
         return error(400, "Bad request. X-Forwarded-For header is not allowed")
     if enforce_header and request.headers.get("metadata", "").lower() != "true":

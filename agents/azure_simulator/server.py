@@ -64,13 +64,13 @@ class Server:
         return Response(404, b'{"error":"Not found"}')
 
     def wire_answer(self, request: Request) -> Answer:
-        """What the second listener answers: the metadata of the one machine, and nothing else."""
+        """Answer a request to the second listener: the metadata of the one machine, and nothing else."""
         if request.path.lower().startswith("/metadata/"):
             return self._metadata.answer(self._as_vm, request.path, request)
         return Response(404, b'{"error":"Not found"}')
 
     def vm_url(self, vm: str) -> str:
-        """What a machine's agent takes for `http://169.254.169.254`."""
+        """Return the address that a machine's agent uses in place of `http://169.254.169.254`."""
         return f"{self.url}/vm/{vm}"
 
 

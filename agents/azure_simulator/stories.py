@@ -1,4 +1,4 @@
-"""What happens to a fleet in the course of a day, in minutes: single stories, and all of them in turn without end."""
+"""The events of a fleet during a day, compressed to minutes: single stories, and all of them in turn without end."""
 
 from __future__ import annotations
 

@@ -64,6 +64,6 @@ def from_text(text: object) -> datetime | None:
 
 
 def _readable(text: str) -> str:
-    """The same time as Python 3.10 reads it: no `Z`, and six digits of a second where there is a fraction."""
+    """Return the time in the notation of Python 3.10: no `Z`, and six digits of a second where there is a fraction."""
     text = _FRACTION.sub(lambda found: f".{found[1][:6]:0<6}", text, count=1)
     return f"{text[:-1]}+00:00" if text.endswith(("Z", "z")) else text

@@ -37,9 +37,9 @@ _NIL_UUID = "00000000-0000-0000-0000-000000000000"
 
 @dataclass(slots=True, frozen=True)
 class Identity:
-    """`source` says where the id is from: `imds`, `config` or `file`. `compute` is the instance metadata, if read;
-    `complete` says that an empty value in it is a statement. `former_id` is the id with which this machine enrolled
-    while Azure gave no `vmId`, else empty.
+    """The identity of a machine. `source` is the origin of the id: `imds`, `config` or `file`. `compute` is the
+    instance metadata, if read; `complete` means that an empty value in it is a statement. `former_id` is the id with
+    which this machine enrolled while Azure gave no `vmId`, else empty.
     """
 
     machine_id: str

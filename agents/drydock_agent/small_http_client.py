@@ -1,7 +1,7 @@
-"""`requests`, imported without the guesser of text encodings that it looks for.
+"""`requests`, imported without its optional detector of text encodings.
 
-The guesser costs 3 MB on every machine, and nothing here asks for a guess: all bodies are read as bytes. Where other
-code has already imported it, or `requests` itself, this changes nothing.
+The detector costs 3 MB on every machine, and the agent never needs it: all bodies are read as bytes. Where other code
+has already imported it, or `requests` itself, this changes nothing.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class StateError(Exception):
 
 @dataclass(slots=True, frozen=True)
 class Credential:
-    """What this machine was given when it enrolled, and as which machine."""
+    """The credential of this machine from its enrolment, with its id at that time."""
 
     machine_id: str
     machine_id_source: str

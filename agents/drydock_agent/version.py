@@ -16,5 +16,5 @@ def agent_version() -> str:
 
 
 def user_agent() -> str:
-    """What the agent calls itself in every request."""
+    """Return the agent's name in every request."""
     return f"drydock-agent/{agent_version()}"

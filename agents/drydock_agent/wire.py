@@ -108,7 +108,15 @@ class AttestedDocument:
 
 @dataclass(slots=True, kw_only=True)
 class EnrolRequest:
-    """What a machine says of itself once.
+    """The first request of a machine, with its statements about itself.¶`machine_id` is the `vmId`, else
+    `DRYDOCK_MACHINE_ID`, else a UUID kept in the state folder; `machine_id_source` is its origin (`imds`, `config`,
+    `file`). `availability_set` is the configured set as `[kind:]name`, or empty. `instance` is the `compute` object of
+    `/metadata/instance` as received, or null where it could not be read. `credential` is its present one, with which a
+    known machine can enrol again without an administrator. `ask` is a secret of its state folder: an administrator
+    admits only the machine that sent it. `attested` is the document that Azure signed. `keyed`: it requests a key in
+    place of a credential; a call signed with its present key proves its identity.¶With `complete` an empty value in
+    `instance` is a statement; else it counts as not stated. `former_id` is the id with which this machine enrolled
+    while Azure gave no `vmId`: the key or credential of that id proves that both are one machine.
 
     `machine_id` is the `vmId`, else `DRYDOCK_MACHINE_ID`, else a UUID kept in the state folder; `machine_id_source`
     says which (`imds`, `config`, `file`). `availability_set` is the configured set as `[kind:]name`, or empty.
@@ -140,7 +148,8 @@ class EnrolRequest:
 
 @dataclass(slots=True, kw_only=True)
 class EnrolPending:
-    """With status 202: a person has to admit this machine. Ask again after `retry_after` seconds."""
+    """The answer with status 202: an administrator has to admit this machine. Repeat the request after `retry_after`
+    seconds."""
 
     server_time: datetime
     admission: str = "pending"
@@ -202,12 +211,12 @@ class EnrolAnswer:
 
 
 def call_text(method: str, target: str, body_hash: str, at: str, call_id: str) -> bytes:
-    """What is signed of a call, by HMAC-SHA-256 with the machine's key.
+    """Return the signed text of a call, for HMAC-SHA-256 with the machine's key.
 
-    `target` is the path from the backend's address on, with its query as it is sent; `body_hash` the SHA-256 of the
-    body in hex, `-` without one; `at` the backend's time as the agent last heard it, in milliseconds since 1970;
-    `call_id` is new with each call. They go along as `Authorization: Drydock <machine id, quoted> <generation> <at>
-    <call id> <body hash> <HMAC in hex>`.
+    `target` is the path from the backend's address on, with its query as sent. `body_hash` is the SHA-256 of the body
+    in hex, `-` without one. `at` is the backend's time as last received, in milliseconds since 1970; `call_id` is new
+    with each call. They are sent as `Authorization: Drydock <machine id, quoted> <generation> <at> <call id> <body
+    hash> <HMAC in hex>`.
     """
     return "\n".join(("drydock call 1", method, target, body_hash, at, call_id)).encode()
 
@@ -255,12 +264,12 @@ class ReceiptData:
 
     `outcome` is `answered` (Azure answered with `azure_status` and `azure_body`, cut at 2,000 characters), `refused`
     (the agent did not ask Azure: `reason` is one of `expired`, `wrong-machine`, `not-listed`, `already-started`,
-    `unreadable`, `unsigned`, `bad-signature`) or `failed` (asked, no answer: `reason` in words). `posts` counts how
-    often Azure was asked for this order (None from agents of 0.1.0), `retry_after` is what Azure's last answer said,
-    in seconds. `via` repeats the order's.
+    `unreadable`, `unsigned`, `bad-signature`) or `failed` (asked, no answer: `reason` in words). `posts` counts the
+    requests to Azure for this order (None from agents of 0.1.0); `retry_after` is the Retry-After of Azure's last
+    answer, in seconds. `via` repeats the order's.
 
-    To an order of a drill the machine's own rehearsal answers, and Azure is never asked: `answered`, or `refused` with
-    one of the reasons above or `not-a-drill`, `real-event`, `another-drill`, `not-running`.
+    An order of a drill is answered by the machine's own rehearsal, and Azure is never asked: `answered`, or `refused`
+    with one of the reasons above or `not-a-drill`, `real-event`, `another-drill`, `not-running`.
     """
 
     order_id: str
@@ -279,7 +288,7 @@ class ReceiptData:
 class InstanceData:
     """`compute` of `/metadata/instance` as received, and the configured set (`[kind:]name` or empty).
 
-    A key that is missing in `compute` says nothing. An empty value says something only with `complete`: the answer has
+    A key that is missing in `compute` means nothing. An empty value is a statement only with `complete`: the answer has
     every key that Drydock reads. Agents before that field did not check, so their answers count as partial.
     """
 
@@ -291,13 +300,13 @@ class InstanceData:
 
 @dataclass(slots=True, kw_only=True)
 class HookData:
-    """How far this machine's hooks are for one event that names it.
+    """The progress of this machine's hooks for one event that names it.
 
     `phase` is `prepare` or `recover`. `step` is `begin` (hooks are about to run), `hook` (one of them ended) or `end`
     (all ended). `outcome` is `running` (only with `begin`), `succeeded`, `failed`, `timed-out`, or `nothing` (only with
     `end`: the folder holds none); of `end` it is the outcome of the whole phase. `hook` is the file's name, empty for
-    `begin` and `end`. `late` says that prepare began when the event had started already. `again` marks a repetition,
-    for a backend that may have lost the first report; the report's `at` is then that of the first time, where known.
+    `begin` and `end`. `late`: prepare began after the event had started. `again` marks a repetition, for a backend that
+    may have lost the first report; the report's `at` is then that of the first time, where known.
     """
 
     event_id: str
@@ -317,8 +326,8 @@ class HookData:
 class RedisData:
     """One line heard on `AzureRedisEvents` of one cache (its host name), as received.
 
-    `raw` is the line as UTF-8 text, at most 16,000 characters; where its bytes are no UTF-8 it is their base64 form and
-    `encoding` says `base64`; `cut` says that it was longer.
+    `raw` is the line as UTF-8 text, at most 16,000 characters. Where its bytes are no UTF-8, `raw` is their base64 form
+    and `encoding` is `base64`. `cut`: the line was longer.
     """
 
     cache: str
@@ -331,9 +340,9 @@ class RedisData:
 class CoverageData:
     """Whether this machine listens to a cache: it changed at the report's `at`.
 
-    `state` is `subscribed` (the server said so), `lost` (the connection ended), `stale` (no sign of life: closed),
-    `refused` (login or permission) or `unsupported` (the host publishes no such channel). `tier` is what the
-    configuration says of the cache (`basic`, `standard`, `premium`, or empty), `divisor` how many ports make a shard.
+    `state` is `subscribed` (confirmed by the server), `lost` (the connection ended), `stale` (no sign of life: closed),
+    `refused` (login or permission) or `unsupported` (the host publishes no such channel). `tier` is the configured tier
+    of the cache (`basic`, `standard`, `premium`, or empty), `divisor` the number of ports that make a shard.
     """
 
     cache: str
@@ -347,9 +356,9 @@ class CoverageData:
 class RedisHookData:
     """One of this machine's hooks for a cache (its host name) ended, at the report's `at`.
 
-    `notification_type` is what it ran for: the type of a line (empty where none could be read), `ConnectionLost` or
+    `notification_type` is the cause: the type of a line (empty where unreadable), `ConnectionLost` or
     `ConnectionRestored`. `hook` is the file's name, empty where the folder was refused. `outcome` is `succeeded`,
-    `failed` or `timed-out`. Without `seconds` it was refused, or cut off by the agent's stop; `output` says which.
+    `failed` or `timed-out`. Without `seconds` it was refused, or cut off by the agent's stop; `output` states which.
     """
 
     cache: str
@@ -364,10 +373,10 @@ class RedisHookData:
 
 @dataclass(slots=True, kw_only=True)
 class RehearsalData:
-    """How far this machine's rehearsal of a drill is, at the report's `at`. Azure knows nothing of it.
+    """The progress of this machine's rehearsal of a drill, at the report's `at`. Azure knows nothing of it.
 
-    `rehearsal` is the id of the order that began it. `step` is `announced`, `started` or `gone`; with `gone`, `reason`
-    is `over`, `cancelled`, `real-event` (Azure announced something real) or `late` (the agent was away too long).
+    `rehearsal` is the id of the order that began it. `step` is `announced`, `started` or `gone`. With `gone`, `reason`
+    is `over`, `cancelled`, `real-event` (Azure announced a real event) or `late` (the agent was stopped too long).
     """
 
     rehearsal: str
@@ -403,13 +412,13 @@ class ReportsRequest:
 class Order:
     """An approval on its way to one machine: start `event_id` at Azure, before `expires_at` (the backend's clock).
 
-    `event_id` is spelled as this machine reported it. `via` names the path that brought the order here; the agent
-    repeats it in `held` and in the receipt, so that the backend can say how each order was delivered.
+    `event_id` is spelled as this machine reported it. `via` names the path of delivery; the agent repeats it in `held`
+    and in the receipt, so that the backend knows how each order was delivered.
 
-    With `drill` it belongs to a rehearsal and never reaches Azure. Its `step` is `rehearse` (pretend that `event` was
-    announced, an object as the metadata service words it; it starts by itself at `not_before`, and ends
-    `duration_seconds` later), `approve` (answer as Azure would, and start), `start` (it was approved through another
-    machine: start at `at`) or `cancel`. Times are texts.
+    With `drill` it belongs to a rehearsal and never reaches Azure. Its `step` is one of four. `rehearse`: simulate that
+    `event` was announced, an object in the form of the metadata service; it starts at `not_before`, and ends
+    `duration_seconds` later. `approve`: answer as Azure would, and start. `start`: it was approved through another
+    machine, so start at `at`. `cancel`: end it. Times are texts.
     """
 
     id: str
@@ -436,7 +445,7 @@ def order_text(order: Order) -> bytes:
 
 
 def key_text(notice: KeyNotice) -> bytes:
-    """What is signed of the news of a key."""
+    """Return the signed text of a key notice."""
     fields = ["drydock key 1", notice.id, notice.public_key, notice.retired, notice.by]
     return json.dumps(fields, ensure_ascii=True, separators=(",", ":")).encode()
 
@@ -478,14 +487,14 @@ class ReportsAnswer:
 
 @dataclass(slots=True, kw_only=True)
 class OrdersAnswer:
-    """What a held call ends with; `orders` is empty when the wait ran out.
+    """The answer to a long poll; `orders` is empty when the wait ended without one.
 
-    The call names the agent's `spool`, up to where it was `acknowledged`, the hash of its newest `document`, and the
-    ids of the signing `keys` that it trusts (none where it checks no signatures). `last_poll_at` and `document` are
-    left out while anything waits in the spool. A backend that `takes_polls` needs no other heartbeat; 0.1.0 does not,
-    and ignores what it does not know. With `report` it wants a report, though it be empty, since it knows the spool or
-    the keys differently; with `remind` one with a reminder, since it does not have this document as the newest.
-    After `renew_in` seconds the next call is made: 0 but where everybody would come at once.
+    The call names the agent's `spool`, its position `acknowledged`, the hash of its newest `document`, and the ids of
+    the trusted signing `keys` (none where it checks no signatures). `last_poll_at` and `document` are omitted while
+    reports wait in the spool. A backend that `takes_polls` needs no other heartbeat; 0.1.0 does not, and ignores fields
+    that it does not know. `report`: it requests a report, even an empty one, since its record of the spool or the keys
+    differs. `remind`: it requests a reminder, since it does not have this document as the newest. The agent makes the
+    next call after `renew_in` seconds: 0, except where all agents would call at once.
     """
 
     server_time: datetime

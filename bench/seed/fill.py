@@ -1,4 +1,4 @@
-"""Fills an empty database: sets and machines, a year of history, and what is open now. Sealed as it goes."""
+"""Filling of an empty database: sets and machines, a year of history, and open events. It is sealed meanwhile."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PERSON = "seed"
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much there is to be: `set_size` machines a set, at most one open event a set."""
+    """The size of the fleet: `set_size` machines a set, at most one open event a set."""
 
     machines: int
     set_size: int
@@ -52,7 +52,7 @@ class Size:
         return -(-self.machines // self.set_size)
 
     def count(self, number: int) -> int:
-        """How many machines the set of this number has."""
+        """Return how many machines the set of this number has."""
         return min(self.set_size, self.machines - number * self.set_size)
 
 
@@ -230,7 +230,7 @@ def _machines(filler: Filler, size: Size, played: Patterns) -> None:
 
 
 def _names(number: int) -> dict[str, str]:
-    """What the set of this number is called, and where it is."""
+    """Return the name and place of the set with this number."""
     role = ROLES[number // SETS_A_SERVICE % len(ROLES)]
     service = f"{role}-{number // (SETS_A_SERVICE * len(ROLES)):03d}"
     return {
@@ -272,7 +272,7 @@ def _past(filler: Filler, size: Size, played: Patterns) -> None:
 
 
 def _present(filler: Filler, size: Size, played: Patterns) -> None:
-    """What is open, at most one event a set, which all its machines list; and where every machine stands."""
+    """Write the open events, at most one a set, which all its machines list, and the current state of every machine."""
     pick = filler.random
     chosen = {place.id: number for number, place in enumerate(pick.sample(filler.places, size.open_events))}
     for place in filler.places:
@@ -300,7 +300,7 @@ def _event_id(pick: random.Random) -> str:
 
 
 def _seal(database: dict[str, Any]) -> int:
-    """How many rows were sealed, in a process of its own."""
+    """Return how many rows were sealed, in a separate process."""
     # Killed, its parent could not end it.
     end_with_parent(signal.SIGKILL)
     connection.settings_dict.update(database)

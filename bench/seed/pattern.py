@@ -29,10 +29,10 @@ NOTHING = r"\N"
 
 @dataclass(slots=True)
 class Copy:
-    """What one copy of a pattern is of: the moment of its story, its names, and the rows that are there already.
+    """The target of one copy of a pattern: the time of its story, its names, and the rows that exist already.
 
-    `refs` are row ids by what the pattern calls them (`machine 0`, `set`, `cache`); `numbers` says how far each machine
-    has counted; `ids` counts the rows of each table.
+    `refs` are row ids by the pattern's names for them (`machine 0`, `set`, `cache`); `numbers` are the last numbers of
+    each machine's reports; `ids` counts the rows of each table.
     """
 
     at: datetime
@@ -62,11 +62,12 @@ def escaped(text: str) -> str:
 
 
 class Pattern:
-    """The rows that a story wrote, by table. What is to differ between copies is found by itself: ids, times and names.
+    """The rows that a story wrote, by table. The values that differ between copies are found automatically: ids, times
+    and names.
 
-    `names` are the stand-ins that the story used, by what they stand for; `refs` the rows that were there before it, by
-    (table, id); `at` is when it began, and how long it `took`. `counted` is how many reports each machine (row id) had
-    sent before it, `numbers` how many it sent in it.
+    `names` are the story's placeholders, by what they stand for; `refs` are the earlier rows, by (table, id). `at` is
+    when the story began, and `took` its length. `counted` is how many reports each machine (row id) had sent before it,
+    `numbers` how many it sent in it.
     """
 
     def __init__(
@@ -226,7 +227,7 @@ class Pattern:
 
 
 def _related(model: type[models.Model], column: models.Field[Any, Any]) -> type[models.Model] | None:
-    """Whose row ids a column holds."""
+    """Return the model whose row ids a column contains."""
     if column.remote_field is not None:
         related: type[models.Model] = column.remote_field.model
         return related
@@ -255,5 +256,5 @@ def since(before: Marks) -> dict[type[models.Model], list[dict[str, Any]]]:
 
 
 def largest_ids(tables: Iterable[type[models.Model]]) -> Counter[type[models.Model]]:
-    """How far each table has counted."""
+    """Return the largest id of each table."""
     return Counter({model: model._default_manager.aggregate(most=Max("pk"))["most"] or 0 for model in tables})

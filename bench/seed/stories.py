@@ -197,7 +197,8 @@ def of_a_cache(*, at: datetime, person: User) -> tuple[Pattern, Pattern]:
 
 
 def of_an_event(story: Story, *, at: datetime, person: User, machines: int, still_open: bool = False) -> Pattern:
-    """What this story wrote, with so many machines that watch. While it is open, also where they stand."""
+    """Return the rows of this story, with this many machines that watch. With `still_open`, also the machines' current
+    state."""
     with _taken_back(person):
         player = Player(at - timedelta(minutes=1), person)
         for _ in range(machines):

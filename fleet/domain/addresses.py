@@ -79,8 +79,8 @@ def beyond(inner: Sequence[str], outer: Sequence[str]) -> str:
 
 
 def allows(networks: Sequence[str], address: str) -> bool:
-    """Whether calls from this address count; without networks they do from everywhere. What is no address lies nowhere,
-    and an IPv4 address that IPv6 carries is what it carries.
+    """Whether calls from this address are allowed; without networks all are. A text that is no address is in no
+    network; an IPv4 address inside an IPv6 address is judged as itself.
     """
     return not networks or lies_in_networks(_plain(address), [ip_network(text) for text in networks])
 

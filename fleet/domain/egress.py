@@ -1,7 +1,7 @@
-"""Where messages may go: the one function that says whether an address may be connected to.
+"""Egress rules: the one function that decides whether messages may be sent to an address.
 
-It judges literal addresses only, at the moment of connecting. So names, redirects and DNS that changes its answer have
-nothing to get past: whatever they lead to is judged as what it is in the end.
+It judges literal addresses only, at the moment of connecting. So names, redirects and changing DNS answers cannot
+bypass it: only the final address is judged.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Network = IPv4Network | IPv6Network
 
 
 class AddressRefusal(StrEnum):
-    """Why an address may not be connected to."""
+    """The reason why a connection to an address is refused."""
 
     NOT_LITERAL = "not_literal"
     AZURE = "azure"
@@ -83,10 +83,10 @@ INTERNAL_PORTS = frozenset(
 
 
 def refusal(host: str, port: int, *, allow: Sequence[Network] = ()) -> AddressRefusal | None:
-    """Why this literal address and port may not be connected to; None if it may.
+    """Return why a connection to this literal address and port is refused; None if it is allowed.
 
-    `allow` are networks that may be reached besides the public internet. They do not open the ports of what belongs
-    inside, nor Azure's own addresses, unless one of them is exactly that address.
+    `allow` are further permitted networks besides the public internet. They permit neither ports of internal services
+    nor Azure's own addresses, unless one of them is exactly that address.
     """
     address = literal(host)
     if address is None:

@@ -24,10 +24,10 @@ class Severity(StrEnum):
 class EventType:
     """One type of scheduled event.
 
-    `effect` is a sentence on what it does to a machine. `lost` names what is lost for good, empty where nothing is.
-    `documented_notice_seconds` is the shortest notice that Microsoft documents, None where it documents none.
-    `icon` is a name of the Lucide icon set. `deletes`: the machine cannot report afterwards. `is_advice`: Azure starts
-    nothing, and approving it has no effect.
+    `effect` is a sentence about its effect on a machine. `lost` names what is lost permanently, empty where nothing is.
+    `documented_notice_seconds` is the shortest notice that Microsoft documents, None where it documents none. `icon` is
+    a name of the Lucide icon set. `deletes`: the machine cannot report afterwards. `is_advice`: Azure starts nothing,
+    and approving it has no effect.
     """
 
     name: str

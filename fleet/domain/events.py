@@ -19,7 +19,7 @@ FAR_AHEAD = timedelta(hours=24)
 def advice(
     *, status: EventStatus, source: str, not_before: datetime | None, now: datetime, event_type: str = ""
 ) -> Reason | str:
-    """What Microsoft advises for such an event; empty where there is nothing special to say.
+    """Return Microsoft's advice for such an event; empty where there is none.
 
     Source: "Scheduled Events for Linux VMs in Azure", Microsoft, dated 01/25/2023.
     """
@@ -79,7 +79,7 @@ class EventStatement:
 NOT_STATED: dict[str, Any] = asdict(EventStatement())
 
 
-# An event's state, computed from what the machines of its set say of it.
+# An event's state, computed from the reports of its set's machines.
 
 # What the database's integers hold: 68 years. A NotBefore in the year 9999 is odd, but no reason to keep nothing.
 MOST_SECONDS = 2**31 - 1
@@ -155,7 +155,7 @@ class ComputedState(EventStatement):
     status: EventStatus
     ended_as: EndedAs | None
     certainty: Certainty | None
-    # A live machine lists it, or, once ended, could tell that it is gone.
+    # A live machine lists it, or, once ended, can show that it is gone.
     watched: bool
     first_seen_at: datetime
     started_at: datetime | None
@@ -172,7 +172,7 @@ class ComputedState(EventStatement):
 
 @dataclass(frozen=True, slots=True)
 class _Ending:
-    """`watched` as for the event: a live machine could tell that it is gone."""
+    """The ending of an event. `watched` as for the event: a live machine can show that it is gone."""
 
     ended_as: EndedAs
     certainty: Certainty

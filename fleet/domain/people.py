@@ -1,4 +1,4 @@
-"""Who may do what, and where: roles by the groups of a person, and scopes over the places where sets lie.
+"""Rights and places: roles by the groups of a person, and scopes over the places of sets.
 
 A place is matched by the patterns of a scope, a rule or a no-approval window.
 """
@@ -13,7 +13,7 @@ from fleet.domain.sets import PROVISIONAL
 
 
 class Right(StrEnum):
-    """What people may: read; approve, claim and hold; be the second person and go past what blocks; administer."""
+    """A right: read; approve, claim and hold; be the second person and override blocking guards; administer."""
 
     READ = "read"
     APPROVE = "approve"
@@ -36,7 +36,7 @@ TOKEN_SCOPES = {"read": Right.READ, "approve": Right.APPROVE, "admin": Right.ADM
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What scopes, rules and windows look at in a set."""
+    """The place of a set, as scopes, rules and windows match it."""
 
     kind: str
     name: str
@@ -54,7 +54,7 @@ def matches(pattern: str, text: str) -> bool:
 
 
 def pattern_of(pattern: str) -> str:
-    """The same as a regular expression, for Python and Postgres alike."""
+    """Return the pattern as a regular expression, for Python and Postgres alike."""
     return "".join(".*" if c == "*" else "." if c == "?" else re.escape(c) for c in pattern)
 
 
@@ -68,7 +68,7 @@ def lies_in(place: Place, *, set_pattern: str, service: str, resource_group: str
 
 
 class NamesPlaces(Protocol):
-    """What speaks of certain places by three patterns: rules and routes do."""
+    """Objects that name places by three patterns: rules and routes."""
 
     @property
     def set_pattern(self) -> str: ...
@@ -105,8 +105,8 @@ def in_scopes(place: Place, scopes: tuple[tuple[str, str], ...]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a person may do: `groups` say what, `scopes` ((kind, pattern) each) where. Reading is narrowed to them
-    only with SCOPED_READ_ACCESS (`fleet.projections.visibility`).
+    """The rights of a person: `groups` state the actions, `scopes` ((kind, pattern) each) the places. Reading is
+    narrowed to them only with SCOPED_READ_ACCESS (`fleet.projections.visibility`).
     """
 
     groups: frozenset[str] = frozenset()
@@ -141,8 +141,8 @@ class Rights:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who calls and what they may do: the row id of the account, its rights, and the scopes of the token that the call
-    carried; None for a session.
+    """The access of a caller: the row id of the account, its rights, and the scopes of the call's token; None for a
+    session.
     """
 
     person: int

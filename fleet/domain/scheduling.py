@@ -38,7 +38,7 @@ def retry_pause(tries: int) -> timedelta:
 
 # When reconciling looks at something again. Too early is harmless, too late is not.
 
-# What has news is looked at by the next tick, whatever its clock says.
+# An event with news is checked by the next tick, whatever its own time.
 AT_ONCE = datetime(1970, 1, 1, tzinfo=UTC)
 # Time alone changes nothing any more.
 NEVER = datetime(9999, 1, 1, tzinfo=UTC)
@@ -64,5 +64,5 @@ def just_before(moment: datetime | None, lead: timedelta) -> datetime | None:
 
 
 def at_the_latest(row_id: int, *, now: datetime) -> datetime:
-    """When to look again at something that is open, whatever else is known of it."""
+    """Return the latest time of the next check of an open row, independent of its facts."""
     return now + LONGEST + row_id % 64 * SPREAD / 64

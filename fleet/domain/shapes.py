@@ -13,8 +13,8 @@ T = TypeVar("T")
 
 
 class InApi(Enum):
-    """How answers of the API show a field or property, as `Annotated[type, InApi…]`. They show every field without it,
-    and no property; an annotated text is the description, and shows a property too.
+    """The way in which API answers show a field or property, as `Annotated[type, InApi…]`. Without it, answers show
+    every field and no property; an annotated text is the description, and shows a property too.
     """
 
     SHOWN = "shown"
@@ -56,7 +56,8 @@ def names_of(shape: type[Any]) -> tuple[str, ...]:
 
 
 def of_values(shape: type[T], values: Sequence[Any]) -> T:
-    """The same as `like` for one value of each of `names_of`, in that order: for many thousands of rows."""
+    """Build the dataclass from one value of each of `names_of`, in that order, as `like` does: for many thousands of
+    rows."""
     names, readers = _ways(shape)  # type: ignore[arg-type]
     given = dict(zip(names, values, strict=True))
     for name, read in readers:

@@ -1,4 +1,4 @@
-"""Kinds of timeline entries, what one says of a change, and the chain of hashes over them."""
+"""Kinds of timeline entries, the form of a change in them, and the chain of hashes over them."""
 
 import hashlib
 from collections.abc import Mapping
@@ -17,15 +17,13 @@ Place = tuple[int, int, int]
 
 
 class Trait(Enum):
-    """What else holds of a kind of entry.
+    """Further properties of a kind of entry.
 
-    Of other events than its own: `MOVES_EVENT`, what may be done about those near it may have changed; `MOVES_MACHINE`,
-    the machines of its set may be others; `CHANGES_FLEET`, everything open is checked again; `CHANGES_PEOPLE`, users
-    who decided may have lost the right to.
-    Who may see it: `FOR_ALL`, every reader, although it is about no set, machine or cache; `NAMES_TWO_SETS`, it names
-    another set than the one that it is about.
-    The other `NAMES_…` state which field of `data`, `before` and `after` names people besides the actor; in an entry
-    with any of them every reason names a person by its value `by`.
+    Effects on other events: `MOVES_EVENT`, decisions about neighbouring events may change; `MOVES_MACHINE`, the
+    machines of its set may change; `CHANGES_FLEET`, all open events are checked again; `CHANGES_PEOPLE`, users who
+    decided may have lost the right to. Visibility: `FOR_ALL`, every reader, although it concerns no set, machine or
+    cache; `NAMES_TWO_SETS`, it names a second set. The other `NAMES_…` state which field of `data`, `before` and
+    `after` names people besides the actor; in an entry with any of them every reason names a person by its value `by`.
     """
 
     MOVES_EVENT = "moves-event"
@@ -270,7 +268,7 @@ def kinds_with(trait: Trait) -> tuple[EntryKind, ...]:
 
 
 def differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Of what stood before and stands after, what is not the same; None for what is only in the other."""
+    """Return the values that differ, before and after; None for a value that only the other has."""
     names = [*after, *(name for name in before if name not in after)]
     changed = [name for name in names if before.get(name) != after.get(name)]
     return {name: before.get(name) for name in changed}, {name: after.get(name) for name in changed}

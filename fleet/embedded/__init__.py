@@ -36,7 +36,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Urls:
-    """Where the servers are, as the settings of the same names take them; `own` are those that we have started."""
+    """The addresses of the servers, in the form of the settings of the same names; `own` are those that we have
+    started."""
 
     database: str
     redis: str
@@ -44,7 +45,7 @@ class Urls:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What to add to a child's environment; empty `_FILE` variables, so that these values are the ones taken."""
+        """Further environment of a child; `_FILE` variables are empty, so that these values apply."""
         return {
             "DATABASE_URL": self.database,
             "REDIS_URL": self.redis,
@@ -53,7 +54,7 @@ class Urls:
         }
 
     def watch(self) -> list[str]:
-        """Starts again what has died of our own; a sentence about each. Raises ServerProblem."""
+        """Restart our own servers that have ended, and return a sentence about each. Raises ServerProblem."""
         return [said for server in self.own if (said := server.watch())]
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 class ServerProblem(Exception):
-    """Why the servers cannot be had, as one sentence for the person who started them."""
+    """The reason why the servers are not available, as one sentence for the person who started them."""
 
 
 # A socket's whole path fits into 107 bytes on Linux and 103 elsewhere; this leaves room for the file's name.

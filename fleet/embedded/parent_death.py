@@ -1,10 +1,10 @@
 """Starts a program that ends with its parent, even when the parent is killed and can clean up nothing.
 
-Run as a script (`bound` builds the command): it drops to another user if told to, asks the kernel for a signal at its
-parent's death, and becomes the program. The wish outlives `exec`, and nothing of it runs between `fork` and `exec` of a
-process with threads. It is bound to the *thread* that starts it: start long-lived programs from the main thread.
+Run as a script (`bound` builds the command): it switches to another user if requested, asks the kernel for a signal at
+its parent's death, and becomes the program. The request outlives `exec`, and none of it runs between `fork` and `exec`
+of a process with threads. It is bound to the *thread* that starts it: start long-lived programs from the main thread.
 
-Only Linux knows this wish. Elsewhere the program is started all the same, and what is left over after a kill is
+Only Linux supports this request. Elsewhere the program is started without it, and a program left after a kill is
 stopped at the next start on the same folder.
 """
 

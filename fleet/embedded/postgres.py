@@ -3,7 +3,7 @@
 Only the wheel's binaries are used. Its own manager leaves servers behind after a crash, and as root it creates a user
 and opens every parent folder to it. Postgres refuses to run as root; there it runs as an unprivileged user. Such a user
 can often not reach our folder (a clone in root's home, a folder of `mktemp -d`). So the server starts *inside* its data
-folder and calls it `/proc/self/cwd`: that path needs no right to any parent, and no folder but our own is touched.
+folder and addresses it as `/proc/self/cwd`: that path needs no right to any parent, and only our own folder is touched.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who runs the server: (uid, gid) to become, or None to stay who we are; and the data folder as they call it."""
+    """The server's user: (uid, gid) to switch to, or None for our own; and the data folder as that user sees it."""
 
     user: tuple[int, int] | None
     data: str

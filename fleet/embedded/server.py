@@ -37,7 +37,7 @@ class Server:
                 self.child = self._start()
                 return f"{self.name} ended by itself ({how}); it was started again on its data."
             except ServerProblem as problem:
-                # What it had started may need a moment to end, and holds the data until then.
+                # Its own children may need a moment to end, and lock the data until then.
                 if time.monotonic() > deadline:
                     raise ServerProblem(
                         f"{self.name} ended by itself ({how}) and does not come back. {problem}"

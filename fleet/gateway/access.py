@@ -1,8 +1,8 @@
-"""What each request came to: counted by its route, and one line in the log at its end, however long it was open.
+"""Access log: requests are counted by route, with one log line at their end, however long they were open.
 
-Neither the address nor a header is written down: a path holds ids, and some hold secrets. Agents and probes call again
-and again, so their calls are lines at DEBUG; only those that were refused or slow are lines that one sees, and of
-those no more than some a second.
+Neither the address nor a header is logged: a path contains ids, and some contain secrets. Agents and probes call all
+the time, so their calls are logged at DEBUG. Only refused or slow ones appear at a higher level, and no more than some
+a second.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _says_all() -> bool:
 
 
 def call_of(scope: Scope) -> Call:
-    """What the request says of itself, from now on with its scope."""
+    """Return the call with the request's ids, which is stored in its scope."""
     named: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
         if name in (b"x-request-id", b"traceparent"):

@@ -45,11 +45,11 @@ PAUSE_SECONDS = 1.0
 # The longest travel time of a call; a later one was buffered, or its agent's clock differs.
 ON_ITS_WAY = timedelta(seconds=1)
 CLOCKS_DIFFER_SECONDS = 60.0
-# Orders that one call may say the agent holds.
+# The most orders that one call may name as received.
 MOST_HELD = 100
 # Signing keys that one call may say the agent trusts.
 MOST_KEYS = 100
-# What a held call says of its spool, in characters, and where its numbers end.
+# The longest name of a spool in a held call, in characters, and the limit of its numbers.
 MOST_SPOOL = 100
 BIGGEST = 2**63
 HASH = re.compile("[0-9a-f]{64}")
@@ -60,7 +60,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls, and how: `signed` is None where it is by a credential alone."""
+    """The caller of a request; `signed` is None where it authenticates by a credential alone."""
 
     machine: MachineIdentity
     signed: SignedCall | None
@@ -151,10 +151,10 @@ class Agents:
 
     async def orders(self, request: Request, send: Send) -> None:
         """`GET /agent/v1/orders`: held open, then 200 with OrdersAnswer, perhaps empty. Problems 401, 422, 429, 503."""
-        # What is read from the call is not kept while it is held: there are tens of thousands of them.
+        # Data of the call is not kept while it is held: there are tens of thousands of them.
         waiter = await self._waiter_of(request)
         try:
-            # A client that went away holds nothing: its next call asks for itself.
+            # The call of a disconnected client ends: its next call queries for itself.
             gone = request.when_gone(partial(waiter.end, []))
             orders = await waiter.answer
         finally:
@@ -174,7 +174,8 @@ class Agents:
         await answer(send, 200, msgspec.json.encode(said))
 
     async def _waiter_of(self, request: Request) -> Waiter:
-        """The call as it is held, registered and asked for; what it says is noted, and nothing else kept of it."""
+        """Register the call to be held, and query its orders; its report of state is recorded, and nothing else is
+        kept."""
         caller = await self._authenticate(request)
         machine = caller.machine
         await request.body(0)
@@ -265,8 +266,8 @@ class Agents:
         *,
         late: bool,
     ) -> None:
-        """Keep what every contact says: that the machine is there, its clock, its last good poll, its orders. One that
-        comes late says nothing of the clock.
+        """Record the facts of every contact: presence, clock, last good poll, orders. A late call shows nothing about
+        the clock.
         """
         self.contacts.note(
             machine.machine_id,
@@ -287,7 +288,7 @@ class Agents:
 
 
 def _standing(machine_id: int, query: dict[str, str]) -> AgentHeartbeat:
-    """What the agent says of itself; nothing where it does not, as 0.1.0, or where that cannot be."""
+    """Return the agent's state from a query; empty where it is not stated, as by 0.1.0, or impossible."""
     spool, acknowledged, document = query.get("spool", ""), query.get("acknowledged", ""), query.get("document", "")
     if not 0 < len(spool) <= MOST_SPOOL or storable(spool) != spool:
         return AgentHeartbeat(machine_id)

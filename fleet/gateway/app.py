@@ -98,7 +98,7 @@ class Gateway:
         try:
             await self._answer(scope, receive, sent, call)
         except Exception:
-            # The server answers so to what it is not told about, and logs why.
+            # The server answers with this status when the application raises, and logs the reason.
             sent.status = sent.status or 500
             raise
         finally:
@@ -219,7 +219,7 @@ class Gateway:
         deadline = time.monotonic() + STOP_SECONDS
         for loop in ending:
             await asyncio.to_thread(loop.join, max(deadline - time.monotonic(), 0.0))
-        # What was noted or asked for since the last round.
+        # Contacts noted and orders queried since the last round.
         with suppress(Problem):
             await self.threads.run(self.agents.contacts.flush)
         await asyncio.to_thread(self.threads.stop)

@@ -1,8 +1,8 @@
-"""Group commit: one thread and one database connection write what all calls bring; answers wait for their commit.
+"""Group commit: one thread and one database connection write all deliveries; answers wait for their commit.
 
-While one commit runs, the next batch gathers. A batch that fails is halved until the bad delivery stands alone; that
-one waits behind all others, and is taken report by report within a budget of time; the bad report is set aside. Until
-its machine has brought something good, what it brings waits there, too.
+While one commit runs, the next batch gathers. A batch that fails is halved until the bad delivery is isolated. That one
+waits after all others, and is processed report by report within a time budget; the bad report is quarantined. Until its
+machine has sent a good report, its further deliveries wait there, too.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ log = structlog.get_logger(__name__)
 
 NOT_STORED = "it cannot be stored"
 
-# After a commit of so many deliveries, the next waits so long for company.
+# After a commit of this many deliveries, the next one gathers for this long.
 GATHERING = 16
 GATHER_SECONDS = 0.004
-# In a storm many machines tell of the same events, each of which is computed once a commit, however many tell of it. So
-# a commit that took as long as this is followed by a pause as long as itself, and no longer than that.
+# In a storm many machines report the same events, each of which is computed once a commit. So a commit that took as
+# long as this is followed by a pause of its own length, up to the second limit.
 SLOW_SECONDS = 0.1
 GATHER_SLOW_SECONDS = 0.25
-# What is urgent waits for the commit that runs and for its own: a commit takes up as much as the last one would have
-# written in this time, and always so many. With longer ones an order would seem unanswered, and another machine would
-# be asked.
+# Urgent deliveries wait for the running commit and for their own. So a commit takes as many reports as the last one
+# would have written in this time, but at least this many. With longer commits, an order would seem unanswered, and
+# another machine would be asked.
 COMMIT_SECONDS = 1.0
 LEAST_REPORTS = 100
 
-# A machine whose reports fail is given so much time at once, and after it the others so much.
+# A machine whose reports fail gets this much time at once, and then the others this much.
 SALVAGE_SECONDS = 0.3
 SALVAGE_PAUSE = 1.5
-# What costs much is written in parts, so long at once; then the others have so many times that, up to so long.
+# Costly deliveries are written in parts, this long at once; then the others have this multiple of it, up to this long.
 COSTLY_SECONDS = 0.05
 COSTLY_PAUSES = 4.0
 COSTLY_LONGEST_PAUSE = 2.0
@@ -60,8 +60,9 @@ REVOKED = "This machine was revoked: an admin has to admit it."
 
 
 def pause_after(deliveries: int, waiting: int, *, took: float) -> float:
-    """How long to wait for company after a commit of so many deliveries that took so long, in seconds; not at all
-    where few came, or where as many wait already.
+    """Return how long to gather, in seconds, after a commit of this many deliveries that took this long.
+
+    Zero where few arrived, or where as many wait already.
     """
     if deliveries < GATHERING or waiting >= deliveries:
         return 0.0
@@ -69,7 +70,7 @@ def pause_after(deliveries: int, waiting: int, *, took: float) -> float:
 
 
 def most_after(reports: int, *, took: float, limit: int) -> int:
-    """How many reports the next commit takes up, after one of so many that took so long, in seconds."""
+    """Return how many reports the next commit takes, after one of this size and duration in seconds."""
     return min(limit, max(LEAST_REPORTS, round(reports / max(took, 0.001) * COMMIT_SECONDS)))
 
 
@@ -273,7 +274,7 @@ class Committer:
         return True
 
     def _set_aside(self, delivery: Delivery, error: Exception, done: dict[int, Written | Problem]) -> bool:
-        """The bad report stands alone: keep of it what can be kept, and tell its agent."""
+        """Quarantine an isolated bad report: store what can be stored, and notify its agent."""
         said = (storable(str(error)).splitlines() or [type(error).__name__])[0]
         if not delivery.reports:
             log.error("writer.unwritable", machine=delivery.machine_id, error=said)

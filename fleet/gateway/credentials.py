@@ -1,4 +1,4 @@
-"""Who is calling: credentials of machines, looked up many at a time and trusted for a while."""
+"""Credentials of machines, looked up many at a time and trusted for a while."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from fleet.projections.machines import MachineIdentity, identities_of
 
 # More than the machines that one process holds.
 SIZE = 200_000
-# A wrong credential is asked for again and again; a new one is never asked for before it exists.
+# A wrong credential may be sent again and again; a new one is never looked up before it exists.
 WRONG_SIZE = 10_000
 WRONG_SECONDS = 30.0
 # The most keys of one query; while it runs, the next one gathers. A returning fleet waits its turn: no call is refused
 # before the machines of a whole process wait.
 AT_ONCE = 1_000
-# Where so many have come together, the next question waits so long for company: a fleet that speaks for the
-# first time would else be asked for one by one, and each question costs as much as one for many.
+# When this many keys arrived together, the next query gathers for this long. Otherwise a fleet that calls for the first
+# time would be looked up one by one, and each query costs as much as one for many.
 GATHERING = 3
 GATHER_SECONDS = 0.02
 MOST_WAITING = 25_000
@@ -66,7 +66,7 @@ class Credentials:
         return await self.found(hash_of(credential))
 
     async def found(self, key: str) -> MachineIdentity | None:
-        """The same, by the hash of a credential or the name of a key."""
+        """Return the machine with this hash of a credential or name of a key."""
         known = self._cached(key)
         if not isinstance(known, Unknown):
             return known
@@ -81,7 +81,7 @@ class Credentials:
         return await asyncio.shield(waits)
 
     def look_up(self, hashes: Collection[str]) -> Mapping[str, MachineIdentity]:
-        """Ask the database; takes its time, so call it in a thread."""
+        """Query the database; slow, so call it in a thread."""
         forgotten = self._forgotten
         # Before the key is trusted: from now on no machine gets another key for this one.
         replaced = keys.mark_used(hashes)
@@ -99,12 +99,12 @@ class Credentials:
         return found
 
     def outdated(self, current: Mapping[int, str]) -> set[int]:
-        """Those of these machines of which a credential is trusted here that is not their current one."""
+        """Return those of these machines for which an outdated credential is trusted here."""
         with self._lock:
             return {machine_id for machine_id, key in current.items() if self._hashes.get(machine_id, set()) - {key}}
 
     def forget(self, machine_ids: Collection[int]) -> None:
-        """Look up the credentials of these machines again before trusting them."""
+        """Drop the cached credentials of these machines, so that they are looked up again."""
         with self._lock:
             self._forgotten += 1
             for machine_id in machine_ids:

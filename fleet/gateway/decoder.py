@@ -69,7 +69,8 @@ def _read_envelope(raw: bytes) -> tuple[wire.ReportsRequest, bool]:
 
 
 def _read_leniently(raw: bytes) -> wire.ReportsRequest:
-    """The same through the standard library, which reads halves of surrogate pairs: else one would block a spool."""
+    """Read a request with the standard library, which accepts halves of surrogate pairs: otherwise one would block a
+    spool."""
     try:
         return msgspec.convert(json.loads(raw), wire.ReportsRequest)
     except RecursionError:
@@ -108,7 +109,7 @@ def _read_report(
 
 
 def _understood(kind: str, data: dict[str, Any], protocol: int, limits: GatewayLimits) -> tuple[Data, str]:
-    """What the report says, and what of it was not understood."""
+    """Return the report's data, and the description of its unreadable part."""
     if kind not in READERS:
         return data, f"unknown kind {kind!r}"
     form, check = READERS[kind]

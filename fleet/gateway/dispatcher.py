@@ -38,8 +38,8 @@ SEAL_PAUSE_SECONDS = 20.0
 SEAL_QUIET_SECONDS = 90.0
 # How long after a wake-up a call counts as caused by it.
 WAKE_UP_SECONDS = 1.0
-# What comes within this time after a look is looked for together: at most fifty looks a second; and ten of them while
-# nothing but calls come that will be held anyway.
+# Calls within this time after a query are gathered for the next: at most fifty queries a second, or ten while only
+# calls arrive that will be held.
 GATHER_SECONDS = 0.02
 GATHER_HELD_SECONDS = 0.1
 
@@ -47,7 +47,7 @@ Held = tuple[int, UUID, str]
 
 
 class Dispatcher:
-    """Finds orders for the held calls, and notes which orders agents say they have."""
+    """The thread that finds orders for held calls, and records which orders agents have."""
 
     def __init__(self, waiters: Waiters, events: asyncio.AbstractEventLoop) -> None:
         self.waiters = waiters
@@ -64,7 +64,7 @@ class Dispatcher:
         self._awaited = threading.Event()
 
     def ask(self, standing: AgentHeartbeat, *, held: bool) -> None:
-        """A call of this machine is registered: ask for its orders now, or soon where it is held."""
+        """Query the orders of a machine whose call is registered: now, or soon where it is held."""
         with self._lock:
             self._asked[standing.machine_id] = standing
         self._wake(awaited=not held)
@@ -83,7 +83,7 @@ class Dispatcher:
             self._wake()
 
     def ask_all(self) -> None:
-        """Ask for the orders of everybody now, not within the second."""
+        """Query the orders of all machines now, not within the second."""
         self._next_full = 0.0
         self._wake()
 
@@ -99,7 +99,8 @@ class Dispatcher:
         self.loop.wake()
 
     def dispatch(self) -> None:
-        """Write what agents hold, ask for orders, hand them over. While Postgres is away, all of it is kept."""
+        """Record the orders that agents have, query further ones, and hand them over. While Postgres is unavailable,
+        all of it is kept."""
         self._gather()
         with self._lock:
             asked, self._asked = self._asked, {}
@@ -122,7 +123,7 @@ class Dispatcher:
                 kept = {machine_id: one for machine_id, one in asked.items() if self.waiters.holds_any(machine_id)}
                 self._asked = kept | self._asked
                 self._held |= held
-            # What could not be asked of everybody is asked with the next look.
+            # A failed query for all machines is repeated with the next one.
             self._next_full = 0.0
             raise
         finally:
@@ -147,7 +148,7 @@ class Dispatcher:
             return held
 
     def _look(self, asked: dict[int, AgentHeartbeat | None], *, whole: bool, now: float) -> None:
-        """Ask for these machines, and with `whole` for all that are held here."""
+        """Query the orders of these machines, and with `whole` of all that are held here."""
         mine = asked.keys() | self.waiters.machine_ids() if whole else asked.keys()
         # A process with a wrong clock sends nothing: the machine is asked by another one, or another machine is.
         waited_for = queue.waited_for() & mine if mine and clock.is_clock_correct() else set()
@@ -207,7 +208,7 @@ def _compare() -> None:
 
 # Approvals made on pages are dispatched when their undo period ends.
 
-# How often to ask for what is about to go; it is asked for so far ahead.
+# How often approvals about to be dispatched are queried, and how far ahead.
 UNDO_PAUSE_SECONDS = 0.5
 AHEAD = timedelta(seconds=0.6)
 

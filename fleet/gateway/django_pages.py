@@ -1,7 +1,7 @@
-"""Django as one guest of the ASGI application: WSGI in a few threads, with a bound on how many requests wait for one.
+"""Django within the ASGI application: WSGI in a few threads, with a bound on how many requests wait for one.
 
-A thread is held while Django computes, and never while a client is slow: the whole body is here before a thread is
-taken, and a long answer is asked for piece by piece, the next one when the last has gone out.
+A thread is occupied while Django computes, and never while a client is slow. The whole body is read before a thread is
+taken, and each piece of a long answer is requested once the last is sent.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PLAIN = bytes(range(0x21, 0x7F))
 HTML = b"text/html; charset=utf-8"
 # A form or a call of the API: the longest has a few texts of 2,000 characters.
 BODY_BYTES = 256 * 1024
-# So many longer ones, where those are taken, are held at once in a process.
+# How many longer bodies, where they are accepted, one process keeps at once.
 LARGE_AT_ONCE = 2
 # A thread computes about so much of a long answer at once.
 PIECE_BYTES = 64 * 1024
@@ -100,7 +100,7 @@ class Pages:
             self.large_ones -= most > BODY_BYTES
 
     def _most(self, request: Request) -> int:
-        """How many bytes the body may have; a short one needs no place among the long ones."""
+        """Return the permitted bytes of the body; a short one needs no place among the long ones."""
         stated = request.header(b"content-length")
         short = stated.isdigit() and len(stated) < 20 and int(stated) <= BODY_BYTES
         return BODY_BYTES if short else self._large.get(request.scope["path"], BODY_BYTES)
@@ -216,7 +216,7 @@ class _Answer:
 
     @property
     def access(self) -> Access | None:
-        """With which access the answer began; None for who is not logged in."""
+        """The access with which the answer began; None for a user who is not signed in."""
         found: Access | None = self._environ.get(SENT_WITH)
         return found
 
@@ -231,7 +231,7 @@ class _Answer:
 
 
 def _environ(scope: Scope, body: bytes) -> dict[str, Any]:
-    # WSGI knows no difference between `X-Forwarded-For` and `X_Forwarded_For`: a client could add to what a proxy says.
+    # WSGI does not distinguish `X-Forwarded-For` and `X_Forwarded_For`: a client could add to a proxy's header.
     named = [(name, value) for name, value in scope["headers"] if b"_" not in name]
     # By the socket's own peer, which no header states: it is not available after this point.
     client = scope.get("client")

@@ -31,7 +31,7 @@ MAX_ID = 200
 
 
 class Refusals:
-    """What was refused since it was written last."""
+    """The refused enrolments since the last write."""
 
     def __init__(self) -> None:
         self.loop = Loop("refusals", self.write, pause=PAUSE_SECONDS)
@@ -58,7 +58,7 @@ class Refusals:
             call.last_at = now
 
     def write(self) -> None:
-        """Write what waits. While the database is away it waits on."""
+        """Write the waiting ones. While the database is unavailable they are kept."""
         with self._lock:
             waiting, self._waiting = self._waiting, {}
         if not waiting:
@@ -113,7 +113,8 @@ class Entrance:
         await answer(send, 200, msgspec.json.encode(granted))
 
     async def check(self, request: Request, send: Send) -> None:
-        """What `enrol` would answer, and nothing is kept: 200 with EnrolCheck, 202 with EnrolPending. Its problems."""
+        """Answer as `enrol` would, without storing anything: 200 with EnrolCheck, 202 with EnrolPending. Raises its
+        problems."""
         signed, wanted = await self._read(request)
         try:
             found = await self.threads.run(self._check, wanted, signed, request.client)
@@ -125,7 +126,7 @@ class Entrance:
         await answer(send, 200, msgspec.json.encode(wire.EnrolCheck(server_time=found.server_time)))
 
     async def _read(self, request: Request) -> tuple[SignedCall | None, wire.EnrolRequest]:
-        """By whom an enrolment is signed, and what it says. Raises Problem 401, 413, 422, 429."""
+        """Return the signer of an enrolment, and its content. Raises Problem 401, 413, 422, 429."""
         throttle(self.enrolments, request.client, TOO_MANY)
         signed = self._signed(request)
         raw = await request.body(ENROL_BYTES)
@@ -138,7 +139,7 @@ class Entrance:
     def _check(
         wanted: wire.EnrolRequest, signed: SignedCall | None, address: str
     ) -> wire.EnrolAnswer | wire.EnrolPending:
-        """In a thread. Raises Refused."""
+        """Check an enrolment, in a thread. Raises Refused."""
         signed_by = signed.found_by if signed is not None else ""
         return enrolment.would_enrol(request=wanted, now=clock.now(), address=address, signed_by=signed_by)
 

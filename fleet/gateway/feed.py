@@ -98,7 +98,7 @@ class Feed:
         self.queue = queue
         self.loop = Loop("feed", self.read, pause=PAUSE_SECONDS)
         self.subscriptions: set[Subscription] = set()
-        # Where the event loop's thread is, and what it told last: entries after `floor` up to `position`.
+        # The position of the event loop's thread, and the last sent entries: after `floor` up to `position`.
         self.position: Cursor | None = None
         self.floor: Cursor | None = None
         self.recent: deque[FeedFrame] = deque(maxlen=RECENT)

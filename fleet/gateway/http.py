@@ -81,13 +81,13 @@ class Request:
         return self._headers.get(name, b"")
 
     def forget(self) -> None:
-        """Of a request that is held for long: nothing of it is read again, so nothing of it is kept."""
+        """Drop the data of a request that is held for long, since none of it is read again."""
         self._headers = None
         self.scope.clear()
 
     @property
     def call(self) -> Call:
-        """Where it is noted who asks."""
+        """The call, in which the user is recorded."""
         found: Call = self.scope[CALL]
         return found
 
@@ -162,8 +162,8 @@ class Request:
             pass
 
     def when_gone(self, call: Callable[[], None]) -> asyncio.Future[Message]:
-        """Call this once the client has gone away, unless what is returned is cancelled; the body has been read by
-        then. The server's own future where it gives one: it costs a call that is held a tenth of a task.
+        """Call this once the client has disconnected, unless the returned future is cancelled; the body has been read
+        by then. It is the server's own future where there is one, which costs a held call a tenth of a task.
         """
         message = asyncio.ensure_future(self.receive())
         message.add_done_callback(partial(_ended, call))

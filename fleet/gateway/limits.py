@@ -49,7 +49,7 @@ class GatewayLimits:
     # Entries that a slow browser may be behind before its stream ends; it resumes where it was.
     stream_queue: int = 500
     stream: float = 200.0
-    # A stream by a session for which the login proxy speaks: what the proxy says is heard when a stream begins.
+    # For a stream by a session that depends on the login proxy: the proxy's headers are read only when a stream begins.
     proxied_stream: float = 30.0
     ping: float = 15.0
     # Held calls of one machine: one, and those whose end was not noticed yet.

@@ -58,7 +58,7 @@ def measure() -> Sequence[Sample]:
 
 
 def read(left: Mapping[bytes, bytes], now: datetime) -> Sequence[Sample]:
-    """What the hash says at this time; fields that say something else are passed by."""
+    """Return the samples of the hash at this time; unknown fields are skipped."""
     counted: dict[Labels, float] = {}
     seconds: dict[Labels, float] = {}
     beat: dict[Labels, float] = {}

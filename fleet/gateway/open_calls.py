@@ -35,8 +35,8 @@ CHECKED_ANYWAY = 5
 
 @dataclass(frozen=True, slots=True)
 class CallCredentials:
-    """By what a call of a person authenticates: a token or else the key of a session, from which address, and whom the
-    login proxy named with it.
+    """The authentication of a person's call: a token or else a session key, the address, and the user that the login
+    proxy named.
     """
 
     token: str
@@ -46,7 +46,7 @@ class CallCredentials:
 
 
 def credentials_of(request: Request) -> CallCredentials:
-    """As Django reads them of the same request."""
+    """Return the credentials of a request, as Django reads them from it."""
     scope = request.scope
     client = scope.get("client")
     _, told = told_by_proxy(scope["headers"], peer=str(client[0]) if client else "", by=settings.PROXY_SIGN_IN)
@@ -63,7 +63,7 @@ def session_key(request: Request) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FoundAccess:
-    """What credentials open: the access, the name of its account, and of its token, empty for a session."""
+    """The access of credentials, with the name of the account, and of its token, empty for a session."""
 
     access: Access
     name: str
@@ -158,7 +158,7 @@ class OpenCalls:
 
 
 def _state_of(call: OpenCall, states: AccessStates) -> tuple[Any, Any] | None:
-    """What its access rests on; None where that is gone, or its rights are others."""
+    """Return the facts on which the access depends; None where they are gone, or its rights changed."""
     account = states.accounts.get(call.access.person)
     credential = (
         states.tokens.get(prefix_of(call.by.token)) if call.by.token else states.sessions.get(call.by.session_key)

@@ -1,4 +1,4 @@
-"""When machines were heard: kept in memory, written in one statement every two seconds."""
+"""Contact times of machines: kept in memory, written in one statement every two seconds."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Contacts:
             self._noted[machine_id] = Contact(machine_id, heard_at, poll_at, clock_offset, signatures)
 
     def flush(self) -> None:
-        """Write what was noted; while Postgres is away it is noted again."""
+        """Write the noted contacts; while Postgres is unavailable they are kept."""
         with self._lock:
             noted, self._noted = self._noted, {}
         if not noted:

@@ -36,9 +36,11 @@ ANSWER_SECONDS = 4.0
 
 @dataclass(frozen=True, slots=True)
 class ProbeCache:
-    """How it stands with the database, the keys that sign, the era, what is set aside, what of annexes is unusable, the
-    connections of all processes, tables whose next partition is missing, and faults of annexes with which this process
-    stays ready.
+    """The state for probes.
+
+    It covers the database, signing keys, the era, quarantined rows, unusable data of annexes, the connections of all
+    processes, and tables whose next partition is missing. `notices` are faults of annexes with which this process stays
+    ready.
     """
 
     database: str

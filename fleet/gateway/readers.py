@@ -43,7 +43,7 @@ def utc(moment: datetime) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """How many seconds a machine's clock is ahead of ours, as measured at one contact."""
+    """The offset of a machine's clock: seconds ahead of ours, as measured at one contact."""
 
     offset: float
     tolerance: float
@@ -101,7 +101,7 @@ HOST = re.compile(r"[a-z0-9._:-]{1,255}")
 
 
 class Unreadable(ValueError):
-    """Why one report cannot be taken: a clause for the agent's log."""
+    """The reason why one report cannot be processed: a clause for the agent's log."""
 
 
 def _check_document(document: wire.DocumentData, limits: GatewayLimits) -> None:
@@ -109,7 +109,7 @@ def _check_document(document: wire.DocumentData, limits: GatewayLimits) -> None:
     if sha256(body).hexdigest() != document.hash:
         raise Unreadable("hash is not the SHA-256 of the body: the body was damaged on the way")
     if len(body) > limits.document_bytes:
-        # Kept as far as it goes; what is cut is no document.
+        # Stored up to the limit; a cut body is no document.
         kept = body[: limits.document_bytes]
         document.body, document.encoding = base64.b64encode(kept).decode(), "base64"
         document.hash, document.incarnation = sha256(kept).hexdigest(), None

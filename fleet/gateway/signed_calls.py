@@ -49,14 +49,15 @@ class Keys:
         self._until = time.monotonic() + SECONDS
 
     def check(self, trusted: Sequence[str] | None) -> SignatureCheck:
-        """What an agent that names these keys does about signatures."""
+        """Return how an agent that names these keys handles signatures."""
         return check_of(trusted, [key.key_id for key in self._known or ()])
 
     def news_for(self, trusted: Sequence[str]) -> list[wire.KeyNotice]:
         return sign.news_for(self._known or (), trusted)
 
     def judged(self, trusted: str | None) -> tuple[SignatureCheck, bool]:
-        """The same of ids parted by commas, None where it checks nothing; and whether there is news for that agent."""
+        """Return the same for ids separated by commas, None where it checks nothing; and whether there are key notices
+        for that agent."""
         if trusted is None:
             return self.check(None), False
         judged = self._judged
@@ -103,9 +104,9 @@ class Repeated(Problem):
 
 
 class SignedCalls:
-    """The signed calls of this process, and the marks of those that it took within the time that a signature counts.
+    """The signed calls of this process, with the marks of those accepted within the lifetime of a signature.
 
-    Only what is signed rightly is remembered, and of a machine no more than it may call: so they are bounded.
+    Only correctly signed calls are remembered, and of a machine no more than it may make: so they are bounded.
     """
 
     def __init__(self) -> None:

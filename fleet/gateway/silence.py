@@ -23,7 +23,7 @@ TCP_INFO_BYTES = BYTES_CAME + 8
 
 
 class Silence:
-    """Looks at each connection to this process until it has said something once."""
+    """The loop that ends connections to this process on which no client has sent anything."""
 
     def __init__(self, seconds: float = SILENT_SECONDS) -> None:
         self.seconds = seconds
@@ -50,7 +50,8 @@ class Silence:
         self._spoken = found | dict(spoken)
 
     def _has_spoken(self, number: int, ports: set[int]) -> bool:
-        """Whether it is none of our connections, or one that has said something; ends what is silent for too long."""
+        """Whether the descriptor is none of our connections, or one that has received data; ends connections that are
+        silent for too long."""
         try:
             with _own(number) as one:
                 if one.family not in (socket.AF_INET, socket.AF_INET6) or one.getsockname()[1] not in ports:

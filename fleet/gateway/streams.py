@@ -44,7 +44,7 @@ STREAM_BEGINS: Message = {
 
 @dataclass(frozen=True, slots=True)
 class StreamListener:
-    """Who listens, by which token, with which access. `sight` says how far they see; None where they see everything."""
+    """The listener of a stream: account, token, access. `sight` limits what they see; None: no limit."""
 
     sight: Sight | None
     person: str
@@ -71,13 +71,13 @@ def listener_of(by: CallCredentials, *, now: datetime) -> StreamListener | None:
 
 
 def frames_in_sight(sight: Sight, ids: Collection[int]) -> dict[int, bytes]:
-    """Of these entries those in sight, each as this stream tells it, by id."""
+    """Return the frames of the visible ones among these entries, by id."""
     with reading_as(Sight(sight.name, sight.scopes, sight.number)):
         return {entry.row.id: feed_frame(entry).frame for entry in feed_operations.entries_in_sight(ids)}
 
 
 def read_cursor(text: str) -> Cursor | None:
-    """What `cursor_text` makes of one; None for anything else."""
+    """Return the cursor in a text of `cursor_text`; None for any other text."""
     parts = text.strip().split(".")
     if len(parts) not in (2, 3) or not all(part.isascii() and part.isdigit() and len(part) < 20 for part in parts):
         return None
@@ -168,7 +168,7 @@ class Streams:
         return ear
 
     async def _frames(self, entries: list[FeedFrame], ear: StreamListener) -> bytes:
-        """What one stream tells of these entries."""
+        """Return the frames that one stream sends for these entries."""
         if ear.sight is None:
             return b"".join(entry.frame for entry in entries)
         ids = [entry.cursor[2] for entry in entries]

@@ -1,7 +1,7 @@
 """Long polls of agents for orders, and the Redis wake-ups that answer them.
 
-A call is held for as long as the backend chooses: so long that a quiet fleet costs little, and shorter where something
-is under way, since there the polls that calls carry are needed soon.
+The backend chooses how long a call is held: long, so that a quiet fleet costs little, but shorter where something is
+under way, since polls in calls are needed soon there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fleet.gateway.threads import Loop
 from fleet.operations.intake.presence import HeartbeatCheck
 from fleet.operations.wake_up import CHANNEL
 
-# Of a hold so much is jitter, so that a fleet that came at once does not stay in step.
+# This part of a hold is jitter, so that a fleet that called at once spreads out.
 JITTER = 0.1
 # How long before an agent is asked again to report, or to remind.
 TOLD_SECONDS = 60.0
@@ -37,8 +37,8 @@ COMING_A_SECOND = 1_000
 
 @dataclass(frozen=True, slots=True)
 class LongPollTimes:
-    """How long calls are held, in seconds: `most`, and `close` where something is under way; of the latter at most
-    `renewals` a second are asked for, however many sets have an event at once.
+    """How long calls are held, in seconds: `most`, and `close` where something is under way. At most `renewals` of the
+    latter a second are expected, however many sets have an event at once.
     """
 
     most: float
@@ -139,8 +139,8 @@ class Waiters:
         self._close -= waiter.close
 
     def deliver(self, asked: Mapping[int, HeartbeatCheck | None], orders: Mapping[int, list[Order]]) -> None:
-        """End the calls of the machines that were asked for, where there is something for them or they do not wait;
-        for the others choose how long they are held.
+        """End the calls of the queried machines that have an order or do not wait; choose for the others how long they
+        are held.
         """
         for machine_id in asked.keys() | orders.keys():
             compared = asked.get(machine_id)
@@ -152,7 +152,7 @@ class Waiters:
                     waiter.end(news)
 
     def look_closely(self, set_ids: Collection[int]) -> None:
-        """In these sets something is under way."""
+        """Hold calls of these sets for a shorter time, since something is under way there."""
         news = [set_id for set_id in set_ids if set_id not in self._under_way]
         self._under_way = set_ids
         if not news:

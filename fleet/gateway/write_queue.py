@@ -23,7 +23,8 @@ from fleet.gateway.limits import GatewayLimits
 from fleet.operations.intake.keep import Delivery, ParsedReport
 from fleet.operations.intake.spools import Taken
 
-# What costs more is written apart, behind the others and in parts of this size. An agent that starts says less.
+# Costlier deliveries are written separately, after the others and in parts of this size. An agent that starts costs
+# less.
 COSTLY = 30
 # A machine that brings so much a second is judged by that, whatever each of its deliveries costs.
 UNITS_A_SECOND, AT_ONCE = 20.0, 90.0
@@ -37,7 +38,7 @@ def cost_of(report: ParsedReport) -> int:
     """The units of one report; none for a document that lists nothing, as nearly all do."""
     match report.data:
         case wire.DocumentData(body=body, encoding=encoding):
-            # Base64 is what was no text: it is read all the same, and nothing of it is known yet.
+            # Base64 is a body that was no text: it is read anyway, and its events are not known yet.
             return body.count(EVENT) if encoding != "base64" else len(body) // 100
         case wire.InstanceData():
             return STATEMENT
@@ -77,7 +78,7 @@ class Spending:
         self._spent: dict[int, tuple[float, float]] = {}
 
     def is_costly(self, delivery: Delivery) -> bool:
-        """Whether it is to be written apart; counts what it costs."""
+        """Whether it is to be written separately; adds its cost."""
         # A reminder of one body is read once.
         reminders = {report.data.hash for report in delivery.reports if isinstance(report.data, wire.ReminderData)}
         known = [report for report in delivery.reports if not isinstance(report.data, wire.ReminderData)]
@@ -104,7 +105,7 @@ class Spending:
 
 
 class Lane(StrEnum):
-    """In which order deliveries are written; under pressure the last ones are refused first."""
+    """The order in which deliveries are written; under pressure the last ones are refused first."""
 
     RECEIPTS = "receipts"
     STARTED = "started"
@@ -125,7 +126,7 @@ SHARES = {
     Lane.COSTLY: 0.4,
     Lane.TROUBLED: 0.25,
 }
-# What is written apart: behind the others, and not in their commits.
+# Lanes that are written separately: after the others, and not in their commits.
 APART = (Lane.COSTLY, Lane.TROUBLED)
 # What is older than that when it comes is history.
 HISTORY = timedelta(seconds=60)
@@ -139,7 +140,7 @@ LOOKED_AT = 65_536
 
 
 def lane_of(delivery: Delivery, now: datetime) -> Lane:
-    """Where a delivery queues, by the most urgent thing that it brings."""
+    """Return the lane of a delivery, by its most urgent report."""
     data = [report.data for report in delivery.reports]
     if any(isinstance(one, wire.ReceiptData) for one in data):
         return Lane.RECEIPTS
@@ -159,8 +160,8 @@ def events_in(delivery: Delivery) -> list[str]:
 
 @dataclass(slots=True)
 class Written:
-    """What became of one delivery: acknowledged up to, now and before; refused by the writer; orders waiting for the
-    machine; documents that it is to send.
+    """The result of one delivery: acknowledged position, now and before; reports that the writer refused; orders
+    waiting for the machine; requested documents.
     """
 
     acknowledged: int
@@ -171,7 +172,7 @@ class Written:
 
     @classmethod
     def of(cls, taken: Taken, earlier: Written | None) -> Written:
-        """By what was committed, after an earlier part of the same delivery."""
+        """Return the result of a commit, after an earlier part of the same delivery."""
         acknowledged = wire.RENUMBER_SPOOL if taken.begin_anew else taken.acknowledged
         if earlier is None or earlier.before is None:
             return cls(acknowledged, before=taken.before, wanted=taken.wanted)
@@ -261,7 +262,7 @@ class Lanes:
         return True
 
     def waiting(self) -> int:
-        """How many deliveries wait, save those that are written apart."""
+        """The number of waiting deliveries, without those that are written separately."""
         return sum(queue.count for lane, queue in self._lanes.items() if lane not in APART)
 
     def waits_apart(self, lane: Lane) -> bool:
@@ -345,7 +346,8 @@ class Lanes:
         return through
 
     def since(self, moment: float) -> list[Pending]:
-        """What has waited since before this moment of the steady clock, being written or not."""
+        """Return the deliveries that have waited since before this moment of the steady clock, including those being
+        written."""
         with self._lock:
             every = (*self._running, *chain(*self._lanes.values()))
             return [pending for pending in every if pending.since < moment]

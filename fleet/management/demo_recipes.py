@@ -90,7 +90,7 @@ def directory(*, port: int, back: str) -> Recipe:
 
 
 def sign_on_settings(port: int) -> dict[str, str]:
-    """What switches single sign-on on against it."""
+    """Return the settings that enable single sign-on with it."""
     return {
         "OIDC_ISSUER": f"http://127.0.0.1:{port}/{TENANT}/v2.0",
         "OIDC_CLIENT_ID": CLIENT_ID,

@@ -29,9 +29,10 @@ BEAT = ("--skip-checks", "beat")
 
 
 def web(*, host: str, port: int, stop_seconds: int = STOP_SECONDS, more: Sequence[str] = ()) -> list[str]:
-    """Granian with our application. Agents are held by one process, which has threads for everything else.
+    """Return the command of Granian with our application. One process holds all agents, and has threads for everything
+    else.
 
-    A kept-alive connection would hold Granian up at its end, so it gets `stop_seconds` and no more.
+    A kept-alive connection would delay Granian's end, so it gets `stop_seconds` and no more.
     """
     return [
         sys.executable, "-m", "granian", "--interface", "asgi", "--host", host, "--port", str(port),
@@ -42,12 +43,12 @@ def web(*, host: str, port: int, stop_seconds: int = STOP_SECONDS, more: Sequenc
 
 
 def worker(*, concurrency: int = CONCURRENCY, more: Sequence[str] = ()) -> list[str]:
-    """What Celery is given for a worker."""
+    """Return Celery's arguments for a worker."""
     return [*WORKER, "--concurrency", str(concurrency), *more]
 
 
 def beat(*, more: Sequence[str] = ()) -> list[str]:
-    """What Celery is given for the beat."""
+    """Return Celery's arguments for the beat."""
     return [*BEAT, *more]
 
 
@@ -61,7 +62,7 @@ STEADY_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """How to start one process: its name in sentences and in its log's name, its command, what its environment adds."""
+    """The start of one process: its name in sentences and for its log, its command, and further environment."""
 
     name: str
     command: Sequence[str]
@@ -100,7 +101,7 @@ class Worker:
         self.started_at = time.monotonic()
 
     def said(self) -> str:
-        """What it printed since it was last started."""
+        """Return its output since it was last started."""
         with self.log_path.open("rb") as log:
             log.seek(self.log_start)
             return log.read().decode(errors="replace")

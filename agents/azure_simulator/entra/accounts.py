@@ -1,4 +1,4 @@
-"""Who has an account in the pretended directory."""
+"""Accounts of the simulated directory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Account:
 
 
 def everybody() -> dict[str, Account]:
-    """Who is there at the start."""
+    """Return the accounts at the start."""
     people = [
         Account("ada", "Ada Admin", roles=["Drydock.Admin"]),
         Account("anna", "Anna Approver", roles=["Drydock.Approver"]),

@@ -1,7 +1,7 @@
-"""The provider: what an OpenID Connect Core 1.0 provider does for one program with a secret, by the code flow.
+"""A simulated OpenID Connect Core 1.0 provider for one program with a secret, by the code flow.
 
-It takes no request without PKCE (RFC 7636, S256) and nonce, no redirect address that was not registered, no code twice
-(a second use takes back what the first one gave), and no refresh token after its successor was given (RFC 9700).
+It rejects requests without PKCE (RFC 7636, S256) or nonce, unregistered redirect addresses, and a refresh token whose
+successor was issued (RFC 9700). It also rejects a second use of a code, which revokes the tokens of the first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TROUBLES = ("hang", "cut", "down", "reset")
 
 @dataclass(slots=True)
 class Given:
-    """What a code or a refresh token was given for. `family` is shared by all that came of one login."""
+    """The grant behind a code or a refresh token. All grants of one login share `family`."""
 
     account: str
     family: str

@@ -120,7 +120,7 @@ class Keys:
         return token
 
     def _by_public_key(self, whole: dict[str, Any]) -> str:
-        """As if our public key were a shared secret, which everybody knows."""
+        """Return a token signed as if our public key were a shared secret."""
         secret = (
             self.shown[0]
             .private.public_key()

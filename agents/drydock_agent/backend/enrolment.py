@@ -83,8 +83,8 @@ class Enrolment:
         self._state.keep_credential(_to_credential(granted.secret, self._identity))
 
     def check(self, client: BackendClient) -> None:
-        """Ask whether `enrol` would be granted now; the backend keeps nothing of it. Raises what `enrol` raises,
-        `RefusedByBackend` with 404 where the backend does not know the question.
+        """Check whether `enrol` would succeed now; the backend stores nothing. Raises what `enrol` raises,
+        `RefusedByBackend` with 404 where the backend does not know the call.
         """
         self._request_with_certificates(client, client.check_enrolment, keep=False)
 
@@ -146,7 +146,7 @@ class Enrolment:
 
 
 def check_admission(settings: Settings, identity: Identity, state: StateFolder, client: BackendClient) -> None:
-    """Ask whether `Enrolment.enrol` would be granted now. Raises what `Enrolment.check` raises."""
+    """Check whether `Enrolment.enrol` would succeed now. Raises what `Enrolment.check` raises."""
     keyring = Keyring(state=state, mode=NEVER, limiter=LogLimiter(Clock()))
     Enrolment(settings, identity, state, keyring=keyring, enrolled=lambda: None).check(client)
 

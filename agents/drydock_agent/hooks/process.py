@@ -135,7 +135,7 @@ class _OutputTail:
 
 
 def _write_input(stream: IO[bytes] | None, stdin: bytes) -> None:
-    # In a thread: a hook need not read, and a pipe holds only so much.
+    # In a thread: a hook need not read, and a pipe has a limited size.
     if stream is not None:
         with contextlib.suppress(OSError), stream:
             stream.write(stdin)
@@ -154,7 +154,7 @@ def _wait(
 
 
 def _end(child: subprocess.Popen[bytes], grace: float) -> None:
-    """Ask the whole group to end, then end it."""
+    """Signal the whole group to end, then kill it."""
     if _kill_group is None:
         _end_tree(child)
         return
@@ -174,7 +174,7 @@ def _signal(child: subprocess.Popen[bytes], number: int) -> None:
 
 
 def _end_tree(child: subprocess.Popen[bytes]) -> None:
-    # As far as Windows can tell who is whose child: what a program that has ended had started is not found.
+    # As far as Windows records parents: children of a program that has ended are not found.
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(["taskkill", "/T", "/F", "/PID", str(child.pid)], capture_output=True, timeout=10, check=False)
     child.kill()

@@ -1,1 +1,1 @@
-"""Azure's Instance Metadata Service: where it is, how it is asked, and what it announces."""
+"""Azure's Instance Metadata Service: its address, its requests, and its announcements."""

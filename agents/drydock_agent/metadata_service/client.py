@@ -93,9 +93,9 @@ class Imds:
         return answer.body
 
     def instance(self) -> dict[str, Any]:
-        """Return `compute` of the instance metadata; all values are text, absent ones empty. `privateIpAddresses` holds
-        the addresses that `network` states. `instance_complete` says whether an empty value in it is a statement.
-        Raises `NoComputeMetadata` where a classic VM answers so, else `MetadataUnavailable`.
+        """Return `compute` of the instance metadata; all values are text, absent ones empty. `privateIpAddresses` has
+        the addresses in `network`. `instance_complete` states whether an empty value in it is a statement. Raises
+        `NoComputeMetadata` where a classic VM answers so, else `MetadataUnavailable`.
         """
         self.instance_complete = False
         answer, extended = self._instance()
@@ -184,7 +184,7 @@ class Imds:
                     timeout=(CONNECT_SECONDS, read_seconds),
                     whole=read_seconds + WHOLE_SECONDS,
                     limit=LIMIT,
-                    # What is too long is kept as far as it goes: it is no document then.
+                    # A body that is too long is kept up to the limit: it is no document then.
                     cut=versions is self.versions,
                 )
             except NoAnswer as error:

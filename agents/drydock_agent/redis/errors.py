@@ -1,4 +1,4 @@
-"""How a connection to a cache ends."""
+"""Errors that end a connection to a cache."""
 
 
 class CacheConnectionLost(Exception):

@@ -1,4 +1,4 @@
-"""How this machine logs in to a cache: by an access key or password, or by a token of its managed identity.
+"""Sign-in of this machine to a cache: by an access key or password, or by a token of its managed identity.
 
 Tokens come from the metadata service. Facts:
 https://learn.microsoft.com/entra/identity/managed-identities-azure-resources/how-to-use-vm-token
@@ -50,7 +50,7 @@ def login_for(cache: Cache, tokens: TokenClient) -> Login:
 
 
 class TokenClient:
-    """Asks the metadata service; for one thread."""
+    """A client of the metadata service; for one thread."""
 
     def __init__(self, imds_url: str) -> None:
         self._url = imds_url

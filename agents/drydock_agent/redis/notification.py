@@ -1,7 +1,7 @@
-"""What a line of `AzureRedisEvents` says, as far as hooks and the next tries to connect need it.
+"""The content of a line of `AzureRedisEvents`, as far as hooks and reconnecting need it.
 
-The line goes to the backend as it came, and is understood there. Here nothing is refused and nothing guessed: what is
-not stated, or cannot be read, is empty.
+The line is sent to the backend unchanged, which reads all of it. Nothing is refused or guessed here: a value that is
+not stated, or unreadable, is empty.
 """
 
 from __future__ import annotations

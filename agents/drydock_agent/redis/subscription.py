@@ -95,7 +95,7 @@ class Subscription:
         return CacheReply(answer[0].decode("ascii", "replace"), data)
 
     def ping(self) -> None:
-        """Ask for a sign of life; the answer is read like any other. Raises `CacheConnectionLost`."""
+        """Send a ping; its answer is read like any other. Raises `CacheConnectionLost`."""
         with _translated_errors():
             self._connection.send_command("PING", check_health=False)
 

@@ -1,1 +1,1 @@
-"""What the owner of the machine wants: environment and TOML file, read once."""
+"""Settings by the owner of the machine: environment and TOML file, read once."""

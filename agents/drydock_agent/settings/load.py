@@ -79,7 +79,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
 
 
 def default_state_dir(environ: Mapping[str, str], platform: str = sys.platform) -> str:
-    """Where a service of this operating system keeps its state."""
+    """Return the state folder of a service on this operating system."""
     if platform == "win32":
         return environ.get("PROGRAMDATA", r"C:\ProgramData") + r"\Drydock\Agent"
     if platform == "darwin":
@@ -88,7 +88,7 @@ def default_state_dir(environ: Mapping[str, str], platform: str = sys.platform) 
 
 
 def default_hooks_dir(environ: Mapping[str, str], platform: str = sys.platform) -> str:
-    """Where the owner of a machine of this operating system keeps hooks."""
+    """Return the hooks folder of a machine with this operating system."""
     if platform == "win32":
         return environ.get("PROGRAMDATA", r"C:\ProgramData") + r"\Drydock\Hooks"
     return "/etc/drydock-agent/hooks"

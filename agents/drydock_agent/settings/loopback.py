@@ -1,4 +1,4 @@
-"""What never leaves the machine."""
+"""Addresses whose traffic never leaves the machine."""
 
 from __future__ import annotations
 

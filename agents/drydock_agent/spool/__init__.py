@@ -1,1 +1,1 @@
-"""What waits on the disk until the backend has it."""
+"""Data on disk until the backend has acknowledged it."""

@@ -1,8 +1,8 @@
 """Durable spool: reports that the backend has not yet acknowledged, and orders.
 
-SQLite in WAL mode with `synchronous=FULL`: what a call wrote is on disk when it returns. One connection, used by one
-thread; the other threads hand it their work and wait. The connection holds the file exclusively, so that a second agent
-on the same state folder is refused instead of mixing its numbers in.
+SQLite in WAL mode with `synchronous=FULL`: data written by a call is on disk when it returns. One connection, used by
+one thread; the other threads hand it their work and wait. The connection locks the file exclusively, so that a second
+agent on the same state folder is refused and cannot mix in its numbers.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class Spool:
         return self._call(work)
 
     def close(self) -> None:
-        """Finish what was handed in, write the log into the file and let go of it."""
+        """Finish the queued work, write the log into the file and close it."""
         if not self._closed:
             self._closed = True
             self._work.put(None)

@@ -92,7 +92,7 @@ class Heard:
 
     @property
     def moment(self) -> datetime:
-        """When it says that something happens."""
+        """The stated time of the announced step."""
         if self.start_time is not None:
             return self.start_time
         return self.at + NOTICE if self.kind is NotificationType.SCHEDULED else self.at
@@ -132,7 +132,7 @@ class Operation:
 
     @property
     def began_at(self) -> datetime | None:
-        """When the node was taken, as far as it is known; Starting's time is off by a few seconds at most."""
+        """The time at which the node went down, as far as known; Starting's time is off by a few seconds at most."""
         if self.start_at is not None:
             return self.start_at
         if self.starting_at is not None:
@@ -176,7 +176,7 @@ class Operation:
         return self.expected_at is None or abs(heard.moment - self.expected_at) <= SAME_START
 
     def distance(self, heard: Heard) -> tuple[bool, timedelta]:
-        """How well it fits; the smallest wins."""
+        """Return the distance of a notification from this operation; the smallest wins."""
         return (heard.port != self.node_port, abs(heard.moment - (self.expected_at or self.last_at)))
 
     def take(self, heard: Heard) -> None:
@@ -230,7 +230,7 @@ def operations_of(heard: Iterable[Heard]) -> list[Operation]:
 
 
 def due_at(operation: Operation, *, now: datetime) -> datetime:
-    """When time alone may change where the operation stands."""
+    """Return when time alone may change the operation's status."""
     last = max(operation.last_at, operation.began_at or operation.last_at)
     moments = [operation.began_at, last + END_NOT_SEEN_AFTER]
     announced = operation.expected_at or (operation.scheduled_at and operation.scheduled_at + NOTICE)
@@ -240,7 +240,7 @@ def due_at(operation: Operation, *, now: datetime) -> datetime:
 
 
 def status_of(operation: Operation, *, now: datetime) -> MaintenanceStatus:
-    """Where the operation stands now. None of them stays open for ever."""
+    """Return the operation's present status. No operation stays open for ever."""
     if operation.ended_at is not None:
         return MaintenanceStatus.ENDED
     begun = operation.starting_at or operation.start_at or operation.failover_at

@@ -40,9 +40,9 @@ TYPES["nodemaintenancefailover"] = NotificationType.FAILOVER_COMPLETE
 
 @dataclass(frozen=True, slots=True)
 class ParsedNotification:
-    """What one line states. `type` is the documented name, or the line's own name for it, or None.
+    """The content of one line. `type` is the documented name, or the line's own name for it, or None.
 
-    `start_time` is aware, in UTC. `flags` tell what could not be read or was odd.
+    `start_time` is aware, in UTC. `flags` are its unreadable or unusual parts.
     """
 
     type: str | None = None
@@ -127,7 +127,7 @@ def _shown(text: str) -> str:
 
 
 def read_notification(raw: str | bytes) -> ParsedNotification:
-    """What the line states. Never raises."""
+    """Return the content of the line. Never raises."""
     flags: list[Reason] = []
     if isinstance(raw, bytes):
         text = raw.decode("utf-8", errors="replace")

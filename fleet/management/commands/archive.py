@@ -1,4 +1,4 @@
-"""`drydock-fleet archive`: let what is old enough leave for the archive now, or say what would."""
+"""`drydock-fleet archive`: archive all rows that are old enough now, or list them without archiving."""
 
 from argparse import ArgumentParser
 from datetime import datetime

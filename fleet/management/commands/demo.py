@@ -47,11 +47,11 @@ class Ended(Exception):
 
 class Command(BaseCommand):
     help = "Runs Drydock with a simulated fleet until it is interrupted; see docs/admin/settings.md, The demo."
-    # The settings that the checks ask for are what this command makes.
+    # This command itself makes the settings that the checks require.
     requires_system_checks = []
 
     def handle(self, *args: Any, **options: Any) -> None:
-        # SIGINT also where a shell without job control has started us with it ignored; `nohup` means what it says.
+        # SIGINT also where a shell without job control has started us with it ignored; `nohup` keeps its effect.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, end)
@@ -249,7 +249,7 @@ def answers(url: str) -> bool:
 
 
 def live_machines(url: str, token: str) -> int:
-    """How many machines the API calls live; 0 while it does not answer."""
+    """Return how many machines are live according to the API; 0 while it does not answer."""
     try:
         headers = {"Authorization": f"Bearer {token}"}
         answer = requests.get(f"{url}/api/v1/machines/?page_size=500", headers=headers, timeout=5)
@@ -274,7 +274,7 @@ def story_of_silence(worker: Worker) -> Iterator[None]:
 
 
 def welcome(credentials: dict[str, Any], folder: Path) -> str:
-    """What a visitor needs to know, and no more."""
+    """Return the facts that a visitor needs, and no more."""
     people = "\n".join(f"    {group:<9} {credentials[group]['password']}" for group in GROUPS if group in credentials)
     return f"""
 Drydock answers at {credentials["url"]}
@@ -291,7 +291,7 @@ Drydock answers at {credentials["url"]}
 
 
 def by_sign_on() -> str:
-    """What the welcome says of single sign-on; nothing where it is off."""
+    """Return the welcome's line about single sign-on; empty where it is off."""
     if not settings.DEMO_SINGLE_SIGN_ON:
         return ""
     return f"  Or log in by its pretended Entra ID, at http://127.0.0.1:{settings.DEMO_SINGLE_SIGN_ON_PORT}\n"

@@ -1,4 +1,4 @@
-"""`drydock-fleet reconcile --once`: one tick of reconciling, what it did, and what it cost."""
+"""`drydock-fleet reconcile --once`: one tick of reconciliation, with its result and its cost."""
 
 import resource
 import time

@@ -65,7 +65,7 @@ def wait(child: subprocess.Popen[bytes], urls: Urls) -> int:
 
 
 def ended_within(child: subprocess.Popen[bytes], seconds: float) -> int | None:
-    """How it ended, as soon as it has; None where it runs on."""
+    """Return the exit status once the child has ended; None where it still runs."""
     try:
         return child.wait(seconds)
     except subprocess.TimeoutExpired:
