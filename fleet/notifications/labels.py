@@ -1,6 +1,6 @@
 """Texts of channels and routes, and of the kinds of channels."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fleet.domain.timeline import EntryKind
@@ -43,11 +43,11 @@ def _when(values: Values) -> str:
         before = times.duration(values["before_decide_by_seconds"])
         return f"{before} before the time to decide by, while nobody has decided"
     moments = values.get("moments")
-    return listed(map(type_label, _in_order(moments))) if moments else "everything"
+    return listed(map(type_label, in_order(moments))) if moments else "everything"
 
 
-def _in_order(moments: list[str]) -> list[str]:
-    """As things happen, and not by their letters."""
+def in_order(moments: Iterable[str]) -> list[str]:
+    """Return notification types in the order in which they happen; those of another release come last."""
     order = [moment.value for moment in NotificationType]
     return sorted(moments, key=lambda moment: order.index(moment) if moment in order else len(order))
 

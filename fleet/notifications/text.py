@@ -9,7 +9,7 @@ from fleet.domain.event_types import Severity
 from fleet.domain.history import Happened
 from fleet.domain.states import ApprovalState, Certainty, EndedAs, EventStatus
 from fleet.domain.timeline import EntryKind
-from fleet.notifications.labels import type_label
+from fleet.notifications.labels import in_order, type_label
 from fleet.notifications.news import MessageNews
 from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.payloads import (
@@ -20,9 +20,7 @@ from fleet.notifications.payloads import (
     SHORT,
     TITLE,
     MessageWords,
-    event_data,
     in_lines,
-    is_command,
     path_of,
 )
 from fleet.projections.caches.maintenances import MaintenanceRow
@@ -97,11 +95,6 @@ def _decided(news: MessageNews, event: EventRow, reader: Reader) -> str:
     return f"Approved{f' by {by}' if by else ''}{', waits' if waits else ''}"
 
 
-def _came_to_nothing(news: MessageNews, event: EventRow, reader: Reader) -> str:
-    lapsed = news.approval is not None and news.approval.state is ApprovalState.LAPSED
-    return "Approval lapsed" if lapsed else "Azure refused the approval"
-
-
 def _ended(news: MessageNews, event: EventRow, reader: Reader) -> str:
     inferred = "" if event.certainty is Certainty.SEEN else " (inferred)"
     lasted = f", Started for {times.duration(event.started_seconds)}" if event.started_seconds is not None else ""
@@ -117,7 +110,11 @@ HEADLINES: Mapping[NotificationType, Callable[[MessageNews, EventRow, Reader], s
     NotificationType.WITHDRAWN: lambda news, event, reader: (
         "Approval returned" if news.approval and news.approval.returned else "Approval withdrawn"
     ),
-    NotificationType.REFUSED: _came_to_nothing,
+    NotificationType.REFUSED: lambda news, event, reader: (
+        "Approval lapsed"
+        if news.approval and news.approval.state is ApprovalState.LAPSED
+        else "Azure refused the approval"
+    ),
     NotificationType.ENDED: _ended,
 }
 
@@ -195,6 +192,8 @@ def _by_hand(hand: ByHandRow | None, reader: Reader) -> Iterator[str]:
 
 # One message in words, whatever it tells of; and a try.
 
+PERSONAL_WARNING = "Was that not you? End the sessions that you do not know, and change your password."
+
 
 def message_words(news: MessageNews, reader: Reader) -> MessageWords:
     """What one message says to this reader."""
@@ -234,11 +233,16 @@ def _of_maintenance(news: MessageNews, row: MaintenanceRow, reader: Reader) -> M
     )
 
 
+# Maintenances of which a part was never seen.
+UNSEEN = {
+    EntryKind.MAINTENANCE_NEVER_STARTED: " was announced and did not begin",
+    EntryKind.MAINTENANCE_END_NOT_SEEN: " began, and nobody heard that it ended",
+}
+
+
 def _when(news: MessageNews, row: MaintenanceRow, reader: Reader) -> str:
-    if news.entry is not None and news.entry.kind is EntryKind.MAINTENANCE_NEVER_STARTED:
-        return " was announced and did not begin"
-    if news.entry is not None and news.entry.kind is EntryKind.MAINTENANCE_END_NOT_SEEN:
-        return " began, and nobody heard that it ended"
+    if news.entry is not None and news.entry.kind in UNSEEN:
+        return UNSEEN[news.entry.kind]
     if not row.active:
         lasted = f" after {times.duration(row.seconds)}" if row.seconds is not None else ""
         return f" is over{lasted}"
@@ -252,10 +256,12 @@ def _of_rest(news: MessageNews, reader: Reader) -> MessageWords:
     label = f"{label[:1].upper()}{label[1:]}"
     said = text_of(news.entry, reader) if news.entry else f"{label}."
     where = one_line(_where(news, reader), NAME)
+    warning = PERSONAL_WARNING if news.moment.declared.personal else ""
+    service = f"Service: {one_line(news.service, NAME)}." if news.service else ""
     return MessageWords(
         title=one_line(said, TITLE),
         subject=one_line(f"{label}{': ' if where else ''}{where}", TITLE),
-        lines=in_lines([said, *_more(news), f"Severity: {news.severity}."]),
+        lines=in_lines([said, warning, service, f"Severity: {news.severity}."]),
         short=one_line(said, SHORT),
         path=path_of(news),
     )
@@ -270,13 +276,6 @@ def _where(news: MessageNews, reader: Reader) -> str:
     if entry.set is not None:
         return say(entry.set.label, reader)
     return entry.machine.resource_name if entry.machine else ""
-
-
-def _more(news: MessageNews) -> Iterator[str]:
-    if news.moment.declared.personal:
-        yield "Was that not you? End the sessions that you do not know, and change your password."
-    if news.service:
-        yield f"Service: {one_line(news.service, NAME)}."
 
 
 # Several messages as one: counts, and what is nearest; as long for a thousand as for ten.
@@ -328,6 +327,9 @@ def _rank(severity: str) -> int:
     return WORST.index(Severity(severity)) if severity in set(WORST) else len(WORST)
 
 
+COUNTED = (("event",), ("drill",), ("maintenance of a cache", "maintenances of caches"), ("other matter",))
+
+
 def _counts(newest: Iterable[MessageNews]) -> str:
     """`12 events and 1 maintenance of a cache`."""
     of_events = [news for news in newest if news.event is not None]
@@ -335,10 +337,11 @@ def _counts(newest: Iterable[MessageNews]) -> str:
     maintenances = sum(news.maintenance is not None for news in newest)
     rest = sum(news.event is None and news.maintenance is None for news in newest)
     real = len(of_events) - drills
-    parts = [counted(real, "event")] if real else []
-    parts += [counted(drills, "drill")] if drills else []
-    parts += [counted(maintenances, "maintenance of a cache", "maintenances of caches")] if maintenances else []
-    parts += [counted(rest, "other matter")] if rest else []
+    parts = [
+        counted(number, *words)
+        for number, words in zip((real, drills, maintenances, rest), COUNTED, strict=True)
+        if number
+    ]
     return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "".join(parts)
 
 
@@ -350,10 +353,8 @@ def _severities(newest: Iterable[MessageNews]) -> str:
 
 def _happened(newest: Sequence[MessageNews]) -> Iterator[str]:
     """What, how often; and where, by service and type."""
-    moments = Counter(news.moment for news in newest)
-    order = [moment.value for moment in NotificationType]
-    told = sorted(moments, key=lambda moment: order.index(moment) if moment in order else len(order))
-    yield f"{', '.join(f'{moments[moment]} {type_label(moment)}' for moment in told)}."
+    moments = Counter[str](news.moment for news in newest)
+    yield f"{', '.join(f'{moments[moment]} {type_label(moment)}' for moment in in_order(moments))}."
     types: dict[str, Counter[str]] = {}
     for news in newest:
         if news.event is not None:
@@ -379,8 +380,3 @@ def _short_digest(head: str, what: str, newest: Sequence[MessageNews], by: str, 
     where = f" in {some([one_line(service, 24) for service in services], 2)}" if services else ""
     tries = (f"{head}{what}{where}{by}. {worst}.", f"{head}{what}{by}. {worst}.", f"{head}{what}{by}.")
     return one_line(next((text for text in tries if len(text) <= SHORT), tries[-1]), SHORT)
-
-
-# Words of messages out: the decision card as text, in a channel's zone and in UTC, and short for pagers.
-
-__all__ = ["MessageWords", "event_data", "group_words", "is_command", "message_words", "path_of", "test_words"]
