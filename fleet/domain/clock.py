@@ -66,8 +66,8 @@ class DatabaseClock:
         return EPOCH + timedelta(microseconds=int((steady + known.offset) * 1_000_000))
 
     def skew(self, *, steady: float, own: datetime) -> float:
-        """Seconds by which the process's clock is ahead of the database's, negative where it is behind: at least so
-        many, whatever the reading took. 0 before the first reading.
+        """Return the seconds by which the process's clock is ahead of the database's, negative where it lags: at least
+        this many, whatever the reading took. 0 before the first reading.
         """
         known = self._reading
         if known is None:
@@ -77,7 +77,7 @@ class DatabaseClock:
 
 
 def at(seconds: float) -> datetime:
-    """The time so many seconds after the beginning of 1970, at the latest the last that there is."""
+    """Return the time this many seconds after the beginning of 1970, or the latest possible one."""
     try:
         return EPOCH + timedelta(seconds=seconds)
     except OverflowError:
@@ -90,8 +90,8 @@ def is_ahead(at: datetime | None, *, now: datetime) -> bool:
 
 
 def seconds_since(at: datetime | None, *, now: datetime) -> float:
-    """Seconds since a stored time of something that was done. Endless where it was never done, or where its time lies
-    in the future: what a wrong clock wrote proves nothing.
+    """Return the seconds since the stored time of an action. Infinite where there was none, or where its time is in the
+    future, as a wrong clock wrote it.
     """
     if at is None or is_ahead(at, now=now):
         return float("inf")

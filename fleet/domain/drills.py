@@ -1,4 +1,4 @@
-"""Drills: what may be rehearsed, and how one ends."""
+"""Drills: the permitted parameters, and the ending."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,11 +17,11 @@ DEFAULT_NOTICE_SECONDS = 300
 DEFAULT_DURATION_SECONDS = 10
 KINDS = tuple(TYPES)
 
-# After the event has to be over by itself: time for hooks that recover, and for reports that come late.
+# After the event's automatic end: time for hooks that recover, and for late reports.
 GRACE = timedelta(seconds=120)
-# A machine without hooks to recover says nothing of them.
+# A machine without hooks to recover sends no report on them.
 SETTLED = timedelta(seconds=3)
-# A machine that never said anything about its hooks.
+# A machine without any report on its hooks.
 SPEECHLESS = timedelta(seconds=15)
 
 

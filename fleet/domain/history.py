@@ -7,7 +7,7 @@ from enum import StrEnum
 from fleet.domain.states import ApprovalState, EndedAs, EventStatus
 from fleet.domain.timeline import EntryKind
 
-# What people and rules decide about events, as entries tell it.
+# Decisions of people and rules about events, as entries record them.
 DECISIONS = (
     EntryKind.APPROVAL_PROPOSED,
     EntryKind.APPROVAL_CONSENTED,
@@ -18,7 +18,7 @@ DECISIONS = (
     EntryKind.HOLD_ENDED,
     EntryKind.WAVE_BEGAN,
 )
-# What happened to events and caches, step by step, few lines among many. An index has the same kinds.
+# The steps of events and caches, few entries among many. An index has the same kinds.
 ANNOUNCED = (EntryKind.EVENT_SEEN, EntryKind.MAINTENANCE_SCHEDULED)
 STARTED = (EntryKind.EVENT_STARTED, EntryKind.MAINTENANCE_STARTED, EntryKind.DRILL_BEGAN)
 ENDED = (
@@ -97,7 +97,7 @@ def month_of(moment: datetime) -> Month:
 
 
 def months_back(first: datetime | None, *, now: datetime, most: int) -> tuple[Month, ...]:
-    """From this month back to that of `first`, at most so many."""
+    """Return the months from this one back to that of `first`, at most `most`."""
     found = [month_of(now)]
     last = month_of(first) if first is not None else found[0]
     while found[-1] > last and found[-1].year >= FIRST_YEAR and len(found) < most:

@@ -19,10 +19,10 @@ from fleet.domain.times import in_bounds
 
 # Limits on what one machine may report: real machines stay far below, and a hostile one costs the others little.
 
-# Events of one document that do not name its machine: so many, and one for each machine of its set, as when a whole
+# Events of one document that do not name its machine: this many, and one for each machine of its set, as when a whole
 # scale set is deleted. Azure lists a few.
 EVENTS = 100
-# So many events that a machine has not listed before are taken up at once; the rest of them by the next ticks.
+# This many events that a machine has not listed before are processed at once; the rest by the next ticks.
 PORTION = 25
 PERIOD = timedelta(hours=1)
 # Within the period: caches that no report has named before, and statements of another name, set or `compute`.
@@ -118,8 +118,8 @@ class Listing(EventStatement):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """`readable` is False when the body was no document at all; then it says nothing about any event. `rest` are
-    elements of `Events` that were not read.
+    """A parsed document. `readable` is False when the body was no document at all; then it shows nothing about any
+    event. `rest` are elements of `Events` that were not read.
     """
 
     readable: bool
@@ -230,7 +230,7 @@ def read_listing(raw: Any) -> Listing | None:
 
 
 def read_document(body: bytes) -> Document:
-    """Understand one body. An empty one is unreadable: it says nothing, least of all that there are no events."""
+    """Parse one body. An empty one is unreadable: it does not show that there are no events."""
     if not body.strip():
         return Document(readable=False, flags=(Reason("body-empty"),))
     if len(body) >= MOST_BYTES:
@@ -264,7 +264,7 @@ def read_document(body: bytes) -> Document:
     )
 
 
-# How much is kept of what cannot be understood: of each machine so many bytes an hour, and of the rest only its size.
+# How much is stored of unreadable data: this many bytes an hour of each machine, and of the rest only its size.
 
 BYTES = 8 * 1024 * 1024
 ODDITIE_PERIOD = timedelta(hours=1)
@@ -278,11 +278,11 @@ def cost(size: int) -> int:
 
 
 def fits_hourly_limit(before: int, sizes: Iterable[int]) -> list[bool]:
-    """Which of these bodies are kept, in their order, after so many bytes in the same hour."""
+    """Return which of these bodies are stored, in their order, after this many bytes in the same hour."""
     return [before + total <= BYTES for total in accumulate(cost(size) for size in sizes)]
 
 
-# Whether a machine is prepared for an event, out of what its hooks said.
+# Preparation of a machine for an event, from its hooks' reports.
 
 
 class Prepared(StrEnum):
@@ -367,7 +367,7 @@ def presence_of(
 # Two agents that use one identity would otherwise make each other restart without end.
 SETTLES = timedelta(seconds=60)
 MOST_A_DAY = 24
-# So many within a day are odd, and shown.
+# This many within a day are unusual, and shown.
 MANY_A_DAY = 5
 
 

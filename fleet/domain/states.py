@@ -133,10 +133,10 @@ ORDER_MOVES: dict[OrderState, tuple[OrderState, ...]] = {
     OrderState.CANCELLED: (),
 }
 
-# As the partial index names them: Postgres does not see that what is not ENDED is one of these.
+# As the partial index names them: Postgres does not infer that a status other than ENDED is one of these.
 OPEN_EVENTS = (EventStatus.SCHEDULED, EventStatus.STARTED)
-# One live approval per event, one open order per approval: the partial unique indexes name these.
-# One that may be corrected is closed all the same, and its event may be approved again.
+# One live approval per event, one open order per approval: the partial unique indexes name these. A closed approval
+# that may be corrected still counts as closed, and its event may be approved again.
 LIVE_APPROVALS = tuple(
     state for state, targets in APPROVAL_MOVES.items() if targets and state not in CORRECTABLE_APPROVALS
 )

@@ -18,7 +18,7 @@ NO_TRACE, NO_PARENT = "0" * 32, "0" * 16
 # An id is no secret, and each call has one. Asking the system for random bytes gives way to another thread each time,
 # behind which the one that answers all calls waited for a millisecond.
 _numbers = Random(SystemRandom().getrandbits(128))  # noqa: S311 - no secret
-# What is forked, as Celery's processes are, would make the same ones.
+# A forked process, such as Celery's, would create the same numbers.
 os.register_at_fork(after_in_child=lambda: _numbers.seed(SystemRandom().getrandbits(128)))
 
 
@@ -45,7 +45,7 @@ class Trace:
 
 @dataclass(slots=True)
 class Call:
-    """One request on its way: what answers it notes here who asked, and by which pattern of addresses."""
+    """One request in progress: its handler records the user here, and the pattern of the address."""
 
     trace: Trace
     route: str = ""
@@ -73,7 +73,7 @@ def sane_id(given: str) -> str:
 
 
 def trace_id_of(traceparent: str) -> str:
-    """The trace that the header names; a new one where the header is not as W3C Trace Context says."""
+    """Return the trace in the header; a new one where the header does not conform to W3C Trace Context."""
     found = TRACEPARENT.fullmatch(traceparent)
     if found is not None:
         version, trace_id, parent, _, more = found.groups()

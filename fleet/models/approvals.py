@@ -22,7 +22,7 @@ NOT_ENDED = models.Q(ended_at__isnull=True)
 class Wave(ChangeColumn):
     """Several events approved one after the other; its approvals carry `wave` and `turn`.
 
-    `state` is one of `fleet.domain.waves.WaveState`; `reason` says in one sentence why it stopped.
+    `state` is one of `fleet.domain.waves.WaveState`; `reason` states in one sentence why it stopped.
     """
 
     service = models.TextField(blank=True, default="")
@@ -107,8 +107,8 @@ class Approval(ChangeColumn):
     reason = models.TextField(blank=True, default="")
     # It ended as WITHDRAWN because the decision no longer held, not because a person withdrew it.
     returned = models.BooleanField(default=False, db_default=False)
-    # By what it is found in every log: the id of the request that decided, or one of a rule's decision, and the trace
-    # that the request belonged to. Empty before 0.2.0.
+    # Its trace in every log: the id of the deciding request, or one for a rule's decision, and the trace of the
+    # request. Empty before 0.2.0.
     request_id = models.TextField(blank=True, default="", db_default="")
     trace_id = models.TextField(blank=True, default="", db_default="")
 
@@ -228,8 +228,8 @@ class SigningKey(models.Model):
     """An Ed25519 key. `public_key` is base64; `private_key` its private half, encrypted with the SECRET_KEY.
 
     `key_id` is the start of the SHA-256 (hex) of the public half. `introduced_by` is the key that signed the news of
-    this one, with `introduction` as its signature; both are empty for the first. From `retires_at` on it signs no more:
-    `retirement` is the signature of `retired_by` over that news.
+    this one, with `introduction` as its signature; both are empty for the first. From `retires_at` on it does not sign:
+    `retirement` is the signature of `retired_by` over that notice.
     """
 
     key_id = models.TextField(unique=True)

@@ -9,7 +9,7 @@ from fleet.models.machines import AvailabilitySet
 
 class OpenTrouble(models.Model):
     """One row while it lasts (`fleet.domain.blind_spots.facts`). `recorded_at`: when its entry was written; NULL while
-    it may yet pass by itself. The other columns are what its sentence names.
+    the blind spot may yet end without one. The other columns are what its sentence names.
     """
 
     key = models.TextField(primary_key=True)
@@ -98,7 +98,7 @@ class SetBlindSpot(models.Model):
     names = ArrayField(models.TextField(), default=list)
     count = models.IntegerField(default=0)
     values = models.JSONField(default=dict)
-    # Another set that it names: who does not see that one does not see this.
+    # Another set that it names: a user who cannot see that set does not see this blind spot.
     other_set = models.ForeignKey(
         AvailabilitySet,
         null=True,

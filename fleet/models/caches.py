@@ -1,4 +1,4 @@
-"""Caches, what was heard of them, and who listened when. No column is of one product: `source` names the channel."""
+"""Caches, their notifications, and their coverage. No column is of one product: `source` names the channel."""
 
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
@@ -13,7 +13,7 @@ AZURE_REDIS = "azure-redis"
 
 
 class Cache(ChangeColumn):
-    """A cache by its host name, lower case. `divisor` says how many ports make a shard; `tier` may be empty."""
+    """A cache by its host name, lower case. `divisor` is the number of ports that make a shard; `tier` may be empty."""
 
     host = models.TextField(unique=True)
     source = models.TextField(default=AZURE_REDIS)

@@ -27,7 +27,7 @@ def derived_keys(purpose: str) -> tuple[bytes, ...]:
     return _derived_of(purpose, settings.SECRET_KEY, tuple(settings.SECRET_KEY_FALLBACKS))
 
 
-# Each signed call asks for them.
+# Needed by each signed call.
 @cache
 def _derived_of(purpose: str, key: str, before: tuple[str, ...]) -> tuple[bytes, ...]:
     return tuple(_derived(one, purpose) for one in (key, *before))
@@ -35,7 +35,8 @@ def _derived_of(purpose: str, key: str, before: tuple[str, ...]) -> tuple[bytes,
 
 @dataclass(frozen=True, slots=True)
 class Cipher:
-    """AES-256-GCM with keys derived for a `purpose`. `of` names the row: what is put into another cannot be read."""
+    """AES-256-GCM with keys derived for a `purpose`. `of` names the row: a value copied into another row cannot be
+    decrypted."""
 
     purpose: str
 

@@ -18,7 +18,7 @@ from django.db.models import Field, JSONField, Model
 from django.db.models.expressions import DatabaseDefault
 from psycopg.sql import Composable
 
-# A statement is prepared when it is met so many times.
+# A statement is prepared at its second use.
 PREPARED_AFTER = 2
 KNOWN = (str, datetime, bool, int, float, UUID)
 

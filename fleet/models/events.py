@@ -1,4 +1,4 @@
-"""Scheduled events and what each machine says of them."""
+"""Scheduled events and each machine's reports of them."""
 
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
@@ -71,7 +71,8 @@ class ScheduledEvent(StatedColumns, ChangeColumn):
         ]
         indexes = [
             models.Index(fields=["not_before", "id"], name="event_open_by_time", condition=OPEN),
-            # What may need a decision: counted, with its first, for the head of every page out of the index alone.
+            # Events that may need a decision: counted, with the first one, for the status bar of every page from the
+            # index alone.
             models.Index(fields=["not_before", "id"], name="event_to_decide", condition=TO_DECIDE),
             models.Index(fields=["first_seen_at", "id"], name="event_to_decide_by_age", condition=TO_DECIDE),
             models.Index(
@@ -125,7 +126,7 @@ class Sighting(StatedColumns):
             models.UniqueConstraint(fields=["event", "machine"], name="sighting_once"),
         ]
         indexes = [
-            # Asked at every document: which events does this machine's newest word still list?
+            # Queried at every document: the events that this machine's newest report still lists.
             models.Index(fields=["machine"], name="sighting_listed", condition=models.Q(gone_at__isnull=True)),
         ]
 

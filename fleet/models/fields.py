@@ -1,4 +1,4 @@
-"""Model fields that declare once what a page's form, an API serializer and a direct caller may write.
+"""Model fields that declare once the valid input of a page's form, an API serializer and a direct caller.
 
 The database knows them as plain text and JSON: lengths, choices and texts for people need no migration.
 """

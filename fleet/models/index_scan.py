@@ -71,7 +71,7 @@ _BETWEEN = re.compile(rf"[\s'\\{re.escape(BETWEEN)}]+")
 
 
 def words_of(*columns: str | Combinable) -> Func:
-    """The words in one or more columns of text, for an index and for what is found by it: `web-vm1` is `web`, `vm1`."""
+    """Return the words in one or more text columns, for an index and its queries: `web-vm1` is `web`, `vm1`."""
     blanks = " " * len(BETWEEN)
     # In the order of their names, by which migrations compare them.
     return Func(
@@ -93,7 +93,7 @@ def words_begin(text: str) -> SearchQuery | None:
 # Rows that lie nearest to a place in an order, found by indexes: of each key the first ones, then the first of all.
 
 M = TypeVar("M", bound=Model)
-# With more keys than these, what they have in common is no longer rare, and walking finds it soon.
+# With more keys than these, common rows are no longer rare, and a walk finds them soon.
 FEW = 1000
 
 
@@ -153,7 +153,7 @@ class IndexScanRows(QuerySet[M]):
 
 
 def first_rows(rows: QuerySet[M], order: Sequence[str], count: int) -> QuerySet[M]:
-    """The first so many rows in this order."""
+    """Return the first rows, up to `count`, in this order."""
     ways = _ways(rows)
     if not ways:
         return rows.order_by(*order)[:count]
@@ -225,7 +225,8 @@ def _key(rows: QuerySet[M], way: IndexRange) -> RawSQL:
 def _of_each(
     rows: QuerySet[M], way: IndexRange, asked: QuerySet[Any, Any], wanted: str, columns: str
 ) -> tuple[str, list[Any]] | None:
-    """The statement that asks this for each key of a way; None where Django sees itself that nothing can be found."""
+    """Return the statement that runs this query for each key of a way; None where Django itself sees that nothing can
+    match."""
     field: Any = rows.model._meta.get_field(way.column)
     key = field.target_field if field.is_relation else field
     try:

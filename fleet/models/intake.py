@@ -10,20 +10,20 @@ from fleet.models.machines import Machine
 class DocumentBody(models.Model):
     """One body of the metadata service, kept once, by the SHA-256 of its bytes (lower case hex).
 
-    `number` says in which partition it is; the database numbers it (0 of those that were there before). Each partition
-    has a hash once. Two processes that meet between two of them may keep a body twice, and one is as good as the other.
+    `number` determines its partition; the database assigns it (0 for bodies from before). Each partition has a hash
+    once. Two processes that meet between two of them may keep a body twice, and one is as good as the other.
     """
 
     hash = models.TextField(primary_key=True)
     number = models.BigIntegerField(db_default=0, editable=False)
     body = models.BinaryField()
     readable = models.BooleanField()
-    # What was odd about it, in words.
+    # Its faults, in words.
     flags = models.JSONField(default=list)
     first_received_at = models.DateTimeField()
 
     class Meta:
-        # The first partition has the name that the table had: 0.1.0 writes there as long as it runs.
+        # The first partition has the table's former name: 0.1.0 writes there while it runs.
         db_table = "fleet_documentbody_all"
         indexes = [
             models.Index(fields=["number"], name="body_by_number_all"),
@@ -86,9 +86,9 @@ class PresenceRow(ChangeColumn):
     # Its presence at the last reconciliation, as a number: a different one means that it changed. The times have no
     # index, or every contact would have to keep one.
     seen = models.SmallIntegerField(null=True, blank=True)
-    # What its agent does about signatures of orders (`fleet.domain.orders.series`); empty until it said so.
+    # Its agent's handling of signatures of orders (`fleet.domain.orders.series`); empty until reported.
     signatures = models.TextField(blank=True, default="", db_default="")
-    # From here on leaps of its polls are written down (`PollGap`); before that only its reports tell when it polled.
+    # From here on gaps in its polls are recorded (`PollGap`); before that only its reports show when it polled.
     watched_from = models.DateTimeField(null=True, blank=True)
     # Since when it reminds of a document that is not here; NULL again with its next document.
     lacking_since = models.DateTimeField(null=True, blank=True)
@@ -135,10 +135,10 @@ class Spool(models.Model):
     spool = models.TextField()
     epoch = models.IntegerField()
     acknowledged = models.BigIntegerField(default=0)
-    # The same before its last delivery: what a statement that locks the row and moves the mark returns.
+    # The same before its last delivery: the result of a statement that locks the row and moves the position.
     acknowledged_before = models.BigIntegerField(default=0, db_default=0)
     first_seen_at = models.DateTimeField()
-    # The newest spool of its machine when the timeline last told that this one speaks after it.
+    # The newest spool of its machine at the last entry that this older one was used after it.
     reported_epoch = models.IntegerField(default=0, db_default=0)
 
     class Meta:

@@ -13,7 +13,7 @@ class AvailabilitySet(ChangeColumn):
     """The machines to which Azure delivers the same events.
 
     `key` is `kind|subscription|resource group|name`, lower case (a scale set's name carries its placement group); the
-    other columns keep what was stated, for showing. `merged_into` is set once the set turned out to be another one.
+    other columns have the stated spelling. `merged_into` is set once the set turned out to be another one.
     """
 
     key = models.TextField(unique=True)
@@ -22,7 +22,7 @@ class AvailabilitySet(ChangeColumn):
     subscription = models.TextField(blank=True, default="")
     resource_group = models.TextField(blank=True, default="")
     service = models.TextField(blank=True, default="")
-    # What tells it from another set of its name, such as its subscription; empty while there is none.
+    # The suffix that distinguishes it from another set of its name, such as its subscription; empty without one.
     name_suffix = models.TextField(blank=True, default="", db_default="")
     # Whether its scale set announces upgrades and reimages of the operating system; None when not stated.
     upgrade_notices = models.BooleanField(null=True, blank=True)
@@ -41,10 +41,10 @@ class AvailabilitySet(ChangeColumn):
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+", db_index=False
     )
     lowering_at = models.DateTimeField(null=True, blank=True)
-    # Until then its machines that come back without their credential are admitted by themselves.
+    # Until then its machines that return without their credential are admitted automatically.
     admits_until = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField()
-    # Never a chain: who was merged into a set that is merged itself leads to the last one.
+    # Never a chain: a set merged into a merged one refers to the last one.
     merged_into = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="+")
 
     class Meta:
@@ -73,7 +73,7 @@ class JoinToken(models.Model):
     # A set as `[kind:]name`.
     set_name = models.TextField(blank=True, default="")
     # The same as the fields of a `SetKey`: machines that enrol by it are there and nowhere else. Its place is empty
-    # until a machine says where it is. NULL, as in tokens of 0.1.0: `set_name` counts while a machine names none.
+    # until a machine states it. NULL, as in tokens of 0.1.0: `set_name` counts while a machine names none.
     confined_to = models.JSONField(null=True, blank=True)
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
@@ -98,7 +98,7 @@ class Machine(ChangeColumn):
 
     vm_id = models.TextField(unique=True)
     resource_name = models.TextField()
-    # What it calls itself while another machine of its set has that name; else empty. Since when it calls itself so.
+    # The stated name while another machine of its set has it; else empty. And since when it states it.
     called = models.TextField(blank=True, default="", db_default="")
     named_at = models.DateTimeField(null=True, blank=True)
     availability_set = models.ForeignKey(AvailabilitySet, on_delete=models.PROTECT, related_name="machines")
@@ -109,7 +109,7 @@ class Machine(ChangeColumn):
     confined_to = models.JSONField(null=True, blank=True)
     # The source that decides its set (`fleet.domain.sets.SetSource`); empty without any statement.
     set_source = models.TextField(blank=True, default="")
-    # What is wrong with those words now, in sentences; empty again once they agree.
+    # The faults of these statements now, in sentences; empty again once they agree.
     set_warnings = models.JSONField(default=list, blank=True)
     fault_domain = models.IntegerField(null=True, blank=True)
     update_domain = models.IntegerField(null=True, blank=True)
@@ -140,7 +140,7 @@ class Machine(ChangeColumn):
             models.Index(fields=["enrolled_at", "id"], name="machine_by_enrolment"),
             GinIndex(words_of("resource_name"), name="machine_by_words"),
             models.Index(fields=["credential_hash"], name="machine_by_credential"),
-            # Asked by each tick: few.
+            # Queried by each tick: few.
             models.Index(fields=["availability_set"], name="machine_beside_its_name", condition=~models.Q(called="")),
             # Queried once a second by each gateway for recent revocations.
             models.Index(fields=["revoked_at"], name="machine_revoked", condition=models.Q(revoked_at__isnull=False)),
@@ -207,9 +207,7 @@ class UnusedKey(models.Model):
 
 
 class Nonce(models.Model):
-    """The nonce of an attested document, or the mark of a signed enrolment, that was used; kept for as long as it would
-    count otherwise.
-    """
+    """A used nonce of an attested document, or the mark of a signed enrolment, kept for its lifetime."""
 
     nonce = models.TextField(primary_key=True)
     spent_at = models.DateTimeField(db_index=True)

@@ -83,7 +83,7 @@ def register(table: PartitionedTable, *, archived_as: str) -> None:
 
 
 def keep_while(table: PartitionedTable, is_needed: Callable[[int, int], bool]) -> None:
-    """Keep rows of a table, from one id to another, while this says that they are needed."""
+    """Retain rows of a table, from one id to another, while `is_needed` returns True."""
     NEEDED_BY.setdefault(table, []).append(is_needed)
 
 
@@ -115,7 +115,7 @@ class Partition:
 
     @property
     def is_open(self) -> bool:
-        """It takes what is written now or later: nothing that is archived of it would be all."""
+        """Whether rows are still written to it: an archive of it would be incomplete."""
         return self.end is None
 
 

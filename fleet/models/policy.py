@@ -163,5 +163,5 @@ def rules_in_force(*, now: datetime) -> dict[int, Rule]:
 
 
 def window_of(row: NoApprovalWindow) -> Window:
-    """One no-approval window as it was said."""
+    """Return a no-approval window as stated."""
     return from_row(Window, row)

@@ -45,8 +45,8 @@ class LastRun(models.Model):
     name = models.TextField(primary_key=True)
     ran_at = models.DateTimeField()
     via = models.TextField()
-    # Of reconciling: what it had read of the timeline (a snapshot of Postgres, and the newest id), and with which
-    # times out of the settings.
+    # Of reconciliation: its position in the timeline (a snapshot of Postgres, and the newest id), and the times from
+    # the settings.
     snapshot = models.TextField(blank=True, default="", db_default="")
     newest_id = models.BigIntegerField(default=0, db_default=0)
     times = models.TextField(blank=True, default="", db_default="")

@@ -70,10 +70,10 @@ class Entry(models.Model):
     text = models.TextField()
     # Why, in the actor's own words.
     why = models.TextField(blank=True, default="", db_default="")
-    # What a person or a rule changed, by field; None where nothing of that kind was.
+    # The change by a person or a rule, by field; None where there was none.
     before = models.JSONField(null=True, blank=True)
     after = models.JSONField(null=True, blank=True)
-    # Of the request that asked for it; empty where none did.
+    # The request behind it; empty where there was none.
     request_id = models.TextField(blank=True, default="", db_default="")
     address = models.TextField(blank=True, default="", db_default="")
     data = models.JSONField(default=dict)
@@ -210,7 +210,7 @@ def numbering() -> Numbering:
 def lines_between(after: Place | None, until: Place) -> Iterator[Iterator[bytes]]:
     """The canonical lines of the rows behind `after` (None: from the first) up to and with `until`, streamed."""
     place = "(entry.era, entry.xid, entry.id)"
-    # What has no era at all is in no seal.
+    # A row without an era is in no seal.
     behind = f"entry.era >= {FIRST_ERA}" if after is None else "{} > ({:d}, {:d}, {:d})".format(place, *after)
     statement = (
         f"COPY (SELECT {_selected(until[0])} FROM {Entry._meta.db_table} AS entry"

@@ -23,8 +23,8 @@ class AccountState:
 
 @dataclass(frozen=True, slots=True)
 class AccessStates:
-    """State of each account by row id, of each session by its key, of each token by its public prefix. What has ended
-    is missing.
+    """State of each account by row id, of each session by its key, of each token by its public prefix. Revoked or
+    expired ones are missing.
     """
 
     accounts: dict[int, AccountState]

@@ -20,7 +20,7 @@ from fleet.operations.timeline.entries import entry as new_entry
 from fleet.operations.timeline.entries import write
 
 RUN = "troubles"
-# Two that look at one time are one too many.
+# Two comparisons at one time are one too many.
 LEAST_PAUSE = timedelta(seconds=10)
 # Of annexes: each finds troubles of its own.
 LOOKS: list[Callable[..., Iterable[Trouble]]] = []

@@ -1,7 +1,7 @@
 """The time at which edges act: the database's, whatever the clock of this process shows.
 
-A process whose clock differs by more than a second can still tell the time, and stores what agents report. It neither
-decides nor sends: with a clock like that, other things on its server are wrong as well.
+A process whose clock differs by more than a second still knows the database's time, and stores agents' reports. It
+neither decides nor sends: with a clock like that, other things on its server are wrong as well.
 """
 
 import asyncio

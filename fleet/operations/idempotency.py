@@ -28,7 +28,7 @@ class KeyReused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP status and a JSON body, or none; `repeated` says that it was given before."""
+    """An HTTP status and a JSON body, or none; `repeated`: it was given before."""
 
     status: int
     body: dict[str, Any] | None
@@ -69,8 +69,8 @@ def answer_once(
 
 
 def complete(*, user: User, bodies: Mapping[str, dict[str, Any]]) -> None:
-    """Store more of what was answered, by key: parts of a request whose answers are made together at its end. Two
-    statements.
+    """Store further answers by key: parts of a request whose answers are created together at its end. Runs two
+    statements. Two statements.
     """
     rows = list(StoredAnswer.objects.filter(user=user, key__in=list(bodies)))
     for row in rows:

@@ -74,8 +74,8 @@ class ClockTime(serializers.TimeField):
 
 
 class RequestSerializer(serializers.Serializer[Any]):
-    """Refuses fields that it does not know, and values of another JSON type: what is misspelt must not be passed over
-    in silence, and `0` is neither a name nor a no.
+    """A serializer that refuses unknown fields, and values of another JSON type: a misspelt field must not be ignored,
+    and `0` is neither a name nor a no.
     """
 
     def to_internal_value(self, data: Any) -> Any:

@@ -18,7 +18,7 @@ TAKEN = timedelta(seconds=10)
 
 
 class Lock(IntEnum):
-    """Any numbers will do, as long as nothing else in this database uses them."""
+    """Advisory lock numbers: any are possible that nothing else in this database uses."""
 
     RECONCILE = 7_001_169
     # Of each service, or of each set that is in none.
@@ -144,7 +144,7 @@ def take_due(
     name = table._meta.db_table
     among = f"AND id IN ({ids_from})" if ids_from else ""
     with connection.cursor() as cursor:
-        # Chosen once: as a joined query it may be asked again for each row, and then it gives others each time.
+        # Chosen once: a joined query may be evaluated again for each row, with other results each time.
         cursor.execute(
             f"""
             WITH due AS MATERIALIZED (

@@ -33,7 +33,7 @@ AWAY = frozenset({"08", "40", "53", "55", "57", "58"})
 
 
 def is_quarantined(error: BaseException) -> bool:
-    """Whether the database could not do it just now, whatever it was; else what it was to do is at fault."""
+    """Whether the database itself was unavailable; otherwise the requested change is at fault."""
     if not isinstance(error, OperationalError | InterfaceError) or is_timeout(error):
         return False
     state = getattr(error.__cause__, "sqlstate", None)

@@ -1,4 +1,5 @@
-"""Reconciling: whatever is due by the clock, found in Postgres, and what follows from news without a person.
+"""Reconciliation: processing of everything due by the clock, found in Postgres, and of consequences of news that need
+no person.
 
 Beat runs it every two seconds, and the gateway if Celery is unavailable; hints run a part of it at once.
 `ScheduledEvent.next_check_at` is the time of an event's next check: now if it has news, otherwise when time alone may
@@ -45,7 +46,7 @@ from fleet.operations.timeline.news import read_news
 # Of one tick; the rest is left to the next. A changed rule makes everything due that is open, and orders are not to
 # wait for that longer than a tick takes.
 MOST_PORTIONS = 5
-# Of annexes: each corrects what a wrong clock has written into its tables.
+# Of annexes: each corrects times that a wrong clock has written into its tables.
 REPAIRS: list[Callable[..., None]] = []
 
 log = structlog.get_logger(__name__)
@@ -133,8 +134,8 @@ def _turns(event_pks: Collection[int], *, now: datetime) -> None:
 
 @transaction.atomic
 def _notice(now: datetime, via: str) -> bool:
-    """Make due what has news since the last time: by the timeline, by turns of presence, by other times in the
-    settings. False where another run does so at this moment.
+    """Make events with news due: by the timeline, by changes of presence, by changed times in the settings. Return
+    False where another run does so at this moment.
     """
     if not try_take(Lock.RECONCILE):
         return False
@@ -177,8 +178,8 @@ def _advance(event_pks: Sequence[int], *, now: datetime, via: str) -> list[tuple
 
 
 def repair(*, now: datetime) -> None:
-    """Correct times in the future, which a process with a wrong clock has written: they would block what they are about
-    until then. What lies there counts as having just happened.
+    """Correct times in the future, which a process with a wrong clock has written: they would block their rows until
+    then. A time in the future is treated as the present.
     """
     call_each(
         partial(presence.repair, now=now, limits=presence_limits()),

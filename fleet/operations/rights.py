@@ -1,4 +1,4 @@
-"""Refusing what a person has no right to. The table of roles is `fleet.domain.people`."""
+"""Checks of rights, which refuse actions that a person may not do. The table of roles is `fleet.domain.people`."""
 
 from datetime import datetime
 
@@ -65,7 +65,7 @@ def require_administrator(actor: Actor, *, doing: str = "this") -> None:
 def require_change(actor: Actor, *, own: bool) -> None:
     """Check that the actor, and the token of the call, may change their own (`own`) or what only administrators change.
 
-    A token with only the scope `read` changes nothing: what it created would outlive it. Raises Refused
+    A token with only the scope `read` changes nothing: objects that it created would outlive it. Raises Refused
     `not-permitted`.
     """
     if own:

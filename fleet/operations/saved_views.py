@@ -1,4 +1,4 @@
-"""Views of the desk's lists that people keep under a name, for themselves or for everybody."""
+"""Saved views of lists, for their owner or for all users."""
 
 from datetime import datetime
 

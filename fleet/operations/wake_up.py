@@ -207,7 +207,7 @@ def _send_approvals(line: "_Broker", approvals: Mapping[int, Trace | None]) -> N
 
 
 def _waiting_hints(seconds: float | None) -> list[Hint]:
-    """Wait so long for a hint (for ever where None), and take whatever else waits by then."""
+    """Wait for a hint, up to `seconds` (for ever where None), and take all others that wait by then."""
     hints = []
     with suppress(queue.Empty):
         hints.append(_hints.get(timeout=seconds))
@@ -217,7 +217,8 @@ def _waiting_hints(seconds: float | None) -> list[Hint]:
 
 
 class _Broker:
-    """Celery's broker, as hints go to it: what it does not take is lost, and it rests for two seconds."""
+    """The connection to Celery's broker for hints: a hint that it does not accept is lost, and it pauses for two
+    seconds."""
 
     def __init__(self) -> None:
         self.rests_until = 0.0

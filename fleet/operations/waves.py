@@ -98,7 +98,7 @@ def _named(event_ids: Sequence[str], actor: Actor) -> list[ScheduledEvent]:
         for row in ScheduledEvent.objects.filter(event_id__in=wanted).select_related("availability_set")
     }
     for event_id in wanted:
-        # One that the actor may not see is answered as one that is not there, before anything else is said of any.
+        # An event that the actor may not see is answered like a missing one, before any other check.
         if event_id not in found or not can_see(actor, place_of(found[event_id].availability_set)):
             raise Refused("unknown-event", Reason("wave-unknown-event", event_id=event_id[:200]))
     for event_id in wanted:
@@ -203,7 +203,7 @@ def _needs_no_second_person(facts: EventFacts, now: datetime) -> None:
         )
 
 
-# Waves end: by themselves, when all is through or something does not come back, or because a person stops one.
+# Ends of waves: automatic, when all is done or an event does not return, or because a person stops one.
 
 # Of one tick.
 PORTION = 100
@@ -234,7 +234,7 @@ def advance(*, now: datetime, event_pks: Collection[int] = ()) -> list[int]:
 
 def make_due(which: Q) -> None:
     """These waves are judged by the next tick."""
-    # Unlike those of events, these rows are waited for: who holds one need not make it due.
+    # Unlike those of events, these rows are waited for: a transaction that locks one need not make it due.
     locks.make_due(Wave.objects.filter(which, state=WaveState.RUNNING.value, next_check_at__gt=AT_ONCE))
 
 

@@ -54,7 +54,7 @@ class Counts:
         self._see_to_it()
 
     def sent(self, at: float) -> None:
-        """Beat sent a task, at so many seconds since 1970 by the database's clock."""
+        """Record that beat sent a task, at this many seconds since 1970 by the database's clock."""
         with self._lock:
             self._beat = at
         self._see_to_it()
@@ -135,7 +135,7 @@ def _refuse(**_: Any) -> None:
 
 @signals.beat_init.connect(dispatch_uid="fleet.relay.counts")
 def _beat_begins(**_: Any) -> None:
-    """This process is beat: what it sends is counted as such."""
+    """Count the tasks that this process sends, since it is beat."""
     signals.after_task_publish.connect(_note_sent, dispatch_uid="fleet.relay.counts")
 
 

@@ -1,4 +1,4 @@
-"""Celery's tasks. Each calls one operation; what a lost task would have done, the next tick does.
+"""Celery's tasks. Each calls one operation; the next tick does the work of a lost task.
 
 A worker whose clock is wrong does nothing that decides or deletes: another worker does it, or a web process.
 """
@@ -28,7 +28,7 @@ def relay_approvals(approvals: list[tuple[int, dict[str, str]]]) -> None:
 
 @shared_task(name="fleet.relay.tasks.follow", ignore_result=True)
 def follow(event_pks: list[int]) -> None:
-    """Decide what follows from news about these events: sent when reports about them were committed."""
+    """Process the consequences of news of these events: sent when reports about them were committed."""
     if clock.may_clock_decide():
         reconcile.advance_dependents(event_pks, now=clock.now())
 

@@ -21,7 +21,7 @@ SERVICE = "http://169.254.169.254"
 
 @dataclass(frozen=True, slots=True)
 class ByHand:
-    """`reason` says why; `machines` are those of the set on any of which one command can be run.
+    """The manual steps and their `reason`; `machines` are those of the set on any of which one command can be run.
 
     `linux` is for a shell, `windows` for PowerShell. `event_id` is spelled as the first of the machines spelled it.
     """
@@ -34,7 +34,8 @@ class ByHand:
 
 
 def linux_command(event_id: str, *, service: str = SERVICE) -> str:
-    """A command for a shell with curl; any user may run it. The metadata service must not be asked through a proxy."""
+    """Return a command for a shell with curl; any user may run it. The metadata service must not be called through a
+    proxy."""
     return " ".join(
         [
             "curl --silent --show-error --fail-with-body --noproxy '*' --max-time 20",

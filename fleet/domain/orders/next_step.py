@@ -84,7 +84,7 @@ def answered_at(order: OrderFacts) -> datetime:
     return order.answered_at or order.offered_at
 
 
-# How often Azure is asked for one approval, and when again while it is busy.
+# Limits of requests to Azure for one approval, and the pauses while it is busy.
 
 
 EVER = datetime.min.replace(tzinfo=UTC)
@@ -99,7 +99,7 @@ LAST_PAUSE = timedelta(seconds=15)
 
 
 def is_exhausted(facts: EventFacts, orders: list[OrderFacts], now: datetime) -> bool:
-    """Whether Azure has been asked as often as it may be by now."""
+    """Whether Azure has been asked as often as permitted by now."""
     kept = 0 if last_minute_start(facts) <= now else KEPT_POSTS
     return sum(order.asked for order in orders) >= MOST_POSTS - kept
 
@@ -130,8 +130,7 @@ def retry_at(facts: EventFacts, orders: list[OrderFacts]) -> datetime:
     return min(since + asked_for, max(since + min(pause, LAST_PAUSE), at_last))
 
 
-# How long the relay waits: one family, each so many times the setting ORDER_ANSWER_SECONDS. `docs/admin/settings.md`
-# lists them.
+# Timeouts of the relay: each is a multiple of the setting ORDER_ANSWER_SECONDS. `docs/admin/settings.md` lists them.
 
 MULTIPLES = {"answer": 1, "receipt": 2, "sent_overdue": 2, "answered_overdue": 3, "by_hand": 5, "doubted": 20}
 
@@ -244,16 +243,17 @@ def with_objection(
         return NOTHING
     names = {machine.machine_id: machine.name for machine in facts.machines}
     machines = sorted({names[order.machine_id] for order in known if order.machine_id in names})
-    # Whether a machine that has the order has asked Azure is not known.
+    # It is unknown whether a machine that has the order has asked Azure.
     reason = Reason("returned-after-delivery", reason=objection.reason, machines=machines)
     return NextStep(Do.RETURN, reason if machines else objection.reason, inferred=bool(asked))
 
 
 def receipt_may_arrive(facts: EventFacts, order: OrderFacts, timeouts: Timeouts) -> bool:
-    """Whether a receipt may be in a spool: the order's machine is live or late, and has not told of the time since.
+    """Whether a receipt may be in a spool: the order's machine is live or late, and its reports since then have not all
+    arrived.
 
-    So it is when Postgres or the gateway was away: Azure may have answered meanwhile, and even that the order had
-    arrived may not be written here.
+    This happens when Postgres or the gateway was unavailable: Azure may have answered meanwhile, and even the order's
+    delivery may not be recorded here.
     """
     if order.outcome:
         return False
@@ -277,7 +277,7 @@ def _after_start(facts: EventFacts, orders: list[OrderFacts], *, out: bool, unto
     if untold and early:
         return NOTHING
     if any(not order.outcome for order in orders):
-        # An order whose delivery was never confirmed may have been carried out all the same.
+        # An order whose delivery was never confirmed may still have been carried out.
         return NextStep(Do.VOID, Reason("started-with-order-unconfirmed"), inferred=True)
     busy = [order.azure_status for order in orders if order.busy]
     if busy:
@@ -293,8 +293,8 @@ def _after_acceptance(facts: EventFacts, orders: list[OrderFacts], now: datetime
             # No document was missed in which it could have been Started.
             return NextStep(Do.VOID, Reason("cancelled-after-200"))
         return NextStep(Do.CONFIRM, Reason("gone-after-azure-accepted"), inferred=True)
-    # Other tenants on the host must agree too: that may last beyond NotBefore and is not overdue. But the answer is one
-    # machine's word: another one asks as well, and once more when time runs out. Azure starts an event once.
+    # Other tenants on the host must agree too: that may last beyond NotBefore and is not overdue. But the answer comes
+    # from one machine only: another one asks as well, and once more when time runs out. Azure starts an event once.
     accepted = min((order for order in orders if order.accepted), key=answered_at, default=None)
     if facts.drill or accepted is None:
         return NOTHING
@@ -336,7 +336,7 @@ def _whom_to_ask(facts: EventFacts, orders: list[OrderFacts], now: datetime, tim
     new = [m for m in candidates if m.machine_id not in last_asked]
     if new:
         return NextStep(Do.OFFER, reason, machine=new[0])
-    # Everyone was asked and stayed silent: begin again with the one whose turn is longest ago, but not at once.
+    # Every machine was asked and stayed silent: begin again with the one asked longest ago, but not at once.
     again = sorted(candidates, key=lambda m: last_asked[m.machine_id])
     if again and now - last_asked[again[0].machine_id] >= timeouts.answer:
         return NextStep(Do.OFFER, reason, machine=again[0])

@@ -112,7 +112,7 @@ def groups_of(
     return found
 
 
-# Whether an agent checks the signatures of orders, by the keys that it says it trusts.
+# Whether an agent checks the signatures of orders, by its stated trusted keys.
 
 
 class SignatureCheck(StrEnum):

@@ -192,12 +192,12 @@ def orders_of(approval_ids: Collection[int]) -> dict[int, list[OrderFacts]]:
     return found
 
 
-# Loading what earlier events tell: the newest of each set, by index and bounded.
+# Experience from earlier events: the newest of each set, by index and bounded.
 
-# So many events of a set are looked back on.
+# The most recent events of a set that count.
 NEWEST = 50
-# One walk along the index `event_by_set` for each set. Cancelled ones and those of unknown ending tell nothing of how
-# long a machine was away.
+# One walk along the index `event_by_set` for each set. Cancelled ones and those of unknown ending do not show how long
+# a machine was unavailable.
 EARLIER = """
 SELECT wanted.set_id, past.event_type,
     count(*) FILTER (WHERE past.ended_as = 'completed' AND past.started_at IS NOT NULL),

@@ -236,7 +236,8 @@ def _facts_of(
 
 
 def _machine_facts(machine: MachineBasics, spelled: str | None, word: Preparation | None) -> MachineFacts:
-    """`spelled` is None for a machine that does not list the event, `word` for one that said nothing of its hooks."""
+    """Return the facts of a machine. `spelled` is None for a machine that does not list the event, `word` for one
+    without a report on its hooks."""
     return MachineFacts(
         machine_id=machine.machine_id,
         name=machine.name,

@@ -26,7 +26,7 @@ class EntranceFacts:
 
 
 def entrance_facts() -> EntranceFacts:
-    """One query. What was chosen on a page counts for nothing where a setting states the policy."""
+    """One query. A choice on a page does not count where a setting states the policy."""
     row = Entrance.objects.order_by("pk").first() or Entrance(policy="")
     stated = bool(settings.ENROLMENT_POLICY)
     subscriptions = settings.ATTESTED_SUBSCRIPTIONS | frozenset([] if stated else row.subscriptions)

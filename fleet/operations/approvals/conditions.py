@@ -1,6 +1,6 @@
 """Approvals that wait for a condition or a second person, and their withdrawal.
 
-Asked for by reconciling every two seconds, and at once when a report has changed something about their event.
+Runs in reconciliation every two seconds, and at once when a report has changed their event.
 """
 
 from collections import defaultdict

@@ -18,7 +18,7 @@ from fleet.operations.timeline.entries import tell
 
 SUBSCRIBED = "subscribed"
 UNSUPPORTED = "unsupported"
-# A machine that reported nothing for this long before a change was not there; it says something every 300 s.
+# A machine that reported nothing for this long before a change was absent; an agent reports every 300 s.
 SILENT_AFTER = timedelta(seconds=400)
 
 
@@ -36,7 +36,7 @@ def take_settings(reports: Sequence[CoverageReport], caches: Mapping[str, Cache]
 
 
 def take(reports: Sequence[CoverageReport], caches: Mapping[str, Cache], names: Mapping[int, str]) -> None:
-    """Merge the changes of coverage, oldest first for each machine. What comes behind a newer one is history."""
+    """Merge the changes of coverage, oldest first for each machine. An older report is history."""
     if not reports:
         return
     newest: dict[tuple[int, int], Coverage] = {}
@@ -79,7 +79,8 @@ def _state(report: CoverageReport) -> str:
 
 
 def _close(before: Coverage, report: CoverageReport, *, again: bool) -> None:
-    """End a stretch. An agent that says the same again was restarted; until its last sign of life it was there."""
+    """Close a coverage period. An agent that repeats its report was restarted; it was present until its last sign of
+    life."""
     last = before.vouched_at
     previous = Observation.objects.filter(
         machine=report.machine_id, epoch=report.position[0], seq=report.position[1] - 1

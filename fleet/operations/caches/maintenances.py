@@ -93,7 +93,7 @@ def _heard(row: Notification) -> Heard:
 
 
 def compute_operations(cache: Cache, shard: int | None, times: Iterable[datetime], *, now: datetime) -> None:
-    """Compute the operations on one (cache, shard) around these times again, and record what only time tells."""
+    """Recompute the operations on one (cache, shard) around these times, and record changes that only time shows."""
     moments = list(times)
     here = Notification.objects.filter(cache=cache, shard=shard)
     rows = {row.pk: row for row in here.filter(first_at__gte=min(moments) - APART, first_at__lte=max(moments) + APART)}

@@ -68,7 +68,7 @@ def advance(*, now: datetime, event_pks: Collection[int] = ()) -> int:
 
 
 def _make_due(event_pks: Collection[int]) -> None:
-    """The drills in the sets of these events are looked at by the next tick."""
+    """Make the drills in the sets of these events due for the next tick."""
     sets = ScheduledEvent.objects.filter(pk__any=list(event_pks)).values("availability_set")
     make_due(Drill.objects.filter(closed_at__isnull=True, event__availability_set__in=sets, next_check_at__gt=AT_ONCE))
 

@@ -22,7 +22,7 @@ IS_OPEN = Q(status__in=[status.value for status in OPEN_EVENTS])
 
 
 def make_due(which: Q) -> None:
-    """These events are looked at by the next tick."""
+    """Make these events due for the next tick."""
     locks.make_due(ScheduledEvent.objects.filter(which, next_check_at__gt=AT_ONCE), pass_by=True)
 
 
@@ -45,7 +45,7 @@ def make_all_due() -> None:
 
 
 def make_turned_due(turned: Mapping[int, int]) -> None:
-    """The events that machines (row ids) may bear on which have turned, each with the number of what it is now."""
+    """Make the events due that depend on machines (row ids) whose presence changed, each with its new number."""
     if not turned:
         return
     sets = list(Machine.objects.filter(pk__any=turned).values_list("availability_set_id", flat=True).distinct())

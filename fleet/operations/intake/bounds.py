@@ -34,8 +34,8 @@ COUNTED = ("new_caches", "new_statements", "quarantined")
 
 
 def bound(ahead: list[MachineDocument], *, now: datetime) -> list[MachineDocument]:
-    """Leave out of these documents, which are in order, what is not to be taken up now. No query where none of their
-    machines lists many events.
+    """Omit from these documents, which are in order, the events that are not to be processed now. No query where none
+    of their machines lists many events.
     """
     many: dict[int, int] = defaultdict(int)
     for one in ahead:
@@ -103,7 +103,7 @@ def may_state(machine_id: int, *, now: datetime) -> bool:
 
 
 def quarantine(counts: Mapping[int, int], reason: Reason, *, now: datetime) -> None:
-    """Count what was quarantined, by machine (row id), with an entry for the first of each machine within the hour."""
+    """Count quarantined reports, by machine (row id), with an entry for the first of each machine within the hour."""
     counts = {machine_id: count for machine_id, count in counts.items() if count}
     if not counts:
         return
@@ -116,7 +116,7 @@ def quarantine(counts: Mapping[int, int], reason: Reason, *, now: datetime) -> N
 
 
 def _counted(column: str, counts: Mapping[int, int], now: datetime) -> dict[int, int]:
-    """Count so many by machine (row id); how many there were before within its hour."""
+    """Add these counts by machine (row id); return the earlier counts within its hour."""
     others = [name for name in COUNTED if name != column]
     found = presence.count_within_period(column, counts, since="bounded_since", period=PERIOD, now=now, others=others)
     return {machine_id: count - counts[machine_id] for machine_id, (count, _) in found.items()}
@@ -145,7 +145,7 @@ def _listed_by(machine_ids: Collection[int]) -> dict[int, set[str]]:
 def _divided(
     one: MachineDocument, own: Collection[str], known: Collection[str], machines: int, room: int
 ) -> tuple[MachineDocument, ListedEvents, int]:
-    """The document without what is left out now, what became of its events, and how many of them were never read."""
+    """Return the document without omitted events, the division of its events, and how many were never read."""
 
     def is_own(resources: Any) -> bool:
         return isinstance(resources, list) and names((str(name).removeprefix("_") for name in resources), own)
@@ -172,7 +172,7 @@ def _only(one: MachineDocument, event_ids: Collection[str]) -> MachineDocument:
 
 
 def _taken_up(one: MachineDocument) -> set[str]:
-    """The EventIds of which this machine has said something as new as this document."""
+    """Return the EventIds of which this machine has a report as new as this document."""
     event_ids = [listing.event_id for listing in one.document.listings]
     rows = Sighting.objects.filter(machine=one.machine_id, event__event_id__any=event_ids)
     columns = ("listed_epoch", "listed_seq", "gone_epoch", "gone_seq")

@@ -157,8 +157,7 @@ def body_of(data: wire.DocumentData) -> bytes:
         raise ValueError("the document's base64 cannot be read") from error
 
 
-# The fleet repeats itself: a set's machines send the same bytes. What is much longer than any of Azure's is not kept in
-# memory.
+# The fleet repeats itself: a set's machines send the same bytes. A body much longer than Azure's is not kept in memory.
 REMEMBERED_BYTES = 64 * 1024
 
 
@@ -288,7 +287,7 @@ COLUMNS = {
     "flags": "text",
 }
 NAMES, TYPES = ", ".join(COLUMNS), tuple(COLUMNS.values())
-# From so many rows on they are copied: measured with `python -m bench ingest`.
+# From this many rows on they are copied: measured with `python -m bench ingest`.
 COPIED = 80
 
 MAKE = f"""

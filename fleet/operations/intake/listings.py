@@ -82,13 +82,13 @@ class Merged:
 
 
 def ahead_of_latest(documents: Iterable[MachineDocument]) -> list[MachineDocument]:
-    """Lock the latest documents of these machines, and move them on; returns what is newer than each was, in order."""
+    """Lock the latest documents of these machines, and replace them; return the newer ones, in order."""
     by_machine: dict[int, list[MachineDocument]] = defaultdict(list)
     for one in documents:
         by_machine[one.machine_id].append(one)
     for fresh in by_machine.values():
         fresh.sort(key=lambda one: one.position)
-    # Sorted, as everybody locks these rows.
+    # Sorted, as every caller locks these rows.
     latest = _move_latest([by_machine[machine_id][-1] for machine_id in sorted(by_machine)])
     return [
         one
@@ -231,7 +231,7 @@ def _ensure_events(ahead: list[MachineDocument], event_ids: list[str], merged: M
         if drill:
             drills.add(event_id)
     if drills:
-        # Azure knows nothing of a drill: a document that lists one says nothing about it.
+        # Azure knows nothing of a drill: a document that lists one is no report about it.
         known = {event_id: pk for event_id, pk in known.items() if event_id not in drills}
         event_ids = [event_id for event_id in event_ids if event_id not in drills]
     missing = [event_id for event_id in event_ids if event_id not in known]

@@ -28,8 +28,8 @@ def events_of(reports: Iterable[HookReport]) -> set[int]:
 
 
 def take(reports: Sequence[HookReport]) -> None:
-    """Merge what machines report of their hooks, oldest first for each. A report behind a newer one is history. An
-    EventId is no secret: what a machine of another set reports of an event is not about it.
+    """Merge machines' reports of their hooks, oldest first for each. A report behind a newer one is history. An EventId
+    is no secret: a report by a machine of another set does not concern the event.
     """
     events = {
         event.event_id: event
@@ -115,7 +115,7 @@ def _record(report: HookReport, name: str, event: ScheduledEvent | None) -> None
 
 
 def hook_data(hook: str, outcome: str, exit_status: int | None, seconds: float | None, output: str) -> dict[str, Any]:
-    """Return what an entry keeps of a hook."""
+    """Return the data of a hook as an entry stores it."""
     return {
         "hook": tidy(hook)[:200],
         "outcome": outcome[:50],

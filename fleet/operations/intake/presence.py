@@ -11,7 +11,7 @@ from fleet.domain.intake import Limits
 from fleet.models import LatestDocument, Machine, PresenceRow, Spool, driver
 from fleet.models.facts.machines import PRESENCE, presence_values
 
-# When machines read a document (corrected), out of the rows that are given, sorted, as everybody locks these rows.
+# When machines read a document (corrected), from the given rows, sorted, as every caller locks these rows.
 NOTE_POLLS = f"""
     INSERT INTO {PresenceRow._meta.db_table} AS row (machine_id, last_poll_at)
     {{given}}
@@ -94,7 +94,7 @@ def free_among(machine_ids: Iterable[int]) -> set[int]:
 
 def note_unreadable(*, polls: Mapping[int, datetime]) -> None:
     """The newest document of these machines (row ids) could not be read, at this time (corrected): from then on they
-    have not polled, until they send one that can. Sorted, as everybody locks these rows.
+    have not polled, until they send one that can. Sorted, as every caller locks these rows.
     """
     machine_ids = sorted(polls)
     with driver.cursor() as cursor:

@@ -102,7 +102,7 @@ def taken(
     fresh: set[int],
     now: datetime,
 ) -> dict[Key, Taken]:
-    """Return what each call is answered, by (machine row id, spool), and record what is missing.
+    """Return the answer to each call, by (machine row id, spool), and record missing documents.
 
     `documents` are those known by hash, `fresh` the machines (row ids) whose newest document is in this batch.
     """

@@ -27,7 +27,7 @@ from fleet.operations.rights import require
 from fleet.operations.sets import placement
 from fleet.operations.timeline.entries import tell
 
-# Who stops asking is forgotten; an agent asks twice a minute.
+# A request that is not repeated is deleted; an agent repeats it twice a minute.
 LASTS = timedelta(days=1)
 MOST = 1000
 MOST_OF_A_MACHINE = 5
@@ -52,7 +52,7 @@ class Asker:
 
     @property
     def secret_hash(self) -> str:
-        # Of an agent of 0.1.0 nothing is known but its join token and where it asks from.
+        # Of an agent of 0.1.0 only its join token and its address are known.
         return hash_of(self.request.ask or f"{self.address} {self.request.join_token}")
 
     @property
@@ -147,7 +147,7 @@ def done(vm_id: str) -> None:
 
 
 def wait(asker: Asker, *, now: datetime) -> wire.EnrolPending:
-    """Note that this machine is asked for. Raises Refused `admissions-full`, `join-token-refused`."""
+    """Record this machine's request for admission. Raises Refused `admissions-full`, `join-token-refused`."""
     request = asker.request
     if asker.token is None and not request.ask:
         # Any caller at its address would be mistaken for it.
@@ -250,7 +250,7 @@ def _tell(kind: EntryKind, row: Admission, actor: Actor, now: datetime, **data: 
     )
 
 
-# A standing rule for one set: its machines that come back without their credential are admitted by themselves.
+# A standing rule for one set: its machines that return without their credential are admitted automatically.
 
 LONGEST = timedelta(days=7)
 
@@ -318,7 +318,7 @@ def admits(asker: Asker, *, now: datetime) -> SetKey | None:
 
 
 def _speaks_for(asker: Asker, home: AvailabilitySet) -> bool:
-    """Whether a join token or Azure says that it belongs to this set."""
+    """Whether a join token or Azure's attestation shows that it belongs to this set."""
     confined = placement.confinement_of(asker.token) if asker.token is not None else None
     if confined is not None and confined.placed and agree(confined, placement.key_of(home)):
         return True

@@ -182,7 +182,7 @@ def create_join_token(
 
 
 def _confinement(set_name: str, set_id: int | None) -> SetKey | None:
-    """The set that is meant: one that is here already with its place; of a new one the first machine says it."""
+    """Return the named set: an existing one with its place; the first machine determines the place of a new one."""
     rows = AvailabilitySet.objects.select_related("merged_into").exclude(kind=PROVISIONAL)
     if set_id is not None:
         if set_name:

@@ -1,8 +1,8 @@
 """Instance metadata of enrolled machines: names, former ids.
 
 The key or credential of the made-up id proves that both are one machine; a join token or an id proves nothing. The row
-of the made-up id becomes that of the `vmId`. Where that has a row of its own, it takes over what is open, and the other
-row ends.
+of the made-up id becomes that of the `vmId`. Where the `vmId` has a row of its own, that row takes over open work, and
+the other row ends.
 """
 
 from dataclasses import asdict
@@ -66,11 +66,11 @@ def end(former: Machine, *, now: datetime) -> None:
 
 
 def hand_over_open_events(former: Machine, machine: Machine, home: AvailabilitySet, *, now: datetime) -> None:
-    """Give what is open of the ended row to `machine`, which is in the set `home`."""
+    """Give the open events and orders of the ended row to `machine`, which is in the set `home`."""
     source = AvailabilitySet.objects.get(pk=former.availability_set_id)
     ordered = Q(approvals__orders__machine=former, approvals__orders__state__in=[one.value for one in OPEN_ORDERS])
     touched = ScheduledEvent.objects.filter(Q(sightings__machine=former) | ordered, status__in=OPEN)
-    # In the order of their ids, as everybody locks events.
+    # In the order of their ids, as every caller locks events.
     pks = sorted(set(touched.values_list("pk", flat=True)))
     compute.lock(pks)
     alone = not source.machines.filter(revoked_at=None).exists()
@@ -151,8 +151,8 @@ def settle_name(set_id: int, name: str, *, now: datetime) -> None:
 
 
 def settle_own_name(machine_id: int, stated: str, *, was: str, now: datetime) -> None:
-    """Settle the name that a machine states, once the columns of `name_columns` are written. `was` is what it called
-    itself in addition to its name before.
+    """Settle the name that a machine states, once the columns of `name_columns` are written. `was` is its former stated
+    name besides its own.
     """
     machine = Machine.objects.defer("compute").get(pk=machine_id)
     settle_name(machine.availability_set_id, stated, now=now)
@@ -217,7 +217,7 @@ def is_new(machine_id: int, data: wire.InstanceData) -> bool:
 
 
 def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, agent_version: str = "") -> None:
-    """Bring a machine's row up to its instance metadata. What a partial answer lacks is kept."""
+    """Update a machine's row from its instance metadata. Values that a partial answer lacks are kept."""
     machine = Machine.objects.select_related("availability_set__merged_into").get(pk=machine_id)
     own_name = machine_name(data.resource_name) or machine.called or machine.resource_name
     stated = data.availability_set.strip()
@@ -281,7 +281,7 @@ def replace_machine(machine_id: int, *, now: datetime) -> None:
     """Place a machine again after an inventory has stated something else of it."""
     machine = Machine.objects.select_related("availability_set__merged_into").get(pk=machine_id)
     placed = place_as_stated(machine, now=now)
-    # A provisional set that was named has moved as a whole, and has said so.
+    # A provisional set that was named has moved as a whole, with its own entry.
     if placed.home.pk != machine.availability_set_id and not placed.joined:
         tell(
             EntryKind.MACHINE_MOVED,

@@ -1,4 +1,4 @@
-"""Taking an inventory: what `az` printed becomes known machines, and says which set each of them is in."""
+"""Import of an inventory: machines in the output of `az` become known, with a statement of their set."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
@@ -173,7 +173,7 @@ def _change(row: InventoryMachine, before: tuple[SetKey | None, int | None]) -> 
 
 
 def _take(rows: list[InventoryMachine], items: list[InventoryItem], now: datetime) -> set[int]:
-    """Write each item into its row; the machines (row ids) of which something else is said now."""
+    """Write each item into its row; return the machines (row ids) whose statements changed."""
     agents = _Agents(items)
     touched: set[int | None] = set()
     for row, item in zip(rows, items, strict=True):
@@ -203,7 +203,8 @@ def _take_item(row: InventoryMachine, item: InventoryItem, now: datetime) -> Non
 
 
 def _refused(rows: Iterable[InventoryMachine]) -> tuple[RefusedStatement, ...]:
-    """Two queries, and one more for each machine of which another set is said than the one to which it is confined."""
+    """Return the refused statements. Runs two queries, and one more for each machine whose statement contradicts its
+    confinement."""
     listed = {row.machine_id: placement.listed_key(row) for row in rows if row.machine_id is not None}
     confined = Machine.objects.filter(pk__any=listed, confined_to__isnull=False).order_by("resource_name", "pk")
     found = []

@@ -92,7 +92,7 @@ def revoke(*, machine_id: int, actor: Actor, now: datetime) -> None:
 # first call, the machine may be given another without an administrator; afterwards an administrator decides.
 
 
-# An agent that got no answer asks again within a minute, and one that was off then when it is back.
+# An agent without an answer repeats its request within a minute, or after its restart.
 LASTS = timedelta(days=1)
 # Of the keys that prove it: what the machine had, and those that were given since in answers that may be lost.
 MOST = 5
@@ -171,8 +171,8 @@ def note_issued(machine_id: int, found_by: str, owner: Owner, *, now: datetime) 
 
 
 def mark_used(names: Collection[str]) -> set[str]:
-    """Calls are made with these keys or credentials: they are unused no more. Returns those that an enrolment is
-    replacing right now, which count for nothing from now on.
+    """Mark these keys or credentials as used, since calls are made with them. Return those that an enrolment is
+    replacing right now, which are invalid from now on.
     """
     with connection.cursor() as cursor:
         cursor.execute(USE, [list(names), list(names)])

@@ -1,4 +1,4 @@
-"""A person moves a machine into another set, or lets it follow again what is stated about it."""
+"""The move of a machine into another set by a person, or its return to the stated set."""
 
 from dataclasses import asdict
 from datetime import datetime
@@ -24,8 +24,8 @@ from fleet.operations.timeline.entries import tell
 
 @transaction.atomic
 def move_machine(*, machine_id: int, set_id: int | None, actor: Actor, now: datetime) -> None:
-    """Move a machine into this set and confine it there: whatever else is stated does not count. Without a set its
-    confinement is lifted: what is stated counts again.
+    """Move a machine into this set and confine it there: other statements do not count. Without a set its confinement
+    is lifted: the statements count again.
 
     The open events of both sets are recomputed. Raises Refused `not-permitted`, `validation`, `not-found` or
     `unknown-machine`.

@@ -156,7 +156,7 @@ def waiting_orders(*, machine_ids: Collection[int] | None = None) -> dict[int, l
     # In one statement with the orders: nothing is handed out that was read after the stop.
     rows = Order.objects.filter(~Exists(Stop.objects.filter(lifted_at__isnull=True)))
     rows = rows.filter(machine__revoked_at__isnull=True, state__in=[state.value for state in OPEN_ORDERS])
-    # Who has moved into another set meanwhile has no part in the event.
+    # A machine that has moved into another set has no part in the event.
     rows = rows.filter(machine__availability_set=F("approval__event__availability_set"))
     rows = rows.select_related("machine", "approval__event")
     if machine_ids is not None:

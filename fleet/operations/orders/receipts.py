@@ -138,7 +138,7 @@ def _orders_of(receipts: Sequence[Receipt]) -> dict[tuple[int, uuid.UUID | None]
 
 
 Answer = tuple[Order, wire.ReceiptData]
-# What a receipt changes of its order.
+# Columns of an order that a receipt changes.
 ANSWERED = (
     "state", "closed_at", "delivered_at", "delivered_by", "answered_at", "outcome", "azure_status", "azure_body",
     "posts", "retry_after_seconds", "reason",
@@ -190,8 +190,8 @@ def _answer(order: Order, data: wire.ReceiptData, now: datetime) -> None:
 
 
 def _accept_all(orders: Sequence[Order], open_before: Collection[uuid.UUID], now: datetime) -> None:
-    """Azure has answered yes to these. An approval that was closed without this answer is corrected: it is accepted,
-    and what has been seen of its event since then is concluded again (see `advance_events`).
+    """Record Azure's acceptance of these orders. An approval that was closed without this answer is corrected: it is
+    accepted, and its event's later changes are concluded again (see `advance_events`).
     """
     closed = {order.approval_id: order.approval.state for order in orders if order.approval.state in CORRECTABLE}
     anew = _decided_anew([order.approval for order in orders if order.approval_id in closed])
@@ -210,7 +210,7 @@ def _accept_all(orders: Sequence[Order], open_before: Collection[uuid.UUID], now
             _keep_proof(order, now)
             continue
         if order.pk not in open_before:
-            # Another machine has been asked in the meantime: one answer of Azure is enough.
+            # Another machine was asked in the meantime: one answer of Azure is enough.
             reason = Reason("azure-has-accepted", machine=order.machine.resource_name)
             end_open_order(order.approval, OrderState.CANCELLED, now=now, reason=reason)
         if (was := closed.get(order.approval_id)) is not None:

@@ -157,7 +157,7 @@ def rotate(*, overlap: timedelta, now: datetime, actor: Actor = COMMAND_LINE) ->
 
 @dataclass(frozen=True, slots=True)
 class KnownKey:
-    """A signing key, and whether it signs no more, as agents hear of it."""
+    """A signing key, and its retirement, as agents receive them."""
 
     introduction: wire.KeyNotice | None
     retirement: wire.KeyNotice | None

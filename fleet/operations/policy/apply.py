@@ -84,7 +84,7 @@ def decide(*, now: datetime, event_pks: Collection[int] | None = None) -> int:
         for together in due.values():
             decided += _judge_together(together, rows, rules, now, apart)
     if decided:
-        # What has nothing left to wait for does not wait for reconciling.
+        # Approvals without anything to wait for do not wait for reconciliation.
         conditions.advance(now=now, event_pks=decided)
     return len(decided)
 

@@ -23,7 +23,7 @@ from fleet.operations.rights import acting, require
 from fleet.operations.timeline.entries import tell
 
 MOST_RULES = 200
-# What a rule that is only tried may still lack.
+# Fields that may be missing in a rule that is only tried.
 MAY_LACK = ("name", "reason")
 
 
@@ -105,7 +105,8 @@ def create_rule(sent: Sent, *, actor: Actor, now: datetime) -> Rule:
 def change_rule(
     sent: Sent, *, rule_id: int, actor: Actor, now: datetime, expected: Collection[str] | None = None
 ) -> Rule:
-    """Change what a rule states, switch it on or off, move it in the order. Decisions made before keep their wording.
+    """Change the fields of a rule, enable or disable it, or move it in the order. Decisions made before keep their
+    wording.
 
     A rule without an author (the ready-made ones) becomes that of the admin who first changes it. Raises Refused:
     `not-found`, and as `save_audited` does.

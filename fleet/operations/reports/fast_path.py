@@ -149,7 +149,7 @@ def take(
 
 
 def place(one: AgentReport[wire.InstanceData], versions: Mapping[int, str], now: datetime) -> None:
-    """Take what a machine states about itself. Too many statements within an hour are quarantined, and the newest of
+    """Process a machine's statement about itself. Too many statements within an hour are quarantined, and the newest of
     them is tried again after it.
     """
     if instance.is_new(one.machine_id, one.data) and not bounds.may_state(one.machine_id, now=now):

@@ -22,9 +22,9 @@ def record(
     """Commit these deliveries; what each is answered, by (machine row id, spool).
 
     Nothing is taken from a machine that was revoked since its call began: it is not among the answers. A batch that
-    fails is processed again on the slow path: an event or a cache that cannot be computed is quarantined, and what is
-    locked waits. `careful`, or earlier reports that wait, choose that path at once. Raises whatever the database or a
-    broken report raises, also where the row of a machine is locked; then nothing of the batch is kept.
+    fails is processed again on the slow path: an event or a cache that cannot be computed is quarantined, and reports
+    of locked rows wait. `careful`, or earlier reports that wait, choose that path at once. Raises whatever the database
+    or a broken report raises, also where the row of a machine is locked; then nothing of the batch is kept.
     """
     if not careful:
         try:

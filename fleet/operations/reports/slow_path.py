@@ -40,14 +40,15 @@ from fleet.operations.reports.fast_path import (
 )
 
 logger = logging.getLogger(__name__)
-# So many documents with many events are taken further by one tick, each of another machine.
+# This many documents with many events are processed further by one tick, each of another machine.
 DOCUMENTS = 5
 
 
 def take(
     rows: Sequence[KeptReport], ahead: list[MachineDocument], versions: Mapping[int, str], *, now: datetime
 ) -> None:
-    """Process reports as `fast_path.take` does, but quarantine what cannot be computed, and let what is locked wait."""
+    """Process reports as `fast_path.take` does, but quarantine rows that cannot be computed, and let reports of locked
+    rows wait."""
 
     def fail(one: AgentReport[wire.InstanceData], _: Exception) -> None:
         oddities.add(QuarantineKind.MACHINE, str(one.machine_id), [(one.machine_id, *one.position)], now=now)
@@ -87,7 +88,7 @@ def _take_events(said: EventReports, now: datetime, *, also: Collection[str] = (
 
     def fail(event_id: str, error: Exception) -> None:
         if not is_timeout(error):
-            # What fails for what waited is not to be laid at the door of who comes now.
+            # An error of an earlier waiting report must not be attributed to the present one.
             if event_id not in older:
                 raise error
             if event_id in pks:

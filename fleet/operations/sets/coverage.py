@@ -49,20 +49,20 @@ BY_TIME = frozenset(
 
 
 def renew(*, now: datetime, most: int = PORTION) -> int:
-    """Judge sets that have changed, that are due, or that another version judged, at most so many; how many."""
+    """Judge sets that have changed, that are due, or that another version judged, at most `most`; return how many."""
     with transaction.atomic():
         if not try_take(Lock.BLIND_SPOTS):
             return 0
         set_ids = _waiting(now, most)
         if set_ids:
-            # What is committed from here on adds a row of its own.
+            # A change committed from here on adds its own row.
             StaleSet.objects.filter(availability_set__any=set_ids).delete()
             _write(set_ids, load_findings(set_ids, now=now), now=now)
     return len(set_ids)
 
 
 def renew_all(*, now: datetime) -> int:
-    """All that wait, portion by portion, and some that do not: what differs there is put right, and told in the log."""
+    """Judge all waiting sets, portion by portion, and some others: differences there are corrected and logged."""
     note_clocks()
     count = 0
     while found := renew(now=now):
@@ -99,8 +99,8 @@ def _waiting(now: datetime, most: int) -> list[int]:
 
 
 def _write(set_ids: Collection[int], findings: Collection[SetFindings], *, now: datetime) -> list[int]:
-    """Write down what was found of these sets (row ids). Those of which something else was kept that time alone does
-    not change.
+    """Store the findings of these sets (row ids). Return those whose stored findings differed although time alone does
+    not change them.
     """
     known: dict[int, dict[tuple[str, str], SetBlindSpot]] = {pk: {} for pk in set_ids}
     for row in SetBlindSpot.objects.filter(availability_set__any=set_ids):

@@ -52,7 +52,7 @@ def settle_sets(
     moved = False
     strange = _listed_elsewhere(events, reporters)
     for event in events:
-        # Once sets were joined, nothing that was asked before that counts.
+        # Once sets were joined, earlier queries do not count.
         if event.pk not in strange and not moved:
             continue
         told = Q(pk__in=reporters.get(event.pk, ()))
@@ -162,7 +162,7 @@ def join(
     Out of Drydock's own insight they are one because of an event (`event_id`), or because a machine states its set
     (`stated_by` is its name).
     """
-    # Locked in the order of their ids, as everybody locks events.
+    # Locked in the order of their ids, as every caller locks events.
     list(ScheduledEvent.objects.select_for_update().filter(availability_set=source).order_by("pk").values_list("pk"))
     # The stricter of both counts in the set that remains.
     required, sources = Requirements.of(target), Requirements.of(source)

@@ -28,7 +28,7 @@ def _locked(*set_ids: int) -> dict[int, AvailabilitySet]:
 
 # Fields of a set that people can change.
 SHOWN = ("name", "kind", "service", "second_person", "min_live", "step_up", "exempt_service_accounts")
-# What may wait for another administrator, and who wants it since when.
+# Requested changes that wait for another administrator, with requester and time.
 WAITING = ("lowering", "lowering_by", "lowering_at")
 
 
@@ -156,6 +156,6 @@ def merge_sets(*, set_id: int, into: int, actor: Actor, now: datetime) -> Availa
     disputed = Machine.objects.filter(availability_set=target).exclude(set_warnings=[]).order_by("pk")
     join(source, target, actor=actor, now=now)
     placement.judge_again(disputed.select_related("availability_set"), now=now)
-    # More machines bear witness now, and more of them may be asked.
+    # More machines are witnesses now, and more of them may be asked.
     advance.recompute_open(target.pk, now=now, via=actor.via)
     return AvailabilitySet.objects.get(pk=target.pk)

@@ -1,4 +1,4 @@
-"""Sets: making them, and placing machines by what is stated of them."""
+"""Sets: their creation, and the placement of machines by statements."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
@@ -119,7 +119,7 @@ def groups_of(key: SetKey) -> QuerySet[AvailabilitySet]:
 
 
 def _adopt(key: SetKey) -> AvailabilitySet | None:
-    # An inventory names a scale set without its placement group; the first agent says which one it is.
+    # An inventory names a scale set without its placement group; the first agent states it.
     rows = AvailabilitySet.objects.filter(key=whole(key).key, merged_into=None, machines=None)
     pk = rows.values_list("pk", flat=True).first()
     # Of agents of two groups that are first at the same moment one has it.

@@ -122,8 +122,8 @@ def keep_before_move(machine: Machine | None, home: AvailabilitySet, *, now: dat
 
 
 def record_leaving(machine: Machine | None, home: AvailabilitySet, *, joined: bool, now: datetime) -> None:
-    """Record that a machine left its set, by itself or by an inventory, for one that requires less; `machine` is its
-    row as it was before. Nothing where both sets were `joined`.
+    """Record that a machine left its set, by its own report or an inventory, for one that requires less; `machine` is
+    its former row. Nothing where both sets were `joined`.
     """
     if machine is None or machine.availability_set_id == home.pk or joined:
         return

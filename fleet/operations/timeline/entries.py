@@ -53,7 +53,7 @@ def log_lines(rows: Sequence[Entry]) -> None:
             log.info(entry=row.pk, **row.line)
 
 
-# Writing the timeline. Always inside the transaction of the change that the entry tells of.
+# Writing the timeline. Always inside the transaction of the recorded change.
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ _asked: ContextVar[Asked] = ContextVar("asked", default=NOBODY)
 
 @contextmanager
 def asked_by(trace: Trace, address: str) -> Iterator[None]:
-    """Entries written inside carry this request's id and address: edges wrap what they do for a request in it."""
+    """Within this context, entries carry this request's id and address; edges wrap their operations in it."""
     token = _asked.set(Asked(trace.request_id, address[:200], trace.trace_id))
     try:
         yield
@@ -106,11 +106,11 @@ def entry(
     trace: Trace | None = None,
     **data: Any,
 ) -> Entry:
-    """An entry not yet written; the ids are row ids. `before` and `after` are what an act changed. They and
-    `data` hold JSON values, times and reasons. With the `trace` of a decision it is a line in the log, too.
+    """An entry not yet written; the ids are row ids. `before` and `after` are the changed values. They and `data` hold
+    JSON values, times and reasons. With the `trace` of a decision it is also a log line.
 
-    Out of the actor come the name (a person's pseudonym), its kind, `via`, the token's name, why, the request and its
-    address.
+    The actor provides the name (a person's pseudonym), its kind, `via`, the token's name, the reason, the request and
+    its address.
     """
     asked = Asked(actor.request_id, actor.address) if actor.request_id else _asked.get()
     values = as_json({"before": before, "after": after, "data": data | kind_data(actor)})
@@ -212,7 +212,7 @@ def _write(rows: list[Entry]) -> None:
 
 
 def _after_commit(call: Callable[[], object]) -> None:
-    """Call it once the transaction has committed, and once only, however often it is asked for."""
+    """Call it once after the transaction has committed, however often it is registered."""
     connection = transaction.get_connection()
     within = set(connection.savepoint_ids)
     if not any(known is call and savepoints <= within for savepoints, known, _ in connection.run_on_commit):
