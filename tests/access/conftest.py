@@ -1,4 +1,4 @@
-"""One world with its callers, in a test's own transaction."""
+"""Access matrix fixture: one world with its callers, in a test's own transaction."""
 
 import logging
 from datetime import timedelta

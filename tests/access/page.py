@@ -1,4 +1,4 @@
-"""What `docs/dev/access.md` prints of the tables: who gets in how often, and what is open to whom for which reason."""
+"""Printed part of `docs/dev/access.md`: how often each caller is admitted, and the reasons for open routes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why some routes are open to whom others are not: each with its reason, which `docs/dev/access.md` prints."""
+"""Exceptions of the access matrix: why some routes are open to other callers, printed in `docs/dev/access.md`."""
 
 ELSEWHERE = "an old or second address: redirects to the right one, which requires sign-in; changes nothing"
 DOOR = "part of signing in"

@@ -1,4 +1,4 @@
-"""What the spool promises: numbers, order, and that nothing written is ever lost."""
+"""Spool: reports keep their numbers and order, and no written report is ever lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent invents no identity and forgets none, whatever `/metadata/instance` answers."""
+"""Machine identity: the agent invents none and forgets none, whatever `/metadata/instance` answers."""
 
 from __future__ import annotations
 

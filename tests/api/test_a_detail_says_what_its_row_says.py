@@ -1,4 +1,4 @@
-"""What a thing says by itself is what its row in the list says of it, field by field."""
+"""API details: each field of a detail equals the same field of the row in the list."""
 
 import re
 from datetime import UTC, datetime, timedelta

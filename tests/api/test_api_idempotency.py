@@ -1,4 +1,4 @@
-"""A request that is sent twice happens once."""
+"""Idempotent API calls: a request that a client sends twice takes effect once."""
 
 import threading
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Every error is a problem document that says what to do."""
+"""API errors: each is a problem document that states what to do next."""
 
 import pytest
 from django.db import OperationalError

@@ -1,4 +1,4 @@
-"""What the API shows of a fleet."""
+"""API reads: lists and details show the state of the fleet."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Whatever goes wrong below `/api/`, a program gets a problem document: no page, no form to log in, no empty answer."""
+"""Failures below `/api/`: a client always gets a problem document, and no page, login form or empty answer."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A hundred approvals in one call: what is the same for all of them is asked once."""
+"""Bulk approvals: a hundred in one call query shared facts once."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Every list has `cursor` and `page_size`, and its cursors are good for it alone, with its filters and its order."""
+"""API lists: each has `cursor` and `page_size`, and accepts only its own cursors with the same filters and order."""
 
 from __future__ import annotations
 

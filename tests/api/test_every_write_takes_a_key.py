@@ -1,4 +1,4 @@
-"""A call that writes happens once with an `Idempotency-Key`, however often it is sent, or says that it takes none."""
+"""API writes: a repeated call with an `Idempotency-Key` takes effect once, or is refused because it takes no key."""
 
 import re
 from itertools import product

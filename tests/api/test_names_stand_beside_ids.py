@@ -1,4 +1,4 @@
-"""What an answer names by its id it names by its name as well, and by the subscription, since two may have one name."""
+"""Names in API answers: each id comes with its name and subscription, since two sets may share a name."""
 
 from __future__ import annotations
 

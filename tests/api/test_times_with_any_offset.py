@@ -1,4 +1,4 @@
-"""A time is a time wherever it is said and however far its zone lies: Postgres takes no offset beyond 15:59."""
+"""Times in API calls: any UTC offset is read, although Postgres accepts none beyond 15:59."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""An event that changes between the decision and the order: what no longer matches is never sent."""
+"""Changed events: an approval of values that no longer match is never sent to Azure."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""A person's decision takes the place of what a rule has decided, as long as that was not sent."""
+"""People and rules: a person's decision replaces that of a rule until its order is sent."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Proposals: where a guard or the set asks for two, a second person has to agree, and never oneself."""
+"""Proposals: if a guard or the set requires two persons, another person than the proposer must consent."""
 
 import pytest
 from django.contrib.auth.models import User

@@ -1,4 +1,4 @@
-"""What is approved on a page can be undone for some seconds; then its guards are asked again, and it goes."""
+"""Undo: an approval on a page can be undone for some seconds, then its guards run again and it is dispatched."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Approved for later: once every machine is prepared, or at a time; what becomes of it until then."""
+"""Planned approvals: each waits for prepared machines or a time, and is dispatched, delayed or lapses."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-""" "I am on it": one open claim an event, local, and over with it."""
+"""Claims: an event has at most one open claim, which stays in Drydock and ends with the event."""
 
 import pytest
 from django.contrib.auth.models import User

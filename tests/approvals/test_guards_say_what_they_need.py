@@ -1,4 +1,4 @@
-"""Each guard: when it stands, what it says and what it asks for."""
+"""Guards: each applies under its condition, and states its reason and what it requires."""
 
 from dataclasses import replace
 from datetime import timedelta

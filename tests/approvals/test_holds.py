@@ -1,4 +1,4 @@
-""" "Do not approve, let it run": local, with a reason; it keeps rules away and asks people for one."""
+"""Holds: an operator's hold has a reason, stops rules, requires a reason from approvers, and never reaches Azure."""
 
 import pytest
 from django.contrib.auth.models import User

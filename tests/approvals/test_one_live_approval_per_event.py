@@ -1,4 +1,4 @@
-"""Who may approve, when, and only once."""
+"""Approvals: only a permitted user approves, only in time, and only once for each event."""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Several events in one call: most are locked and read at once, and each still gets a decision of its own."""
+"""Bulk decisions: one call locks and reads most events at once, and still decides each on its own."""
 
 from __future__ import annotations
 

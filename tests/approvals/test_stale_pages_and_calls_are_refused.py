@@ -1,4 +1,4 @@
-"""Pages and calls say which version of an event or a rule they are about; a stale one is answered with a conflict."""
+"""Versions: pages and calls state the version of an event or rule, and the server refuses a stale one."""
 
 import re
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Guards that take a reason: asked for, recorded, and past what blocks only with the right."""
+"""Overrides: guards require and record a reason, and only users with the right override them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Taking an approval back: as long as no machine was asked."""
+"""Withdrawal: an approval can be withdrawn until a machine receives its order."""
 
 import pytest
 from django.contrib.auth.models import User

@@ -1,4 +1,4 @@
-"""Who may import whom. It needs nothing but the sources."""
+"""Import rules between packages: each imports only what its layer allows, read from source."""
 
 import sys
 from pathlib import Path

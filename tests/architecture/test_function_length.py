@@ -1,4 +1,4 @@
-"""A function fits on a page."""
+"""Function length: every function fits on a page."""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whatever is said below the edges as a code has words, and none has two."""
+"""Reason codes: each code that operations use has words, and none has two."""
 
 import ast
 from collections import Counter

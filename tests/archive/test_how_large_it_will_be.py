@@ -1,4 +1,4 @@
-"""How large the database will be, and when there is no more room; what the command says of the archive."""
+"""Storage forecast: expected database size, the day without space, and the command's report on the archive."""
 
 from __future__ import annotations
 

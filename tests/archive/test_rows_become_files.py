@@ -1,4 +1,4 @@
-"""What leaves goes into files first: whole, readable by others, in a chain, and read back before it counts."""
+"""Archive files: rows are written whole, in an open format and a chain, and count only after they are read back."""
 
 from __future__ import annotations
 

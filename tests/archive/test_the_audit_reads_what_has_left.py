@@ -1,4 +1,4 @@
-"""`verify_audit` walks files and live rows as one chain, and names each file that is not what it was."""
+"""`verify_audit` across the archive: it checks files and live rows as one chain, and names each altered file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has left of sets, machines, caches and acts is printed out of the archive; the lists name file and command."""
+"""Archived entries: a command prints those of sets, machines, caches and acts; lists name the file and the command."""
 
 from __future__ import annotations
 

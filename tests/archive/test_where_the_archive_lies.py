@@ -1,4 +1,4 @@
-"""A folder or a container of Azure Blob Storage: whatever goes wrong there, nothing counts that was not read back."""
+"""Archive stores: with any fault of a folder or Azure container, only files that were read back count."""
 
 from __future__ import annotations
 

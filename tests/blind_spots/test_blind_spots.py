@@ -1,4 +1,4 @@
-"""Where Drydock would not see what Azure announces: each with a reason, what to do, and how sure it is."""
+"""Blind spots: each gap in observation has a reason, a next step and a degree of certainty."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""How the machines' hooks for caches ended."""
+"""Cache hooks on the timeline: each result of a machine's hooks is recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A line is read as a scanner reads: nothing raises, nothing is guessed, what is odd is flagged."""
+"""Cache lines: the reader never raises or guesses, and flags odd values."""
 
 from __future__ import annotations
 

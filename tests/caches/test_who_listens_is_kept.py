@@ -1,4 +1,4 @@
-"""Coverage: who listened to which cache, from when to when, and what a lost connection means."""
+"""Cache coverage: the backend records which machine listened when, and what a lost connection means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A service: its sets and caches, and where an event and a maintenance are seen to meet."""
+"""Service page: it shows sets and caches, and marks where an event and a maintenance may coincide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session that ends in the middle of a decision: the password is asked for in place, and what was typed is kept."""
+"""Ended sessions: in the middle of a decision the user re-authenticates in place and keeps what they typed."""
 
 import re
 from html import unescape

@@ -1,4 +1,4 @@
-"""The page of blind spots is as long for thousands of gaps as for ten, and tells how many there are."""
+"""Blind spots page: its length is the same for ten gaps and thousands, and it states their number."""
 
 from django.test import Client
 

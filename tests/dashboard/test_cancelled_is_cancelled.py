@@ -1,4 +1,4 @@
-"""What Azure cancelled did nothing: no page, message, report or answer of the API says that it hit or lost anything."""
+"""Cancelled events: no page, notification, report or API answer states that one affected a machine."""
 
 from __future__ import annotations
 

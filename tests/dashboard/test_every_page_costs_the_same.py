@@ -1,4 +1,4 @@
-"""A fixed number of queries, whatever the fleet's size."""
+"""Page costs: each page needs a fixed number of queries, whatever the fleet's size."""
 
 import json
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""One box finds machines, sets, services, events, caches, people and pages: by the words in their names, by index."""
+"""Search box: it finds machines, sets, services, events, caches, users and pages by the words of their names."""
 
 import re
 

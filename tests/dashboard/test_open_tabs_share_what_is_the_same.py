@@ -1,4 +1,4 @@
-"""Many open tabs ask for the same part at once: it is made once for all who wait, and after each of them asked."""
+"""Request coalescing: a part that many open tabs request at once is rendered once, after the last request began."""
 
 import threading
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The event's page: who will be hit, who saw it, what Azure said."""
+"""Event page: it shows the affected machines, the observing machines and Azure's own words."""
 
 import json
 import re

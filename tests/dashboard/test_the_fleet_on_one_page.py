@@ -1,4 +1,4 @@
-"""The fleet at a glance: a cell a set, by service, in the colour and shape of the worst that is known of it."""
+"""Fleet map: each set and cache is a cell in the colour and shape of its worst known state, grouped by service."""
 
 from __future__ import annotations
 

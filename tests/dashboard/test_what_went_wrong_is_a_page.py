@@ -1,4 +1,4 @@
-"""Whatever goes wrong is a page of ours, which says what happened, whether anything was done, and what to do."""
+"""Error pages: each states what happened, whether anything was done, and what to do next."""
 
 from collections.abc import Callable
 from typing import Any

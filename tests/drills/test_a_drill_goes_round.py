@@ -1,4 +1,4 @@
-"""A drill goes round like the real thing: announced, approved, relayed, started, ended; and it ends by itself."""
+"""Drill sequence: like an event, a drill is announced, approved, relayed, started and ended; then it ends itself."""
 
 import re
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""A drill is begun, followed and stopped on the pages and through the API, and is marked wherever it stands."""
+"""Drills on pages and in the API: users begin, follow and stop one, and every view marks it as a drill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a drill ends, as a pure function: whatever happens, it is over at its time and says how."""
+"""End of a drill, as a pure function: under every input it ends in time and states its outcome."""
 
 from __future__ import annotations
 

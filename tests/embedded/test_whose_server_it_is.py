@@ -1,4 +1,4 @@
-"""What is left over in a folder is ended; a copy of the folder says nothing of the server that runs in the original."""
+"""Leftover servers: the next start ends those of its folder, and never those of a folder it was copied from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fills up within seconds is looked at by Postgres within seconds, or pages pay for what seems to be empty."""
+"""Query plans in a storm: Postgres analyses fast-growing tables within seconds, so that pages stay fast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tick in which nothing is due asks the same few questions however much is open, and reads none of it."""
+"""Idle ticks: without due work a tick runs a fixed number of queries and reads no open row."""
 
 from __future__ import annotations
 

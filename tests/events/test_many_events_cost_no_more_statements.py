@@ -1,4 +1,4 @@
-"""A storm comes as batches that speak of many events: what they cost in statements does not grow with them."""
+"""Batches about many events: the number of statements does not grow with the number of events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waves, drills and operations on caches are asked when their time has come or there is news of them, and only then."""
+"""Due times: waves, drills and cache operations are checked when due or after news, and only then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The held call of an agent says all that the backend has to hear of a machine where nothing happens."""
+"""Long polls as heartbeats: an agent's call carries all that the backend needs while nothing happens."""
 
 from __future__ import annotations
 

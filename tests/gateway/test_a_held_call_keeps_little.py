@@ -1,4 +1,4 @@
-"""Of a held call nothing is kept that is not needed again; that its client has gone is heard without a task."""
+"""Memory of long polls: the gateway keeps only what it needs, and notices a disconnected client without a task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `az` prints of a few hundred machines is longer than any form: it arrives, and a few at once are enough."""
+"""Large inventories: the gateway accepts one longer than any form, and limits how many it reads at once."""
 
 from __future__ import annotations
 

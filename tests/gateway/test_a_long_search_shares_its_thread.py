@@ -1,4 +1,4 @@
-"""A file in which little is found among much is made in slices: between them its thread answers others."""
+"""Long searches in files: the gateway produces them in slices, and its thread answers others in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From "stolen credential revoked" to "cut off": over two gateway processes, with Redis and without it."""
+"""Revoked machines: every gateway process cuts a stolen credential off, with and without Redis."""
 
 from __future__ import annotations
 

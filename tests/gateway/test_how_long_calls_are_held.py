@@ -1,4 +1,4 @@
-"""How long calls are held is chosen by the backend: a storm, a loop and an end ask for no more than can be served."""
+"""Duration of long polls: the backend chooses it, so that a storm, loop or shutdown never overloads it."""
 
 from __future__ import annotations
 

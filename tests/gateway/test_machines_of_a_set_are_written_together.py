@@ -1,4 +1,4 @@
-"""Twenty machines tell of the same event: what they bring goes into one commit, and no set is in the way of others."""
+"""Write batches: reports of one set about the same event share a commit, and no set delays others."""
 
 from __future__ import annotations
 

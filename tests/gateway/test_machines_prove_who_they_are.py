@@ -1,4 +1,4 @@
-"""A real agent's part, a real gateway and the simulated Azure between them: from the nonce to the signed call."""
+"""Attested enrolment: a real agent, gateway and simulated Azure work from the nonce to the signed call."""
 
 from __future__ import annotations
 

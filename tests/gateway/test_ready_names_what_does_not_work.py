@@ -1,4 +1,4 @@
-"""What keeps a running gateway from working is named by `/readyz`, and is over as soon as it is."""
+"""`/readyz` of a running gateway: it names each fault, and recovers as soon as the fault ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/readyz` says which part is not as it should be, and is degraded only by what will lose or stop something."""
+"""`/readyz` checks: each names its late part, and only a risk of loss or standstill degrades the status."""
 
 import asyncio
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Clients that send or read slowly hold none of Django's threads: everybody else gets pages and answers."""
+"""Slow clients: senders and readers of any speed occupy no Django thread, and other clients get answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A commit that took long is followed by a pause, so that the next one takes more together, and by a smaller one."""
+"""Slow commits: a pause follows each, and the next one is limited in size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In a storm twenty machines say the same of each event: the one that says it first is not behind the others."""
+"""Report order in a storm: the first report of an event is written before repetitions by other machines."""
 
 from __future__ import annotations
 

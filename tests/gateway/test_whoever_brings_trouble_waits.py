@@ -1,4 +1,4 @@
-"""A machine whose reports the database refuses takes a small part of the writer's time, and waits behind the others."""
+"""Failing machines: reports that the database refuses take little of the writer's time and wait behind others."""
 
 from __future__ import annotations
 

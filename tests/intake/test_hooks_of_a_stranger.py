@@ -1,4 +1,4 @@
-"""A machine of another set writes nothing on an event by knowing its EventId."""
+"""Hook reports: a machine of another set cannot write to an event by knowing its EventId."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What machines say of their hooks."""
+"""Preparation state: it follows from the hook results that a machine reports."""
 
 import pytest
 from drydock_agent import wire

@@ -1,4 +1,4 @@
-"""Live, late, silent, gone, expected."""
+"""Presence of machines: each is live, late, silent, gone or expected by its last report."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""Revoked is out: no way back in but admission by a person, no vote, no order, and no event held open by its word."""
+"""Revoked machines: only an admission readmits one, and it has no vote, no order and no say in open events."""
 
 from __future__ import annotations
 

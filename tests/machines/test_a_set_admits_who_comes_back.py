@@ -1,4 +1,4 @@
-"""For some time a set may admit its machines that come back without their credential, as an admin says, in sight."""
+"""Admission rule of a set: for a limited time it readmits machines that lost their credential, and records each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An administrator admits the request that the page showed: whatever differs afterwards is another request."""
+"""Admissions: an administrator admits exactly the displayed request, and a changed one counts as another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who enrols as a known machine proves it by its credential, or waits until a person admits exactly this one."""
+"""Enrolment as a known machine: the caller proves it by its credential, or waits for an administrator."""
 
 from __future__ import annotations
 

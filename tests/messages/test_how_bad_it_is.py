@@ -1,4 +1,4 @@
-"""Severity: one table over what is lost and what stays up."""
+"""Notification severity: one table derives it from the event's loss and the remaining machines."""
 
 from datetime import timedelta
 

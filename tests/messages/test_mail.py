@@ -1,4 +1,4 @@
-"""Mail, through a real server in a process of its own."""
+"""Mail channel: a real server gets one mail for each recipient, once, and no name adds a header."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A route is tried on what happened: how many messages, at night, by moment and week, and at the same cost for ever."""
+"""Route dry runs: they count past notifications by type, week and night hours, at a constant cost."""
 
 from __future__ import annotations
 

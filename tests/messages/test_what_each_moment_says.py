@@ -1,4 +1,4 @@
-"""Each moment from end to end: it happens, its entry is written, and this is what mail and pagers say of it."""
+"""Notification types from end to end: each happens, is recorded, and has its text in mail and pager."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An approval's way: offered, delivered, answered, confirmed, and every way in which it may end otherwise."""
+"""Path of an approval: it is offered, delivered, answered and confirmed, or ends in another known state."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Azure's 200 to one of our own orders corrects a closed approval, whenever the receipt arrives."""
+"""Late receipts: Azure's 200 to one of our orders corrects a closed approval, whenever it arrives."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Where no agent passes an approval on, the page says what a person can do, ready to be copied, and it works."""
+"""Manual steps: if no agent passes an approval on, the page offers working commands to copy."""
 
 import json
 import shlex

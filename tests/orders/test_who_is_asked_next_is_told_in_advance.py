@@ -1,4 +1,4 @@
-"""The outlook on the page is the relay's own judgement: it never promises what the relay does not do."""
+"""Forecast of orders: the page shows the relay's own decision, and never promises what the relay does not do."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Whose an account in Slack or PagerDuty is: said by an admin, or by the person whom that account was shown a link."""
+"""Accounts in Slack and PagerDuty: an admin links one to a user, or the user does with an invitation."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

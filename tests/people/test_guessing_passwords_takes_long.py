@@ -1,4 +1,4 @@
-"""Failed logins make the guesser wait, longer and longer, and never the rightful person."""
+"""Password guessing: failed sign-ins delay the attacker ever longer, and never the rightful user."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta

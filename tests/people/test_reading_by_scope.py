@@ -1,4 +1,4 @@
-"""With SCOPED_READ_ACCESS users with scopes see only what is in them; anything else does not exist for them."""
+"""SCOPED_READ_ACCESS: users with scopes see only objects within them, and all others appear not to exist."""
 
 from __future__ import annotations
 

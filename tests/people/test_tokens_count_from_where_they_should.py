@@ -1,4 +1,4 @@
-"""A token counts from the addresses that it was made for, and its person hears in time that it expires."""
+"""API tokens: each works only from its permitted networks, and its user is notified before it expires."""
 
 import threading
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""The switch for the worst hour: on page, API and command line, seen at once by whatever would set something off."""
+"""Emergency stop: from page, API or command line it blocks every approval, rule and wave at once."""
 
 from __future__ import annotations
 

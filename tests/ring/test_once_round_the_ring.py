@@ -1,4 +1,4 @@
-"""One event, all the way round, through real processes: with Celery, and with neither Celery nor Redis."""
+"""One event through real processes: it reaches its end with Celery, and without Celery and Redis."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""One id leads through every log: of the web process, of Celery's worker and of the agent; and each line is JSON."""
+"""Decision ids in logs: one id appears in those of web process, worker and agent, and each line is JSON."""
 
 from __future__ import annotations
 

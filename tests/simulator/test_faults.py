@@ -1,4 +1,4 @@
-"""What goes wrong on purpose."""
+"""The simulator's faults: each affects the chosen machines for its count or time, and an invalid one is refused."""
 
 from __future__ import annotations
 

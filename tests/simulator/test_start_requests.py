@@ -1,4 +1,4 @@
-"""Approving at Azure."""
+"""StartRequests at the simulator: it approves events as Azure documents it."""
 
 from __future__ import annotations
 

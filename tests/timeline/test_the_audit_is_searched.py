@@ -1,4 +1,4 @@
-"""Who did what: searched, paged, downloaded, by the indexes that are made for it."""
+"""Audit search: users search, page and download who did what, with the indexes made for it."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Whatever happens on the way: never two at once, and it always comes to an end that says why. No database."""
+"""Wave logic, without a database: it never runs two events at once, and always ends with a stated reason."""
 
 import random
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Waves over the pages and the REST API: the same operations, and why each event waits."""
+"""Waves on pages and in the REST API: both run the same operations and state why each event waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The uploader against a backend that is away, loses answers, refuses, sheds and forgets."""
+"""Report delivery: the uploader loses no report while the backend is unavailable, drops answers, refuses or sheds."""
 
 from __future__ import annotations
 

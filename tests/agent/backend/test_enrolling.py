@@ -1,4 +1,4 @@
-"""How an agent asks to enrol: with what Azure signs, and with the certificates that the backend misses."""
+"""Enrolment requests: the agent sends Azure's attested document, and the certificates that the backend lacks."""
 
 from __future__ import annotations
 

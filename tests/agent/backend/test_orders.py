@@ -1,4 +1,4 @@
-"""Orders: each carried out once, written down first, answered always."""
+"""Orders: the agent records each before it carries it out, carries it out once, and always answers."""
 
 from __future__ import annotations
 

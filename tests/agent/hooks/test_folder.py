@@ -1,4 +1,4 @@
-"""Which files of the hooks folder are run, and which are refused."""
+"""Hooks folder: the agent runs the permitted files and refuses the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The document reader takes whatever comes."""
+"""Document reader: it accepts any answer of the metadata service without failing."""
 
 from __future__ import annotations
 

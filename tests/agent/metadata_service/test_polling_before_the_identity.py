@@ -1,4 +1,4 @@
-"""While `/metadata/instance` gives no answer, what Azure announces is kept, and told once the machine is known."""
+"""Polling before identification: the agent keeps Azure's announcements and reports them once the machine is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timing of asking: never too fast for the others of the machine, and never broken by what comes back."""
+"""Polling interval: the agent leaves room for the machine's other clients, and no answer breaks its timing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which api-version the agent asks with, where a cloud lags behind."""
+"""API versions: the agent falls back to an older api-version in a cloud that lags behind."""
 
 from __future__ import annotations
 

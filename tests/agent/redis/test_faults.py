@@ -1,4 +1,4 @@
-"""What goes wrong between an agent and a cache, done to a real server and a real path."""
+"""Cache faults: the listener survives every fault of a real server and of the network path to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of the machine's owner, run for what a real server says and for what becomes of the connection."""
+"""Cache hooks: the agent runs the owner's programs for lines of a real server and for changes of the connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agent hears of a cache, and what it says about having listened, against a real server."""
+"""Cache listener: it reports each line of a real server, and the times in which it listened."""
 
 from __future__ import annotations
 
