@@ -108,22 +108,15 @@ class AttestedDocument:
 
 @dataclass(slots=True, kw_only=True)
 class EnrolRequest:
-    """The first request of a machine, with its statements about itself.¶`machine_id` is the `vmId`, else
-    `DRYDOCK_MACHINE_ID`, else a UUID kept in the state folder; `machine_id_source` is its origin (`imds`, `config`,
-    `file`). `availability_set` is the configured set as `[kind:]name`, or empty. `instance` is the `compute` object of
-    `/metadata/instance` as received, or null where it could not be read. `credential` is its present one, with which a
-    known machine can enrol again without an administrator. `ask` is a secret of its state folder: an administrator
-    admits only the machine that sent it. `attested` is the document that Azure signed. `keyed`: it requests a key in
-    place of a credential; a call signed with its present key proves its identity.¶With `complete` an empty value in
-    `instance` is a statement; else it counts as not stated. `former_id` is the id with which this machine enrolled
-    while Azure gave no `vmId`: the key or credential of that id proves that both are one machine.
+    """The first request of a machine, with its statements about itself.
 
-    `machine_id` is the `vmId`, else `DRYDOCK_MACHINE_ID`, else a UUID kept in the state folder; `machine_id_source`
-    says which (`imds`, `config`, `file`). `availability_set` is the configured set as `[kind:]name`, or empty.
+    `machine_id` is the `vmId`, else `DRYDOCK_MACHINE_ID`, else a UUID kept in the state folder; `machine_id_source` is
+    its origin (`imds`, `config`, `file`). `availability_set` is the configured set as `[kind:]name`, or empty.
     `instance` is the `compute` object of `/metadata/instance` as received, or null where it could not be read.
-    `credential` is the one that it has, with which alone a known machine enrols again by itself. `ask` is a secret of
-    its state folder: an administrator admits only the machine that sent it. `attested` is what Azure signed. With
-    `keyed` it wants a key in place of a credential; signed with the key that it has, the call proves who this is.
+    `credential` is its present one: only with it can a known machine enrol again without an administrator. `ask` is a
+    secret of its state folder: an administrator admits only the machine that sent it. `attested` is the document that
+    Azure signed. `keyed`: it requests a key in place of a credential; a call signed with its present key proves its
+    identity.
 
     With `complete` an empty value in `instance` is a statement; else it counts as not stated. `former_id` is the id
     with which this machine enrolled while Azure gave no `vmId`: the key or credential of that id proves that both are

@@ -20,9 +20,10 @@ from fleet.models import driver
 
 
 class ChangeColumn(models.Model):
-    """The time of the row's last write, by the database's clock.¶A trigger sets `changed_at` for every writer, unless
-    only columns changed that are not shown to people (`fleet/migrations/0013_data_0_2.py`). A transaction may commit it
-    later.
+    """The time of the row's last write, by the database's clock.
+
+    A trigger sets `changed_at` for every writer, unless only columns changed that are not shown to people
+    (`fleet/migrations/0013_data_0_2.py`). A transaction may commit it later.
     """
 
     changed_at = models.DateTimeField(db_default=Now(), editable=False)

@@ -253,7 +253,9 @@ def advance_new_approval(*, approval_id: int, now: datetime, via: str) -> None:
 
 
 def advance_new_approvals(approval_ids: Sequence[int], *, now: datetime, via: str) -> None:
-    """Advance several approvals that were decided together; locked events are left to the tick."""
+    """Advance several approvals that were decided together; locked events are left to the tick. If that fails, they are
+    halved, so that one faulty approval does not stop the others.
+    """
     found = Approval.objects.filter(pk__in=approval_ids, state=ApprovalState.WAITING.value)
     if waiting := list(found.values_list("event_id", flat=True)):
         conditions.advance(now=now, event_pks=waiting)

@@ -94,9 +94,11 @@ class QuarantineFacts:
 
 @dataclass(frozen=True, slots=True)
 class BlindSpot:
-    """One blind spot.¶`machine_ids` are the machines concerned. `names` are their names and those of machines without
-    an agent, the first of `count`. `values` are further values of its sentences. `part` distinguishes it from others of
-    its code in one set; `other_set` is another set that it names (row id).
+    """One blind spot.
+
+    `machine_ids` are the machines concerned. `names` are their names and those of machines without an agent, the first
+    of `count`. `values` are further values of its sentences. `part` distinguishes it from others of its code in one
+    set; `other_set` is another set that it names (row id).
     """
 
     code: str

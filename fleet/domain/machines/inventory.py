@@ -114,8 +114,9 @@ class InventoryItem:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The content of an inventory.¶`upgrade_notices` states for scale sets whether OSImageNotificationProfile is
-    enabled.
+    """The content of an inventory.
+
+    `upgrade_notices` states for scale sets whether OSImageNotificationProfile is enabled.
 
     `covered` names what the files list completely if they were printed whole: `vm:<subscription>` and
     `scale_set:<subscription>/<resource group>/<name>`, lower case.

@@ -325,8 +325,10 @@ def keep(
 ) -> tuple[list[KeptReport], set[str]]:
     """Store these reports, which are in the order of their keys, and the bodies that they bring, each once.
 
-    Return the written reports and the hashes of bodies that are new.¶All reports are written, unless another writer
-    bypassed their spools: keys are unique in a partition, but not in the whole table.
+    Return the written reports and the hashes of bodies that are new.
+
+    All reports are written, unless another writer bypassed their spools: keys are unique in a partition, but not in the
+    whole table.
     """
     if not rows:
         return [], set()

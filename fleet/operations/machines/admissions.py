@@ -78,7 +78,9 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRequest:
-    """An admission request as an administrator sees it: exactly this is admitted."""
+    """An admission request as an administrator sees it: exactly this is admitted. `home` is the set that the machine
+    would join. A machine that sends any different fact makes another request.
+    """
 
     name: str
     said: dict[str, Any]

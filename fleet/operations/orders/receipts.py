@@ -62,7 +62,9 @@ def events_of(receipts: Collection[Receipt]) -> set[int]:
 
 @transaction.atomic
 def note_held(*, held: Sequence[Held], now: datetime) -> Noted:
-    """Mark offered orders as DELIVERED when their machine has them; `held` lists (machine row id, order id, via)."""
+    """Mark offered orders as DELIVERED when their machine has them; `held` lists (machine row id, order id, via).
+    Orders are skipped while another transaction locks their event, approval or order.
+    """
     by_id = {order_id: (machine_id, via if via in PATHS else "") for machine_id, order_id, via in held}
     offered = Order.objects.filter(pk__in=by_id, state=OrderState.OFFERED.value, machine__revoked_at__isnull=True)
     waiting = [order for order in offered.select_related("approval") if by_id[order.pk][0] == order.machine_id]

@@ -220,7 +220,9 @@ def _after_commit(call: Callable[[], object]) -> None:
 
 
 def _name_nobody(rows: list[Entry]) -> None:
-    """Replace the names of other people in these entries by pseudonyms: sealed entries hold no personal names."""
+    """Replace the names of other people in these entries by pseudonyms: sealed entries hold no personal names. Runs no
+    query when the entries name no other person.
+    """
     named: set[str] = set()
     naming = [row for row in rows if EntryKind(row.kind).naming is not None]
     for row in naming:
