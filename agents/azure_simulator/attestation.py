@@ -40,7 +40,7 @@ _STRANGERS = {"foreign-root": DOMAIN, "wrong-subject": "metadata.example.org"}
 
 
 class UnavailableError(Exception):
-    """Nothing can be signed here. The text says why."""
+    """Nothing can be signed here. The text has the reason."""
 
 
 def content(in_set: MachineSet, machine: Machine, version: str, nonce: str, now: datetime) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def _stamp(at: datetime) -> str:
 
 
 class Authority:
-    """A root, an intermediate, and a leaf for each region, as at Azure. Made when first asked for; thread-safe.
+    """A root, an intermediate, and a leaf for each region, as at Azure. Created on first use; thread-safe.
 
     Every method that signs or shows a certificate raises UnavailableError.
     """

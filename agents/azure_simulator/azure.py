@@ -58,7 +58,8 @@ class Impact:
 
 @dataclass(slots=True, kw_only=True)
 class Event:
-    """One scheduled event. `due` is when it moves by itself; `not_before` is in whole seconds, as Azure writes it.
+    """One scheduled event. `due` is when its status changes automatically; `not_before` is in whole seconds, as Azure
+    writes it.
 
     `ended_as` is `completed` or `cancelled`. `started_by` is `approval`, `not_before`, `control`, or `azure` for an
     event that began at Started.
@@ -220,8 +221,8 @@ class Azure:
         self._end(event, now, "cancelled")
 
     def interrupt(self, event: Event, seconds: float, now: datetime) -> None:
-        """Pause the event's machines. While it is Started there may be further impacts, shorter than announced; the
-        document does not tell of them. Raises NotPossibleError."""
+        """Pause the event's machines. While it is Started there may be further impacts, shorter than announced, which
+        the document does not show. Raises NotPossibleError."""
         if event.status != STARTED:
             raise NotPossibleError("only an event that is Started has impacts")
         announced = event.duration_seconds

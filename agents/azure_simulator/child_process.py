@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import IO, Any
 
 _AGENTS = Path(__file__).resolve().parents[1]
-# The simulator asks for a newer Python than the agent, whose tests run on the oldest that machines have.
+# The simulator needs a newer Python than the agent, whose tests run on the oldest supported one.
 _PYTHON = os.environ.get("AZURE_SIMULATOR_PYTHON") or sys.executable
 _CALL_SECONDS = 10
 # A proxy of the environment must not come between a test and the loopback.
@@ -43,7 +43,7 @@ class Events:
         return str(answer["EventId"])
 
     def create_all(self, events: Sequence[Mapping[str, Any]], *, within_seconds: float = 0) -> list[str]:
-        """Announce many by one call, spread over so many seconds. Returns their EventIds."""
+        """Announce many by one call, spread over this many seconds. Returns their EventIds."""
         body = {"events": list(events), "within_seconds": within_seconds}
         made: list[str] = self._simulator.call("POST", "/control/events", body)["EventIds"]
         return made

@@ -78,7 +78,7 @@ STAGES = {
     "attested-wrong-subject": ATTESTED,
 }
 
-# Seconds, unless the fault says otherwise with `delay_seconds`.
+# Seconds, unless the fault states `delay_seconds`.
 DEFAULT_DELAYS = {"slow": 3.0, "late-answer": 3.0, "hang": 300.0, "instance-hang": 300.0, "tenants-delay": 30.0}
 
 

@@ -1,7 +1,7 @@
 """`/metadata/instance`: the simulated description of a machine. All values are text, absent ones empty.
 
 Source: "Azure Instance Metadata Service for virtual machines" (Microsoft, 04/11/2023, with versions up to 2025-04-07),
-which says of each field since which version it is there. The availability set is not in it, at Azure neither.
+which states for each field the version that introduced it. The availability set is not in it, at Azure neither.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ VERSIONS = (
     "2021-05-01", "2021-08-01", "2021-10-01", "2021-11-01", "2021-11-15", "2021-12-13", "2023-07-01", "2023-11-15",
     "2024-03-15", "2024-07-17", "2025-04-07",
 )  # fmt: skip
-# The column "Version introduced" of the same page; what is not named here is as old as the service. A whole branch
+# The column "Version introduced" of the same page; fields not named here are as old as the service. A whole branch
 # comes with the first of its leaves.
 INTRODUCED = {
     "compute.additionalCapabilities": "2021-11-01",

@@ -42,7 +42,7 @@ class Entry:
 
 
 class Log:
-    """The newest GETs, and apart from them the newest of all else: polls must not push out approvals."""
+    """The newest GETs, and separately the newest other requests: polls must not push out approvals."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self._gets: deque[Entry] = deque(maxlen=kept)

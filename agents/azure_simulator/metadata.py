@@ -1,4 +1,5 @@
-"""The metadata service of every machine: who asks, whether there is an answer, and scheduled events themselves."""
+"""The metadata service of every machine: the calling machine, whether there is an answer, and scheduled events
+themselves."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ _INCARNATION_JUMP = 3
 
 
 class Metadata:
-    """Answers as Azure would answer the machine that asks."""
+    """Answers as Azure would answer the calling machine."""
 
     def __init__(
         self,
@@ -274,7 +275,7 @@ async def _hang(seconds: float) -> Response:
 
 
 def _judged(request: Request) -> tuple[str, Response | None]:
-    """The api-version of a request for scheduled events, and what is wrong with the request."""
+    """Return the api-version of a request for scheduled events, and the refusal of the request."""
     name = dict(parameters(request)).get("api-version", "")
     version = documents.VERSIONS.get(name)
     refusal = refused(request, enforce_header=version is None or version.header_enforced)

@@ -10,7 +10,7 @@ _TIMEOUT_SECONDS = 5
 
 
 class NotPublishedError(Exception):
-    """The line did not reach a server. The text says why."""
+    """The line did not reach a server. The text has the reason."""
 
 
 async def publish(url: str, raw: str) -> int:

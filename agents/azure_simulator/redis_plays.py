@@ -61,7 +61,7 @@ PLAYS: dict[str, tuple[Step, ...]] = {
         Step(0, "NodeMaintenanceScaleComplete", node=2),
         Step(3, "NodeMaintenanceScaleComplete", replica=True, node=3),
     ),
-    # Said twice, and then nothing comes of it.
+    # Announced twice, and then nothing follows.
     "announced_never_started": (
         Step(0, "NodeMaintenanceScheduled", start=858),
         Step(300, "NodeMaintenanceScheduled", start=858),

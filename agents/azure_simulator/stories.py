@@ -13,7 +13,8 @@ from azure_simulator.announcement import RefusedError, number, one_of
 from azure_simulator.azure import SCHEDULED, STARTED, Azure
 from azure_simulator.fleet import Cache, MachineSet
 
-# The times of a story are divided by its speed. The first event comes at once; then one every while, up to so many.
+# The times of a story are divided by its speed. The first event comes at once; then one at each interval, up to this
+# many.
 FIRST_SECONDS = 2.0
 GAP_SECONDS = 25.0
 MOST_OPEN = 4
@@ -146,8 +147,8 @@ class Player:
         loop = asyncio.get_running_loop()
         next_at = loop.time()
         for name in itertools.cycle(STORIES):
-            # An empty board is filled at once; a full one is left alone.
-            # Looked at, not waited for: time and approvals move the events, not this player.
+            # An empty board is filled at once; a full one is left alone. Polled, not awaited: time and approvals change
+            # the events, not this player.
             while (count := self._open_count()) >= MOST_OPEN or (count and loop.time() < next_at):  # noqa: ASYNC110
                 await asyncio.sleep(_LOOK_SECONDS / max(1.0, speed))
             self._announce(name, speed, {})

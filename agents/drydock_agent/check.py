@@ -1,4 +1,4 @@
-"""The `check` command: tests what this machine can reach, one sentence each."""
+"""The `check` command: tests the connections of this machine, one sentence each."""
 
 from __future__ import annotations
 

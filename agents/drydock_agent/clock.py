@@ -34,7 +34,7 @@ class ServerClock:
         self._contact = (server_time, at)
 
     def now(self) -> datetime:
-        """The backend's time; the machine's own as long as there was no contact."""
+        """Return the backend's time; the machine's own before the first contact."""
         if self._contact is None:
             return self._clock.now()
         server_time, at = self._contact

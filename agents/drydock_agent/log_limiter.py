@@ -39,8 +39,8 @@ class LogLimiter:
     def recovered(self, key: str, message: str) -> None:
         """Log `message` once if `key` has warned since the last recovery; the next warning then comes at once.
 
-        A thing that fails and recovers all the time still warns at most once an hour: only a recovery that lasted as
-        long as the trouble is believed, so the hour is kept when lines were left out.
+        A condition that fails and recovers all the time still warns at most once an hour. Only a recovery that lasted
+        as long as the failure counts, so the hour is kept when lines were omitted.
         """
         with self._lock:
             if key not in self._last:

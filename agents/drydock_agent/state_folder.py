@@ -109,8 +109,8 @@ class StateFolder:
             self._replace("vm-id", vm_id + "\n")
 
     def admission_secret(self, *, keep: bool = True) -> str:
-        """The secret with which this machine asks for admission, made at the first call; empty if it cannot be kept.
-        Without `keep` a new one is not stored.
+        """Return the secret with which this machine requests admission, created at the first call; empty if it cannot
+        be kept. Without `keep` a new one is not stored.
         """
         path = self.root / "ask"
         try:

@@ -176,7 +176,7 @@ class Supervisor:
         self.context.spool.close()
 
     def cut_overdue_calls(self) -> None:
-        """End calls to the metadata service that would never end by themselves."""
+        """Cut calls to the metadata service that would otherwise never end."""
         self.scheduled_events.cut_if_overdue()
         self.orders.cut_if_overdue()
         self.instance.cut_if_overdue()
@@ -217,7 +217,7 @@ class Supervisor:
         self._resend_current()
 
     def _enrolled(self) -> None:
-        # A backend that gives a new credential may lack what it acknowledged from this spool before.
+        # A backend that gives a new credential may lack reports that it acknowledged from this spool before.
         if self.context.spool.acknowledged:
             self._resend_current()
         self.listener.wake.set()

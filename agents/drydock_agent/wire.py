@@ -191,7 +191,7 @@ class Signature:
 class EnrolAnswer:
     """The credential is shown this once; the backend keeps a hash of it. `signing_keys` are those that sign orders.
 
-    Who asked for a key gets that instead: `key` (32 bytes in hex) of this `generation`, kept nowhere but here.
+    A machine that requested a key gets that instead: `key` (32 bytes in hex) of this `generation`, stored nowhere else.
     """
 
     credential: str
@@ -232,7 +232,7 @@ class Report:
 class DocumentData:
     """One answer of the metadata service as received.
 
-    `body` is the answer's bytes as UTF-8 text; where they are no UTF-8 it is their base64 form and `encoding` says
+    `body` is the answer's bytes as UTF-8 text; where they are no UTF-8 it is their base64 form and `encoding` is
     `base64`. `hash` is the SHA-256 of the bytes, lower case hex. `incarnation` is None where it could not be read.
     """
 
@@ -309,7 +309,7 @@ class HookData:
     hook: str = ""
     exit_status: int | None = None
     seconds: float | None = None
-    # The last of what it printed, at most 4,000 characters.
+    # The end of its output, at most 4,000 characters.
     output: str = ""
     late: bool = False
     again: bool = False
@@ -360,7 +360,7 @@ class RedisHookData:
     outcome: str
     exit_status: int | None = None
     seconds: float | None = None
-    # The last of what it printed, at most 4,000 characters.
+    # The end of its output, at most 4,000 characters.
     output: str = ""
 
 
@@ -469,12 +469,13 @@ class ReportsAnswer:
     server_time: datetime
     refused: list[Refusal] = field(default_factory=list)
     orders: list[Order] = field(default_factory=list)
-    # News of signing keys that this agent does not have, or should have no more; in the order in which to read them.
+    # Notices of signing keys that this agent does not have, or should no longer have; in the order in which to read
+    # them.
     key_words: list[KeyNotice] = field(default_factory=list)
     acknowledged_before: int | None = None
     wanted: list[str] = field(default_factory=list)
     protocol: int = PROTOCOL
-    # There is a key for this machine, or a newer one: it enrols again by what it has.
+    # There is a key for this machine, or a newer one: it enrols again with its present one.
     renew: bool = False
 
 

@@ -7,7 +7,8 @@ from typing import Any
 from fleet.domain.pseudonyms import pseudonym
 from fleet.domain.reasons import Reason
 
-# Where an entry's data state of what kind the actor is, if name and way do not tell: a machine that calls itself Azure.
+# Where an entry's data state the kind of actor, if name and way of access do not imply it: a machine that is named
+# Azure.
 ACTOR_KIND = "actor_kind"
 # Where the META of a request keeps its id, for the actor that edges make of it.
 REQUEST_ID = "drydock.request_id"
@@ -75,7 +76,7 @@ def machine(name: str) -> Actor:
 
 
 def person(account: Any, via: str, **known: Any) -> Actor:
-    """A person, by the account behind the page, the call or the command; `known` is what else is known of an actor."""
+    """Return a person as actor, by the account behind the page, the call or the command; `known` are further fields."""
     return Actor(ActorKind.PERSON, account.get_username(), via, person=account, **known)
 
 

@@ -24,7 +24,7 @@ def address_of(peer: str, forwarded: str, proxies: Sequence[Network]) -> str:
 
 
 def without_port(text: str) -> str | None:
-    """`1.2.3.4:5678`, `[::1]:5678` and bare addresses as bare addresses; None for what is no address."""
+    """Return `1.2.3.4:5678`, `[::1]:5678` and bare addresses as bare addresses; None for other texts."""
     bare = text[1:].partition("]")[0] if text.startswith("[") else text
     if bare.count(":") == 1:
         bare = bare.partition(":")[0]
@@ -35,7 +35,7 @@ def without_port(text: str) -> str | None:
 
 
 def lies_in_networks(text: str, networks: Sequence[Network]) -> bool:
-    """Whether an address lies in one of them; what is no address lies nowhere."""
+    """Whether an address is in one of the networks; a text that is no address is in none."""
     try:
         address = ip_address(text)
     except ValueError:
@@ -43,7 +43,7 @@ def lies_in_networks(text: str, networks: Sequence[Network]) -> bool:
     return any(address in network for network in networks)
 
 
-# Networks from which a token's calls count: read, compared, and asked whether an address lies in them.
+# Networks from which a token's calls are accepted: read, compared, and tested for an address.
 
 # The most networks of one token, and the longest text that is read for one.
 MOST = 50
@@ -51,7 +51,7 @@ LONGEST = 64
 
 
 class NetworkFault(ValueError):
-    """A text that is no network, or too many of them; `reason` says which and why."""
+    """An error: a text that is no network, or too many of them; `reason` has the details."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason.code)
@@ -59,8 +59,8 @@ class NetworkFault(ValueError):
 
 
 def read_networks(texts: Iterable[str]) -> list[str]:
-    """Networks as they are written in full, each once, in their order: `10.0.0.7` becomes `10.0.0.7/32`. Raises
-    NetworkFault. `10.0.0.7/8` is refused: whether the host or the network is meant, only its author can tell.
+    """Return the networks in full notation, each once, in their order: `10.0.0.7` becomes `10.0.0.7/32`. Raises
+    NetworkFault. `10.0.0.7/8` is refused, because it is ambiguous whether the host or the network is meant.
     """
     found = {str(_read(text.strip())): None for text in texts if text.strip()}
     if len(found) > MOST:

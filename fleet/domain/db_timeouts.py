@@ -67,10 +67,10 @@ class TimeoutProfile:
 ROLES = {
     # A person who waits for a page has left or reloaded it by then.
     "pages": TimeoutProfile(statement=5, lock=2, idle=10),
-    # Everybody's reports wait behind it. In a storm writers of several processes have the same events to write, and a
-    # commit takes about a second: one after the other costs less than what each does where it did not wait.
+    # All agents' reports wait for it. In a storm, writers of several processes have the same events to write, and a
+    # commit takes about a second. One after the other costs less than each retrying.
     "writer": TimeoutProfile(statement=10, lock=1, idle=10),
-    # Everybody's orders wait behind it.
+    # All agents' orders wait for it.
     "dispatcher": TimeoutProfile(statement=10, lock=0.2, idle=10),
     # Reconciling comes again in two seconds.
     "relay": TimeoutProfile(statement=15, lock=0.5, idle=15),
@@ -95,7 +95,7 @@ def use_profile(role: str) -> None:
 
 
 def use_profile_everywhere(role: str) -> None:
-    """So are those of every thread of this process that says nothing itself."""
+    """Set the profile of every thread of this process that sets none itself."""
     _process["role"] = role
 
 

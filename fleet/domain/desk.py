@@ -11,7 +11,7 @@ from fleet.domain.reasons import Reason
 # Reconciling is due every two seconds, by Celery's beat; a web process steps in after five.
 RECONCILED_WITHIN = timedelta(seconds=15)
 BEAT = "beat"
-# Of processes with a wrong clock, so many are named.
+# The most processes with a wrong clock that are named.
 MOST_NAMED = 5
 # Lists whose filters can be kept under a name, as pages are called, and how many a person may keep.
 LISTS = ("fleet", "sets", "machines", "caches", "events", "timeline", "audit")

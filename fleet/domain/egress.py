@@ -106,7 +106,7 @@ def literal(host: str) -> Address | None:
 
 
 def address_refusal(address: Address, allow: Sequence[Network] = ()) -> AddressRefusal | None:
-    """Judges what is embedded first, and each way to read it."""
+    """Return why an address is refused; embedded addresses are judged first, in each possible reading."""
     same = any(address in network for network in SAME)
     meant = list(embedded(address))
     for each in [*meant, address]:
@@ -117,7 +117,7 @@ def address_refusal(address: Address, allow: Sequence[Network] = ()) -> AddressR
         return None
     reasons = [] if address in NAT64_LOCAL else [own_refusal(each) for each in meant]
     if not same:
-        # What is only another way to write an IPv4 address is as good as that one.
+        # Another notation of an IPv4 address is judged as that address.
         reasons.append(own_refusal(address))
     return next((reason for reason in reasons if reason), None)
 

@@ -30,7 +30,7 @@ ROLES: dict[str, Right] = {
     ADMIN: Right.ADMINISTER,
 }
 GROUPS = tuple(ROLES)
-# What a token may, and the right that its user needs for it.
+# The scopes of tokens, with the right that the user needs for each.
 TOKEN_SCOPES = {"read": Right.READ, "approve": Right.APPROVE, "admin": Right.ADMINISTER}
 
 
@@ -45,7 +45,7 @@ class Place:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether the whole text is as the pattern says, without case; * is any text, ? any character. An empty pattern
+    """Whether the whole text matches the pattern, without case; * is any text, ? any character. An empty pattern
     matches everything.
     """
     if not pattern:

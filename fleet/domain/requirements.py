@@ -40,7 +40,7 @@ class Requirements:
         return cls(**{each.name: getattr(row, each.name) for each in fields(cls)})
 
     def stricter(self, other: Self) -> Self:
-        """The stricter of both, each requirement by itself."""
+        """Return the stricter of both, each requirement separately."""
         both = (self, other)
         asks_services = any(each.step_up and not each.exempt_service_accounts for each in both)
         needed = [each.min_live for each in both if each.min_live is not None]

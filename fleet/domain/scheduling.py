@@ -36,7 +36,7 @@ def retry_pause(tries: int) -> timedelta:
     return min(FIRST_PAUSE * (1 << min(tries - 1, 20)), LONGEST_PAUSE)
 
 
-# When reconciling looks at something again. Too early is harmless, too late is not.
+# Times of the next check in reconciliation. Too early is harmless, too late is not.
 
 # An event with news is checked by the next tick, whatever its own time.
 AT_ONCE = datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Which availability set a machine belongs to, from what is stated about it."""
+"""Assignment of machines to availability sets by statements."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,9 +14,9 @@ KINDS = (*NAMED_KINDS, PROVISIONAL)
 MAX_NAME = 200
 # The most live machines that a set may need; no set of Azure's has more.
 MAX_NEEDS = 1000
-# The code of what is wrong with a confined machine of which another set is stated.
+# The code of the fault of a confined machine with a statement of another set.
 OUTSIDE = "states-another-set"
-# What a statement of a set may leave out.
+# Parts that a statement of a set may omit.
 WHERE = ("subscription", "resource_group", "placement_group")
 
 
@@ -42,7 +42,7 @@ class SetKey:
 
     @property
     def placed(self) -> bool:
-        """Whether it says where the set is; two sets of one name may be in two resource groups."""
+        """Whether it states the set's place; two sets of one name may be in two resource groups."""
         return bool(self.subscription or self.resource_group)
 
     def within(self, compute: dict[str, Any]) -> "SetKey":
@@ -128,7 +128,8 @@ def agree(one: SetKey, other: SetKey) -> bool:
 
 
 def read_tags(compute: dict[str, Any]) -> dict[str, str]:
-    """The VM's tags out of `tagsList`; what is no text is left out. Names of tags are compared without case."""
+    """Return the VM's tags from `tagsList`; values that are no text are omitted. Names of tags are compared without
+    case."""
     listed = compute.get("tagsList")
     if not isinstance(listed, list):
         return {}

@@ -16,7 +16,7 @@ from fleet.domain.people import GROUPS, Rights
 from fleet.domain.reasons import Reason
 from fleet.domain.texts import tidy
 
-# How much of a token is looked at.
+# Limits on the parts of a token that are read.
 MOST_VALUES = 500
 LONGEST_VALUE = 200
 LONGEST_SUBJECT = 255
@@ -167,7 +167,7 @@ class HeaderLogin:
 
 @dataclass(frozen=True, slots=True)
 class ToldByProxy:
-    """Whom the proxy has logged in. `groups` is None where it says nothing of them."""
+    """The user that the proxy has signed in. `groups` is None where it states none."""
 
     name: str
     groups: tuple[str, ...] | None

@@ -74,12 +74,12 @@ class Member:
     started: bool = False
     ended_at: datetime | None = None
     machines: tuple[ReturnFacts, ...] = ()
-    # The event's row, and what was decided when the wave began.
+    # The event's row, and the decision when the wave began.
     event_pk: int = 0
     decision: Decision | None = None
     last_heard_at: datetime | None = None
     reason: Reason | str = ""
-    # What tells its set from another of its name.
+    # The suffix that distinguishes its set from another of its name.
     set_suffix: str = ""
     set_subscription: str = ""
     set_resource_group: str = ""

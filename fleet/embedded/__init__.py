@@ -1,7 +1,7 @@
 """The servers that come along: real Postgres and real Valkey from wheels, for the demo and the tests.
 
-They are children of the process that asks for them and end with it, however it ends; what dies before, `Urls.watch`
-starts again. Where `DATABASE_URL` or `REDIS_URL` is set, the server behind it is used and nothing is started for it.
+They are children of the process that requests them and end with it, however it ends; `Urls.watch` restarts one that
+ends before. Where `DATABASE_URL` or `REDIS_URL` is set, the server behind it is used and nothing is started for it.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def become(parent: int, death_signal: int, uid: int, gid: int, command: list[str
     try:
         os.execvp(command[0], command)
     except OSError as error:
-        # 127 is what a shell answers for a program that cannot be had.
+        # 127 is a shell's status for a program that is not available.
         sys.stderr.write(f"Cannot run {command[0]}: {error.strerror}.\n")
         raise SystemExit(127) from None
 

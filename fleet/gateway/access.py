@@ -25,7 +25,7 @@ from fleet.gateway.limits import Buckets
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 # A request that no route wants.
 UNMATCHED = "unmatched"
-# After so many seconds a call of an agent, or a probe, is slow.
+# A call of an agent, or a probe, that takes longer than this is slow.
 SLOW_SECONDS = 5.0
 # The lines of each kind that may be logged in a minute, and how many at once.
 QUIET_LINES_PER_MINUTE = 60

@@ -67,12 +67,12 @@ class Caller:
 
     @property
     def renew(self) -> bool:
-        """Whether it should enrol again, since there is a better key for it than what it has."""
+        """Whether the machine should enrol again, since there is a better key for it."""
         return self.signed is None or not self.signed.today
 
     def as_of(self, now: datetime) -> tuple[datetime, bool]:
-        """The time of which this call speaks, and whether it came late. What is signed speaks of when it was signed,
-        however often it comes.
+        """Return the time to which this call refers, and whether it came late. A signed call refers to its signing
+        time, however often it is sent.
         """
         if self.signed is None or (signed_at := self.signed.signed_at) >= now:
             return now, False
@@ -80,7 +80,7 @@ class Caller:
 
 
 class Agents:
-    """The agents' calls on this process, and what they need."""
+    """The agents' calls on this process, with their shared objects."""
 
     def __init__(self, *, limits: GatewayLimits, threads: Threads, events: asyncio.AbstractEventLoop) -> None:
         self.limits = limits
@@ -97,7 +97,7 @@ class Agents:
         self.keys = Keys(threads)
         self.events = events
         self.revocations = Loop("revocations", self._look_for_revoked, pause=PAUSE_SECONDS)
-        # Up to here it was looked for.
+        # The time up to which revocations were read.
         self._revoked_before = clock.now()
         self.stopping = False
 
@@ -121,7 +121,7 @@ class Agents:
             told=wanted.acknowledged,
         )
         written = await self.committer.commit(delivery, batch.size, machine.set_id)
-        # What was not written yet comes again, and is refused then.
+        # Unwritten reports are sent again, and are refused then.
         refused = [one for one in batch.refused if one[0] <= written.acknowledged] + written.refused
         metrics.REPORTS.inc(len(batch.reports) - len(written.refused))
         metrics.REFUSED.inc(len(refused))
@@ -221,9 +221,9 @@ class Agents:
         self.events.call_soon_threadsafe(self.waiters.end_of, machine_ids)
 
     def _look_for_revoked(self) -> None:
-        """Wake-ups cut off at once; this makes it true without Redis: for machines that were revoked, and for what a
-        machine had before it enrolled again. Clocks of two processes may differ by seconds, and either may be committed
-        a while after its time.
+        """Cut off revoked machines, and former credentials of machines that enrolled again. Wake-ups do so at once;
+        this query works without Redis. Clocks of two processes may differ by seconds, and either may be committed a
+        while after its time.
         """
         began = clock.now()
         changed = machines.credentials_since(self._revoked_before - timedelta(seconds=CLOCKS_DIFFER_SECONDS))

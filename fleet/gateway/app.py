@@ -44,16 +44,16 @@ log = structlog.get_logger(__name__)
 
 Handler = Callable[[Request, Send], Awaitable[None]]
 
-# How long the threads may take to end, once told to.
+# How long the threads may take to end after the request.
 STOP_SECONDS = 3.0
 PARENT_SECONDS = 1.0
-# Rounds after which an orphan that does not end by itself is ended.
+# Rounds after which an orphan process ends at once.
 ORPHAN_ROUNDS = 5
-# How often calls that have waited too long are looked for.
+# How often overdue calls are searched for.
 OVERDUE_SECONDS = 1.0
 # How often each process reads the database's clock.
 CLOCK_SECONDS = 1.0
-# The connection to Celery's broker is made so long after the start, which it would otherwise slow down.
+# The connection to Celery's broker is made this long after the start, which it would otherwise slow down.
 BROKER_SECONDS = 1.0
 
 
@@ -237,7 +237,7 @@ class Gateway:
             self.feed.wake()
 
 
-# What is answered here and not by Django, and by which of the parts.
+# The paths that the gateway itself answers, with their handlers.
 TABLE: dict[str, dict[str, Callable[[Gateway], Handler]]] = {
     wire.CHALLENGES_PATH: {"POST": lambda gateway: gateway.agents.entrance.challenges},
     wire.ENROL_PATH: {"POST": lambda gateway: gateway.agents.entrance.enrol},

@@ -150,7 +150,7 @@ class Committer:
         return bool(found)
 
     def _wake_at(self, moment: float) -> None:
-        """Have the writer look again at this moment of the steady clock; one such call is enough."""
+        """Wake the writer at this moment of the steady clock; one such call is enough."""
         if self._wakes_at != moment:
             self._wakes_at = moment
             delay = max(0.0, moment - time.monotonic())
@@ -171,7 +171,7 @@ class Committer:
             self._add_orders(done)
             self.loop.failing = False
         except (OperationalError, InterfaceError) as error:
-            # Nothing is wrong with the reports: Postgres is away, or its disk is full. The agents keep them.
+            # The reports are not at fault: Postgres is unavailable, or its disk is full. The agents keep them.
             connections.close_all()
             if not self.loop.failing:
                 log.warning("writer.database", error=str(error).strip())
@@ -198,8 +198,8 @@ class Committer:
         again: bool = True,
         careful: bool = False,
     ) -> bool:
-        """Record the deliveries in one transaction, else in halves; whether none of them has to come again. Raises what
-        Postgres raises when it is away.
+        """Record the deliveries in one transaction, else in halves; return whether none of them has to be sent again.
+        Raises Postgres's error when Postgres is unavailable.
         """
         now = clock.now()
         try:
@@ -239,7 +239,7 @@ class Committer:
         return self._record(deliveries[middle:], done, careful=careful) and first
 
     def _record_in_parts(self, delivery: Delivery, done: dict[int, Written | Problem]) -> None:
-        """Each part by itself, as many as go in the time: that is acknowledged, and the rest comes again."""
+        """Record each part separately, as many as time permits: those are acknowledged, the rest is sent again."""
         for part in parts_of(delivery):
             if time.monotonic() > self._began + COSTLY_SECONDS and delivery.machine_id in done:
                 return
@@ -255,7 +255,7 @@ class Committer:
         for delivery in deliveries:
             if len(deliveries) == 1:
                 self.lanes.trouble(delivery.machine_id)
-            # What was recorded of it is acknowledged.
+            # The recorded part is acknowledged.
             if not isinstance(done.get(delivery.machine_id), Written):
                 done[delivery.machine_id] = busy(f"{database_waits(LOCKED)} Send this batch again in a moment.")
         return False
@@ -266,7 +266,7 @@ class Committer:
         parts += [(seq, None) for seq in refused]
         for seq, report in sorted(parts, key=lambda part: part[0]):
             if time.monotonic() > self._began + SALVAGE_SECONDS and delivery.machine_id in done:
-                # What was done so far is acknowledged; the rest comes again.
+                # The part recorded so far is acknowledged; the rest is sent again.
                 return False
             reports, aside = ([report], []) if report is not None else ([], [(seq, refused[seq])])
             if not self._record([replace(delivery, reports=reports, refused=aside)], done, again=False, careful=True):
@@ -282,7 +282,7 @@ class Committer:
             return True
         report = delivery.reports[0]
         if report.flag.startswith(NOT_STORED):
-            # Not even as it came: the line on the timeline is what is left.
+            # It cannot be stored even as received: only the timeline entry remains.
             return self._record([replace(delivery, reports=[])], done)
         reason = f"{NOT_STORED}: {said[:300]}"
         log.error("writer.set_aside", machine=delivery.machine_id, seq=report.seq, kind=report.kind, error=reason)

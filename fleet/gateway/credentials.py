@@ -51,7 +51,7 @@ class Credentials:
         self._hashes: dict[int, set[str]] = {}
         self._wrong: OrderedDict[str, float] = OrderedDict()
         self._forgotten = 0
-        # Of the event loop: who waits for an answer, by hash.
+        # Of the event loop: the waiting calls, by hash.
         self._asked: dict[str, asyncio.Future[MachineIdentity | None]] = {}
         self._asking: asyncio.Task[None] | None = None
 
@@ -60,8 +60,8 @@ class Credentials:
         return self._cached(hash_of(credential))
 
     async def identity(self, credential: str) -> MachineIdentity | None:
-        """The identity, looked up where it is not known; None where there is none. Raises Problem 503 under pressure,
-        or when the database is away.
+        """Return the identity, looked up where it is not cached; None where there is none. Raises Problem 503 under
+        pressure, or when the database is unavailable.
         """
         return await self.found(hash_of(credential))
 
@@ -91,7 +91,7 @@ class Credentials:
             for key in hashes:
                 if key not in found:
                     self._wrong[key] = now + min(self.seconds, WRONG_SECONDS)
-                # A revocation that rang while we asked may be newer than the answer.
+                # A revocation announced during the query may be newer than its result.
                 elif forgotten == self._forgotten:
                     self._know(key, found[key], now + self.seconds)
             while len(self._wrong) > WRONG_SIZE:

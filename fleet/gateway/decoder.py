@@ -1,4 +1,5 @@
-"""A batch of reports, from bytes to what operations take. Each report is read by itself: a bad one stands alone."""
+"""Decoding of a batch of reports, from bytes to the arguments of operations. Each report is read separately, so that a
+bad one affects no other."""
 
 from __future__ import annotations
 

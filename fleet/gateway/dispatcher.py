@@ -30,7 +30,7 @@ from fleet.operations.quarantine import call_each
 from fleet.operations.sets import coverage
 from fleet.projections.events.rows import sets_under_way
 
-# The wire's name for an order that the dispatcher found by itself.
+# The wire's name for an order that the dispatcher itself found.
 DISPATCHED = "look"
 PAUSE_SECONDS = 1.0
 # How often a gateway may seal in Celery's place, and after how long a silence this is needed.
@@ -54,7 +54,7 @@ class Dispatcher:
         self.events = events
         self.loop = Loop("dispatch", self.dispatch, pause=PAUSE_SECONDS, role="dispatcher")
         self._lock = threading.Lock()
-        # What each says of itself; None where only a wake-up named it.
+        # The state that each agent reported; None where only a wake-up named it.
         self._asked: dict[int, AgentHeartbeat | None] = {}
         self._woken: dict[int, tuple[str, float]] = {}
         self._held: set[Held] = set()
@@ -88,7 +88,7 @@ class Dispatcher:
         self._wake()
 
     def note_held(self, held: Iterable[Held]) -> None:
-        """An agent says that it has these orders: (machine, order, via)."""
+        """Record an agent's statement that it has these orders: (machine, order, via)."""
         with self._lock:
             self._held.update(held)
         self._wake()
@@ -139,7 +139,7 @@ class Dispatcher:
             self.loop.sleep(GATHER_SECONDS - since)
 
     def _write_held(self, held: set[Held]) -> set[Held]:
-        """Write what agents hold; what has to be written again."""
+        """Write the orders that agents have; return those to be written again."""
         try:
             return set(receipts.note_held(held=sorted(held), now=clock.now()).passed_by)
         except (OperationalError, InterfaceError) as error:
@@ -150,7 +150,7 @@ class Dispatcher:
     def _look(self, asked: dict[int, AgentHeartbeat | None], *, whole: bool, now: float) -> None:
         """Query the orders of these machines, and with `whole` of all that are held here."""
         mine = asked.keys() | self.waiters.machine_ids() if whole else asked.keys()
-        # A process with a wrong clock sends nothing: the machine is asked by another one, or another machine is.
+        # A process with a wrong clock sends nothing: another process asks the machine, or another machine is asked.
         waited_for = queue.waited_for() & mine if mine and clock.is_clock_correct() else set()
         found = queue.waiting_orders(machine_ids=sorted(waited_for)) if waited_for else {}
         said = [one for one in asked.values() if one is not None]
@@ -191,7 +191,7 @@ def run_slow_jobs() -> None:
 
 
 def run_quick_jobs() -> None:
-    """Run the other jobs of annexes, and look for blind spots, if Celery has been silent for a while."""
+    """Run the other jobs of annexes, and check for blind spots, if Celery has been silent for a while."""
     call_each(*(partial(_run_if_quiet, job) for job in reconcile.IF_QUIET), _compare)
 
 

@@ -48,9 +48,9 @@ HTML = b"text/html; charset=utf-8"
 BODY_BYTES = 256 * 1024
 # How many longer bodies, where they are accepted, one process keeps at once.
 LARGE_AT_ONCE = 2
-# A thread computes about so much of a long answer at once.
+# How much of a long answer a thread computes at once.
 PIECE_BYTES = 64 * 1024
-# And for so long at once, where little of it is found among much.
+# And for how long at once, where matches are rare.
 PIECE_WORK = 0.5
 # How long one piece may take to be sent. A slower client has to request it again.
 PIECE_SECONDS = 30.0

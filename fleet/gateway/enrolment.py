@@ -25,7 +25,7 @@ from fleet.wording.say import say
 from fleet.wording.times import API
 
 PAUSE_SECONDS = 2.0
-# Machines and reasons between two writes; what is beyond them is counted by its reason alone.
+# The most machines and reasons between two writes; further ones are counted by reason alone.
 MOST = 500
 MAX_ID = 200
 
@@ -39,7 +39,7 @@ class Refusals:
         self._waiting: dict[tuple[str, str], RefusedCalls] = {}
 
     def note(self, request: wire.EnrolRequest, refused: Refused, address: str) -> None:
-        """Count one refused enrolment. Nothing is asked of the database."""
+        """Count one refused enrolment. Runs no query."""
         metrics.ENROLMENTS_REFUSED.labels(refused.code).inc()
         now = clock.now()
         reason = refused.reason if isinstance(refused.reason, Reason) else Reason("enrolment-refused")
@@ -100,7 +100,7 @@ class Entrance:
             granted = await self.threads.run(self._enrol, wanted, signed, request.client)
         except Refused as refused:
             if refused.code != "intermediate-wanted":
-                # That one is a step on the way: the agent fetches the certificate and asks again.
+                # That refusal is an intermediate step: the agent fetches the certificate and repeats its request.
                 self.refusals.note(wanted, refused, request.client)
             raise _problem(refused) from None
         if isinstance(granted, wire.EnrolPending):
@@ -158,7 +158,7 @@ class Entrance:
     def _enrol(
         wanted: wire.EnrolRequest, signed: SignedCall | None, address: str
     ) -> wire.EnrolAnswer | wire.EnrolPending:
-        """Enrol; what was signed counts once in all processes. In a thread. Raises Problem 401, Refused."""
+        """Enrol; a signed request counts once in all processes. In a thread. Raises Problem 401, Refused."""
         now = clock.now()
         if signed is not None and not entrance.spend(signed.mark, now=now):
             raise Repeated

@@ -107,12 +107,12 @@ class Feed:
         self._started = threading.Event()
 
     def wake(self) -> None:
-        """A wake-up told of new entries."""
+        """Read new entries soon, after a wake-up."""
         if self.subscriptions:
             self.loop.wake()
 
     def read(self) -> None:
-        """Read what is new, page by page, and hand it over."""
+        """Read new entries, page by page, and hand them over."""
         wait = self._last_read + BURST_SECONDS - time.monotonic()
         if wait > 0:
             self.loop.sleep(wait)

@@ -35,10 +35,10 @@ BODY_SECONDS = 30.0
 
 @dataclass(eq=False)
 class Problem(Exception):
-    """An answer that refuses: status, problem type, and one sentence that says what to do (RFC 9457).
+    """An answer that refuses: status, problem type, and one sentence with the remedy (RFC 9457).
 
     `retry_after` is in whole seconds, for the header `Retry-After`. A 405 has the methods to `allow`, `validation` the
-    `errors`, each with `field` and `message`. A call signed at another time is answered with the `server_time`.
+    `errors`, each with `field` and `message`. A call with a wrong signing time is answered with the `server_time`.
     """
 
     status: int
@@ -72,7 +72,7 @@ class Request:
         self.scope = scope
         self.receive = receive
         self._headers: dict[bytes, bytes] | None = None
-        # What its signature says of the body (SHA-256 in hex, `-` without one); empty where nothing is signed.
+        # The body's hash in its signature (SHA-256 in hex, `-` without one); empty for an unsigned call.
         self.signed_hash = ""
 
     def header(self, name: bytes) -> bytes:

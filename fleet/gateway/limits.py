@@ -14,7 +14,7 @@ from fleet.gateway import metrics
 from fleet.gateway.http import Problem
 
 HOLD_SECONDS = 40.0
-# Of the time after which a machine is no longer live: what is left is for the way, and for writing it down.
+# A part of the time after which a machine is no longer live: the rest is for the network, and for writing.
 HOLD_SHARE = 2 / 3
 
 

@@ -151,7 +151,7 @@ class Collected(Collector):
             yield family
 
 
-# What one process counts of itself, for Prometheus. Numbers of the fleet come from the database when scraped.
+# The counts of one process, for Prometheus. Numbers of the fleet come from the database when scraped.
 
 REPORTS = Counter("drydock_reports", "Committed reports, including repeated ones.")
 REFUSED = Counter("drydock_reports_refused", "Reports that were refused permanently.")

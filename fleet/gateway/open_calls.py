@@ -29,7 +29,8 @@ from fleet.operations.access import CREDENTIALS, AccessStates
 from fleet.projections.people import rights
 
 PAUSE_SECONDS = 0.5
-# In addition to the calls whose state has changed, so many are checked in full each time, the longest unchecked first.
+# In addition to the calls whose state has changed, this many are checked in full each time, the longest unchecked
+# first.
 CHECKED_ANYWAY = 5
 
 

@@ -51,8 +51,8 @@ class ProbeCache:
     connections: Connections | None = None
     late: tuple[str, ...] = ()
     notices: Mapping[str, str] = field(default_factory=dict)
-    # Tables that are locked, or in which the next row has no place; what has not run for too long; whether Redis takes
-    # writes; and by how many seconds the clock of this process is wrong.
+    # Tables that are locked, or in which the next row has no place; jobs that have not run for too long; whether Redis
+    # accepts writes; and by how many seconds this process's clock is wrong.
     locked: tuple[str, ...] = ()
     full: tuple[str, ...] = ()
     stalled: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ class Probes:
         await answer(send, 200 if ready else 503, msgspec.json.encode(said))
 
     async def metrics(self, request: Request, send: Send) -> None:
-        """Prometheus' text format: the process itself, and the fleet as long as the database answers."""
+        """Answer in Prometheus's text format: the process itself, and the fleet while the database answers."""
         metrics.HELD.set(self.agents.waiters.count)
         metrics.STREAMS.set(self.streams.count)
         # Not in the threads that query the database: they may all be waiting for it.

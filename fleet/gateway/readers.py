@@ -241,7 +241,7 @@ def _check_range(name: str, value: int | None, bound: int) -> None:
 
 
 def check_nested(data: dict[str, Any], depth: int) -> None:
-    """Raises Unreadable for what is nested too deeply, and for a number that no column keeps."""
+    """Raise Unreadable for data that is nested too deeply, and for a number that no column can store."""
     for one in data.values():
         # Text and small numbers alone, as in a document: there is nothing to look into.
         if type(one) is not str and one is not None and not (type(one) is int and -BIGGEST <= one < BIGGEST):

@@ -81,8 +81,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Not frozen: one is made for each call, and that would make it thrice as dear.
 @dataclass(slots=True)
 class SignedCall:
-    """A call whose signature is right. `found_by` is the name of its key; `today` says that its key is made of today's
-    SECRET_KEY; `at` is when it was signed, in milliseconds since 1970, and `mark` the signature.
+    """A call with a valid signature. `found_by` is the name of its key; `today`: its key is derived from the present
+    SECRET_KEY; `at` is its signing time, in milliseconds since 1970, and `mark` the signature.
     """
 
     vm_id: str

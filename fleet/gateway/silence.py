@@ -1,6 +1,6 @@
-"""Ends connections on which nothing was ever said: the server waits for ever for a first byte, and has no setting.
+"""The end of silent connections: the server waits for ever for a first byte, and has no setting for that.
 
-What stops in the middle of a request, and between two, it ends itself. On Linux; elsewhere a proxy has to.
+The server itself ends connections that stop within a request, or between two. On Linux; elsewhere a proxy has to.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Silence:
         self._spoken: dict[int, int] = {}
 
     def step(self) -> None:
-        """End what has been silent for too long."""
+        """End connections that have been silent for too long."""
         if not hasattr(socket, "TCP_INFO") or not FOLDER.is_dir():
             return
         found: dict[int, int] = {}
@@ -68,8 +68,8 @@ class Silence:
 
 @contextmanager
 def _own(number: int) -> Iterator[socket.socket]:
-    """The socket of this descriptor, by a number of one's own: whatever becomes of the other one meanwhile, this is the
-    one that is asked. Raises OSError where it is no socket.
+    """Yield the socket of this descriptor under a number of its own, so that a reuse of the original number does not
+    matter. Raises OSError where it is no socket.
     """
     copy = os.dup(number)
     try:

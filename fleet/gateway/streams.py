@@ -215,7 +215,7 @@ class Streams:
             subscription.queue.clear()
             if fresh:
                 if any(entry.about_access for entry in fresh):
-                    # At once, and not only when open calls are compared: what is fresh may be out of sight by now.
+                    # At once, and not only when open calls are compared: the new entries may be invisible by now.
                     heard = await self._ear(request, credentials_of(request))
                     if heard is None:
                         return

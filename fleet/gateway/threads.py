@@ -129,7 +129,7 @@ class Threads:
         )
 
     async def run(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Raises Problem 503 when too many wait already, or when the database is away."""
+        """Run a call in a thread. Raises Problem 503 when too many wait, or when the database is unavailable."""
         if self.waiting >= self.queue:
             raise busy("The gateway has too much to do right now: try again in a moment.")
         self.waiting += 1

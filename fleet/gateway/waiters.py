@@ -49,7 +49,7 @@ class LongPollTimes:
         return self.most * random.uniform(1 - JITTER, 1)  # noqa: S311 - no secret
 
     def short(self, count: int) -> float:
-        """For each of so many."""
+        """Return the hold time of a short hold, when this many calls have one."""
         return min(max(self.close, count / self.renewals), self.most) * random.uniform(1 - JITTER, 1)  # noqa: S311
 
 
@@ -80,7 +80,7 @@ class Waiter:
         self.answer: asyncio.Future[list[Order]] = asyncio.get_running_loop().create_future()
         # What ends it when nothing else does.
         self.until: asyncio.TimerHandle | None = None
-        # As far as is known: its set, whether something is under way there, and what is wanted of its agent.
+        # As far as known: its set, whether something is under way there, and what is requested from its agent.
         self.set_id: int | None = None
         self.close = False
         self.report = self.remind = False
@@ -91,7 +91,7 @@ class Waiter:
             self.answer.set_result(orders)
 
     def hold(self, seconds: float) -> None:
-        """End it empty after so many seconds, if that is sooner than before."""
+        """End it empty after this many seconds, if that is sooner than before."""
         loop = asyncio.get_running_loop()
         if self.until is not None:
             if self.until.when() <= loop.time() + seconds:
@@ -191,7 +191,7 @@ class Waiters:
         if waiter.carries:
             self._close += not waiter.close
             waiter.close = True
-            # Who has an order in hand is waited for, in a storm as well.
+            # A machine with an order is awaited, in a storm as well.
             waiter.hold(self.holds.close if waiter.held else self.holds.short(self._close))
 
     def _may_tell(self, machine_id: int) -> bool:
@@ -215,7 +215,7 @@ PINGS = 2
 
 
 class WakeUps:
-    """One subscription in one thread; it comes back by itself. `on_wake_up` gets each message, in that thread."""
+    """One subscription in one thread; it reconnects automatically. `on_wake_up` gets each message, in that thread."""
 
     def __init__(self, on_wake_up: Callable[[dict[str, Any]], None]) -> None:
         self.on_wake_up = on_wake_up

@@ -26,7 +26,7 @@ from fleet.operations.intake.spools import Taken
 # Costlier deliveries are written separately, after the others and in parts of this size. An agent that starts costs
 # less.
 COSTLY = 30
-# A machine that brings so much a second is judged by that, whatever each of its deliveries costs.
+# A machine that costs this much a second is judged by that, whatever each of its deliveries costs.
 UNITS_A_SECOND, AT_ONCE = 20.0, 90.0
 REMEMBERED = 10_000
 # A statement about itself may move a machine; a reminder may point to a body of a mebibyte; each event is computed.
@@ -128,7 +128,7 @@ SHARES = {
 }
 # Lanes that are written separately: after the others, and not in their commits.
 APART = (Lane.COSTLY, Lane.TROUBLED)
-# What is older than that when it comes is history.
+# A delivery older than that is history.
 HISTORY = timedelta(seconds=60)
 # EventIds as documents spell them. The most recent ones are remembered, up to the first limit. One delivery adds up to
 # `MOST_NAMED`, from the first `LOOKED_AT` characters of each document. This runs on the event loop, and a document may
@@ -324,7 +324,7 @@ class Lanes:
         return found
 
     def trouble(self, machine_id: int) -> None:
-        """From now on what this machine (row id) brings waits behind the others."""
+        """Make this machine's (row id) further deliveries wait after all others."""
         with self._lock:
             self._troubled.add(machine_id)
 

@@ -18,7 +18,7 @@ STOP_SECONDS = 2
 CELERY = (PYTHON, "-m", "celery", "--app", "fleet")
 # The demo's machines fall silent sooner than real ones should, so that a visitor sees it happen.
 DEMO_LATE_SECONDS = "150"
-# The demo's pretended directory and the program in it; a secret that everybody knows opens nothing else.
+# The demo's simulated directory and the program in it; its published secret gives access to nothing else.
 TENANT = "6babcaad-604b-40ac-a9d7-9fd97c0b779f"
 CLIENT_ID, CLIENT_SECRET = "drydock", "the-demo-has-no-secrets"
 # Whose machines use the caches of the fleet file.
@@ -47,7 +47,7 @@ def machines(fleet_file: Path) -> list[Machine]:
     """Every machine of the file, in its order."""
     found: list[Machine] = []
     for one_set in json.loads(fleet_file.read_text())["sets"]:
-        # Instance metadata names scale sets only; of the others the owner says what belongs together.
+        # Instance metadata names scale sets only; for other sets the owner states the members.
         stated = "" if one_set["kind"] == "scale_set" else f"{one_set['kind']}:{one_set['name']}"
         uses_caches = one_set["name"] in SETS_WITH_CACHES
         found.extend(Machine(id=each["id"], stated_set=stated, uses_caches=uses_caches) for each in one_set["machines"])

@@ -52,11 +52,11 @@ def beat(*, more: Sequence[str] = ()) -> list[str]:
     return [*BEAT, *more]
 
 
-# Starts processes, starts again what ended by itself, and ends all of them quickly and together.
+# The supervisor: it starts processes, restarts those that end, and ends all of them quickly and together.
 
 WATCH_SECONDS = 0.1
 LONGEST_PAUSE = 30.0
-# A process that ran for so long before it ended is started again at once.
+# A process that ran for this long before it ended is restarted at once.
 STEADY_SECONDS = 60.0
 
 
@@ -67,7 +67,7 @@ class Recipe:
     name: str
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
-    # The signal when we are killed. What has children of its own gets the chance to end them.
+    # The signal when we are killed. A process with children of its own can end them.
     death_signal: signal.Signals = signal.SIGKILL
 
 
@@ -110,7 +110,7 @@ class Worker:
         return self.child is not None and self.child.poll() is None
 
     def watch(self, say: Callable[[str], None]) -> None:
-        """Starts it again if it ended by itself: at once if it had run for long, else with growing pauses."""
+        """Restart the process if it has ended: at once if it had run for long, else with growing pauses."""
         if self.child is None or not self.wanted or self.is_running():
             return
         now = time.monotonic()

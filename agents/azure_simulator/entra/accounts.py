@@ -24,7 +24,7 @@ class Account:
 
     @property
     def sub(self) -> str:
-        """Another one for each program, as at Entra: it tells two programs nothing of each other."""
+        """A different one for each program, as at Entra, so that two programs cannot correlate users."""
         return str(uuid5(NAMESPACE_DNS, f"sub.{self.name}.example"))
 
     @property

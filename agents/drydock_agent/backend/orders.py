@@ -183,7 +183,7 @@ class Orders:
             # that the agent's stop interrupted is repeated: most likely it has started the event.
             reason = "already-started"
         if reason and tracked.interrupted_at is not None:
-            # Azure may have been asked before the stop: "refused" would claim that it was not.
+            # Azure may have been asked before the stop: "refused" would deny that.
             words = f"the agent stopped while it asked; now the order is {reason}"
             return _receipt(order, wire.FAILED, reason=words, attempted_at=tracked.interrupted_at)
         if reason:

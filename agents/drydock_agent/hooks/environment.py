@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 
-# No system takes a longer variable from everybody.
+# No system accepts longer variables in general.
 VARIABLE_CHARACTERS = 30000
 
 

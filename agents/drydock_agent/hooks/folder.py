@@ -8,7 +8,7 @@ from pathlib import Path
 
 WINDOWS = os.name == "nt"
 
-# How Windows runs a script; a program runs by itself.
+# Windows' interpreters of scripts; a program needs none.
 _RUNNERS: dict[str, tuple[str, ...]] = {
     ".ps1": ("powershell.exe", "-NoProfile", "-NonInteractive", "-ExecutionPolicy", "Bypass", "-File"),
     ".cmd": ("cmd.exe", "/d", "/c"),

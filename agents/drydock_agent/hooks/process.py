@@ -1,4 +1,4 @@
-"""Runs one hook as a process of its own, within its time, and keeps the end of what it prints."""
+"""Running of one hook as a separate process, within its time, with the end of its output."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NEW_GROUP = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
 
 @dataclass(slots=True, frozen=True)
 class HookResult:
-    """`exit_status` is negative for a signal, and None where the hook was not run or did not end by itself."""
+    """A hook's result. `exit_status` is negative for a signal, and None where the hook did not run or was killed."""
 
     outcome: str
     exit_status: int | None

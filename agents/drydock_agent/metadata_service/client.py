@@ -40,7 +40,8 @@ LIMIT = wire.MAX_DOCUMENT_BYTES
 
 
 class MetadataUnavailable(Exception):
-    """The metadata service gave no good answer this time; the sentence says why. `status` is None without an answer."""
+    """The metadata service gave no good answer this time; the sentence has the reason. `status` is None without an
+    answer."""
 
     def __init__(self, sentence: str, *, status: int | None = None) -> None:
         super().__init__(sentence)
@@ -63,7 +64,7 @@ class StartAnswer:
 
 
 class Imds:
-    """One connection to the metadata service, for one thread. Never through a proxy, whatever the environment says."""
+    """One connection to the metadata service, for one thread. Never through a proxy, whatever the environment."""
 
     def __init__(self, url: str, *, versions: Versions | None = None, rate_limit: RateLimit = OF_THIS_PROCESS) -> None:
         self.versions = versions or Versions(EVENTS_VERSIONS, Clock())
@@ -150,7 +151,7 @@ class Imds:
                 headers={"Content-Type": "application/json"},
                 body=body,
             )
-            # A 400 may as well be about the id: only one that names the version is asked again with another.
+            # A 400 may also concern the id: only one that names the version is repeated with another version.
             about_version = answer.status == 400 and b"api-version" in answer.body
             if not (about_version and self.versions.refused(version, answer.body)):
                 seconds = answer.headers.get("Retry-After", "")

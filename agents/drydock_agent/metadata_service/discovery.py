@@ -31,7 +31,7 @@ _COOKIE = bytes((99, 130, 83, 99))
 _HEADER = struct.Struct("!BBBB4sHH4s4s4s4s16s64s128s")
 # The answer is to be a broadcast: this socket receives none that is addressed to this machine.
 _BROADCAST = 0x8000
-# Some servers drop what is shorter than BOOTP's packets were.
+# Some servers drop packets shorter than BOOTP's.
 _MIN_BYTES = 300
 
 
@@ -64,7 +64,7 @@ def query_dhcp(listen_seconds: float) -> str | None:
 
 
 def request(xid: bytes, mac: bytes) -> bytes:
-    """A DHCPDISCOVER that asks for option 245; it takes no lease."""
+    """Return a DHCPDISCOVER that requests option 245; it takes no lease."""
     head = _HEADER.pack(
         _REQUEST, 1, len(mac), 0, xid, 0, _BROADCAST, bytes(4), bytes(4), bytes(4), bytes(4), mac, b"", b""
     )

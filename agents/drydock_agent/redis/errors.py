@@ -2,7 +2,7 @@
 
 
 class CacheConnectionLost(Exception):
-    """The connection ended, or could not be made; the sentence says why."""
+    """The connection ended, or could not be made; the sentence has the reason."""
 
 
 class CacheConnectionStale(CacheConnectionLost):

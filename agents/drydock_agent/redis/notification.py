@@ -43,7 +43,7 @@ def read(raw: bytes) -> Notification:
     counts."""
     words = [word.strip() for word in raw.decode("utf-8", "replace").lstrip("|").split("|")]
     found: dict[str, str] = {}
-    # A name at the end that no value follows is not looked at.
+    # A name at the end without a value is ignored.
     for name, value in zip(words[::2], words[1::2], strict=False):
         valid = _valid(name.casefold(), value)
         if valid:

@@ -1,4 +1,4 @@
-"""The parts that listen to the configured caches, and what `check` says of them. Imported only where there are any."""
+"""The parts that listen to the configured caches, and their findings for `check`. Imported only where there are any."""
 
 from __future__ import annotations
 

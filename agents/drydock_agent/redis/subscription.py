@@ -78,9 +78,10 @@ class Subscription:
             raise
 
     def read(self, seconds: float) -> CacheReply | None:
-        """The next answer, or None where none has come within the time, or not whole within `answer_seconds` more.
+        """Return the next answer, or None where none has arrived within the time, or not whole within `answer_seconds`
+        more.
 
-        Raises `CacheConnectionLost`, and `RefusedByCache` where the server says no.
+        Raises `CacheConnectionLost`, and `RefusedByCache` where the server refuses.
         """
         try:
             with _translated_errors():
@@ -133,7 +134,7 @@ def _translated_errors() -> Iterator[None]:
             raise _NoReply from error
         raise CacheConnectionLost(_sentence(error)) from error
     except (redis.RedisError, OSError, ValueError) as error:
-        # A ValueError is what a peer that speaks something else comes to.
+        # A peer with another protocol causes a ValueError.
         raise CacheConnectionLost(_sentence(error)) from error
 
 

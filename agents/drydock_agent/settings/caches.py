@@ -16,7 +16,7 @@ TLS_PORT = 6380
 PLAIN_PORT = 6379
 TIERS = ("basic", "standard", "premium")
 MANAGED_IDENTITY = "managed-identity"
-# What a table may hold, and the query of an address: its other parts are in the address.
+# The permitted keys of a table, and of the query of an address: its other parts are in the address.
 KEYS = (
     "host", "port", "tls", "username", "password", "password_file", "entra", "tier", "divisor", "connect", "ca_file",
 )  # fmt: skip

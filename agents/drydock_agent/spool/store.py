@@ -51,7 +51,7 @@ class StoredReport:
 
 @dataclass(slots=True, frozen=True)
 class StoredOrder:
-    """An order that this machine took: `attempted_at` before Azure was asked, `receipt` (JSON text) afterwards."""
+    """An order that this machine accepted: `attempted_at` before Azure was asked, `receipt` (JSON text) afterwards."""
 
     id: str
     body: str

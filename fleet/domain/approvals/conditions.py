@@ -31,7 +31,7 @@ LATER: dict[When, tuple[str, ...]] = {
 TIMED = (When.UNDO, When.TIME)
 # So close to NotBefore nothing waits to be undone.
 NO_UNDO = timedelta(minutes=1)
-# A click takes this long from the page to the backend: so much earlier the page stops promising that it can be undone.
+# A click takes this long from the page to the backend: the page stops offering undo this much earlier.
 CLICK = timedelta(seconds=2)
 
 
@@ -99,7 +99,7 @@ def waits_for(when: When, due_at: datetime | None) -> Reason:
 def check_condition(
     when: When, facts: EventFacts, *, due_at: datetime | None, may_go: bool, now: datetime
 ) -> tuple[bool, Reason]:
-    """Whether the condition is met, with what it waits for or why it is met. `may_go`: its wave lets it."""
+    """Return whether the condition is met, and what it waits for or why it is met. `may_go`: its wave permits it."""
     if when is When.PREPARED and (missing := unprepared_names(facts)):
         return False, Reason("waits-for-machines", machines=missing)
     waits = (when in TIMED and due_at is not None and due_at > now) or (when is When.TURN and not may_go)

@@ -158,7 +158,7 @@ class EventFacts:
     windows: tuple[WindowFacts, ...] = ()
     stop: StopFacts | None = None
     drill: bool = False
-    # When guards judge it, and the version that was looked at, where that is stated.
+    # When guards judge it, and the displayed version, where stated.
     judged_at: datetime | None = None
     expected_version: int | None = None
 
@@ -190,7 +190,7 @@ class Guard:
 
     @property
     def shown(self) -> Annotated[str, InApi.SHOWN]:
-        """A digest of what it names. A decision that sends it back covers nothing else."""
+        """A digest of the guard's values. A decision that returns it covers nothing else."""
         # A reader by scope sees other names of sets.
         named = {name: value for name, value in self.values.items() if name != "sets"}
         return hashlib.sha256(json.dumps([self.code, as_json(named)], sort_keys=True).encode()).hexdigest()[:16]
@@ -474,7 +474,7 @@ TAKE_REASONS = tuple(each.code for each in GUARD_TYPES if each.needs is Need.REA
 
 
 def guards(facts: EventFacts, *, now: datetime, expected_version: int | None = None) -> list[Guard]:
-    """Return every reason against approving now, those that block first, then by what they need."""
+    """Return every reason against approving now, blocking ones first, then by need."""
     facts = replace(facts, judged_at=now, expected_version=expected_version)
     found = [guard for each in GUARD_TYPES for guard in each.found(facts)]
     order = list(reversed(Need))

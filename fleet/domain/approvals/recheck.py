@@ -9,7 +9,7 @@ from fleet.domain.approvals.guards import GUARD_TYPES, SECOND_PERSON, EventFacts
 from fleet.domain.reasons import Reason, as_json
 from fleet.domain.states import EventStatus, Presence
 
-# What a decision is about. Status and description are not part of it.
+# The values on which a decision depends. Status and description are not part of it.
 SHOWN = ("event_type", "source", "duration_seconds", "not_before", "resources")
 # A version is all that is known of a decision of an earlier release.
 VERSION = "version"
@@ -50,16 +50,16 @@ class Objection:
 
 
 def shown(facts: EventFacts) -> dict[str, Any]:
-    """Return what a decision about this event is about, in JSON values."""
+    """Return the values on which a decision about this event depends, as JSON values."""
     values: dict[str, Any] = as_json({name: getattr(facts, name) for name in SHOWN})
     return values
 
 
 def differences(decision: Decision, facts: EventFacts) -> list[dict[str, Any]]:
-    """Return what differs from what was decided on: `field`, `before` and `after` each.
+    """Return the differences from the decided values: `field`, `before` and `after` each.
 
-    A later NotBefore is no difference; an earlier one is, and so is any value that was not stated before. The order
-    and the case of names in `Resources` do not count.
+    A later NotBefore is no difference; an earlier one is, and so is any value that was not stated before. The order and
+    the case of names in `Resources` do not count.
     """
     if not decision.shown:
         return [] if decision.version == facts.version else [_change(VERSION, decision.version, facts.version)]
@@ -105,7 +105,7 @@ def uncovered(decision: Decision, found: Iterable[Guard]) -> list[Guard]:
 
 
 def against_sending(decision: Decision, facts: EventFacts, *, now: datetime) -> list[Guard]:
-    """Return the guards against sending what was decided earlier."""
+    """Return the guards against sending an earlier decision."""
     return [guard for guard in uncovered(decision, guards(facts, now=now)) if guard.code not in NOT_ASKED_AGAIN]
 
 
@@ -119,8 +119,8 @@ def _is_covered(decision: Decision, guard: Guard) -> bool:
 
 
 def covers(overridden: Mapping[str, Any], guard: Guard) -> bool:
-    """Return whether a guard that was overridden named at least what it names now: one event under way does not cover
-    three, one window does not cover another.
+    """Return whether an overridden guard named at least the present values: one event under way does not cover three,
+    one window does not cover another.
     """
     if overridden.get("code") != guard.code or "values" not in overridden:
         return False

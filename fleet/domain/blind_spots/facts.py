@@ -35,9 +35,9 @@ class AgentFacts:
     protocol: int
     zone: str
     size: str
-    # What is stated of a set to which it is not confined.
+    # A stated set to which it is not confined.
     outside: Reason | None = None
-    # What it calls itself while another machine of its set has that name; else empty.
+    # The stated name while another machine of its set has it; else empty.
     called: str = ""
     # The set of an open event that it lists without being of that set: its name, empty where it has none, and its row
     # id; None without one.
@@ -65,7 +65,7 @@ class SetFacts:
     upgrade_notices: bool | None
     agents: tuple[AgentFacts, ...]
     missing: tuple[tuple[str, str, str], ...] = ()
-    # Until then machines that come back are admitted by themselves.
+    # Until then returning machines are admitted automatically.
     admits_until: datetime | None = None
 
 
@@ -201,8 +201,10 @@ AT_ONCE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """`set_id` or `cache_id` (row ids) where it is about one, called `of`; `names` are the machines concerned, the
-    first of `count`; `values` what else its sentence names.
+    """A blind spot to notify.
+
+    `set_id` or `cache_id` (row ids) where it concerns one, named `of`. `names` are the machines concerned, the first of
+    `count`; `values` are further values of its sentence.
     """
 
     code: str

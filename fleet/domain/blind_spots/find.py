@@ -68,7 +68,7 @@ def of_its_agents(
     if agents := [agent for agent in each.agents if agent.called and agent.presence in NAMED]:
         names = sorted({agent.called for agent in agents})
         yield of_agents(each, agents, "name-held", Confidence.POSSIBLE, called=names)
-    # Agents of 0.1.0 mostly: newer ones send what is missing.
+    # Agents of 0.1.0 mostly: newer ones send missing documents.
     if agents := [agent for agent in each.agents if agent.lacking_since and now > agent.lacking_since + LACKING]:
         yield of_agents(each, agents, "document-lacking")
     if agents := [agent for agent in each.agents if agent.spools >= MANY_A_DAY]:
@@ -203,7 +203,7 @@ SOON = timedelta(seconds=5)
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """So many machines, of whom the first are named."""
+    """A number of machines, of which the first are named."""
 
     names: tuple[str, ...] = ()
     count: int = 0

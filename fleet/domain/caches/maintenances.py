@@ -19,7 +19,7 @@ from fleet.domain.scheduling import first_after
 from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
 
-# A node may go this much earlier than Scheduled says.
+# A node may go down this much earlier than Scheduled states.
 EARLY = timedelta(minutes=3)
 # Scheduled comes up to this much ahead; without a start time it is all that is known of it.
 NOTICE = timedelta(minutes=15)
@@ -29,7 +29,7 @@ SAME_START = timedelta(minutes=10)
 NEVER_STARTED_AFTER = timedelta(minutes=15)
 # Nothing more was heard for this long: the end was not seen.
 END_NOT_SEEN_AFTER = timedelta(minutes=30)
-# What is heard this long after an operation's last notification is about another one.
+# A notification this long after an operation's last one concerns another operation.
 LONGEST = timedelta(hours=3)
 # How far the order in which things were heard may be wrong.
 SLACK = timedelta(seconds=60)
@@ -73,7 +73,7 @@ ORDER = {
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """One notification as it is needed here: `key` tells it from others, `at` is when it was first heard."""
+    """One notification with the values needed here: `key` identifies it, `at` is when it was first heard."""
 
     key: str
     type: str | None
@@ -159,7 +159,7 @@ class Operation:
             return begins - EARLY - SLACK <= heard.moment and heard.at - max(begins, self.last_at) <= LONGEST
         if kind is NotificationType.SCALE_COMPLETE:
             return self.ended_at is None and heard.at - self.last_at <= LONGEST
-        # What is over does not begin again: later notifications are about the next operation.
+        # An ended operation does not begin again: later notifications concern the next one.
         over = self.failover_at or self.scaled_at
         if self.ended_at is not None and heard.at > self.ended_at + SLACK:
             return kind is not NotificationType.FAILOVER_COMPLETE and heard.start_time == self.expected_at is not None
@@ -270,13 +270,13 @@ def status_of(operation: Operation, *, now: datetime) -> MaintenanceStatus:
 # The assumed length of an impact that has not ended and has no stated length.
 ASSUMED = timedelta(minutes=15)
 SHORTEST = timedelta(minutes=1)
-# More are not told one by one.
+# More are not listed one by one.
 MOST = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """From when to when something happens, or may happen while `sure` is False; `key` tells it from others."""
+    """A period in which something happens, or may happen while `sure` is False; `key` identifies it."""
 
     key: str
     begin: datetime

@@ -2,7 +2,7 @@
 
 Source: "Attested data" on Microsoft's page "Azure Instance Metadata Service for virtual machines" (04/11/2023) and the
 sample there: PKCS #7 with one signer, no signed attributes, and sha256WithRSAEncryption where the name of a digest
-belongs. The content is JSON. It says `vmId` and subscription, not the machine's name.
+belongs. The content is JSON. It has `vmId` and subscription, not the machine's name.
 """
 
 import base64
@@ -264,7 +264,7 @@ def _uuid(value: Any, code: str) -> str:
     return found
 
 
-# Nonces for attested documents: each says itself when it was given and that it is ours.
+# Nonces for attested documents: each contains its time and proves that it is ours.
 
 LASTS = timedelta(seconds=60)
 # Clocks of two gateways may differ by that.

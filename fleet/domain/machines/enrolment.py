@@ -47,7 +47,7 @@ class EntrancePolicy(StrEnum):
     ATTESTED = "attested"
     # A person admits each.
     ADMIT = "admit"
-    # By a join token, as in 0.1.0; attested documents are not looked at.
+    # By a join token, as in 0.1.0; attested documents are ignored.
     TOKEN = "token"  # noqa: S105 - the name of a policy
 
 
@@ -60,7 +60,7 @@ class Proof:
 
 
 def matched_proof(proof: Proof, *, vm_id: str, compute: Mapping[str, Any]) -> Proof:
-    """The proof, if it is about this machine and agrees with what that says of itself. Raises Refused
+    """Return the proof, if it is about this machine and agrees with the machine's own statements. Raises Refused
     `attestation-refused`.
     """
     if proof.attested is not None:
@@ -72,7 +72,7 @@ def matched_proof(proof: Proof, *, vm_id: str, compute: Mapping[str, Any]) -> Pr
     return proof
 
 
-# What an administrator may choose where no setting states it.
+# The administrator's choices where no setting states the policy.
 CHOICES = (EntrancePolicy.JOIN, EntrancePolicy.AUTO, EntrancePolicy.ATTESTED, EntrancePolicy.ADMIT)
 
 

@@ -23,7 +23,7 @@ TEXTS = (
 DOMAINS = ("platformFaultDomain", "platformUpdateDomain")
 LISTS = ("privateIpAddresses", "tagsList")
 KEPT = (*TEXTS, *DOMAINS, *LISTS, "osProfile")
-# Azure allows so many tags on a VM.
+# The most tags that Azure allows on a VM.
 MOST_TAGS = 50
 
 
@@ -101,7 +101,7 @@ class InventoryItem:
     os_type: str = ""
 
     def with_more(self, other: "InventoryItem") -> "InventoryItem":
-        """Both as one: what this one does not state is taken from the other."""
+        """Return both as one: a value that this one does not state is taken from the other."""
         stated = self.in_set
         if stated is None or (stated.kind == "standalone" and other.in_set is not None):
             stated = other.in_set

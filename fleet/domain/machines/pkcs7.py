@@ -19,7 +19,7 @@ MOST_DEPTH = 16
 
 
 class NotDer(ValueError):
-    """The bytes are not DER, or not in the shape that was asked for."""
+    """An error: the bytes are not DER, or not in the expected form."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class NamesHours(Protocol):
 
 
 def in_hours(what: NamesHours, moment: datetime) -> bool:
-    """Whether a moment lies in the hours that are named there, as `within` says it."""
+    """Whether a moment is in the named hours, as `is_within_hours` defines it."""
     if not what.weekdays and what.from_time is None and what.until_time is None:
         return True
     return is_within_hours(
@@ -93,7 +93,7 @@ def _on(day: int, weekdays: Collection[int]) -> bool:
 
 # What people state in a rule or a no-approval window: tidied, and as JSON values.
 
-# What says nothing of the events that are meant.
+# Fields that do not select events.
 LABELS = (
     "name", "reason", "enabled", "deleted", "rule_id", "position",
     "route_id", "version", "owner_id", "channel_id",

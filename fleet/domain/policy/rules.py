@@ -187,18 +187,18 @@ def wording(rule: StandingRule) -> Reason:
     return Reason("rule", **{"action": rule.action, **stated_values(rule)})
 
 
-# What is wrong with a rule as a whole; the model checks each field alone. Each fault names its field and a reason.
+# Faults of a rule as a whole; the model checks each field alone. Each fault names its field and a reason.
 
 SOURCES = ("Platform", "User")
 
-# The name of a field, and what is wrong with it: a sentence where its model refuses it.
+# The name of a field, and its fault: a sentence where its model refuses it.
 Fault = tuple[str, Reason | str]
 # A rule may also name a type that Drydock does not know, exactly as Azure spells it.
 TYPE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]{0,49}")
 
 
 def faults(rule: StandingRule, *, now: datetime) -> Iterator[Fault]:
-    """Return what is wrong with a rule whose fields are each valid."""
+    """Yield the faults of a rule whose fields are each valid."""
     if rule.accepts and rule.action not in APPROVES:
         yield "accepts", Reason("accepts-without-approving")
     yield from choice_faults([("event_types", [one for one in rule.event_types if _is_misspelt(one, rule)], TYPES)])

@@ -35,7 +35,7 @@ def window_wording(window: Window) -> Reason:
 
 
 def window_faults(window: Window, *, now: datetime) -> Iterator[Fault]:
-    """Return what is wrong with a window whose fields are each valid."""
+    """Yield the faults of a window whose fields are each valid."""
     once = window.starts_at is not None or window.ends_at is not None
     weekly = bool(window.weekdays) or window.from_time is not None or window.until_time is not None
     if once and weekly:

@@ -1,4 +1,4 @@
-"""`drydock-fleet archived_entries`: what has left the timeline, out of the archive's files, a line each."""
+"""`drydock-fleet archived_entries`: archived timeline entries, from the archive's files, one a line."""
 
 from argparse import ArgumentParser, ArgumentTypeError
 from datetime import UTC, datetime

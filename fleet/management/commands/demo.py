@@ -93,7 +93,7 @@ class Command(BaseCommand):
             self.stdout.flush()
 
     def run(self, folder: Path, urls: Urls, of_caches: dict[str, Server], workers: list[Worker]) -> None:
-        """Starts everything, says how to log in, and watches over it until `Ended` is raised."""
+        """Start everything, print how to sign in, and supervise it until `Ended` is raised."""
         url, simulator_url = f"http://127.0.0.1:{settings.PORT}", f"http://127.0.0.1:{settings.SIMULATOR_PORT}"
         os.environ.update(urls.environment)
         os.environ.update(own_settings(folder, url))
@@ -105,7 +105,7 @@ class Command(BaseCommand):
         if settings.DEMO_SINGLE_SIGN_ON:
             self.launch(recipes.directory(port=settings.DEMO_SINGLE_SIGN_ON_PORT, back=f"{url}/accounts/sign-on/back/"))
         self.launch(recipes.simulator(port=settings.SIMULATOR_PORT, fleet_file=FLEET_FILE, caches=caches))
-        # What an earlier start has left there is kept under another name until everything answers.
+        # The file of an earlier start is kept under another name until everything answers.
         credentials_file, people_file = folder / CREDENTIALS, folder / "people.json"
         if credentials_file.exists():
             credentials_file.replace(people_file)
@@ -150,7 +150,7 @@ class Command(BaseCommand):
         return self.workers[-1]
 
     def watch(self) -> None:
-        """Starts again what ended by itself, servers first, and waits a moment."""
+        """Restart processes that have ended, servers first, and wait a moment."""
         for server in self.servers:
             if said := server.watch():
                 self.say(said)

@@ -1,4 +1,4 @@
-"""`manage.py print_docs`: renews the generated parts of the documentation, or says which are stale."""
+"""`manage.py print_docs`: renews the generated parts of the documentation, or lists the stale ones."""
 
 from argparse import ArgumentParser
 from pathlib import Path

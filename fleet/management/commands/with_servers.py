@@ -20,7 +20,7 @@ WATCH_SECONDS = 0.5
 
 class Command(BaseCommand):
     help = "Runs a command with DATABASE_URL, REDIS_URL and SECRET_KEY set; starts servers where they are not."
-    # The settings may be incomplete here: that is what this command is for.
+    # The settings may be incomplete here: this command completes them.
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:

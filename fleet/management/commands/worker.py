@@ -1,4 +1,4 @@
-"""`drydock-fleet worker`: carries approvals on, seals the timeline, and tells people."""
+"""`drydock-fleet worker`: relays approvals, seals the timeline, and sends notifications."""
 
 from __future__ import annotations
 
