@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from pathlib import Path
 
-from tests.access import table
 from tests.access.callers import COLUMNS
 from tests.access.calls import WORDS
 from tests.access.reasons import ABOUT_ONESELF, ANYBODY, OWN_RULES, PUBLIC
@@ -25,42 +23,29 @@ def call(method: str, route: str) -> str:
 
 
 def reasons(named: dict[tuple[str, str], str]) -> str:
-    """Calls with the same reason stand together."""
+    """Return a table of calls, with one row for each reason."""
     together: dict[str, list[str]] = {}
     for (method, route), why in named.items():
         together.setdefault(why, []).append(call(method, route))
     return lines(["call", "why"], [["<br>".join(calls), why] for why, calls in together.items()])
 
 
-def counted() -> str:
-    """For each caller, how many calls of Django's tables come to what."""
-    count = {column: Counter[str]() for column in COLUMNS}
-    for area in table.AREAS[:]:
-        if area != "gateway":
-            for cells in table.read(area).values():
-                for column, word in cells.items():
-                    count[column][word] += 1
-    head = ["caller", "who that is", *(f"`{word}`" for word in WORDS)]
-    rows = [[f"`{name}`", who, *(str(count[name][word] or "") for word in WORDS)] for name, who in COLUMNS.items()]
-    return lines(head, rows)
-
-
-def gateway() -> str:
-    rows = [[f"`{name}`", who] for name, who in AT_THE_GATEWAY.items()]
-    return lines(["caller at the gateway", "who that is"], rows)
+def kinds() -> str:
+    """Sign-in methods with rules of their own, with a heading; empty without any."""
+    rows = [[f"`{column}`", call(method, route), why] for (column, method, route), why in OWN_RULES.items()]
+    return f"## Special rules for sign-in methods\n\n{lines(['caller', 'call', 'why'], rows)}" if rows else ""
 
 
 PARTS = {
-    "words": lambda: lines(["cell", "what it means"], [[f"`{word}`", said] for word, said in WORDS.items()]),
-    "callers": counted,
-    "gateway": gateway,
+    "words": lambda: lines(["cell", "what it means"], [[f"`{word}`", meaning] for word, meaning in WORDS.items()]),
+    "callers": lambda: lines(
+        ["caller", "description"],
+        [[f"`{name}`", description] for name, description in {**AT_THE_GATEWAY, **COLUMNS}.items()],
+    ),
     "public": lambda: reasons(PUBLIC),
     "own": lambda: reasons(ABOUT_ONESELF),
     "harmless": lambda: reasons(ANYBODY),
-    "kinds": lambda: lines(
-        ["caller", "call", "why"],
-        [[f"`{column}`", call(method, route), why] for (column, method, route), why in OWN_RULES.items()],
-    ),
+    "kinds": kinds,
 }
 
 

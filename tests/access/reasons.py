@@ -1,11 +1,11 @@
 """Exceptions of the access matrix: why some routes are open to other callers, printed in `docs/dev/access.md`."""
 
-ELSEWHERE = "an old or second address: redirects to the right one, which requires sign-in; changes nothing"
+ELSEWHERE = "redirects to an address that requires sign-in"
 DOOR = "part of signing in"
-PROBE = "for load balancers and Prometheus: counts and states without names; a proxy restricts access"
+PROBE = "counts and states without names; a proxy restricts access"
 BROWSER = "part of every page in a browser; no data of the fleet"
 MANUAL = "description of the API; no data of the fleet"
-CALENDAR = "for calendar programs that cannot sign in: the secret address gives access; any other is 404"
+CALENDAR = "the secret address gives access; any other is 404"
 
 # By method and route: open to callers without a login.
 PUBLIC: dict[tuple[str, str], str] = {
@@ -60,7 +60,7 @@ ABOUT_ONESELF: dict[tuple[str, str], str] = {
     ("POST", "api/v1/sessions/end/"): SESSIONS,
     ("POST", "you/sessions/end/"): SESSIONS,
     ("POST", "views/save/"): "own saved views",
-    ("POST", "you/accounts/<str:invitation>/link/"): "linking an account in Slack or PagerDuty, by the link sent to it",
+    ("POST", "you/accounts/<str:invitation>/link/"): "linking an account in Slack or PagerDuty",
     ("POST", "you/browser/"): "notifications in the own browser",
     ("POST", "you/calendars/"): "own calendars, with the user's rights",
     ("POST", "you/password/"): "own password, with the old one",

@@ -24,7 +24,7 @@ from tests.rows import PersonFactory
 
 COLUMNS = {
     "nobody": "not signed in",
-    "groupless": "a user in no group, by session",
+    "groupless": "a user in no group",
     "blocked": "the session of a user who was deactivated later",
     "viewer": "a viewer by session",
     "admin": "an admin by session",
@@ -33,7 +33,7 @@ COLUMNS = {
     "strange-token": "an admin's token of all scopes that is valid only from another network",
     "ended-token": "an admin's token of all scopes that was deleted",
     "calendar": "the secret of a calendar's address, instead of a token",
-    "join-token": "a machine with only a join token",
+    "join-token": "a join token instead of a token",
     "machine": "a machine by its credential",
     "key": "a machine by a call that it signed",
     "revoked-machine": "a revoked machine by its credential",
