@@ -36,7 +36,7 @@ ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
 # Countdowns and ages are lengths; what Azure or an agent wrote is shown as it came; choices name zones.
 LENGTHS, AS_IT_CAME = {"data-countdown", "data-since"}, {"pre", "script", "style", "option", "textarea"}
 # No pages, or Django's own.
-ELSEWHERE = ("//", "/static/", "/api/", "/admin/")
+ELSEWHERE = ("//", "/static/", "/docs/", "/api/", "/admin/")
 ROWS = {"tr", "li", "dd", "p"}
 
 
