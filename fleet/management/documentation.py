@@ -76,9 +76,8 @@ def diagram(moves: Mapping[State, tuple[State, ...]], starts: Iterable[State]) -
 
 
 def badges(kind: type[StrEnum], head: str = "State") -> str:
-    """Return a table of the values of an enum with their badges."""
-    rows = [(f"`{state.value}`", badge_of(state).label, badge_of(state).tone, badge_of(state).icon) for state in kind]
-    return table((head, "Shown as", "Tone", "Icon"), rows)
+    """Return a table of the values of an enum with their labels."""
+    return table((head, "Shown as"), ((f"`{state.value}`", badge_of(state).label) for state in kind))
 
 
 def event_moves() -> str:
