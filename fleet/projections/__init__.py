@@ -1,1 +1,1 @@
-"""The only code that shapes reads: frozen dataclasses, a fixed number of queries each."""
+"""Read models: frozen dataclasses, each loaded with a fixed number of queries."""

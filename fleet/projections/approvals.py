@@ -23,10 +23,10 @@ from fleet.projections.pages import OrderedAt, Page, Segment, read_list
 from fleet.projections.refs import MachineRef, RuleRef, SetRef, machine_ref, rule_ref, set_ref
 from fleet.projections.visibility import load_facts, visible, without_names
 
-# The way of an approval to Azure, step by step.
+# Progress of an approval towards Azure, step by step.
 
 Progress = Literal["done", "now", "overdue", "failed", "ahead"]
-# What an approval waits for that does not go at once.
+# Condition that delays an approval, by the kind of delay.
 CONDITIONS = {
     When.UNDO: Reason("step-undo"),
     When.PREPARED: Reason("step-prepared"),
@@ -37,7 +37,7 @@ CONDITIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of the way to Azure. `now` is in progress; `at` is when it was reached."""
+    """One step of an approval's progress towards Azure. `now` means in progress; `at` is the time it was reached."""
 
     label: Reason | str
     state: Progress
@@ -46,17 +46,19 @@ class Step:
 
 
 def reason_of(order: Order) -> Reason | str:
-    """Why an order ended."""
-    # Beside an outcome it is what the agent said, word for word.
+    """Return why an order ended."""
+    # With an outcome, the reason is the agent's own text, unchanged.
     return order.reason if order.outcome else read_reason(order.reason)
 
 
 def steps_of(approval: Approval, event: ScheduledEvent, orders: list[Order], *, now: datetime) -> tuple[Step, ...]:
-    """Decided, sent, answered, started, gone. Waiting for other tenants after Azure's 200 is not overdue."""
+    """Return the steps of an approval: decided, sent, answered, started, gone. Waiting for other tenants after Azure's
+    200 is not overdue.
+    """
     state = ApprovalState(approval.state)
     closed = state not in LIVE_APPROVALS
     if state is ApprovalState.WITHDRAWN and not orders:
-        # Nothing failed: nothing was on its way.
+        # No step failed: no order had been sent.
         before = [step for step in _decided(approval, state=state, closed=closed) if step.state == "done"]
         label = Reason("step-returned") if approval.returned else Reason("step-taken-back")
         return (*before, Step(label, "done", approval.closed_at))
@@ -83,16 +85,18 @@ def steps_of(approval: Approval, event: ScheduledEvent, orders: list[Order], *, 
     gone: Progress = "done" if ended else "now" if event.started_at is not None else "ahead"
     steps.append(Step(Reason("step-gone"), gone, event.ended_at if ended else None))
     if event.drill:
-        # A rehearsal answers for Azure.
+        # A drill simulates Azure's answers.
         return tuple(replace(step, label=rehearsed(step.label), detail=rehearsed(step.detail)) for step in steps)
     return tuple(steps)
 
 
 def _decided(approval: Approval, *, state: ApprovalState, closed: bool) -> list[Step]:
-    """Who decided, the second person where there has to be one, and the condition where it waits for one."""
+    """Return the steps of the decision: the approver, the second approver where one is required, and a pending
+    condition.
+    """
     when = When(approval.when)
     never_went = closed and approval.granted_at is None
-    # What was to go at once and did not can only have waited for a second person.
+    # An immediate approval that was not dispatched can only have waited for a second approver.
     two = state is ApprovalState.PROPOSED or approval.consented_at is not None or (never_went and when is When.NOW)
     label = Reason("step-proposed") if two else Reason("step-decided")
     steps = [Step(label, "done", approval.decided_at, Reason("step-by", by=name_of(approval)))]
@@ -149,13 +153,13 @@ def _answer(order: Order) -> Reason:
 
 
 def rehearsed(said: Reason | str) -> Reason | str:
-    """What is said of Azure, as it is said in a drill."""
+    """Return a text about Azure in its wording for drills."""
     return Reason("rehearsed", said=said) if said else ""
 
 
-# Approvals: how far a decision got.
+# Approvals and the outcome of each decision.
 
-# It still waits for something of ours.
+# States in which the approval still waits for a condition in Drydock.
 NOT_GONE = (ApprovalState.PROPOSED, ApprovalState.WAITING)
 
 
@@ -180,7 +184,7 @@ class OrderRow:
 
     @property
     def said(self) -> Reason | str:
-        """How it ended: what an agent says of it, or why it was left."""
+        """Return how the order ended: the agent's result, or the reason why it was abandoned."""
         if self.outcome in ("refused", "failed") and self.reason:
             return Reason(f"order-{self.outcome}", reason=self.reason)
         return self.reason
@@ -188,7 +192,9 @@ class OrderRow:
 
 @dataclass(frozen=True, slots=True)
 class NextAsked:
-    """Who is asked next, and when, if nothing happens until then. `silent` is the machine that is waited for."""
+    """The agent that is asked next, and when, unless something happens first. `silent` is the machine that is waited
+    for until then.
+    """
 
     machine: MachineRef
     at: datetime
@@ -202,7 +208,7 @@ class NextAsked:
 
 @dataclass(frozen=True, slots=True)
 class Overridden:
-    """A guard that stood against it, what it said, and the reason for which it was overridden."""
+    """A guard that blocked the approval, its sentence, and the reason given for the override."""
 
     code: str
     sentence: Annotated[Reason | str, "What the guard said."]
@@ -223,7 +229,7 @@ class ApprovalRow:
     via: Annotated[str, "Through what: `page`, `api` or `rule`."]
     token_name: Annotated[str, "The token's name; empty where there was none."]
     comment: str
-    # The rule that decided, and how it was worded then.
+    # The rule that decided, and its wording at that time.
     rule: Annotated[RuleRef | None, "The rule that decided; null where a person did."]
     rule_wording: Annotated[Reason | str, "How the rule was worded then; empty where a person decided."]
     event_version: Annotated[int, "The event's version when it was decided."]
@@ -234,7 +240,7 @@ class ApprovalRow:
     consented_by: Annotated[str, "The second person; empty where there was none."]
     consented_at: datetime | None
     consent_comment: str
-    # What it waits for now; empty when it waits for nothing of ours.
+    # The condition that it waits for now; empty once no condition in Drydock is left.
     waits_for: Annotated[Reason | str, "What it waits for now, in one sentence; empty once it is on its way or over."]
     granted_at: Annotated[datetime | None, "When it was to go to Azure; null while it waits."]
     accepted_at: Annotated[datetime | None, "When Azure answered 200."]
@@ -250,9 +256,9 @@ class ApprovalRow:
     # By the database's clock; of the approval, its orders and its event.
     changed_at: datetime
     server_time: datetime
-    # What was decided, as it is checked again before anything is sent; names all sets, whoever reads.
+    # The decision, which is checked again before anything is sent. It names all sets, whatever the reader may see.
     decision: Annotated[Decision | None, InApi.OMITTED] = field(default=None, metadata={"internal": True})
-    # The wave that it belongs to, and its place in it.
+    # The wave that the approval belongs to, and its place in it.
     request_id: Annotated[
         str, "Of the request that decided, or of a rule's decision: found in every log. Empty before 0.2.0."
     ] = ""
@@ -269,12 +275,14 @@ class ApprovalRow:
 
     @property
     def may_be_withdrawn(self) -> Annotated[bool, InApi.SHOWN]:
-        """By a person, before an order was offered."""
+        """Return whether a user may withdraw the approval: only before an order was offered."""
         return self.state in (ApprovalState.PROPOSED, ApprovalState.WAITING, ApprovalState.GRANTED) and not self.orders
 
     @property
     def may_be_undone(self) -> bool:
-        """It goes at `due_at`, unless somebody undoes it; later than that something else keeps it back."""
+        """Return whether the approval can be undone. It is dispatched at `due_at` unless a user undoes it; after that
+        time only another condition delays it.
+        """
         waits = self.state == ApprovalState.WAITING and self.when == When.UNDO
         return waits and self.due_at is not None and self.due_at > self.server_time
 
@@ -303,7 +311,7 @@ def _overridden(kept: Mapping[str, Any]) -> Overridden:
 
 
 def told_by(row: ApprovalRow, facts: EventFacts, *, now: datetime) -> ApprovalRow:
-    """The same with what exactly it waits for, by the facts of its event."""
+    """Return the row with the exact condition that it waits for, from the facts of its event."""
     if row.state not in NOT_GONE or row.decision is None:
         return row
     step = next_wait(
@@ -335,7 +343,7 @@ def approval_row(approval: Approval, event: ScheduledEvent, *, now: datetime) ->
         consented_by=approval.consented_by.get_username() if approval.consented_by else "",
         waits_for=_waits_for(approval),
         accepted_by=machine_ref(approval.accepted_by) if approval.accepted_by else None,
-        # A late answer of Azure may have corrected it.
+        # A late answer of Azure may have corrected the state.
         returned=approval.returned and approval.state == ApprovalState.WITHDRAWN.value,
         reason=rehearsed(reason) if event.drill else reason,
         orders=tuple(_order_row(order) for order in orders),
@@ -348,7 +356,7 @@ def approval_row(approval: Approval, event: ScheduledEvent, *, now: datetime) ->
 
 
 def with_orders(approvals: QuerySet[Approval]) -> QuerySet[Approval]:
-    """Approvals with all that `approval_row` needs, save for their events."""
+    """Return approvals with everything that `approval_row` needs, except their events."""
     ordered_ones = visible(Order).select_related("machine").order_by("offered_at", "pk")
     beside = approvals.select_related("decided_by", "consented_by", "accepted_by", "rule")
     return beside.prefetch_related(Prefetch("orders", ordered_ones))
@@ -357,8 +365,8 @@ def with_orders(approvals: QuerySet[Approval]) -> QuerySet[Approval]:
 def listing(
     *, now: datetime, approvals: QuerySet[Approval] | None = None, **at: Unpack[OrderedAt]
 ) -> Page[ApprovalRow]:
-    """The newest decision first; `approvals` is a filtered queryset (see `filters.ApprovalFilter`). Two queries; eleven
-    where one waits.
+    """Return a page of approvals, newest decision first. `approvals` is a filtered queryset (see
+    `filters.ApprovalFilter`). Two queries; eleven if one of them waits.
     """
     rows = with_orders(visible(Approval) if approvals is None else approvals).select_related("event__availability_set")
     page = read_list(Segment(rows, "decided_at", descending=True), **at)
@@ -377,7 +385,7 @@ def _told_with_events(approvals: Sequence[Approval], *, now: datetime) -> list[t
 
 
 def by_event(events: Iterable[ScheduledEvent], *, now: datetime) -> dict[int, tuple[ApprovalRow, ...]]:
-    """The approvals of each event, newest first, by the event's primary key. Two queries."""
+    """Return the approvals of each event, newest first, by the event's primary key. Two queries."""
     known = {event.pk: event for event in events}
     approvals = with_orders(visible(Approval).filter(event_id__in=list(known))).order_by("-pk")
     found: dict[int, list[ApprovalRow]] = defaultdict(list)
@@ -387,14 +395,14 @@ def by_event(events: Iterable[ScheduledEvent], *, now: datetime) -> dict[int, tu
 
 
 def event_of(approval_id: int) -> str | None:
-    """The EventId of an approval's event. One query."""
+    """Return the EventId of an approval's event. One query."""
     found: str | None = visible(Approval).filter(pk=approval_id).values_list("event__event_id", flat=True).first()
     return found
 
 
 def details(approval_ids: Collection[int], *, now: datetime) -> list[tuple[int, ApprovalRow]]:
-    """Some approvals, each behind its event's row id. Two queries; eleven where one waits. Who is asked next stands in
-    `orders.approvals`.
+    """Return these approvals as pairs of the event's row id and the row. Two queries; eleven if one of them waits.
+    `orders.approvals` adds the agent that is asked next.
     """
     found = with_orders(visible(Approval).filter(pk__in=approval_ids)).select_related("event__availability_set")
     return _told_with_events(list(found), now=now)

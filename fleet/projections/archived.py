@@ -1,4 +1,6 @@
-"""What is read of rows that have left the database for the archive. Nothing, until an annex says how."""
+"""Hook for reading rows that were moved from the database to the archive. Without an annex that sets it, the archive is
+empty.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,8 +11,8 @@ from fleet.models import DocumentBody, Entry, Observation, ScheduledEvent, Sight
 
 @dataclass(frozen=True, slots=True)
 class ArchivedEntries:
-    """Archived entries of an event as they were, when their files were written, and, as a code, why some are missing;
-    empty where none are.
+    """Archived entries of an event, when their files were written, and a fault code if some are missing. Empty without
+    archived entries.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -24,7 +26,7 @@ class ArchivedEntries:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedUntil:
-    """The time of the newest archived entry, and the name of its file."""
+    """Time of the newest archived entry, and the name of its file."""
 
     at: datetime
     file: str
@@ -42,8 +44,10 @@ class ArchivedDocuments:
 
 @dataclass(slots=True)
 class Archive:
-    """How the archive is read: the entries of an event (EventId in any case); when those of an event (row id) were
-    archived; up to when entries are archived; and the documents behind these sightings of an event.
+    """Functions that read the archive.
+
+    They return the entries of an event (by EventId, in any case), the time at which entries of an event (row id) were
+    archived, the newest archived entry, and the documents behind these sightings of an event.
     """
 
     entries_of: Callable[[str], ArchivedEntries] = lambda event_id: ArchivedEntries()

@@ -1,4 +1,4 @@
-"""Blind spots, as people see them: those of sets as they are kept, and judged anew where a set has just changed."""
+"""Blind spots of the fleet: stored for each set, and evaluated again for sets that have just changed."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -38,21 +38,22 @@ from fleet.projections.refs import MachineRef, SetRef, plain_name, set_ref
 from fleet.projections.visibility import sees_set, visible
 
 OF_EVENTS = (QuarantineKind.EVENT.value, QuarantineKind.RULES.value)
-# So many machines of one are named; the others are counted.
+# At most this many machines of one blind spot are named; the others are counted.
 MOST_NAMED = 500
-# So many sets that have just changed are judged by whoever reads; more are shown as they were, and told.
+# At most this many recently changed sets are evaluated on reading. The others are shown as stored and counted as
+# waiting.
 MOST_JUDGED = 20
-# So many of one kind are shown at once.
+# At most this many blind spots of one kind are shown at once.
 FIRST = 6
 UNHEARD = "cache-unheard"
-# Where caches stand among the others: (rank, set's name, set).
+# Sort key of caches among the other blind spots: (rank, set's name, set).
 CACHE_PLACE = (RANKS[UNHEARD], "", 0)
 
 
 @dataclass(frozen=True, slots=True)
 class BlindSpotRow:
-    """`names` are the machines concerned, at most `MOST_NAMED` of `count`; `machines` those among them that have an
-    agent.
+    """One blind spot. `names` are the machines concerned, at most `MOST_NAMED` of `count`; `machines` are those among
+    them with an agent.
     """
 
     code: str
@@ -65,14 +66,14 @@ class BlindSpotRow:
     names: Annotated[tuple[str, ...], "The machines concerned, at most 500 of `count`; the host of a cache."]
     count: Annotated[int, "How many machines are concerned."]
     cache: Annotated[CacheRef | None, "The cache that it is about."] = None
-    # Of what is set aside.
+    # For quarantined rows.
     event_id: Annotated[str, "The event that is set aside; else empty."] = ""
-    # What tells it from others of its code in its set.
+    # Distinguishes it from other blind spots of the same code in the same set.
     part: Annotated[str, InApi.OMITTED] = ""
 
     @property
     def where(self) -> Reason | str:
-        """The set's name; of a set that nobody named it is the machines, because a vmId tells people nothing."""
+        """Return the set's name, or for an unnamed set the names of its machines: a vmId means nothing to users."""
         if self.set is None or self.set.provisional:
             return Reason("some-machines", names=(*self.names, *("",) * (self.count - len(self.names))))
         return self.set.name
@@ -80,7 +81,7 @@ class BlindSpotRow:
 
 @dataclass(frozen=True, slots=True)
 class SpotGroup:
-    """All blind spots of one kind, of which the first are shown."""
+    """All blind spots of one kind; `rows` holds the first of them."""
 
     code: str
     title: Reason
@@ -94,8 +95,8 @@ class SpotGroup:
 
 @dataclass(frozen=True, slots=True)
 class BlindSpots:
-    """By kind, the most dangerous first. `watched`: there are agents at all; `waiting`: how many sets have changed and
-    are shown as they were before.
+    """Blind spots by kind, the most dangerous first. `watched`: there is at least one agent. `waiting`: how many
+    changed sets are shown in their earlier state.
     """
 
     groups: tuple[SpotGroup, ...]
@@ -105,7 +106,7 @@ class BlindSpots:
 
     @property
     def spots(self) -> tuple[BlindSpotRow, ...]:
-        """Those that are shown."""
+        """Return the blind spots that are shown."""
         return tuple(row for group in self.groups for row in group.rows)
 
     @property
@@ -115,8 +116,10 @@ class BlindSpots:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Blind spots in memory, those of sets in the database, how many sets should have been judged and were not, and how
-    many caches nobody listens to that are not among the rows.
+    """Blind spots in memory and in the database.
+
+    `rows` are in memory, `kept` are those stored for sets. `waiting` counts sets that are due for evaluation,
+    `more_caches` the caches without a listener that are not among the rows.
     """
 
     rows: tuple[BlindSpotRow, ...]
@@ -126,13 +129,13 @@ class _Look:
 
 
 def overview(*, now: datetime) -> BlindSpots:
-    """Every kind of blind spot of the fleet with the first of it, in nineteen queries."""
+    """Return every kind of blind spot of the fleet with its first rows. Nineteen queries."""
     look = _look(now, caches=FIRST)
     counts = Counter(row.code for row in look.rows)
     counts.update({UNHEARD: look.more_caches} if look.more_caches else {})
     counts.update(dict(look.kept.order_by().values_list("code").annotate(Count("pk"))))
     codes = sorted(counts, key=RANKS.__getitem__)
-    # Of none, too: the same number of queries whatever there is.
+    # Query even without codes, so that the number of queries is fixed.
     firsts = [_listed(look.kept.filter(rank=rank))[:FIRST] for rank in [RANKS[code] for code in codes] or [-1]]
     found: dict[str, list[BlindSpotRow]] = defaultdict(list)
     for row in look.rows:
@@ -142,14 +145,14 @@ def overview(*, now: datetime) -> BlindSpots:
     groups = [
         SpotGroup(code, found[code][0].title, counts[code], _shortened(sorted(found[code], key=_place)[:FIRST]))
         for code in codes
-        # What has just passed was counted a moment ago.
+        # Rows that changed since they were counted may be missing.
         if found[code]
     ]
     return BlindSpots(tuple(groups), visible(Machine).filter(revoked_at=None).exists(), look.waiting, now)
 
 
 def count(*, now: datetime) -> int:
-    """How many there are. Sixteen queries."""
+    """Return the number of blind spots. Sixteen queries."""
     look = _look(now, caches=FIRST)
     return len(look.rows) + look.more_caches + look.kept.count()
 
@@ -164,8 +167,8 @@ def page(
     cursor: str | None = None,
     size: int | None = None,
 ) -> Page[BlindSpotRow]:
-    """Blind spots, the most dangerous first: those of this kind, of these sets and machines (ids), and of machines of
-    these names.
+    """Return a page of blind spots, the most dangerous first. Filters: the code, set ids, machine ids, and machine
+    names.
     """
     plain = {plain_name(name) for name in names} if names is not None else None
 
@@ -178,7 +181,7 @@ def page(
         )
 
     some = code in ("", UNHEARD) and sets is None and machines is None
-    # All of them are read only where few are named.
+    # Read all caches only where few names are given.
     look = _look(now, caches=None if some and names is not None else 0, hosts=names)
     beside = [row for row in look.rows if wanted(row)]
     kept = look.kept.filter(rank=RANKS[code]) if code else look.kept
@@ -191,7 +194,7 @@ def page(
 
         found = cut_window(beside, window, _place, like=(0, "", 0, ""), cursor=cursor, size=size)
     else:
-        # Of few sets, so all of them are read.
+        # Few sets match, so all their rows are read.
         of_them = _listed(kept.filter(availability_set__any=_homes(machines, names)))
         found = cut_page(beside + [row for row in _shaped(of_them) if wanted(row)], _place, cursor=cursor, size=size)
     return found.map(_shortened)
@@ -219,7 +222,7 @@ def _window(kept: QuerySet[SetBlindSpot], beyond: Key | None, onwards: bool, mos
 
 
 def _cache_window(now: datetime, beyond: Key | None, onwards: bool, most: int) -> list[BlindSpotRow]:
-    """The same of caches to which nobody listens: of no set, by their hosts. Two queries."""
+    """Return the caches without a listener beyond a key, by host; they belong to no set. Two queries."""
     rows, (here, there) = _unheard(now), (CACHE_PLACE, tuple(beyond or ())[:3])
     if there == here:
         rows = rows.filter(**{f"by_host__{'gt' if onwards else 'lte'}": (beyond or ())[3]})
@@ -270,7 +273,9 @@ def _shortened(rows: Sequence[BlindSpotRow]) -> tuple[BlindSpotRow, ...]:
 
 
 def _homes(machines: Collection[int] | None, names: Collection[str] | None) -> list[int]:
-    """The sets (row ids) of these machines (row ids), and of machines of these names, with an agent or without."""
+    """Return the row ids of the sets that hold these machines (row ids) or machines of these names, with or without an
+    agent.
+    """
     found: set[int | None] = set()
     if machines is not None:
         found |= set(visible(Machine).filter(pk__any=list(machines)).values_list("availability_set", flat=True))
@@ -284,8 +289,8 @@ def _homes(machines: Collection[int] | None, names: Collection[str] | None) -> l
 
 
 def _look(now: datetime, *, caches: int | None = None, hosts: Collection[str] | None = None) -> _Look:
-    """`caches`: so many of those to which nobody listens, the others are counted; all of them if nothing is said, or
-    those of these `hosts`, in any case.
+    """Return the current blind spots. `caches` bounds the caches without a listener that are read (the others are
+    counted); None reads all. `hosts` limits them to these hosts, in any case.
     """
     unheard = _unheard(now)
     if hosts is not None:
@@ -321,7 +326,7 @@ def _look(now: datetime, *, caches: int | None = None, hosts: Collection[str] | 
 
 
 def _both_named(one: QuerySet[Any], other: QuerySet[Any]) -> tuple[Named, Named]:
-    """By `titled`. One query, and one more where there are many."""
+    """Return the values of `titled` in both querysets. One query, and one more for each that has many."""
     parts = [rows.annotate(of=Value(place)).values_list("of", "titled") for place, rows in enumerate((one, other))]
     found = sorted(parts[0][: MOST_NAMED + 1].union(parts[1][: MOST_NAMED + 1], all=True))
     both = []
@@ -332,26 +337,26 @@ def _both_named(one: QuerySet[Any], other: QuerySet[Any]) -> tuple[Named, Named]
 
 
 def _quarantined(now: datetime) -> QuerySet[Machine]:
-    """The machines of which something was beyond their bounds within the hour."""
+    """Return the machines of which rows were quarantined within the last hour."""
     within = visible(Machine).filter(presence__bounded_since__gt=now - PERIOD, revoked_at=None)
     return within.filter(presence__quarantined__gt=0)
 
 
 def _named(rows: QuerySet[Any], column: str) -> Named:
-    """Two queries, the second where there are many."""
+    """Return the values of a column. One query; two where there are many."""
     names = tuple(rows.values_list(column, flat=True)[: MOST_NAMED + 1])
     return Named(names[:MOST_NAMED], len(names) if len(names) <= MOST_NAMED else rows.count())
 
 
 def _unheard(now: datetime) -> QuerySet[Cache]:
-    """The caches to which no live machine listens, in the order of their hosts' code points."""
+    """Return the caches to which no live machine listens, ordered by the code points of their hosts."""
     heard = visible(Coverage).filter(cache=OuterRef("pk"), until=None, state="subscribed")
     heard = heard.alias(polled=last_poll("machine__")).filter(is_live(now=now, machine="machine__"))
     return visible(Cache).filter(~Exists(heard)).alias(by_host=Collate("host", "C")).order_by("by_host")
 
 
 def _caches(rows: Iterable[Cache], now: datetime) -> list[CacheFacts]:
-    """Two queries."""
+    """Return the facts of these caches. Two queries."""
     caches = list(rows)
     listeners: dict[int, list[ListenerRow]] = defaultdict(list)
     for row in with_machine().filter(until=None, cache__any=[cache.pk for cache in caches]):
@@ -369,7 +374,7 @@ def _caches(rows: Iterable[Cache], now: datetime) -> list[CacheFacts]:
 
 
 def _quarantine() -> list[QuarantineFacts]:
-    """One query, and two more where there is something."""
+    """Return the quarantined rows. One query, and two more if there are any."""
     rows = list(visible(QuarantinedRow).order_by("what", "row_id"))
     events = dict(
         visible(ScheduledEvent)

@@ -1,4 +1,4 @@
-"""The decision card: what one needs to know to decide about an event, as one value for every place that shows it."""
+"""The decision card: everything that a decision about an event needs, as one value for every place that shows it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,9 +19,11 @@ from fleet.projections.events.rows import BlastRadius, EventRow
 
 @dataclass(frozen=True, slots=True)
 class DecisionCard:
-    """`decide_by`: decided later than that, Azure may be asked too late; `took_seconds` is what the way to Azure took
-    here lately, None where nothing was sent yet. `as_rule`: the fields of a rule that would decide so by itself; empty
-    where none could.
+    """One decision card.
+
+    `decide_by`: after this time Azure may receive the approval too late. `took_seconds` is how long recent approvals
+    took to reach Azure; None without any. `as_rule`: the fields of a rule that would make this decision automatically;
+    empty if none could.
     """
 
     event: EventRow
@@ -35,14 +37,14 @@ class DecisionCard:
 
     @property
     def advised(self) -> Reason | None:
-        """What is recommended and why, in one sentence."""
+        """Return the recommendation and its reason in one sentence."""
         return None if self.recommendation is None else self.recommendation.sentence
 
 
 def decision_card(
     event: EventRow, blast: BlastRadius, facts: EventFacts, experience: Experience, *, now: datetime
 ) -> DecisionCard:
-    """Put one together. No query."""
+    """Build the decision card of an event. No query."""
     recommendation = recommend(facts, experience, now=now)
     return DecisionCard(
         event=event,
@@ -57,9 +59,9 @@ def decision_card(
 
 
 def deadline(facts: EventFacts, experience: Experience, *, now: datetime) -> datetime | None:
-    """Return when to decide at the latest so that Azure is asked before NotBefore. No query."""
+    """Return the latest time for a decision so that Azure receives the approval before NotBefore. No query."""
     took = experience.relay_seconds
-    # Where nothing was sent yet: one machine that does not answer, and then the next.
+    # Without any earlier approval: one machine that does not answer, and then the next.
     relay = order_timeouts().answer if took is None else timedelta(seconds=took)
     until = undo_until(facts, now=now, seconds=settings.APPROVAL_UNDO_SECONDS)
     return decide_by(facts.not_before, relay=relay, undo=until - now if until else timedelta())
@@ -68,7 +70,7 @@ def deadline(facts: EventFacts, experience: Experience, *, now: datetime) -> dat
 def decision_cards(
     rows: Sequence[EventRow], blasts: Mapping[int, BlastRadius], facts: Mapping[int, EventFacts], *, now: datetime
 ) -> dict[int, DecisionCard]:
-    """The cards of these events, by row id; `blasts` and `facts` are by row id, too. One query."""
+    """Return the cards of these events, by row id; `blasts` and `facts` are by row id, too. One query."""
     known = experiences([facts[row.id].set_id for row in rows])
     return {
         row.id: decision_card(

@@ -1,6 +1,7 @@
-"""When things changed last, by all that their rows tell: what whoever polls goes on from.
+"""Time of the last change of a row and of its parts, from which polling clients continue.
 
-What only time changes, such as the seconds left, is no change; nor are the names of others that a row mentions.
+Values that only time changes, such as the seconds left, are no change; nor are the names of other objects that a row
+mentions.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from fleet.projections.places import TimeFilter
 from fleet.projections.visibility import visible
 
 M = TypeVar("M", bound=Model)
-# Of what else a row of each table tells, with the way from there to that row.
+# Other tables that belong to a row of each table, with the lookup path from there to that row.
 PARTS: Mapping[type[Model], tuple[tuple[type[Model], str], ...]] = {
     models.ScheduledEvent: (
         (models.Approval, "event"),
@@ -38,14 +39,14 @@ PARTS: Mapping[type[Model], tuple[tuple[type[Model], str], ...]] = {
 
 
 class ChangeFilter(TimeFilter):
-    """Rows that changed at this time or later, themselves or in what else they tell."""
+    """Filter of rows that changed at this time or later, themselves or in one of their parts."""
 
     def filter(self, qs: QuerySet[Any], value: datetime | None) -> QuerySet[Any]:
         return qs.filter(_since(qs.model, value)) if value is not None else qs
 
 
 def _since(model: type[Model], moment: datetime) -> Q:
-    # Each by its own index: what changed is few, and is found before anything is sorted.
+    # Each table by its own index: few rows have changed, and they are found before sorting.
     found = [visible(model).filter(changed_at__gte=moment).order_by().values("pk")]
     for part, path in PARTS[model]:
         rows = visible(part).filter(changed_at__gte=moment, **{f"{path}__isnull": False})
@@ -54,7 +55,7 @@ def _since(model: type[Model], moment: datetime) -> Q:
 
 
 def with_changes(rows: QuerySet[M]) -> QuerySet[M]:
-    """The rows, each with `changed`: when it changed last, itself or in what else it tells."""
+    """Return the rows with `changed`: the time of the last change of the row or one of its parts."""
     parts = [
         Subquery(visible(part).filter(**{path: OuterRef("pk")}).order_by("-changed_at").values("changed_at")[:1])
         for part, path in PARTS[rows.model]
@@ -64,6 +65,8 @@ def with_changes(rows: QuerySet[M]) -> QuerySet[M]:
 
 
 def changed_at(row: Any, *parts: Any) -> datetime:
-    """When a row changed last: as `with_changes` found it, else the newest of the row and the parts at hand."""
+    """Return when a row last changed: the value of `with_changes`, else the newest time of the row and the
+    given parts.
+    """
     found: datetime | None = row.__dict__.get("changed")
     return found or max(row.changed_at, *(part.changed_at for part in parts if part is not None), row.changed_at)

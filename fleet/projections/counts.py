@@ -1,4 +1,4 @@
-"""Machine counts of the fleet and of sets: stored, or counted where a set has just changed."""
+"""Machine counts of the fleet and of sets: stored, or counted again for sets that have just changed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from fleet.projections.refs import PresenceCounts
 from fleet.projections.request_cache import cached_in_request
 from fleet.projections.visibility import reader_key, sees_set, visible
 
-# Where nobody has looked lately who is heard, that has to be found out from everybody's times.
+# Where presence was not reconciled recently, it is computed from the times of all machines.
 TURNED = f"""
     SELECT DISTINCT machine.availability_set_id FROM fleet_presencerow AS presence
     JOIN fleet_machine AS machine ON machine.id = presence.machine_id
@@ -31,8 +31,8 @@ AHEAD = timedelta(seconds=1)
 
 
 def changed_sets(*, now: datetime) -> frozenset[int]:
-    """The sets (row ids) of which something has changed since they were looked at. Two queries for an answer, however
-    many parts of it ask; three where nobody reconciles.
+    """Return the row ids of sets that changed since their last evaluation. Cached in the request: two queries, or three
+    where reconciling is overdue.
     """
     return cached_in_request(("changed_sets", now, reader_key()), lambda: _changed_sets(now))
 
@@ -48,14 +48,14 @@ def _changed_sets(now: datetime) -> frozenset[int]:
 
 
 def stale_sets(*, now: datetime) -> list[int]:
-    """Those, and of which time alone may have changed the blind spots, or a newer version judges otherwise. One more
-    query.
+    """Return the changed sets and those due for evaluation: time alone may have changed their blind spots, or a newer
+    version evaluates differently. One more query.
     """
     due = visible(SetCount).filter(to_judge(now=now))
     return sorted(changed_sets(now=now) | set(due.order_by().values_list("pk", flat=True)))
 
 
-# Machines in numbers, of the fleet and of each set: as it is kept, and counted where a set has just changed.
+# Machine counts of the fleet and of each set: stored, or counted again for sets that have just changed.
 
 
 PRESENCES = [presence.value for presence in Presence]
@@ -63,7 +63,7 @@ PRESENCES = [presence.value for presence in Presence]
 
 @dataclass(frozen=True, slots=True)
 class SetCounts:
-    """The machines of one set by presence, those of an inventory without an agent, and the regions of its machines."""
+    """The machines of one set by presence, its inventory machines without an agent, and the regions of its machines."""
 
     presence: PresenceCounts = field(default_factory=PresenceCounts)
     without_agent: int = 0
@@ -71,8 +71,8 @@ class SetCounts:
 
 
 def counts(*, now: datetime) -> tuple[PresenceCounts, int]:
-    """The machines by presence, and how many of an inventory have no agent: as it is kept of each set, and counted
-    where a set has just changed. Five queries, one more where nobody reconciles.
+    """Return the machines by presence, and the number of inventory machines without an agent. Stored counts are used,
+    except for sets that have just changed. Five queries, one more where reconciling is overdue.
     """
     changed = list(changed_sets(now=now))
     kept = visible(SetCount).exclude(availability_set__any=changed)
@@ -80,14 +80,14 @@ def counts(*, now: datetime) -> tuple[PresenceCounts, int]:
     fresh = visible(Machine).filter(availability_set__any=changed).alias(polled=last_poll())
     counted = counts_of(fresh.aggregate(**counts_by(now=now)))
     presence = PresenceCounts(**{name: sums[name] + getattr(counted, name) for name in PRESENCES})
-    # Those that stand alone are of no set.
+    # Standalone machines belong to no set.
     bare = agentless().filter(Q(availability_set=None) | Q(availability_set__any=changed)).count()
     return presence, sums["without_agent"] + bare
 
 
 def counts_of_sets(scope: Mapping[str, Any], *, now: datetime) -> dict[int, SetCounts]:
-    """By set (row id), of those that have machines; `scope` filters rows by their `availability_set`. Five queries, one
-    more where nobody reconciles.
+    """Return the counts by set (row id), for sets that have machines; `scope` filters rows by their `availability_set`.
+    Five queries, one more where reconciling is overdue.
     """
     changed = list(changed_sets(now=now))
     kept = visible(SetCount).filter(**scope).exclude(availability_set__any=changed)
@@ -110,15 +110,17 @@ def counts_of_sets(scope: Mapping[str, Any], *, now: datetime) -> dict[int, SetC
 
 
 def last_poll(machine: str = "") -> Greatest:
-    """When a machine last had a good answer, as `polled` in `is_live` and `counts_by`: a document is one, too.
-    `machine` leads to the machine, such as `machine__`.
+    """Return when a machine last had a successful poll, as `polled` in `is_live` and `counts_by`; a document counts as
+    one.
+
+    `machine` is the lookup path to the machine, such as `machine__`.
     """
-    # Postgres leaves NULL out of GREATEST.
+    # Postgres ignores NULL in GREATEST.
     return Greatest(f"{machine}presence__last_poll_at", f"{machine}latest_document__at")
 
 
 def is_live(*, now: datetime, machine: str = "") -> Q:
-    """Whether a machine is live."""
+    """Return the condition that a machine is live."""
     after = now - timedelta(seconds=presence_limits().live)
     there = now - timedelta(seconds=presence_limits().gone)
     heard = f"{machine}presence__last_heard_at"
@@ -126,7 +128,7 @@ def is_live(*, now: datetime, machine: str = "") -> Q:
 
 
 def counts_by(*, now: datetime) -> dict[str, Count]:
-    """What to count of machines, for `counts_of`. The conditions say the same as
+    """Return the counts to annotate on machines, for `counts_of`. The conditions equal
     `fleet.models.facts.events.machine_presence`; a test compares them.
     """
     limits = presence_limits()
@@ -138,7 +140,7 @@ def counts_by(*, now: datetime) -> dict[str, Count]:
     valid = Q(revoked_at=None)
     there = valid & Q(**{f"{heard}__gte": after(limits.gone)})
     fresh = there & Q(**{f"{heard}__gt": after(limits.late), f"{poll}__gt": after(limits.late)})
-    # Heard, but never with a good poll, is silent; a poll that is too old makes it gone.
+    # A machine that was heard but never polled successfully is silent; with a poll that is too old it is gone.
     not_gone = there & (Q(**{f"{poll}__gte": after(limits.gone)}) | Q(**{f"{poll}__isnull": True}))
     return {
         "live": Count("pk", filter=is_live(now=now)),
@@ -150,7 +152,7 @@ def counts_by(*, now: datetime) -> dict[str, Count]:
 
 
 def counts_of(counted: Mapping[str, int]) -> PresenceCounts:
-    """What `counts_by` counted."""
+    """Return the presence counts from the result of `counts_by`."""
     return PresenceCounts(
         live=counted["live"],
         late=counted["fresh"] - counted["live"],

@@ -1,4 +1,4 @@
-"""Drills and their reports: the times of each step, of the whole and of each machine."""
+"""Drills and their reports: the times of each step, for the whole drill and for each machine."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from fleet.projections.visibility import visible
 
 @dataclass(frozen=True, slots=True)
 class DrillRow:
-    """One drill. `outcome` is None while it goes on; `machines` are those that its event names."""
+    """One drill. `outcome` is None while it is in progress; `machines` are those that its event names."""
 
     id: int
     event_id: Annotated[str, "Begins with `DRILL-`; it takes the calls of any event."]
@@ -49,13 +49,13 @@ class DrillRow:
 
     @property
     def seconds(self) -> Annotated[float | None, "How long it took; null while it goes on."]:
-        """How long it took; None while it goes on."""
+        """Return how long the drill took; None while it is in progress."""
         return (self.closed_at - self.created_at).total_seconds() if self.closed_at else None
 
 
 @dataclass(frozen=True, slots=True)
 class DrillStep:
-    """One step that was taken, with `seconds` since the step before it (None at the first). `detail` may be empty."""
+    """One completed step, with `seconds` since the step before it (None at the first). `detail` may be empty."""
 
     label: Reason
     at: datetime
@@ -65,7 +65,9 @@ class DrillStep:
 
 @dataclass(frozen=True, slots=True)
 class MachineReport:
-    """One machine's part. `left_out` says why it took none, in words that fit after its name; else it is empty."""
+    """One machine's part in a drill. `left_out` states why it had none, in words that fit after its name; else it is
+    empty.
+    """
 
     machine: MachineRef
     hit: Annotated[bool, "The event names it, so its hooks run."]
@@ -79,7 +81,7 @@ class MachineReport:
 
 @dataclass(frozen=True, slots=True)
 class DrillReport:
-    """`next_step` says what to do, or what is waited for."""
+    """Report of a drill. `next_step` states what to do next, or what is waited for."""
 
     drill: DrillRow
     steps: Annotated[tuple[DrillStep, ...], "Of the whole, in the order of their times."]
@@ -119,14 +121,14 @@ def _row(drill: Drill) -> DrillRow:
 
 
 def listing(*, drills: QuerySet[Drill] | None = None, **at: Unpack[OrderedAt]) -> Page[DrillRow]:
-    """Drills, newest first. `drills` is a filtered queryset (see `filters.DrillFilter`). One query."""
+    """Return a page of drills, newest first. `drills` is a filtered queryset (see `filters.DrillFilter`). One query."""
     rows = (visible(Drill) if drills is None else drills).select_related(*BESIDE)
     page = read_list(Segment(rows, "created_at", descending=True), **at)
     return page.map(lambda found: tuple(_row(drill) for drill in found))
 
 
 def report(*, drill_id: int, now: datetime) -> DrillReport | None:
-    """One drill with every step so far. Seven queries."""
+    """Return one drill with every step so far. Seven queries."""
     drill = visible(Drill).select_related(*BESIDE).filter(pk=drill_id).first()
     if drill is None:
         return None
@@ -165,12 +167,12 @@ def report(*, drill_id: int, now: datetime) -> DrillReport | None:
     )
 
 
-# A code of the step, when it was taken, and what else is known of it.
+# Code of a step, its time, and its detail.
 Taken = tuple[str, datetime | None, Reason | str]
 
 
 def _steps(taken: Iterable[Taken]) -> tuple[DrillStep, ...]:
-    """The steps that have a time, in the order of their times."""
+    """Return the steps that have a time, in the order of their times."""
     known = sorted(((at, step, detail) for step, at, detail in taken if at is not None), key=lambda step: step[0])
     found: list[DrillStep] = []
     for at, step, detail in known:
@@ -182,7 +184,8 @@ def _steps(taken: Iterable[Taken]) -> tuple[DrillStep, ...]:
 def _of_whole(drill: Drill, approvals: Sequence[Approval], orders: Sequence[Order]) -> tuple[DrillStep, ...]:
     event = drill.event
     taken: list[Taken] = [("began", drill.created_at, Reason("drill-step-by", by=drill.started_by.get_username()))]
-    # What machines say of it first is a sighting's; before that the event stands at the beginning of the drill.
+    # The first report of a machine is recorded as a sighting. Before that, `first_seen_at` is the beginning of the
+    # drill.
     taken.append(("announced", event.first_seen_at if event.version else None, ""))
     for approval in approvals:
         by = approval.decided_by.get_username() if approval.decided_by else ""

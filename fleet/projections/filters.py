@@ -1,4 +1,4 @@
-"""FilterSets: one for each list, whoever asks, page or API.
+"""FilterSets: one for each list, shared by pages and API.
 
 The library ships no types, hence the ignores at its base class.
 """
@@ -42,7 +42,9 @@ from fleet.projections.visibility import listening, visible
 
 
 def _named(names: Iterable[str]) -> Q:
-    """That Resources name one of these: found by the words in them, then compared whole and without case."""
+    """Return the condition that Resources contain one of these names: found by their words, then compared whole and
+    without case.
+    """
     either = Q(pk__in=[])
     for name in names:
         whole = Q(named__contains=json.dumps(name, ensure_ascii=False).upper())
@@ -52,8 +54,10 @@ def _named(names: Iterable[str]) -> Q:
 
 
 class EventFilter(PlaceFilter):
-    """`machine` (ids) and `machine_name` leave the events that name one in Resources; `since` and `until` go by the
-    first sighting, `due_since` and `due_until` by NotBefore; `has_not_before` whether one is stated.
+    """Filter of events.
+
+    `machine` (ids) and `machine_name` match events that name one of them in Resources. `since` and `until` compare the
+    first sighting, `due_since` and `due_until` NotBefore; `has_not_before` whether one is stated.
 
     Construct with `now=` (an aware datetime): a decision is needed only before NotBefore.
     """
@@ -124,8 +128,9 @@ PRESENCES = [(presence.value, presence.value) for presence in Presence]
 
 
 class MachineFilter(MachinePlaceFilter):
-    """`q` finds how a word of a resource name begins, or a vmId. Construct with `now=` where `presence`
-    may be asked for."""
+    """Filter of machines. `q` matches the beginning of a word of the resource name, or of a vmId. Construct with `now=`
+    if `presence` may be given.
+    """
 
     machine_path = "pk"
 
@@ -158,9 +163,8 @@ class MachineFilter(MachinePlaceFilter):
 
 
 class SetFilter(PlaceFilter):
-    """`q` looks into names and resource groups; `machine`, `machine_name` and `presence` leave the sets that have such
-    a machine. Construct with `now=` where `presence`
-    may be asked for.
+    """Filter of sets. `q` searches in names and resource groups; `machine`, `machine_name` and `presence` match sets
+    with such a machine. Construct with `now=` if `presence` may be given.
     """
 
     set_path = "pk"
@@ -177,7 +181,7 @@ class SetFilter(PlaceFilter):
     )
     kind = django_filters.ChoiceFilter(choices=[(kind, kind) for kind in KINDS], label="One kind of set.")
     q = django_filters.CharFilter(method="filter_q", label="Part of a name or of a resource group.")
-    # What is told of each, and not which: whoever reads the rows goes by it.
+    # This value selects the columns of each row, not the rows: the code that reads the rows applies it.
     machines = django_filters.BooleanFilter(
         method="filter_nothing", label="`false`: machines as numbers only; the lists of them stay empty."
     )
@@ -216,14 +220,13 @@ class SetFilter(PlaceFilter):
 
     @property
     def in_numbers(self) -> bool:
-        """Whether machines are wanted as numbers only."""
+        """Return whether machines are requested as numbers only."""
         return self.form.cleaned_data.get("machines") is False
 
 
 class EntryFilter(EntryPlaceFilter):
-    """Entries by place (sets with those merged into them), machine, cache, event (an EventId in any case), kind, time.
-
-    To a service belong its sets, and the caches that their machines listen to.
+    """Filter of entries by place (sets with those merged into them), machine, cache, event (an EventId in any case),
+    kind and time. A service includes its sets, and the caches that their machines listen to.
     """
 
     service = TextsFilter(method="filter_service", label="Service")
@@ -257,7 +260,9 @@ class EntryFilter(EntryPlaceFilter):
 
 
 class ApprovalFilter(PlaceFilter):
-    """Approvals by state, event (an EventId in any case) and its place; `since` and `until` go by the decision."""
+    """Filter of approvals by state, event (an EventId in any case) and place; `since` and `until` compare the time of
+    the decision.
+    """
 
     set_path = "event__availability_set"
 
@@ -281,7 +286,7 @@ class ApprovalFilter(PlaceFilter):
 
 
 class DrillFilter(PlaceFilter):
-    """`since` and `until` go by when a drill began."""
+    """Filter of drills. `since` and `until` compare the time at which a drill began."""
 
     set_path = "event__availability_set"
 
@@ -298,7 +303,7 @@ class DrillFilter(PlaceFilter):
 
 
 class WaveFilter(PlaceFilter):
-    """Waves by the sets of their events; `since` and `until` go by when a wave began."""
+    """Filter of waves by the sets of their events; `since` and `until` compare the time at which a wave began."""
 
     state = django_filters.MultipleChoiceFilter(
         choices=[(state.value, state.value) for state in WaveState],
@@ -321,7 +326,7 @@ class WaveFilter(PlaceFilter):
 
 
 class AdmissionFilter(MachinePlaceFilter):
-    """Who waits, by the machine that it says it is."""
+    """Filter of waiting machines, by the machine that each claims to be."""
 
     set_path = "machine__availability_set"
 
@@ -334,7 +339,7 @@ class AdmissionFilter(MachinePlaceFilter):
 
 
 class EventEntryFilter(django_filters.FilterSet):  # type: ignore[misc]
-    """Entries of one event, by machine."""
+    """Filter of one event's entries, by machine."""
 
     machine = IdsFilter(field_name="machine", label="The id of a machine; may be repeated.")
     machine_name = TextsFilter(
@@ -351,7 +356,7 @@ class EventEntryFilter(django_filters.FilterSet):  # type: ignore[misc]
         super().__init__(data, visible(Entry) if queryset is None else queryset, **kwargs)
 
     def keeps(self, entry: Entry) -> bool:
-        """The same of one that is no longer in the table."""
+        """Return whether the filter matches an archived entry."""
         asked = self.form.cleaned_data
         names = {name.casefold() for name in asked.get("machine_name") or ()}
         name = entry.machine.resource_name.casefold() if entry.machine else None
@@ -359,7 +364,7 @@ class EventEntryFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 class BlindSpotFilter(MachinePlaceFilter):
-    """What blind spots are narrowed down by; the queryset is that of the sets."""
+    """Filter of blind spots; the queryset is that of the sets."""
 
     set_path = "pk"
 
@@ -374,7 +379,7 @@ class BlindSpotFilter(MachinePlaceFilter):
         return Q()
 
     def asked_for(self) -> dict[str, Any]:
-        """What of them is asked for: the sets (ids), machines (ids) and names, None for all of each."""
+        """Return the requested sets (ids), machines (ids) and names; None means all of them."""
         found = self.asked_of(MACHINE_COLUMNS)
         sets = set(self.qs.values_list("pk", flat=True)) if self.asked_of(COLUMNS) else None
         return {"sets": sets, "machines": found.get("machine"), "names": found.get("machine_name")}

@@ -1,4 +1,4 @@
-"""The raw documents behind an event, with their differences."""
+"""Raw documents behind an event, with their differences."""
 
 import json
 from collections import defaultdict
@@ -18,15 +18,15 @@ from fleet.projections.pages import Key, Page, cut_page
 from fleet.projections.refs import MachineRef, machine_ref, plain_name
 from fleet.projections.visibility import visible
 
-# A set of a hundred machines says the same thing a hundred times; the machines that are hit come first.
+# In a set of a hundred machines most documents are equal; the affected machines come first.
 MACHINES = 20
-# Reports of one machine looked at, newest first; reminders are among them.
+# At most this many reports of one machine are read, newest first, including reminders.
 REPORTS = 400
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One machine's reading of a document; `first_at` is the corrected time at which it first had it."""
+    """One machine's report of a document; `first_at` is the corrected time at which it first had it."""
 
     machine: MachineRef
     incarnation: int | None
@@ -35,7 +35,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class RawDocument:
-    """One body, kept once. `lists_event` is False for the documents that no longer list it.
+    """One stored body. `lists_event` is False for documents that no longer list the event.
 
     `difference` holds the lines of a unified diff against the document that its first reader had read before, if that
     is shown, too; `compared_with` is that document's hash.
@@ -57,10 +57,8 @@ class RawDocument:
 
 @dataclass(frozen=True, slots=True)
 class EventDocuments:
-    """Documents in the order in which they were first read; `left_out` counts machines that are not looked at.
-
-    `archived_at` is when what of them has left was archived, `fault` why some of that cannot be had; None and empty
-    where all are in the database.
+    """Documents in the order in which they were first read; `left_out` counts machines that are omitted. `archived_at`
+    is when missing parts were archived, `fault` why some cannot be read; None and empty if all are in the database.
     """
 
     documents: tuple[RawDocument, ...]
@@ -69,7 +67,7 @@ class EventDocuments:
     fault: str = ""
 
     def page(self, *, cursor: str | None = None, size: int | None = None) -> Page[RawDocument]:
-        """A page of them. Raises `BadCursorError`."""
+        """Return a page of documents. Raises `BadCursorError`."""
 
         def key(row: RawDocument) -> Key:
             return (iso(row.first_at, "microseconds"), row.hash)
@@ -82,7 +80,9 @@ def _text(body: DocumentBody) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """One field a line, keys in order, so that only real differences show; as it is where it is no JSON."""
+    """Return the text with one field a line and sorted keys, so that only real differences show; text that is no JSON
+    is unchanged.
+    """
     try:
         return json.dumps(json.loads(text, strict=False), indent=2, sort_keys=True, ensure_ascii=False).splitlines()
     except (ValueError, RecursionError):
@@ -90,7 +90,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _observations(sightings: Sequence[Sighting]) -> list[Observation]:
-    """The reports up to each machine's last listing of the event. One query, by the key of the reports."""
+    """Return the reports up to each machine's last listing of the event. One query, by the key of the reports."""
     parts = []
     for sighting in sightings:
         epoch, last = last_place(sighting)
@@ -102,7 +102,7 @@ def _observations(sightings: Sequence[Sighting]) -> list[Observation]:
 
 
 def for_event(*, event_id: str) -> EventDocuments | None:
-    """The documents that list the event, and for each machine the first that no longer does. Five queries."""
+    """Return the documents that list the event, and for each machine the first that no longer does. Five queries."""
     event = visible(ScheduledEvent).filter(event_id=event_id.upper()).first()
     if event is None:
         return None
@@ -149,7 +149,7 @@ def for_event(*, event_id: str) -> EventDocuments | None:
 
 
 def last_place(sighting: Sighting) -> tuple[int, int]:
-    """The place of a machine's last listing of the event, or of the first document that no longer has it."""
+    """Return the place of a machine's last listing of the event, or of the first document without it."""
     if sighting.gone_epoch is not None and sighting.gone_seq is not None:
         return sighting.gone_epoch, sighting.gone_seq
     return sighting.listed_epoch, sighting.listed_seq
@@ -158,7 +158,9 @@ def last_place(sighting: Sighting) -> tuple[int, int]:
 def _readings(
     reports: Sequence[Observation], sightings: Sequence[Sighting], lists_it: Mapping[str, bool]
 ) -> tuple[dict[str, dict[int, Reading]], dict[tuple[int, str], str]]:
-    """Who read which document (by hash, then machine), and what a machine had read before: (machine, hash) to hash."""
+    """Return the readings of each document (by hash, then machine), and the preceding document of a machine: (machine,
+    hash) to hash.
+    """
     refs = {s.machine_id: machine_ref(s.machine) for s in sightings}
     gone = {(s.machine_id, s.gone_epoch, s.gone_seq) for s in sightings}
     readings: dict[str, dict[int, Reading]] = defaultdict(dict)

@@ -1,4 +1,4 @@
-"""Machines, as people see them."""
+"""Machines, enrolment and inventory."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -25,7 +25,7 @@ from fleet.projections.pages import At, OrderedAt, Page, Segment, read_list
 from fleet.projections.refs import SetRef, plain_name, set_ref
 from fleet.projections.visibility import visible
 
-# So many refused enrolments a page shows.
+# At most this many refused enrolments are shown on a page.
 MOST_REFUSED = 20
 
 
@@ -48,30 +48,30 @@ class MachineRow:
     last_poll_at: Annotated[datetime | None, "When that agent last had a good answer from the metadata service."]
     agent_version: str
     clock_offset_seconds: Annotated[float | None, "How far its clock is ahead."]
-    # What its agent does about signatures of orders; empty until it said so.
+    # How its agent treats signatures of orders; empty until reported.
     signatures: str
     enrolled_at: datetime
     attested_at: Annotated[datetime | None, "When Azure signed who it is; null where it came in by something else."]
     revoked_at: datetime | None
-    # Whose statement about the set counts: a value of `SetSource`, empty when nobody says anything.
+    # The source whose statement about the set applies: a value of `SetSource`, empty if no source states a set.
     set_source: str
     warnings: Annotated[
         tuple[Reason | str, ...],
         "What is wrong with the machine, in sentences; also when sources disagree about its set.",
     ]
-    # By the database's clock; also when it turned, as reconciling saw it.
+    # By the database's clock; includes changes of presence seen by reconciling.
     changed_at: datetime
 
     @property
     def unsigned(self) -> BlindSpot | None:
-        """That its agent does not check orders as it should."""
+        """Return the blind spot that its agent does not check orders as it should, if so."""
         code = SIGNATURES.get(self.signatures) if self.revoked_at is None else None
         return BlindSpot(code, Confidence.CERTAIN, self.set.id, (self.id,), (self.resource_name,)) if code else None
 
 
 @dataclass(frozen=True, slots=True)
 class MachineIdentity:
-    """Who a credential belongs to; `set_id` is the row id of its set."""
+    """The machine of a credential; `set_id` is the row id of its set."""
 
     machine_id: int
     vm_id: str
@@ -80,10 +80,10 @@ class MachineIdentity:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRow:
-    """Somebody who enrols and waits for a person. Once admitted it gets a key or a credential on asking.
+    """A machine that enrols and waits for admission. Once admitted, it gets a key or a credential on its next request.
 
-    `machine` is who it says it is, where that is known here. `attested` is the subscription that Azure has signed,
-    empty without such a document; what it says of itself is `stated_*`, what speaks against that `contradictions`.
+    `machine` is the machine it claims to be, if known. `attested` is the subscription signed by Azure, empty without
+    such a document. `stated_*` are the machine's own statements, `contradictions` what contradicts them.
     """
 
     id: int
@@ -112,14 +112,14 @@ class AdmissionRow:
     stated_region: str
     stated_addresses: tuple[str, ...]
     contradictions: Annotated[tuple[Reason, ...], "What speaks against it, in sentences."]
-    # That of the machine.
+    # The set of the machine.
     set: SetRef | None
 
 
 @dataclass(frozen=True, slots=True)
 class JoinTokenRow:
-    """A join token without its secret. `valid`: it admits machines now. `enrolled`: who enrolled by it last, at most
-    100 by name.
+    """A join token without its secret. `valid`: it admits machines now. `enrolled`: machines that enrolled by it most
+    recently, at most 100 by name.
     """
 
     prefix: Annotated[str, "The public beginning of the token."]
@@ -140,7 +140,7 @@ class JoinTokenRow:
 
 @dataclass(frozen=True, slots=True)
 class OpenEventBrief:
-    """An event, as a set or a machine names those that are open."""
+    """Short form of an open event, for sets and machines."""
 
     event_id: str
     event_type: str
@@ -191,8 +191,8 @@ def _named(machine: Machine) -> list[Reason]:
 
 
 def identities_of(*, hashes: Collection[str]) -> dict[str, MachineIdentity]:
-    """The machines with these hashes of credentials, by hash; without those that are unknown or revoked. One query, by
-    the index.
+    """Return the machines with these credential hashes, by hash, without unknown or revoked ones. One query, by the
+    index.
     """
     rows = visible(Machine).filter(credential_hash__any=list(hashes), revoked_at__isnull=True)
     return {
@@ -202,32 +202,32 @@ def identities_of(*, hashes: Collection[str]) -> dict[str, MachineIdentity]:
 
 
 def row_id(*, vm_id: str) -> int:
-    """The row id of a machine; 0, which none has, where there is no such vmId."""
+    """Return the row id of a machine; 0, which no row has, for an unknown vmId."""
     return visible(Machine).filter(vm_id=vm_id.strip().lower()).values_list("pk", flat=True).first() or 0
 
 
 def credentials_since(moment: datetime) -> dict[int, str]:
-    """The hash of the credential of each machine (row id) that was revoked or enrolled after this moment; empty where
-    it has none. One query, by two indexes.
+    """Return by row id the credential hash of each machine that was revoked or enrolled after this moment; empty
+    without one. One query, by two indexes.
     """
     rows = visible(Machine).filter(Q(revoked_at__gt=moment) | Q(enrolled_at__gt=moment))
     return dict(rows.values_list("pk", "credential_hash"))
 
 
 def with_presence() -> QuerySet[Machine]:
-    """Machines with all that `machine_rows` needs, without the large `compute`."""
+    """Return machines with all columns that `machine_rows` needs, without the large `compute`."""
     return visible(Machine).select_related("availability_set", "presence", "latest_document").defer("compute")
 
 
 def agentless() -> QuerySet[InventoryMachine]:
-    """Machines of an imported inventory that have no agent, or one whose credential was revoked."""
+    """Return machines of an imported inventory that have no agent, or whose credential was revoked."""
     return visible(InventoryMachine).filter(Q(machine=None) | Q(machine__revoked_at__isnull=False))
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedEnrolmentRow:
-    """Enrolments of one machine that were refused for one reason, and what to do. `vm_id` and `name` are by the
-    caller's own word, empty where several are counted together.
+    """Enrolments of one machine that were refused for one reason, with the remedy. `vm_id` and `name` are stated by the
+    caller, empty where several machines are counted together.
     """
 
     id: int
@@ -242,7 +242,7 @@ class RefusedEnrolmentRow:
 
 
 def refused_enrolments(*, most: int = MOST_REFUSED) -> tuple[RefusedEnrolmentRow, ...]:
-    """The newest first. One query."""
+    """Return the newest refused enrolments first. One query."""
     rows = visible(RefusedEnrolment).order_by("-last_at", "-pk")[:most]
     return tuple(
         from_row(
@@ -257,7 +257,7 @@ def refused_enrolments(*, most: int = MOST_REFUSED) -> tuple[RefusedEnrolmentRow
 
 
 def waiting_rows() -> QuerySet[Admission]:
-    """Admissions with all that their rows show."""
+    """Return admissions with all columns that their rows show."""
     twins = visible(Admission).filter(vm_id=OuterRef("vm_id")).exclude(pk=OuterRef("pk")).order_by().values("vm_id")
     namesakes = visible(Machine).filter(resource_name__iexact=OuterRef("resource_name")).exclude(resource_name="")
     rows = visible(Admission).select_related("machine__availability_set", "join_token").defer("machine__compute")
@@ -276,7 +276,7 @@ def _admissions(rows: Iterable[Any]) -> list[AdmissionRow]:
 
 
 def _admission(row: Any, subscriptions: Collection[str]) -> AdmissionRow:
-    """The shape of a row of `waiting_rows`; the subscriptions are those that may enrol."""
+    """Shape a row of `waiting_rows`; `subscriptions` are those that may enrol."""
     machine: Machine | None = row.machine
     said = row.said
     claimed = Claimed(
@@ -296,7 +296,7 @@ def _admission(row: Any, subscriptions: Collection[str]) -> AdmissionRow:
             "location": machine.region,
         }
         home = machine.availability_set
-        # A set without a name is none that somebody could compare.
+        # A provisional set has no name to compare.
         known_home = f"{home.kind}:{home.name}" if home.kind != PROVISIONAL else ""
         known = claimed_of(machine.resource_name, known_as, known_home)
     return from_row(
@@ -324,14 +324,16 @@ def _admission(row: Any, subscriptions: Collection[str]) -> AdmissionRow:
 
 
 def waiting(*, machine_id: int | None = None) -> tuple[AdmissionRow, ...]:
-    """Return the machines that wait for admission, as this machine or as any, the newest first. One query."""
+    """Return the machines that wait for admission, newest first; only those claiming to be this machine, if given. One
+    query.
+    """
     rows = waiting_rows().order_by("-pk")
     if machine_id is not None:
         rows = rows.filter(machine=machine_id)
     return tuple(_admissions(rows))
 
 
-# Of those who wait: whom Azure vouches for, who asks as a machine that is known, as a revoked one, and as none.
+# Groups of waiting machines: attested by Azure, claiming to be a known machine, a revoked one, or an unknown one.
 WAITING_AS = {
     "attested": ~Q(attested=""),
     "known": Q(machine__isnull=False, revoked=False),
@@ -343,8 +345,8 @@ WAITING_AS = {
 def page_of_waiting(
     *, rows: QuerySet[Admission] | None = None, q: str = "", who: str = "", **at: Unpack[At]
 ) -> Page[AdmissionRow]:
-    """Who waits for admission, the newest first; by a part of name, vmId or address, and `who` of `WAITING_AS`. One
-    query.
+    """Return a page of machines that wait for admission, newest first. Filters: a part of name, vmId or address, and
+    `who`, a key of `WAITING_AS`. One query.
     """
     rows = (waiting_rows() if rows is None else rows).filter(WAITING_AS.get(who, Q()))
     if q:
@@ -353,7 +355,7 @@ def page_of_waiting(
 
 
 def join_token(*, prefix: str, now: datetime) -> JoinTokenRow | None:
-    """One join token by its public beginning. Two queries."""
+    """Return one join token by its public prefix. Two queries."""
     rows = visible(JoinToken).select_related("created_by").filter(prefix=prefix.strip())
     return next(iter(_join_tokens(list(rows), now=now)), None)
 
@@ -377,7 +379,7 @@ def _join_tokens(rows: Sequence[JoinToken], *, now: datetime) -> tuple[JoinToken
 
 
 def page_of_join_tokens(*, now: datetime, **at: Unpack[At]) -> Page[JoinTokenRow]:
-    """Join tokens, newest first. Two queries."""
+    """Return a page of join tokens, newest first. Two queries."""
     rows = visible(JoinToken).select_related("created_by")
     found = read_list(Segment(rows, "id", descending=True), **at)
     return found.map(lambda shown: _join_tokens(shown, now=now))
@@ -402,7 +404,7 @@ class InventoryRow:
 
 
 def inventory(*, q: str = "", without_agent: bool = False, **at: Unpack[At]) -> Page[InventoryRow]:
-    """What the imported inventory lists, by name. One query."""
+    """Return a page of the imported inventory, by name. One query."""
     rows = (agentless() if without_agent else visible(InventoryMachine)).select_related("machine")
     rows = rows.defer("machine__compute")
     if q:
@@ -426,7 +428,9 @@ def event_brief(event: ScheduledEvent) -> OpenEventBrief:
 
 
 def listing(*, now: datetime, machines: QuerySet[Machine] | None = None, **at: Unpack[OrderedAt]) -> Page[MachineRow]:
-    """Machines by name or another column; `machines` is filtered (see `filters.MachineFilter`). One query."""
+    """Return a page of machines by name or another column; `machines` is filtered (see `filters.MachineFilter`). One
+    query.
+    """
     rows = with_presence() if machines is None else machines
     page = read_list(Segment(rows, "resource_name"), **at)
     limits = presence_limits()
@@ -434,7 +438,7 @@ def listing(*, now: datetime, machines: QuerySet[Machine] | None = None, **at: U
 
 
 def detail(*, machine_id: int, now: datetime) -> MachineDetail | None:
-    """One machine and its set's open events. Two queries."""
+    """Return one machine and its set's open events. Two queries."""
     machine = with_presence().filter(pk=machine_id).first()
     if machine is None:
         return None

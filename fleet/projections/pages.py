@@ -1,7 +1,7 @@
-"""Pages by key: no OFFSET, no count.
+"""Pagination by key, without OFFSET and counts.
 
 A list is one or more segments, each ordered by (one column, id). A cursor names a segment, a direction and the key of
-the row it stands at, so a page costs the same however deep it lies.
+the last row read, so every page has the same cost.
 """
 
 import base64
@@ -28,15 +28,15 @@ DEFAULT_PAGE_SIZE = 50
 
 
 class BadCursorError(ValueError):
-    """The cursor is none of ours."""
+    """The cursor was not issued by Drydock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
     """One page. `next` and `previous` are opaque cursors, or None at an end.
 
-    `looked_to`: rows are looked for among many others, and this page ends here, with fewer rows than asked for or none,
-    because it has looked through enough; `next` goes on.
+    `looked_to`: matching rows are rare, and the search ended here to bound its cost. The page may then be short or
+    empty, and `next` continues the search.
     """
 
     results: tuple[T, ...]
@@ -45,7 +45,7 @@ class Page(Generic[T]):
     looked_to: Any = None
 
     def map(self, shape: Callable[[Sequence[T]], Sequence[U]]) -> "Page[U]":
-        """The same page with its rows shaped all at once."""
+        """Return the same page with its rows shaped all at once."""
         return replace(self, results=tuple(shape(self.results)))  # type: ignore[arg-type, return-value]
 
 
@@ -59,14 +59,14 @@ class Segment(Generic[M]):
 
 
 class At(TypedDict, total=False):
-    """Which page of a list is read: from where on, and how many rows."""
+    """Position and size of a page: the cursor and the number of rows."""
 
     cursor: str | None
     size: int | None
 
 
 class OrderedAt(At, total=False):
-    """The same of a list that can be ordered by a column (`-column`: from the last)."""
+    """The same for a list that can be ordered by a column (`-column`: descending)."""
 
     order: str
 
@@ -78,8 +78,9 @@ def read_list(
     may_lack: Sequence[str] = (),
     **at: Unpack[At],
 ) -> Page[M]:
-    """Return a page of a list in its own order, or of all its `rows` by the column `order`; of a list of one segment
-    they are the rows of that. Of the columns in `may_lack`, rows without a value come last. Raises `BadCursorError`.
+    """Return a page of a list in its own order, or of all its `rows` by the column `order`. For a list of one segment,
+    `rows` defaults to the rows of that segment. Rows without a value in a column of `may_lack` come last. Raises
+    `BadCursorError`.
     """
     column, descending = order.removeprefix("-"), order.startswith("-")
     if not column:
@@ -101,7 +102,7 @@ class _Cursor:
     id: int | str
 
 
-# What a row of a list that is in memory is found by: no two have the same, and rows go by it.
+# Unique sort key of a row of a list in memory.
 Key = tuple[int | str, ...]
 
 
@@ -125,7 +126,7 @@ def _decode(text: str, segments: int) -> _Cursor:
 
 
 def _is_key(key: Any) -> bool:
-    """A row id: a number, or a UUID as text."""
+    """Return whether the value is a row id: a number, or a UUID as text."""
     return (type(key) is int and abs(key) < 2**63) or (isinstance(key, str) and str(UUID(key)) == key)
 
 
@@ -137,7 +138,7 @@ def _fits(value: Any) -> bool:
 
 
 def _beyond(field: str, value: Any, key: int | str, *, descending: bool, itself: bool = False) -> Q:
-    """What comes after this place in this direction; with `itself` the place, too."""
+    """Return the condition for rows after this place in this direction; with `itself`, including the place."""
     # The plain bound lets the index begin at the key; the second condition drops the rows that share its value.
     side = "lt" if descending else "gt"
     also = "e" if itself else ""
@@ -152,13 +153,13 @@ def _from(rows: QuerySet[M], beyond: Q) -> QuerySet[M]:
 
 
 def clamp(size: int | None) -> int:
-    """A page size between 1 and `MAX_PAGE_SIZE`."""
+    """Return a page size between 1 and `MAX_PAGE_SIZE`."""
     return max(1, min(size or DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE))
 
 
 def read_page(segments: Sequence[Segment[M]], *, cursor: str | None = None, size: int | None = None) -> Page[M]:
-    """Rows after (or before) `cursor`, at most `size`. One query for each segment that the page touches, and one more
-    where its rows have to be looked for among others: then it may end early.
+    """Return at most `size` rows after (or before) `cursor`. One query for each segment that the page touches, and one
+    more where matching rows are searched for: then the page may end early.
 
     Raises `BadCursorError`.
     """
@@ -201,11 +202,11 @@ def read_page(segments: Sequence[Segment[M]], *, cursor: str | None = None, size
     has_next = bool(found) and (more or backwards)
     has_previous = bool(found) and (more if backwards else start is not None)
     if start is not None and not backwards and not found and isinstance(start.id, int):
-        # Nobody came this far by a row that is shown here, as where rows are looked for in portions: back to that one.
+        # The cursor's own row may not match, as in a search by portions: `previous` includes that row.
         itself = start.id + (-1 if segments[start.segment].descending else 1)
         return Page(results=(), next=None, previous=_encode(replace(start, backwards=True, id=itself)))
     if backwards and not found:
-        # Before the first row there is nothing: the way on is the beginning.
+        # Before the first row there is nothing: reading continues from the beginning.
         return Page(results=(), next=None, previous=None)
     return Page(
         results=tuple(row for _, row in found),
@@ -223,7 +224,7 @@ def _place(entry: tuple[int, M], segments: Sequence[Segment[M]]) -> _Cursor:
 def _cut_short(
     found: Sequence[tuple[int, M]], segments: Sequence[Segment[M]], end: _Cursor, start: _Cursor | None
 ) -> Page[M]:
-    """A page that ends at `end`, up to which rows were looked through. Nothing between it and the rows is one."""
+    """Return a page that ends at `end`, up to which rows were searched. No row between its rows and `end` matches."""
     backwards = start is not None and start.backwards
     first, last = (_place(found[0], segments), _place(found[-1], segments)) if found else (end, end)
     onwards, back = (last, end) if backwards else (end, first)
@@ -238,7 +239,7 @@ def _cut_short(
 def cut_page(
     rows: Sequence[T], key: Callable[[T], Key], *, cursor: str | None = None, size: int | None = None
 ) -> Page[T]:
-    """The same of a list that has to be worked out whole. Rows may come and go between two pages.
+    """Return a page of a list that is computed whole. Rows may appear and disappear between two pages.
 
     Raises `BadCursorError`.
     """
@@ -267,15 +268,16 @@ def cut_page(
     )
 
 
-# Rows by key: those beyond one or, without it, the first ones; those up to it with `onwards=False`; at most so many.
+# Reads rows by key: those after the key, or the first ones without a key; those up to it with `onwards=False`; bounded
+# by a count.
 Window = Callable[[Key | None, bool, int], Sequence[T]]
 
 
 def cut_window(
     beside: Sequence[T], window: Window[T], key: Callable[[T], Key], *, like: Key, cursor: str | None, size: int | None
 ) -> Page[T]:
-    """The same of a list of which most lies in the database, by the same key: `window(key, onwards, count)` reads from
-    there. A key has the types of `like`.
+    """Return a page of a list that is mostly in the database and partly in memory, by the same key.
+    `window(key, onwards, count)` reads from the database. A key has the types of `like`.
 
     Raises `BadCursorError`.
     """

@@ -1,4 +1,6 @@
-"""What every edge reads of its user: rights, settings, and whether the account is a service account."""
+"""Facts about the current user that every edge reads: rights, settings, and whether the account is a service
+account.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +14,7 @@ from fleet.projections.visibility import visible
 
 
 def rights(person: Person) -> Rights:
-    """What somebody may do, and where. One query for each object of a person."""
+    """Return a user's rights and their scopes. One query for each object of a person."""
     return rights_of(person)
 
 
@@ -31,11 +33,11 @@ class OwnSettings:
 
 
 def own_settings(*, user_id: int) -> OwnSettings:
-    """What this person (row id) has chosen. One query."""
+    """Return the settings of a user (row id). One query."""
     row = visible(Profile).filter(pk=user_id).first()
     return from_row(OwnSettings, row) if row else OwnSettings()
 
 
 def is_service(person: Person) -> bool:
-    """Whether an account is no person. At most one query; none where its token was looked up with it."""
+    """Return whether the account is a service account. At most one query; none if its token was loaded with it."""
     return service_of(person) is not None

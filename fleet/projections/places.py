@@ -21,12 +21,12 @@ from fleet.models import AvailabilitySet, Machine, ScheduledEvent
 from fleet.models.index_scan import IndexRange, IndexScanRows, IndexWalk
 from fleet.projections.visibility import is_limited, listening, visible
 
-# So many values of one filter count at once.
+# Maximum number of values of one filter.
 MOST_VALUES = 100
 
 
 class BoundedTime(django_filters.fields.IsoDateTimeField):  # type: ignore[misc]
-    """A time; one that no row of ours can have becomes the bound that is nearer."""
+    """A time; a time outside the range of stored rows becomes the nearer bound."""
 
     def to_python(self, value: Any) -> datetime | None:
         try:
@@ -41,14 +41,14 @@ class TimeFilter(django_filters.IsoDateTimeFilter):  # type: ignore[misc]
 
 
 class TextsField(forms.Field):
-    """Texts: a parameter that may be repeated. Empty ones are left out."""
+    """A repeatable parameter of texts. Empty values are dropped."""
 
     widget = forms.SelectMultiple
 
     def to_python(self, value: Any) -> list[Any]:
         given = value if isinstance(value, list | tuple) else [value]
         found = list(dict.fromkeys(str(each).strip() for each in given if each is not None and str(each).strip()))
-        # Also of one value again and again: that is what the API's document says.
+        # Repetitions of one value count as well, as the API's document states.
         if len(given) > MOST_VALUES:
             raise ValidationError(f"Give at most {MOST_VALUES} values.", code="invalid")
         if any("\x00" in each for each in found):
@@ -57,7 +57,7 @@ class TextsField(forms.Field):
 
 
 class IdsField(TextsField):
-    """The same of row ids."""
+    """A repeatable parameter of row ids."""
 
     def to_python(self, value: Any) -> list[int]:
         found = super().to_python(value)
@@ -86,7 +86,7 @@ class IdsFilter(TextsFilter):
 
 
 def one_of(column: str, values: Iterable[Any], *, lookup: str = "exact") -> Q:
-    """That a column has one of these values."""
+    """Return the condition that a column has one of these values."""
     found = list(values)
     if lookup == "exact":
         return Q(**{f"{column}__in": found})
@@ -96,9 +96,9 @@ def one_of(column: str, values: Iterable[Any], *, lookup: str = "exact") -> Q:
     return either
 
 
-# Where things are: the filters by service, subscription, resource group, set and machine that most lists have.
+# Filters by place: service, subscription, resource group, set and machine, shared by most lists.
 
-# The columns of a set by the filters that look at them.
+# Columns of a set by filter, with the lookup.
 COLUMNS = {
     "service": ("service", "exact"),
     "subscription": ("subscription", "iexact"),
@@ -106,9 +106,9 @@ COLUMNS = {
     "set": ("pk", "exact"),
     "set_name": ("name", "iexact"),
 }
-# So many ids stand in a query by themselves.
+# Up to this many ids are written into a query directly.
 FEW = 100
-# So many entries are looked through for a page, and so many where texts are searched.
+# At most this many entries are scanned for a page; the second bound is for searches in texts.
 PORTION = 50_000
 HARD = 20_000
 Ids = list[int] | QuerySet[Any]
@@ -116,18 +116,18 @@ MACHINE_COLUMNS = {"machine": ("pk", "exact"), "machine_name": ("resource_name",
 
 
 class PlacePart(TextsFilter):
-    """One of several filters that are looked at together."""
+    """One of several filters that are applied together."""
 
     def filter(self, qs: QuerySet[Any], value: list[Any]) -> QuerySet[Any]:
         return qs
 
 
 class PlaceIds(PlacePart, IdsFilter):
-    """The same of row ids."""
+    """The same for row ids."""
 
 
 class PlaceFilter(django_filters.FilterSet):  # type: ignore[misc]
-    """Rows by the set that they are of, behind `set_path`."""
+    """Filter of rows by their set, at the lookup path `set_path`."""
 
     set_path = "availability_set"
 
@@ -149,17 +149,17 @@ class PlaceFilter(django_filters.FilterSet):  # type: ignore[misc]
         return nearest(found.filter(self.in_sets(ids)), self.set_path, ids)
 
     def in_sets(self, sets: Ids) -> Q:
-        """That a row is of one of these sets (their ids)."""
+        """Return the condition that a row belongs to one of these sets (ids)."""
         return Q(**{f"{self.set_path}__in": sets})
 
     def asked_of(self, columns: Any) -> dict[str, list[Any]]:
-        """What is asked for by these filters, without those that nobody gave."""
+        """Return the given values of these filters, without empty ones."""
         values = {name: self.form.cleaned_data.get(name) for name in columns if name in self.filters}
         return {name: value for name, value in values.items() if value}
 
 
 class MachinePlaceFilter(PlaceFilter):
-    """The same, and by the machine behind `machine_path`."""
+    """The same, and by the machine at the lookup path `machine_path`."""
 
     machine_path = "machine"
 
@@ -175,18 +175,20 @@ class MachinePlaceFilter(PlaceFilter):
         return nearest(found.filter(self.of_machines(ids)), self.machine_path, ids)
 
     def of_machines(self, machines: Ids) -> Q:
-        """That a row is of one of these machines (their ids)."""
+        """Return the condition that a row belongs to one of these machines (ids)."""
         return Q(**{f"{self.machine_path}__in": machines})
 
 
 class EntryPlaceFilter(MachinePlaceFilter):
-    """The same of entries, and by kind and event: of ten million only those are read that such a value leads to. Where
-    one value alone does not lead to them, as many are looked through at once as a page may take.
+    """Filter of entries, also by kind and event.
+
+    Of ten million entries it reads only those that an index finds by such a value. If no single value suffices, a
+    bounded portion of the entries is scanned at once.
     """
 
-    # The column that leads to the entries of a filter, beside those of places.
+    # Column with an index for each filter, in addition to those of places.
     keys: Mapping[str, str] = {"cache": "cache", "kind": "kind"}
-    # What is looked through where nothing leads.
+    # The condition for scanned rows where no index applies.
     among: Q = Q()
 
     def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
@@ -198,7 +200,7 @@ class EntryPlaceFilter(MachinePlaceFilter):
         return self._in_portions(found) if isinstance(found, IndexScanRows) else found
 
     def leads_to_its_own(self, name: str) -> bool:
-        """Whether this filter's index holds the entries that it leaves, and no others."""
+        """Return whether the index of this filter finds exactly the matching entries."""
         return name in (*COLUMNS, *MACHINE_COLUMNS, *self.keys, "event")
 
     def _in_portions(self, found: IndexScanRows[Any]) -> IndexScanRows[Any]:
@@ -206,7 +208,7 @@ class EntryPlaceFilter(MachinePlaceFilter):
         times = {name: self.form.cleaned_data[name] for name in ("since", "until") if name in asked}
         asked -= times.keys()
         known = len(asked) == 1 and self.leads_to_its_own(*asked) and (bool(found.nearest) or "event" in asked)
-        # Of a reader who sees little, all ways lead to what they see.
+        # For a reader with limited visibility, every index already leads to visible entries.
         if not asked or (known and not is_limited()):
             return found
         within = Q(**({"at__gte": times["since"]} if "since" in times else {}))
@@ -220,12 +222,14 @@ class EntryPlaceFilter(MachinePlaceFilter):
 
 
 class CachePlaceFilter(MachinePlaceFilter):
-    """Rows by the cache behind `cache_path`: its place is that of the machines that listen to it."""
+    """Filter of rows by the cache at the lookup path `cache_path`: its places are those of the machines that listen to
+    it.
+    """
 
     cache_path = "cache"
 
     def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        # All of it has to hold of one listener.
+        # One listener must meet all conditions.
         found: QuerySet[Any] = django_filters.FilterSet.filter_queryset(self, queryset)
         asked, machines = self.asked_of(COLUMNS), self.asked_of(MACHINE_COLUMNS)
         if not asked and not machines:
@@ -243,7 +247,7 @@ class CachePlaceFilter(MachinePlaceFilter):
 
 
 def sets_where(asked: dict[str, list[Any]]) -> Ids:
-    """The ids of the sets of which all of this holds, and of those that were merged into one of them."""
+    """Return the ids of the sets that meet all of these conditions, and of those merged into one of them."""
     own, into = Q(), Q()
     for name, values in asked.items():
         column, lookup = COLUMNS[name]
@@ -253,7 +257,7 @@ def sets_where(asked: dict[str, list[Any]]) -> Ids:
 
 
 def machines_where(asked: dict[str, list[Any]]) -> Ids:
-    """The ids of the machines of which all of this holds."""
+    """Return the ids of the machines that meet all of these conditions."""
     holds = Q()
     for name, values in asked.items():
         column, lookup = MACHINE_COLUMNS[name]
@@ -262,14 +266,14 @@ def machines_where(asked: dict[str, list[Any]]) -> Ids:
 
 
 def ids_of(rows: QuerySet[Any]) -> Ids:
-    """Where these are few, what is asked for is found by their ids in an index. One query."""
+    """Return the ids as a list if they are few, so that an index can find them; else the query. One query."""
     named = rows.order_by().values_list("pk", flat=True)
     found = list(named[: FEW + 1])
     return found if len(found) <= FEW else named
 
 
 def nearest(rows: QuerySet[Any], column: str, values: Ids) -> QuerySet[Any]:
-    """The same rows, of which it is known that these few values of a column lead to all of them."""
+    """Return the same rows, marked so that these few values of a column find all of them by index."""
     return (
         rows.near(IndexRange(column, values)) if isinstance(rows, IndexScanRows) and isinstance(values, list) else rows
     )
@@ -278,7 +282,7 @@ def nearest(rows: QuerySet[Any], column: str, values: Ids) -> QuerySet[Any]:
 def with_presences(
     machines: QuerySet[Machine], *, asked: list[str], now: datetime | None, limits: Limits
 ) -> QuerySet[Machine]:
-    """The machines that are so present: what `fleet.domain.intake.presence_of` says, asked of the database."""
+    """Return the machines with these presences: the rules of `fleet.domain.intake.presence_of` as a query."""
     if now is None:
         raise TypeError("How present a machine is depends on the time: say `now`.")
     heard = F("presence__last_heard_at")
@@ -301,5 +305,5 @@ def with_presences(
 
 
 def sets_with(machines: QuerySet[Machine]) -> Exists:
-    """That a set has one of these machines."""
+    """Return the condition that a set has one of these machines."""
     return Exists(machines.filter(availability_set=OuterRef("pk")))

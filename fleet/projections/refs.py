@@ -1,4 +1,4 @@
-"""The short forms in which rows name each other."""
+"""Short references by which rows name each other."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ class SetRef:
     id: int
     kind: str
     name: str
-    # What tells it from another set of its name; empty while there is none.
+    # Distinguishes it from another set of the same name; empty while there is none.
     name_suffix: str = ""
     # Two sets may have one name.
     subscription: str = ""
@@ -25,8 +25,8 @@ class SetRef:
 
     @property
     def label(self) -> Reason | str:
-        """The name, where another set has it with what tells them apart; that of a provisional set is a vmId, which
-        tells people nothing.
+        """Return the name, with its suffix if another set has the same name. A provisional set gets a fixed label,
+        because its name is a vmId.
         """
         return Reason("unnamed-set-label") if self.provisional else label_of(self.name, self.name_suffix)
 
@@ -45,7 +45,7 @@ class RuleRef:
 
 @dataclass(frozen=True, slots=True)
 class PresenceCounts:
-    """How many machines are how present. `total` counts those that are not gone."""
+    """Number of machines by presence. `total` counts those that are not gone."""
 
     live: int = 0
     late: int = 0
@@ -62,13 +62,13 @@ class PresenceCounts:
         return self.total + self.gone
 
     def parts(self) -> tuple[tuple[Presence, int], ...]:
-        """The counts that are not zero, in the order of the states."""
+        """Return the counts that are not zero, in the order of the states."""
         counted = tuple((presence, getattr(self, presence.value)) for presence in Presence)
         return tuple((presence, count) for presence, count in counted if count)
 
 
 def label_of(name: str, suffix: str) -> Reason | str:
-    """A set's name, with what tells it from another of that name."""
+    """Return a set's name, with the suffix that distinguishes it from another set of that name."""
     return Reason("set-apart", name=name, apart=suffix) if suffix else name
 
 
@@ -91,5 +91,5 @@ def rule_ref(row: Rule) -> RuleRef:
 
 
 def plain_name(name: str) -> str:
-    """Resource names are compared without case."""
+    """Return a resource name in the form in which names are compared, without case."""
     return name.casefold()

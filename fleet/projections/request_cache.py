@@ -1,4 +1,4 @@
-"""What several parts of one answer ask of the database, asked once for it."""
+"""Cache for queries that several parts of one response share."""
 
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -12,7 +12,9 @@ _known: ContextVar[dict[Hashable, Any] | None] = ContextVar("once", default=None
 
 @contextmanager
 def request_cache() -> Iterator[None]:
-    """Inside, `once` remembers. For answers that only read: what is written meanwhile would not be seen."""
+    """Enable the cache of `cached_in_request` inside this block. Only for responses that read: later writes are not
+    seen.
+    """
     token = _known.set({})
     try:
         yield
@@ -21,7 +23,9 @@ def request_cache() -> Iterator[None]:
 
 
 def cached_in_request(key: Hashable, ask: Callable[[], T]) -> T:
-    """What `ask` says, or said before under this key for the same answer. Outside of any it is asked each time."""
+    """Return the cached result for `key`, calling `ask` on the first use within this request. Without a request cache,
+    call it each time.
+    """
     known = _known.get()
     if known is None:
         return ask()

@@ -1,4 +1,4 @@
-"""The machines of sets: of each the first by name, and of sets of hundreds what is told instead of each one."""
+"""Machines of sets: the first of each set by name, and a summary for sets with hundreds of machines."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,9 +20,9 @@ from fleet.projections.places import with_presences
 from fleet.projections.refs import PresenceCounts
 from fleet.projections.visibility import visible
 
-# With a set come so many of its machines; the others are counted.
+# At most this many machines are listed with a set; the others are counted.
 MOST = 500
-# So many of one kind are named.
+# At most this many names of one kind.
 NAMED = 10
 # (fault domain, update domain)
 Domains = tuple[int | None, int | None]
@@ -31,8 +31,10 @@ WARNED = ~Q(warnings=[]) | ~Q(set_warnings=[]) | ~Q(called="")
 
 @dataclass(slots=True)
 class SetSummary:
-    """What is known of the machines of a large set: by domain how many are how present, who is silent and who was never
-    heard (the first ones by name), those that have warnings, and whether two have one name.
+    """Summary of a large set.
+
+    It holds the presence counts by domain, the first names of silent and never heard machines, the machines with
+    warnings, and whether two have one name.
     """
 
     domains: dict[Domains, PresenceCounts] = field(default_factory=dict)
@@ -46,13 +48,13 @@ class SetSummary:
         return PresenceCounts(**found)
 
     def named(self, presence: Presence) -> list[str]:
-        """As many names as there are such machines; those of the others are empty."""
+        """Return one name for each such machine; the names beyond the known ones are empty."""
         known = self.names.get(presence, [])
         return [*known, *[""] * (getattr(self.presence, presence.value) - len(known))]
 
 
 def first_machines(set_ids: Collection[int], *, most: int) -> dict[int, list[Machine]]:
-    """Of each set (row id) the first machines by name, and one more where there are more. One query."""
+    """Return the first machines of each set (row id) by name, and one more if there are more. One query."""
     rows = first_of_each(with_presence(), _of(set_ids), ("resource_name", "pk"), most + 1)
     found: dict[int, list[Machine]] = defaultdict(list)
     for machine in rows:
@@ -61,7 +63,7 @@ def first_machines(set_ids: Collection[int], *, most: int) -> dict[int, list[Mac
 
 
 def set_summaries(set_ids: Collection[int], *, now: datetime) -> Mapping[int, SetSummary]:
-    """Of each of these sets (row ids). Five queries, none where there is no such set."""
+    """Return the summaries of these sets (row ids). Five queries, none without a set."""
     found: dict[int, SetSummary] = defaultdict(SetSummary)
     if not set_ids:
         return found
@@ -84,9 +86,10 @@ def set_summaries(set_ids: Collection[int], *, now: datetime) -> Mapping[int, Se
 
 
 def page(*, set_id: int, hit: Iterable[str], now: datetime, **at: Unpack[At]) -> Page[MachineRow]:
-    """The machines of a set (row id): first those that need somebody (not live, with a warning, or named in
-    `hit`), then those that are live, then those that are gone, each by name. One query for each of these three that a
-    page touches.
+    """Return a page of a set's machines: those that need attention, then live ones, then gone ones, each by name.
+
+    Machines need attention if they are not live, have a warning, or are named in `hit`. One query for each of the three
+    groups that a page touches.
 
     Raises `BadCursorError`.
     """

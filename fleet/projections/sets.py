@@ -1,4 +1,4 @@
-"""Availability sets, as people see them."""
+"""Availability sets with their machines and domains."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from fleet.projections.refs import PresenceCounts, SetRef, count_presence, label
 from fleet.projections.set_summaries import MOST, SetSummary, first_machines, set_summaries
 from fleet.projections.visibility import visible
 
-# So many machines are shown one by one.
+# At most this many machines are shown one by one.
 MOST_SHOWN = 100
 
 
@@ -48,7 +48,7 @@ class GridRow:
 
     fault_domain: int | None
     cells: tuple[tuple[GridMachine, ...], ...]
-    # Of a large set instead: how many machines of each update domain are how present.
+    # For a large set instead: the presence counts of each update domain.
     counts: tuple[PresenceCounts, ...] = ()
 
 
@@ -61,12 +61,12 @@ class Grid:
 
     @property
     def in_numbers(self) -> bool:
-        """Whether there are too many machines to show each."""
+        """Return whether there are too many machines to show each."""
         return any(row.counts for row in self.rows)
 
     @property
     def stated(self) -> bool:
-        """Whether any machine says where it stands."""
+        """Return whether any machine states its domains."""
         return any(row.fault_domain is not None for row in self.rows) or any(
             domain is not None for domain in self.update_domains
         )
@@ -74,7 +74,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class MissingMachine:
-    """A machine that an imported inventory lists and that has no agent. Texts that it does not state are empty."""
+    """A machine of an imported inventory without an agent. Texts that it does not state are empty."""
 
     name: str
     vm_id: Annotated[str, "Empty when the inventory does not say it."]
@@ -86,12 +86,12 @@ class MissingMachine:
 
 @dataclass(frozen=True, slots=True)
 class SetRow:
-    """One set with its machines by name; of a large one with the first of them (`omitted` says how many more)."""
+    """One set with its machines by name; a large set has only the first of them (`omitted` counts the others)."""
 
     id: int
     kind: str
     name: str
-    # What tells it from another set of its name; empty while there is none.
+    # Distinguishes it from another set of the same name; empty while there is none.
     name_suffix: str
     service: Annotated[str, "What belongs together for the people who run it; may be empty."]
     subscription: str
@@ -123,7 +123,7 @@ class SetRow:
 
     @property
     def label(self) -> Reason | str:
-        """The name; of a set that nobody named it is the machines in it, because a vmId tells people nothing."""
+        """Return the name, or for an unnamed set the names of its machines: a vmId means nothing to users."""
         if not self.provisional or not self.machines:
             return label_of(self.name, self.name_suffix)
         names = [machine.resource_name for machine in self.machines]
@@ -151,7 +151,7 @@ class SetNumbers:
 
     @property
     def label(self) -> Reason | str:
-        """As `SetRow.label`."""
+        """Return the label by the rule of `SetRow.label`."""
         if not self.provisional or not self.machine_names:
             return label_of(self.name, self.name_suffix)
         return Reason("first-machine", names=list(self.machine_names))
@@ -163,7 +163,7 @@ class SetNumbers:
 
 @dataclass(frozen=True, slots=True)
 class SetLine(SetNumbers):
-    """One set as a long list shows it."""
+    """One set as a row of a long list."""
 
     open_events: tuple[OpenEventBrief, ...]
     admits_until: datetime | None
@@ -186,7 +186,7 @@ class SetDetail:
 
     @property
     def may_wave(self) -> bool:
-        """Whether there is something to approve in turn: several events here, or one of a service."""
+        """Return whether a wave is possible: several undecided events here, or one in a set with a service."""
         waiting = sum(event.needs_decision for event in self.events)
         return waiting > 1 or (waiting == 1 and bool(self.set.service))
 
@@ -211,7 +211,7 @@ def _grid(machines: Sequence[MachineRow], events: Sequence[OpenEventBrief]) -> G
 
 
 def _domains(crowd: SetSummary) -> Grid:
-    """The same in numbers."""
+    """Return the grid in numbers."""
     here = {domains: counts for domains, counts in crowd.domains.items() if counts.total}
     update_domains = tuple(sorted({update for _, update in here}, key=_rank))
     return Grid(
@@ -237,7 +237,9 @@ def _warnings(
     *,
     now: datetime,
 ) -> tuple[Reason, ...]:
-    """`machines` are all of them; of a large set those with warnings, and `crowd` tells of the others."""
+    """Return the warnings of a set. `machines` are all of its machines, or those with warnings for a large set; `crowd`
+    summarises the others.
+    """
 
     def named(code: str, presence: Presence) -> list[Reason]:
         if crowd is not None:
@@ -269,7 +271,7 @@ def _warnings(
 def _shape(
     sets: Sequence[AvailabilitySet], events: Sequence[ScheduledEvent], *, now: datetime, most: int
 ) -> tuple[SetRow, ...]:
-    """Sets with `most` machines each."""
+    """Shape sets with `most` machines each."""
     limits = presence_limits()
     machines = first_machines([row.pk for row in sets], most=most)
     large = set_summaries([pk for pk, found in machines.items() if len(found) > most], now=now)
@@ -311,7 +313,7 @@ def _without_agent(sets: Sequence[AvailabilitySet]) -> dict[int, list[MissingMac
 
 
 def _foreign(sets: Sequence[AvailabilitySet]) -> dict[int, list[Reason]]:
-    """Machines of other sets that list an open event of one of these sets."""
+    """Return a warning for each machine of another set that lists an open event of one of these sets."""
     found: dict[int, list[Reason]] = defaultdict(list)
     rows = (
         visible(Sighting)
@@ -348,8 +350,8 @@ def _open_events(sets: Sequence[AvailabilitySet]) -> list[ScheduledEvent]:
 
 
 def listing(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None, **at: Unpack[OrderedAt]) -> Page[SetRow]:
-    """Sets by name or by another column, without those that were merged into another. Five queries, five more where one
-    is large.
+    """Return a page of sets by name or by another column, without those merged into another. Five queries, five more if
+    one is large.
     """
     rows = visible(AvailabilitySet) if sets is None else sets
     rows = with_changes(rows.filter(merged_into=None))
@@ -358,13 +360,13 @@ def listing(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None, **a
 
 
 def in_numbers(row: SetRow) -> SetRow:
-    """The same without its machines one by one: what counts them stays."""
+    """Return the set without its list of machines; the counts are kept."""
     return replace(row, machines=(), omitted=row.presence.all, without_agent=(), grid=_grid((), ()))
 
 
 def lines(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None, **at: Unpack[At]) -> Page[SetLine]:
-    """The same in numbers, by name: no machine is read but of sets without a name. Eight queries, one more where nobody
-    reconciles.
+    """Return a page of sets in numbers, by name; machines are read only for unnamed sets. Eight queries, one more where
+    reconciling is overdue.
     """
     rows = (visible(AvailabilitySet) if sets is None else sets).filter(merged_into=None)
     found = read_list(Segment(rows, "name"), **at)
@@ -392,24 +394,26 @@ def _lines(sets: Sequence[AvailabilitySet], *, now: datetime) -> tuple[SetLine, 
 
 
 def cards(*, now: datetime, first: Sequence[int] = (), limit: int = 12) -> tuple[SetRow, ...]:
-    """The front page's sets: those in `first` (ids, in this order), then others by name. Six queries."""
+    """Return the front page's sets: those in `first` (ids, in this order), then others by name. Six queries."""
     chosen = list(first[:limit])
     there = visible(AvailabilitySet).filter(merged_into=None)
     found = {row.pk: row for row in there.filter(pk__in=chosen)}
-    # Others by the index on their names: to put all in one order, all would be read.
+    # The others use the index on names: one common order would need all rows.
     others = there.exclude(pk__in=chosen).order_by("name", "pk")[: limit - len(found)]
     sets = [*(found[pk] for pk in chosen if pk in found), *others]
     return _shape(sets, _open_events(sets), now=now, most=MOST_SHOWN)
 
 
 def named(*, limit: int = 500) -> tuple[SetRef, ...]:
-    """Sets that have a name, by it. One query."""
+    """Return the sets that have a name, by name. One query."""
     rows = visible(AvailabilitySet).filter(merged_into=None).exclude(kind=PROVISIONAL)
     return tuple(set_ref(row) for row in rows.order_by("name", "pk")[:limit])
 
 
 def merge_targets(*, set_id: int, limit: int = 500) -> tuple[SetRef, ...]:
-    """The sets into which this one can be merged, by name: named ones, or any if it is provisional. Two queries."""
+    """Return the sets into which this one can be merged, by name: named ones, or any if it is provisional. Two
+    queries.
+    """
     row = visible(AvailabilitySet).filter(pk=set_id, merged_into=None).first()
     if row is None:
         return ()
@@ -422,8 +426,8 @@ def merge_targets(*, set_id: int, limit: int = 500) -> tuple[SetRef, ...]:
 
 
 def detail(*, set_id: int, now: datetime, most: int = 0) -> SetDetail | None:
-    """One set with its open events, and with `most` of its machines (`MOST` if nothing is said). Seven queries, five
-    more where there are more; a merged set answers with the one it went into, for one more.
+    """Return one set with its open events and `most` of its machines (`MOST` by default). Seven queries, five more if
+    it has more machines. A merged set returns its target, for one more query.
     """
     row = with_changes(visible(AvailabilitySet).select_related("merged_into")).filter(pk=set_id).first()
     if row is None:

@@ -20,17 +20,17 @@ from fleet.projections.machines import OpenEventBrief
 from fleet.projections.refs import SetRef, set_ref
 from fleet.projections.visibility import listening, visible
 
-# While the backend does not hear of its polls, an agent reminds of its document every five minutes: two may be missing.
+# If polls do not reach the backend, an agent repeats its document every five minutes; two repetitions may be missing.
 SILENCE = LEAP
-# So many of each machine's newest reports and gaps are read. What lies before is not judged.
+# At most this many of each machine's newest reports and gaps are read. Earlier times are not evaluated.
 NEWEST = 600
-# Of how many machines at most; more of one set are not looked at, since one that watches is enough.
+# At most this many machines of a set are read: one that watches is enough.
 MOST_MACHINES = 30
 
 
 @dataclass(frozen=True, slots=True)
 class TimeWindow:
-    """From when to when is looked at."""
+    """The period that is shown."""
 
     begin: datetime
     end: datetime
@@ -43,8 +43,9 @@ class TimeWindow:
 def unwatched(
     machines: Collection[tuple[int, datetime | None]], window: TimeWindow, *, now: datetime
 ) -> tuple[Span, ...]:
-    """Times in which none of these machines (row id, last good poll) is known to have read what Azure announces: by its
-    reports, and since leaps of its polls are written down wherever there is none. Before its first report a machine
+    """Return the times in which none of these machines (row id, last good poll) is known to have watched Azure.
+
+    Evidence is a machine's reports, and its polls since gaps in them are recorded. Before its first report a machine
     could not watch. One query.
     """
     ids = [pk for pk, _ in machines][:MOST_MACHINES]
@@ -70,16 +71,18 @@ def unwatched(
             begin = max([since.get(pk, poll), *full])
             known += [*between(gaps[pk], begin, poll), Span(poll, poll)] if begin <= poll else []
         stretches += _stretches(known)
-    # Where a machine has more reports than were read, nothing is claimed of the time before them.
+    # If a machine has more reports than were read, the time before them is unknown.
     full = [times[0] for times in told.values() if len(times) >= NEWEST]
     first = max([min(times[0] for times in told.values() if times), *full])
     found = between(stretches, max(window.begin, first), min(window.end, now))
-    # Between two reports silence is no gap; nor is the second since the last poll.
+    # A gap between two reports is no gap in watching; nor is the second since the last poll.
     return tuple(gap for gap in found if gap.seconds > 60)
 
 
 def _known(ids: Collection[int]) -> list[tuple[int, str, datetime, datetime]]:
-    """Of these machines: each `report` of a document and each `gap`, newest first, and `since` when gaps are known."""
+    """Return for these machines each `report` of a document and each `gap`, newest first, and `since` when gaps are
+    recorded.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -101,7 +104,7 @@ def _known(ids: Collection[int]) -> list[tuple[int, str, datetime, datetime]]:
 
 
 def _stretches(known: list[Span]) -> list[Span]:
-    """One after the other; silence longer than `SILENCE` parts two."""
+    """Merge spans in order of time; silence longer than `SILENCE` separates two."""
     found: list[Span] = []
     for one in sorted(known, key=lambda one: one.begin):
         if found and one.begin - found[-1].end <= SILENCE:
@@ -111,15 +114,15 @@ def _stretches(known: list[Span]) -> list[Span]:
     return found
 
 
-# What lasts: events and maintenances of caches between two times, of a fleet, a service, a set or a machine.
+# Events and cache maintenances between two times, for the fleet, a service, a set or a machine.
 
 
-# More of each are not drawn; the picture says so, and a shorter time shows them.
+# At most this many are drawn. The picture states that more exist, and a shorter period shows them.
 LIMIT = 500
 MOST_CACHES = 20
-# Of the whole fleet, which is read most often: the newest events, and caches that are hit.
+# Bounds for the whole fleet, which is read most often: the newest events, and caches under maintenance.
 LIMIT_OF_FLEET, CACHES_OF_FLEET = 80, 6
-# What is not open any more was announced at most so long before it ended.
+# Longest time from the announcement to the end of a closed event or maintenance.
 LONGEST_EVENT = timedelta(days=35)
 LONGEST_MAINTENANCE = timedelta(days=2)
 
@@ -141,16 +144,16 @@ class EventSpan(OpenEventBrief):
 
     @property
     def began_before(self) -> bool:
-        """It was running when it was first seen: when it began is not known."""
+        """Return whether the event was running when first seen, so that its start is unknown."""
         return self.started_at is not None and self.notice_seconds is None and self.started_at <= self.first_seen_at
 
     @property
     def end_unseen(self) -> bool:
-        """Nobody saw how it ended: that is inferred."""
+        """Return whether the end was not observed but inferred."""
         return self.certainty is Certainty.INFERRED or (self.open and not self.watched)
 
 
-# What of an event and its set a span tells.
+# Columns of an event and its set that a span needs.
 SPAN = (
     *(one.name for one in fields(EventSpan) if one.name not in ("set", "service")),
     *(
@@ -170,8 +173,8 @@ class CacheSpan(CacheRef):
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Events by when they were first seen, caches by host; `more`: not all of the events are here. `unwatched` are
-    times in which nobody is known to have watched, of a set or a machine.
+    """Events by when they were first seen, and caches by host. `more`: not all events are included. `unwatched` are
+    times without known watching, of a set or a machine.
     """
 
     events: tuple[EventSpan, ...]
@@ -187,8 +190,8 @@ def events_within(
     types: Collection[str] = (),
     limit: int = LIMIT,
 ) -> tuple[tuple[EventSpan, ...], bool]:
-    """Events that were announced, lasted or are open in this time, at most `limit`, by when they were first seen, and
-    whether there are more. Two queries: what is open, and what has ended.
+    """Return events that were announced, in progress or open in this period, by when they were first seen, and whether
+    there are more than `limit`. Two queries: open and ended events.
     """
     rows = visible(ScheduledEvent) if events is None else events
     if types:
@@ -218,7 +221,9 @@ def events_within(
 def caches_within(
     window: TimeWindow, caches: QuerySet[Cache], *, now: datetime, limit: int = MOST_CACHES
 ) -> tuple[CacheSpan, ...]:
-    """Caches by host with what lasted in this time; of more than `limit` those that had a maintenance. Four queries."""
+    """Return caches by host with their maintenances in this period; of more than `limit`, those with a maintenance
+    first. Four queries.
+    """
     still = Q(status__in=[status.value for status in ACTIVE])
     lasted = visible(Maintenance).filter(
         still | Q(last_at__gt=window.begin) | Q(ended_at__gt=window.begin),
@@ -250,7 +255,7 @@ def caches_within(
 
 
 def _gaps(heard: list[Stretch], first: datetime | None, window: TimeWindow, end: datetime) -> tuple[Span, ...]:
-    # Before somebody first could have listened there is no gap.
+    # There is no gap before a machine could first have listened.
     begin = max(window.begin, first) if first is not None else end
     return gaps_of(heard, begin=begin, end=end) if begin < end else ()
 
@@ -260,33 +265,33 @@ def sets_of(service: str) -> QuerySet[AvailabilitySet]:
 
 
 def caches_of(service: str) -> QuerySet[Cache]:
-    """The caches of a service: those that state it, and those that state none and its machines listen to."""
+    """Return the caches of a service: those that state it, and those without one that its machines listen to."""
     heard = listening().filter(machine__availability_set__service__iexact=service, until=None)
     return visible(Cache).filter(Q(service__iexact=service) | Q(service="", pk__in=heard.values("cache")))
 
 
 def enrolled_since(**of: Any) -> datetime | None:
-    """When somebody could first have listened: the first of these machines enrolled. One query."""
+    """Return when listening was first possible: when the first of these machines enrolled. One query."""
     found: datetime | None = visible(Machine).filter(**of).aggregate(first=Min("enrolled_at"))["first"]
     return found
 
 
 def of_fleet(window: TimeWindow, *, types: Collection[str] = (), now: datetime, whole: bool = False) -> Spans:
-    """Everything, or as much of it as of anything else where it is wanted `whole`. Six queries."""
+    """Return events and caches of the fleet; with `whole`, with the same bounds as for other subjects. Six queries."""
     limit, most_caches = (LIMIT, MOST_CACHES) if whole else (LIMIT_OF_FLEET, CACHES_OF_FLEET)
     events, more = events_within(window, types=types, limit=limit)
     return Spans(events, caches_within(window, visible(Cache), now=now, limit=most_caches), more)
 
 
 def of_service(service: str, window: TimeWindow, *, types: Collection[str] = (), now: datetime) -> Spans:
-    """Its sets and caches. Six queries."""
+    """Return events and caches of a service. Six queries."""
     rows = visible(ScheduledEvent).filter(availability_set__in=sets_of(service))
     events, more = events_within(window, rows, types=types)
     return Spans(events, caches_within(window, caches_of(service), now=now), more)
 
 
 def of_set(set_id: int, window: TimeWindow, *, types: Collection[str] = (), now: datetime) -> Spans:
-    """A set and the caches that its machines listen to; when nobody watched it. Eight queries."""
+    """Return events of a set, the caches that its machines listen to, and times without watching. Eight queries."""
     events, more = events_within(window, visible(ScheduledEvent).filter(availability_set=set_id), types=types)
     heard = visible(Coverage).filter(machine__availability_set=set_id, until=None)
     caches = caches_within(window, visible(Cache).filter(pk__in=heard.values("cache")), now=now)
@@ -296,7 +301,7 @@ def of_set(set_id: int, window: TimeWindow, *, types: Collection[str] = (), now:
 def of_machine(
     machine_id: int, set_id: int, window: TimeWindow, *, types: Collection[str] = (), now: datetime
 ) -> Spans:
-    """Its set's events and the caches that it listens to; when it did not watch. Eight queries."""
+    """Return events of the machine's set, the caches that it listens to, and times without watching. Eight queries."""
     events, more = events_within(window, visible(ScheduledEvent).filter(availability_set=set_id), types=types)
     heard = visible(Coverage).filter(machine=machine_id, until=None)
     caches = caches_within(window, visible(Cache).filter(pk__in=heard.values("cache")), now=now)
@@ -304,12 +309,12 @@ def of_machine(
 
 
 def of_cache(cache_id: int, window: TimeWindow, *, now: datetime) -> Spans:
-    """One cache. Four queries."""
+    """Return one cache. Four queries."""
     return Spans((), caches_within(window, visible(Cache).filter(pk=cache_id), now=now), more=False)
 
 
 def listened_since(cache_id: int) -> datetime | None:
-    """When somebody could first have listened to a cache. One query."""
+    """Return when listening to a cache was first possible. One query."""
     found: datetime | None = visible(Cache).filter(pk=cache_id).values_list("created_at", flat=True).first()
     return found
 

@@ -1,7 +1,7 @@
-"""Visibility: which rows of each table the reader may see. Every projection reads through `seen`.
+"""Visibility: which rows of each table the reader may see. Every projection reads through `visible`.
 
-With SCOPED_READ_ACCESS, users with scopes see only what is in their scopes: in lists, in counts and by address.
-Administrators see everything, and so do callers without a reader: the relay, the gateway, commands.
+With SCOPED_READ_ACCESS, users with scopes see only what is in their scopes: in lists, in counts and by URL.
+Administrators see everything, and so does code without a reader: the relay, the gateway, commands.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -31,22 +31,23 @@ from fleet.models.timeline import ACTING
 
 M = TypeVar("M", bound=Model)
 T = TypeVar("T")
-# What stands for the name of something out of sight where it has to be mentioned, such as one listener of a cache.
+# Placeholder for a hidden name that has to be mentioned, such as one listener of a cache.
 HIDDEN = "…"
 NAMED = [kind for kind in KINDS if kind != PROVISIONAL]
-# Entries that are about no set, machine or cache: of these kinds they are for everybody, of the others for their actor.
+# Kinds of entries without set, machine or cache that all readers may see; those of other kinds are visible to their
+# actor.
 FOR_ALL = kinds_with(Trait.FOR_ALL)
-# Entries that name another set than that which they are about.
+# Kinds of entries that name another set in addition to their own.
 OF_TWO = kinds_with(Trait.NAMES_TWO_SETS)
 
 
 @dataclass(slots=True)
 class Sight:
-    """A reader whose sight is limited: their name and scopes. What is asked for often is kept for one request."""
+    """A reader with limited visibility: name and scopes. Frequent lookups are cached for one request."""
 
     name: str
     scopes: tuple[tuple[str, str], ...]
-    # The row id of their account.
+    # The row id of the account.
     number: int = 0
     _sets: dict[int, Place] | None = None
     _rules: dict[type[Model], list[int]] = field(default_factory=dict)
@@ -54,19 +55,19 @@ class Sight:
 
     @property
     def names(self) -> list[str]:
-        """By which entries mean this reader: the pseudonym, and the name, as before 0.2.0."""
+        """Return the names under which entries refer to this reader: the pseudonym, and the name as before 0.2.0."""
         return [pseudonym(self.number), self.name]
 
     @property
     def sets(self) -> QuerySet[Any]:
-        """The row ids of the sets in sight, also of those that were merged into one."""
+        """Return the row ids of the visible sets, including those merged into one."""
         own = Q(merged_into=None, kind__in=NAMED) & located_in(self.scopes)
         merged = Q(merged_into__kind__in=NAMED) & located_in(self.scopes, of="merged_into__")
         return AvailabilitySet.objects.filter(own | merged).order_by().values("pk")
 
     @property
     def caches(self) -> QuerySet[Any]:
-        """The row ids of the caches that belong to a service in sight, or to which a machine in sight listens."""
+        """Return the row ids of caches that belong to a visible service, or to which a visible machine listens."""
         listens = models.Coverage.objects.filter(cache=OuterRef("pk"), until=None)
         heard = listens.filter(machine__availability_set__in=self.sets)
         of_service = located_in(scope for scope in self.scopes if scope[0] == "service")
@@ -74,7 +75,7 @@ class Sight:
 
     @property
     def places(self) -> dict[int, Place]:
-        """The sets in sight by row id. One query for a request."""
+        """Return the visible sets by row id. One query for a request."""
         if self._sets is None:
             rows = AvailabilitySet.objects.filter(pk__in=self.sets)
             self._sets = {row.pk: Place(row.kind, row.name, row.service, row.resource_group) for row in rows}
@@ -82,7 +83,9 @@ class Sight:
 
     @property
     def ways_to_entries(self) -> tuple[IndexRange, ...]:
-        """What leads to all entries in sight: whoever sees three sets of five thousand does not look through the rest.
+        """Return index ranges that find all visible entries: a reader of three sets out of five thousand does not scan
+        the rest.
+
         Three queries for a request.
         """
         if self._ways is None:
@@ -90,7 +93,7 @@ class Sight:
             machines = models.Machine.objects.filter(availability_set__in=sets).values_list("pk", flat=True)
             self._ways = (
                 IndexRange("availability_set", sets),
-                # Of entries that name no set.
+                # For entries that name no set.
                 IndexRange("machine", list(machines[: FEW + 1]), Q(availability_set=None)),
                 IndexRange("cache", list(self.caches.values_list("pk", flat=True)[: FEW + 1])),
                 IndexRange("actor", self.names, Q(via__in=ACTING)),
@@ -99,7 +102,7 @@ class Sight:
         return self._ways
 
     def concerning(self, model: type[Any]) -> list[int]:
-        """The row ids of rules or windows that hold in a set in sight. Two queries for a request."""
+        """Return the row ids of rules or windows that apply in a visible set. Two queries for a request."""
         if model not in self._rules:
             self._rules[model] = [
                 row.pk
@@ -113,7 +116,7 @@ class Sight:
 
 
 def rows_of(*paths: str) -> Callable[[Sight], Q]:
-    """Rows whose sets are visible: all of those at these paths."""
+    """Return the rule for rows whose sets are visible: all sets at these lookup paths."""
     return lambda sight: Q(**{f"{path}__in": sight.sets for path in paths})
 
 
@@ -122,7 +125,7 @@ def _of_cache(path: str) -> Callable[[Sight], Q]:
 
 
 def _waves(sight: Sight) -> Q:
-    """Those in which nothing is out of sight: whoever saw a part of one would be told wrong whose turn it is."""
+    """Return the condition for waves without hidden members: a partial wave would show a wrong turn."""
     members = models.Approval.objects.filter(wave=OuterRef("pk"))
     inside = members.filter(event__availability_set__in=sight.sets)
     outside = members.exclude(event__availability_set__in=sight.sets)
@@ -156,7 +159,7 @@ def nothing(sight: Sight) -> Q:
     return Q(pk__in=[])
 
 
-# Which rows of each table are in sight. A table that does not stand here cannot be read by a projection.
+# Visibility rule of each table. A projection cannot read a table without a rule.
 IN_SIGHT: dict[type[Model], Callable[[Sight], Q]] = {
     AvailabilitySet: rows_of("pk"),
     models.Machine: rows_of("availability_set"),
@@ -182,13 +185,13 @@ IN_SIGHT: dict[type[Model], Callable[[Sight], Q]] = {
     Cache: _of_cache("pk"),
     models.Maintenance: _of_cache("cache"),
     models.Notification: _of_cache("cache"),
-    # Of a cache in sight all who listen count, or the page would say that nobody did; they are not named.
+    # All listeners of a visible cache count, or the page would report none; hidden ones are not named.
     models.Coverage: _of_cache("cache"),
     models.Reporter: _of_cache("notification__cache"),
     models.OpenTrouble: lambda sight: Q(availability_set__in=sight.sets) | Q(cache__in=sight.caches),
     models.StaleSet: rows_of("availability_set"),
     models.SetCount: rows_of("availability_set"),
-    # Of one that names another set, that one has to be in sight, too.
+    # A blind spot that names another set needs that set to be visible, too.
     models.SetBlindSpot: lambda sight: (
         Q(availability_set__in=sight.sets) & (Q(other_set=None) | Q(other_set__in=sight.sets))
     ),
@@ -196,16 +199,16 @@ IN_SIGHT: dict[type[Model], Callable[[Sight], Q]] = {
     models.NoApprovalWindow: lambda sight: Q(pk__in=sight.concerning(models.NoApprovalWindow)),
     models.Entry: _entries,
     models.QuarantinedRow: _aside,
-    # What others share may be called by what they see.
+    # The name of another user's shared view may contain names that are hidden here.
     models.SavedView: lambda sight: Q(owner__username=sight.name),
-    # Found by the hash that an observation in sight names.
+    # Found by the hash that a visible observation names.
     models.DocumentBody: everything,
-    # These name nothing of the fleet.
+    # These tables contain no names of the fleet.
     models.Stop: everything,
     models.LastRun: everything,
     models.WrongClock: everything,
     models.Seal: everything,
-    # Admins look at people, and everybody at themselves.
+    # Pages show other users only to administrators; all users see their own account.
     User: everything,
     models.Profile: everything,
     models.Scope: everything,
@@ -227,18 +230,18 @@ _sight: ContextVar[Sight | None] = ContextVar("sight", default=None)
 
 
 def is_scoped(rights: Rights) -> bool:
-    """Whether somebody with these rights sees less than everything."""
+    """Return whether these rights limit what the user sees."""
     return bool(settings.SCOPED_READ_ACCESS and rights.scopes and ADMIN not in rights.groups)
 
 
 def sight_of(rights: Rights, *, name: str, number: int = 0) -> Sight | None:
-    """How far somebody sees, by the name and the row id of their account; None where they see everything."""
+    """Return the visibility of a user, by name and row id of the account; None if the user sees everything."""
     return Sight(name, rights.scopes, number) if is_scoped(rights) else None
 
 
 @contextmanager
 def reading_as(sight: Sight | None) -> Iterator[None]:
-    """Whatever is read inside is read with this sight, until `read_as` says whose it is."""
+    """Read with this visibility inside the block, until `set_reader` replaces it."""
     token = _sight.set(sight)
     try:
         yield
@@ -247,12 +250,12 @@ def reading_as(sight: Sight | None) -> Iterator[None]:
 
 
 def set_reader(rights: Rights, *, name: str, number: int = 0) -> None:
-    """From here to the end of `seeing` this person reads: edges say so once they know who asks."""
+    """Set the reader until the end of the `reading_as` block; edges call this once they have authenticated the user."""
     _sight.set(sight_of(rights, name=name, number=number))
 
 
 def as_current_reader(parts: Iterable[T]) -> Iterator[T]:
-    """The parts of an answer that is made while it is sent, read as whoever asked for it."""
+    """Return the parts of a streamed response, read with the visibility of the current reader."""
     sight, walk = _sight.get(), iter(parts)
     if sight is None:
         return walk
@@ -270,7 +273,7 @@ def _sent(sight: Sight, walk: Iterator[T]) -> Iterator[T]:
 
 
 def visible(model: type[M]) -> QuerySet[M]:
-    """The rows of a table that the reader may see."""
+    """Return the rows of a table that the reader may see."""
     rule, sight = IN_SIGHT[model], _sight.get()
     rows = model._default_manager.all()
     if sight is None:
@@ -280,35 +283,35 @@ def visible(model: type[M]) -> QuerySet[M]:
 
 
 def listening() -> QuerySet[models.Coverage]:
-    """Who listens to which cache, without machines out of sight: for what follows from their sets and services."""
+    """Return the coverage of caches without hidden machines, for conclusions from their sets and services."""
     sight, rows = _sight.get(), visible(models.Coverage)
     return rows if sight is None else rows.filter(machine__availability_set__in=sight.sets)
 
 
 def reader_key() -> tuple[Any, ...]:
-    """What tells how far readers see: an answer may be begun before it is known who asks."""
+    """Return a cache key of the reader's visibility: a response may begin before the reader is known."""
     sight = _sight.get()
     return () if sight is None else (sight.name, sight.scopes)
 
 
 def is_limited() -> bool:
-    """Whether the reader sees less than everything: nothing that was read for others is for them."""
+    """Return whether the reader's visibility is limited: results read for other users must not be reused."""
     return _sight.get() is not None
 
 
 def sees_set(set_id: int | None) -> bool:
-    """Whether a set (row id) is in sight. One query for a request at most, none where everything is."""
+    """Return whether a set (row id) is visible. At most one query for a request, none if everything is."""
     sight = _sight.get()
     return sight is None or set_id in sight.places
 
 
 def name_in_sight(name: str, *, of: int | None) -> str:
-    """The name of something that lies in the set of this row id, or what stands for it."""
+    """Return the name of an object in the set with this row id, or the placeholder if the set is hidden."""
     return name if sees_set(of) else HIDDEN
 
 
 def sets_named(names: Collection[str]) -> list[str]:
-    """These names of sets, without those that no set in sight has."""
+    """Return these names of sets, with those of hidden sets replaced by one placeholder."""
     sight = _sight.get()
     if sight is None:
         return list(names)
@@ -323,7 +326,7 @@ def _events_named(event_ids: Collection[str]) -> list[str]:
 
 
 def without_names(kept: Any) -> Any:
-    """What a row keeps as JSON, without the sets and events out of sight that it names. A query for each list of
+    """Return a stored JSON value without the hidden sets and events that it names. One query for each list of
     events.
     """
     match kept:
@@ -343,7 +346,7 @@ def _in_sight(name: str, value: Any) -> Any:
     return without_names(value)
 
 
-# The names under which addresses carry ids.
+# The names under which URLs carry ids.
 ADDRESSED: Mapping[str, tuple[type[Model], str]] = {
     "set_id": (AvailabilitySet, "pk"),
     "machine_id": (models.Machine, "pk"),
@@ -359,7 +362,7 @@ ADDRESSED: Mapping[str, tuple[type[Model], str]] = {
 
 
 def out_of_sight(ids: Mapping[str, Any]) -> str:
-    """The first of these ids of an address that the reader does not see; empty where there is none."""
+    """Return the first of these URL ids that the reader may not see; empty if there is none."""
     if _sight.get() is None:
         return ""
     for name, value in ids.items():
@@ -371,8 +374,7 @@ def out_of_sight(ids: Mapping[str, Any]) -> str:
     return ""
 
 
-# The facts that guards judge, without the names of sets that the reader does not see: that something is under way
-# there counts for everybody.
+# Facts for guards, without the names of hidden sets: that something is in progress there counts for all readers.
 
 
 P = ParamSpec("P")

@@ -1,4 +1,4 @@
-"""Waves as people follow them: each event in turn, how far it is, and why it waits."""
+"""Progress of waves: each event in turn, its state, and why it waits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from fleet.projections.visibility import load_facts, visible
 
 @dataclass(frozen=True, slots=True)
 class WaveMember:
-    """One event of a wave. `sentence` says what it waits for or how it went; `missing` are machines not back yet."""
+    """One event of a wave. `sentence` states what it waits for or its result; `missing` are machines not back yet."""
 
     approval_id: int
     turn: int
@@ -42,7 +42,7 @@ class WaveMember:
 
 @dataclass(frozen=True, slots=True)
 class WaveRow:
-    """`reason`: what a running wave waits for, else how it ended."""
+    """One wave. `reason`: what a running wave waits for, else how it ended."""
 
     id: int
     service: str
@@ -74,7 +74,7 @@ class WaveRow:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An event that could go into a new wave. `far_ahead`: it lies more than a day away."""
+    """An event that could be added to a new wave. `far_ahead`: it lies more than a day ahead."""
 
     event_id: str
     version: int
@@ -96,7 +96,7 @@ def _shape(waves: Sequence[Wave], *, now: datetime) -> tuple[WaveRow, ...]:
         for member in members[wave_id]
         if member.approval_id == found[wave_id].approval_id
     }
-    # Whoever has its turn and has not gone is kept by a guard: the page says by which.
+    # A member whose turn it is but that was not sent is blocked by a guard: the page names it.
     facts = load_facts(list(turns), now=now) if turns else {}
     against = {
         member.approval_id: standing[0].sentence
@@ -139,8 +139,8 @@ def _row(
 
 
 def listing(*, now: datetime, waves: QuerySet[Wave] | None = None, **at: Unpack[OrderedAt]) -> Page[WaveRow]:
-    """Waves that run, then those that are over, newest first. Up to four queries; eight more while a guard keeps one
-    whose turn it is.
+    """Return a page of running waves, then ended ones, newest first. Up to four queries; eight more while a guard
+    blocks the member whose turn it is.
     """
     rows = with_changes((visible(Wave) if waves is None else waves).select_related("created_by"))
     running = Segment(rows.filter(state=WaveState.RUNNING.value), "created_at", descending=True)
@@ -149,13 +149,13 @@ def listing(*, now: datetime, waves: QuerySet[Wave] | None = None, **at: Unpack[
 
 
 def detail(*, wave_id: int, now: datetime) -> WaveRow | None:
-    """One wave. Three queries; eight more while a guard keeps the one whose turn it is."""
+    """Return one wave. Three queries; eight more while a guard blocks the member whose turn it is."""
     wave = with_changes(visible(Wave)).select_related("created_by").filter(pk=wave_id).first()
     return _shape([wave], now=now)[0] if wave else None
 
 
 def candidates(*, now: datetime, service: str = "", set_id: int | None = None) -> tuple[Candidate, ...]:
-    """The open events of a service, or of a set, that nobody has decided, soonest first. Two queries."""
+    """Return the undecided open events of a service, or of a set, soonest first. Two queries."""
     rows = visible(ScheduledEvent).filter(~advice(), status=EventStatus.SCHEDULED.value, drill=False)
     rows = rows.filter(availability_set__service=service) if service else rows.filter(availability_set_id=set_id)
     live = [state.value for state in LIVE_APPROVALS]

@@ -1,4 +1,4 @@
-"""Coverage of caches: which machine listened when; filters of cache lists."""
+"""Coverage of caches: which machine listened and when; filters of cache lists."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class ListenerState:
-    """Whether a machine listens to a cache, as its agent reports it."""
+    """State of a machine's subscription to a cache, as its agent reports it."""
 
     machine: MachineRef
     state: str
@@ -51,7 +51,7 @@ class ListenerState:
 
 @dataclass(frozen=True, slots=True)
 class Stretch(ListenerState):
-    """A stretch of time in which a machine listened or did not, cut to the requested time."""
+    """A period in which a machine listened or did not, cut to the requested times."""
 
     begin: datetime
     end: datetime
@@ -59,7 +59,7 @@ class Stretch(ListenerState):
 
 @dataclass(frozen=True, slots=True)
 class ListenerRow(ListenerState):
-    """The newest state of one machine and one cache; `set` is the machine's."""
+    """Newest state of one machine and one cache; `set` is the machine's."""
 
     since: datetime
     set: SetRef
@@ -71,7 +71,7 @@ def _last_seen(row: Coverage, machine: Machine) -> datetime:
 
 
 def listener(row: Coverage, *, now: datetime) -> ListenerRow:
-    """The newest stretch of a machine, loaded with its machine, presence and head. No query."""
+    """Return the newest coverage row of a machine, loaded with its machine, presence and newest document. No query."""
     machine = row.machine
     state, since = row.state, row.since
     if state == "subscribed" and machine_presence(machine, now=now, limits=presence_limits()) is not Presence.LIVE:
@@ -81,7 +81,7 @@ def listener(row: Coverage, *, now: datetime) -> ListenerRow:
 
 
 def with_machine() -> QuerySet[Coverage]:
-    """Stretches with what `listener` and `stretches` need of the machine."""
+    """Return coverage rows with the machine columns that `listener` and `stretches` need."""
     return (
         visible(Coverage)
         .select_related("machine", "machine__presence", "machine__latest_document", "machine__availability_set")
@@ -91,20 +91,20 @@ def with_machine() -> QuerySet[Coverage]:
 
 
 def stretches(*, cache_id: int, begin: datetime, end: datetime, now: datetime) -> tuple[Stretch, ...]:
-    """Stretches of one cache between two times, by machine. One query."""
+    """Return the periods of one cache between two times, by machine. One query."""
     rows = with_machine().filter(Q(until=None) | Q(until__gt=begin), cache=cache_id, since__lt=end)
     return shaped(rows, begin=begin, end=end, now=now)
 
 
 def shaped(rows: Iterable[Coverage], *, begin: datetime, end: datetime, now: datetime) -> tuple[Stretch, ...]:
-    """Rows of `with_machine` cut to these times. No query."""
+    """Return rows of `with_machine` cut to these times. No query."""
     found = []
     limits = presence_limits()
     for row in rows:
         until = row.until
         if until is None:
             live = machine_presence(row.machine, now=now, limits=limits) is Presence.LIVE
-            # Who is silent listened as long as it was seen.
+            # A silent machine counts as listening until it was last seen.
             until = now if live or row.state != "subscribed" else max(row.since, _last_seen(row, row.machine))
         first, last = max(row.since, begin), min(until, end)
         if last > first:
@@ -129,11 +129,11 @@ def between(spans: Iterable[Span | Stretch], begin: datetime, end: datetime) -> 
     return (*gaps, Span(covered_until, end)) if covered_until < end else tuple(gaps)
 
 
-# What lists of caches, of their maintenance and of notifications may be narrowed down to.
+# Filters of the lists of caches, maintenances and notifications.
 
 
 class CacheFilter(CachePlaceFilter):
-    """`q` looks into hosts."""
+    """Filter of caches. `q` searches in hosts."""
 
     cache_path = "pk"
 
@@ -147,7 +147,7 @@ class CacheFilter(CachePlaceFilter):
 
 
 class MaintenanceFilter(CachePlaceFilter):
-    """`since` and `until` go by the first notification."""
+    """Filter of maintenances. `since` and `until` compare the time of the first notification."""
 
     cache = IdsFilter(field_name="cache", label="The id of a cache; may be repeated.")
     status = django_filters.MultipleChoiceFilter(
@@ -163,7 +163,9 @@ class MaintenanceFilter(CachePlaceFilter):
 
 
 class NotificationFilter(CachePlaceFilter):
-    """`since` and `until` go by the time at which a notification was first heard; machines are those that heard it."""
+    """Filter of notifications. `since` and `until` compare the time of the first report; `machine` means those that
+    reported it.
+    """
 
     machine = IdsFilter(method="filter_machine", label="The id of a machine; may be repeated. Those that heard it.")
     machine_name = TextsFilter(

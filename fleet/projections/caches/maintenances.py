@@ -1,4 +1,4 @@
-"""Maintenance of caches and the notifications that it is made of, as people see them."""
+"""Maintenances of caches and the notifications that belong to them."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -31,24 +31,24 @@ class CacheRef:
 
     @property
     def name(self) -> str:
-        """The first label of the host, which is the cache's own name."""
+        """Return the first label of the host, which is the cache's own name."""
         return self.host.partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class ReporterRow:
-    """One machine that heard a notification, when it first did, and how many copies."""
+    """One machine that received a notification, the time of its first copy, and the number of copies."""
 
     machine: MachineRef
     first_at: datetime
     copies: int
-    # The machine's.
+    # The set of the machine.
     set: SetRef
 
 
 @dataclass(frozen=True, slots=True)
 class NotificationRow:
-    """One line heard. None is "not stated"."""
+    """One received notification. None means "not stated"."""
 
     id: int
     cache: CacheRef
@@ -81,13 +81,15 @@ class NotificationRow:
 
     @property
     def meaning(self) -> Annotated[Reason, "What it means for a program that uses the cache."]:
-        """What it means for a program that uses the cache."""
+        """Return what the notification means for a program that uses the cache."""
         return Reason("notification-meaning", type=self.type, tier=self.tier, is_replica=self.is_replica)
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceRow:
-    """One operation. `earliest_at` is when the node may go; `shard` and ports are None where nobody stated them."""
+    """One maintenance. `earliest_at` is when the node may become unavailable; `shard` and ports are None if not
+    stated.
+    """
 
     id: int
     cache: CacheRef
@@ -117,22 +119,22 @@ class MaintenanceRow:
 
     @property
     def seconds(self) -> float | None:
-        """From the node's going to the end."""
+        """Return the seconds from the loss of the node to the end of the maintenance."""
         if self.began_at is None or self.ended_at is None or self.ended_at < self.began_at:
             return None
         return (self.ended_at - self.began_at).total_seconds()
 
     @property
     def effect(self) -> Annotated[Reason, "What it does to the cache, in one sentence."]:
-        """What it does to the cache, by tier and role."""
+        """Return the effect on the cache, by tier and role."""
         return Reason("maintenance-effect", tier=self.tier, was_replica=self.was_replica)
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceDetail:
-    """An operation with its notifications, oldest first, and who listened from `begin` to `end`.
+    """A maintenance with its notifications, oldest first, and the machines that listened from `begin` to `end`.
 
-    `unheard` says what the silence of a time in which nobody listened does not prove; empty otherwise.
+    `unheard` explains what silence does not prove for times without a listener; empty otherwise.
     """
 
     maintenance: Annotated[MaintenanceRow, InApi.FLATTENED]
@@ -150,7 +152,7 @@ def cache_ref(row: Cache) -> CacheRef:
 
 
 def maintenance_row(row: Maintenance) -> MaintenanceRow:
-    """Shape an operation loaded with its cache. No query."""
+    """Shape a maintenance loaded with its cache. No query."""
     early = EARLY if row.approximate else timedelta(0)
     return from_row(
         MaintenanceRow,
@@ -192,13 +194,13 @@ def notification_rows(rows: Sequence[Notification]) -> tuple[NotificationRow, ..
 
 
 def active() -> tuple[MaintenanceRow, ...]:
-    """What is announced or under way, the next first. One query."""
+    """Return at most 20 maintenances that are announced or in progress, the soonest first. One query."""
     rows = visible(Maintenance).filter(status__in=[status.value for status in ACTIVE]).select_related("cache")
     return maintenance_rows(rows.order_by("expected_at", "first_at", "pk")[:20])
 
 
 def listing(*, rows: QuerySet[Maintenance] | None = None, **at: Unpack[OrderedAt]) -> Page[MaintenanceRow]:
-    """Newest first. One query."""
+    """Return a page of maintenances, newest first. One query."""
     found = (visible(Maintenance) if rows is None else rows).select_related("cache")
     return read_list(Segment(found, "first_at", descending=True), **at).map(maintenance_rows)
 
@@ -206,7 +208,7 @@ def listing(*, rows: QuerySet[Maintenance] | None = None, **at: Unpack[OrderedAt
 def listing_with_members(
     *, rows: QuerySet[Maintenance] | None = None, **at: Unpack[OrderedAt]
 ) -> Page[tuple[MaintenanceRow, tuple[NotificationRow, ...]]]:
-    """Newest first, each with its notifications, oldest first. Three queries."""
+    """Return a page of maintenances, newest first, each with its notifications, oldest first. Three queries."""
     page = listing(rows=rows, **at)
     members: dict[int | None, list[NotificationRow]] = defaultdict(list)
     found = visible(Notification).filter(maintenance__any=[row.id for row in page.results]).select_related("cache")
@@ -216,19 +218,19 @@ def listing_with_members(
 
 
 def notifications(*, rows: QuerySet[Notification] | None = None, **at: Unpack[OrderedAt]) -> Page[NotificationRow]:
-    """Newest first. Two queries."""
+    """Return a page of notifications, newest first. Two queries."""
     found = (visible(Notification) if rows is None else rows).select_related("cache")
     return read_list(Segment(found, "first_at", descending=True), **at).map(notification_rows)
 
 
 def of_cache(*, cache_id: int, size: int) -> tuple[NotificationRow, ...]:
-    """The newest notifications of one cache. Two queries."""
+    """Return the newest notifications of one cache. Two queries."""
     rows = visible(Notification).filter(cache=cache_id).select_related("cache").order_by("-first_at", "-pk")
     return notification_rows(list(rows[:size]))
 
 
 def detail(*, maintenance_id: int, now: datetime) -> MaintenanceDetail | None:
-    """One operation. Four queries."""
+    """Return one maintenance with its details. Four queries."""
     row = visible(Maintenance).select_related("cache").filter(pk=maintenance_id).first()
     if row is None:
         return None
@@ -255,7 +257,7 @@ def detail(*, maintenance_id: int, now: datetime) -> MaintenanceDetail | None:
 
 
 def _over(row: MaintenanceRow) -> datetime:
-    """When an operation that is not open any more was over, as far as that is known."""
+    """Return when a closed maintenance ended, as far as that is known."""
     if row.ended_at is not None:
         return row.ended_at
     if row.status is MaintenanceStatus.NEVER_STARTED and row.expected_at is not None:

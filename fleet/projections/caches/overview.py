@@ -1,4 +1,4 @@
-"""Caches, as people see them: nodes and their roles, who listens, what is under way."""
+"""Caches with their nodes and roles, listeners and current maintenance."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -24,9 +24,10 @@ HISTORY = 20
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """A node is (cache, SSL port). `is_replica` is its role by the newest notification that tells; None if none does.
+    """One node, identified by cache and SSL port. `is_replica` is its role by the newest notification that states one,
+    or None.
 
-    `as_of` is when that was heard.
+    `as_of` is when that notification was received.
     """
 
     ssl_port: Annotated[int, "With the host it names the node; nodes may share an address."]
@@ -39,7 +40,7 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True)
 class CacheRow(CacheRef):
-    """One cache. `service` is its own, else that which the sets of all its listeners share."""
+    """One cache. `service` is its own, else the service that the sets of all its listeners share."""
 
     tier: Annotated[str, "`basic`, `standard`, `premium`, or empty."]
     source: Annotated[str, "Whose channel it has."]
@@ -53,23 +54,23 @@ class CacheRow(CacheRef):
 
     @property
     def listening(self) -> int:
-        """How many machines listen."""
+        """Return how many machines listen."""
         return sum(row.listening for row in self.coverage)
 
     @property
     def unsupported(self) -> bool:
-        """It publishes no such channel."""
+        """Return whether the cache publishes no maintenance channel."""
         return any(row.state == "unsupported" for row in self.coverage)
 
     @property
     def tier_effect(self) -> Reason:
-        """What maintenance means for a cache of its tier; empty where the tier is not known."""
+        """Return the effect of maintenance on a cache of this tier; empty for an unknown tier."""
         return Reason("tier-effect", tier=self.tier)
 
 
 @dataclass(frozen=True, slots=True)
 class CacheDetail:
-    """A cache with its operations, newest first, and who listened from `begin` to `end`."""
+    """One cache with its maintenances, newest first, and the machines that listened from `begin` to `end`."""
 
     cache: CacheRow
     maintenances: tuple[MaintenanceRow, ...]
@@ -94,7 +95,7 @@ def _nodes(cache_ids: Sequence[int]) -> dict[int, tuple[NodeRow, ...]]:
 
 
 def _roles(rows: list[Notification]) -> tuple[NodeRow, ...]:
-    # A shard has one primary: who was one before that does not count as one any more.
+    # A shard has one primary: an earlier primary no longer counts as one.
     primary = {row.shard: row.first_at for row in sorted(rows, key=lambda row: row.first_at) if not row.is_replica}
     return tuple(
         from_row(
@@ -142,7 +143,7 @@ def cache_rows(rows: Iterable[Cache], *, now: datetime) -> tuple[CacheRow, ...]:
 
 
 def listing(*, now: datetime, caches: QuerySet[Cache] | None = None, **at: Unpack[OrderedAt]) -> Page[CacheRow]:
-    """By host. Four queries."""
+    """Return a page of caches by host. Four queries."""
     rows = with_changes(visible(Cache) if caches is None else caches)
     page = read_list(Segment(rows, "host"), **at)
     return page.map(lambda found: cache_rows(found, now=now))
@@ -155,13 +156,13 @@ def detail(
     hours: float = 24,
     window: TimeWindow | None = None,
 ) -> CacheDetail | None:
-    """One cache and its last hours, or the time that is asked for. Six queries."""
+    """Return one cache with its last hours, or with the requested period. Six queries."""
     row = with_changes(visible(Cache)).filter(pk=cache_id).first()
     if row is None:
         return None
     begin, end = (window.begin, min(window.end, now)) if window else (now - timedelta(hours=hours), now)
     found = stretches(cache_id=row.pk, begin=begin, end=end, now=now)
-    # Before anybody knew of it nobody could have listened.
+    # Before Drydock knew the cache, no machine could listen to it.
     known = min(max(begin, row.created_at), end)
     operations = visible(Maintenance).filter(cache=row).select_related("cache").order_by("-first_at", "-pk")
     return CacheDetail(

@@ -19,14 +19,15 @@ from fleet.projections.machines import OpenEventBrief
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
 from fleet.projections.visibility import visible
 
-# So many of each kind are shown, and so many are read, of which those come first that belong to whoever asks.
+# At most `MOST` results of each kind are shown, out of `READ` that are read. Those in the reader's own scopes come
+# first.
 MOST = 8
 READ = 40
-# Among so many of the last events one is looked for first.
+# The newest events are searched first: this many.
 LAST = 500
-# So many are put in order at once.
+# At most this many rows are sorted at once.
 FEW = 1000
-# Fewer letters are the beginning of everything.
+# Shorter texts match too many names.
 LEAST = 2
 
 
@@ -68,7 +69,7 @@ class FoundCache:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A few of each kind. `asked` is False where there was too little to go by; `mine`: in the reader's own scopes."""
+    """A few results of each kind. `asked` is False if the text was too short; `mine`: in the reader's own scopes."""
 
     asked: bool = False
     machines: tuple[FoundMachine, ...] = ()
@@ -85,8 +86,8 @@ class Found:
 
 
 def find(text: str, *, rights: Rights) -> Found:
-    """Seven queries, or two more, each by an index and bounded. Each word of the text has to begin one of the name; the
-    beginning of a vmId or EventId will do, too.
+    """Search all kinds of objects by name, each with an index and a bound. Each word of the text must begin a word of
+    the name; the beginning of a vmId or EventId matches as well. Seven queries, or two more.
     """
     text = text.strip()
     query = words_begin(text)
@@ -124,12 +125,12 @@ def find(text: str, *, rights: Rights) -> Found:
 
 
 def machines_called(rows: QuerySet[Machine], text: str) -> QuerySet[Machine]:
-    """Those of which each word of the text begins a word of the name, or the text a vmId. Where nobody is called so, or
-    more are than can be put in order at once, those in whose name each word stands anywhere. One query, or two.
+    """Return the machines where each word of the text begins a word of the name, or the text begins the vmId. Without a
+    match, or with more than can be sorted, return those whose name contains each word. One query, or two.
     """
     query, vm_id = words_begin(text), Q(vm_id__startswith=text.strip().lower())
     called = Q(words=query) | vm_id if query else vm_id
-    # No index finds this: names are looked through in order, which is soon over where many are called so.
+    # No index supports this: names are scanned in order, which ends early where many match.
     anywhere = Q()
     for word in text.split():
         anywhere &= Q(resource_name__icontains=word)
@@ -143,8 +144,8 @@ def _ids(rows: QuerySet[Any]) -> list[int]:
 
 
 def _newest(named: Callable[..., QuerySet[Any]], event_id: Q) -> Sequence[ScheduledEvent]:
-    """The newest events of this name, by index. Where more are called so than can be put in order at once, the newest
-    among the last ones. Two queries, or three.
+    """Return the newest matching events, by index. If more match than can be sorted, search the newest events first.
+    Two queries, or three.
     """
     events = visible(ScheduledEvent).select_related("availability_set").order_by("-first_seen_at", "-pk")
     words = ("event_type", Cast("resources", TextField()))
@@ -159,7 +160,7 @@ def _newest(named: Callable[..., QuerySet[Any]], event_id: Q) -> Sequence[Schedu
 def _first(
     rows: QuerySet[Any] | Sequence[Any], shape: Callable[[Any, str, bool], Any], rights: Rights, text: str
 ) -> tuple[Any, ...]:
-    """Those that belong to whoever asks first, then what is called just so, then what begins so."""
+    """Return results in the reader's own scopes first, then exact matches, then names that begin with the text."""
 
     def order(row: Any) -> tuple[Any, ...]:
         name = str(row).casefold()
@@ -181,7 +182,7 @@ def _set_of(row: Any) -> AvailabilitySet:
 
 
 def _where(row: AvailabilitySet, *, twice: bool) -> str:
-    """What tells two of a name apart: the subscription only where it has to."""
+    """Return the details that distinguish sets of one name; the subscription only where it is needed."""
     return " · ".join(part for part in (row.resource_group, row.subscription if twice else "") if part)
 
 
@@ -197,14 +198,14 @@ def _event(row: ScheduledEvent, where: str, mine: bool) -> FoundEvent:
     return from_row(FoundEvent, row, set=set_ref(row.availability_set), mine=mine)
 
 
-# Views of lists that people have saved: one's own first, then those that are shared.
+# Saved views of lists: the user's own first, then shared ones.
 
 MAX_SAVED_VIEWS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class SavedViewRow:
-    """`page` is the list, as pages are called, `query` its filters as they stand in the address."""
+    """One saved view. `page` is the name of the list page, `query` its filters as in the URL."""
 
     id: int
     name: str
@@ -216,7 +217,7 @@ class SavedViewRow:
 
 
 def saved_views(*, user_id: int, page: str = "", named: str = "") -> tuple[SavedViewRow, ...]:
-    """One query: those of this person and those that are shared, of one list or of all, whose name contains `named`."""
+    """Return the user's own and the shared views, of one list or of all, whose name contains `named`. One query."""
     rows = visible(SavedView).filter(Q(owner=user_id) | Q(shared=True)).select_related("owner")
     if page:
         rows = rows.filter(page=page)

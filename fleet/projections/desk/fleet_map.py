@@ -27,9 +27,9 @@ UNDER_WAY = (MaintenanceStatus.UNDER_WAY, MaintenanceStatus.FAILED_OVER)
 
 @dataclass(frozen=True, slots=True)
 class SetCell(SetNumbers):
-    """One set with its open events (drills are none), and the worst of all that.
+    """One set with its open events (without drills) and its worst state.
 
-    `due_at` is the first NotBefore of what needs a decision.
+    `due_at` is the first NotBefore among the events that need a decision.
     """
 
     regions: tuple[str, ...]
@@ -55,7 +55,7 @@ class SetCell(SetNumbers):
 
 @dataclass(frozen=True, slots=True)
 class CacheCell(CacheRef):
-    """One cache; `service` is its own, else that which the sets of all its listeners share."""
+    """One cache; `service` is its own, else the service that the sets of all its listeners share."""
 
     service: str
     listening: int
@@ -67,7 +67,7 @@ class CacheCell(CacheRef):
 
 
 def set_cells(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None) -> tuple[SetCell, ...]:
-    """Sets by name, without those that were merged into another. Eight queries, one more where nobody reconciles."""
+    """Return sets by name, without those merged into another. Eight queries, one more where reconciling is overdue."""
     rows = (visible(AvailabilitySet) if sets is None else sets).filter(merged_into=None)
     scope: dict[str, Any] = {} if sets is None else {"availability_set__in": rows}
     machines = counts_of_sets(scope, now=now)
@@ -97,7 +97,7 @@ def set_cells(*, now: datetime, sets: QuerySet[AvailabilitySet] | None = None) -
 
 
 def _events(scope: Mapping[str, Any], *, now: datetime) -> dict[int, dict[str, Any]]:
-    """By set: its open events in numbers. One query."""
+    """Return the counts of open events by set. One query."""
     undecided = Q(undecided_now=True)
     counted = (
         visible(ScheduledEvent)
@@ -117,7 +117,7 @@ def _events(scope: Mapping[str, Any], *, now: datetime) -> dict[int, dict[str, A
 
 
 def cache_cells(*, now: datetime, caches: QuerySet[Cache] | None = None) -> tuple[CacheCell, ...]:
-    """Caches by host. Three queries."""
+    """Return caches by host. Three queries."""
     rows = visible(Cache) if caches is None else caches
     scope: dict[str, Any] = {} if caches is None else {"cache__in": rows}
     active: dict[int, Counter[str]] = defaultdict(Counter)
@@ -164,10 +164,10 @@ def by_glance(cells: Iterable[SetCell | CacheCell]) -> tuple[tuple[WorstState, i
     return tuple((glance, counted[glance]) for glance in WorstState if counted[glance])
 
 
-# The fleet on one page: every set and every cache by service, each with the worst that is known of it.
+# The fleet on one page: every set and cache by service, each with its worst known state.
 
 
-# More values of one kind than this are not offered for choice; they can be typed.
+# A filter with more values than this offers no choices; values can be typed.
 MOST_CHOICES = 60
 
 
@@ -181,7 +181,7 @@ class ServiceGroup:
 
     @property
     def counts(self) -> tuple[tuple[WorstState, int], ...]:
-        """How many stand how, the worst first."""
+        """Return the number of sets and caches in each state, the worst first."""
         return by_glance((*self.sets, *self.caches))
 
     @property
@@ -194,7 +194,7 @@ class ServiceGroup:
         return Reason("service-at-a-glance", name=self.service, counts=counts)
 
     def worst_first(self, most: int) -> "ServiceGroup":
-        """The same; of more than `most` sets and caches those that stand worst, sets before caches."""
+        """Return the group reduced to the `most` sets and caches in the worst states, sets before caches."""
         if self.size <= most:
             return self
         whole: list[SetCell | CacheCell] = [*self.sets, *self.caches]
@@ -212,9 +212,9 @@ class ServiceGroup:
 
 @dataclass(frozen=True, slots=True)
 class MapFilter:
-    """What the map is to show; what is empty leaves everything. Values are compared without case.
+    """Filter of the fleet map; empty fields match everything. Values are compared without case.
 
-    `presence`: at least one machine is so present; `type`: an open event is of this type; `q` looks into names.
+    `presence`: at least one machine has it. `type`: an open event has this type. `q` searches in names.
     """
 
     service: str = ""
@@ -236,7 +236,7 @@ class MapFilter:
         return any(getattr(self, name) for name in self.__dataclass_fields__)
 
     def leaves_set(self, cell: SetCell) -> bool:
-        """Whatever its state."""
+        """Return whether a set matches, whatever its state."""
         return (
             all(
                 _same(getattr(self, name), getattr(cell, name))
@@ -249,17 +249,17 @@ class MapFilter:
         )
 
     def leaves_cache(self, cell: CacheCell) -> bool:
-        """Whatever its state. What only a set can be leaves no cache."""
+        """Return whether a cache matches, whatever its state. A filter that only applies to sets matches no cache."""
         of_sets = (self.subscription, self.resource_group, self.region, self.presence, self.type, self.kind)
         return not any(of_sets) and _same(self.service, cell.service) and self.q.casefold() in cell.host.casefold()
 
 
 @dataclass(frozen=True, slots=True)
 class FleetMap:
-    """What the filter leaves, services in trouble first, and how many there are of all.
+    """Filtered services, those in trouble first, and the totals.
 
-    `counts` are of all that the filter leaves but for its state. `choices` are the values that each filter can have,
-    at most `MOST_CHOICES`, of the whole fleet.
+    `counts` ignore the filter by state. `choices` are the values of each filter in the whole fleet, at most
+    `MOST_CHOICES`.
     """
 
     groups: tuple[ServiceGroup, ...]
@@ -274,7 +274,7 @@ class FleetMap:
 
     @property
     def cells(self) -> tuple[SetCell, ...]:
-        """The sets one after the other, the worst first."""
+        """Return the sets in one list, the worst first."""
         found = [cell for group in self.groups for cell in group.sets]
         return tuple(sorted(found, key=lambda cell: (WORST_FIRST[cell.glance], cell.due_at is None, cell.due_at)))
 
@@ -282,7 +282,9 @@ class FleetMap:
 def fleet_map(
     *, now: datetime, chosen: MapFilter | None = None, sets: QuerySet[AvailabilitySet] | None = None
 ) -> FleetMap:
-    """Every set and cache that the filter leaves. Eight queries at any size; `sets` bounds what is read."""
+    """Return every set and cache that matches the filter. Eight queries at any size; `sets` bounds the sets that are
+    read.
+    """
     chosen = chosen or MapFilter()
     everything = set_cells(now=now, sets=sets)
     caches = cache_cells(now=now)
@@ -304,7 +306,7 @@ def _in_state(state: str, cell: SetCell | CacheCell) -> bool:
 
 
 def _grouped(sets: Iterable[SetCell], caches: Iterable[CacheCell]) -> tuple[ServiceGroup, ...]:
-    """By service, those in trouble first; what belongs to no service comes last among its like."""
+    """Group by service, those in trouble first; within the same state, the group without a service comes last."""
     in_service: dict[str, list[SetCell]] = defaultdict(list)
     beside: dict[str, list[CacheCell]] = defaultdict(list)
     spelled: dict[str, str] = {}
@@ -316,7 +318,7 @@ def _grouped(sets: Iterable[SetCell], caches: Iterable[CacheCell]) -> tuple[Serv
     return tuple(sorted(groups, key=lambda one: (WORST_FIRST[one.glance], one.service == "", one.service.casefold())))
 
 
-# What can be chosen of a set, by filter.
+# Values of a set that each filter offers as choices.
 OFFERED: Mapping[str, Callable[[SetCell], Iterable[str]]] = {
     "service": lambda cell: (cell.service,),
     "subscription": lambda cell: (cell.subscription,),

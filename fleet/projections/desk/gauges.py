@@ -1,4 +1,4 @@
-"""The fleet in numbers for Prometheus, in a fixed number of queries."""
+"""Gauges of the fleet for Prometheus, in a fixed number of queries."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -39,27 +39,27 @@ from fleet.projections.events.rows import OPEN, advice
 from fleet.projections.machines import agentless
 from fleet.projections.visibility import visible
 
-# The last steps of `steps_of`, in its order; those before tell who decided.
+# The last steps of `steps_of`, in its order; the earlier ones name who decided.
 STEPS = ("sent", "answered", "started", "gone")
-# Approvals on their way that are looked at one by one; more at once would be a story of its own.
+# At most this many approvals in progress are examined one by one.
 LIMIT = 1000
 HOUR = timedelta(hours=1)
-# Of how far clocks are off; the last is the worst.
+# Of clock offsets; the last is the worst.
 QUANTILES = (0.5, 0.9, 0.99, 1.0)
 
 
-# Of annexes.
+# Gauges of annexes.
 MEASURES: list[Callable[..., tuple[Sample, ...]]] = []
 
 
 class Quantiles(Aggregate):
-    """These quantiles of what is there, each a value that occurs; None where nothing is."""
+    """These quantiles of the values present, each a value that occurs; None without values."""
 
     template = f"percentile_disc(ARRAY[{', '.join(map(str, QUANTILES))}]) WITHIN GROUP (ORDER BY %(expressions)s)"
 
 
 def measure(*, now: datetime) -> tuple[Sample, ...]:
-    """Every gauge of the fleet but `drydock_up`, in a fixed number of queries. Those of annexes come last."""
+    """Return every gauge of the fleet except `drydock_up`, those of annexes last. A fixed number of queries."""
     fleet = (*_events(now), *_approvals(now), *_machines(now), *_orders(now), *_own(now), *_waves(now))
     return (*fleet, *_clocks(now), _sets(now), _caches(now), *(sample for more in MEASURES for sample in more(now=now)))
 
@@ -135,9 +135,9 @@ def _machines(now: datetime) -> tuple[Sample, ...]:
 
 
 def _clocks(now: datetime) -> tuple[Sample, ...]:
-    """Of machines that were heard lately: what was measured long ago tells nothing about now. One query."""
+    """Return the clock offsets of recently heard machines; older measurements say nothing about now. One query."""
     lately = now - timedelta(seconds=presence_limits().late)
-    # Of the narrow rows alone; that somebody was revoked is rare.
+    # Reads the narrow presence rows alone; revoked machines are rare.
     revoked = visible(Machine).filter(revoked_at__gt=lately).values("pk")
     found = (
         visible(PresenceRow)
@@ -157,8 +157,8 @@ def _clocks(now: datetime) -> tuple[Sample, ...]:
 
 
 def _sets(now: datetime) -> Sample:
-    """As it is kept of each set, and counted where one has just changed. Machines without an agent are of the set, too.
-    Five queries.
+    """Return the coverage of sets: stored counts, or counted again for sets that have just changed. Machines without an
+    agent belong to the set. Five queries.
     """
     changed = list(changed_sets(now=now))
     live, whole = Q(live__gt=0), Q(live=F("agents"), without_agent=0)
@@ -175,7 +175,7 @@ def _sets(now: datetime) -> Sample:
 
 
 def _counted(set_ids: Sequence[int], *, now: datetime) -> list[dict[str, int]]:
-    """Of each of these sets (row ids) that has machines: agents, those that are live, and machines without an agent."""
+    """Return for each of these sets (row ids) with machines: agents, live agents, and machines without an agent."""
     agents = visible(Machine).filter(revoked_at=None, availability_set__any=set_ids).alias(polled=last_poll())
     rows = agents.order_by().values_list("availability_set")
     lacking = agentless().filter(availability_set__any=set_ids).order_by().values_list("availability_set")
@@ -188,7 +188,7 @@ def _counted(set_ids: Sequence[int], *, now: datetime) -> list[dict[str, int]]:
 
 
 def _caches(now: datetime) -> Sample:
-    """One query."""
+    """Return the coverage of caches. One query."""
     newest = visible(Coverage).filter(cache=OuterRef("pk"), until=None)
     hearing = newest.alias(polled=last_poll("machine__")).filter(is_live(now=now, machine="machine__"))
     has_listener = Exists(hearing.filter(state="subscribed"))
@@ -219,7 +219,7 @@ def _orders(now: datetime) -> tuple[Sample, ...]:
 def _own(now: datetime) -> tuple[Sample, ...]:
     ran_at = visible(LastRun).filter(name=LastRun.RECONCILE).values_list("ran_at", flat=True).first()
     seal = visible(Seal).order_by("-number").first()
-    # By the index of the stream: the first entry behind the last seal.
+    # By the index of the stream: the first entry after the last seal.
     behind = [TupleGreaterThan(Tuple("era", "xid", "id"), seal.place)] if seal else []
     entry = visible(Entry).filter(*behind).order_by("era", "xid", "id").values_list("recorded_at", flat=True).first()
     return (
@@ -240,12 +240,12 @@ def _skews(now: datetime) -> dict[tuple[str, ...], float]:
 
 
 def late_partitions() -> tuple[str, ...]:
-    """Tables whose next partition is not there in time. One query."""
+    """Return the tables whose next partition is late. One query."""
     return tuple(found.of.table for found in late_tables())
 
 
 def set_aside() -> dict[str, int]:
-    """How much is set aside, by what it is. One query."""
+    """Return the number of quarantined rows by kind. One query."""
     return dict(visible(QuarantinedRow).values_list("what").annotate(Count("pk")).order_by("what"))
 
 

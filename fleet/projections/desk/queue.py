@@ -1,4 +1,4 @@
-"""The decision queue: what needs a person, by time left."""
+"""The decision queue: events that need a person, by time left."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,24 +16,24 @@ from fleet.projections.cards import DecisionCard, decision_cards
 from fleet.projections.events.rows import OPEN, BlastRadius, EventRow, blast_radii, event_rows, needs_decision, proposed
 from fleet.projections.visibility import load_facts, visible
 
-# So many that need a decision are shown one by one, the first of them as whole cards; of every other part so many. The
-# rest stands in groups.
+# At most `SHOWN` events that need a decision are shown one by one, the first `CARDS` as full cards. Every other part
+# shows at most `BESIDE` events. The rest is shown in groups.
 SHOWN = 100
 CARDS = 10
 BESIDE = 25
-# Where not all that wait can be shown, that is what the page is for.
+# The smaller bound when not all waiting events can be shown: the page is for those.
 BESIDE_MANY = 3
-# Groups end where this much time is left. Azure knows few types; how many an agent makes up is its own affair.
+# Groups end at these times left. Azure has few event types, but agents may report any number of types.
 BANDS = (*(timedelta(minutes=minutes) for minutes in (2, 5, 10, 15, 30, 60, 240)), FAR_AHEAD + timedelta(seconds=1))
 GROUPS = 50
-# Somebody who decides nothing looks at everything.
+# Rights of a reader who decides nothing and sees everything.
 ANYBODY = Rights()
 PARTS = ("waiting", "of_others", "under_way", "far_ahead", "drills")
 
 
 @dataclass(frozen=True, slots=True)
 class QueueItem:
-    """`card` where the whole of it is shown, else None."""
+    """One event of the queue. `card` is None unless the full card is shown."""
 
     event: EventRow
     blast: BlastRadius
@@ -43,9 +43,9 @@ class QueueItem:
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """How many events need a decision within 24 hours, and when the first of them is due.
+    """Number of events that need a decision within 24 hours, and when the first of them is due.
 
-    `newest` is the row id of the last that came; 0 without any.
+    `newest` is the row id of the newest event; 0 without any.
     """
 
     waiting: int
@@ -55,7 +55,7 @@ class Pulse:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """An event that needs a decision since it was announced, at `since`."""
+    """An event that has needed a decision since it was announced at `since`."""
 
     event_id: str
     since: datetime
@@ -63,9 +63,10 @@ class Undecided:
 
 @dataclass(frozen=True, slots=True)
 class QueueGroup:
-    """Events that need a decision and are not shown one by one: those of one type whose NotBefore is not before `since`
-    and before `until`, which is `within` of now; all None for those without a stated time. `first_at` is the NotBefore
-    of the first.
+    """Events of one type that need a decision and are not shown one by one.
+
+    Their NotBefore lies from `since` to before `until`, which is `within` of now; all three are None for events without
+    a stated time. `first_at` is the first NotBefore.
     """
 
     event_type: str
@@ -78,12 +79,14 @@ class QueueGroup:
 
 @dataclass(frozen=True, slots=True)
 class DecisionQueue:
-    """`waiting` needs a decision or a second person, `of_others` too, but not from whoever looks; `under_way` is
-    decided, held, started or past NotBefore; `far_ahead` lies beyond 24 hours; `drills` are rehearsals, which nothing
-    else here counts.
+    """Decision queue in five parts.
 
-    Each is sorted by time left and holds the first ones only: `counts` says how many there are of each (of drills: that
-    are shown). `groups` hold what waits behind those that are shown, the most urgent first.
+    `waiting` needs a decision or a second approver from the reader, `of_others` from other users. `under_way` is
+    decided, held, started or past NotBefore; `far_ahead` lies beyond 24 hours. `drills` are rehearsals and are counted
+    nowhere else.
+
+    Each part is sorted by time left and holds only its first rows. `counts` has the total of each part; of drills, the
+    number shown. `groups` hold the waiting events that are not shown, the most urgent first.
     """
 
     waiting: tuple[QueueItem, ...]
@@ -93,7 +96,7 @@ class DecisionQueue:
     drills: tuple[QueueItem, ...]
     counts: Mapping[str, int]
     groups: tuple[QueueGroup, ...]
-    # What `pulse` would ask for again.
+    # The value that `pulse` would return.
     pulse: Pulse
     server_time: datetime
 
@@ -103,23 +106,23 @@ class DecisionQueue:
 
     @property
     def set_ids(self) -> tuple[int, ...]:
-        """The sets concerned, the most urgent first."""
+        """Return the sets concerned, the most urgent first."""
         return tuple(dict.fromkeys(item.event.set.id for item in self.items))
 
     @property
     def in_groups(self) -> int:
-        """How many stand in the groups."""
+        """Return the number of events in the groups."""
         return sum(group.count for group in self.groups)
 
     @property
     def unnamed(self) -> int:
-        """How many need a decision and stand nowhere here."""
-        # Read one after the other while events come and go.
+        """Return how many events need a decision but are neither shown nor in a group."""
+        # The queries run one after the other while events change.
         return max(0, self.counts["waiting"] - len(self.waiting) - self.in_groups)
 
 
 def decision_queue(*, now: datetime, rights: Rights = ANYBODY) -> DecisionQueue:
-    """Open events in five parts, for these rights. Sixteen queries; where not all are shown, a few more."""
+    """Return open events in five parts, for these rights. Sixteen queries, and a few more where not all are shown."""
     parts = _parts(now, rights)
     found = _chosen(parts)
     counts = {name: len(rows) for name, rows in found.items()}
@@ -160,7 +163,7 @@ def _shown(part: str, *, many: bool) -> int:
 
 
 def _parts(now: datetime, rights: Rights) -> dict[str, Q]:
-    """What belongs to each part, of events that are open. Drills are nobody's decision here."""
+    """Return the condition of each part, for open events. Drills need no decision here."""
     needed, mine = needs_decision(now=now), decision_filter(rights, proposed=proposed())
     # Without a stated time it may start at any moment.
     soon = Q(not_before=None) | Q(not_before__lte=now + FAR_AHEAD)
@@ -174,7 +177,7 @@ def _parts(now: datetime, rights: Rights) -> dict[str, Q]:
 
 
 def _chosen(parts: Mapping[str, Q]) -> dict[str, list[int]]:
-    """The row ids of each part by time left, one more than are shown. One query."""
+    """Return the row ids of each part by time left, one more than are shown. One query."""
     rows = visible(ScheduledEvent).filter(status__in=OPEN).order_by("not_before", "pk")
     asked = [
         rows.filter(part, drill=name == "drills").values_list(Value(number, IntegerField()), "not_before", "pk")[
@@ -183,7 +186,7 @@ def _chosen(parts: Mapping[str, Q]) -> dict[str, list[int]]:
         for number, (name, part) in enumerate(parts.items())
     ]
     found: dict[str, list[int]] = {name: [] for name in parts}
-    # A union keeps no order of its parts.
+    # A union does not preserve the order of its parts.
     for number, _, pk in sorted(asked[0].union(*asked[1:], all=True), key=lambda row: (row[1] is None, *row[1:])):
         found[PARTS[number]].append(pk)
     return found
@@ -199,7 +202,9 @@ def _items(events: Sequence[ScheduledEvent], *, whole: Sequence[int], now: datet
 
 
 def _groups(waiting: Q, shown: Sequence[QueueItem], *, now: datetime) -> tuple[QueueGroup, ...]:
-    """By time left and type: so few groups hold all of the rest, however many sets it is in. One query."""
+    """Return the remaining events grouped by time left and type, which keeps the groups few at any number of sets. One
+    query.
+    """
     rows = (
         visible(ScheduledEvent)
         .filter(waiting, status__in=OPEN, drill=False)
@@ -208,7 +213,7 @@ def _groups(waiting: Q, shown: Sequence[QueueItem], *, now: datetime) -> tuple[Q
     bands = [When(not_before__lt=now + within, then=Value(number)) for number, within in enumerate(BANDS)]
     grouped = rows.annotate(band=Case(*bands, default=None, output_field=IntegerField()))
     counted = grouped.values("band", "event_type").annotate(count=Count("pk"), first_at=Min("not_before"))
-    # They come by time left, so none of the rest is before the last that is shown.
+    # Rows are sorted by time left, so none of the rest comes before the last one shown.
     first = max((item.event.not_before for item in shown if item.event.not_before), default=now)
     found = counted.order_by(F("band").asc(nulls_last=True), "-count", "event_type")[:GROUPS]
     return tuple(
@@ -230,7 +235,7 @@ def _band(number: int | None, first: datetime, now: datetime) -> dict[str, Any]:
 
 
 def pulse(*, now: datetime, rights: Rights = ANYBODY) -> Pulse:
-    """What every page carries in its head, for somebody with these rights. One query."""
+    """Return the summary that every page shows in its status bar, for these rights. One query."""
     waiting = _parts(now, rights)["waiting"]
     found = (
         visible(ScheduledEvent)
@@ -241,7 +246,7 @@ def pulse(*, now: datetime, rights: Rights = ANYBODY) -> Pulse:
 
 
 def oldest(*, now: datetime, rights: Rights = ANYBODY) -> Undecided | None:
-    """What has waited longest for a decision of somebody with these rights. One query."""
+    """Return the event that has waited longest for a decision under these rights. One query."""
     waiting = visible(ScheduledEvent).filter(_parts(now, rights)["waiting"], status__in=OPEN, drill=False)
     found = waiting.order_by("first_seen_at", "pk").values_list("event_id", "first_seen_at").first()
     return None if found is None else Undecided(*found)

@@ -40,7 +40,9 @@ from fleet.projections.visibility import visible
 
 
 def wrong_clocks(*, now: datetime) -> dict[str, float]:
-    """By process (`web 123@host`), the seconds by which its clock is ahead; negative where it is behind. One query."""
+    """Return by process (`web 123@host`) the seconds by which its clock is ahead; negative if it is behind. One
+    query.
+    """
     rows = visible(WrongClock).filter(seen_at__gt=now - OVER_AFTER).order_by("process")
     return {f"{row.kind} {row.process}": row.skew_seconds for row in rows}
 
@@ -49,7 +51,7 @@ def wrong_clocks(*, now: datetime) -> dict[str, float]:
 
 
 def connections() -> Connections:
-    """Who is connected now, and how many there may be. One query."""
+    """Return the current connections and their maximum. One query."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -67,9 +69,9 @@ def connections() -> Connections:
     return read_names(ours, others=sum(count for own, _, count, _ in rows if not own), room=rows[0][3])
 
 
-# The first steps of a new installation: how far it is, until it has seen its first event, real or rehearsed.
+# First steps of a new installation, until it has seen its first event, real or rehearsed.
 
-# Of annexes: whether messages go out to somebody.
+# Set by annexes: whether a notification channel reaches people.
 WAYS_OUT: list[Callable[[], bool]] = []
 NEWEST = 5
 MOST_REFUSED = 5
@@ -77,9 +79,11 @@ MOST_REFUSED = 5
 
 @dataclass(frozen=True, slots=True)
 class FirstSteps:
-    """`agents` are the newest. `unnamed` is a set that somebody has to name, beside one of its machines;
-    `told`: messages go out to somebody. `rehearsable` is a set with a live agent; `drill` the newest drill's row id.
-    `waiting` machines wait for admission; `refused` are enrolments that were refused lately.
+    """Progress of the first steps.
+
+    `agents` are the newest. `unnamed` is a set that needs a name, with one of its machines. `told`: a notification
+    channel reaches people. `rehearsable` is a set with a live agent; `drill` is the newest drill's row id. `waiting`
+    counts machines that wait for admission; `refused` are recently refused enrolments.
     """
 
     token: bool
@@ -106,17 +110,17 @@ class FirstSteps:
 
     @property
     def done(self) -> int:
-        """How many of the five steps are done."""
+        """Return how many of the five steps are done."""
         return sum([self.token or bool(self.agents), self.live, self.named, self.told, self.drill is not None])
 
 
 def is_new() -> bool:
-    """Whether no event was ever seen here, not even in a drill. One query."""
+    """Return whether no event was ever seen, not even in a drill. One query."""
     return not visible(ScheduledEvent).exists()
 
 
 def first_steps(*, now: datetime) -> FirstSteps:
-    """Eight queries."""
+    """Return the progress of the first steps. Eight queries."""
     valid = visible(JoinToken).filter(revoked_at=None, expires_at__gt=now)
     newest = list(with_presence().filter(revoked_at=None).order_by("-pk")[:NEWEST])
     agents = machine_rows(newest, now=now, limits=presence_limits())
@@ -147,9 +151,9 @@ def _rehearsable(newest: Sequence[Machine], agents: Sequence[MachineRow]) -> Set
     return next((set_ref(home) for home in sets if home.pk in live), None)
 
 
-# What keeps Drydock from working although its database answers, for `/readyz`. Each costs one small query.
+# Faults for `/readyz` that stop Drydock although its database answers. Each costs one small query.
 
-# Without one of these no page is shown and no report is stored.
+# Every page and every report needs these tables.
 NEEDED = (
     ScheduledEvent,
     Sighting,
@@ -163,9 +167,9 @@ NEEDED = (
     User,
     Session,
 )
-# How long to wait for a table that is locked: whoever makes a partition is done by then.
+# How long to wait for a locked table: enough for a process that creates a partition to finish.
 LOCK_SECONDS = 0.25
-# Of annexes, by its name in `/readyz`: the code of a fault with which Drydock stays ready; empty without one.
+# Set by annexes, by name in `/readyz`: returns the code of a fault with which Drydock stays ready, or an empty text.
 NOTICES: dict[str, Callable[[], str]] = {}
 
 
@@ -180,8 +184,8 @@ def is_era_missing() -> bool:
 
 
 def locked_tables() -> tuple[str, ...]:
-    """Tables that Drydock needs and that cannot be read, since another session keeps them locked. Raises what else the
-    database raises.
+    """Return the tables that Drydock needs and cannot read, because another session locks them. Other database errors
+    are raised.
     """
     read = ", ".join(f"(SELECT 1 FROM {model._meta.db_table} LIMIT 1)" for model in NEEDED)
     try:
@@ -193,12 +197,12 @@ def locked_tables() -> tuple[str, ...]:
             raise
     else:
         return ()
-    # It may be over by now.
+    # The lock may be released by now.
     return locks() or ("unknown",)
 
 
 def locks() -> tuple[str, ...]:
-    """Tables of which another session has, or waits for, a lock that keeps all others waiting."""
+    """Return the tables for which another session holds or awaits an exclusive lock, which blocks all others."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT DISTINCT relname::text FROM pg_locks JOIN pg_class ON pg_class.oid = relation"
@@ -209,23 +213,23 @@ def locks() -> tuple[str, ...]:
 
 
 def tables_without_room() -> tuple[str, ...]:
-    """Tables in which the next row finds no partition."""
+    """Return the tables in which the next row has no partition."""
     return tuple(partitions.tables_without_room())
 
 
-# By its name in `/readyz`: under which name a job says that it ran, and how often it has to. Annexes add theirs.
+# By name in `/readyz`: the name under which a job records its runs, and its maximum interval. Annexes add theirs.
 JOBS: dict[str, tuple[str, timedelta]] = {"reconciling": (LastRun.RECONCILE, RECONCILED_WITHIN)}
-# Of annexes, by its name in `/readyz`: how much of what they keep is unusable.
+# Set by annexes, by name in `/readyz`: counts their unusable objects.
 UNUSABLE: dict[str, Callable[[], int]] = {}
 
 
 def unusable() -> dict[str, int]:
-    """What cannot be used, by its name; nothing where all can."""
+    """Return the number of unusable objects by name, without zeros."""
     return {what: count for what, counted in UNUSABLE.items() if (count := counted())}
 
 
 def stalled(*, now: datetime) -> tuple[str, ...]:
-    """What has not run for too long: `reconciling`, or a job of an annex."""
+    """Return the overdue jobs: `reconciling`, or a job of an annex."""
     names = [name for name, _ in JOBS.values()]
     ran_at = dict(visible(LastRun).filter(name__in=names).values_list("name", "ran_at"))
     return tuple(

@@ -1,4 +1,4 @@
-"""Several events at once: which a filter finds, and each with what one needs to know before deciding."""
+"""Bulk selection: the events that a filter finds, each with the facts that a decision needs."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -27,9 +27,9 @@ from fleet.projections.events.rows import (
 from fleet.projections.refs import SetRef
 from fleet.projections.visibility import load_facts, visible
 
-# So many are decided in one call at most.
+# At most this many events are decided in one call.
 MOST = 200
-# So long it takes to decide one of them, in seconds.
+# Time to decide one of them, in seconds.
 EACH = 0.05
 # Guards that keep events of one set or service apart.
 IN_FLIGHT = {"set-in-flight", "service-in-flight"}
@@ -37,8 +37,8 @@ IN_FLIGHT = {"set-in-flight", "service-in-flight"}
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of several events. `far_ahead` lies more than a day away; `fault_domain` is the first of those that it hits;
-    `place` names the service, or the set where there is none: a wave stays within it.
+    """One of several events. `far_ahead` lies more than a day ahead; `fault_domain` is the first that it hits. `place`
+    names the service, or the set without one: a wave stays within it.
     """
 
     card: DecisionCard
@@ -52,30 +52,32 @@ class Choice:
 
     @property
     def ticked(self) -> bool:
-        """Whether it is offered as chosen: nothing that lies days ahead is."""
+        """Return whether the event is preselected: it needs a decision and is not days ahead."""
         return not self.far_ahead and self.card.event.needs_decision
 
     @property
     def asks(self) -> tuple[str, ...]:
-        """The codes of guards for which a reason may be given."""
+        """Return the codes of guards for which a reason may be given."""
         return tuple(guard.code for guard in self.card.guards if guard.code in TAKE_REASONS and guard.takes_reason)
 
     @property
     def shown(self) -> tuple[tuple[str, str], ...]:
-        """Their codes with the digests of what they name."""
+        """Return these codes with the digests of what the guards name."""
         return tuple((guard.code, guard.shown) for guard in self.card.guards if guard.code in self.asks)
 
     @property
     def blocked(self) -> bool:
-        """Whether nobody can approve it now."""
+        """Return whether a guard that cannot be overridden blocks approval now."""
         return any(guard.needs is Need.BLOCKS and not guard.overridable for guard in self.card.guards)
 
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Several chosen events of one set or service. `sets` are what stays up in each set if all of them ran at the same
-    time. `one_by_one`: each waits until the one before is over; otherwise the others are refused while the first is
-    under way, because the first cannot be undone and is sent at once. `in_flight`: another event is under way there.
+    """Several selected events of one set or service.
+
+    `sets` holds the remaining live machines of each set if all events ran at the same time. `one_by_one`: each waits
+    until the one before has ended. Otherwise the first is sent at once, because it cannot be undone, and the others are
+    refused while it is in progress. `in_flight`: another event is in progress there.
     """
 
     place: str
@@ -86,7 +88,9 @@ class Together:
 
 
 def together(chosen: Sequence[Choice], *, now: datetime) -> tuple[Together, ...]:
-    """What the ticked ones do together, for each set or service that has at least two of them. Three queries."""
+    """Return the joint effect of the preselected events, for each set or service with at least two of them. Three
+    queries.
+    """
     homes: dict[str, list[Choice]] = {}
     for choice in chosen:
         if choice.ticked and not choice.blocked:
@@ -112,8 +116,8 @@ def together(chosen: Sequence[Choice], *, now: datetime) -> tuple[Together, ...]
 
 @dataclass(frozen=True, slots=True)
 class FollowedEvent:
-    """One event of those that were decided together, as it is now, with the approval that was given then, else the live
-    one. `undoable`: it was given then and can still be undone.
+    """Current state of one event of a joint decision, with the approval given then, else the live one. `undoable`: that
+    approval can still be undone.
     """
 
     event: EventRow
@@ -124,7 +128,7 @@ class FollowedEvent:
 def followed_events(
     event_pks: Collection[int], approval_ids: Collection[int], *, now: datetime
 ) -> tuple[FollowedEvent, ...]:
-    """These events (row ids) with those of these approvals that are theirs. A fixed number of queries."""
+    """Return these events (row ids) with those of these approvals that belong to them. A fixed number of queries."""
     rows = visible(ScheduledEvent).filter(pk__in=list(event_pks)[:MOST]).select_related("availability_set")
     approvals = dict(details(list(approval_ids)[:MOST], now=now)) if approval_ids else {}
     found = []
@@ -136,35 +140,35 @@ def followed_events(
 
 
 def undecided(events: QuerySet[ScheduledEvent], *, now: datetime, rights: Rights) -> QuerySet[ScheduledEvent]:
-    """Those of these events that need a decision of somebody with these rights, by time left."""
+    """Return those of these events that need a decision from a user with these rights, by time left."""
     mine = decision_filter(rights, proposed=proposed())
     rows = events.filter(needs_decision(now=now), mine, status__in=OPEN, drill=False)
     return rows.order_by(F("not_before").asc(nulls_last=True), "pk")
 
 
 def in_queue(*, now: datetime, rights: Rights) -> QuerySet[ScheduledEvent]:
-    """The first part of somebody's queue."""
+    """Return the first part of the queue for these rights."""
     soon = Q(not_before=None) | Q(not_before__lte=now + FAR_AHEAD)
     return undecided(visible(ScheduledEvent).filter(soon), now=now, rights=rights)
 
 
 def count_of(events: QuerySet[ScheduledEvent]) -> int:
-    """How many there are; one more than can be decided at once means that there may be still more. One query."""
+    """Return the number of events; one more than the limit means that there may be more. One query."""
     return events.order_by()[: MOST + 1].count()
 
 
 def ids_of(events: QuerySet[ScheduledEvent]) -> list[str]:
-    """Their EventIds, one more than can be decided at once. One query."""
+    """Return their EventIds, one more than can be decided at once. One query."""
     return list(events.values_list("event_id", flat=True)[: MOST + 1])
 
 
 def digest_of(event_ids: Collection[str]) -> str:
-    """The same for the same events in any order: two lists of one length may be two lists."""
+    """Return a digest of the events, independent of their order: lists of equal length may differ."""
     return sha256(" ".join(sorted(event_ids)).encode()).hexdigest()[:16]
 
 
 def choices(event_ids: Sequence[str], *, now: datetime) -> tuple[Choice, ...]:
-    """These events by time left, those that are open. A fixed number of queries."""
+    """Return those of these events that are open, by time left. A fixed number of queries."""
     wanted = [event_id.upper() for event_id in event_ids][:MOST]
     rows = visible(ScheduledEvent).filter(event_id__in=wanted, status__in=OPEN, drill=False)
     events = list(rows.select_related("availability_set").order_by(F("not_before").asc(nulls_last=True), "pk"))
@@ -187,7 +191,7 @@ def _fault_domain(facts: EventFacts) -> int | None:
 
 
 def by_fault_domain(chosen: Collection[Choice]) -> dict[str, list[Choice]]:
-    """The order of a wave for each service or set: one fault domain after the other, in each by time left."""
+    """Return the order of a wave for each service or set: one fault domain after the other, each by time left."""
     found: dict[str, list[Choice]] = {}
     for choice in sorted(chosen, key=_turn):
         found.setdefault(choice.place, []).append(choice)
@@ -200,5 +204,7 @@ def _turn(choice: Choice) -> tuple[bool, int, bool, float]:
 
 
 def undo_at(count: int, *, now: datetime, seconds: float) -> datetime:
-    """When approvals that are given together go: the last of them is undone as easily as the first."""
+    """Return when jointly given approvals are dispatched; the undo period covers the time needed to decide the last
+    one.
+    """
     return now + timedelta(seconds=seconds + count * EACH)

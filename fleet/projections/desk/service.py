@@ -1,4 +1,4 @@
-"""A service: what stands in it, and where an event of its machines meets a maintenance of its caches."""
+"""A service with its sets and caches, and overlaps between events of its machines and maintenances of its caches."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +12,7 @@ from fleet.projections.spans import EventSpan, Spans, caches_of, sets_of
 
 @dataclass(frozen=True, slots=True)
 class MeetingRow:
-    """An event and a maintenance that meet, met, or may meet."""
+    """An event and a maintenance that overlap, overlapped, or may overlap."""
 
     event: EventSpan
     maintenance: MaintenanceRow
@@ -24,7 +24,7 @@ class MeetingRow:
 
 @dataclass(frozen=True, slots=True)
 class ServiceDetail:
-    """`name` as it was first spelled."""
+    """One service; `name` as it was first spelled."""
 
     name: str
     group: ServiceGroup
@@ -32,7 +32,7 @@ class ServiceDetail:
 
 
 def detail(*, service: str, now: datetime) -> ServiceDetail | None:
-    """One service, by its name in any case. Eight queries."""
+    """Return one service, by its name in any case. Eight queries."""
     sets: tuple[SetCell, ...] = set_cells(now=now, sets=sets_of(service))
     caches: tuple[CacheCell, ...] = cache_cells(now=now, caches=caches_of(service))
     if not sets and not caches:
@@ -43,7 +43,7 @@ def detail(*, service: str, now: datetime) -> ServiceDetail | None:
 
 
 def meetings_of(spans: Spans, *, now: datetime) -> tuple[MeetingRow, ...]:
-    """Which events and maintenances meet, the latest first. No query."""
+    """Return the events and maintenances that overlap, the latest first. No query."""
     events = {event.event_id: event for event in spans.events if not event.drill}
     rows = {str(row.id): row for cache in spans.caches for row in cache.maintenances}
     hits = [

@@ -17,8 +17,8 @@ from fleet.projections.visibility import visible
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """`last_event_at` is when the newest event was first seen. `without_agent` counts machines of an inventory.
-    `doubts` say why seeing nothing may mean little.
+    """The fleet in numbers. `last_event_at` is when the newest event was first seen. `without_agent` counts machines of
+    an inventory. `doubts` state why an empty queue may be wrong.
     """
 
     presence: PresenceCounts
@@ -36,7 +36,7 @@ class Overview:
 
 
 def overview(*, now: datetime) -> Overview:
-    """Eight queries."""
+    """Return the fleet in numbers. Eight queries."""
     real = visible(ScheduledEvent).filter(drill=False)
     newest = real.order_by("-first_seen_at", "-pk").values_list("first_seen_at", flat=True).first()
     presence, without_agent = counts(now=now)
@@ -61,24 +61,24 @@ def overview(*, now: datetime) -> Overview:
     )
 
 
-# What stands in the head of every page: whether the fleet is watched, and whether approvals would reach Azure.
+# Status bar of every page: whether the fleet is watched, and whether approvals would reach Azure.
 
-# Of annexes: by template, what loads what it shows as `item`.
+# Set by annexes, by template: loads the value that the template shows as `item`.
 ITEMS: dict[str, Callable[[datetime], Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class StatusBar:
-    """`expected` agents are those that are not gone, and those that machines of an inventory lack. `sure`: whoever sees
-    nothing may rely on it.
+    """Status bar of a page. `expected` counts the agents that are not gone and the inventory machines without an agent.
+    `sure`: no doubt applies, so an empty queue can be relied on.
     """
 
     presence: PresenceCounts
     expected: int
-    # None while nobody has looked yet.
+    # None until the first count.
     blind_spots: int | None
     relay: RelayHealth
-    # What annexes add: the template of each, and what it shows.
+    # Items of annexes: the template of each, and the value that it shows.
     items: tuple[tuple[str, Any], ...]
     # How many processes of Drydock have a wrong clock.
     wrong_clocks: int
@@ -87,17 +87,17 @@ class StatusBar:
 
     @property
     def watched(self) -> bool:
-        """Whether every agent that is expected is live; not where there is none."""
+        """Return whether every expected agent is live; False if no agent is expected."""
         return 0 < self.presence.live == self.expected
 
 
 def blind_spot_count(now: datetime) -> int:
-    """Sixteen queries: what is kept of each set, and what is of none."""
+    """Return the number of blind spots, those stored for sets and those of no set. Sixteen queries."""
     return blind_spots.count(now=now)
 
 
 def status_bar(*, now: datetime, spots: Callable[[datetime], int | None] = blind_spot_count) -> StatusBar:
-    """Eight queries, those of `spots`, and those of the items of annexes."""
+    """Return the status bar. Eight queries, those of `spots`, and those of the items of annexes."""
     seen = overview(now=now)
     return StatusBar(
         presence=seen.presence,

@@ -1,4 +1,4 @@
-"""One scheduled event with all that its page shows."""
+"""Detail page of one scheduled event."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class SightingRow:
 
 @dataclass(frozen=True, slots=True)
 class HitMachine:
-    """A name in Resources, with the machine behind it if one is known."""
+    """A name in Resources, with its machine if that is known."""
 
     name: Annotated[str, "As Azure states it in `Resources`."]
     machine: MachineRef | None
@@ -68,7 +68,9 @@ class HitMachine:
 
 @dataclass(frozen=True, slots=True)
 class EventDetail:
-    """`not_seen_by` are machines of the set that are not gone; `asked` stand in the order in which they will be."""
+    """One event with everything that its page shows. `not_seen_by` are machines of the set that are not gone; `asked`
+    lists the machines in the order in which they will be asked.
+    """
 
     event: Annotated[EventRow, InApi.FLATTENED]
     sightings: tuple[SightingRow, ...]
@@ -80,7 +82,7 @@ class EventDetail:
     seen_by: tuple[MachineRef, ...]
     not_seen_by: tuple[MachineRef, ...]
     other_open: Annotated[tuple[str, ...], "Other open events of the set."]
-    # Where it lies, as far as rights go.
+    # The place of the event, for checking rights.
     place: Annotated[Place, InApi.OMITTED]
     not_ready: Annotated[tuple[str, ...], "Names in `resources` that are not prepared: `prepared` waits for them."]
     by_hand: Annotated[
@@ -88,7 +90,7 @@ class EventDetail:
     ]
     advice: Annotated[Reason | str, "What Microsoft advises for such an event; may be empty."]
     card: Annotated[DecisionCard, InApi.OMITTED]
-    # Of the drill that it belongs to; None for real events.
+    # The drill that the event belongs to; None for real events.
     drill_id: Annotated[int | None, InApi.OMITTED]
     server_time: datetime
 
@@ -99,17 +101,17 @@ class EventDetail:
         Reason | None,
         "What is recommended here, and why; null where there is nothing left to decide. Nothing acts on it.",
     ]:
-        """What is recommended, and why; None where there is nothing left to decide."""
+        """Return the recommendation and its reason; None when nothing is left to decide."""
         return self.card.advised
 
     @property
     def decide_by(self) -> Annotated[datetime | None, "Decided later than that, Azure may be asked too late."]:
-        """Until when to decide so that Azure is asked before NotBefore."""
+        """Return the latest time for a decision so that Azure receives the approval before NotBefore."""
         return self.card.decide_by
 
     @property
     def seen_summary(self) -> Reason:
-        """Such as `seen by 5 of 6, not by vm6`."""
+        """Return a summary such as `seen by 5 of 6, not by vm6`."""
         missing = [machine.resource_name for machine in self.not_seen_by]
         return Reason("seen-by", seen=len(self.seen_by), total=len(self.seen_by) + len(missing), not_seen_by=missing)
 
@@ -144,7 +146,7 @@ def _hit(
     limits: Limits,
 ) -> HitMachine:
     known = [machine for machine in machines if plain_name(machine.resource_name) == plain_name(name)]
-    # Of several machines with one name it is the one that is most present.
+    # Of several machines with one name, use the one with the best presence.
     order = list(Presence)
     ranked = sorted(known, key=lambda machine: order.index(machine_presence(machine, now=now, limits=limits)))
     machine = ranked[0] if ranked else None
@@ -168,7 +170,7 @@ def _advice(row: EventRow, now: datetime) -> Reason | str:
 
 
 def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
-    """One event, by its EventId in any case. A fixed number of queries."""
+    """Return one event, by its EventId in any case. A fixed number of queries."""
     events = with_changes(visible(ScheduledEvent)).select_related("availability_set")
     event = events.filter(event_id=event_id.upper()).first()
     if event is None:

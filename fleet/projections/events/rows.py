@@ -25,7 +25,7 @@ from fleet.projections.pages import OrderedAt, Page, Segment, read_list
 from fleet.projections.refs import PresenceCounts, SetRef, plain_name, set_ref
 from fleet.projections.visibility import visible
 
-# A proposal needs somebody still: the second person.
+# A proposal still needs the second approver.
 DECIDED = tuple(state for state in LIVE_APPROVALS if state is not ApprovalState.PROPOSED)
 
 
@@ -40,7 +40,7 @@ class ClaimRow:
 
 @dataclass(frozen=True, slots=True)
 class HoldRow:
-    """ "Do not approve, let it run." `by_rule`: a rule said so, and people may still decide."""
+    """ "Do not approve, let it run." `by_rule`: a rule set the hold, and people may still decide."""
 
     by: Annotated[Reason | str, "A person, or the rule."]
     at: datetime
@@ -58,7 +58,7 @@ NOBODY = Attention()
 
 
 def of_events(event_pks: Collection[int]) -> dict[int, Attention]:
-    """The open claim and hold of each event that has one, by row id. One query."""
+    """Return the open claim and hold of each event that has one, by row id. One query."""
     text = Value("")
     open_ones: dict[str, Any] = {"event_id__in": list(event_pks), "ended_at__isnull": True}
     claims = (
@@ -82,31 +82,32 @@ def of_events(event_pks: Collection[int]) -> dict[int, Attention]:
 
 
 def needs_decision(*, now: datetime, until: datetime | None = None) -> Q:
-    """Scheduled events before their NotBefore that nobody has decided, or that wait for a second person. What a person
-    holds is decided: it shall run by itself. `until` leaves out those that lie behind it.
+    """Return the condition for scheduled events before their NotBefore that are undecided or wait for a second
+    approver. A hold set by a person is a decision: the event shall run without approval. `until` excludes events with a
+    later NotBefore.
     """
     in_time = Q(not_before__gt=now) if until is None else Q(not_before__gt=now, not_before__lte=until)
     decided = Exists(visible(Approval).filter(event=OuterRef("pk"), state__in=[state.value for state in DECIDED]))
     proposed = Exists(visible(Approval).filter(event=OuterRef("event"), state=ApprovalState.PROPOSED.value))
-    # Both conditions of a hold in one: so it is one join for all events, and not a look for each.
+    # Both conditions of a hold in one subquery: one join for all events instead of one query for each.
     held = Exists(visible(Hold).filter(~proposed, event=OuterRef("pk"), ended_at__isnull=True, by__isnull=False))
     open_still = Q(status=EventStatus.SCHEDULED.value) & (Q(not_before=None) | in_time)
     return open_still & ~advice() & ~decided & ~held
 
 
 def advice() -> Q:
-    """Events about which there is nothing to decide, because Azure starts nothing."""
+    """Return the condition for events that need no decision, because Azure starts nothing."""
     return Q(*(("event_type__iexact", name) for name in ADVICE_TYPES), _connector=Q.OR)
 
 
 def proposed() -> Q:
-    """Events that wait for a second person."""
+    """Return the condition for events that wait for a second approver."""
     return Q(Exists(visible(Approval).filter(event=OuterRef("pk"), state=ApprovalState.PROPOSED.value)))
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimTold:
-    """A claim by itself; `ended_at` once it was given back."""
+    """A claim on its own; `ended_at` once it was given back."""
 
     event_id: str
     by: str
@@ -117,7 +118,7 @@ class ClaimTold:
 
 @dataclass(frozen=True, slots=True)
 class HoldTold:
-    """A hold by itself; `ended_at` once it was lifted."""
+    """A hold on its own; `ended_at` once it was lifted."""
 
     event_id: str
     by: Annotated[Reason | str, "A person, or the rule."]
@@ -132,14 +133,14 @@ def claim_told(row: Claim) -> ClaimTold:
 
 
 def standing_claim(*, event_id: str) -> ClaimTold | None:
-    """The open claim of an event, by its EventId. One query."""
+    """Return the open claim of an event, by its EventId. One query."""
     rows = visible(Claim).filter(event__event_id=event_id.strip().upper(), ended_at__isnull=True)
     row = rows.select_related("event", "by").first()
     return claim_told(row) if row else None
 
 
 def standing_hold(*, event_id: str) -> HoldTold | None:
-    """The open hold of an event, by its EventId. One query."""
+    """Return the open hold of an event, by its EventId. One query."""
     rows = visible(Hold).filter(event__event_id=event_id.strip().upper(), ended_at__isnull=True)
     row = rows.select_related("event", "by", "rule").first()
     return hold_told(row) if row else None
@@ -150,15 +151,17 @@ def hold_told(row: Hold) -> HoldTold:
     return from_row(HoldTold, row, event_id=row.event.event_id, by=name_of(row), reason=hold_reason(row.reason))
 
 
-# What an event leaves of its set.
+# Impact of an event on its set.
 
 NO_MACHINES: tuple[PresenceCounts, Counter[str]] = (PresenceCounts(), Counter())
 
 
 @dataclass(frozen=True, slots=True)
 class BlastRadius:
-    """`stay_up` counts live machines of the set that neither Resources names nor an event that is Started now; `total`
-    those that are not gone. `min_live` is how many live machines the set is said to need; None when nobody said.
+    """Impact of an event on its set.
+
+    `stay_up` counts live machines that are neither in Resources nor hit by an event that is Started now. `total` counts
+    those that are not gone. `min_live` is the required number of live machines; None if not set.
     """
 
     stay_up: int
@@ -169,7 +172,7 @@ class BlastRadius:
 
     @property
     def summary(self) -> Annotated[Reason, InApi.SHOWN]:
-        """Such as `4 of 6 stay up`, or `4 of 6 stay up, it needs 5`."""
+        """Return a summary such as `4 of 6 stay up`, or `4 of 6 stay up, it needs 5`."""
         return Reason("blast-radius", stay_up=self.stay_up, total=self.total, min_live=self.min_live)
 
 
@@ -180,8 +183,8 @@ def blast_radius(
     down: Collection[str] = (),
     min_live: int | None = None,
 ) -> BlastRadius:
-    """What is left of a set, from (resource name, presence) of its machines; `down` are the plain names of those that
-    another event has taken.
+    """Return the impact on a set from (resource name, presence) of its machines; `down` are the plain names of machines
+    hit by another event.
     """
     named = {plain_name(name) for name in resources}
     there = [(plain_name(name), presence) for name, presence in machines if presence is not Presence.GONE]
@@ -195,9 +198,7 @@ def blast_radius(
 
 
 def taken_by_others(events: Sequence[ScheduledEvent]) -> dict[int, frozenset[str]]:
-    """The plain names of the machines that other events of the same set hit which are Started, by primary key. One
-    query.
-    """
+    """Return, by primary key, the plain names of machines hit by other Started events of the same set. One query."""
     sets = {event.availability_set_id for event in events}
     started = visible(ScheduledEvent).filter(availability_set__in=sets, status=EventStatus.STARTED.value, drill=False)
     hit: dict[int, dict[int, set[str]]] = defaultdict(dict)
@@ -212,8 +213,8 @@ def taken_by_others(events: Sequence[ScheduledEvent]) -> dict[int, frozenset[str
 
 
 def blast_radii(events: Sequence[ScheduledEvent], *, now: datetime) -> dict[int, BlastRadius]:
-    """The blast radius of each event, loaded with its set, by primary key. Two queries, and however large the sets are,
-    of their machines only those are read that are named.
+    """Return the impact of each event, loaded with its set, by primary key. Two queries at any size of the sets: only
+    the named machines are read one by one.
     """
     down = taken_by_others(events)
     found = _live_in_sets(events, down, now=now)
@@ -226,7 +227,7 @@ def blast_radii(events: Sequence[ScheduledEvent], *, now: datetime) -> dict[int,
 
 
 def blast_together(events: Sequence[ScheduledEvent], *, now: datetime) -> dict[int, BlastRadius]:
-    """What stays up if all of these events ran at the same time, by set (row id). Two queries."""
+    """Return the impact by set (row id) if all of these events ran at the same time. Two queries."""
     down = taken_by_others(events)
     found = _live_in_sets(events, down, now=now)
     of_set: dict[int, list[ScheduledEvent]] = defaultdict(list)
@@ -246,7 +247,7 @@ def blast_together(events: Sequence[ScheduledEvent], *, now: datetime) -> dict[i
 def _live_in_sets(
     events: Sequence[ScheduledEvent], down: Mapping[int, Collection[str]], *, now: datetime
 ) -> dict[int, tuple[PresenceCounts, Counter[str]]]:
-    """For each set (row id) its counts, and which of its live machines are named, by plain name. One query."""
+    """Return by set (row id) its counts, and how many of its live machines have each named plain name. One query."""
     named = {name for event in events for name in event.resources} | {name for names in down.values() for name in names}
     counted: Any = (
         visible(Machine)
@@ -265,7 +266,9 @@ def _live_in_sets(
 def _of_counts(
     home: AvailabilitySet, resources: Iterable[str], counts: PresenceCounts, live: Counter[str], down: Collection[str]
 ) -> BlastRadius:
-    """The same as `blast_radius`; `live` are the live machines that any event names, by plain name."""
+    """Return the same result as `blast_radius` from counts; `live` are the live machines that any event names, by plain
+    name.
+    """
     named = {plain_name(name) for name in resources}
     return BlastRadius(
         stay_up=counts.live - sum(live[name] for name in named.union(down)),
@@ -276,14 +279,16 @@ def _of_counts(
     )
 
 
-# Scheduled events, as lists show them.
+# Rows of scheduled events for lists.
 
 OPEN = (EventStatus.SCHEDULED.value, EventStatus.STARTED.value)
 
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """One event. `seconds_left` until NotBefore, never below 0, None once it is not scheduled or has no time."""
+    """One event. `seconds_left` until NotBefore is never below 0; None once the event is not scheduled or has
+    no time.
+    """
 
     id: Annotated[int, InApi.OMITTED]
     event_id: str
@@ -327,14 +332,14 @@ class EventRow:
 
     @property
     def started_seconds(self) -> Annotated[float | None, "How long it has been, or was, Started."]:
-        """How long it has been, or was, Started; None before that."""
+        """Return how long the event has been, or was, Started; None before that."""
         if self.started_at is None:
             return None
         return max(0.0, ((self.ended_at or self.server_time) - self.started_at).total_seconds())
 
     @property
     def approval_to_start_seconds(self) -> Annotated[float | None, "From our approval to Started."]:
-        """From our approval to Started; None without one, or while it has not started."""
+        """Return the seconds from our approval to Started; None without an approval, or before the start."""
         granted = self.approval.granted_at if self.approval and self.approval.accepted_at else None
         if self.started_at is None or granted is None:
             return None
@@ -367,7 +372,7 @@ def event_row(
     status = EventStatus(event.status)
     in_time = event.not_before is None or event.not_before > now
     held = seen_to.hold is not None and not seen_to.hold.by_rule
-    # As `attention.needs_decision` asks the database.
+    # The same condition as `needs_decision`.
     undecided = not held if approval is None or not approval.live else approval.state is ApprovalState.PROPOSED
     return from_row(
         EventRow,
@@ -403,7 +408,8 @@ def event_rows(events: Sequence[ScheduledEvent], *, now: datetime) -> tuple[Even
 def listing(
     *, now: datetime, events: QuerySet[ScheduledEvent] | None = None, **at: Unpack[OrderedAt]
 ) -> Page[EventRow]:
-    """Open events by time left, then ended ones, newest first; or all by a column. At most five queries.
+    """Return a page of open events by time left, then ended ones, newest first; or of all by a column. At most five
+    queries.
 
     `events` is a filtered queryset (see `filters.EventFilter`).
     """
@@ -419,7 +425,7 @@ def listing(
 
 
 def ids_by_time(events: QuerySet[ScheduledEvent], *, limit: int) -> list[str]:
-    """EventIds of a filtered queryset by time left, those without a time first. One query."""
+    """Return EventIds of a filtered queryset by time left, those without a time first. One query."""
     rows = events.order_by(F("not_before").asc(nulls_first=True), "pk")
     return list(rows.values_list("event_id", flat=True)[:limit])
 
@@ -432,11 +438,13 @@ def named_events(event_ids: Sequence[str]) -> tuple[OpenEventBrief, ...]:
     return tuple(event_brief(found[event_id]) for event_id in event_ids if event_id in found)
 
 
-# Where something is under way: polls are needed soon there, since they let endings and lapses be told.
+# Sets with open events or approvals: polls are needed there soon, because they reveal ends and lapses.
 
 
 def sets_under_way() -> set[int]:
-    """The sets (row ids) with an open event, or an approval on its way. Two queries in one, by partial indexes."""
+    """Return the row ids of sets with an open event or an approval in progress. Two queries in one, by partial
+    indexes.
+    """
     opened = visible(ScheduledEvent).filter(status__in=[state.value for state in OPEN_EVENTS])
     decided = visible(Approval).filter(state__in=[state.value for state in LIVE_APPROVALS])
     rows = opened.order_by().values_list("availability_set_id", flat=True)

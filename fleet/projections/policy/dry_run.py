@@ -22,7 +22,7 @@ from fleet.projections.visibility import visible
 
 
 class Past:
-    """What is kept of the time of these events, loaded at once."""
+    """Stored facts from the time of these events, loaded at once."""
 
     def __init__(self, events: Sequence[ScheduledEvent]) -> None:
         ids = [event.pk for event in events]
@@ -38,7 +38,9 @@ class Past:
         self.windows = list(visible(NoApprovalWindow).order_by("pk"))
 
     def facts_at(self, event: ScheduledEvent, at: datetime) -> EventFacts:
-        """What guards and rules judge of an event, as it was at its first sighting, as far as that is known."""
+        """Return the facts that guards and rules need about an event, as of its first sighting, as far as they are
+        known.
+        """
         home = event.availability_set
         return from_row(
             EventFacts,
@@ -89,7 +91,9 @@ class Past:
 
 
 def _beside(events: Sequence[ScheduledEvent]) -> list[ScheduledEvent]:
-    """These events, and those of their sets and services that were open at the same time, with their approvals."""
+    """Return these events and those of their sets and services that were open at the same time, with their
+    approvals.
+    """
     if not events:
         return []
     times = [event.first_seen_at for event in events]
@@ -107,18 +111,18 @@ def _began_started(event: ScheduledEvent) -> bool:
     return event.started_at is not None and event.started_at <= event.first_seen_at
 
 
-# Trying a rule on what happened: which stored events it would have decided at their first sighting, beside what
-# became of them.
+# Trial of a rule on stored events: which ones it would have decided at their first sighting, compared with what
+# happened.
 
 NEWEST = 500
-# Guards that pass by themselves: the rule would have decided once they were gone.
+# Guards that pass with time: the rule would have decided once they no longer applied.
 PASSING = frozenset({"set-in-flight", "service-in-flight"})
-# What the answer does not know of the past; reasons of these codes say so.
+# Facts about the past that are not stored; reasons with these codes name them.
 UNKNOWABLE = ("past-presence", "past-preparation", "past-fields", "past-arrangement", "past-consequences")
 
 
 class Would(StrEnum):
-    """What the rule would have done. `later`: once other events were over; `earlier`: another rule stands before it."""
+    """What the rule would have done. `later`: once other events had ended; `earlier`: another rule takes precedence."""
 
     APPROVE = "approve"
     LATER = "later"
@@ -156,7 +160,7 @@ class PastEvent:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """The result of trying a rule on stored events."""
+    """Result of trying a rule on stored events."""
 
     wording: Annotated[Reason, "The rule in one sentence."]
     sentence: Annotated[Reason, "The result: `Would have approved 14 of 31; …`."]
@@ -180,10 +184,10 @@ class DryRun:
 def dry_run(
     *, rule: StandingRule, now: datetime, since: datetime | None = None, until: datetime | None = None
 ) -> DryRun:
-    """Try a rule, saved or not, on the newest 500 events first seen in this time. Seven queries.
+    """Try a rule, saved or not, on the newest 500 events first seen in this period. Seven queries.
 
-    It is tried as if it were switched on, at its place among the other rules in force (a rule without a place stands
-    at the end).
+    It is tried as if it were switched on, at its place among the other rules in force (a rule without a place comes
+    last).
     """
     rows = visible(ScheduledEvent).filter(drill=False).select_related("availability_set")
     if since is not None:
@@ -224,7 +228,7 @@ def _tried(event: ScheduledEvent, rule: StandingRule, earlier: Sequence[Standing
         return None
     would, sentence = _what(verdict([*earlier, rule], facts, now=at), rule)
     approvals = past.approvals.get(event.pk, [])
-    # The newest that was not taken back.
+    # The newest approval that was not withdrawn.
     chosen = next((one for one in approvals if one.state != ApprovalState.WITHDRAWN.value), None)
     hold = past.holds.get(event.pk)
     return from_row(

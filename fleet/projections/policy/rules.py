@@ -22,7 +22,7 @@ from fleet.projections.visibility import visible
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleRow(StandingRule):
-    """One rule with its wording and what it has decided so far. `author` is empty while nobody has taken it on."""
+    """One rule with its wording and its decisions so far. `author` is empty until a person adopts a ready-made rule."""
 
     id: int
     action: Action
@@ -43,7 +43,7 @@ class RuleRow(StandingRule):
 
     @property
     def version(self) -> str:
-        """What it is changed by, as the API writes it: forms send it back."""
+        """Return the version that forms send back, as the API writes it."""
         return iso(self.changed_at)
 
 
@@ -95,37 +95,37 @@ def _shaped(row: Rule, now: datetime) -> RuleRow:
 
 
 def listing(*, now: datetime) -> tuple[RuleRow, ...]:
-    """All rules in their order. One query."""
+    """Return all rules in their order. One query."""
     return tuple(_shaped(row, now) for row in _rows())
 
 
 def page(*, now: datetime, **at: Unpack[At]) -> Page[RuleRow]:
-    """Rules in their order. One query."""
+    """Return a page of rules in their order. One query."""
     found = read_list(Segment(_rows(), "position"), **at)
     return found.map(lambda rows: [_shaped(row, now) for row in rows])
 
 
 def detail(*, rule_id: int, now: datetime) -> RuleRow | None:
-    """One rule; None for one that is deleted or was never there. One query."""
+    """Return one rule; None if it was deleted or never existed. One query."""
     row = _rows().filter(pk=rule_id).first()
     return _shaped(row, now) if row else None
 
 
 def standing(*, rule_id: int) -> StandingRule | None:
-    """One rule as the domain judges it. One query."""
+    """Return one rule in the form that the domain evaluates. One query."""
     row = visible(Rule).filter(pk=rule_id, deleted_at__isnull=True).first()
     return rule_of(row) if row else None
 
 
 def windows(*, now: datetime) -> tuple[WindowRow, ...]:
-    """All no-approval windows, those that are over last. One query."""
+    """Return all no-approval windows, expired ones last. One query."""
     rows = visible(NoApprovalWindow).filter(deleted_at__isnull=True).select_related("author").order_by("pk")
     shaped = [_window(row, now) for row in rows]
     return tuple(sorted(shaped, key=lambda window: window.over))
 
 
 def page_of_windows(*, now: datetime, **at: Unpack[At]) -> Page[WindowRow]:
-    """No-approval windows, those that are over last. Up to two queries."""
+    """Return a page of no-approval windows, expired ones last. Up to two queries."""
     rows = visible(NoApprovalWindow).filter(deleted_at__isnull=True).select_related("author")
     over = Q(ends_at__isnull=False, ends_at__lte=now)
     found = read_list(Segment(rows.exclude(over), "id"), Segment(rows.filter(over), "id"), **at)
@@ -133,7 +133,7 @@ def page_of_windows(*, now: datetime, **at: Unpack[At]) -> Page[WindowRow]:
 
 
 def window(*, window_id: int, now: datetime) -> WindowRow | None:
-    """One no-approval window. One query."""
+    """Return one no-approval window. One query."""
     rows = visible(NoApprovalWindow).filter(pk=window_id, deleted_at__isnull=True).select_related("author")
     row = rows.first()
     return _window(row, now) if row else None
@@ -151,7 +151,7 @@ def _window(row: NoApprovalWindow, now: datetime) -> WindowRow:
     )
 
 
-# The switch that stops all approvals, as people see it.
+# The stop of all approvals.
 
 MOST = 20
 UNASKED = (ApprovalState.PROPOSED, ApprovalState.WAITING, ApprovalState.GRANTED, ApprovalState.RELAYING)
@@ -159,7 +159,7 @@ UNASKED = (ApprovalState.PROPOSED, ApprovalState.WAITING, ApprovalState.GRANTED,
 
 @dataclass(frozen=True, slots=True)
 class StopRow:
-    """Who stopped all approvals, when and why, and who lifted that; `lifted_at` is None as long as it holds."""
+    """A stop of all approvals: who, when and why, and who lifted it; `lifted_at` is None while it is in force."""
 
     stopped_at: datetime
     stopped_by: str
@@ -170,13 +170,13 @@ class StopRow:
 
     @property
     def version(self) -> str:
-        """When it began, as the API writes it: the form that lifts it sends it back."""
+        """Return when the stop began, as the API writes it; the form that lifts it sends this back."""
         return iso(self.stopped_at)
 
 
 @dataclass(frozen=True, slots=True)
 class StopState:
-    """The stop in force, the approvals that it keeps back (not orders that an agent has already), and earlier stops."""
+    """The stop in force, the approvals that it keeps back (not orders that an agent already has), and earlier stops."""
 
     current: Annotated[StopRow | None, "The stop that holds now; null where approvals are possible."]
     pending: Annotated[int, "Approvals that Azure has not accepted: kept back while the stop holds."]
@@ -188,14 +188,14 @@ class StopState:
 
 
 def current() -> StopRow | None:
-    """The stop that holds now. One query."""
+    """Return the stop in force. One query."""
     found = visible(Stop).filter(lifted_at__isnull=True).first()
     return None if found is None else from_row(StopRow, found)
 
 
 @dataclass(frozen=True, slots=True)
 class Banner:
-    """What the head of every page asks: `row` is the stop that holds now."""
+    """The stop in force, for the banner of every page."""
 
     row: StopRow | None
 
@@ -205,7 +205,7 @@ def banner() -> Banner:
 
 
 def state() -> StopState:
-    """The switch as it stands. Three queries."""
+    """Return the current state of the stop. Three queries."""
     past = visible(Stop).filter(lifted_at__isnull=False).order_by(F("stopped_at").desc())[:MOST]
     pending = visible(Approval).filter(state__in=[one.value for one in UNASKED]).count()
     return StopState(current=current(), pending=pending, past=tuple(from_row(StopRow, row) for row in past))

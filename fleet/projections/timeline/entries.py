@@ -1,6 +1,6 @@
 """Timelines of an event, a set, a machine or the fleet; the feed of new entries; names of pseudonyms.
 
-Who was forgotten is a pseudonym, also in entries of before 0.2.0, which hold the name itself.
+An erased person is shown as a pseudonym, also in entries from before 0.2.0, which contain the name itself.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from fleet.projections.pages import At, Key, OrderedAt, Page, Segment, cut_page,
 from fleet.projections.refs import MachineRef, SetRef, machine_ref, set_ref
 from fleet.projections.visibility import visible, without_names
 
-# As long as a name can be; a full stop at its end is that of a sentence.
+# Up to the length of a name; a full stop at the end belongs to the sentence.
 EMPTY: Mapping[str, str] = {}
 WORD = re.compile(r"[\w@+-]+(?:\.+[\w@+-]+)*")
 
 
 @dataclass(frozen=True, slots=True)
 class EntryNames:
-    """What an entry names, by the names of people as they are known now."""
+    """Names in an entry, with the current names of people."""
 
     actor: str
     actor_kind: ActorKind | None
-    # Who answers for the service account that acted; empty where nobody does, and for everybody else.
+    # Owner of the service account that acted; empty without an owner, and for other actors.
     actor_owner: str
     before: Any
     after: Any
@@ -52,8 +52,8 @@ class EntryNames:
 
 
 def named(entries: Sequence[Entry]) -> list[EntryNames]:
-    """Of each entry what it names. One query for all names, none where nobody is named, and one more where entries of
-    before 0.2.0 are among them.
+    """Return the names in each entry. One query for all names, none without names, and one more for entries from before
+    0.2.0.
     """
     texts: set[str] = set()
     for entry in entries:
@@ -64,8 +64,10 @@ def named(entries: Sequence[Entry]) -> list[EntryNames]:
 
 
 def keys_of(name: str) -> list[str]:
-    """As which actor entries have somebody whom people call so: a person by pseudonym, and by the name before 0.2.0; a
-    rule by its name; who was forgotten by what is shown of them. At most two queries.
+    """Return the actor values of entries for a displayed name.
+
+    A person has a pseudonym, and the name itself before 0.2.0; a rule has its name; an erased person has the displayed
+    pseudonym. At most two queries.
     """
     numbers = {number for number in [number_of(name.removeprefix("former "))] if number and name == erased_name(number)}
     if not may_be_username(name):
@@ -76,7 +78,7 @@ def keys_of(name: str) -> list[str]:
 
 
 def pseudonyms_named(text: str, most: int = 100) -> list[str]:
-    """The pseudonyms of people in whose names this text is, so many at most. One query."""
+    """Return the pseudonyms of at most `most` people whose names contain this text. One query."""
     rows = visible(User).filter(username__icontains=text).order_by("pk").values_list("pk", flat=True)
     return [pseudonym(number) for number in rows[:most]]
 
@@ -84,14 +86,14 @@ def pseudonyms_named(text: str, most: int = 100) -> list[str]:
 def _of(entry: Entry, name: Callable[[str], str], owners: Mapping[str, str] = EMPTY) -> EntryNames:
     kind = recorded_kind(entry.actor, entry.via, entry.data.get(ACTOR_KIND, ""))
     return EntryNames(
-        # A machine calls itself what it likes.
+        # A machine chooses its own name.
         actor=name(entry.actor) if kind in (ActorKind.PERSON, ActorKind.SERVICE) else entry.actor,
         actor_owner=owners.get(entry.actor, "") if kind is ActorKind.SERVICE else "",
         actor_kind=kind,
         before=rename_in_entry(entry.kind, entry.before, name),
         after=rename_in_entry(entry.kind, entry.after, name),
         data=rename_in_entry(entry.kind, entry.data, name),
-        # A sentence of before 0.2.0.
+        # A sentence from before 0.2.0.
         text=WORD.sub(lambda word: name(word[0]), entry.text) if entry.text else "",
     )
 
@@ -115,7 +117,7 @@ def _known(texts: set[str]) -> tuple[dict[str, str], dict[str, str]]:
 # Timelines: entries of an event, a set, a machine, or the fleet.
 
 
-# Of one event, where some of it has left.
+# For one event with archived entries.
 MOST_WHOLE = 5_000
 
 
@@ -123,8 +125,8 @@ MOST_WHOLE = 5_000
 class TimelineRow:
     """One entry: when it happened, when it was written, what, by whom and through what.
 
-    `actor_kind` is of what kind the actor is, whatever its name; None where the entry does not tell. `why` to `address`
-    are filled where a person or a rule acted. `series` is what people read it as a part of, where it is one of many.
+    `actor_kind` is the kind of the actor, whatever its name; None if the entry does not state it. `why` to `address`
+    are set if a person or a rule acted. `series` is the series of entries that it belongs to, if any.
     """
 
     id: int
@@ -160,29 +162,29 @@ class TimelineRow:
         " listeners of a cache that were cut off together, or machines that enrolled together, as far as"
         " they are on this page. Null for all other entries.",
     ] = None
-    # Who answers for the service account that acted; empty where nobody does, and where a person or anything else did.
+    # Owner of the service account that acted; empty without an owner, and for other actors.
     actor_owner: str = ""
 
     @property
     def is_act(self) -> bool:
-        """A person or a rule did it."""
+        """Return whether a person or a rule acted."""
         return self.via in ACTING
 
     @property
     def is_own(self) -> bool:
-        """The machine that it is about tells it of itself."""
+        """Return whether the machine reported it about itself."""
         own = self.actor_kind is ActorKind.MACHINE
         return own and self.machine is not None and self.actor == self.machine.resource_name
 
     @property
     def rule(self) -> Reason | str:
-        """How the rule that acted was worded then; empty where none did."""
+        """Return the wording of the rule that acted at that time; empty if none did."""
         worded: Reason | str = from_json(self.data.get("rule", ""))
         return worded
 
 
 def rows_of(entries: Iterable[Entry]) -> tuple[TimelineRow, ...]:
-    """With the names of people as they are known now. One query where somebody is named."""
+    """Shape entries with the current names of people. One query if an entry names a person."""
     rows = list(entries)
     return tuple(
         from_row(
@@ -207,7 +209,7 @@ def rows_of(entries: Iterable[Entry]) -> tuple[TimelineRow, ...]:
 
 
 def with_subjects(entries: QuerySet[Entry]) -> QuerySet[Entry]:
-    """Entries with all that `rows_of` needs, without the large `compute`."""
+    """Return entries with all columns that `rows_of` needs, without the large `compute`."""
     return entries.select_related("event", "availability_set", "machine", "cache").defer("machine__compute")
 
 
@@ -222,14 +224,15 @@ def _in_series(rows: Sequence[TimelineRow]) -> tuple[TimelineRow, ...]:
 
 
 def with_merged(set_id: int) -> list[int]:
-    """The set and those that were merged into it (row ids): entries keep the set that they were written of."""
+    """Return the row ids of the set and those merged into it: entries keep the set that they were written for."""
     return [set_id, *visible(AvailabilitySet).filter(merged_into=set_id).values_list("pk", flat=True)]
 
 
 def for_event(*, event_id: str, entries: QuerySet[Entry] | None = None, **at: Unpack[OrderedAt]) -> Page[TimelineRow]:
-    """Oldest first: an event is read as a story. `entries` is a filtered queryset, else all of them. Two queries.
+    """Return a page of an event's timeline, oldest first. `entries` is a filtered queryset, else all of them. Two
+    queries.
 
-    Archived entries are not in it (`ARCHIVE.entries_of`, `told_whole`).
+    Archived entries are not included (`ARCHIVE.entries_of`, `complete_timeline`).
     """
     event = visible(ScheduledEvent).filter(event_id=event_id.upper()).values("pk")
     rows = (visible(Entry) if entries is None else entries).filter(event=Subquery(event))
@@ -239,7 +242,9 @@ def for_event(*, event_id: str, entries: QuerySet[Entry] | None = None, **at: Un
 def complete_timeline(
     *, event_id: str, left: Iterable[Entry], entries: QuerySet[Entry], order: str = "", **at: Unpack[At]
 ) -> Page[TimelineRow]:
-    """The timeline of an event of which some has left, as one: `left` comes out of the archive. One query."""
+    """Return a page of an event's timeline that joins the archived entries (`left`) with those in the database. One
+    query.
+    """
     live = with_subjects(entries.filter(event__event_id=event_id.upper())).order_by("at", "pk")[:MOST_WHOLE]
     rows = {row.id: row for row in rows_of([*left, *live])}
     back = -1 if order.startswith("-") else 1
@@ -252,12 +257,16 @@ def complete_timeline(
 
 
 def without_sightings(entries: QuerySet[Entry]) -> QuerySet[Entry]:
-    """For overviews: that a sixth machine has seen the event, too, is no news there. The event's own page tells it."""
+    """Return entries without further sightings, for overviews: the event's own page lists each machine that has seen
+    it.
+    """
     return entries.exclude(kind=EntryKind.EVENT_SIGHTED.value)
 
 
 def for_set(*, set_id: int, **at: Unpack[At]) -> Page[TimelineRow]:
-    """Newest first, with the entries of sets that were merged into it, without further sightings. Three queries."""
+    """Return a page of a set's timeline, newest first, with the sets merged into it and without further sightings.
+    Three queries.
+    """
     sets = with_merged(set_id)
     entries = without_sightings(visible(Entry).filter(availability_set__in=sets))
     if len(sets) > 1 and isinstance(entries, IndexScanRows):
@@ -266,17 +275,18 @@ def for_set(*, set_id: int, **at: Unpack[At]) -> Page[TimelineRow]:
 
 
 def for_machine(*, machine_id: int, **at: Unpack[At]) -> Page[TimelineRow]:
-    """Newest first. Two queries."""
+    """Return a page of a machine's timeline, newest first. Two queries."""
     return _page(visible(Entry).filter(machine_id=machine_id), **at)
 
 
 def for_cache(*, cache_id: int, **at: Unpack[At]) -> Page[TimelineRow]:
-    """Newest first. Two queries."""
+    """Return a page of a cache's timeline, newest first. Two queries."""
     return _page(visible(Entry).filter(cache_id=cache_id), **at)
 
 
 def fleet(*, entries: QuerySet[Entry] | None = None, **at: Unpack[OrderedAt]) -> Page[TimelineRow]:
-    """Newest first; `entries` is a filtered queryset (see `filters.EntryFilter`), else all but further sightings.
+    """Return a page of the fleet's timeline, newest first. `entries` is a filtered queryset (see
+    `filters.EntryFilter`), else all except further sightings.
 
     Two queries.
     """
@@ -284,7 +294,7 @@ def fleet(*, entries: QuerySet[Entry] | None = None, **at: Unpack[OrderedAt]) ->
     return _page(rows, **at)
 
 
-# What streams tell: entries in the order in which their transactions can no longer be overtaken.
+# Feed of the streams: entries in the order in which their transactions can no longer be overtaken.
 
 
 # (era, xid, id).
@@ -293,25 +303,25 @@ Cursor = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class FeedEntry:
-    """One entry with its place in the order in which streams tell."""
+    """One entry with its place in the order of the feed."""
 
     cursor: Cursor
     row: TimelineRow
 
 
 def newest_cursor() -> Cursor:
-    """Where a stream begins that wants only what is new: just below the horizon."""
+    """Return the cursor at which a stream of only new entries begins: just below the horizon."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {NEWEST_ERA}, pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1")
         era, xid = cursor.fetchone() or (0, 0)
-    # Everything of that transaction counts as told.
+    # All entries of that transaction count as sent.
     return (int(era), int(xid), 2**62)
 
 
 def entries_after(*, cursor: Cursor, limit: int = 500) -> list[FeedEntry]:
-    """Up to `limit` entries after the cursor, below the snapshot's horizon, oldest first. One query.
+    """Return up to `limit` entries after the cursor, below the snapshot's horizon, oldest first. One query.
 
-    Transactions below the horizon have ended, so nothing can appear before an entry that was told already.
+    Transactions below the horizon have ended, so no entry can appear before one that was already sent.
     """
     newest = Subquery(visible(Entry).order_by("-era").values("era")[:1])
     behind = TupleGreaterThan(Tuple("era", "xid", "id"), cursor)
@@ -320,7 +330,7 @@ def entries_after(*, cursor: Cursor, limit: int = 500) -> list[FeedEntry]:
 
 
 def entries_in_sight(ids: Collection[int]) -> list[FeedEntry]:
-    """Of these entries (row ids) the ones that the reader sees. One query, and one more for what stands beside them."""
+    """Return those of these entries (row ids) that the reader may see. One query, and one more for related names."""
     return _feed(with_subjects(visible(Entry).filter(pk__in=ids)))
 
 
@@ -330,15 +340,15 @@ def _feed(found: Iterable[Entry]) -> list[FeedEntry]:
     return [FeedEntry((entry.era, entry.xid, entry.pk), row) for entry, row in zip(entries, rows, strict=True)]
 
 
-# Timelines as people read them: what belongs to one series stands in one line.
+# Timelines for reading: the entries of one series share one line.
 
 
-# A row, and, where it begins a series, all entries of that.
+# A row and, if it begins a series, all entries of the series.
 Told = tuple[TimelineRow, tuple[TimelineRow, ...]]
 
 
 def by_series(rows: Iterable[TimelineRow]) -> list[Told]:
-    """The rows; a series stands once, where its first entry stood."""
+    """Return the rows; a series appears once, at the place of its first entry."""
     told: list[tuple[TimelineRow, list[TimelineRow]]] = []
     begun: dict[int, list[TimelineRow]] = {}
     for row in rows:
