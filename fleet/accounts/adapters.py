@@ -1,5 +1,5 @@
-"""Adapters of django-allauth, which every sign-in method calls: one throttle, ours; known devices; encrypted secrets of
-second factors.
+"""Adapters of django-allauth, which every sign-in method calls: Drydock's own throttle, known devices, encrypted
+secrets of second factors.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ from fleet.operations import clock, step_up
 
 
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
-    """Local accounts: administrators create them, nobody signs up."""
+    """Local accounts. Administrators create them; sign-up is disabled."""
 
     error_messages = DefaultAccountAdapter.error_messages | {
         "incorrect_password": account_text.PASSWORD_WRONG,
@@ -68,7 +68,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
 
     def post_login(self, request: HttpRequest, user: Any, **hints: Any) -> HttpResponse:
         """Record a completed sign-in, including the second factor."""
-        # A session that began with a passkey's challenge was to last for minutes only.
+        # A session that began with a passkey challenge had an expiry of a few minutes.
         request.session.set_expiry(None)
         answer: HttpResponse = super().post_login(request, user, **hints)
         way = local_sign_in_method(request, user)

@@ -1,4 +1,4 @@
-"""The token of a call, as REST framework reads it."""
+"""Token authentication for REST framework."""
 
 from typing import Any
 
@@ -18,14 +18,14 @@ from fleet.wording.times import API
 
 
 class TokenAuthentication(BaseAuthentication):
-    """`Authorization: Bearer dd_…`. `request.auth` is the token then, and None for a session."""
+    """Authentication by `Authorization: Bearer dd_…`. `request.auth` is the token, and None for a session."""
 
     def authenticate(self, request: Request) -> tuple[User, Any] | None:
         scheme, _, token = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
         if scheme.lower() != "bearer":
             return None
         token = token.strip()
-        # What is no token at all needs no look into the database.
+        # A malformed token needs no database query.
         sane = bool(token) and token.isascii() and token.isprintable()
         try:
             address = str(request.META["REMOTE_ADDR"])
@@ -41,7 +41,7 @@ class TokenAuthentication(BaseAuthentication):
 
 
 class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """How the schema describes it."""
+    """Description of the token scheme in the OpenAPI document."""
 
     target_class = "fleet.accounts.authentication.TokenAuthentication"
     name = "token"

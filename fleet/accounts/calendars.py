@@ -1,4 +1,4 @@
-"""Calendars of people: made, ended, and who is asked for one by its address."""
+"""Calendars of users: creation, revocation, content and the iCalendar feed."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ from fleet.wording.sentences import some
 from fleet.wording.times import one_line
 
 LONGEST = 200
-# Of one person, those that have not ended.
+# Limit of open calendars per user.
 MOST = 20
 
 
@@ -49,7 +49,8 @@ MOST = 20
 def make(
     *, actor: Actor, name: str, set_pattern: str = "", service: str = "", now: datetime
 ) -> tuple[CalendarFeed, str]:
-    """A calendar for oneself. What stands in its address is returned this once; a hash is kept.
+    """Create a calendar for the actor. Return it with the secret of its address, which is not stored; the database
+    keeps a hash.
 
     Raises Refused `not-permitted` or `validation`.
     """
@@ -83,8 +84,8 @@ def make(
 
 @transaction.atomic
 def end(*, actor: Actor, prefix: str, now: datetime) -> CalendarFeed:
-    """End one at once: its owner may, and admins. Raises Refused `validation` for one that is not there or has ended,
-    `not-permitted`.
+    """End a calendar, as its owner or an administrator. Raises Refused `not-permitted`, or `validation` for one that
+    is unknown or has ended.
     """
     found = CalendarFeed.objects.select_related("user").filter(prefix=prefix).first()
     if found is None or actor.person != found.user:
@@ -96,7 +97,9 @@ def end(*, actor: Actor, prefix: str, now: datetime) -> CalendarFeed:
 
 
 def asked_for(*, token: str, now: datetime) -> CalendarFeed | None:
-    """Whose calendar has this in its address; None when unknown, ended, or of a person who may not log in."""
+    """Return the calendar with this secret in its address; None if it is unknown or has ended, or its user is
+    disabled.
+    """
     feed = CalendarFeed.objects.select_related("user").filter(prefix=prefix_of(token), ended_at=None).first()
     if feed is None or not constant_time_compare(feed.secret_hash, hash_of(token)) or not feed.user.is_active:
         return None
@@ -105,24 +108,24 @@ def asked_for(*, token: str, now: datetime) -> CalendarFeed | None:
     return feed
 
 
-# A calendar: what is announced, what was until lately, no-approval windows, and maintenance of caches.
+# Dates of a calendar: announced events, recent events, no-approval windows, and maintenance of caches.
 
-# What is over stays so long, as cancelled: a calendar that no longer finds it may keep it for ever.
+# Ended dates stay this long, as cancelled: some calendar programs never remove a date that is merely missing.
 KEPT = timedelta(days=2)
-# How far back a thing may have been seen first that ended only lately.
+# Maximum age of the first sighting of an event that ended recently.
 SEEN_WITHIN = timedelta(days=30)
-# Weekly windows are written out one by one so far ahead: their hours follow a local clock, a calendar has UTC only.
+# Weekly windows are listed one by one for this long: their hours follow a local time zone, and the feed is in UTC.
 AHEAD = timedelta(days=14)
-# Of each kind.
+# Limit for each kind.
 MAX_DATES = 200
-# What nobody has stated a length of.
+# Length of dates without a stated one.
 SHORTEST = timedelta(minutes=5)
 EDGES = 400
 
 
 @dataclass(frozen=True, slots=True)
 class CalendarFeedRow:
-    """A person's calendar, as its page lists it."""
+    """Calendar of a user, for the list on their page."""
 
     prefix: str
     name: str
@@ -188,7 +191,7 @@ def _event(row: ScheduledEvent) -> Event:
 
 
 def _windows(set_pattern: str, service: str, now: datetime) -> Iterator[Event]:
-    """Those that hold in some set or in this service; deleted ones stay as cancelled for a while."""
+    """Return the windows of matching sets or of this service; deleted ones stay as cancelled for a while."""
     still = Q(deleted_at=None) | Q(deleted_at__gte=now - KEPT)
     lasting = Q(ends_at=None) | Q(ends_at__gte=now - KEPT)
     rows = visible(NoApprovalWindow).filter(still & lasting).order_by("id")
@@ -212,7 +215,7 @@ def _spans(row: NoApprovalWindow, now: datetime) -> Iterator[tuple[datetime, dat
             yield begin, end
         return
     hours = {name: getattr(row, name) for name in ("weekdays", "from_time", "until_time", "time_zone")}
-    # From the beginning of the day before, so that one that holds now has its own begin.
+    # From the start of the day two days ago, so that a current window has its beginning.
     at = (now - timedelta(days=2)).replace(hour=0, minute=0, second=0, microsecond=0)
     begun: datetime | None = None
     for _ in range(EDGES):
@@ -257,7 +260,7 @@ def _maintenances(service: str, now: datetime) -> Iterator[Event]:
         lines = (_state(is_over, has_started=row.began_at is not None), f"Service: {service}" if service else "")
         yield _date(
             uid=f"maintenance-{row.pk}",
-            # Each notification adds at least 2, each status that time alone brought 1.
+            # Each notification adds at least 2, each status change by time adds 1.
             sequence=2 * int((row.last_at - row.first_at).total_seconds()) + is_over,
             begin=begin,
             end=max(row.ended_at or begin, begin + SHORTEST),
@@ -269,9 +272,9 @@ def _maintenances(service: str, now: datetime) -> Iterator[Event]:
         )
 
 
-# A calendar in the form that programs read (RFC 5545): times in UTC, and what stands in each date.
+# The iCalendar format (RFC 5545), with times in UTC.
 
-# How often programs may ask; many ask once a day all the same.
+# Shortest refresh interval for programs; many refresh once a day regardless.
 REFRESH = "PT5M"
 NO_ALERT = "A calendar is refreshed after minutes to a day: it is no alert."
 MAX_LINE_BYTES = 500
@@ -284,7 +287,7 @@ def ics(name: str, dates: Iterable[Event]) -> bytes:
     calendar.add("prodid", "-//Drydock//Drydock//EN")
     calendar.add("version", "2.0")
     calendar.add("x-wr-calname", one_line(f"Drydock: {name}", MAX_LINE_BYTES))
-    # As plain text: the library has no such type for it, and a duration of its own.
+    # As plain text: the library has no type for this property, and writes durations in another form.
     calendar.add("x-published-ttl", REFRESH)
     calendar.add("refresh-interval", timedelta(minutes=5), parameters={"VALUE": "DURATION"})
     for date in dates:
@@ -315,7 +318,7 @@ def _date(
     date.add("summary", one_line(summary, MAX_LINE_BYTES))
     date.add("description", "\n".join(one_line(line, LONGEST_LINE) for line in (*lines, NO_ALERT)))
     date.add("status", "CANCELLED" if is_over else "CONFIRMED")
-    # The user is not busy because of it.
+    # The date does not mark the user as busy.
     date.add("transp", "TRANSPARENT")
     date.add("url", f"{settings.BASE_URL}{path}")
     return date
@@ -325,12 +328,12 @@ def _state(is_over: bool, *, has_started: bool) -> str:
     return "It is over." if is_over else "It is under way." if has_started else ""
 
 
-# Calendars of people, fetched by programs: whoever has the address reads what its person sees.
+# The feed, fetched by programs: the address gives read access with the rights of its user.
 
 
 @read_only
 def feed(request: HttpRequest, token: str) -> HttpResponseBase:
-    """The calendar as it is now; 304 where the program has it so, 404 for an address that is none or has ended."""
+    """Return the current calendar; 304 if it is unchanged, 404 for an unknown or ended address."""
     now = clock.now()
     found = asked_for(token=token, now=now)
     if found is None or not rights(found.user).may(Right.READ):

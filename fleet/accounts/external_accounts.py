@@ -1,6 +1,6 @@
-"""Accounts of people in Slack and PagerDuty: whose they are here. What such an account claims, its person claims.
+"""Accounts of users in Slack and PagerDuty. A claim by such an account is a claim by its linked user.
 
-An admin says whose an account is. A person may say so for their own, with a link that only the account was given.
+Administrators link accounts. Users link their own with an invitation that only the external account receives.
 """
 
 from datetime import datetime, timedelta
@@ -20,20 +20,22 @@ from fleet.operations.rights import require, require_administrator, require_pers
 
 KINDS = ("slack", "pagerduty")
 MAX_ID, MAX_NAME = 100, 100
-# Of those that are nobody's, so many of a kind are kept: whoever presses a button there makes one.
+# Limit of unlinked accounts per kind: each unknown account that presses a button adds one.
 MOST_STRANGERS = 200
 INVITATION = timedelta(minutes=10)
 SALT = "drydock.outside-account"
 
 
 def person_of(*, kind: str, team: str, account: str) -> User | None:
-    """Whose account it is; None where it is nobody's. Rights are asked anew by whatever they do."""
+    """Return the user of an external account, or None. Each operation of theirs checks their rights."""
     row = OutsideAccount.objects.filter(kind=kind, team=team, account=account).select_related("user").first()
     return row.user if row is not None else None
 
 
 def note_stranger(*, kind: str, team: str, account: str, name: str, now: datetime) -> None:
-    """Somebody whom nobody knows here wanted to claim: an admin finds them in a list. The oldest ones give way."""
+    """Record an unlinked account that tried to claim, so that administrators find it in a list. The oldest ones are
+    deleted.
+    """
     if not _sane(team, account):
         return
     known = {"name": tidy(name)[:MAX_NAME], "seen_at": now}
@@ -46,7 +48,9 @@ def note_stranger(*, kind: str, team: str, account: str, name: str, now: datetim
 def link(
     *, actor: Actor, username: str, kind: str, account: str, now: datetime, team: str = "", name: str = ""
 ) -> OutsideAccount:
-    """An admin says whose an account is. Raises Refused: `not-permitted`, `unknown-person`, `validation`."""
+    """Link an external account to a user, as an administrator. Raises Refused: `not-permitted`, `unknown-person`,
+    `validation`.
+    """
     require_administrator(actor)
     person = user_named(username)
     require_reach(actor, person)
@@ -54,12 +58,14 @@ def link(
 
 
 def invitation(*, kind: str, team: str, account: str, name: str) -> str:
-    """What proves for ten minutes that somebody was shown this in that account. For them alone."""
+    """Return a signed token, valid for 10 minutes, which proves that it was shown in that account. Send it to this
+    account only.
+    """
     return signing.dumps([kind, team, account, tidy(name)[:MAX_NAME]], salt=SALT)
 
 
 def invited(token: str) -> tuple[str, str, str, str]:
-    """Kind, team, account and its name there of an invitation. Raises Refused `validation`."""
+    """Return kind, team, account and account name of an invitation. Raises Refused `validation`."""
     try:
         kind, team, account, name = signing.loads(token, salt=SALT, max_age=INVITATION)
     except (signing.BadSignature, ValueError) as error:
@@ -69,9 +75,7 @@ def invited(token: str) -> tuple[str, str, str, str]:
 
 @transaction.atomic
 def link_own(*, actor: Actor, token: str, now: datetime) -> OutsideAccount:
-    """Somebody says that the account is theirs which was shown this invitation. Raises Refused: `not-permitted`,
-    `validation`.
-    """
+    """Link the account of an invitation to the actor. Raises Refused: `not-permitted`, `validation`."""
     require(actor, Right.READ)
     require_person(actor)
     kind, team, account, name = invited(token)
@@ -80,7 +84,7 @@ def link_own(*, actor: Actor, token: str, now: datetime) -> OutsideAccount:
 
 @transaction.atomic
 def unlink(*, actor: Actor, account_id: int, now: datetime) -> None:
-    """An account (row id) is nobody's any more: one's own, or by an admin anybody's. Raises Refused: `not-permitted`,
+    """Unlink an account (row id) of the actor, or as an administrator of any user. Raises Refused: `not-permitted`,
     `validation`.
     """
     found = OutsideAccount.objects.select_for_update(of=("self",)).select_related("user")

@@ -1,6 +1,6 @@
-"""Second factors of people: an authenticator app, passkeys and recovery codes; each change with its entry.
+"""Second factors of users: an authenticator app, passkeys and recovery codes. Each change writes an entry.
 
-Rows are django-allauth's; what they keep secret is encrypted with the installation's SECRET_KEY.
+The rows are django-allauth's; their secrets are encrypted with the installation's SECRET_KEY.
 """
 
 import base64
@@ -28,29 +28,29 @@ from fleet.operations.rights import require_administrator, require_reach, user_n
 
 CIPHER = Cipher("drydock second factors")
 APP, PASSKEY, CODES = "totp", "webauthn", "recovery_codes"
-# Where a row keeps its secret.
+# Key of the secret in the data of a row.
 SECRETS = {APP: "secret", CODES: "seed"}
-# What all rows had in common at first; they are read, and written anew when they are used.
+# Context that all rows shared at first. Such secrets are readable, and are encrypted for their row at the next use.
 OF_ANY_ROW = "factor"
 MOST_PASSKEYS = 10
 MAX_PASSKEY_NAME = 100
-# Seconds that a code of an app counts; the one before and the one after it count, too: clocks differ.
+# Lifetime of an app's code in seconds. Because clocks differ, the codes before and after it are valid, too.
 STEP = 30
 
 log = structlog.get_logger(__name__)
 
 
-# Whose secret is sealed or opened: django-allauth hands over nothing but the text.
+# The row whose secret is encrypted or decrypted: django-allauth passes only the text.
 _row: ContextVar[str] = ContextVar("row")
 
 
 class UnreadableFactorError(Exception):
-    """It was encrypted with a SECRET_KEY that is no longer here, or for another person or kind of factor."""
+    """Secret encrypted with a SECRET_KEY that is no longer configured, or for another user or kind of factor."""
 
 
 @contextmanager
 def _of_row(user_id: int, kind: str) -> Iterator[None]:
-    """Meanwhile secrets are those of this person's factor of this kind."""
+    """Set the row of this user and kind for `sealed` and `opened`."""
     token = _row.set(f"factor:{user_id}:{kind}")
     try:
         yield
@@ -59,12 +59,12 @@ def _of_row(user_id: int, kind: str) -> Iterator[None]:
 
 
 def sealed(secret: str) -> str:
-    """This secret as the row keeps it that is at hand; in another one it cannot be read."""
+    """Return this secret encrypted for the current row; no other row can decrypt it."""
     return CIPHER.encrypt(secret.encode(), of=_row.get())
 
 
 def opened(text: str) -> str:
-    """The secret that was sealed. Raises UnreadableFactorError."""
+    """Return the decrypted secret. Raises UnreadableFactorError."""
     plain = CIPHER.decrypt(text, of=_row.get()) or CIPHER.decrypt(text, of=OF_ANY_ROW)
     if plain is None:
         advice = "Add the old SECRET_KEY to SECRET_KEY_FALLBACKS. If it is there, somebody has moved rows."
@@ -74,7 +74,7 @@ def opened(text: str) -> str:
 
 
 def _seal_anew(row: Any) -> None:
-    """Bind the secret to its row, where it was bound to none."""
+    """Encrypt a secret for its row if it was encrypted for none."""
     text = row.data[SECRETS[row.type]]
     if CIPHER.decrypt(text, of=_row.get()) is None:
         row.data[SECRETS[row.type]] = sealed(opened(text))
@@ -93,7 +93,9 @@ def code_at(secret: str, step: int) -> str:
 
 
 def step_of(secret: str, code: str, *, now: datetime) -> int | None:
-    """Which step of time a code belongs to; None where it is none of these three, or there is no secret."""
+    """Return the time step of a code: the current one, the one before or the one after; None if it is wrong or there
+    is no secret.
+    """
     if not secret:
         return None
     digits, step = "".join(code.split()), int(now.timestamp()) // STEP
@@ -103,8 +105,8 @@ def step_of(secret: str, code: str, *, now: datetime) -> int | None:
 
 @transaction.atomic
 def add_app(*, actor: Actor, secret: str, code: str, now: datetime) -> list[str]:
-    """From now on an authenticator app with this secret says codes; `code` is its first. Returns new recovery codes
-    where there were none. Raises Refused `validation`.
+    """Add an authenticator app with this secret; `code` is its first code. Return new recovery codes if the user had
+    none. Raises Refused `validation`.
     """
     _lock(actor.person)
     if _of(actor.person, APP).exists():
@@ -119,8 +121,8 @@ def add_app(*, actor: Actor, secret: str, code: str, now: datetime) -> list[str]
 
 @transaction.atomic
 def add_passkey(*, actor: Actor, name: str, credential: Mapping[str, Any], now: datetime) -> list[str]:
-    """From now on this passkey lets its person in. That it answers to what was asked, the edge has checked. Returns new
-    recovery codes where there were none. Raises Refused `validation`.
+    """Add a passkey. The caller has checked its answer to the challenge. Return new recovery codes if the user had
+    none. Raises Refused `validation`.
     """
     _lock(actor.person)
     if _of(actor.person, PASSKEY).count() >= MOST_PASSKEYS:
@@ -131,7 +133,7 @@ def add_passkey(*, actor: Actor, name: str, credential: Mapping[str, Any], now: 
 
 @transaction.atomic
 def remove(*, actor: Actor, factor_id: int, now: datetime) -> Any:
-    """One's own second factor is none any more; with the last one the recovery codes go. Raises Refused."""
+    """Remove a second factor of the actor; the last one removes the recovery codes, too. Raises Refused."""
     _lock(actor.person)
     found = Authenticator.objects.filter(user=actor.person, pk=factor_id).exclude(type=CODES).first()
     row = require_found(found, "validation", Reason("factor-unknown"))
@@ -147,7 +149,7 @@ def remove(*, actor: Actor, factor_id: int, now: datetime) -> Any:
 
 @transaction.atomic
 def remove_all(*, username: str, actor: Actor, now: datetime) -> int:
-    """For somebody who lost theirs, by an admin. How many there were. Raises Refused."""
+    """Remove all second factors of a user who lost theirs, as an administrator. Return their number. Raises Refused."""
     require_administrator(actor)
     person = user_named(username, User.objects.select_for_update())
     require_reach(actor, person)
@@ -160,7 +162,9 @@ def remove_all(*, username: str, actor: Actor, now: datetime) -> int:
 
 @transaction.atomic
 def new_codes(*, actor: Actor, now: datetime) -> list[str]:
-    """New recovery codes, returned this once; the old ones end. Raises Refused `validation` without a factor."""
+    """Create new recovery codes, and return them. They replace the old ones and cannot be shown again. Raises Refused
+    `validation` without a factor.
+    """
     _lock(actor.person)
     if not Authenticator.objects.filter(user=actor.person).exclude(type=CODES).exists():
         raise Refused("validation", Reason("factor-none"))
@@ -172,10 +176,10 @@ def new_codes(*, actor: Actor, now: datetime) -> list[str]:
 
 @transaction.atomic
 def check_code(*, actor: Actor, code: str, now: datetime) -> Any:
-    """The factor that this code belongs to, an app's or a recovery code; each counts once. None where it is wrong.
+    """Return the factor of this code, an app or recovery codes; None if it is wrong. Each code is valid once.
 
-    One that cannot be read lets nobody in, and stands in the way of no other. Raises UnreadableFactorError where there
-    is one, and the code is none of the others'.
+    A factor that cannot be decrypted accepts nothing and blocks no other. Raises UnreadableFactorError if there is
+    one and no other factor accepts the code.
     """
     unreadable: UnreadableFactorError | None = None
     for row in Authenticator.objects.select_for_update().filter(user=actor.person).exclude(type=PASSKEY).order_by("pk"):
@@ -192,7 +196,7 @@ def check_code(*, actor: Actor, code: str, now: datetime) -> Any:
 
 def _app_says(row: Any, code: str, *, actor: Actor, now: datetime) -> bool:
     step = step_of(opened(row.data["secret"]), code, now=now)
-    # Overheard or repeated, it counts no second time, in whichever process.
+    # A code that was intercepted or repeated is not accepted again, in any process.
     if step is None or step <= row.data.get("step", -1):
         return False
     row.data["step"] = step
@@ -220,7 +224,7 @@ def _made_codes(person: User) -> list[str]:
 
 
 def _lock(person: User) -> None:
-    """One change of somebody's factors at a time."""
+    """Lock changes of this user's factors."""
     User.objects.select_for_update().get(pk=person.pk)
 
 

@@ -35,12 +35,12 @@ from fleet.dashboard.saved_form import SavedForm, forget_user, load_form, page_u
 from fleet.domain.reasons import Reason, Refused
 from fleet.operations import clock, step_up
 
-# In the session: what somebody was about to send when they were asked who they are.
+# Session key: the form that a user was about to send when they had to prove their identity.
 KEPT = "kept"
 
 
 def keep(request: HttpRequest, kept: SavedForm | None) -> None:
-    """What was typed waits in the session for its person to be back."""
+    """Keep a form in the session until its user is back."""
     if kept is not None:
         request.session[KEPT] = kept.sealed
 
@@ -49,13 +49,11 @@ def keep(request: HttpRequest, kept: SavedForm | None) -> None:
 @require_reader
 @asked_again
 def back(request: Asked) -> HttpResponse:
-    """Somebody has proved who they are, in the middle of something: they press the button once more, and see before
-    what it sends.
-    """
+    """Continue after a user proved their identity: show the kept form, which they check and send once more."""
     if request.htmx:
         return box(request, status=200)
     kept = load_form(request.session.pop(KEPT, ""))
-    # Nobody else goes on with what somebody typed.
+    # A kept form is shown only to the user who filled it in.
     if kept is None or kept.username != request.user.get_username():
         return redirect("queue")
     return render(request, "again/send.html", {"kept": kept})
@@ -64,7 +62,9 @@ def back(request: Asked) -> HttpResponse:
 @sensitive_post_parameters()
 @require_reader
 def step_up_page(request: Asked) -> HttpResponse:
-    """Asked again: by a second factor, by the password where there is none, or at the provider."""
+    """Ask the user to prove their identity again: by a second factor, by password if they have no factor, or at the
+    provider.
+    """
     if request.method != "POST":
         return ask(request, status=200)
     kept = load_form(request.POST.get("kept", ""))
@@ -86,18 +86,20 @@ def step_up_page(request: Asked) -> HttpResponse:
 
 
 def _way(request: Asked, known: Factors) -> str:
-    """How somebody proves that they are still there: `factor`, `password`, or `provider`, where their account is."""
+    """Return how a user proves their identity again: `factor`, `password`, or `provider` for accounts at
+    the provider.
+    """
     if known.usable:
         return "factor"
     return "password" if request.user.has_usable_password() else "provider"
 
 
 def ask(request: Asked, kept: SavedForm | None = None, form: Any = None, *, status: int = 401) -> HttpResponse:
-    """The question, in a box beside the page (htmx) or as a page, with what was typed."""
+    """Return the request for proof as a box on the page (htmx) or as a page of its own, with the kept form."""
     known, there = factors_of(user_id=request.user.pk), get_next_redirect_url(request) or came_from(request)
     way = _way(request, known)
     if way == "provider" and kept is not None:
-        # Going there leaves the page behind, and what stands in it.
+        # The redirect to the provider leaves the page, so the session keeps the form.
         keep(request, kept)
         back_to = reverse("login-again")
     else:
@@ -122,23 +124,23 @@ def ask(request: Asked, kept: SavedForm | None = None, form: Any = None, *, stat
     return answer
 
 
-# Logging in, one door for pages and for Django's admin, by django-allauth's views: by name and password, by a second
-# factor behind them, by a passkey alone.
+# Sign-in for pages and Django's admin, by django-allauth's views: name and password, then a second factor; or a passkey
+# alone.
 
 CHALLENGE_SECONDS = 300
 
 
 class Login(LoginView):  # type: ignore[misc]
-    """Name and password: on the page of the login, and where a session has ended, in a box beside a page (htmx) or on
-    the page that a form leads to, with what was typed (`kept`). What else is needed, allauth's stages say.
+    """Sign-in by name and password: on the sign-in page, or after a session ended, in a box on the page (htmx) or on a
+    page with the kept form (`kept`). The stages of allauth request any second factor.
 
-    Nobody else goes on with what somebody typed: another person's password is refused, and nobody is logged in by it.
+    Only the same user continues a kept form: the password of another user is rejected and signs in no one.
     """
 
     def setup(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
         super().setup(request, *args, **kwargs)
         self.kept = load_form(request.POST.get("kept", ""))
-        # Who opened the page: it says so itself, or what it sent does.
+        # The user who opened the page: the page states them, or else the kept form.
         self.whose = page_user(request) if in_a_box(request) else self.kept.username if self.kept else ""
         self.goes_on = in_a_box(request) or "kept" in request.POST
 
@@ -174,7 +176,7 @@ class Login(LoginView):  # type: ignore[misc]
 
 @method_decorator(sensitive_post_parameters(), name="dispatch")
 class SecondFactor(AuthenticateView):  # type: ignore[misc]
-    """Behind the right password: a code, a recovery code, or a passkey of this very person."""
+    """Second step after the right password: a code, a recovery code, or a passkey of the same user."""
 
     form_class, webauthn_form_class = verification.CodeForm, verification.PasskeyForm
 
@@ -198,10 +200,10 @@ class SecondFactor(AuthenticateView):  # type: ignore[misc]
 @never_cache
 @require_http_methods(["GET", "POST"])
 def passkey_login(request: HttpRequest) -> HttpResponse:
-    """What a passkey has to sign; and the login by it, which needs neither a name nor a password."""
+    """Return a passkey challenge (GET), or sign in by its answer (POST), without a name or password."""
     if request.method == "GET":
         if request.session.is_empty():
-            # Of a stranger, who may ask a million times: it lasts as long as it takes to touch a key.
+            # Anonymous clients may request many challenges: the session lasts only for the time to answer one.
             request.session.set_expiry(CHALLENGE_SECONDS)
             logins.forget_sessions(now=clock.now())
         return HttpResponse(verification.passkey_options(request, Purpose.SIGN_IN), content_type="application/json")
@@ -215,7 +217,7 @@ def passkey_login(request: HttpRequest) -> HttpResponse:
 
 
 class Logout(LogoutView):
-    """Nobody is remembered after it."""
+    """Sign-out. It also removes the cookie of the recent user."""
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         by_provider = single_sign_on.by_sign_on(request)
@@ -223,15 +225,15 @@ class Logout(LogoutView):
             sessions.left(session_key=request.session.session_key)
         answer = super().post(request, *args, **kwargs)
         if by_provider:
-            # A form may lead nowhere else: the login page has a link to where one logs out at the provider.
+            # A form may not redirect to another site: the sign-in page links to the sign-out page of the provider.
             answer = redirect(f"{resolve_url(settings.LOGIN_URL)}?out=provider")
         forget_user(answer)
         return answer
 
 
-# How somebody comes in: their second factors, added and removed by themselves alone.
+# Account security: second factors, which only their user adds and removes.
 
-# In the session: the secret of an app that is not added yet.
+# Session key: the secret of an authenticator app that is not added yet.
 SECRET = "app_secret"  # noqa: S105
 
 
@@ -244,7 +246,7 @@ signing_in = read_view(signing_in_answer)
 
 @asked_again
 def app_answer(request: Asked, /, **context: Any) -> HttpResponse:
-    """The secret of a new app, as a picture and as text; it counts once its first code was right."""
+    """Show the secret of a new app as a QR code and as text. The app is added after its first right code."""
     if request.method == "GET":
         request.session[SECRET] = factors.new_secret()
     secret = request.session.get(SECRET, "")

@@ -1,8 +1,8 @@
-"""Failed logins are counted: who guesses passwords waits, and no stranger's guesses make the rightful person wait.
+"""Throttle of failed sign-ins: it slows guesses, and guesses of strangers do not delay the rightful user.
 
-A count is taken before the password is looked at, so that guesses side by side do not slip through, and given back when
-it was right. Who has logged in on a device before is counted on that device alone; everybody else by name and address,
-by address, and by name.
+An attempt is counted before its password is checked, so that parallel guesses do not escape, and the count is reset
+on success. Names on a known device are counted per device. All others are counted by name and address, by address,
+and by name.
 """
 
 import hashlib
@@ -28,8 +28,8 @@ from fleet.operations.timeline.entries import tell
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """So many attempts are free; the next waits `first`, and each one after it twice as long, up to `most`. After
-    `forgotten` without an attempt the count begins anew.
+    """Throttle rule: `free` attempts without a delay, then a delay of `first`, doubled with each attempt up to `most`.
+    After `forgotten` without an attempt the count restarts.
     """
 
     free: int
@@ -38,7 +38,7 @@ class Limit:
     forgotten: timedelta
 
     def wait(self, count: int) -> timedelta:
-        """How long after the last of so many attempts there may be another."""
+        """Return the required delay after the last of `count` attempts."""
         return min(self.first * 2 ** min(count - self.free, 30), self.most) if count >= self.free else timedelta()
 
 
@@ -46,24 +46,25 @@ def _limit(free: int, first: float, most: float, forgotten: float) -> Limit:
     return Limit(free, timedelta(seconds=first), timedelta(seconds=most), timedelta(seconds=forgotten))
 
 
-# Of a name on a device that it has logged in on.
+# A name on a device with an earlier sign-in.
 DEVICE = _limit(10, 1, 60, 3600)
-# Of everybody else.
+# All other attempts.
 NAME_AND_ADDRESS = _limit(5, 1, 300, 3600)
 ADDRESS = _limit(50, 1, 60, 300)
 NAME = _limit(20, 30, 3600, 3600)
-# So many in a row, and the password counts on known devices only, until it is right on one or set anew.
+# After this many failures in a row, the password is accepted only on known devices, until a success there or a new
+# password.
 MOST_IN_A_ROW = 100
 FOR_GOOD = 100 * 365 * 86400
 IN_A_ROW = _limit(MOST_IN_A_ROW, FOR_GOOD, FOR_GOOD, FOR_GOOD)
 
-# Second factors: of one person, and of one challenge, after which the password is asked for anew.
+# Second factors: per user, and per challenge, after which the password is requested again.
 FACTOR = _limit(20, 3600, 3600, 3600)
 MOST_OF_A_CHALLENGE = 5
 
 DEVICE_DAYS = 90
 MOST_DEVICES = 10
-# How many old counts a new one removes, and how old they are then.
+# Old counts that a new count removes at a time, and their age.
 REMOVED = 100
 OLD = timedelta(days=1)
 
@@ -72,8 +73,8 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt to log in, counted. `wait` is 0.0 when the password may be looked at, else the seconds until then;
-    None when it counts on known devices only.
+    """One counted sign-in attempt. `wait` is 0.0 if the password may be checked, else the delay in seconds; None if it
+    is accepted only on known devices.
     """
 
     wait: float | None
@@ -83,7 +84,7 @@ class Attempt:
 
 @transaction.atomic
 def begin(*, username: str, address: str, device: str = "", now: datetime) -> Attempt:
-    """Count one attempt, unless it has to wait: `device` is the secret that the browser carries."""
+    """Count one attempt, unless it must wait. `device` is the secret in the browser's cookie."""
     known = _known(username, device, now)
     limits = {known: DEVICE} if known else _limits(username, address)
     rows = _locked(limits, now)
@@ -97,7 +98,7 @@ def begin(*, username: str, address: str, device: str = "", now: datetime) -> At
             log.warning("login.known_devices_only", address=address)
             return Attempt(None)
     if max(waits) > 0:
-        # Neither the name nor the password: either may be the other, typed into the wrong field.
+        # Log neither the name nor the password: users type one into the field of the other.
         log.warning("login.throttled", address=address, seconds=round(max(waits)))
         return Attempt(max(waits))
     for row in rows:
@@ -112,7 +113,7 @@ def begin(*, username: str, address: str, device: str = "", now: datetime) -> At
 
 
 def forget_sessions(*, now: datetime) -> None:
-    """Sessions that are over go, some at a time: whoever only asks for a passkey's challenge has begun one."""
+    """Remove some expired sessions: each anonymous request for a passkey challenge creates one."""
     over = Session.objects.filter(expire_date__lt=now)
     Session.objects.filter(pk__in=list(over.values_list("pk", flat=True)[:REMOVED])).delete()
     sessions.forget_over(now=now)
@@ -120,7 +121,7 @@ def forget_sessions(*, now: datetime) -> None:
 
 @transaction.atomic
 def succeeded(attempt: Attempt, *, user: User, address: str) -> None:
-    """The password was right: the attempt is given back, and what failed before it in this name here is forgotten."""
+    """Remove the counts of earlier failures of this name here, and subtract the attempt from shared counts."""
     own = [key for key, limit in _limits(user.get_username(), address).items() if limit in (NAME_AND_ADDRESS, IN_A_ROW)]
     if attempt.known_device:
         own = [*attempt.keys, *own]
@@ -133,10 +134,10 @@ def succeeded(attempt: Attempt, *, user: User, address: str) -> None:
 def know_device(
     *, user: User, device: str, now: datetime, actor: Actor | None = None, way: str = "", agent: str = ""
 ) -> str:
-    """Somebody has come in, by whatever door and this `way`: `device` is the secret that the browser carries already,
-    if any. A new one is told to its person, where `actor` says by which request.
+    """Make a browser a known device of a user after a sign-in by the method `way`. `device` is the secret in its
+    cookie, if any. If `actor` is given, the user is notified of a new device.
 
-    Returns the secret of a new device, for its browser to carry; empty where it is known.
+    Return the secret of a new device for its cookie; empty if the device is known.
     """
     if _known(user.get_username(), device, now):
         return ""
@@ -154,7 +155,7 @@ def know_device(
 
 @transaction.atomic
 def begin_factor(*, user: User, challenge: str, now: datetime) -> Attempt:
-    """Count one attempt at a second factor. `wait` is None where this `challenge` has had enough of them."""
+    """Count one attempt at a second factor. `wait` is None if this `challenge` allows no more."""
     person, one = _key("factor", f"{user.pk}"), _key("challenge", challenge)
     rows = {row.key: row for row in _locked((person, one), now)}
     if rows[one].count >= MOST_OF_A_CHALLENGE:
@@ -173,12 +174,12 @@ def begin_factor(*, user: User, challenge: str, now: datetime) -> Attempt:
 
 
 def factor_succeeded(attempt: Attempt) -> None:
-    """It was right: what failed before it is forgotten."""
+    """Remove the counts of an attempt whose factor was right."""
     LoginAttempts.objects.filter(key__in=attempt.keys).delete()
 
 
 def release(*, username: str) -> None:
-    """What failed in this name is forgotten: its password has been set anew, or an admin says so."""
+    """Remove the failures of this name, after a new password or by an administrator."""
     keys = [_key("name", username), _key("row", username)]
     keys += [_key("factor", f"{pk}") for pk in User.objects.filter(username=username).values_list("pk", flat=True)]
     LoginAttempts.objects.filter(key__in=keys).delete()
@@ -192,7 +193,7 @@ def _locked(keys: Collection[str], now: datetime) -> list[LoginAttempts]:
 
 
 def _known(username: str, device: str, now: datetime) -> str:
-    """The key of this name on this device; empty where the device is none of its."""
+    """Return the key of this name on this device; empty for an unknown device."""
     if not device:
         return ""
     since = now - timedelta(days=DEVICE_DAYS)
@@ -211,7 +212,7 @@ def _limits(username: str, address: str) -> dict[str, Limit]:
 
 
 def _place(address: str) -> str:
-    """Who has one IPv6 address has all 2**64 beside it."""
+    """Return the address, for IPv6 its /64 network: one client usually has all of it."""
     try:
         parsed = ip_address(address)
     except ValueError:
@@ -224,7 +225,7 @@ def _key(kind: str, text: str) -> str:
 
 
 def _tell(username: str, now: datetime) -> None:
-    # Made-up names are nobody's news.
+    # Names without an account are not reported.
     person = User.objects.filter(username=username).first()
     if person is not None:
         tell(EntryKind.LOGINS_REFUSED, DRYDOCK, at=now, person=person.get_username(), count=MOST_IN_A_ROW)

@@ -1,4 +1,6 @@
-"""Sessions of people in browsers: what is known of each, beside Django's own row, which alone lets anybody in."""
+"""Browser sessions of users, in addition to Django's session row, which alone grants access; and accounts of single
+sign-on.
+"""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -17,23 +19,23 @@ from fleet.models.cipher import Cipher
 
 
 class KeyHash(Func):
-    """The SHA-256 of a session's key, as `fleet.domain.secrets.hash_of` makes it."""
+    """SHA-256 of a session key in SQL, equal to `fleet.domain.secrets.hash_of`."""
 
     template = "encode(sha256(convert_to(%(expressions)s, 'UTF8')), 'hex')"
     output_field = models.TextField()
 
 
 def django_sessions(hashes: Collection[str]) -> QuerySet[Session]:
-    """Django's rows of the sessions whose keys have these hashes. It reads them all: asked for few, and rarely."""
+    """Return Django's rows of the sessions whose keys have these hashes. This reads the whole table: call it rarely."""
     return Session.objects.annotate(hash=KeyHash(F("session_key"))).filter(hash__in=list(hashes))
 
 
 class PersonSession(models.Model):
-    """One session, by the SHA-256 of its key: who gets this table gets no session.
+    """One browser session, by the SHA-256 of its key: reading this table gives access to no session.
 
-    `sign_in_method` is a code of `fleet.accounts.text.WAYS`; `browser` and `system` are names out of
-    `fleet.accounts.sessions`. `address` and `signed_in_at` are those of the login, empty where it was before 0.2.0;
-    `last_address` is the address of the latest request. `last_seen_at` is accurate to a few minutes.
+    `sign_in_method` is a code of `fleet.accounts.text.WAYS`; `browser` and `system` are names from
+    `fleet.accounts.sessions`. `address` and `signed_in_at` are those of the sign-in, empty for sessions from before
+    0.2.0. `last_address` is the address of the latest request. `last_seen_at` is accurate to a few minutes.
     """
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
@@ -54,20 +56,20 @@ class PersonSession(models.Model):
 
 
 def open_sessions(rows: QuerySet[PersonSession], *, now: datetime) -> QuerySet[PersonSession]:
-    """Of these the sessions that Django still knows. It reads all of its sessions, once."""
+    """Return those of these sessions that are open in Django. This reads all of Django's sessions once."""
     known = Session.objects.annotate(hash=KeyHash(F("session_key"))).filter(expire_date__gt=now)
     return rows.filter(Exists(known.filter(hash=OuterRef("key_hash"))))
 
 
 def contents_of(keys: Collection[str], *, now: datetime) -> dict[str, str]:
-    """The hash of what each of these sessions holds, by its key, without those that have ended. One query."""
+    """Return a hash of the content of each of these sessions, by key, without expired ones. One query."""
     rows = Session.objects.filter(session_key__in=list(keys), expire_date__gt=now)
     return dict(rows.values_list("session_key", MD5(F("session_data"))))
 
 
 def keys_by(*, people: Collection[int] = (), backend: str = "") -> list[str]:
-    """The keys of Django's sessions of these accounts, and of those that began at this backend. It reads all sessions
-    and decodes them, since Django keeps in no column whose they are: for what happens rarely.
+    """Return the keys of Django's sessions of these accounts, and of those that began at this backend. This reads and
+    decodes all sessions, because Django has no column for the user: call it rarely.
     """
     wanted = {str(pk) for pk in people}
     held = ((row.pk, row.get_decoded()) for row in Session.objects.iterator(chunk_size=500))
@@ -78,13 +80,13 @@ def keys_by(*, people: Collection[int] = (), backend: str = "") -> list[str]:
     ]
 
 
-# Single sign-on: what a provider's roles and groups make of people here, and who has come from there.
+# Single sign-on: the mapping of the provider's roles and groups, and the accounts that signed in there.
 
 CIPHER = Cipher("drydock refresh tokens")
 
 
 class SignOnGrant(models.Model):
-    """One line of the mapping: whoever's claim holds `value` is in `group`, in `scopes` (`[kind, pattern]` each)."""
+    """One line of the mapping: users whose claim contains `value` get `group` and `scopes` (`[kind, pattern]` each)."""
 
     value = models.TextField(unique=True)
     group = models.TextField()
@@ -103,12 +105,11 @@ class SignOnGrant(models.Model):
 
 
 class SignOn(models.Model):
-    """An account at the provider, and whose it is here; nobody's while `user` is None: who was refused, or has only
-    been announced.
+    """An account at the provider and its user here. `user` is None for an account that was refused or only announced.
 
-    `subject` names it for good, `name` as it was called there last; `values` are the roles or groups of its last
-    token. Sessions that began there end at `valid_until`. `next_check_at`: when the provider is queried again with
-    the refresh token, which is encrypted; None where it is not. `refused` is the stored reason of the last refusal.
+    `subject` identifies it permanently; `name` is its latest name there; `values` are the roles or groups of its
+    last token. Its sessions end at `valid_until`. `next_check_at` is the time of the next query with the refresh
+    token, which is encrypted; None if there is none. `refused` is the stored reason of the last refusal.
     """
 
     issuer = models.TextField()
@@ -137,10 +138,10 @@ class SignOn(models.Model):
         return f"{self.name or self.subject} at {self.issuer}"
 
     def keep_refresh_token(self, token: str) -> None:
-        """Encrypted, for this row alone; an empty one is forgotten."""
+        """Store a refresh token, encrypted for this row alone; an empty one deletes it."""
         self.refresh_token = CIPHER.encrypt(token.encode(), of=self.subject) if token else ""
 
     def read_refresh_token(self) -> str:
-        """Empty where there is none, or where no key that is known here reads it."""
+        """Return the refresh token; empty if there is none or no known key decrypts it."""
         plain: Any = CIPHER.decrypt(self.refresh_token, of=self.subject) if self.refresh_token else None
         return plain.decode() if plain else ""

@@ -1,4 +1,4 @@
-"""What follows every sign-in: the recorded session and the known device. And sign-in by a proxy in front."""
+"""Steps after every sign-in: the recorded session and the known device; and sign-in by a reverse proxy."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -97,14 +97,14 @@ def local_sign_in_method(request: HttpRequest, user: User) -> str:
     return "passkey" if factor.get("passwordless") else "password-factor"
 
 
-# Sign-in by a proxy in front.
+# Sign-in by a reverse proxy.
 
 
 class HeaderBackend(ModelBackend):
-    """Sessions that a proxy in front confirms with each request."""
+    """Backend of sessions that a reverse proxy confirms with each request."""
 
     def authenticate(self, request: HttpRequest | None, **credentials: Any) -> None:  # type: ignore[override]
-        """Authenticate nobody by a password."""
+        """Reject every password."""
 
     def get_user(self, user_id: Any) -> User | None:
         """Return None if no proxy is configured any more."""
@@ -112,7 +112,7 @@ class HeaderBackend(ModelBackend):
 
 
 class LastSeenMiddleware:
-    """Notes in memory when each session was seen last."""
+    """Middleware that notes in memory when each session was last seen."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -128,7 +128,9 @@ class LastSeenMiddleware:
 
 
 class ProxyMiddleware:
-    """Signs in the user whom the proxy names, and ends their session when it names none or another."""
+    """Middleware that signs in the user named by the proxy, and ends their session when the proxy names none or
+    another.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -149,7 +151,7 @@ class ProxyMiddleware:
             person = sign_on.arrive_by_proxy(told, now=clock.now())
         except Refused as error:
             if by_proxy:
-                # It was of somebody whom the proxy no longer names, or who may not come in any more.
+                # The proxy no longer names this user, or they no longer have access.
                 logout(request)
             return trouble(request, "not-permitted", said=say.say(error.reason, page_reader(clock.now())))
         login(request, person, backend=sign_on.PROXY_BACKEND)
@@ -160,8 +162,8 @@ class ProxyMiddleware:
         return answer
 
     def process_view(self, request: HttpRequest, *_: Any) -> None:
-        """End a session by proxy once no proxy is believed. After the check of the form's token: a form that finds the
-        database away is kept only if that check was made.
+        """End a session by proxy once no proxy is configured. This runs after the CSRF check: if the database is
+        unavailable, a form is kept only after that check.
         """
         if not settings.PROXY_SIGN_IN.networks and _is_by_proxy(request):
             logout(request)

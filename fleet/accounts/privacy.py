@@ -1,8 +1,8 @@
-"""Where the database can name a person, and what becomes of it when that person is forgotten.
+"""Erasure of users: the columns that can name a user, and the action for each.
 
 Each column that holds text, JSON or bytes, or that refers to an account, is listed in `COLUMNS`, or in
-`tests/people/impersonal_columns.txt` if it can name no user. A row that is deleted with its account (`Fate.GOES`) needs
-no entry for its other columns. A test compares both with the models. Columns are named `app.Model.column`.
+`tests/people/impersonal_columns.txt` if it can name no user. A row that is deleted with its account (`Fate.GOES`)
+needs no entry for its other columns. A test compares both with the models. Columns are named `app.Model.column`.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ from fleet.operations.timeline.entries import tell
 
 
 class Fate(StrEnum):
-    """What becomes of a column when somebody is forgotten."""
+    """Action on a column when a user is erased."""
 
-    # The one place that says whom a pseudonym means: the name gives way to the pseudonym.
+    # The only place that links a name to its pseudonym: the pseudonym replaces the name.
     NAME = "name"
-    # It is emptied.
+    # The column is emptied.
     EMPTIED = "emptied"
-    # The row goes, of all whom this column leads to.
+    # Rows that refer to the user by this column are deleted.
     GOES = "goes"
-    # It leads to the account, and shows what that is called then.
+    # The column refers to the account, and shows its pseudonym from then on.
     LEADS = "leads"
-    # A name in a text of ours, which gives way to the pseudonym.
+    # A name in a text that Drydock generated: the pseudonym replaces it.
     REPLACED = "replaced"
-    # Emptied where the person had it alone; what is the installation's stays.
+    # Emptied if the row belongs to the user alone; rows of the installation stay.
     OWN = "own"
-    # Sealed. It names the pseudonym; lines of before 0.2.0 hold the name, which is shown nowhere any more.
+    # Sealed. New entries contain the pseudonym. Entries from before 0.2.0 contain the name, which is no longer shown.
     SEALED = "sealed"
-    # People's own words, and those of receivers: nobody knows whom they name. They stay.
+    # Free text of users and receivers, which may name anyone. It stays.
     TYPED = "typed"
-    # From where and with what somebody acted, under a seal. It stays.
+    # Origin and means of an action, under a seal. It stays.
     TRACE = "trace"
 
 
@@ -74,7 +74,7 @@ COLUMNS: Mapping[str, Fate] = {
         " PersonSession.user ServiceAccount.user SignOn.user account.EmailAddress.user mfa.Authenticator.user"
         " socialaccount.SocialAccount.user",
     ),
-    # Found without a column that leads to the account: sessions by what they hold, failed logins by their key.
+    # Found without a column that refers to the account: sessions by their content, failed sign-ins by their key.
     **_each(Fate.GOES, "sessions.Session.session_data LoginAttempts.key"),
     **_each(
         Fate.LEADS,
@@ -106,22 +106,22 @@ COLUMNS: Mapping[str, Fate] = {
 
 
 def with_fate(fate: Fate) -> tuple[str, ...]:
-    """The columns of which this becomes."""
+    """Return the columns with this action."""
     return tuple(name for name, found in COLUMNS.items() if found is fate)
 
 
-# Forgetting a person: the name and all that is personal go; what they did stays, by somebody whom nobody knows.
+# Erasure of a user: the name and all personal data are removed; the record of their actions stays under a pseudonym.
 
 WITH_REASONS: tuple[type[Approval | Wave | Drill], ...] = (Approval, Wave, Drill)
-# Of what stays it is counted so far.
+# Actions that stay are counted up to this limit.
 MOST_COUNTED = 10_000
-# Of annexes: whether they hold lines outside the database, which may have the name itself.
+# Registered by annexes: whether they keep entries outside the database, which may contain the name itself.
 UNCHANGEABLE: list[Callable[[], bool]] = []
 
 
 @dataclass(frozen=True, slots=True)
 class OfPerson:
-    """Rows of one table that name a person. `what` is a code of `FORGOTTEN` in `fleet.accounts.text`."""
+    """Number of rows of one kind that name a user. `what` is a code of `FORGOTTEN` in `fleet.accounts.text`."""
 
     what: str
     count: int
@@ -130,8 +130,8 @@ class OfPerson:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What an annex keeps for one person alone, by a code of `wording.people.FORGOTTEN`. `empty` erases all that is
-    personal in it; rows of `models` may stay.
+    """Personal data that an annex keeps for one user, by a code of `FORGOTTEN` in `fleet.accounts.text`. `empty`
+    erases it; rows of `models` may stay.
     """
 
     what: str
@@ -140,14 +140,14 @@ class Own:
     empty: Callable[[User, datetime], None]
 
 
-# Of annexes.
+# Registered by annexes.
 OWN: list[Own] = []
 
 
 @dataclass(frozen=True, slots=True)
 class Forgetting:
-    """What goes and what stays when somebody is forgotten. `older` is how many of their acts stand in lines of before
-    0.2.0, which hold the name itself.
+    """Plan of an erasure: rows that are deleted and rows that stay. `older` counts the user's actions in entries from
+    before 0.2.0, which contain the name itself.
     """
 
     username: str
@@ -160,16 +160,17 @@ class Forgetting:
 
 @transaction.atomic
 def preview(*, username: str, actor: Actor = COMMAND_LINE) -> Forgetting:
-    """What `forget` would do. Nothing is changed. Raises Refused as it does."""
+    """Return the plan of `forget` without a change. Raises Refused as `forget` does."""
     return _look(_checked(username, actor))
 
 
 @transaction.atomic
 def forget(*, username: str, now: datetime, actor: Actor = COMMAND_LINE, confirmed: str | None = None) -> Forgetting:
-    """Erase a person's name and all that is personal; `confirmed` is the name once more, where a person was asked.
+    """Erase the name and all personal data of a user. This cannot be undone; their actions stay under a pseudonym.
 
-    It cannot be taken back. What they did stays, by their pseudonym. Raises Refused `not-permitted`, `unknown-person`,
-    or `validation` for oneself, for the last admin, for who was forgotten already, and without the confirmation.
+    `confirmed` is the name typed again, None if no user was asked for it. Raises Refused `not-permitted`,
+    `unknown-person`, or `validation`: for the actor, for the last administrator, for an erased user, and without
+    the confirmation.
     """
     person = _checked(username, actor)
     if confirmed is not None and confirmed.strip() != username:
@@ -185,7 +186,7 @@ def forget(*, username: str, now: datetime, actor: Actor = COMMAND_LINE, confirm
     for own in OWN:
         own.empty(person, now)
     _replace(person, username)
-    # Counts of the name and an address, or of a device, are hashes, and go by themselves within days.
+    # Counts of the name with an address or device are hashes, and expire within days.
     logins.release(username=username)
     person.username, person.first_name, person.last_name, person.email = erased_name(person.pk), "", "", ""
     person.is_active = person.is_staff = person.is_superuser = False
@@ -222,7 +223,7 @@ def _look(person: User) -> Forgetting:
 
 
 def _going(person: User) -> dict[str, QuerySet[Any]]:
-    """The rows that go, by what they are; in an order in which nothing leads to what is gone."""
+    """Return the rows to delete by kind, in an order that deletes references before their targets."""
     found: dict[str, QuerySet[Any]] = {
         "devices": KnownDevice.objects.filter(user=person),
         "sessions": Session.objects.filter(pk__in=keys_by(people=[person.pk])),
@@ -258,13 +259,13 @@ def _column(name: str) -> tuple[type[Model], Any]:
 
 
 def _in_older_lines(name: str) -> bool:
-    """Whether a line of before 0.2.0 holds the name itself: of who acted, or of whom something was changed."""
+    """Return whether an entry from before 0.2.0 contains the name itself, as the actor or as the changed user."""
     about = Entry.objects.filter(kind__in=[kind.value for kind in kinds_with(Trait.NAMES_PERSON)])
     return bool(_acts(name).count) or about.filter(data__person=name).exists()
 
 
 def _end_claims(person: User, actor: Actor, now: datetime) -> None:
-    """Nobody is on it any more: what escalates to others goes on."""
+    """End the open claims of a user, so that escalations continue."""
     for claim in Claim.objects.filter(by=person, ended_at=None).select_related("event"):
         if Claim.objects.filter(pk=claim.pk, ended_at=None).update(ended_at=now):
             tell(
@@ -279,7 +280,7 @@ def _end_claims(person: User, actor: Actor, now: datetime) -> None:
 
 
 def _replace(person: User, name: str) -> None:
-    """In texts of ours that are under no seal: names as they were written then."""
+    """Replace the name in unsealed texts that Drydock generated."""
     called = erased_name(person.pk)
     Admission.objects.filter(admitted_by=name).update(admitted_by=called)
     Stop.objects.filter(stopped_by=name).update(stopped_by=called)

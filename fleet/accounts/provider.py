@@ -1,5 +1,5 @@
-"""The provider of single sign-on: what it says of itself, its keys, and what it answers. Everything is bounded, since
-it may hang: the time of one exchange, the size of an answer, and how many of them there are at once.
+"""Client of the single sign-on provider: its configuration, keys and answers. The provider may hang, so the time of an
+exchange, the size of an answer and the number of exchanges are bounded.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from fleet.accounts.models import SignOn
 from fleet.domain.sign_on import LOOPBACK, ClaimFault, Identity, identity_of
 from fleet.operations.locks import take_due
 
-# All that one login or refresh may take; and one step in it, without an answer.
+# Maximum time of one sign-in or refresh, and of one request in it.
 EXCHANGE_SECONDS = 5.0
 STEP_SECONDS = 3.0
-# So many of a process wait for the provider at once; whoever comes then is told to try again.
+# Concurrent exchanges per process; further ones are rejected and may retry.
 AT_ONCE = 2
-# A thread that the provider holds for longer is left to itself; never more than so many.
+# Limit of abandoned threads that still wait for the provider.
 MOST_HELD = 8
 MOST_BYTES = 512 * 1024
-# How long what the provider says of itself is believed, and how often an unknown key makes us look again.
+# Cache time of configuration and keys, and the shortest interval at which an unknown key reloads the keys.
 BELIEVED_SECONDS = 3600.0
 KEYS_EVERY_SECONDS = 60.0
-# Never `none`, and nothing by a shared secret: whoever knows our public key would know that, too.
+# No `none` and no shared-secret algorithms: an attacker could sign with the public key as the secret.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
 LEAST_RSA_BITS = 2048
 SKEW_SECONDS = 60.0
@@ -50,8 +50,8 @@ log = structlog.get_logger(__name__)
 
 
 class Why(StrEnum):
-    """Why no token is taken: the provider is `AWAY`, we are `BUSY` waiting for it, it says `NO`, or what it says is
-    `WRONG`.
+    """Reason for a rejected token: the provider is unavailable (`AWAY`), all exchanges are in use (`BUSY`), the
+    provider refused (`NO`), or its answer is invalid (`WRONG`).
     """
 
     AWAY = "away"
@@ -61,7 +61,7 @@ class Why(StrEnum):
 
 
 class ProviderError(Exception):
-    """`what` is for the log: a word that names the check, never a part of a token."""
+    """Failure of an exchange with the provider. `what` names the failed check for the log, never a part of a token."""
 
     def __init__(self, why: Why, what: str) -> None:
         super().__init__(f"{why}: {what}")
@@ -71,7 +71,7 @@ class ProviderError(Exception):
 
 @dataclass(slots=True)
 class _Known:
-    """What was fetched from one issuer, and when."""
+    """Cached configuration and keys of one issuer, and when they were fetched."""
 
     issuer: str = ""
     configuration: dict[str, Any] | None = None
@@ -87,14 +87,14 @@ _held = threading.BoundedSemaphore(MOST_HELD)
 
 
 def forget() -> None:
-    """For tests: as after the start of a process."""
+    """Clear the cache."""
     _known.issuer, _known.configuration, _known.keys = "", None, None
     _known.configured_at = _known.keys_at = 0.0
 
 
 @contextmanager
 def exchange() -> Iterator[None]:
-    """One login or refresh: everything inside ends in time. Raises ProviderError `BUSY`."""
+    """Limit the time of one sign-in or refresh. Raises ProviderError `BUSY`."""
     if not _exchanges.acquire(blocking=False):
         raise ProviderError(Why.BUSY, "exchanges")
     token = _deadline.set(time.monotonic() + EXCHANGE_SECONDS)
@@ -106,10 +106,10 @@ def exchange() -> Iterator[None]:
 
 
 class Session(requests.Session):
-    """What talks to the provider: follows no redirect, reads no endless answer, and waits no longer than it may."""
+    """HTTP session with the provider: no redirects, bounded answers, bounded time."""
 
     def request(self, method: str | bytes, url: str | bytes, *args: Any, **more: Any) -> requests.Response:
-        """Raises requests' own exceptions and ProviderError."""
+        """Raise exceptions of requests, or ProviderError."""
         left = min(STEP_SECONDS, (_deadline.get() or time.monotonic() + STEP_SECONDS) - time.monotonic())
         if left <= 0:
             raise ProviderError(Why.AWAY, "time is up")
@@ -131,8 +131,8 @@ class Session(requests.Session):
 
 
 def _within(seconds: float, do: Any) -> requests.Response:
-    """A server that sends a byte a second keeps each single wait short and all of them endless: so the whole of it runs
-    in a thread of its own, which is left behind where it takes too long.
+    """Run `do` in a thread, and abandon it after this time. A server that sends a byte a second stays below every
+    socket timeout.
     """
     if not _held.acquire(blocking=False):
         raise ProviderError(Why.AWAY, "too many hang")
@@ -157,7 +157,7 @@ def _within(seconds: float, do: Any) -> requests.Response:
 
 
 def configuration() -> dict[str, Any]:
-    """What the provider says of itself, an hour old at most where it answers. Raises ProviderError."""
+    """Return the provider's configuration, at most an hour old if the provider is available. Raises ProviderError."""
     if _known.issuer != settings.OIDC_ISSUER:
         forget()
         _known.issuer = settings.OIDC_ISSUER
@@ -166,7 +166,7 @@ def configuration() -> dict[str, Any]:
             found = _json(f"{settings.OIDC_ISSUER.rstrip('/')}/.well-known/openid-configuration")
             _known.configuration, _known.configured_at = _checked(found), time.monotonic()
         except ProviderError as error:
-            # What it said an hour ago is better than nothing.
+            # An older configuration is better than none.
             if _known.configuration is None or error.why is not Why.AWAY:
                 raise
     return _known.configuration
@@ -195,7 +195,7 @@ def _json(url: str) -> Any:
 
 
 def _key(header: Mapping[str, Any]) -> Any:
-    """The provider's key that signed; an unknown one makes us look again, at most once a minute."""
+    """Return the key that signed the token. An unknown key reloads the keys, at most once a minute."""
     kid, algorithm = header.get("kid"), header.get("alg")
     if algorithm not in ALGORITHMS:
         raise ProviderError(Why.WRONG, "algorithm")
@@ -219,8 +219,8 @@ def _strong(key: jwt.PyJWK) -> jwt.PyJWK:
 
 
 def verified(id_token: str, *, now: datetime, nonce: str | None) -> dict[str, Any]:
-    """The claims of an ID token whose signature, issuer, audience, times and nonce are right; `nonce` is None where
-    none was sent, as in a refresh. Raises ProviderError.
+    """Return the claims of an ID token after checks of signature, issuer, audience, times and nonce. `nonce` is None
+    if none was sent, as in a refresh. Raises ProviderError.
     """
     try:
         header = jwt.get_unverified_header(id_token)
@@ -231,7 +231,7 @@ def verified(id_token: str, *, now: datetime, nonce: str | None) -> dict[str, An
             algorithms=[header["alg"]],
             audience=settings.OIDC_CLIENT_ID,
             issuer=settings.OIDC_ISSUER,
-            # By our own time, below.
+            # Checked below with Drydock's own clock.
             options={"require": ["iss", "aud", "exp", "iat"], "verify_exp": False, "verify_iat": False,
                      "verify_nbf": False},
         )  # fmt: skip
@@ -253,14 +253,14 @@ def verified(id_token: str, *, now: datetime, nonce: str | None) -> dict[str, An
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """What the provider says of somebody who is still there. `claims` is None where it sent no ID token."""
+    """Answer of the provider about an account that it confirms. `claims` is None without an ID token."""
 
     claims: dict[str, Any] | None
     refresh_token: str
 
 
 def renew(refresh_token: str, *, now: datetime) -> Renewed:
-    """Ask the provider whether somebody is still there. Raises ProviderError: `NO` where it says that they are not."""
+    """Query the provider whether an account is still valid. Raises ProviderError; `NO` if the provider refuses it."""
     url, auth = configuration()["token_endpoint"], None
     sent = {"grant_type": "refresh_token", "refresh_token": refresh_token}
     if by_basic(configuration()):
@@ -276,7 +276,7 @@ def renew(refresh_token: str, *, now: datetime) -> Renewed:
     if not isinstance(said, dict):
         raise ProviderError(Why.AWAY, "no object")
     if answer.status_code != 200:
-        # Of the answers only this one is about the person; a secret of ours that has run out ends nobody's session.
+        # Only this answer is about the account: an expired client secret must end no sessions.
         why = Why.NO if said.get("error") == "invalid_grant" else Why.AWAY
         raise ProviderError(why, str(said.get("error", answer.status_code))[:100])
     id_token = said.get("id_token")
@@ -285,13 +285,13 @@ def renew(refresh_token: str, *, now: datetime) -> Renewed:
 
 
 def by_basic(configured: Mapping[str, Any]) -> bool:
-    """Whether our secret goes into a header: only where the provider takes nothing else."""
+    """Return whether the client secret goes into a header: only if the provider accepts nothing else."""
     methods = configured.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
     return "client_secret_post" not in methods
 
 
 def end_address(back: str) -> str:
-    """Where somebody logs out at the provider, and comes back from; empty where it has no such place, or is away."""
+    """Return the provider's sign-out address with the way back; empty if it has none or is unavailable."""
     try:
         with exchange():
             there = str(configuration().get("end_session_endpoint", ""))
@@ -302,11 +302,11 @@ def end_address(back: str) -> str:
     return found
 
 
-# Whether people who came in by single sign-on still may: their provider is asked every ten minutes. While it is away,
-# sessions go on until their time is up.
+# Refresh of single sign-on accounts: the provider is queried every ten minutes. While it is unavailable, sessions stay
+# valid until their expiry.
 
 
-# Asked at once, so long in one run, and again so much later where the provider was away.
+# Concurrent queries, maximum time of one run, and the delay after the provider was unavailable.
 MAX_REFRESHES = AT_ONCE
 RUN_SECONDS = 20.0
 AGAIN = timedelta(seconds=60)
@@ -316,8 +316,9 @@ log = structlog.get_logger(__name__)
 
 def refresh(*, now: datetime, late: timedelta = timedelta()) -> Counter[str]:
     """Query the provider about every account that is due, a few at a time. Return how many were `confirmed`, `refused`
-    by provider or mapping, and `unavailable`: the first of these ends the run. `late`: only accounts that have been due
-    this long, for the web process that stands in for Celery.
+    by provider or mapping, and `unavailable`, which ends the run.
+
+    With `late`, query only accounts that have been due this long: the web process replaces Celery then.
     """
     outcomes: Counter[str] = Counter()
     ends = time.monotonic() + RUN_SECONDS
@@ -360,7 +361,7 @@ def _settle(row: SignOn, answer: Renewed | ProviderError, *, now: datetime) -> s
 
 
 def _identity(answer: Renewed, row: SignOn) -> Identity | None:
-    """Who the answer is about. Raises ClaimFault; somebody else's token is taken for nobody's."""
+    """Return the identity in the answer. Raises ClaimFault, also for the token of another account."""
     if answer.claims is None:
         return None
     identity = identity_of(answer.claims, issuer=row.issuer, claim=settings.OIDC_CLAIM)

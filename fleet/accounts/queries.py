@@ -1,4 +1,4 @@
-"""People as admins see them, and as they see themselves."""
+"""Queries on users, for administrators and for users about themselves."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -173,7 +173,7 @@ def _row(user: Any) -> PersonRow:
 
 @dataclass(frozen=True, slots=True)
 class OutsideRow:
-    """Somebody's account in Slack or PagerDuty (`kind`); `person` is whose it is here, empty where nobody has said."""
+    """A user's account in Slack or PagerDuty (`kind`). `person` is its user here; empty if it is unlinked."""
 
     id: int
     kind: str
@@ -186,9 +186,7 @@ class OutsideRow:
 
 
 def outside_accounts(*, username: str | None = None, most: int = 500) -> tuple[OutsideRow, ...]:
-    """One person's accounts elsewhere; without a name everybody's, those first that are nobody's and were seen last.
-    One query.
-    """
+    """Return the external accounts of a user; without a name those of all, unlinked and last seen first. One query."""
     rows = visible(OutsideAccount).select_related("user")
     if username is not None:
         rows = rows.filter(user__username=username)
@@ -198,16 +196,18 @@ def outside_accounts(*, username: str | None = None, most: int = 500) -> tuple[O
     )
 
 
-# What the access of open calls rests on, read for many calls at once: sessions, tokens, accounts and their rights.
+# State of access behind open streams, read for many at once: sessions, tokens, accounts and their rights.
 
-# Columns of a token that change while it is used, and say nothing of what it may do.
+# Columns of a token that change with its use, and do not affect its rights.
 OF_USE = ("last_used_at", "notified_days")
 
 
 def access_states(
     *, accounts: Collection[int], sessions: Collection[str], tokens: Collection[str], now: datetime
 ) -> AccessStates:
-    """Up to four queries, however many are asked for, and one for each level of tokens that were made by tokens."""
+    """Return the state of these accounts, sessions and tokens. Up to four queries for any number, and one for each
+    level of tokens that tokens created.
+    """
     people = list(
         visible(User).filter(pk__in=list(accounts), is_active=True).select_related("sign_on", "service_account__owner")
     )
@@ -229,11 +229,11 @@ def _account_state(person: User, now: datetime) -> AccountState:
 
 
 def _token_states(prefixes: Collection[str], now: datetime) -> dict[str, Any]:
-    """Without those that have ended, or that were made by one that has."""
+    """Return the valid tokens, without those created by an ended token."""
     counts = Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=now))
     names = [field.attname for field in ApiToken._meta.concrete_fields if field.attname not in OF_USE]
     rows = {row["prefix"]: row for row in visible(ApiToken).filter(counts, prefix__in=list(prefixes)).values(*names)}
-    # By whom each was made, level by level: nearly always by none.
+    # Follow the creating tokens level by level; most tokens have none.
     makers = {prefix: row["made_with_id"] for prefix, row in rows.items() if row["made_with_id"] is not None}
     while makers:
         found = dict(visible(ApiToken).filter(counts, pk__in=set(makers.values())).values_list("pk", "made_with_id"))
@@ -243,14 +243,14 @@ def _token_states(prefixes: Collection[str], now: datetime) -> dict[str, Any]:
     return rows
 
 
-# Second factors of people, as they see them: never a secret.
+# Second factors of users, without secrets.
 
 APP, PASSKEY = "totp", "webauthn"
 
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """One factor: `kind` is `totp` or `webauthn`, `name` what its person calls a passkey."""
+    """One second factor. `kind` is `totp` or `webauthn`; `name` is the user's name for a passkey."""
 
     id: int
     kind: str
@@ -261,7 +261,7 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """What somebody has beside a password. `codes_left` are recovery codes that were not used."""
+    """Second factors of a user. `codes_left` is the number of unused recovery codes."""
 
     app: Factor | None
     passkeys: tuple[Factor, ...]
@@ -273,7 +273,7 @@ class Factors:
 
 
 def factors_of(*, user_id: int) -> Factors:
-    """One person's second factors. One query."""
+    """Return the second factors of a user. One query."""
     rows = list(visible(Authenticator).filter(user=user_id).order_by("pk"))
     found = [
         Factor(row.pk, row.type, str(row.data.get("name", "")), row.created_at, row.last_used_at)
@@ -288,7 +288,7 @@ def factors_of(*, user_id: int) -> Factors:
     )
 
 
-# Sessions of people in browsers, as they and admins see them.
+# Browser sessions, for their users and for administrators.
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,14 +311,14 @@ class SessionRow:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether it is used from another address than that of its login."""
+        """Return whether its last address differs from that of its sign-in."""
         return bool(self.address) and self.address != self.last_address
 
 
 def session_rows(
     *, username: str, session_key: str, now: datetime, cursor: str | None = None, size: int | None = None
 ) -> Page[SessionRow]:
-    """Somebody's sessions that go on, those first that were seen last. One query."""
+    """Return the open sessions of a user, last seen first. One query."""
     own = hash_of(session_key) if session_key else ""
     rows = open_sessions(visible(PersonSession).filter(user__username=username), now=now)
     found = read_page([Segment(rows, "last_seen_at", descending=True)], cursor=cursor, size=size)

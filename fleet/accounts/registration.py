@@ -1,4 +1,4 @@
-"""What the core shows of accounts, registered when the app is loaded."""
+"""Connections between accounts and the core, registered when the app is loaded."""
 
 from fleet.accounts import models, queries, text, tokens
 from fleet.operations.access import CREDENTIALS
@@ -10,7 +10,7 @@ say.register(text)
 CREDENTIALS.person_of_token = tokens.person_of_token
 CREDENTIALS.person_of_session = tokens.person_of_session
 CREDENTIALS.states = queries.access_states
-# Administrators see all accounts, everyone their own: the queries filter.
+# Administrators see all accounts, other users their own: the queries filter.
 visibility.register(
     {
         models.PersonSession: everything,

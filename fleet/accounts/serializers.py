@@ -1,4 +1,4 @@
-"""People, their rights and their tokens."""
+"""Serializers of users, their rights and their tokens."""
 
 from dataclasses import dataclass
 from datetime import timedelta

@@ -1,5 +1,5 @@
-"""What is due by the clock about people's doors: tokens that expire soon are told, what ended tokens made ends, and
-sessions that are over go.
+"""Service accounts, and periodic work on credentials: expiry notifications, revocation after ended tokens, removal of
+expired sessions.
 """
 
 from collections.abc import Sequence
@@ -23,14 +23,14 @@ from fleet.operations import control
 from fleet.operations.rights import require_administrator
 from fleet.operations.timeline.entries import tell
 
-# That a token expires is told so many days ahead, of one that lives at least twice as long.
+# Days before expiry at which a token is reported, if it is valid for at least twice as long.
 WEEK, DAY = 7, 1
-# Of one run.
+# Limit per run.
 MOST = 500
 
 
 def tidy_up(*, now: datetime) -> None:
-    """All of it, once."""
+    """Run all of it once."""
     tell_expiring(now=now)
     end_what_ended_tokens_made(now=now)
     logins.forget_sessions(now=now)
@@ -38,8 +38,8 @@ def tidy_up(*, now: datetime) -> None:
 
 @transaction.atomic
 def tell_expiring(*, now: datetime) -> int:
-    """Tell of tokens that expire within a week, and again of those that do within a day; how many. Each is told once,
-    however many look at once: whoever holds its row tells it.
+    """Report tokens that expire within a week, and again within a day. Return their number. The row lock ensures that
+    concurrent runs report each token once.
     """
     day, week = now + timedelta(days=DAY), now + timedelta(days=WEEK)
     in_a_week = Q(notified_days=None, expires_at__gt=day, expires_at__lte=week) & _lives(2 * WEEK)
@@ -62,9 +62,9 @@ def tell_expiring(*, now: datetime) -> int:
 
 @transaction.atomic
 def end_what_ended_tokens_made(*, now: datetime) -> int:
-    """What was made by a token ends when that expires, or was revoked in another way; of how many tokens.
+    """End everything created by tokens that have expired or were revoked otherwise. Return the number of these tokens.
 
-    Tokens and join tokens stop counting at once, because each use asks for the token that made them.
+    Tokens and join tokens stop working earlier, because each use checks the token that created them.
     """
     over = Q(revoked_at__isnull=False) | Q(expires_at__lte=now)
     left = (
@@ -82,7 +82,7 @@ def _lives(days: int) -> Q:
     return Q(expires_at__gte=F("created_at") + timedelta(days=days))
 
 
-# Service accounts: made by admins, owned by a person, and let in by tokens alone.
+# Service accounts: created by administrators, owned by a user, and authenticated by tokens alone.
 
 MAX_PURPOSE = 200
 
@@ -98,8 +98,8 @@ def make(
     actor: Actor = COMMAND_LINE,
     scopes: Sequence[account_services.ScopePair] = (),
 ) -> ServiceAccount:
-    """A new account that is no person, for whom `owner` answers. It has no password, and never gets one. Raises Refused
-    `not-permitted`, `unknown-person` or `validation`.
+    """Create a service account owned by the user `owner`. It never has a password. Raises Refused `not-permitted`,
+    `unknown-person` or `validation`.
     """
     require_administrator(actor)
     said, whose = _purpose(purpose), _owner(owner)
@@ -115,12 +115,12 @@ def make(
 def change(
     *, username: str, now: datetime, actor: Actor = COMMAND_LINE, owner: str | None = None, purpose: str | None = None
 ) -> ServiceAccount:
-    """Who answers for it, and what it is for; what is None stays. Raises Refused as `make` does."""
+    """Change the owner or purpose of a service account; None leaves them. Raises Refused as `make` does."""
     user = account_services.changeable(username, actor)
     row = require_found(service_of(user), "validation", Reason("service-unknown", name=username))
     before = _shown(row)
     if owner is not None:
-        # Whoever owned it before stays behind it.
+        # Keep the former owner in the record of control.
         control.note(control.OWNER, user, row.owner, now=now)
         row.owner = _owner(owner)
         control.note(control.OWNER, user, row.owner, now=now)

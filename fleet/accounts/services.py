@@ -1,4 +1,4 @@
-"""Accounts of people: their group, where they may act, whether they may log in, and their password."""
+"""Accounts of users: their group, scopes, access and password."""
 
 import secrets
 from collections.abc import Sequence
@@ -28,14 +28,16 @@ SCOPE_KINDS = ("name", "service", "resource_group")
 MAX_NAME = 150
 MAX_SCOPES = 50
 MAX_PATTERN = 200
-# Names that stand for something else where an entry says who.
+# Names that entries use for other actors.
 TAKEN_NAMES = ("azure", "drydock")
 
 ScopePair = tuple[str, str]
 
 
 def shown(person: User) -> dict[str, Any]:
-    """What may change about a person, as `before` and `after` carry it; never a secret. Two queries."""
+    """Return the properties of a user that may change, as `before` and `after` of an entry contain them; no secret.
+    Two queries.
+    """
     groups = person.groups.order_by("name").values_list("name", flat=True)
     return {
         "groups": list(groups),
@@ -55,7 +57,8 @@ def make_person(
     scopes: Sequence[ScopePair] = (),
     password: str = "",
 ) -> tuple[User, str]:
-    """A new person in this group, and the password, which is made up where none is given and returned this once.
+    """Create a user in this group. Return them with the password, which is generated if none is given and shown only
+    once.
 
     Raises Refused `not-permitted` or `validation`.
     """
@@ -70,8 +73,8 @@ def make_person(
 
 
 def make_account(*, username: str, group: str, scopes: Sequence[ScopePair], password: str | None = None) -> User:
-    """A new account in this group, inside a transaction of an operation that may make one; without a password it never
-    has one. Raises Refused `validation`.
+    """Create an account in this group, inside the transaction of an operation that checked the right. Without a
+    password it never has one. Raises Refused `validation`.
     """
     lock()
     username = username.strip()
@@ -103,10 +106,10 @@ def change_person(
     scopes: Sequence[ScopePair] | None = None,
     active: bool | None = None,
 ) -> User:
-    """Change somebody's group or scopes, end or restore their access; what is None stays as it is.
+    """Change the group, scopes or access of a user; None leaves a property as it is.
 
-    Disabling ends every session, token and calendar for good. The last active admin stays one. Raises Refused
-    `not-permitted`, `unknown-person` or `validation`.
+    Disabling ends every session, token and calendar permanently. The last active administrator stays one. Raises
+    Refused `not-permitted`, `unknown-person` or `validation`.
     """
     person = changeable(username, actor)
     before, had_admins = shown(person), any_admin()
@@ -155,7 +158,7 @@ def make_for_sign_on(wanted: str, rights: Rights, *, now: datetime, actor: Actor
 
 @transaction.atomic
 def reset_password(*, username: str, now: datetime, actor: Actor = COMMAND_LINE) -> str:
-    """A new password for somebody who lost theirs, returned this once; every session of theirs ends.
+    """Set a generated password for a user who lost theirs, end all their sessions, and return it. It is not stored.
 
     Raises Refused `not-permitted` or `unknown-person`.
     """
@@ -170,8 +173,8 @@ def reset_password(*, username: str, now: datetime, actor: Actor = COMMAND_LINE)
 
 
 def record_password_change(person: User, *, now: datetime, actor: Actor, but: str = "") -> None:
-    """Say that a password is another one now, and nothing of it, inside the transaction that made it so; what was
-    guessed at was the old one. Their sessions are over, but the one with this key.
+    """Record a password change without the password, inside the transaction that made it. Reset the count of failed
+    sign-ins, and end all sessions except the one with the key `but`.
     """
     control.note_password(person, actor, now=now)
     sessions.drop(person, but=but)
@@ -181,7 +184,7 @@ def record_password_change(person: User, *, now: datetime, actor: Actor, but: st
 
 @transaction.atomic
 def ensure_person(*, username: str, group: str, password: str, now: datetime) -> User:
-    """A person of this name in exactly this group, with this password: for the demo, at each of its starts."""
+    """Create or update a user with exactly this group and password. The demo calls it at each start."""
     person = User.objects.filter(username=username).first()
     if person is None:
         return make_person(username=username, group=group, password=password, now=now)[0]
@@ -193,13 +196,13 @@ def ensure_person(*, username: str, group: str, password: str, now: datetime) ->
 
 
 def new_password() -> str:
-    """One that nobody guesses: 96 bits."""
+    """Return a random password of 96 bits."""
     return secrets.token_urlsafe(12)
 
 
 def note_change(person: User, *, before: dict[str, Any] | None, actor: Actor, now: datetime) -> None:
-    """Write what Django's own admin has just changed about a person, inside its transaction. Who was disabled there
-    loses sessions and tokens as by any other way.
+    """Record a change of a user by Django's admin, inside its transaction. If it disabled the user, end their sessions
+    and tokens.
     """
     if before is not None and before["active"] and not person.is_active:
         sessions.end_access(person, now=now, actor=actor)
@@ -211,19 +214,21 @@ def note_change(person: User, *, before: dict[str, Any] | None, actor: Actor, no
 
 
 def lock() -> None:
-    """One change of people at a time: two that each leave an admin could leave none together."""
+    """Lock all changes of users: two concurrent changes could otherwise remove the last administrator together."""
     take(Lock.PEOPLE)
 
 
 def any_admin() -> bool:
-    """Whether anybody who may log in is an admin: a person, for no service account can let people in again."""
+    """Return whether any active user is an administrator. Service accounts do not count: they cannot grant access to
+    users.
+    """
     active = User.objects.filter(is_active=True, service_account=None)
     return active.filter(is_superuser=True).exists() or active.filter(groups__name=ADMIN).exists()
 
 
 def changeable(username: str, actor: Actor) -> User:
-    """Somebody whom this actor may change, locked against other changes of people. Raises Refused `not-permitted`,
-    `unknown-person`, or `validation` for who was forgotten.
+    """Return a user whom this actor may change, and lock all changes of users. Raises Refused `not-permitted`,
+    `unknown-person`, or `validation` for an erased user.
     """
     require_administrator(actor)
     lock()
@@ -293,8 +298,8 @@ def _write(did: str, person: User, *, before: dict[str, Any] | None, now: dateti
 
 @transaction.atomic
 def set_own_password(*, actor: Actor, password: str, now: datetime, session_key: str = "") -> None:
-    """A new password of one's own. That it is good, and that the old one was known, the edge's form has checked.
-    Of their sessions the one with this key goes on.
+    """Set the actor's own password. The caller's form has checked the old and the new one. The session with this key
+    stays open.
     """
     actor.person.set_password(password)
     actor.person.save(update_fields=["password"])

@@ -1,5 +1,6 @@
-"""Browsers and systems, as far as what a browser says of itself tells them. It may say anything: no word of it is kept,
-only names out of these tables.
+"""Browser sessions of users, and the browser and system of each.
+
+A User-Agent header can contain any text, so only names from the tables below are stored.
 """
 
 import threading
@@ -25,9 +26,9 @@ from fleet.models import ApiToken, CalendarFeed, JoinToken
 from fleet.operations.rights import require, require_change, require_reach, user_named
 from fleet.operations.timeline.entries import tell
 
-# Nobody says more of itself than this in truth.
+# Characters of the header that are read; real headers are shorter.
 MOST_READ = 400
-# The first that is found counts: nearly everybody claims to be Chrome or Safari as well.
+# The first match counts: most browsers also claim to be Chrome or Safari.
 BROWSERS = (
     ("Edg/", "Edge"),
     ("EdgA/", "Edge"),
@@ -67,14 +68,14 @@ def _first(names: tuple[tuple[str, str], ...], said: str) -> str:
     return next((name for sign, name in names if sign in said), "")
 
 
-# Sessions of people in browsers: begun at each door, ended by their person or an admin.
+# Browser sessions: every sign-in method starts them, their user or an administrator ends them.
 
-# A session that goes on is noted so often, and what was noted is written so often.
+# A session in use is noted in memory at this interval, and the notes are written at this one (seconds).
 NOTED_EVERY = timedelta(minutes=5)
 WRITTEN_EVERY = 30.0
-# Of how many a process knows when it noted them; beyond, it begins anew.
+# Limit of sessions that one process remembers; above it, the memory is cleared.
 MOST_NOTED = 20_000
-# How many rows of sessions that are over one run removes.
+# Rows of expired sessions that one run removes.
 REMOVED = 500
 LONGEST_ADDRESS = 64
 
@@ -82,7 +83,7 @@ log = structlog.get_logger(__name__)
 
 
 class LastSeen:
-    """When sessions were seen last, between two writes of this process."""
+    """Times at which sessions were last seen, between two writes of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -91,7 +92,7 @@ class LastSeen:
         self._written = time.monotonic()
 
     def note(self, session_key: str, *, user_id: int, agent: str, address: str, now: datetime) -> None:
-        """Remember a request of a session, in memory, unless one was noted some minutes ago."""
+        """Note a request of a session in memory, unless one was noted within the last 5 minutes."""
         key = hash_of(session_key)
         with self._lock:
             before = self._noted.get(key)
@@ -101,7 +102,7 @@ class LastSeen:
                 self._noted.clear()
             self._noted[key] = now
             if len(self._waiting) < MOST_NOTED:
-                # Also a session that began in an earlier release is listed from now on.
+                # Also lists a session that began in an earlier release.
                 row = PersonSession(key_hash=key, user_id=user_id, last_seen_at=now, **browser_of(agent))
                 row.last_address = address[:LONGEST_ADDRESS]
                 self._waiting[key] = row
@@ -111,7 +112,7 @@ class LastSeen:
         with self._lock:
             waiting, self._waiting = self._waiting, {}
         try:
-            # In one order, so that two processes that write the same ones wait for each other and never in a circle.
+            # A fixed order: two processes that write the same rows wait for each other without a deadlock.
             PersonSession.objects.bulk_create(
                 [row for _, row in sorted(waiting.items())],
                 batch_size=500,
@@ -120,7 +121,7 @@ class LastSeen:
                 update_fields=["last_address", "last_seen_at"],
             )
         except IntegrityError:
-            # Of an account that does not exist after a restore: it would block all others permanently.
+            # The account does not exist after a restore. Keeping the row would block all others permanently.
             log.warning("sessions.not_noted", count=len(waiting))
             return 0
         except DatabaseError:
@@ -130,7 +131,7 @@ class LastSeen:
         return len(waiting)
 
     def write_if_due(self) -> None:
-        """Call `write` every 30 seconds at most, however often this is called."""
+        """Call `write` at most every 30 seconds."""
         if time.monotonic() - self._written >= WRITTEN_EVERY:
             self._written = time.monotonic()
             self.write()
@@ -148,12 +149,12 @@ def begin(*, user: User, session_key: str, way: str, agent: str, address: str, n
 
 
 def moved(*, old_key: str, new_key: str) -> None:
-    """The same session has another key now."""
+    """Record the new key of a session."""
     PersonSession.objects.filter(key_hash=hash_of(old_key)).update(key_hash=hash_of(new_key))
 
 
 def left(*, session_key: str) -> None:
-    """Somebody has logged out of it."""
+    """Delete the record of a session from which the user signed out."""
     PersonSession.objects.filter(key_hash=hash_of(session_key)).delete()
 
 
@@ -190,13 +191,15 @@ def end_all(*, actor: Actor, now: datetime, username: str | None = None, but: st
 
 
 def drop(person: User, *, but: str = "") -> None:
-    """Inside a transaction that tells of something else: this person's sessions are over, but the one of this key."""
+    """End all sessions of a user, except the one with the key `but`. Call it inside the transaction that records the
+    cause.
+    """
     _end(list(_but(PersonSession.objects.filter(user=person), but)))
 
 
 def end_for_good(*, people: Collection[User] = (), backend: str = "") -> None:
-    """Inside a transaction that records something else: end every session of these accounts, and every one that began
-    at this backend, also those of which nothing else is known.
+    """End every session of these accounts, and every session that began at this backend, including unrecorded ones.
+    Call it inside the transaction that records the cause.
     """
     ids = [person.pk for person in people]
     if not ids and not backend:
@@ -207,7 +210,7 @@ def end_for_good(*, people: Collection[User] = (), backend: str = "") -> None:
 
 
 def forget_over(*, now: datetime) -> None:
-    """What is known of sessions that are over goes, some at a time."""
+    """Remove up to 500 records of expired sessions."""
     old = now - timedelta(seconds=settings.SESSION_COOKIE_AGE)
     over = PersonSession.objects.filter(last_seen_at__lt=old).order_by("last_seen_at")
     PersonSession.objects.filter(pk__in=list(over.values_list("pk", flat=True)[:REMOVED])).delete()
@@ -230,10 +233,10 @@ def _require_allowed(actor: Actor, person: User) -> None:
         require_reach(actor, person)
 
 
-# What ends for good: a token with all that it made, and everything by which an account that was disabled signed in.
-# Enabling the account again revives none of it.
+# Permanent revocation: a token with everything that it created, and all access of a disabled account. Enabling the
+# account again restores none of it.
 
-# Of annexes: each ends what was made by a token that has ended.
+# Registered by annexes: each ends its objects that an ended token created.
 END_MADE_WITH: list[Callable[..., None]] = []
 
 
@@ -271,7 +274,7 @@ def _mark_ended(
 
 
 def end_made_with(token: ApiToken, *, actor: Actor, now: datetime) -> None:
-    """End what was made by a token that has ended: tokens, join tokens, and what annexes keep of it. Inside the
+    """End everything that an ended token created: tokens, join tokens, and objects of annexes. Call it inside the
     caller's transaction.
     """
     for made in ApiToken.objects.filter(made_with=token, revoked_at=None).select_related("user").order_by("pk"):

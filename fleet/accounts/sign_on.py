@@ -1,4 +1,6 @@
-"""The mapping of single sign-on: which group and scopes a role or group of the provider gives. Admins make it."""
+"""Single sign-on: the mapping from the provider's roles and groups to groups and scopes, which administrators
+maintain, and the accounts at the provider.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -26,13 +28,13 @@ from fleet.operations.rights import require_administrator, require_reach, user_n
 from fleet.operations.timeline.entries import tell
 
 MOST_GRANTS = 200
-# What sessions name that began at a proxy in front.
+# Backend of sessions that began at a reverse proxy.
 PROXY_BACKEND = "fleet.accounts.post_login.HeaderBackend"
 NOT_MAPPED = Reason("sign-on-not-mapped")
 
 
 def grants() -> list[Grant]:
-    """The mapping as it stands. One query."""
+    """Return the current mapping. One query."""
     return [row.grant for row in SignOnGrant.objects.order_by("value")]
 
 
@@ -40,7 +42,9 @@ def grants() -> list[Grant]:
 def create(
     *, actor: Actor, value: str, group: str, now: datetime, scopes: Sequence[account_services.ScopePair] = ()
 ) -> SignOnGrant:
-    """A new line. It counts at once for everybody who is known. Raises Refused: `not-permitted`, `validation`."""
+    """Create a line of the mapping. It applies at once to all known accounts. Raises Refused: `not-permitted`,
+    `validation`.
+    """
     require_administrator(actor)
     account_services.lock()
     value = tidy(value)
@@ -65,8 +69,8 @@ def change(
     group: str | None = None,
     scopes: Sequence[account_services.ScopePair] | None = None,
 ) -> SignOnGrant:
-    """Another group or other scopes for the same role; what is None stays. Raises Refused: `not-permitted`,
-    `not-found`, `validation`.
+    """Change the group or scopes of a line; None leaves them. Raises Refused: `not-permitted`, `not-found`,
+    `validation`.
     """
     row = _changeable(grant_id, actor)
     before, stands = _shown(row), row.grant
@@ -81,7 +85,9 @@ def change(
 
 @transaction.atomic
 def delete(*, actor: Actor, grant_id: int, now: datetime) -> SignOnGrant:
-    """Nobody has anything by this line from now on. Raises Refused: `not-permitted`, `not-found`, `validation`."""
+    """Delete a line: users without another mapping lose access. Raises Refused: `not-permitted`, `not-found`,
+    `validation`.
+    """
     row = _changeable(grant_id, actor)
     before = _shown(row)
     row.delete()
@@ -109,8 +115,8 @@ def _shown(row: SignOnGrant) -> dict[str, Any]:
 def _changed(
     row: SignOnGrant, *, before: dict[str, Any] | None, after: dict[str, Any] | None, actor: Actor, now: datetime
 ) -> None:
-    """Tell it, and let it count: whoever is known gets what the mapping says now, and nobody is asked to log in anew
-    who keeps a right. The last admin who may log in stays one.
+    """Record the change, and apply the mapping to all known accounts. Users who keep a right stay signed in. Raises
+    Refused `validation` if no administrator would be left.
     """
     did = "made" if before is None else "deleted" if after is None else "changed"
     tell(EntryKind.MAPPING_CHANGED, actor, at=now, before=before, after=after, value=row.value, did=did)
@@ -118,15 +124,15 @@ def _changed(
     known = list(SignOn.objects.filter(user__isnull=False, seen_at__isnull=False).select_related("user").order_by("pk"))
     prefetch_rights([one.user for one in known if one.user is not None])
     ended = [one.user for one in known if settle(one, rights_by(lines, one.values), now=now) and one.user is not None]
-    # A proxy in front signs its users in again with their next request, by the mapping as it is then.
+    # A reverse proxy signs its users in again with their next request, by the mapping as it is then.
     sessions.end_for_good(people=ended, backend=PROXY_BACKEND if settings.PROXY_SIGN_IN.networks else "")
     if had_admins and not account_services.any_admin():
         raise Refused("validation", Reason("last-admin"))
 
 
 def settle(row: SignOn, granted: Rights | None, *, now: datetime) -> bool:
-    """Give the person of this account what the mapping grants. Return whether that is nothing and was something before:
-    then their sessions have to end.
+    """Give the user of this account the rights of the mapping. Return whether they lost all rights, so that their
+    sessions must end.
     """
     if row.user is None:
         return False
@@ -140,30 +146,30 @@ def settle(row: SignOn, granted: Rights | None, *, now: datetime) -> bool:
     return False
 
 
-# People who come in by single sign-on: made where the mapping speaks of them, linked by admins, and out where the
-# provider or the mapping says no.
+# Users of single sign-on: created if the mapping gives them rights, linked by administrators, and refused if the
+# provider or the mapping refuses them.
 
-# The provider is asked again so long after it last said yes: what it takes back counts within 15 minutes.
+# Interval of queries to the provider: a revocation there applies within 15 minutes.
 ASKED_EVERY = timedelta(minutes=10)
-# A session without a refresh token asks by logging in again, which most providers do without a question.
+# A session without a refresh token is renewed by a new sign-in, which most providers do without interaction.
 WITHOUT_REFRESH = timedelta(minutes=15)
-# What sessions name that began at the provider.
+# Backend of sessions that began at the provider.
 BACKEND = "fleet.accounts.single_sign_on.SignOnBackend"
-# Where a session that began at a proxy in front keeps what it said then.
+# Session key: the statement of the proxy at the start of the session.
 SAID_BY_PROXY = "told_by_proxy"
-# So long everybody reads on each page that the break-glass account was used.
+# Time for which every page shows a use of the emergency account.
 TOLD_FOR = timedelta(hours=24)
-# Whoever was refused is known to admins, who may link them; so many at most.
+# Limit of refused accounts that are kept for administrators, who may link them.
 MOST_STRANGERS = 200
 REFUSED_BY_PROVIDER = Reason("sign-on-ended-there")
 BLOCKED = Reason("sign-on-blocked")
 
 
 def arrive(identity: Identity, *, now: datetime, refresh_token: str = "") -> User:
-    """Somebody has proved who they are at the provider: the person that they are here, with the rights of now.
+    """Return the user of an identity that the provider confirmed, with their current rights; create them if necessary.
 
-    Raises Refused `not-permitted` where the mapping does not speak of them, or they may not log in. They are then kept
-    in mind, for an admin to see.
+    Raises Refused `not-permitted` if the mapping gives no rights or the user is disabled. The account is then
+    recorded for administrators.
     """
     person, reason = _arrived(identity, refresh_token, now)
     if person is None:
@@ -193,8 +199,8 @@ def _arrived(identity: Identity, refresh_token: str, now: datetime) -> tuple[Use
 
 
 def arrive_by_proxy(told: ToldByProxy, *, now: datetime) -> User:
-    """A proxy in front has logged somebody in: a person who is known here by this very name. Where it names groups,
-    the mapping says what they may. Raises Refused `not-permitted`.
+    """Return the user whom a reverse proxy signed in, by their exact name. If the proxy states groups, the mapping
+    decides their rights. Raises Refused `not-permitted`.
     """
     person, reason = _arrived_by_proxy(told, now)
     if person is None:
@@ -221,27 +227,27 @@ def _arrived_by_proxy(told: ToldByProxy, now: datetime) -> tuple[User | None, Re
 
 
 def good(person: User, *, now: datetime) -> bool:
-    """Whether a session of theirs that began at the provider goes on. Asks nothing where `sign_on` was selected too."""
+    """Return whether the user's sessions from the provider are still valid. No query if `sign_on` was selected."""
     row: SignOn | None = getattr(person, "sign_on", None)
     until = row.valid_until if row is not None and row.issuer == settings.OIDC_ISSUER else None
     return until is not None and until > now
 
 
 def proxy_statement(told: ToldByProxy) -> list[Any]:
-    """What a proxy said, as a session keeps it."""
+    """Return the statement of a proxy in the form that a session stores."""
     return [told.name, None if told.groups is None else list(told.groups)]
 
 
 def is_confirmed_by_proxy(said: Any, told: ToldByProxy | None) -> bool:
-    """Whether a session that began at the proxy counts in a call with which the proxy says this; `said` is what the
-    session keeps.
+    """Return whether a session from the proxy is valid in a call with this statement. `said` is the statement stored
+    in the session.
     """
     return bool(settings.PROXY_SIGN_IN.networks) and told is not None and said == proxy_statement(told)
 
 
 def goes_on_until(person: Any, *, now: datetime) -> datetime | None:
-    """Until when a session of theirs goes on although the provider could not be asked for a while; None where there is
-    nothing to say. Asks nothing: it is known of whoever came by single sign-on.
+    """Return when the user's sessions expire if the provider could not be queried recently; else None. No query:
+    `sign_on` is cached for users of single sign-on.
     """
     row: SignOn | None = person._state.fields_cache.get("sign_on") if isinstance(person, User) else None
     if row is None or row.next_check_at is None or row.checked_at is None:
@@ -250,13 +256,13 @@ def goes_on_until(person: Any, *, now: datetime) -> datetime | None:
 
 
 def password_counts(username: str) -> bool:
-    """Whether the password of this name lets anybody in."""
+    """Return whether the password of this name is accepted."""
     return bool(settings.LOCAL_PASSWORDS or (settings.EMERGENCY_ACCOUNT and username == settings.EMERGENCY_ACCOUNT))
 
 
 @transaction.atomic
 def note_break_glass(person: User, *, address: str, now: datetime) -> None:
-    """Tell everybody, if somebody has just come in as the break-glass account."""
+    """Notify all users of a sign-in by the emergency account."""
     if settings.EMERGENCY_ACCOUNT and person.get_username() == settings.EMERGENCY_ACCOUNT:
         tell(EntryKind.BREAK_GLASS_USED, DRYDOCK, at=now, person=person.get_username(), from_address=address)
 
@@ -292,9 +298,11 @@ def refuse(account: Q, *, now: datetime, reason: Reason = REFUSED_BY_PROVIDER, s
 
 @transaction.atomic
 def link(*, actor: Actor, username: str, subject: str, now: datetime) -> SignOn:
-    """An admin says whose an account at the provider is, before or after it first came: for Entra ID `subject` is its
-    object id. From the next login on the mapping says what that person may. Raises Refused: `not-permitted`,
-    `unknown-person`, `validation`.
+    """Link an account at the provider to a user, as an administrator, also before its first sign-in. For Entra ID,
+    `subject` is its object id.
+
+    From the next sign-in, the mapping decides the user's rights. Raises Refused: `not-permitted`, `unknown-person`,
+    `validation`.
     """
     require_administrator(actor)
     account_services.lock()
@@ -325,9 +333,7 @@ def link(*, actor: Actor, username: str, subject: str, now: datetime) -> SignOn:
 
 @transaction.atomic
 def unlink(*, actor: Actor, sign_on_id: int, now: datetime) -> None:
-    """An account at the provider is nobody's any more; its sessions end. Raises Refused: `not-permitted`,
-    `not-found`.
-    """
+    """Unlink an account at the provider, and end its sessions. Raises Refused: `not-permitted`, `not-found`."""
     require_administrator(actor)
     account_services.lock()
     found = _locked(Q(pk=sign_on_id, user__isnull=False))
@@ -363,13 +369,13 @@ def _in(row: SignOn, refresh_token: str, *, now: datetime) -> None:
 
 
 def _out(row: SignOn, reason: Reason, *, now: datetime, signs_in: bool = False) -> None:
-    """What the person of this account has ends. Tokens end where the person itself was refused, signing in; a question
-    in the background takes the rights only, so that an error at the provider ends no script for good.
+    """Remove the rights and sessions of the user of this account. Their tokens end only if the user was refused at
+    sign-in: an error at the provider during a background check must end no scripts permanently.
     """
     row.refused, row.valid_until, row.next_check_at = reason.stored, now, None
     row.keep_refresh_token("")
     if row.user is not None:
-        # For good: a later sign-in that is accepted revives none of it.
+        # Permanent: a later accepted sign-in restores none of it.
         if signs_in:
             end_access(row.user, now=now, actor=DRYDOCK)
         else:

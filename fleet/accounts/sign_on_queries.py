@@ -1,4 +1,4 @@
-"""Single sign-on as admins see it: the mapping, who has come, and who would be what."""
+"""Queries on single sign-on for administrators: the mapping, accounts at the provider, and dry runs."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -117,8 +117,8 @@ def account(sign_on_id: int) -> SignOnRow | None:
 
 
 def dry_run(grants: Iterable[Grant] | None = None, *, pasted: str = "") -> MappingTrial:
-    """Who would be what, by these lines instead of those that count, and whom a pasted token would make of somebody.
-    Nothing is changed, and nothing pasted is kept. Up to six queries.
+    """Return the rights of known accounts by these lines instead of the current ones, and those of pasted claims.
+    Nothing is changed or kept. Up to six queries.
     """
     lines = [row.grant for row in visible(SignOnGrant)] if grants is None else list(grants)
     known = list(visible(SignOn).select_related("user").filter(seen_at__isnull=False).order_by("name", "pk")[:MOST])
@@ -143,7 +143,7 @@ def dry_run(grants: Iterable[Grant] | None = None, *, pasted: str = "") -> Mappi
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The break-glass account, and when it was used last; empty where it was not."""
+    """Latest use of the emergency account; false and empty without one."""
 
     person: str = ""
     at: datetime | None = None
@@ -153,7 +153,7 @@ class Broken:
 
 
 def break_glass_used(*, since: datetime) -> Broken:
-    """Who used the break-glass account last since then, and when. One query, by index, and one for the name."""
+    """Return the latest use of the emergency account since then. One query by index, and one for the name."""
     found = visible(Entry).filter(kind=EntryKind.BREAK_GLASS_USED.value, at__gte=since).order_by("-pk").first()
     if found is None:
         return Broken()
@@ -190,7 +190,9 @@ def _would(row: SignOn, granted: Rights | None) -> WouldBe:
 
 
 def _pasted(text: str, lines: list[Grant]) -> tuple[WouldBe | None, Reason | None]:
-    """Claims as JSON. A token itself is never asked for: it may still open something."""
+    """Return the rights by claims in JSON, or the fault in them. Tokens are not accepted, because they may still be
+    valid.
+    """
     try:
         claims: Any = json.loads(text[:MOST_PASTED])
     except (ValueError, RecursionError):

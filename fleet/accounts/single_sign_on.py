@@ -1,4 +1,4 @@
-"""The mapping of single sign-on, for admins: its lines, who would be what, and whose the accounts there are."""
+"""Single sign-on: pages for its mapping and accounts, for administrators, and the OpenID Connect sign-in."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from fleet.wording.times import page_reader
 
 
 def notices(request: HttpRequest) -> dict[str, Any]:
-    """How people sign in, and what the head of every page says of it, as a context processor."""
+    """Return the enabled sign-in methods and the notices about them in the status bar, as a context processor."""
     ways = {
         "sign_on_name": settings.OIDC_DISPLAY_NAME if settings.OIDC_ISSUER else "",
         "passwords": settings.LOCAL_PASSWORDS,
@@ -59,13 +59,13 @@ def notices(request: HttpRequest) -> dict[str, Any]:
     since = asked.now - sign_on.TOLD_FOR
     return ways | {
         "goes_on_until": sign_on.goes_on_until(asked.user, now=asked.now),
-        # Asked where there is such an account, and nowhere else.
+        # Queried only if an emergency account is configured.
         "broken": SimpleLazyObject(lambda: known.break_glass_used(since=since)) if settings.EMERGENCY_ACCOUNT else None,
     }
 
 
 class LineForm(Sent):
-    """`scopes` has one a line, as `kind: pattern`."""
+    """Form for a line of the mapping. `scopes` has one scope a line, as `kind: pattern`."""
 
     wrong = f"Enter a role or group of up to {LONGEST_VALUE} characters, choose a group, and write one scope a line."
     value = line(LONGEST_VALUE)
@@ -89,7 +89,7 @@ class TryForm(Sent):
 
 @for_admins
 def mapping_answer(request: Asked, /, **context: Any) -> HttpResponse:
-    # The line that a form was about stays open where it was refused or tried.
+    # The line of the submitted form stays open after a rejection or a dry run.
     wanted = str(context.pop("grant_id", "") or context.pop("line", "") or request.GET.get("line", ""))
     lines = known.mapping(size=known.MOST).results
     return page(
@@ -116,7 +116,9 @@ mapping_page = read_view(mapping_answer)
 @action_view(mapping_answer)
 @for_admins
 def try_mapping(request: Asked) -> HttpResponse:
-    """Who would be what, by the lines that stand there, and by the claims that were pasted. Nothing is changed."""
+    """Show the rights that each account would have by the current mapping, and those of the pasted claims. Change
+    nothing.
+    """
     return mapping_answer(
         request, tried=known.dry_run(pasted=TryForm(request.POST).values["claims"]), sent=request.POST
     )
@@ -124,7 +126,7 @@ def try_mapping(request: Asked) -> HttpResponse:
 
 @for_admins
 def _tried(request: Asked, instead: Grant, *, line: str = "") -> HttpResponse:
-    """The same, as if one line were another."""
+    """Show the same dry run with one line of the mapping replaced."""
     lines = [one for one in sign_on.grants() if one.value != instead.value]
     tried = known.dry_run([*lines, instead])
     return mapping_answer(request, tried=tried, trying=instead.value, line=line, sent=request.POST)
@@ -169,21 +171,21 @@ def unlink_account(request: Asked, sign_on_id: int) -> HttpResponse:
     return done(request, "This account is nobody's any more, and its sessions have ended.", "mapping")
 
 
-# Single sign-on with OpenID Connect: there, back, and all the way in. django-allauth keeps the state and does PKCE
-# and the exchange; which token is taken, who that is here and what they may is ours.
+# Single sign-on with OpenID Connect: redirect, callback and sign-in. django-allauth keeps the state and does PKCE and
+# the code exchange. Drydock verifies the token, and decides the user and their rights.
 
 PROVIDER_ID = "sign-on"
-# So old may the proof be that a provider sends back when it was asked for a new one, and so far may clocks differ.
+# Maximum age of the authentication when the provider was asked to repeat it.
 FRESH_SECONDS = 120.0
 
 log = structlog.get_logger(__name__)
 
 
 class SignOnBackend(ModelBackend):
-    """Sessions that began at the provider. Each request checks that they are still valid, with one query."""
+    """Backend of sessions that began at the provider. Each request checks that they are still valid, with one query."""
 
     def authenticate(self, request: HttpRequest | None, **credentials: Any) -> None:  # type: ignore[override]
-        """Authenticate nobody by a password: only the callback signs in."""
+        """Reject every password: only the callback signs in."""
 
     def get_user(self, user_id: Any) -> User | None:
         found = User.objects.select_related("sign_on").filter(pk=user_id, is_active=True).first()
@@ -191,13 +193,13 @@ class SignOnBackend(ModelBackend):
 
 
 class SignOnAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
-    """The one provider, from the settings. No account is created or linked by what it has elsewhere."""
+    """The one provider, from the settings. Accounts at other providers create or link nothing."""
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: Any) -> bool:
         return False
 
     def list_apps(self, request: HttpRequest, provider: Any = None, client_id: Any = None) -> list[SocialApp]:
-        """Return the provider of the settings, never one of the database."""
+        """Return the provider of the settings, never one from the database."""
         if not settings.OIDC_ISSUER:
             return []
         own = {
@@ -217,13 +219,13 @@ class SignOnAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
         return provider.Session()
 
     def pre_social_login(self, request: HttpRequest, sociallogin: Any) -> None:
-        """Refuse every flow of allauth, whatever its `process`: `complete_login` signs in."""
+        """Reject every flow of allauth, whatever its `process`: `complete_login` signs in."""
         raise ImmediateHttpResponse(trouble(request, "refused"))
 
     def on_authentication_error(
         self, request: HttpRequest, provider: Any, error: Any = None, exception: Any = None, extra_context: Any = None
     ) -> None:
-        """Answer a callback without a code, or with one that is not accepted."""
+        """Answer a callback without a code, or with a rejected one."""
         log.warning("sign_on.refused", error=str(error), cause=type(exception).__name__)
         away = isinstance(exception, requests.RequestException)
         code = "cancelled" if error == AuthError.CANCELLED else "away" if away else "refused"
@@ -231,7 +233,9 @@ class SignOnAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]
 
 
 class ProviderAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
-    """The flow to the provider and back. Its configuration is bounded and cached; its token is verified here."""
+    """Redirect to the provider and its callback. The provider's configuration is bounded and cached; its token is
+    verified here.
+    """
 
     state: dict[str, Any]
 
@@ -244,7 +248,7 @@ class ProviderAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
         return provider.by_basic(self.openid_config)
 
     def get_callback_url(self, request: HttpRequest, app: Any) -> str:
-        """Return the address by the settings, not by the host of the request."""
+        """Return the callback address built from the settings, not from the host of the request."""
         return f"{settings.BASE_URL}{reverse('sign-on-back')}"
 
     def complete_login(self, request: HttpRequest, app: Any, token: Any, **kwargs: Any) -> None:
@@ -276,11 +280,11 @@ def _in(request: HttpRequest, claims: dict[str, Any], refresh_token: str, state:
         log.warning("sign_on.refused", reason=str(error))
         if isinstance(error, ClaimFault):
             with suppress(ClaimFault):
-                # The token states at least whose it is.
+                # The token states at least the account.
                 account = Q(issuer=settings.OIDC_ISSUER, subject=subject_of(claims, issuer=settings.OIDC_ISSUER))
                 sign_on.refuse(account, reason=error.reason, now=now, signs_in=True)
         if not request.session.exists(request.session.session_key or ""):
-            # It was of somebody whose sessions have just ended.
+            # The session belonged to a user whose sessions have just ended.
             logout(request)
         said = say.say(error.reason, page_reader(now))
         return trouble(request, "not-permitted", said=said)
@@ -304,7 +308,7 @@ def _fresh(claims: dict[str, Any], *, asked_at: float, at: float) -> bool:
 
 
 def _answer(request: HttpRequest, view: Any) -> HttpResponse:
-    """Return the answer of the view, within the time of one exchange."""
+    """Return the answer of the view, within the time limit of one exchange."""
     if not settings.OIDC_ISSUER:
         raise Http404("Nobody comes in here by single sign-on.")
     try:
@@ -322,8 +326,8 @@ def _answer(request: HttpRequest, view: Any) -> HttpResponse:
 @never_cache
 @require_safe
 def begin(request: HttpRequest) -> HttpResponse:
-    """Redirect to the provider. A link leads here, since forms may not lead to other sites. Of the query only `next` is
-    kept, if it is a local page. With `again` the provider authenticates the user again.
+    """Redirect to the provider. Pages link here, because forms may not submit to other sites. Only `next` of the query
+    is kept, if it is a local page. With `again` the provider authenticates the user again.
     """
     wanted = request.GET.get("next", "")
     inside = url_has_allowed_host_and_scheme(wanted, allowed_hosts=None) and wanted.startswith("/")
@@ -367,5 +371,7 @@ def by_sign_on(request: HttpRequest) -> bool:
 
 
 def step_up_address(request: HttpRequest, there: str) -> str:
-    """Return where the provider authenticates again and leads back to `there`; empty for another sign-in method."""
+    """Return the address at which the provider authenticates again and then returns to `there`; empty for other
+    sign-in methods.
+    """
     return f"{reverse('sign-on')}?{urlencode({'again': '1', 'next': there})}" if by_sign_on(request) else ""

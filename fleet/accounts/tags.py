@@ -1,4 +1,4 @@
-"""Filters that word what templates show of accounts: `{% load accounts %}`."""
+"""Template filters for accounts: `{% load accounts %}`."""
 
 from django.template import Library
 
@@ -10,17 +10,17 @@ register = Library()
 
 @register.filter
 def browser(session: SessionRow) -> str:
-    """In which browser a session is."""
+    """Return the browser and system of a session."""
     return text.browser(session.browser, session.system)
 
 
 @register.filter
 def way_in(code: str) -> str:
-    """How somebody came in."""
+    """Return the name of a sign-in method."""
     return text.way(code)
 
 
 @register.filter
 def outside(kind: str) -> str:
-    """Where somebody's account elsewhere is."""
+    """Return the name of the service that holds an external account."""
     return text.OUTSIDE.get(kind, kind)

@@ -32,9 +32,9 @@ DOING = {
     "stop-all": "Stopping all approvals",
     "lift-stop": "Lifting the stop",
 }
-# Services in which users have accounts that claim for them.
+# Services whose accounts can be linked to users, to claim for them.
 OUTSIDE = {"slack": "Slack", "pagerduty": "PagerDuty"}
-# What each role may do in addition to those before it.
+# Rights that each role adds to the roles before it.
 MAY = {
     VIEWER: "reads everything",
     OPERATOR: "also claims, approves, and leaves events to Azure",
@@ -157,7 +157,7 @@ SENTENCES: dict[str, Sentence] = {
 
 # Names of second factors.
 FACTORS = {"totp": "an authenticator app", "webauthn": "a passkey", "recovery_codes": "recovery codes"}
-# What was changed about a user, by the code `did` of the entry.
+# Changes of a user, by the code `did` of the entry.
 PERSON_CHANGES = {
     "linked": "{actor} linked the {outside} account {account}{named} to {person}: what it claims, {person} claims.",
     "unlinked": "{actor} unlinked the {outside} account {account}{named} from {person}.",
@@ -231,7 +231,7 @@ def token_expires(row: TimelineRow, reader: Reader) -> str:
     return f"The API token “{data['name']}” of {data['person']} expires at {times.at(data['expires_at'], reader)}."
 
 
-# What is erased with a user, or names them afterwards. Other tables have the name of their model.
+# Rows that are erased with a user or name them afterwards. Other tables use the name of their model.
 FORGOTTEN = {
     "acts": ("entry of the timeline", "entries of the timeline"),
     "sessions": ("session", "sessions"),

@@ -1,4 +1,4 @@
-"""The tokens of people, and who a token or a session belongs to."""
+"""API tokens of users, and the user of a token or session."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -46,10 +46,10 @@ def issue_token(
     allowed_from: Sequence[str] = (),
     actor: Actor = COMMAND_LINE,
 ) -> tuple[ApiToken, str]:
-    """A new token of this person. The plain text is returned this once; a hash is kept.
+    """Create a token for this user. Return it with its plain text, which is not stored; the database keeps a hash.
 
-    Rights are asked anew at each call that carries it. `allowed_from` are networks from which its calls count;
-    none: from everywhere. Raises Refused `validation` for an unknown scope or none, and for what is no network.
+    Rights are checked at each call with the token. `allowed_from` are the networks from which its calls are
+    accepted; empty: all. Raises Refused `validation` for an unknown scope, no scope, or an invalid network.
     """
     networks = networks_of(allowed_from)
     unknown = sorted(set(scopes) - set(TOKEN_SCOPES))
@@ -96,11 +96,11 @@ def create_token(
     allowed_from: Sequence[str] = (),
     username: str | None = None,
 ) -> tuple[ApiToken, str]:
-    """Create a token for the actor, or as an administrator for the service account `username`. Return it with its plain
-    text, which is shown this once.
+    """Create a token for the actor, or as an administrator for the service account `username`. Return it with its
+    plain text, which is not stored.
 
-    It has at most the rights of its account. If the call came with a token, the new one has at most its scopes and
-    addresses, and ends with it. Raises Refused: `not-permitted`, `unknown-person`, `validation`.
+    The token has at most the rights of its account. If the call came with a token, the new one has at most its
+    scopes and addresses, and ends with it. Raises Refused: `not-permitted`, `unknown-person`, `validation`.
     """
     if username is None:
         require(actor, Right.READ, doing="make-token")
@@ -132,7 +132,7 @@ def create_token(
 
 
 def networks_of(texts: Sequence[str]) -> list[str]:
-    """Networks as a token keeps them. Raises Refused `validation`, about the field `allowed_from`."""
+    """Return networks in the stored form of a token. Raises Refused `validation` for the field `allowed_from`."""
     try:
         return read_networks(texts)
     except NetworkFault as fault:
@@ -141,9 +141,10 @@ def networks_of(texts: Sequence[str]) -> list[str]:
 
 
 def person_of_token(*, token: str, now: datetime, address: str | None = None) -> tuple[User, ApiToken] | None:
-    """Whose token it is; None when unknown, expired, revoked, or of a person who may not log in. `address` is from
-    where it came; None: from this server itself. Raises Refused `not-permitted` where its calls do not count from
-    there: that is no use of it.
+    """Return the user and the token; None if the token is unknown, expired or revoked, or its user disabled.
+
+    `address` is the source of the call; None: this server itself. Raises Refused `not-permitted` if the token does
+    not accept calls from there; this does not count as a use.
     """
     prefix = prefix_of(token)
     row = (
@@ -157,7 +158,7 @@ def person_of_token(*, token: str, now: datetime, address: str | None = None) ->
         return None
     if address is not None and not allows(row.allowed_from, address):
         raise Refused("not-permitted", Reason("token-address", address=address))
-    # To the minute is enough, and spares a write at every request.
+    # Accurate to a minute, which saves a write at every request.
     if row.last_used_at is None or now - row.last_used_at > timedelta(minutes=1):
         ApiToken.objects.filter(pk=row.pk).update(last_used_at=now)
     return row.user, row
@@ -165,11 +166,11 @@ def person_of_token(*, token: str, now: datetime, address: str | None = None) ->
 
 @transaction.atomic
 def end_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE) -> ApiToken:
-    """End a token at once, named by its public prefix or by itself, with everything that it created.
+    """End a token and everything that it created. `prefix` is its public prefix or the token itself.
 
-    Its owner and administrators may. A token ends itself whatever its scopes, other tokens of its user unless it only
-    reads, and tokens of others with the scope `admin`. Raises Refused: `validation` for a token that is unknown or has
-    ended, `not-permitted` also for an unknown one if the actor may end only their own.
+    Its owner and administrators may end it. A token may end itself with any scope, other tokens of its user unless
+    it only reads, and tokens of others with the scope `admin`. Raises Refused: `validation` for a token that is
+    unknown or has ended; `not-permitted`, also for an unknown one if the actor may end only their own.
     """
     found = ApiToken.objects.select_related("user").filter(prefix=prefix_of(prefix.strip())).first()
     if found is not None and actor.token is not None and actor.token.pk == found.pk:
@@ -183,14 +184,14 @@ def end_token(*, prefix: str, now: datetime, actor: Actor = COMMAND_LINE) -> Api
 
 
 def _answers(actor: Actor, token: ApiToken) -> bool:
-    """Whether it is a service account's for whom the actor answers."""
+    """Return whether the token belongs to a service account that the actor owns."""
     service = service_of(token.user)
     return service is not None and actor.person is not None and service.owner_id == actor.person.pk
 
 
 def person_of_session(*, session_key: str, now: datetime, told: ToldByProxy | None = None) -> User | None:
-    """The person logged in under this session key, by the same checks as Django's own; None when there is none. `told`
-    is what the login proxy said with the call: a session that began there counts with it alone.
+    """Return the user of this session key by the same checks as Django's; None if there is none. `told` is the proxy's
+    statement in this call: a session that began at a proxy is valid only with the same statement.
     """
     session = SessionStore(session_key=session_key)
     user_id, backend = session.get(SESSION_KEY), session.get(BACKEND_SESSION_KEY)

@@ -1,4 +1,4 @@
-"""Addresses of accounts: calls below `/api/`, and pages; and the page on which a decision asks who somebody is."""
+"""URL routes of accounts: API calls, pages, and the page on which a user confirms their identity before a decision."""
 
 from django.urls import path
 
@@ -69,7 +69,7 @@ PAGES = [
     path("people/<str:username>/sessions/end/", views.end_all, name="person-sessions-end"),
     path("people/<str:username>/forget/", views.forget_page, name="person-forget"),
     path("people/<str:username>/forget/now/", views.forget_person, name="person-forget-now"),
-    # Views of django-allauth by the names that it knows; no other page of it is here.
+    # Views of django-allauth under the names that it expects; none of its other pages is routed.
     path("accounts/login/", login.Login.as_view(), name="account_login"),
     path("accounts/passkey/", login.passkey_login, name="login-passkey"),
     path("accounts/second-factor/", login.SecondFactor.as_view(), name="mfa_authenticate"),

@@ -1,4 +1,6 @@
-"""Proofs of who somebody is, as forms of django-allauth: a code, a passkey; asked at the login and again later on."""
+"""Proofs of identity as forms of django-allauth: a code or a passkey, at sign-in and when a user confirms their
+identity.
+"""
 
 import json
 import math
@@ -36,13 +38,13 @@ from fleet.domain.actor import REQUEST_ID
 from fleet.operations import clock
 from fleet.wording import times
 
-# Of what a browser sends as the answer of a passkey; and what reading it may raise.
+# Characters of a passkey's answer that are read, and the exceptions that reading it may raise.
 LONGEST_ANSWER = 20_000
 WRONG = (ValidationError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 
 class Purpose(StrEnum):
-    """What a passkey signs a challenge for: a challenge of one purpose counts for no other."""
+    """Purpose of a passkey challenge: an answer is valid for the same purpose only."""
 
     SIGN_IN = "sign-in"
     FACTOR = "factor"
@@ -50,13 +52,13 @@ class Purpose(StrEnum):
     ADD = "add"
 
 
-# In the session: the challenges that wait for their answer, by purpose; each for one person, and for so many seconds.
+# Session key: unanswered challenges by purpose, each for one user, and their lifetime in seconds.
 CHALLENGES = "passkey_challenges"
 CHALLENGE_SECONDS = 600.0
 
 
 def own_origin() -> str:
-    """The origin of BASE_URL, as browsers write it."""
+    """Return the origin of BASE_URL in the form that browsers send."""
     parts = urlsplit(settings.BASE_URL)
     default = {"https": 443, "http": 80}.get(parts.scheme)
     port = "" if parts.port in (None, default) else f":{parts.port}"
@@ -64,20 +66,20 @@ def own_origin() -> str:
 
 
 def _server() -> Fido2Server:
-    """Only pages of exactly this installation may have asked."""
+    """Return the WebAuthn server, which accepts only the origin of this installation."""
     here = PublicKeyCredentialRpEntity(**get_adapter().get_public_key_credential_rp_entity())
     return Fido2Server(here, verify_origin=lambda origin: origin == own_origin())
 
 
 def _passkeys(user_id: int) -> tuple[list[Any], list[AttestedCredentialData]]:
-    """This person's passkeys, and what each proves itself with."""
+    """Return the passkeys of a user and their credentials."""
     rows = list(Authenticator.objects.select_related("user").filter(user=user_id, type=factors.PASSKEY))
     return rows, [row.wrap().authenticator_data.credential_data for row in rows]
 
 
 def passkey_options(request: HttpRequest, purpose: Purpose, user: User | None = None) -> str:
-    """What a browser is asked to sign, as JSON; without a user any passkey of this installation may answer, and has to
-    check who holds it.
+    """Return the options of a new challenge, as JSON. Without a user, any passkey of this installation may answer, and
+    must verify its holder.
     """
     credentials = _passkeys(user.pk)[1] if user else []
     options: Any
@@ -98,8 +100,8 @@ def passkey_options(request: HttpRequest, purpose: Purpose, user: User | None = 
 
 
 def _used_up(request: HttpRequest, purpose: Purpose, user: User | None) -> Any:
-    """The challenge of this purpose and person, once: whatever the answer is, it counts no more. Raises ValueError
-    where there is none, or none any more.
+    """Remove the challenge of this purpose and user, and return its state: each is valid for one answer. Raises
+    ValueError if there is none or it has expired.
     """
     waiting = dict(request.session.get(CHALLENGES, {}))
     challenge = waiting.pop(purpose.value, None)
@@ -112,8 +114,8 @@ def _used_up(request: HttpRequest, purpose: Purpose, user: User | None) -> Any:
 
 
 def passkey(request: HttpRequest, text: str, purpose: Purpose, user: User | None = None) -> Any:
-    """The passkey that signed what was asked, of this person; None where none did. Without a person it is a sign-in
-    that needs no password. The answer comes from a browser that may be anybody's.
+    """Return the passkey that signed the challenge; None if the answer is invalid. Without a user, this is a sign-in
+    without a password. The answer is untrusted.
     """
     try:
         state = _used_up(request, purpose, user)
@@ -124,14 +126,14 @@ def passkey(request: HttpRequest, text: str, purpose: Purpose, user: User | None
         found = rows[credentials.index(_server().authenticate_complete(state, credentials, answer))]
     except WRONG:
         return None
-    # Its person as the request has it, which knows what has been proved so far.
+    # The user object of the request holds the proofs given so far.
     found.user = user or found.user
     return found
 
 
 def new_passkey(request: HttpRequest, text: str, user: User) -> Mapping[str, Any] | None:
-    """What a new passkey of this person said of itself; None where it answers to no challenge of theirs, or has not
-    checked who holds it.
+    """Return the registration data of a new passkey; None if it answers no challenge of this user or did not verify
+    its holder.
     """
     try:
         state = _used_up(request, Purpose.ADD, user)
@@ -145,13 +147,13 @@ def new_passkey(request: HttpRequest, text: str, user: User) -> Mapping[str, Any
 
 
 def _not_framed(answer: AuthenticationResponse | RegistrationResponse) -> None:
-    """Raises ValueError where a page asked inside a page of another site."""
+    """Raise ValueError if the answer comes from a page embedded in another site."""
     if answer.response.client_data.cross_origin is not False:
         raise ValueError("cross origin")
 
 
 class CodeForm(AuthenticateForm):  # type: ignore[misc]
-    """A code of the app or a recovery code. Tries are counted, of the person and of this session."""
+    """Form for a code of an app or a recovery code. Attempts are counted per user and per session."""
 
     def clean_code(self) -> str:
         request, now, code = context.request, clock.now(), str(self.cleaned_data["code"])
@@ -176,7 +178,7 @@ class CodeForm(AuthenticateForm):  # type: ignore[misc]
 
 
 class PasskeyForm(AuthenticateWebAuthnForm):  # type: ignore[misc]
-    """A passkey as the second factor. It is not guessed at, so nobody's tries at it are counted."""
+    """Form for a passkey as the second factor. Passkeys cannot be guessed, so attempts are not counted."""
 
     purpose = Purpose.FACTOR
     credential = forms.CharField(
@@ -191,26 +193,26 @@ class PasskeyForm(AuthenticateWebAuthnForm):  # type: ignore[misc]
 
 
 class SignInForm(PasskeyForm, LoginWebAuthnForm):  # type: ignore[misc]
-    """A passkey in place of name and password."""
+    """Form for a passkey in place of name and password."""
 
     purpose = Purpose.SIGN_IN
 
 
 class AgainForm(PasskeyForm):
-    """A passkey in the middle of a session."""
+    """Form for a passkey that proves the identity again within a session."""
 
     purpose, reauthenticated = Purpose.AGAIN, True
 
 
 def waits(seconds: float) -> ValidationError:
-    """The refusal of an attempt before which somebody has to wait."""
+    """Return the error for an attempt that must wait this many seconds."""
     whole = math.ceil(seconds)
     said = account_text.LOGIN_WAITS.format(wait=times.duration(whole))
     return ValidationError(said, code="throttled", params={"retry_after": whole})
 
 
 def refused(answer: HttpResponse, form: Any, *, status: int = 401) -> HttpResponse:
-    """The answer to a proof that was wrong: 429 where its person has to wait."""
+    """Return the answer to a wrong proof: with `status`, or with 429 and `Retry-After` if the user must wait."""
     answer.status_code = status
     for error in (one for errors in form.errors.as_data().values() for one in errors):
         if error.code == "throttled":

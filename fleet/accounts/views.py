@@ -1,4 +1,4 @@
-"""Oneself: settings, tokens, password."""
+"""Pages on accounts: the user's own page, and for administrators users, external accounts and sessions."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -46,7 +46,7 @@ from fleet.domain.reasons import Refused
 from fleet.operations import profile
 from fleet.projections.pages import MAX_PAGE_SIZE
 
-# How many days a token may live, as the form offers it.
+# Lifetimes of a token in days that the form offers.
 DAYS = (1, 7, 30, 90, 365)
 
 
@@ -80,7 +80,7 @@ class CalendarForm(Sent):
 
 
 class PasswordForm(PasswordChangeForm):
-    """Django's own, but for who looks at the old password: the door, which counts guesses."""
+    """Django's form for a new password. The sign-in adapter checks the old one and counts failures."""
 
     def __init__(self, request: Asked) -> None:
         super().__init__(request.user, request.POST or None)
@@ -95,7 +95,7 @@ class PasswordForm(PasswordChangeForm):
 
 @cache
 def zones() -> tuple[str, ...]:
-    """Every time zone that there is, by name."""
+    """Return the names of all time zones."""
     return tuple(sorted(name for name in available_timezones() if "/" in name and not name.startswith("Etc/")))
 
 
@@ -103,12 +103,12 @@ def tokens_of(username: str) -> tuple[TokenRow, ...]:
     return account_queries.tokens(username=username, size=MAX_PAGE_SIZE).results
 
 
-# Of annexes; each loads what it shows for the request.
+# Registered by annexes; each loads its content for the request.
 PANELS: list[Panel] = []
 
 
 def you_answer(request: Asked, /, **context: Any) -> HttpResponse:
-    """One's own page; also the answer to a form on it that was refused, or made a token."""
+    """Return the user's own page, also after a rejected form or with a new token."""
     own = tokens_of(request.user.get_username())
     return page(
         request,
@@ -166,13 +166,13 @@ def end_calendar(request: Asked, prefix: str) -> HttpResponse:
 @sensitive_post_parameters()
 @require_reader
 def password(request: Asked) -> HttpResponse:
-    """It wants the old one and looks at the new one."""
+    """Change the password: check the old one and validate the new one."""
     who, sent = request.user, request.method == "POST"
     form = PasswordForm(request)
     if sent and form.is_valid():
         key, password = str(request.session.session_key), form.cleaned_data["new_password1"]
         account_services.set_own_password(actor=request.actor, password=password, now=request.now, session_key=key)
-        # This session stays; every other one of theirs ends.
+        # This session stays open; all others of the user end.
         update_session_auth_hash(request, who)
         sessions.moved(old_key=key, new_key=session_key(request))
         return done(request, "Your password has been changed. Your other sessions have ended.", "you")
@@ -180,15 +180,15 @@ def password(request: Asked) -> HttpResponse:
     return verification.refused(answer, form, status=422) if sent else answer
 
 
-# Everybody, for admins: who is here, what they may, what they did.
+# All users, for administrators: access, rights and actions.
 
-# So many of a person are shown.
+# Limit of sessions shown for a user.
 MOST_SESSIONS = 100
 NOBODY = "Nobody has this name."
 
 
 def scopes_of(text: str) -> list[tuple[str, str]]:
-    """Scopes as people write them, one a line. Raises ValidationError."""
+    """Parse scopes from text with one scope a line. Raises ValidationError."""
     pairs = []
     for each in text.splitlines():
         kind, colon, pattern = each.partition(":")
@@ -200,7 +200,7 @@ def scopes_of(text: str) -> list[tuple[str, str]]:
 
 
 class PersonForm(Sent):
-    """`scopes` has one a line, as `kind: pattern`."""
+    """Form for a user. `scopes` has one scope a line, as `kind: pattern`."""
 
     username = line(150, required=True)
     group = forms.CharField(max_length=20)
@@ -261,7 +261,7 @@ def people_answer(request: Asked, /, **context: Any) -> HttpResponse:
 people_page = read_view(people_answer)
 
 
-# Of annexes, at the end of a person's page; each loads what it shows for the person.
+# Registered by annexes, for the end of a user's page; each loads its content for the user.
 MEMBER_PANELS: list[Panel] = []
 
 
@@ -368,11 +368,11 @@ def make_service_token(request: Asked, username: str) -> HttpResponse:
     return person_answer(request, username, new_token=plain)
 
 
-# One's accounts in Slack and PagerDuty: saying that one is one's own, and that it no longer is.
+# The user's own accounts in Slack and PagerDuty: link and unlink.
 
 
 def invitation_answer(request: Asked, /, invitation: str, **context: Any) -> HttpResponse:
-    """The question whether an account is one's own. Opening it does nothing."""
+    """Ask the user to confirm that an external account is theirs. Opening the page changes nothing."""
     try:
         kind, team, account, name = external_accounts.invited(invitation)
         told = {"kind": OUTSIDE.get(kind, kind), "team": team, "account": account, "name": name}
@@ -396,9 +396,9 @@ def unlink_account(request: Asked, account_id: int) -> HttpResponse:
     return done(request, "It claims nothing for you any more.", "you")
 
 
-# One's own sessions, and for admins those of anybody.
+# The user's own sessions, and for administrators those of any user.
 
-# So many are shown.
+# Limit of sessions shown.
 MOST = 100
 
 

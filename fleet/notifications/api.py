@@ -68,10 +68,10 @@ shape(
 TrialShape = shape(ChannelTrial, name="ChannelTest")
 
 
-# Channels: the installation's for admins, and for everybody their own.
+# Channels: the installation's for administrators, and each user's own.
 
 NO_CHANNEL = ("not-found", "There is no channel with this id.")
-# A test answers with what the channel said, if it says so within this time; so many wait for it at once in a process.
+# A test waits this long for the channel's answer; in each process, this many tests wait at once.
 TEST_SECONDS = 10.0
 TEST_LOOKS_EVERY = 0.1
 _may_wait = threading.BoundedSemaphore(2)
@@ -160,7 +160,7 @@ class TryChannel(Call):
             delivery = channel_services.request_test(channel_id=channel_id, actor=self.actor, now=self.now)
             return {"delivery": delivery}
 
-        # What goes out does so once; how it went is looked up again for whoever repeats the call.
+        # Repeated calls send no second test; each looks up its result again.
         begun = once(self.request, begin, now=self.now, status=200)
         if begun.status >= 400 or begun.body is None:
             return answered(begun)
@@ -168,7 +168,7 @@ class TryChannel(Call):
         return answered(replace(begun, body=self.values(TrialShape, found, NO_CHANNEL)))
 
     def awaited(self, delivery: str) -> log.ChannelTrial | None:
-        """How the test went, as far as that is known by now or soon."""
+        """Return the test, after a wait for its result."""
         person = person_of(self.request)
         found = log.trial(delivery_id=delivery, person=person)
         if not _may_wait.acquire(blocking=False):
@@ -184,7 +184,7 @@ class TryChannel(Call):
 
 
 def waits(found: log.ChannelTrial) -> bool:
-    """Whether nothing is known yet: no attempt has ended, and one may still be made."""
+    """Return whether the result is not known yet: no attempt has ended, and one may still be made."""
     return found.state not in SETTLED_DELIVERIES and found.ok is None and not any(one.error for one in found.attempts)
 
 
@@ -202,7 +202,7 @@ class RotateChannel(Call):
         return NewChannel(found, secret) if found else None
 
 
-# The log of messages: the installation's, and one's own.
+# The message log of the installation's and the user's own channels.
 
 NO_MESSAGE = ("not-found", "There is no message with this id.")
 
@@ -246,7 +246,7 @@ class RedeliverMessage(Call):
         return SentAgain(route_services.redeliver(message_id=message_id, actor=self.actor, now=self.now))
 
 
-# Routes of messages: the installation's for admins, and for everybody their own.
+# Routes: the installation's for administrators, and each user's own.
 
 NO_ROUTE = ("not-found", "There is no route with this id.")
 
@@ -317,7 +317,7 @@ class RouteDryRun(Call):
         How many messages it would have made of the last 30 days, and when. Nothing is written.
         """
         wanted, person = self.wanted, person_of(self.request)
-        # As it was sent: the operation reads it.
+        # The raw body: the operation parses it.
         body: Any = self.request.data
         sent = RouteFieldsSerializer(data=body.get("route", {}))
         tried: Any = {"person": person, "route_id": wanted.get("id"), "own": wanted["own"]}

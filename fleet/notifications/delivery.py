@@ -42,7 +42,7 @@ from fleet.notifications.text import group_words, test_words
 from fleet.operations.clock import may_clock_decide
 from fleet.operations.timeline.entries import tell
 
-# Errors of our own are retried this often; then the delivery is given up.
+# Drydock's own errors are retried this often; then the delivery is given up.
 MOST_OWN_FAILURES = 5
 OWN_FAILURE = "own-failure"
 # Characters kept of a receiver's answer.
@@ -93,7 +93,7 @@ def _mirror(channel: ChannelInUse, *, clock: Clock) -> None:
 def _send_next(channel: ChannelInUse, *, clock: Clock) -> bool:
     """Send one delivery; return whether the next may follow at once."""
     now = clock()
-    # Nobody else sends it: this sender has the lease.
+    # This sender has the lease, so no other one sends it.
     unsettled = MessageDelivery.objects.filter(channel=channel.id, state__in=OPEN).order_by("created_at", "id")
     delivery = unsettled.first()
     if delivery is None:
@@ -151,7 +151,7 @@ def _begin(delivery: MessageDelivery, *, now: datetime) -> int:
         state=DeliveryState.SENDING.value, attempts=F("attempts") + 1
     )
     number: int = MessageDelivery.objects.values_list("attempts", flat=True).get(pk=delivery.pk)
-    # The result of an earlier one stays unknown: its sender has died.
+    # The sender of an earlier attempt has died, so its result is unknown.
     DeliveryAttempt.objects.filter(delivery=delivery, ended_at=None).update(ended_at=now, error="unknown")
     DeliveryAttempt.objects.create(delivery=delivery, number=number, at=now)
     queue.renew([delivery.channel_id], now=now)

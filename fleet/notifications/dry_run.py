@@ -1,7 +1,7 @@
-"""Trying a route on what happened: how many messages it would have made of the last thirty days.
+"""Dry run of a route: the messages that it would have caused in the last 30 days.
 
-It goes by the newest events and cache maintenances of that time, so many at most, each read by index with its own
-entries: it costs the same whatever else the timeline holds, and says where there was more than it looked at.
+It uses the newest events and cache maintenances of that time, up to a limit, each read by index with its own
+entries. The cost does not depend on the rest of the timeline. The result states whether there were more.
 """
 
 from collections import Counter, defaultdict
@@ -44,14 +44,14 @@ LOOKS_BACK = timedelta(days=30)
 MOST = 2000
 NEWEST = 10
 NIGHT = {"weekdays": (), "from_time": time(22), "until_time": time(7)}
-# What the answer does not know of the past; reasons of these codes say so.
+# Reasons that state what the result cannot know of the past.
 UNKNOWABLE = ("past-severity", "past-told-as-now", "past-of-no-event")
 
 OF_EVENTS = {kind: moment for kind, moment in TYPE_OF_ENTRY.items() if kind.value.startswith(("event_", "approval_"))}
 OF_CACHES = {
     kind: moment for kind, moment in TYPE_OF_ENTRY.items() if kind.value in MILESTONES and kind not in OF_EVENTS
 }
-# After these a step of escalation is told no more.
+# Notification types after which a step of escalation is not sent.
 ENDS_STEP: Mapping[NotificationType, frozenset[NotificationType]] = {
     NotificationType.UNDECIDED: frozenset({NotificationType.DECIDED, NotificationType.STARTED, NotificationType.ENDED}),
     NotificationType.UNCLAIMED: frozenset(
@@ -80,7 +80,7 @@ class WeekCount:
 
 @dataclass(frozen=True, slots=True)
 class PastMessage:
-    """One message that the route would have made, and what it would have told of."""
+    """One message that the route would have caused."""
 
     moment: str
     at: Annotated[datetime, "When it would have been told."]
@@ -111,8 +111,8 @@ class RouteDryRun:
 
 
 def dry_run(*, route: StandingRoute, now: datetime, person: User | None = None) -> RouteDryRun:
-    """Try a route, saved or not, as if it were switched on. With a `person` it is theirs alone: what they may not hear
-    is left out. Six queries at most.
+    """Try a route, saved or not, as if it were enabled. With a `person` it is their own route: notifications that they
+    may not receive are omitted. At most six queries.
     """
     tried, since = replace(route, enabled=True, deleted=False), now - LOOKS_BACK
     past, more = _past(since)
@@ -141,32 +141,32 @@ def dry_run(*, route: StandingRoute, now: datetime, person: User | None = None) 
 
 @dataclass(frozen=True, slots=True)
 class _Fact:
-    """One moment of the past with what it is about."""
+    """One past notification with its subject."""
 
     facts: MessageFacts
     event: ScheduledEvent | None = None
     cache: CacheRef | None = None
 
 
-# The moments of one event or cache, oldest first.
+# The notifications of one event or cache, oldest first.
 _Story = Sequence[_Fact]
 
 
 def events_since(since: datetime) -> QuerySet[ScheduledEvent]:
-    """The newest events, one more than are looked at."""
+    """Return the newest events, one more than are used."""
     rows = visible(ScheduledEvent).filter(first_seen_at__gte=since).select_related("availability_set")
     return rows.order_by("-first_seen_at", "-pk")[: MOST + 1]
 
 
 def upkeep_since(since: datetime) -> QuerySet[Entry]:
-    """What happened to caches, newest first, one more than is looked at."""
+    """Return the entries about caches, newest first, one more than is used."""
     kinds = [kind.value for kind in OF_CACHES]
     rows = visible(Entry).filter(kind__in=kinds, at__gte=since, cache__isnull=False).select_related("cache")
     return rows.order_by("-at", "-pk")[: MOST + 1]
 
 
 def entries_of(event_ids: Sequence[int]) -> QuerySet[Entry]:
-    """What happened to these events (row ids), each oldest first."""
+    """Return the entries of these events (row ids), oldest first for each."""
     kinds = [kind.value for kind in OF_EVENTS]
     return visible(Entry).filter(event__in=event_ids, kind__in=kinds).order_by("event", "at", "pk")
 
@@ -214,7 +214,7 @@ def _of_event(event: ScheduledEvent) -> MessageFacts:
 
 
 def _of_cache(entry: Entry) -> _Fact:
-    # The query asked for those that have one.
+    # The query selects entries with a cache.
     cache = entry.cache
     facts = MessageFacts(
         moment=OF_CACHES[EntryKind(entry.kind)],
@@ -240,7 +240,7 @@ def _told(route: StandingRoute, past: Iterable[_Story], person: User | None) -> 
             ):
                 continue
             at = due_at(route, facts, now=facts.at) or facts.at
-            # Of a step it is known how NotBefore stood in the end: it is told once.
+            # Only the final NotBefore is known, so a step counts once.
             if step and (facts.moment is not NotificationType.FIRST_SEEN or _settled(story, step, at)):
                 continue
             yield _message(one, at)

@@ -10,14 +10,16 @@ from typing import TypeVar
 from fleet.domain.clock import seconds_since
 from fleet.domain.event_types import Severity
 
-# The router looks every two seconds, the web process after five.
+# The router runs every two seconds, the web process after five.
 ROUTED_WITHIN = timedelta(seconds=60)
-# What reached nobody is an alarm for so long.
+# Undelivered messages raise an alarm for this long.
 LATELY = timedelta(hours=1)
 
 
 class NotificationHealth(StrEnum):
-    """From worst to best. `NOBODY`: there is no channel, as in an installation that is new."""
+    """Health of notifications, from worst to best. `NOBODY`: no notification channel is configured, as in a new
+    installation.
+    """
 
     STANDS_STILL = "stands_still"
     ALL_FAIL = "all_fail"
@@ -29,7 +31,7 @@ class NotificationHealth(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NotificationFacts:
-    """`channels` that are switched on, and how many of them fail; `undelivered` messages that reached nobody lately."""
+    """Facts behind the health: enabled channels, how many of them fail, and recent `undelivered` messages."""
 
     channels: int
     failing: int
@@ -38,7 +40,7 @@ class NotificationFacts:
 
 
 def notification_health(telling: NotificationFacts, *, now: datetime) -> NotificationHealth:
-    """The worst that is so."""
+    """Return the worst health that applies."""
     if not telling.channels:
         return NotificationHealth.NOBODY
     if seconds_since(telling.routed_at, now=now) > ROUTED_WITHIN.total_seconds():
@@ -50,9 +52,9 @@ def notification_health(telling: NotificationFacts, *, now: datetime) -> Notific
     return NotificationHealth.SOME_FAIL if telling.failing else NotificationHealth.WORKS
 
 
-# A digest: one message that stands for a storm of events, and is edited while they go on.
+# A digest: one message about a storm of events, which is edited while they continue.
 
-# It takes in what else comes for so long, and so many; then there is another one.
+# A digest takes further events for this time and up to this number; after that, another one starts.
 OPEN_FOR = timedelta(hours=1)
 MOST = 1500
 NEAREST = 5
@@ -60,7 +62,7 @@ NEAREST = 5
 
 @dataclass(frozen=True, slots=True)
 class DigestEvent:
-    """One event of a digest, while it is open. `deadline`: by when something has to be decided about it."""
+    """One open event of a digest. `deadline`: when a decision about it is due."""
 
     event_type: str
     what: str
@@ -73,8 +75,8 @@ class DigestEvent:
 
 @dataclass(slots=True)
 class Digest:
-    """One message for a storm of events. `of` is their service, empty where there are several; `place` identifies the
-    channel's message.
+    """One message about a storm of events. `of` is their service, empty for several; `place` identifies the message in
+    the channel.
     """
 
     of: str
@@ -97,42 +99,44 @@ class Digest:
 
     @property
     def types(self) -> list[tuple[str, int]]:
-        """How many of each type are open, most first."""
+        """Number of open events of each type, most frequent first."""
         return Counter(event.event_type for event in self.events.values()).most_common()
 
     @property
     def nearest(self) -> list[tuple[datetime, DigestEvent]]:
-        """Those about which somebody has to decide next, each with by when."""
+        """Events with the next decisions due, each with its deadline."""
         due = [(event.deadline, event) for event in self.events.values() if event.waits and event.deadline]
         return sorted(due, key=lambda one: (one[0], one[1].what))[:NEAREST]
 
     @property
     def urgency(self) -> tuple[int, float]:
-        """Greater is worse: severity first, then how near the next deadline is."""
+        """Sort key, greater is worse: severity first, then the nearest deadline."""
         ranks = [list(reversed(Severity)).index(Severity(event.severity)) for event in self.events.values()]
         nearest = self.nearest[0][0] if self.nearest else None
         return max(ranks, default=0), -nearest.timestamp() if nearest else float("-inf")
 
     def count(self, which: str) -> int:
-        """How many open ones have started, wait for a decision (`waits`), or have somebody on them (`on_it`)."""
+        """Return how many open events have started (`started`), wait for a decision (`waits`), or are claimed
+        (`on_it`).
+        """
         return sum(bool(getattr(event, which)) for event in self.events.values())
 
 
 def one_service(services: Iterable[str]) -> str:
-    """The service that they all are of; empty where there are several."""
+    """Return the service if all are the same; else empty."""
     names = set(services)
     return names.pop() if len(names) == 1 else ""
 
 
 # Grouping: few subjects are sent one by one, many together.
 
-# What a post carries that tells of everything at once.
+# Group of a delivery about all services.
 EVERYTHING = "*"
-# So many posts of a channel within an interval tell of one thing each, or of one service.
+# Up to this many deliveries of a channel within an interval are about one subject or one service each.
 ALONE = 5
-# The next one after a digest waits so long for each message that it carried, up to the interval.
+# The delivery after a digest waits this long for each of its messages, up to the interval.
 EACH = timedelta(seconds=5)
-# A digest leaves early, so that whoever reads it can still decide.
+# A digest is sent this long before the deadline, so that its readers can still decide.
 MARGIN = timedelta(seconds=20)
 
 Key = TypeVar("Key", bound=Hashable)
@@ -140,19 +144,19 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A message whose time has come. `deadline`: by when something has to be decided about its subject."""
+    """A message that is due. `deadline`: when a decision about its subject is due."""
 
     id: int
     subject: str
     service: str
     deadline: datetime | None = None
-    # The set of its event (row id); None where it is about no event.
+    # The set of its event (row id); None without an event.
     place: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Messages (row ids, in order) of one post. `group` is the service, `EVERYTHING`, or empty for one subject."""
+    """Messages (row ids, in order) of one delivery. `group` is the service, `EVERYTHING`, or empty for one subject."""
 
     group: str
     ids: tuple[int, ...]
@@ -160,7 +164,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryPlan:
-    """What goes out now, and when the rest is looked at again (by row id)."""
+    """Batches to send now, and when the other messages (row ids) are planned again."""
 
     batches: tuple[Batch, ...] = ()
     later: Mapping[int, datetime] = field(default_factory=dict, hash=False)
@@ -175,11 +179,12 @@ def plan(
     interval: timedelta,
     sent: Mapping[int, int] | None = None,
 ) -> DeliveryPlan:
-    """`lately` are the posts of the channel within the last interval: each one's group, when it was made, and how many
-    messages it carried. `sent` counts these messages by set (row id).
+    """Plan the deliveries of a channel. `lately` are its deliveries within the last interval: group, creation time and
+    number of messages of each. `sent` counts these messages by set (row id).
 
-    Few subjects have a delivery each, else services have, else all is one. A group is sent once an interval; sooner
-    where the last was small or a deadline is nearer, but never within `wait` of it.
+    Few subjects get a delivery each; if there are more, each service gets one; if there are still more, all share
+    one. A group is sent once an interval. It is sent sooner after a small delivery or before a deadline, but never
+    within `wait` of the last.
     """
     room = ALONE - len(lately)
     subjects = _by(waiting, lambda one: one.subject)
@@ -210,8 +215,8 @@ def plan(
 
 
 def _first_of_others(waiting: Sequence[Waiting], sent: Mapping[int, int], *, posts: int) -> list[Waiting]:
-    """Return the first messages of other sets where one set has most of them: they do not wait for its digest. None
-    where there are many: then it is a storm of the fleet.
+    """Return the first messages of other sets if one set causes most of them, so that they do not wait for its digest.
+    If there are too many, return none: it is a storm of the fleet.
     """
     noise: Counter[int] = Counter(sent)
     noise.update(one.place for one in waiting if one.place is not None)
@@ -238,15 +243,15 @@ def _by(waiting: Sequence[Waiting], key: Callable[[Waiting], Key]) -> list[list[
 
 def _batch(group: Sequence[Waiting]) -> Batch:
     several = len({one.subject for one in group}) > 1
-    # Those of no service belong together only as the rest does.
+    # Messages without a service are grouped as `EVERYTHING`.
     return Batch(group[0].service or EVERYTHING if several else "", tuple(one.id for one in group))
 
 
-# How a channel does, as one word.
+# Health of a channel.
 
 
 class ChannelHealth(StrEnum):
-    """`new`: nothing was sent yet. `held`: nothing is sent until a time, since it asked for that."""
+    """Health of a channel. `new`: nothing was sent yet. `held`: the receiver requested a pause."""
 
     NEW = "new"
     WORKS = "works"

@@ -44,14 +44,14 @@ from fleet.operations.approvals import claims
 from fleet.wording.say import refusal
 from fleet.wording.times import API
 
-# A call that was taken is known for so long: longer than any of them counts as new.
+# Accepted calls are remembered for this long, which is longer than any call is valid.
 KNOWN_FOR = timedelta(days=2)
 
 
 def claim_once(*, channel_id: int, key: str, event_id: str, actor: Actor, now: datetime) -> Claim | None:
-    """Claim an event for whoever pressed or acknowledged, unless this very call was taken before (None).
+    """Claim an event for the user who pressed or acknowledged; None if this same call was accepted before.
 
-    A call that is refused was taken, too. Raises Refused as `claims.claim` does.
+    A refused call counts as accepted, too. Raises Refused as `claims.claim` does.
     """
     try:
         with transaction.atomic():
@@ -64,7 +64,7 @@ def claim_once(*, channel_id: int, key: str, event_id: str, actor: Actor, now: d
 
 
 def event_of(subject: str) -> str:
-    """The EventId behind `event:7`; empty where the subject is no event."""
+    """Return the EventId behind a subject such as `event:7`; empty if the subject is no event."""
     kind, _, number = subject.partition(":")
     if kind != "event" or not number.isdecimal():
         return ""
@@ -79,10 +79,10 @@ def _first(channel_id: int, key: str, *, now: datetime) -> bool:
 # Common to all hooks: signature, size, and the user who acts.
 
 
-# As the gateway's limit: a pressed button carries its whole card.
+# The same as the gateway's limit: a pressed button carries its whole card.
 MOST_BYTES = 256 * 1024
 HEX = frozenset("0123456789abcdef")
-# Of a row id.
+# Largest row id.
 LARGEST = 2**63 - 1
 
 
@@ -93,8 +93,8 @@ class NotSignedError(Exception):
 def signed_channel(
     request: HttpRequest, channel_id: int, kind: str, signatures: list[str], *, now: datetime, prefix: bytes = b""
 ) -> Channel:
-    """Return the channel with whose secret one of these signatures was made: hex HMAC-SHA256 over `prefix` and the
-    body. Raises NotSignedError.
+    """Return the channel whose secret made one of these signatures: hex HMAC-SHA256 over `prefix` and the body. Raises
+    NotSignedError.
     """
     wellformed = [each for each in signatures if len(each) == 64 and set(each) <= HEX][:8]
     # A call without a signature costs no query.
@@ -113,7 +113,7 @@ def signed_channel(
 
 
 def actor_of(request: HttpRequest, user: User, via: str, channel: Channel) -> Actor:
-    """Return the user as whom a call acts."""
+    """Return the actor of a call, for its user."""
     meta = request.META
     return actor.person(
         user, via, token_name=channel.name, request_id=meta.get(REQUEST_ID, ""), address=meta["REMOTE_ADDR"]
@@ -124,17 +124,17 @@ Hook = Callable[[HttpRequest, int, datetime], HttpResponse]
 
 
 def hook(view: Hook) -> Callable[..., HttpResponse]:
-    """Return a view for signed calls of programs: without cookies, so there is nothing to forge."""
+    """Return a view for signed calls of programs. They carry no cookies, so CSRF protection is not needed."""
 
     @csrf_exempt
     @require_POST
     @wraps(view)
     def answer(request: HttpRequest, channel: int) -> HttpResponse:
         size = str(request.META.get("CONTENT_LENGTH") or "0")
-        # Before it is read.
+        # Checked before the body is read.
         if not size.isdecimal() or int(size[:12]) > MOST_BYTES:
             return HttpResponse(status=413)
-        # The caller repeats what is answered 503.
+        # The caller repeats a call that is answered with 503.
         if not clock.may_clock_decide():
             return HttpResponse(status=503)
         try:
@@ -148,7 +148,7 @@ def hook(view: Hook) -> Callable[..., HttpResponse]:
 
 
 def time_of(text: Any) -> datetime | None:
-    """An ISO 8601 time, within the years that count; None where it is none."""
+    """Return an ISO 8601 time, within the accepted years; None if it is invalid."""
     try:
         return clamped(datetime.fromisoformat(str(text)))
     except (ValueError, OverflowError):
@@ -156,21 +156,22 @@ def time_of(text: Any) -> datetime | None:
 
 
 def inside(value: Any, *names: str) -> Any:
-    """What stands there in a JSON object; None where anything on the way is something else."""
+    """Return the value at this path in a JSON object; None if a part of the path is missing or no object."""
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
     return value
 
 
 def text_inside(value: Any, *names: str) -> str:
-    """The text that stands there, fit for the database; empty where there is none."""
+    """Return the text at this path, valid for the database; empty if there is none."""
     text = inside(value, *names)
     return readable(text.encode("utf-8", "replace").decode()) if isinstance(text, str) else ""
 
 
-# PagerDuty's webhooks, version 3: what people do there to incidents of ours.
+# PagerDuty's webhooks, version 3: actions of users on incidents of Drydock.
 
-# PagerDuty repeats calls for hours while Drydock is unavailable; an old acknowledgement says nothing of now.
+# PagerDuty repeats calls for hours while Drydock is unavailable; an old acknowledgement does not show the current
+# state.
 NEW_FOR = timedelta(minutes=15)
 STATES = {
     "incident.acknowledged": PagerState.ACKNOWLEDGED,
@@ -186,7 +187,7 @@ log = structlog.get_logger(__name__)
 
 @hook
 def webhook(request: HttpRequest, channel_id: int, now: datetime) -> HttpResponse:
-    """One event of an incident."""
+    """Handle one event of an incident."""
     parts = [part.strip().partition("=") for part in request.headers.get("X-PagerDuty-Signature", "").split(",")[:8]]
     signatures = [digest for version, _, digest in parts if version == "v1"]
     channel = signed_channel(request, channel_id, "pagerduty", signatures, now=now)
@@ -196,12 +197,12 @@ def webhook(request: HttpRequest, channel_id: int, now: datetime) -> HttpRespons
         event = None
     if isinstance(event, dict):
         note_incident(request, channel, event, now=now)
-    # It need not be sent again.
+    # The call need not be repeated.
     return HttpResponse(status=200)
 
 
 def note_incident(request: HttpRequest, channel: Channel, event: dict[str, Any], *, now: datetime) -> None:
-    """Note what users did to an open incident of this channel; an acknowledgement claims the event."""
+    """Record the state that users gave an open incident of this channel; an acknowledgement claims the event."""
     state = STATES.get(text_inside(event, "event_type"))
     name = text_inside(event, "data", "incident_key")[:MOST_KEY]
     known = pagerduty.find_key(channel.pk, name) if state and name else None
@@ -210,13 +211,13 @@ def note_incident(request: HttpRequest, channel: Channel, event: dict[str, Any],
     owner, key = known
     at = min(time_of(event.get("occurred_at")) or now, now)
     pagerduty.note_state(channel.pk, name, state=state, at=at, now=now)
-    # Acknowledging a storm claims none of its events.
+    # Acknowledging a digest claims none of its events.
     if state is PagerState.ACKNOWLEDGED and owner != GROUP and now - at <= NEW_FOR and key.subjects:
         claim(request, channel, event, event_of(key.subjects[0]), now=now)
 
 
 def claim(request: HttpRequest, channel: Channel, event: dict[str, Any], event_id: str, *, now: datetime) -> None:
-    """Claim the event for the user who acknowledged; not where a program did, such as Drydock itself."""
+    """Claim the event for the user who acknowledged, unless a program such as Drydock did."""
     agent = inside(event, "agent")
     account = text_inside(agent, "id")
     if not event_id or not account or text_inside(agent, "type") not in ("user_reference", "user"):
@@ -234,22 +235,22 @@ def claim(request: HttpRequest, channel: Channel, event: dict[str, Any], event_i
         log.info("hook.refused", channel=channel.name, person=acting.name, code=error.code)
 
 
-# Slack's interactivity: somebody pressed *Claim*. Slack wants its answer within three seconds, so that what the
-# person is told goes out behind it.
+# Slack's interactivity: a user pressed Claim. Slack requires an answer within three seconds, so that the text for the
+# user is sent in the background.
 
-# Older or newer than that is nothing that was pressed now.
+# Maximum difference between the timestamp of a press and now.
 TOLERANCE_SECONDS = 300
-# Where Slack takes what only one person sees.
+# Addresses of Slack for messages that only one user sees.
 RESPONSES = ("https://hooks.slack.com/",)
 LIMIT_SECONDS = 8.0
 
-# Answers may take a moment, and nothing waits for them.
+# Sending an answer may take a moment; no request waits for it.
 _behind = ThreadPoolExecutor(2, thread_name_prefix="slack answers")
 
 
 @hook
 def interactivity(request: HttpRequest, channel_id: int, now: datetime) -> HttpResponse:
-    """One press, as the form field `payload`."""
+    """Handle one press, in the form field `payload`."""
     stated = request.headers.get("X-Slack-Request-Timestamp", "")
     version, _, signature = request.headers.get("X-Slack-Signature", "").partition("=")
     if version != "v0" or not is_now(stated, now):
@@ -262,18 +263,18 @@ def interactivity(request: HttpRequest, channel_id: int, now: datetime) -> HttpR
     if event_id:
         text = claim_button(request, channel, press, event_id, signature, now=now)
         answer_user(text_inside(press, "response_url"), text, now=now)
-    # It need not be sent again.
+    # The call need not be repeated.
     return HttpResponse(status=200)
 
 
 def is_now(stated: str, now: datetime) -> bool:
-    """Whether this is about now, by whose clock ever."""
+    """Return whether this timestamp is close to now."""
     sane = stated.isascii() and stated.isdecimal() and len(stated) <= 12
     return sane and abs(now.timestamp() - int(stated)) <= TOLERANCE_SECONDS
 
 
 def pressed(body: bytes) -> dict[str, Any] | None:
-    """The payload of the form; None where there is none."""
+    """Return the payload of the form; None if there is none."""
     try:
         fields = parse_qs(body.decode(), max_num_fields=10)
         press = json.loads(fields["payload"][0])
@@ -283,7 +284,7 @@ def pressed(body: bytes) -> dict[str, Any] | None:
 
 
 def claims_which(press: dict[str, Any]) -> str:
-    """The EventId to claim; empty for everything else, such as the link, which Slack tells of as well."""
+    """Return the EventId to claim; empty for other actions, such as the link, which Slack reports, too."""
     actions = press.get("actions")
     if press.get("type") != "block_actions" or not isinstance(actions, list):
         return ""
@@ -293,7 +294,7 @@ def claims_which(press: dict[str, Any]) -> str:
 def claim_button(
     request: HttpRequest, channel: Channel, press: dict[str, Any], event_id: str, signature: str, *, now: datetime
 ) -> str:
-    """Claim the event; return the answer for the user, empty where this press was taken before."""
+    """Claim the event. Return the answer for the user; empty if this press was accepted before."""
     who = {
         "kind": "slack",
         "team": text_inside(press, "user", "team_id") or text_inside(press, "team", "id"),
@@ -315,7 +316,7 @@ def claim_button(
 
 
 def answer_user(url: str, text: str, *, now: datetime) -> None:
-    """Answer the user who pressed, at the address that Slack states; nowhere else."""
+    """Answer the user who pressed, at the address that Slack states; other addresses are ignored."""
     if text and url.startswith(RESPONSES):
         answer = {"response_type": "ephemeral", "replace_original": False, "text": for_slack(text, MOST_TEXT)}
         headers = {"Content-Type": "application/json; charset=utf-8"}
@@ -329,7 +330,7 @@ def _send_answer(job: HttpJob, now: datetime) -> None:
         log.warning("hook.answer_not_taken", channel="slack", status=answer.status, error=str(answer.error))
 
 
-# Addresses of the hooks; each names a channel by its row id.
+# URL routes of the hooks; each names a channel by its row id.
 
 
 urlpatterns = [

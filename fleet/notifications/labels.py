@@ -15,7 +15,7 @@ from fleet.wording.policy import conditions, one_of
 from fleet.wording.sentences import EntryText, Sentence, counted, listed
 from fleet.wording.times import Reader
 
-# Texts of channels and routes: what a route states, what is wrong with one, and what the timeline shows of them.
+# Texts of channels and routes: conditions of a route, errors, and entries of the timeline.
 
 Values = Mapping[str, Any]
 
@@ -23,7 +23,7 @@ ALL_CHANNELS = "every channel of the installation"
 
 
 def type_label(moment: str) -> str:
-    """What a moment is called; one that another release made up is its code."""
+    """Return the label of a notification type; a type of another release is its code."""
     try:
         return NotificationType(moment).declared.label
     except ValueError:
@@ -31,7 +31,7 @@ def type_label(moment: str) -> str:
 
 
 def route(values: Values, reader: Reader) -> str:
-    """The whole route in one sentence."""
+    """Return the whole route in one sentence."""
     return f"To {values.get('channel') or ALL_CHANNELS}: {'; '.join([_when(values), *_of_what(values)])}."
 
 
@@ -68,7 +68,7 @@ def kind_label(kind: str) -> str:
 
 
 def dry_run(values: Values, reader: Reader) -> str:
-    """Such as `In the last 30 days: 31 messages, 4 at night.`"""
+    """Return the result of a dry run, such as `In the last 30 days: 31 messages, 4 at night.`"""
     messages = counted(values["messages"], "message") if values["messages"] else "no message"
     night = f", {values['outside_working_hours']} at night" if values["messages"] else ""
     return f"In the last {values['days']} days: {messages}{night}."
@@ -147,7 +147,7 @@ def _route(row: TimelineRow, then: str = "") -> str:
     return f"{_whose(row, 'route')} “{row.data['name']}”{f' {then}' if then else ''}: {row.data['wording']}"
 
 
-# Why a channel did not take something, by our own codes; a receiver's own answer stands beside it.
+# Reasons why a channel did not accept a message, by Drydock's codes. The receiver's own answer is shown in addition.
 ERRORS: dict[str, str] = {
     "status": "it answered with an error",
     "redirect": "it sent us elsewhere, and redirects are not followed",
@@ -168,7 +168,7 @@ ERRORS: dict[str, str] = {
     "unknown": "nobody knows: whoever sent it did not live to say",
     "own-failure": "something went wrong in Drydock: its log says what",
 }
-# What it was about an address or a URL, after a colon.
+# Details about an address or URL, which follow the code after a colon.
 ABOUT: dict[str, str] = {
     "azure": "Azure's own",
     "unspecified": "no address",
@@ -193,7 +193,7 @@ ABOUT: dict[str, str] = {
 
 
 def error_words(code: str) -> str:
-    """What went wrong, in a few words; a code of another release stays one."""
+    """Return the label of an error code; a code of another release as it is."""
     error, _, about = code.partition(":")
     words = ERRORS.get(error, error)
     return f"{words} ({ABOUT.get(about, about)})" if about else words
@@ -221,7 +221,7 @@ ENTRIES: dict[EntryKind, EntryText] = {
 }
 
 
-# How states of notifications are shown.
+# Badges for the states of notifications.
 
 BADGES: Mapping[type, Mapping[Any, Badge]] = {
     NotificationHealth: {

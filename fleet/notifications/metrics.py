@@ -21,14 +21,14 @@ from fleet.projections.visibility import visible
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Count of what waits, and the time of the oldest."""
+    """Number of waiting messages and deliveries, and the time of the oldest."""
 
     count: int
     since: datetime
 
 
 def health_of(row: Channel, *, now: datetime) -> ChannelHealth:
-    """Return the health of a channel. Failing precedes held: a failing channel is paused, too."""
+    """Return the health of a channel. Failing precedes paused, because a failing channel is paused, too."""
     if not row.enabled:
         return ChannelHealth.OFF
     if row.failing_since is not None:
@@ -39,7 +39,7 @@ def health_of(row: Channel, *, now: datetime) -> ChannelHealth:
 
 
 def backlog(*, now: datetime) -> dict[int, Backlog]:
-    """Return what is due and not sent yet by channel (row id). Two queries."""
+    """Return the backlog of each channel (row id). Two queries."""
     return _waiting_by("channel__pk", now=now)
 
 
@@ -64,7 +64,7 @@ HOUR = timedelta(hours=1)
 
 
 def measure(*, now: datetime) -> tuple[Sample, ...]:
-    """Every gauge of notifications. Nine queries."""
+    """Return all gauges of notifications. Nine queries."""
     return (*_waiting(now), *_deliveries(now), *_router(now), *_channels(now), _unrouted())
 
 
@@ -109,7 +109,7 @@ def _router(now: datetime) -> tuple[Sample, ...]:
 def router_lag(now: datetime) -> float:
     """Return the age in seconds of the oldest entry that the router has not read. Two queries."""
     cursor = visible(Cursor).filter(name=ROUTER).first()
-    # By the index of the stream: the first entry behind the cursor.
+    # By the index of the stream: the first entry after the cursor.
     behind = [TupleGreaterThan(Tuple("era", "xid", "id"), (cursor.era, cursor.xid, cursor.entry_id))] if cursor else []
     entry = visible(Entry).filter(*behind).order_by("era", "xid", "id").values_list("recorded_at", flat=True).first()
     return 0.0 if cursor is None or entry is None else max(0.0, (now - entry).total_seconds())

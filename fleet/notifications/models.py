@@ -39,15 +39,15 @@ class UnreadableSecretsError(Exception):
 
 
 class Channel(models.Model):
-    """A receiver of notifications. `kind` is a key of `fleet.notifications.channels.KINDS`.
+    """Receiver of notifications. `kind` is a key of `fleet.notifications.channels.KINDS`.
 
-    `settings` holds what may be shown; `secrets` the rest, encrypted. A channel without an `owner` is the
-    installation's. The columns from `last_ok_at` on are its health: since when and how often in a row it failed, what
-    it answered, and until when nothing is sent to it. The worker that sends has the lease.
+    `settings` contains the settings that may be shown, `secrets` the others, encrypted. A channel without an
+    `owner` is the installation's. The columns from `last_ok_at` on are its health: time and number of consecutive
+    failures, last answer, and end of a pause. The worker that sends has the lease.
     """
 
     CIPHER = Cipher("drydock messages out")
-    # Whether the secrets of this row could not be read.
+    # Whether the secrets of this row could not be decrypted.
     lost = False
 
     kind = Line(
@@ -64,7 +64,7 @@ class Channel(models.Model):
     created_at = models.DateTimeField()
     changed_at = models.DateTimeField()
     deleted_at = models.DateTimeField(null=True, blank=True)
-    # Of a channel that a person has alone: the API token by which it was made, and with which it ends.
+    # The API token that created a personal channel; the channel ends with it.
     made_with = models.ForeignKey(
         "fleet.ApiToken", null=True, blank=True, on_delete=models.SET_NULL, related_name="channels"
     )
@@ -76,14 +76,14 @@ class Channel(models.Model):
     last_answer = models.TextField(blank=True, default="")
     held_until = models.DateTimeField(null=True, blank=True)
     leased_until = models.DateTimeField(null=True, blank=True)
-    # Of a kind that mirrors what is open: when it last did; NULL is due.
+    # Last run of a kind that mirrors open events; NULL is due.
     mirrored_at = models.DateTimeField(null=True, blank=True)
 
     def __str__(self) -> str:
         return str(self.name)
 
     def seal(self, values: Mapping[str, str]) -> None:
-        """Encrypt these secrets for this row, which has its id: they can be read in no other one."""
+        """Encrypt these secrets for this row, which must have its id; no other row can decrypt them."""
         plain = json.dumps(dict(values)).encode()
         self.secrets = self.CIPHER.encrypt(plain, of=f"channel:{self.pk}") if values else ""
 
@@ -104,7 +104,7 @@ class Channel(models.Model):
 
     @cached_property
     def opened(self) -> dict[str, str]:
-        """The secrets while the channel is changed; none, and `lost`, if they cannot be read."""
+        """The decrypted secrets while the channel is changed; empty, with `lost` set, if they cannot be decrypted."""
         try:
             return self.unseal()
         except UnreadableSecretsError:
@@ -113,7 +113,7 @@ class Channel(models.Model):
 
 
 NOT_PERSONAL = [(each.value, each.declared.label) for each in NotificationType if not each.declared.personal]
-# No notice is longer than a few days.
+# No event has a longer notice.
 MOST_STEP_SECONDS = 7 * 86400
 
 
@@ -123,12 +123,12 @@ def _step(label: str, help_text: str) -> "models.IntegerField[int | None, int | 
 
 
 class Route(HoursAndPlace):
-    """Which notifications a channel receives. Empty lists and texts match everything; `channel` NULL is every channel
-    of the installation.
+    """Conditions for the notifications of a channel. Empty lists and texts match everything; `channel` NULL is every
+    channel of the installation.
 
-    `moments` are types of notifications. With `unclaimed_after_seconds` or `before_decide_by_seconds` it is a step of
-    escalation: due this long after the first sighting while the event is unclaimed, or this long before *decide by*
-    while it is undecided. Hours are as in rules. `version` moves with each change.
+    `moments` are types of notifications. With `unclaimed_after_seconds` or `before_decide_by_seconds` it is a step
+    of escalation: due this long after the first sighting while the event is unclaimed, or this long before *decide
+    by* while it is undecided. Hours are as in rules. `version` increases with each change.
     """
 
     name = Line(help_text="What people call it; no two routes share one.")
@@ -148,7 +148,7 @@ class Route(HoursAndPlace):
     )
     moments = ListOf(
         each=Line(choices=NOT_PERSONAL),
-        # Steps of escalation send the others.
+        # Other types are sent by steps of escalation.
         ticks=[(value, label) for value, label in NOT_PERSONAL if value not in STEPS],
         help_text="Empty: every moment.",
     )
@@ -177,9 +177,9 @@ class Route(HoursAndPlace):
 
 
 class RouteVersion(models.Model):
-    """What a route said from `at` on, until its next version: messages keep the route and the version that sent them.
+    """Version of a route from `at` until the next version. Messages keep the route and version that sent them.
 
-    `wording` is the reason that its entry of the timeline has, too.
+    `wording` is the same reason as in its timeline entry.
     """
 
     route = models.ForeignKey(Route, on_delete=models.CASCADE, related_name="versions")
@@ -196,9 +196,10 @@ class RouteVersion(models.Model):
 
 
 class MessageDelivery(models.Model):
-    """One post to one channel: its id is the same at every attempt. It carries one message, or several as a group.
+    """One delivery to one channel, whose id is the same at every attempt. It contains one message, or several as a
+    group.
 
-    `group` is the service whose messages it carries, `*` for those of all; empty for one subject.
+    `group` is the service of its messages, `*` for several services; empty for one subject.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
@@ -210,7 +211,7 @@ class MessageDelivery(models.Model):
     due_at = models.DateTimeField()
     attempts = models.IntegerField(default=0)
     settled_at = models.DateTimeField(null=True, blank=True)
-    # Why it was dropped or given up: a code.
+    # Code of the reason why it was dropped or given up.
     why = models.TextField(blank=True, default="")
 
     class Meta:
@@ -227,7 +228,7 @@ class MessageDelivery(models.Model):
                 condition=Q(state__in=["QUEUED", "SENDING"]),
             ),
             models.Index(fields=["channel", "-created_at", "-id"], name="delivery_newest"),
-            # The log, whole and by what it is narrowed down to.
+            # The log, in full and by its filters.
             models.Index(fields=["-created_at", "-id"], name="delivery_log"),
             models.Index(fields=["state", "-created_at", "-id"], name="delivery_by_state"),
         ]
@@ -237,12 +238,14 @@ class MessageDelivery(models.Model):
 
 
 class Message(models.Model):
-    """One moment for one channel. `entry_id` is the row of the timeline that it tells of.
+    """One notification for one channel. `entry_id` is the row of its timeline entry.
 
-    `subject` is what belongs together: `event:7`, `maintenance:3`, `set:2`, `channel:1`, … (row ids). `due_at`: not
-    told before then; `only_if` what must still hold then. `data` is what cannot be read again later. A message without
-    a channel is UNROUTED: no route wanted it. However often an entry is routed, a channel hears of it once, and
-    once more for each step of escalation: each partition has (entry_id, channel, moment, only_if, route) once.
+    `subject` groups messages: `event:7`, `maintenance:3`, `set:2`, `channel:1`, … (row ids). It is not sent before
+    `due_at`; `only_if` is the condition for sending it then. `data` cannot be read again later. A message without a
+    channel is UNROUTED: it matched no route.
+
+    A channel gets one message for an entry, and one for each step of escalation, even if the entry is routed again:
+    each partition has (entry_id, channel, moment, only_if, route) once.
     """
 
     moment = models.TextField()
@@ -258,7 +261,7 @@ class Message(models.Model):
     severity = models.TextField()
     service = models.TextField(blank=True, default="")
     drill = models.BooleanField(default=False)
-    # By when something has to be decided about it; what is nearer is told sooner.
+    # When a decision about it is due; nearer deadlines are sent sooner.
     deadline = models.DateTimeField(null=True, blank=True)
     data = models.JSONField(default=dict)
     channel = models.ForeignKey(
@@ -285,7 +288,7 @@ class Message(models.Model):
             models.Index(fields=["event", "id"], name="message_by_event", condition=Q(event__isnull=False)),
             models.Index(fields=["-id"], name="message_unrouted", condition=Q(state="UNROUTED")),
             models.Index(fields=["-id"], name="message_unsent", condition=Q(delivery=None)),
-            # The log, whole and by what people look for in it.
+            # The log, in full and by its filters.
             models.Index(fields=["-created_at", "-id"], name="message_newest"),
             models.Index(fields=["channel", "-created_at", "-id"], name="message_by_channel"),
             models.Index(fields=["state", "-created_at", "-id"], name="message_by_state"),
@@ -297,9 +300,9 @@ class Message(models.Model):
 
 
 class DeliveryAttempt(models.Model):
-    """One try to send a delivery, written before it is made: while `ended_at` is NULL nobody knows how it went.
+    """Attempt to send a delivery, written before it is made. While `ended_at` is NULL, its result is unknown.
 
-    `status` is the receiver's HTTP or SMTP status, `error` a code of ours, `answer` what the receiver said.
+    `status` is the receiver's HTTP or SMTP status, `error` a code of Drydock, `answer` the receiver's answer.
     """
 
     delivery = models.ForeignKey(MessageDelivery, on_delete=models.CASCADE, related_name="tries")
@@ -320,7 +323,7 @@ class DeliveryAttempt(models.Model):
 
 
 class Reference(models.Model):
-    """What a channel calls the thing that it keeps for a subject: Slack's message, PagerDuty's keys, a silence's id."""
+    """Identifiers that a channel uses for a subject: Slack's message, PagerDuty's keys, a silence's id."""
 
     channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="references")
     subject = models.TextField()
@@ -335,7 +338,7 @@ class Reference(models.Model):
 
 
 class HookCall(models.Model):
-    """A call of a receiver that was taken: whoever sends it again is not taken twice. `key` is its id, or a hash."""
+    """Accepted call of a receiver, so that a repeated call is not accepted twice. `key` is its id, or a hash."""
 
     channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="+")
     key = models.TextField()
@@ -350,7 +353,7 @@ class HookCall(models.Model):
 
 
 class Cursor(models.Model):
-    """Up to where the timeline has been routed: (era, xid, id) of the last entry. One row."""
+    """Position of the router in the timeline: (era, xid, id) of the last routed entry. One row."""
 
     name = models.TextField(primary_key=True)
     era = models.SmallIntegerField()
@@ -363,9 +366,9 @@ class Cursor(models.Model):
 
 
 class PushKey(models.Model):
-    """The key by which makers of browsers know this installation (VAPID). Its private half is encrypted. One row.
+    """Key that identifies this installation to push services (VAPID). Its private half is encrypted. One row.
 
-    `public_key` is the point on the curve, as browsers take it: base64url without padding.
+    `public_key` is the point on the curve in the form of browsers: base64url without padding.
     """
 
     name = models.TextField(primary_key=True)
@@ -377,12 +380,12 @@ class PushKey(models.Model):
         return self.public_key
 
 
-# Loading what the router judges: which routes are in force, where each leads, and who may hear of what.
+# Data for the router: enabled routes, their channels, and the rights of their owners.
 
 
 @dataclass(frozen=True, slots=True)
 class RouteInForce:
-    """A route with the channels to which it leads (not those that mirror what is open), and whose it is."""
+    """An enabled route with its owner and its channels, without those that mirror open events."""
 
     route: StandingRoute
     channels: tuple[Channel, ...]
@@ -390,13 +393,13 @@ class RouteInForce:
 
 
 def route_of(row: Route) -> StandingRoute:
-    """One route as it stands."""
+    """Return the values of a route."""
     return from_row(StandingRoute, row, deleted=row.deleted_at is not None, route_id=row.pk)
 
 
 def routes_in_force() -> tuple[RouteInForce, ...]:
-    """The routes that are switched on, in their order, each with the channels that are. Those of people who may not log
-    in any more, and those that lead nowhere, are left out. Three queries, however many there are.
+    """Return the enabled routes in their order, each with its enabled channels. Routes of disabled users, and routes
+    without a usable channel, are omitted. Three queries for any number.
     """
     in_use = Channel.objects.filter(enabled=True, deleted_at__isnull=True, kind__in=kinds_where(messages=True))
     usable = {row.pk: row for row in in_use}
@@ -410,7 +413,7 @@ def routes_in_force() -> tuple[RouteInForce, ...]:
     found = []
     for row in rows:
         channels = of_all if row.channel_id is None else tuple(filter(None, [usable.get(row.channel_id)]))
-        # Nobody is told through what belongs to somebody else.
+        # A route reaches only channels of its own owner.
         channels = tuple(one for one in channels if one.owner_id == row.owner_id)
         if channels:
             found.append(RouteInForce(route_of(row), channels, row.owner))
@@ -418,13 +421,13 @@ def routes_in_force() -> tuple[RouteInForce, ...]:
 
 
 def owners_of(numbers: Collection[int]) -> Mapping[int, int]:
-    """Of service accounts the people who answer for them (row ids). One query."""
+    """Return the owners of these service accounts (row ids). One query."""
     rows = ServiceAccount.objects.filter(user__in=list(numbers), owner__isnull=False)
     return {service: owner for service, owner in rows.values_list("user", "owner") if owner is not None}
 
 
 def own_channels(numbers: Collection[int]) -> Mapping[int, list[int]]:
-    """By person (row ids), the channels they have alone and that are on; of nobody who may not log in. One query."""
+    """Return the enabled personal channels of active users, by user (row ids). One query."""
     found: dict[int, list[int]] = defaultdict(list)
     rows = Channel.objects.filter(
         owner__in=list(numbers),
@@ -439,25 +442,25 @@ def own_channels(numbers: Collection[int]) -> Mapping[int, list[int]]:
 
 
 def may_hear(owner: User | None, facts: MessageFacts) -> bool:
-    """Whether a moment may be told through a route of this owner; the installation's hear of everything."""
+    """Return whether a route of this owner may report this; routes of the installation report everything."""
     return owner is None or may_receive(
         rights_of(owner), names_in_entries(owner), facts, scoped=bool(settings.SCOPED_READ_ACCESS)
     )
 
 
-# Messages lie in partitions, which leave for the archive.
+# Messages are partitioned, and old partitions are archived.
 
 MESSAGES = by_id(Message, "created_at")
 
 
 def any_unsent(first: int, last: int) -> bool:
-    """Whether a message, of those from one id to another, has still to be sent."""
+    """Return whether a message in this range of ids still has to be sent."""
     waits = Q(state__in=[MessageState.WAITING.value, MessageState.BATCHED.value])
     is_open = Q(delivery__state__in=[DeliveryState.QUEUED.value, DeliveryState.SENDING.value])
     return Message.objects.filter(waits | is_open, pk__range=(first, last)).exists()
 
 
 def any_unrouted(first: int, last: int) -> bool:
-    """Whether a notification may still come of an entry of the timeline, of those from one id to another."""
+    """Return whether an entry in this range of ids may still cause a notification."""
     waiting = Message.objects.filter(state=MessageState.WAITING.value, entry_id__range=(first, last))
     return Cursor.objects.filter(entry_id__lt=last).exists() or waiting.exists()

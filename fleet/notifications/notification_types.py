@@ -14,7 +14,7 @@ from fleet.domain.recommendation import OWN
 from fleet.domain.states import ApprovalState, EventStatus
 from fleet.domain.timeline import EntryKind
 
-# While Azure has not answered.
+# Approvals that Azure has not answered.
 UNANSWERED = frozenset({ApprovalState.GRANTED, ApprovalState.RELAYING})
 # A decision without effect: it has a notification of its own, or needs none.
 WITHOUT_EFFECT = frozenset({ApprovalState.WITHDRAWN, ApprovalState.REFUSED, ApprovalState.LAPSED, ApprovalState.VOID})
@@ -22,12 +22,12 @@ WITHOUT_EFFECT = frozenset({ApprovalState.WITHDRAWN, ApprovalState.REFUSED, Appr
 
 @dataclass(frozen=True, slots=True)
 class SubjectNow:
-    """Current state of the subject of a message. `status` is None where it is no event.
+    """Current state of the subject of a message. `status` is None if it is no event.
 
-    `approval` is the state of the approval that the message is about; `decided_again`: another one is under way since.
-    `undecided`: the event needs a decision. `claimed_by` has it now; `actor` did what the message reports. `held`: it
-    is left to Azure. `lasts`: of what is no event, that it is still (or again) so. `newer` are the types of newer
-    messages about the event to the same channel.
+    `approval` is the state of the message's approval; `decided_again`: another one was started since. `undecided`:
+    the event needs a decision. `claimed_by` is the current claimant; `actor` did what the message reports. `held`:
+    it is left to Azure. `lasts`: a condition without an event still (or again) applies. `newer` are the types of
+    newer messages about the event to the same channel.
     """
 
     status: EventStatus | None = None
@@ -42,7 +42,7 @@ class SubjectNow:
     newer: frozenset["NotificationType"] = frozenset()
 
 
-# Why a message of a type is no longer worth sending: a code, empty while it is.
+# Reasons why a message of a type is stale: a code, empty while it is current.
 
 
 def _always(now: SubjectNow) -> str:
@@ -102,19 +102,20 @@ def _while_unwatched(now: SubjectNow) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """Properties of a notification type. `name` is the `type` of a webhook, and what routes name.
+    """Properties of a notification type. `name` is the `type` of a webhook, and the name in routes.
 
-    `label` names it in sentences; `headline` precedes the event's name in its messages, where it is always the same.
-    `entries` are the kinds of timeline entries that it reports. Types without are due by the clock: `clock` names what
-    starts it, types or entries, and `only_if` marks their rows. `severity` is None where it is that of the event or
-    cache. `path` is the page of what has no page of its own. `stale` tells why a message is no longer worth sending.
+    `label` names it in sentences; `headline` precedes the event's name in its messages if it is always the same.
+    `entries` are the kinds of timeline entries that it reports. Types without entries are due by the clock: `clock`
+    lists the types or entries that start it, and `only_if` marks their rows. `severity` is None if it is that of
+    the event or cache. `path` is the page for subjects without one. `stale` returns why a message is stale.
 
-    `always_notify`: it is an alarm where no route wants it. `followed`: channels that keep an incident or a card of the
-    event get it whatever routes say. `personal`: it goes to the user it is about, whatever routes say. `also_named_by`:
-    routes that name one of these types want it, too. `by_hand`: it states the commands for doing it by hand.
+    `always_notify`: it raises an alarm if it matches no route. `followed`: channels that keep an incident or a card
+    of the event receive it regardless of routes. `personal`: it goes to the user it is about, regardless of routes.
+    `also_named_by`: routes that name one of these types match it, too. `by_hand`: it states the commands for a
+    manual approval.
 
-    `opens`: it opens an incident; `wakes`: also where one is open. `ends`: what it is about is over with it. `endless`:
-    no notification reports the end. `loud`: people who read a channel of cards are notified, too.
+    `opens`: it opens an incident; `wakes`: it also alerts if one is open. `ends`: it ends its subject. `endless`:
+    no notification reports the end. `loud`: users of a channel of cards are notified, too.
     """
 
     name: str
@@ -139,11 +140,13 @@ class Declaration:
 
 
 class NotificationType(StrEnum):
-    """The values are the `type` of a webhook, and what routes name. In the order in which things happen."""
+    """Notification types, in the order in which things happen. The values are the `type` of a webhook and the names in
+    routes.
+    """
 
     declared: Declaration
 
-    # A lookup by value passes the name, and ends before this.
+    # A lookup by value passes the name, and does not reach this method.
     def __new__(cls, declared: Any) -> "NotificationType":
         member = str.__new__(cls, declared.name)
         member._value_ = declared.name
@@ -345,21 +348,21 @@ class NotificationType(StrEnum):
 
     @property
     def severity(self) -> Severity:
-        """Severity of a notification that is about no event and no cache."""
+        """Severity of a notification without an event or cache."""
         return self.declared.severity or Severity.WARNING
 
 
 TYPE_OF_ENTRY: Mapping[EntryKind, NotificationType] = {
     kind: notification_type for notification_type in NotificationType for kind in notification_type.declared.entries
 }
-# Only steps of escalation notify of these.
+# Sent only by steps of escalation.
 STEPS = (NotificationType.UNCLAIMED, NotificationType.UNDECIDED)
-# Every kind of entry from which a notification may come.
+# Kinds of entries that may cause a notification.
 ROUTED_ENTRIES = frozenset({*TYPE_OF_ENTRY, *map(EntryKind, NotificationType.OVERDUE.declared.clock)})
 
 
 def why_stale(notification_type: NotificationType, now: SubjectNow) -> str:
-    """Return a code why a message of this type is no longer worth sending; empty while it is."""
+    """Return a code why a message of this type is stale; empty while it is current."""
     is_end = notification_type is NotificationType.ENDED
     if now.status is EventStatus.ENDED and not is_end:
         return "event-over"
@@ -368,26 +371,26 @@ def why_stale(notification_type: NotificationType, now: SubjectNow) -> str:
     return notification_type.declared.stale(now)
 
 
-# Severity of cache maintenance by tier. Basic is down meanwhile, and so may be one whose tier is not stated.
+# Severity of cache maintenance by tier. Basic is unavailable during it; an unknown tier counts as Basic.
 TIER_SEVERITIES: Mapping[str, Severity] = {"standard": Severity.INFO, "premium": Severity.INFO}
 
 
 def stay_up(facts: EventFacts) -> int:
-    """Count live machines of the set that neither this event names nor another that has started."""
+    """Return the number of live machines of the set that neither this event names nor another started one."""
     down = {name.casefold() for name in facts.resources}
     down |= {name.casefold() for other in facts.others if other.set_id == facts.set_id for name in other.taken}
     return sum(machine.live and machine.name.casefold() not in down for machine in facts.machines)
 
 
 def severity(facts: EventFacts) -> Severity:
-    """Return the severity of an event. It is the same after the end, so that routes by severity notify of both."""
+    """Return the severity of an event. It is the same after the end, so that routes by severity report both."""
     if facts.min_live is not None and stay_up(facts) < facts.min_live:
         return Severity.CRITICAL
     return type_severity(facts.event_type, facts.source)
 
 
 def type_severity(event_type: str, source: str) -> Severity:
-    """Return the severity by type: a restart that the customer started is only information, a lost machine is not."""
+    """Return the severity by type: a restart that the customer started is information only, a lost machine is not."""
     declared = event_type_of(event_type)
     own = source == OWN and event_type in TYPES and declared.severity is not Severity.CRITICAL
     return Severity.INFO if own else declared.severity

@@ -52,12 +52,12 @@ SENTENCES: dict[str, Sentence] = {
 
 
 def annotations(thing: OpenThing) -> Mapping[str, str]:
-    """What stands beside an alert; times in UTC, whatever happens in between."""
+    """Return the annotations of an alert, with times in UTC."""
     return {"summary": summary(thing), "description": one_line(" ".join(_description(thing)), LONGEST)}
 
 
 def summary(thing: OpenThing) -> str:
-    """One line."""
+    """Return a summary in one line."""
     return one_line(_what(thing), LONGEST)
 
 
@@ -83,7 +83,7 @@ def _description(thing: OpenThing) -> list[str]:
 
 
 def silence_comment(thing: OpenThing, mark: str) -> str:
-    """What people read who find the silence; the mark is how Drydock finds it again."""
+    """Return the comment of a silence for its readers. By the mark, Drydock finds the silence again."""
     which = f" ({thing.event_id})" if thing.event_id else ""
     return (
         f"{summary(thing)} is under way{which}. Drydock ends this silence when it sees the end; expire it, and Drydock "
@@ -95,17 +95,17 @@ def _at(at: datetime | None) -> str:
     return iso(at) if at else ""
 
 
-# What a message says: its parts, how long each may be, and the page that it leads to.
+# Words of a message: its parts, their maximum lengths, and the page that it links to.
 
 SHORT = 160
 TITLE = 200
 LINE = 600
-# Of a name inside a line, and of what somebody wrote.
+# Maximum length of a name inside a line, and of text that a user wrote.
 NAME = 64
 SAID = 300
-# So long a command may be that is to be copied.
+# Maximum length of a command to copy.
 COMMAND = 1000
-# With any EventId, of which the alphabet is stated where documents are read.
+# Matches commands with any EventId, whose alphabet is defined where documents are parsed.
 COMMANDS = tuple(
     re.compile(re.escape(make("ID")).replace('"ID"', f'"{EVENT_ID}"')) for make in (linux_command, windows_command)
 )
@@ -114,9 +114,9 @@ DRILL = "DRILL: "
 
 @dataclass(frozen=True, slots=True)
 class MessageWords:
-    """`title` is one line; `subject` a line without state or countdown, the same for all of one thing (mail threads
-    hang on it); `lines` the whole, line by line, the title first; `short` at most 160 characters; `path` of the page
-    that it leads to: opening it does nothing.
+    """Texts of one message. `title` is one line. `subject` is a line without state or countdown, the same for all
+    messages about a subject, because mail threads depend on it. `lines` is the whole text by line, the title first.
+    `short` has at most 160 characters. `path` is the page that it links to; opening it changes nothing.
     """
 
     title: str
@@ -127,7 +127,7 @@ class MessageWords:
 
 
 def path_of(news: MessageNews) -> str:
-    """The page on which one sees more and, of an event, decides."""
+    """Return the page with more details; for an event, the page for the decision."""
     if news.event is not None:
         return f"/events/{news.event.event_id}/"
     if news.maintenance is not None:
@@ -142,26 +142,26 @@ def path_of(news: MessageNews) -> str:
 
 
 def is_command(line: str) -> bool:
-    """Whether a line is a command of ours to be copied, and nothing else."""
+    """Return whether a line is exactly a command of Drydock to copy."""
     return any(command.fullmatch(line) for command in COMMANDS)
 
 
 def in_lines(lines: Iterable[str]) -> tuple[str, ...]:
-    """Each in one line of a bounded length, without those that are empty."""
+    """Return each text in one line of a bounded length, without empty ones."""
     limits = ((line, COMMAND if is_command(line) else LINE) for line in lines)
     return tuple(bounded for line, most in limits if (bounded := one_line(line, most)))
 
 
-# Words of a digest: how a storm of events stands as a whole.
+# Words of a digest: the state of a storm of events.
 
 # Buttons of a message.
 OPEN, CLAIM = "Open in Drydock", "Claim"
-# Of types, so many are named.
+# Types of events that are named; the others are counted.
 MOST_TYPES = 8
 
 
 def digest_words(digest: Digest, reader: Reader) -> MessageWords:
-    """How it stands now."""
+    """Return the words of a digest in its current state."""
     where = f" of {digest.of}" if digest.of else ""
     drill = "DRILL: " if digest.drill else ""
     events = "1 event" if digest.total == 1 else f"{digest.total:,} events"
@@ -197,11 +197,11 @@ def _lines(digest: Digest, reader: Reader) -> Iterator[str]:
 
 
 def more_events(count: int, title: str) -> str:
-    """What a thread says when so many have come in addition."""
+    """Return the text of a reply about further events."""
     return f"{count:,} more. {title}"
 
 
-# What programs get: rows as the API answers, with reasons in sentences and times in UTC.
+# Data for programs: rows in the form of the API, with reasons as sentences and times in UTC.
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +222,8 @@ DIFFERENCES: Mapping[type, Difference] = {
 
 
 def event_data(news: MessageNews) -> dict[str, Any]:
-    """What programs get: the event, or the operation on a cache, as the API shows it, with `url`, `decide_by`,
-    `stay_up`, `severity` and `drill`; of everything else what the timeline tells.
+    """Return the data of a message for programs: the event or cache maintenance in the form of the API, with `url`,
+    `decide_by`, `stay_up`, `blast`, `severity` and `drill`. For other subjects, return the data of the entry.
     """
     now = news.server_time or news.at
     known: dict[str, Any] = {}
@@ -246,7 +246,7 @@ def event_data(news: MessageNews) -> dict[str, Any]:
 
 
 def data_of(value: Any, now: datetime) -> Any:
-    """The same in JSON values, at this time."""
+    """Return a value in the form of JSON, at this time."""
     match value:
         case Reason():
             return say(value, API)

@@ -28,13 +28,13 @@ from fleet.projections.visibility import visible
 
 OWN = "For oneself alone, and not the installation's."
 CAN_CHANGE = "Whether the caller may change it."
-# More are not counted: one is an alarm.
+# Counting stops here: one is enough for an alarm.
 MOST = 100
 
 
 @dataclass(frozen=True, slots=True)
 class NotificationAlarm:
-    """How telling stands, with the numbers behind it."""
+    """Health of notifications, with the numbers behind it."""
 
     health: NotificationHealth
     channels: int
@@ -47,7 +47,7 @@ class NotificationAlarm:
 
 
 def notification_alarm(*, now: datetime) -> NotificationAlarm:
-    """Four queries, each by index or over the few channels."""
+    """Return the health of notifications. Four queries, each by index or over the few channels."""
     counted = (
         visible(Channel)
         .filter(enabled=True, deleted_at=None)
@@ -65,16 +65,16 @@ def notification_alarm(*, now: datetime) -> NotificationAlarm:
 
 
 def any_channel() -> bool:
-    """Whether a channel of the installation is in use. One query."""
+    """Return whether a channel of the installation is enabled. One query."""
     return visible(Channel).filter(owner=None, enabled=True, deleted_at=None).exists()
 
 
-# The phones and browsers that a person has told.
+# Phones and browsers that a user registered for push notifications.
 
 
 @dataclass(frozen=True, slots=True)
 class BrowserRow:
-    """One of them. Not `enabled`: its maker said that it does not want to be told any more."""
+    """A registered browser. Not `enabled`: its push service reported that the subscription has ended."""
 
     id: int
     name: str
@@ -84,12 +84,12 @@ class BrowserRow:
 
 
 def own_browsers(*, user_id: int) -> tuple[BrowserRow, ...]:
-    """The newest first. One query."""
+    """Return the registered browsers of a user, newest first. One query."""
     rows = visible(Channel).filter(owner=user_id, kind="webpush", deleted_at=None).order_by("-id")
     return tuple(from_row(BrowserRow, row) for row in rows)
 
 
-# Channels and routes, as people see them: those of the installation, and one's own. Others' are nobody else's.
+# Channels and routes of the installation and of the user. Those of other users are not visible.
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,30 +164,32 @@ def channel_ref(row: Channel) -> ChannelRef:
 
 
 def for_reader(person: User | int | None, *, path: str = "") -> Q:
-    """What is the installation's or this person's own (a row or its id), by the owner behind `path`."""
+    """Return the condition for rows of the installation or of this user (a row or its id), by the owner at `path`."""
     return Q(**{f"{path}owner": None}) | Q(**{f"{path}owner": person})
 
 
 def can_change(row: Channel | Route, person: User) -> bool:
-    """Whether this person may change it, of those `for_reader` shows."""
+    """Return whether this user may change a row that `for_reader` selects."""
     return row.owner_id is not None or rights_of(person).may(Right.ADMINISTER)
 
 
 def listing(*, person: User, now: datetime) -> tuple[ChannelRow, ...]:
-    """The installation's channels by name, then one's own. One query, and one for the person's rights."""
+    """Return the installation's channels by name, then the user's own. One query, and one for the user's rights."""
     rows = visible(Channel).filter(for_reader(person), deleted_at=None).order_by("name", "pk")
     return tuple(sorted((_channel(row, person, now) for row in rows), key=lambda row: row.own))
 
 
 def page(*, person: User, now: datetime, cursor: str | None = None, size: int | None = None) -> Page[ChannelRow]:
-    """The installation's channels by name, then one's own. Up to two queries, and one for the person's rights."""
+    """Return the installation's channels by name, then the user's own. Up to two queries, and one for the user's
+    rights.
+    """
     rows = visible(Channel).filter(deleted_at=None)
     parts = [Segment(rows.filter(owner=None), "name"), Segment(rows.filter(owner=person), "name")]
     return read_page(parts, cursor=cursor, size=size).map(lambda found: [_channel(row, person, now) for row in found])
 
 
 def detail(*, channel_id: int, person: User, now: datetime) -> ChannelRow | None:
-    """One channel; None where there is none for this person. One query."""
+    """Return one channel; None if there is none for this user. One query."""
     row = visible(Channel).filter(for_reader(person), pk=channel_id, deleted_at=None).first()
     return _channel(row, person, now) if row else None
 
@@ -222,7 +224,7 @@ def _time(row: Channel, name: str, *, after: datetime | None = None) -> datetime
 
 
 def routes(*, person: User) -> tuple[RouteRow, ...]:
-    """The installation's routes in their order, then one's own. One query, and one for the person's rights."""
+    """Return the installation's routes in their order, then the user's own. One query, and one for the rights."""
     rows = (
         visible(Route).filter(for_reader(person), deleted_at=None).select_related("channel").order_by("position", "pk")
     )
@@ -230,14 +232,16 @@ def routes(*, person: User) -> tuple[RouteRow, ...]:
 
 
 def page_of_routes(*, person: User, cursor: str | None = None, size: int | None = None) -> Page[RouteRow]:
-    """The installation's routes in their order, then one's own. Up to two queries, and one for the person's rights."""
+    """Return the installation's routes in their order, then the user's own. Up to two queries, and one for the user's
+    rights.
+    """
     rows = visible(Route).filter(deleted_at=None).select_related("channel")
     parts = [Segment(rows.filter(owner=None), "position"), Segment(rows.filter(owner=person), "position")]
     return read_page(parts, cursor=cursor, size=size).map(lambda found: [_route(row, person) for row in found])
 
 
 def route(*, route_id: int, person: User) -> RouteRow | None:
-    """One route; None where there is none for this person. One query."""
+    """Return one route; None if there is none for this user. One query."""
     rows = visible(Route).filter(for_reader(person), pk=route_id, deleted_at=None).select_related("channel")
     row = rows.first()
     return _route(row, person) if row else None

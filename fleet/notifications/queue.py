@@ -18,17 +18,19 @@ from fleet.notifications.grouping import Waiting, plan
 from fleet.notifications.models import Channel, Message, MessageDelivery
 from fleet.notifications.routing import GROUP, LONGEST_ASKED_SECONDS, MessageState
 
-# The sender renews it (`RENEW_SECONDS`); after it another one continues.
+# The sender renews its lease every `RENEW_SECONDS`; after the lease expires, another sender continues.
 LEASE = timedelta(seconds=15)
 RENEW_SECONDS = 5.0
-# Messages of one round of a channel; the next round takes the rest.
+# Messages that one round of a channel handles; the next round handles the rest.
 MOST = 2000
-# How often a channel that mirrors what is open is renewed.
+# Interval at which a channel that mirrors open events is renewed.
 MIRROR_EVERY = timedelta(seconds=30)
 
 
 def schedule() -> list[tuple[int, datetime]]:
-    """Return the channels (row ids) with something to send or to mirror, and when: not before their lease and pause."""
+    """Return the channels (row ids) with something to send or to mirror, and when they are due, after their lease and
+    pause.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -73,7 +75,7 @@ def release(channel_id: int) -> None:
 
 
 def mirror_soon() -> None:
-    """Make channels that mirror what is open due at once."""
+    """Make channels that mirror open events due at once."""
     Channel.objects.filter(kind__in=kinds_where(messages=False), enabled=True, deleted_at=None).update(mirrored_at=None)
 
 
@@ -84,7 +86,7 @@ def waiting(channel_id: int, *, now: datetime) -> list[int]:
 
 
 def drop(reasons: Mapping[int, str]) -> None:
-    """Drop messages (row ids) that are no longer worth sending, each for the reason of a code."""
+    """Drop stale messages (row ids), each with the code of its reason."""
     for code in set(reasons.values()):
         rows = Message.objects.filter(pk__in=[pk for pk, reason in reasons.items() if reason == code])
         rows.update(state=MessageState.DROPPED.value, why=code, delivery=None)
@@ -130,10 +132,10 @@ def pack(channel_id: int, *, now: datetime) -> None:
 
 
 def repair(*, now: datetime) -> None:
-    """Release what a wrong clock dated in the future: messages, deliveries, leases and pauses."""
+    """Reset times in the future that a wrong clock wrote: of messages, deliveries, leases and pauses."""
     ahead = Q(created_at__gt=now + AHEAD)
     wrong = Message.objects.filter(ahead, state=MessageState.WAITING.value)
-    # What is due by the clock has a time of its own.
+    # Messages of escalation steps keep their own due time.
     wrong.filter(only_if="").update(due_at=now, created_at=now)
     wrong.update(created_at=now)
     MessageDelivery.objects.filter(ahead).update(created_at=now, due_at=now)

@@ -1,4 +1,4 @@
-"""What the core does for notifications and shows of them, registered when the app loads. `urls.py` adds to pages."""
+"""Connections between notifications and the core, registered when the app loads. `urls.py` adds to pages."""
 
 from importlib import import_module
 
@@ -18,12 +18,16 @@ from fleet.wording import badges, say
 
 
 def own_or_shared(sight: Sight) -> Q:
-    """Everyone sees the installation's channels and routes; only its owner sees a personal one."""
+    """Return the condition for visible channels and routes: those of the installation for all users, personal ones for
+    their owner.
+    """
     return Q(owner=None) | Q(owner__username=sight.name)
 
 
 def deliveries(sight: Sight) -> Q:
-    """Deliveries that carry nothing out of sight. A personal channel also shows its tests, which carry nothing."""
+    """Return the condition for visible deliveries: every message in them is visible. Owners of a personal channel also
+    see its tests, which have no messages.
+    """
     carried = models.Message.objects.filter(delivery=OuterRef("pk"))
     inside = Q(Exists(carried.filter(rows_of("event__availability_set")(sight)))) | Q(
         channel__owner__username=sight.name

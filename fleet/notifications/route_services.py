@@ -58,7 +58,7 @@ from fleet.operations.timeline.entries import tell
 
 MOST_ROUTES, MOST_OWN_ROUTES = 200, 10
 NO_CHANNEL = "There is no channel with this id."
-# What users state of a route; a route that is only tried may lack a name.
+# Fields that users state for a route; in a dry run, the name may be missing.
 FIELDS: tuple[str, ...] = (
     "name", "channel", "moments", "event_types", "sources", "severities", "set_pattern", "service", "resource_group",
     "weekdays", "from_time", "until_time", "time_zone", "unclaimed_after_seconds", "before_decide_by_seconds",
@@ -67,7 +67,7 @@ MAY_LACK = ("name",)
 
 
 class RouteForm(AuditedForm):
-    """The form of a route through channels of this owner; a user's own route has to name one."""
+    """Form of a route through channels of this owner. A personal route must name a channel."""
 
     class Meta(AuditedForm.Meta):
         model, fields = Route, FIELDS
@@ -83,7 +83,7 @@ class RouteForm(AuditedForm):
 
 
 class RouteFieldsSerializer(AuditedSerializer):
-    """What a call states of a route; what is left out stays as it is, or matches everything."""
+    """Fields of a route in a call. An omitted field keeps its value; in a new route, it matches everything."""
 
     class Meta:
         model, fields = Route, FIELDS
@@ -130,8 +130,8 @@ ROUTES = Audit(
 
 @transaction.atomic
 def create(sent: Sent, *, actor: Actor, now: datetime, own: bool = False) -> Route:
-    """Create a route, behind the others. `own`: for the actor alone, through a channel of their own. Raises Refused as
-    `save_audited` does.
+    """Create a route after the existing ones. `own`: for the actor alone, through a channel of their own. Raises
+    Refused as `save_audited` does.
     """
     owner = owner_for(actor, own=own)
     take(Lock.CHANNELS)
@@ -146,14 +146,14 @@ def create(sent: Sent, *, actor: Actor, now: datetime, own: bool = False) -> Rou
 
 @transaction.atomic
 def change(sent: Sent, *, route_id: int, actor: Actor, now: datetime, expected: Collection[str] | None = None) -> Route:
-    """Change what a route states, or switch it on or off: its next version.
+    """Change, enable or disable a route, which creates its next version.
 
     Raises Refused: `not-found`, and as `save_audited` does.
     """
     take(Lock.CHANNELS)
     row = _locked(route_id, actor)
     version = row.version
-    # The version of a route that came ready-made is kept once it is changed.
+    # The version of a preinstalled route is stored at its first change.
     first = _version(row, row.created_at)
     row.changed_at = now
     save_audited(sent, actor, ROUTES, row=row, now=now, expected=expected, check=_faults)
@@ -165,7 +165,7 @@ def change(sent: Sent, *, route_id: int, actor: Actor, now: datetime, expected: 
 
 @transaction.atomic
 def delete(*, route_id: int, actor: Actor, now: datetime, expected: Collection[str] | None = None) -> Route:
-    """Delete a route. What it sent keeps naming it. Raises Refused as `change` does."""
+    """Delete a route. Messages that it sent keep their reference to it. Raises Refused as `change` does."""
     row = _locked(route_id, actor)
     RouteVersion.objects.get_or_create(route=row, version=row.version, defaults=_version(row, row.created_at))
     marks = {"enabled": False, "deleted_at": now, "changed_at": now, "version": row.version}
@@ -176,7 +176,7 @@ def delete(*, route_id: int, actor: Actor, now: datetime, expected: Collection[s
 def tried_route(
     sent: Sent, *, person: User | None, route_id: int | None = None, own: bool = False, inside: str = ""
 ) -> StandingRoute:
-    """Return the route that was sent, or a saved one as it would be changed; nothing is saved. Raises Refused:
+    """Return the submitted route, or a saved one with the submitted changes; save nothing. Raises Refused:
     `not-found`, `validation`, with `inside` before the name of each field.
     """
     row = Route(owner=person if own else None)
@@ -188,7 +188,7 @@ def tried_route(
 
 
 def step_faults(row: Route) -> Iterator[Fault]:
-    """Return what contradicts itself in a step of escalation."""
+    """Yield contradictions in a step of escalation."""
     steps = [row.unclaimed_after_seconds, row.before_decide_by_seconds]
     if None not in steps:
         yield "before_decide_by_seconds", Reason("two-steps")
@@ -224,8 +224,8 @@ def _keep_version(row: Route, now: datetime) -> None:
 
 @transaction.atomic
 def redeliver(*, message_id: int, actor: Actor, now: datetime) -> str:
-    """Send again what a message was sent with, under the same id; the id of the delivery. With it goes what was sent
-    together, and nothing that is no longer so. Raises Refused: `not-found`, `not-permitted`, `not-redeliverable`.
+    """Send the delivery of a message again under the same id, with all of its messages that still apply. Return the
+    id. Raises Refused: `not-found`, `not-permitted`, `not-redeliverable`.
     """
     rows = Message.objects.select_related("channel", "delivery", "event__availability_set")
     message = require_found(rows.filter(pk=message_id).first(), "not-found", Reason("message-unknown"))
@@ -264,10 +264,11 @@ def _again(delivery_id: UUID, *, now: datetime) -> None:
     Message.objects.filter(delivery=delivery_id).update(state=OF_DELIVERY[DeliveryState.QUEUED].value, why="")
 
 
-# A browser that receives notifications: a channel and a route that a person has alone, made and ended together.
+# A browser that receives notifications: a personal channel and a route, created and deleted together.
 
 KIND = "webpush"
-# A phone rings for what needs somebody, and for what is under way; its person may say otherwise on the route.
+# Default types for a phone: those that need a decision, and those about events in progress. The user may change them on
+# the route.
 MOMENTS = (
     NotificationType.FIRST_SEEN,
     NotificationType.CHANGED,
@@ -297,7 +298,7 @@ def register_browser(*, actor: Actor, name: str, endpoint: str, p256dh: str, aut
 
 @transaction.atomic
 def remove_browser(*, actor: Actor, channel_id: int, now: datetime) -> Channel:
-    """Send nothing to it any more, and forget its keys. Raises Refused: `not-found`, `not-permitted`."""
+    """Delete a browser's channel with its keys, and its routes. Raises Refused: `not-found`, `not-permitted`."""
     own = Channel.objects.filter(pk=channel_id, kind=KIND, owner=actor.person, deleted_at=None)
     if not own.exists():
         raise Refused("not-found", Reason("channel-unknown"))
@@ -306,7 +307,7 @@ def remove_browser(*, actor: Actor, channel_id: int, now: datetime) -> Channel:
     return channel_services.delete(channel_id=channel_id, actor=actor, now=now)
 
 
-# The key by which the makers of browsers know this installation: made at first use, its private half encrypted.
+# The key that identifies this installation to push services: created at first use, its private half encrypted.
 
 NAME = "vapid"
 CIPHER = Cipher("drydock push key")
@@ -314,14 +315,16 @@ CIPHER = Cipher("drydock push key")
 
 @dataclass(frozen=True, slots=True)
 class PushKeys:
-    """`public` as browsers take it, `private` in DER."""
+    """Keys of the installation: `public` in the form of browsers, `private` in DER."""
 
     public: str
     private: bytes = field(repr=False)
 
 
 def push_keys(*, now: datetime) -> PushKeys:
-    """The one key of the installation. Raises UnreadableSecretsError where no SECRET_KEY that is here reads it."""
+    """Return the key pair of the installation, created at first use. Raises UnreadableSecretsError if no configured
+    SECRET_KEY decrypts it.
+    """
     row = PushKey.objects.filter(name=NAME).first() or _made(now)
     private = CIPHER.decrypt(row.private_key, of=NAME)
     if private is None:

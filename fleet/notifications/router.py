@@ -54,10 +54,10 @@ from fleet.projections.cards import deadline
 NAME = "router"
 # Entries of one transaction.
 MOST = 1000
-# While more than that is new, the first events of sets that are not in it are routed ahead: at most so many of each set
-# and so many in all, out of so many entries behind it.
+# If more entries than that are new, the first events of other sets are routed ahead: up to this many of each set, this
+# many in total, and from this many of the following entries.
 FIRST_OF_EACH, FIRST, LOOKED_AT = 3, 100, 50_000
-# Everything of a transaction.
+# Above every row id: all entries of a transaction.
 LAST_ID = 2**62
 KINDS = [kind.value for kind in ROUTED_ENTRIES]
 
@@ -66,7 +66,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """Result of one run. `behind`: there are entries that it could not read yet, or had no room for."""
+    """Result of one run. `behind`: there are entries that it could not read yet, or that exceeded its limit."""
 
     ran: bool = False
     messages: int = 0
@@ -75,7 +75,7 @@ class Routed:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A notification that routes judge, with the entry it comes from. `deadline` is for grouping."""
+    """A notification to match with routes, and its entry. `deadline` is for grouping."""
 
     entry: Entry
     facts: MessageFacts
@@ -92,12 +92,12 @@ def route(*, now: datetime, via: str) -> Routed:
     horizon = _horizon()
     cursor = Cursor.objects.filter(name=NAME).first()
     if cursor is None:
-        # Nothing is sent about entries before the very first run.
+        # No notifications about entries before the very first run.
         _move(*horizon, LAST_ID, now=now)
         return Routed(ran=True)
     entries = _entries(cursor, horizon)
     full = len(entries) == MOST
-    # These are read again in their place; a channel gets no entry twice.
+    # They are read again in their order; a channel gets no entry twice.
     ahead = _first_of_others(entries, horizon) if full else []
     failed: list[Message] = []
 
@@ -116,7 +116,7 @@ def route(*, now: datetime, via: str) -> Routed:
 
 
 def quiet_for(*, now: datetime) -> float:
-    """Return the seconds since the last run; infinite where there was none."""
+    """Return the seconds since the last run; infinite if there was none."""
     return seconds_since_run(NAME, now=now)
 
 
@@ -141,8 +141,8 @@ def _entries(cursor: Cursor, horizon: tuple[int, int]) -> list[Entry]:
 
 
 def _first_of_others(entries: Sequence[Entry], horizon: tuple[int, int]) -> list[Entry]:
-    """Return the first events of sets that are not among these entries, from behind them: a set with thousands of
-    events does not delay the first notification of another.
+    """Return the first events of sets that are not among these entries, from those after them. A set with thousands of
+    events then does not delay the first notification of another.
     """
     last = entries[-1]
     table, messages = Entry._meta.db_table, Message._meta.db_table
@@ -170,12 +170,14 @@ def _first_of_others(entries: Sequence[Entry], horizon: tuple[int, int]) -> list
 
 
 def _more_above(horizon: tuple[int, int]) -> bool:
-    """Return whether an entry is committed that is still above the horizon."""
+    """Return whether there is a committed entry above the horizon."""
     return Entry.objects.filter(era=horizon[0], xid__gt=horizon[1], kind__in=KINDS).exists()
 
 
 def _unroutable(entry: Entry, *, now: datetime) -> Message:
-    """A message to no channel, which is an alarm; all other entries are routed."""
+    """Return a message without a channel for an entry that caused an error. It raises an alarm; all other entries are
+    routed.
+    """
     notification_type = TYPE_OF_ENTRY.get(EntryKind(entry.kind), NotificationType.OVERDUE)
     facts = MessageFacts(moment=notification_type, at=entry.at, severity=notification_type.severity)
     return _message(_Candidate(entry, facts), now=now, state=MessageState.UNROUTED, why="own-failure")
@@ -204,7 +206,7 @@ def _is_of_account(entry: Entry) -> bool:
 
 
 def _to_users(entries: Iterable[Entry], *, now: datetime) -> Iterator[Message]:
-    """Yield messages about users' own accounts: through every personal channel of the user, whatever routes say, and no
+    """Yield messages about users' own accounts: to every personal channel of the user regardless of routes, and to no
     channel of another user. Those of a service account go to its owner. Two queries.
     """
     users = {
@@ -250,7 +252,7 @@ def _followers(event_pks: Iterable[int]) -> Mapping[str, set[int]]:
 
 
 def _candidates(entry: Entry, event: EventFacts | None, known: Experiences, *, now: datetime) -> Iterator[_Candidate]:
-    """Yield the notifications of an entry: none of an event that is no longer known."""
+    """Yield the notifications of an entry; none for an unknown event."""
     kind = EntryKind(entry.kind)
     notification_type = TYPE_OF_ENTRY.get(kind)
     if entry.event_id is None:
@@ -285,7 +287,7 @@ def _facts_of_no_event(entry: Entry, notification_type: NotificationType) -> Mes
 
 
 def _decide_by(event: EventFacts, known: Experiences, *, now: datetime) -> datetime | None:
-    """Return the deadline that the card states; None where there is nothing left to decide."""
+    """Return the deadline on the decision card; None if no decision is left."""
     if event.status is not EventStatus.SCHEDULED or event.not_before is None or event.not_before <= now:
         return None
     if is_advice(event.event_type):
@@ -296,8 +298,8 @@ def _decide_by(event: EventFacts, known: Experiences, *, now: datetime) -> datet
 def _to_channels(
     candidate: _Candidate, routes: Sequence[RouteInForce], followers: Mapping[str, set[int]], *, now: datetime
 ) -> list[Message]:
-    """Return a message for each channel of a route that wants it, once however many routes do; one for each channel
-    that follows the event; and one to no channel where that is an alarm.
+    """Return a message for each channel of the matching routes, one per channel; one for each channel that follows the
+    event; and one without a channel if the type raises an alarm without one.
     """
     facts, subject = candidate.facts, _subject(candidate.entry)
     rows: list[Message] = []
@@ -321,7 +323,7 @@ def _to_channels(
 
 def _subject(entry: Entry) -> str:
     if _is_of_account(entry):
-        # Each stands alone: none supersedes another.
+        # Each has its own subject, so that none supersedes another.
         return f"account:{entry.pk}"
     ids = (
         ("event", entry.event_id),
@@ -331,7 +333,7 @@ def _subject(entry: Entry) -> str:
         ("set", entry.availability_set_id),
         ("channel", entry.data.get("channel_id")),
     )
-    # A trouble has one name for its begin and its end.
+    # The start and end of a failure have the same subject.
     of_fleet = f"fleet:{entry.data.get('code') or entry.kind}"
     return next((f"{kind}:{row_id}" for kind, row_id in ids if row_id is not None), of_fleet)
 
@@ -349,7 +351,7 @@ def _message(
     step = route.step if route else None
     notification_type = step or facts.moment
     due = due_at(route, facts, now=now) if route and step else candidate.due_at
-    # What is due by the clock has waited long enough.
+    # Types that are due by the clock need no further wait for grouping.
     soonest = now + timedelta(seconds=settings.NOTIFICATION_GROUP_WAIT_SECONDS)
     return Message(
         moment=notification_type.value,

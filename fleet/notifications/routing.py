@@ -12,11 +12,11 @@ from fleet.domain.reasons import Reason
 from fleet.domain.timeline import EntryKind
 from fleet.notifications.notification_types import TYPE_OF_ENTRY, NotificationType
 
-# Types of deliveries besides: several messages, and a test.
+# Further types of deliveries: several messages, and a test.
 GROUP = "group"
 TEST = "test"
 
-# Changes of a user (`did`) that let someone sign in as them.
+# Changes of a user (`did`) after which another person could sign in as them.
 SIGN_IN_CHANGES = frozenset(
     {
         "password", "factor-added", "factor-removed", "factors-reset", "codes-made", "code-used", "linked", "signed-on",
@@ -32,11 +32,11 @@ def is_personal(kind: EntryKind, data: Mapping[str, Any]) -> bool:
     return kind is not EntryKind.PERSON_CHANGED or data.get("did") in SIGN_IN_CHANGES
 
 
-# Retries of a channel, and when a delivery is given up.
+# Retry delays of a channel, and the age at which a delivery is given up.
 
 FIRST_SECONDS = 2.0
 LONGEST_SECONDS = 300.0
-# A receiver may request more than our longest pause, up to this.
+# A receiver may request a pause longer than LONGEST_SECONDS, up to this.
 LONGEST_ASKED_SECONDS = 3600.0
 GIVE_UP_AFTER = timedelta(days=1)
 # Failures in a row after which other channels report it.
@@ -44,20 +44,20 @@ FAILING_AFTER = 3
 
 
 def pause_seconds(failures: int, *, chance: float, asked: float | None = None) -> float:
-    """Return the pause after this many failures in a row: doubling, spread by `chance` (0 to 1), or what the receiver
-    `asked` for where that is longer.
+    """Return the pause in seconds after this many failures in a row: doubling, spread by `chance` (0 to 1), or the
+    receiver's requested pause `asked` if that is longer.
     """
     ceiling = min(FIRST_SECONDS * 2.0 ** min(failures - 1, 20), LONGEST_SECONDS)
     own = ceiling * (0.5 + chance / 2)
     return own if asked is None else max(own, min(asked, LONGEST_ASKED_SECONDS))
 
 
-# Routes: which notifications they match, and when those are due. No queries.
+# Routes: the notifications that they match, and when those are due. No queries.
 
 
 @dataclass(frozen=True, slots=True)
 class StandingRoute:
-    """A route as it stands. The fields are those of the model `Route`; `route_id` is 0 while it is not saved."""
+    """Values of a route. The fields are those of the model `Route`; `route_id` is 0 for an unsaved route."""
 
     name: str = ""
     channel_id: int | None = None
@@ -83,7 +83,7 @@ class StandingRoute:
 
     @property
     def step(self) -> NotificationType | None:
-        """The type of which it notifies by the clock, as a step of escalation; None for what is no step."""
+        """Notification type of a step of escalation, which is due by the clock; None for a route that is no step."""
         if self.unclaimed_after_seconds is not None:
             return NotificationType.UNCLAIMED
         return None if self.before_decide_by_seconds is None else NotificationType.UNDECIDED
@@ -91,11 +91,11 @@ class StandingRoute:
 
 @dataclass(frozen=True, slots=True)
 class MessageFacts:
-    """What routes judge of one moment. `at` is when it happened; of a first sighting, what steps of escalation count
-    from. `decide_by` is the event's deadline as it is known now.
+    """Facts about one notification that routes match. `at` is when it happened; steps of escalation count from the
+    first sighting. `decide_by` is the event's currently known deadline.
 
-    `event_type` and `source` are empty for what is about no event. `place` is that of its set; of a cache it has the
-    service alone (`Place("cache", "", service)`); None for what is about the installation. `by` is who did it.
+    `event_type` and `source` are empty without an event. `place` is that of the event's set; for a cache it has
+    only the service (`Place("cache", "", service)`); None for the installation. `by` is the actor.
     """
 
     moment: NotificationType
@@ -110,9 +110,10 @@ class MessageFacts:
 
 
 def matches(route: StandingRoute, facts: MessageFacts, *, now: datetime) -> bool:
-    """Return whether a route in force matches this notification. Its hours are those in which it is due (`due_at`).
+    """Return whether an enabled route matches this notification. Its hours are compared with the due time (`due_at`).
 
-    A route that names types or sources of events, or places, matches nothing without them. Drills match, too.
+    A route with conditions on types, sources or places does not match notifications without them. Drills match,
+    too.
     """
     if not route.enabled or route.deleted or not _of_moment(route, facts.moment):
         return False
@@ -128,8 +129,8 @@ def matches(route: StandingRoute, facts: MessageFacts, *, now: datetime) -> bool
 
 
 def due_at(route: StandingRoute, facts: MessageFacts, *, now: datetime) -> datetime | None:
-    """Return when this is due: now, or by the clock of a step of escalation, which may be past. None for a step before
-    *decide by* where there is none.
+    """Return when this is due: now, or the time of a step of escalation, which may be past. None for a step before
+    *decide by* without that time.
     """
     if route.unclaimed_after_seconds is not None:
         return facts.at + timedelta(seconds=route.unclaimed_after_seconds)
@@ -139,8 +140,10 @@ def due_at(route: StandingRoute, facts: MessageFacts, *, now: datetime) -> datet
 
 
 def may_receive(rights: Rights, names: Collection[str], facts: MessageFacts, *, scoped: bool) -> bool:
-    """Return whether a user with these rights, whom entries name by one of these `names`, may get it through a personal
-    channel. With `scoped` reading it has to be in their scopes; a proposal is for users who may consent to it.
+    """Return whether a user with these rights may receive this through a personal channel. Entries name the user by
+    one of `names`.
+
+    With `scoped` read access, it must be in their scopes. A proposal goes to users who may consent to it.
     """
     if not rights.may(Right.READ):
         return False
@@ -153,7 +156,9 @@ def may_receive(rights: Rights, names: Collection[str], facts: MessageFacts, *, 
 
 
 def route_wording(route: StandingRoute, channel: str) -> Reason:
-    """The whole route, with its channel's name (empty: every channel of the installation), as entries keep it."""
+    """Return the whole route as a reason, with the name of its channel (empty: every channel of the installation), as
+    entries store it.
+    """
     return Reason("route", channel=channel, **stated_values(route))
 
 
@@ -165,14 +170,16 @@ def _of_moment(route: StandingRoute, moment: NotificationType) -> bool:
     return not route.moments or not {moment.value, *moment.declared.also_named_by}.isdisjoint(route.moments)
 
 
-# States of messages and deliveries, as data.
+# States of messages and deliveries.
 
 
 class MessageState(StrEnum):
-    """One moment for one channel. `BATCHED`: a delivery carries it. `UNROUTED`: no route wanted it, nobody was told."""
+    """State of one notification for one channel. `BATCHED`: it is part of a delivery. `UNROUTED`: it matched no route
+    and was not sent.
+    """
 
     WAITING = "WAITING"
-    # The values are older than the names; rows hold them.
+    # Stored values, older than the names.
     BATCHED = "PACKED"
     SENT = "TOLD"
     DROPPED = "DROPPED"
@@ -181,7 +188,7 @@ class MessageState(StrEnum):
 
 
 class DeliveryState(StrEnum):
-    """One post to one channel, with one id however often it is tried."""
+    """State of one delivery to one channel, which keeps its id through all attempts."""
 
     QUEUED = "QUEUED"
     SENDING = "SENDING"
@@ -192,20 +199,20 @@ class DeliveryState(StrEnum):
 
 DELIVERY_MOVES: Mapping[DeliveryState, tuple[DeliveryState, ...]] = {
     DeliveryState.QUEUED: (DeliveryState.SENDING, DeliveryState.DROPPED, DeliveryState.GIVEN_UP),
-    # Back to QUEUED where the channel did not take it, or where nobody knows, since whoever sent it has died.
+    # Back to QUEUED if the channel did not accept it, or the result is unknown because the sender died.
     DeliveryState.SENDING: (
         DeliveryState.QUEUED, DeliveryState.DELIVERED, DeliveryState.DROPPED, DeliveryState.GIVEN_UP,
     ),
-    # Sent again by hand.
+    # A user sent it again.
     DeliveryState.DELIVERED: (DeliveryState.QUEUED,),
     DeliveryState.DROPPED: (),
     DeliveryState.GIVEN_UP: (DeliveryState.QUEUED,),
 }  # fmt: skip
 
-# Nothing more is tried of these by itself.
+# Not tried again automatically.
 SETTLED_DELIVERIES = frozenset({DeliveryState.DELIVERED, DeliveryState.DROPPED, DeliveryState.GIVEN_UP})
 
-# What becomes of the messages that a delivery carries.
+# State of the messages in a delivery, by the state of the delivery.
 OF_DELIVERY: Mapping[DeliveryState, MessageState] = {
     DeliveryState.QUEUED: MessageState.BATCHED,
     DeliveryState.SENDING: MessageState.BATCHED,
@@ -216,6 +223,8 @@ OF_DELIVERY: Mapping[DeliveryState, MessageState] = {
 
 
 def delivery_sources(target: DeliveryState) -> list[str]:
-    """The states from which a delivery may enter `target`; a sender that died left it SENDING, so that may be again."""
+    """Return the states from which a delivery may enter `target`. A sender that died leaves SENDING, so SENDING may
+    repeat.
+    """
     found = [state.value for state, targets in DELIVERY_MOVES.items() if target in targets]
     return [*found, target.value] if target is DeliveryState.SENDING else found

@@ -18,7 +18,7 @@ from fleet.wording.times import Reader, at, page_reader
 
 register = Library()
 
-# Why a message was dropped, or a delivery no longer tried.
+# Reasons why a message was dropped, or a delivery is no longer tried.
 WHY: Mapping[str, str] = {
     "event-over": "the event was over",
     "event-open-again": "the event was open again",
@@ -69,7 +69,7 @@ def delivery_named(row: DeliveryRow) -> str:
 
 @register.filter
 def of_channel(backlog: Mapping[int, Backlog], channel_id: int) -> Backlog | None:
-    """Return what waits for a channel."""
+    """Return the backlog of a channel."""
     return backlog.get(channel_id)
 
 
@@ -89,12 +89,13 @@ def subject_named(subject: Subject) -> str:
 
 @register.filter
 def told_line(rows: EventNotifications, event: EventRow) -> str:
-    """Return who was notified of an event when, and through what."""
+    """Return which channels were notified of an event, and when."""
     return notified_sentence(rows, page_reader(clock.now()), over=event.status is EventStatus.ENDED)
 
 
 def notified_sentence(rows: EventNotifications, reader: Reader, *, over: bool) -> str:
-    """Return who was notified of an event when, and through what. `over`: it has ended, so that nobody will be later.
+    """Return which channels were notified of an event, and when. `over`: the event has ended, so that no more will
+    follow.
 
     Such as `Told 14:02:07 #shop-ops, 14:02:08 pager; 2 waiting; mail failed, next try 14:03.`
     """

@@ -1,6 +1,6 @@
-"""Celery task and worker of notifications, and the watchdog signal to an outside service.
+"""Celery task and worker of notifications, and the watchdog signal to an external service.
 
-The URL is in the form of healthchecks: a ping to it reports success; with WATCHDOG_REPORT_FAILURES a ping to `/fail`
+The URL has the form of healthchecks: a ping to it reports success; with WATCHDOG_REPORT_FAILURES a ping to `/fail`
 below it reports failures immediately.
 """
 
@@ -32,14 +32,14 @@ from fleet.projections.desk.status_bar import overview
 
 LIMIT_SECONDS = 10.0
 WATCHDOG = "watchdog"
-# A little less than a minute, so that a caller each minute is not a moment early.
+# A little less than a minute, so that a caller each minute is never too early.
 PING_EVERY = timedelta(seconds=55)
 
 log = structlog.get_logger(__name__)
 
 
 def troubles(*, now: datetime) -> tuple[str, ...]:
-    """Return codes of what does not work. An installation without agents or channels is healthy."""
+    """Return the codes of current failures. An installation without agents or channels is healthy."""
     codes = []
     seen = overview(now=now)
     if seen.presence.all and not seen.presence.live:
@@ -66,7 +66,7 @@ def is_ping_due(*, now: datetime, via: str) -> bool:
 
 
 def ping(*, via: str) -> bool:
-    """Ping, unless another process did within the minute or something does not work; return whether it did."""
+    """Ping, unless another process did within the minute or something has failed. Return whether this call pinged."""
     now = clock.now()
     return bool(settings.WATCHDOG_URL) and is_ping_due(now=now, via=via) and _report(now)
 
@@ -88,7 +88,7 @@ def _report(now: datetime) -> bool:
     if wrong and not settings.WATCHDOG_REPORT_FAILURES:
         return False
     url = f"{settings.WATCHDOG_URL}/fail" if wrong else settings.WATCHDOG_URL
-    # The installation itself names it: it may be inside.
+    # The installation's own setting: the URL may be in a private network.
     job = HttpJob("POST", url, body=", ".join(wrong).encode(), allow=EVERYWHERE, limit_seconds=LIMIT_SECONDS)
     answer = send(job, now=now)
     if not answer.ok:
@@ -96,19 +96,19 @@ def _report(now: datetime) -> bool:
     return True
 
 
-# The worker of a process: it routes what is new, and sends to each channel in a thread of its own.
+# The worker of a process: it routes new entries, and sends to each channel in a thread of its own.
 
-# It stays for what is due this soon, and checks again this often while it does.
+# The worker keeps running if something is due this soon, and checks at this interval meanwhile.
 LINGER_SECONDS = 3.0
 LOOK_SECONDS = 0.5
-# Celery routes every two seconds; after this long without, the web process does.
+# Celery routes every two seconds; after this long without a run, the web process does.
 QUIET_SECONDS = 5.0
-# While what is new cannot be read yet, since an earlier transaction still runs.
+# Interval while new entries cannot be read, because an earlier transaction is still open.
 BEHIND_SECONDS = 0.05
 
 
 class Worker:
-    """Thread that routes and sends, one for each process. Any thread may call `start`; it returns at once."""
+    """Thread that routes and sends, one for each process. Any thread may call `start`, which returns at once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -118,7 +118,7 @@ class Worker:
         self._renewed = 0.0
 
     def start(self, *, via: str) -> None:
-        """Route and send what is new, in a thread of its own."""
+        """Route and send new entries, in a thread of its own."""
         with self._lock:
             self._woken.set()
             if self._thread is None or not self._thread.is_alive():
@@ -141,7 +141,9 @@ class Worker:
             connections.close_all()
 
     def _ends(self, quiet_since: float) -> bool:
-        """Whether nothing was to do for long enough: decided under the lock, so that nobody starts one who ends."""
+        """Return whether the worker was idle long enough to end. The lock ensures that `start` never relies on an
+        ending thread.
+        """
         with self._lock:
             if self._woken.is_set() or time.monotonic() - quiet_since < LINGER_SECONDS:
                 return False
@@ -149,9 +151,9 @@ class Worker:
             return True
 
     def _round(self, via: str) -> tuple[float, bool]:
-        """How long to wait for the next, and whether anything is under way."""
+        """Run one round. Return the seconds until the next, and whether work is in progress."""
         if not clock.may_clock_decide():
-            # Another process routes and sends, once this one has been quiet for a while.
+            # Another process routes and sends after this one has been quiet for a while.
             return LOOK_SECONDS, bool(self._sending)
         now = clock.now()
         self._renew(now)
@@ -196,23 +198,23 @@ worker = Worker()
 
 
 def tell_if_quiet() -> None:
-    """Start it here where nobody has routed for a while: the web process's part when Celery is gone."""
+    """Start the worker in this process if no process has routed for a while: the web process replaces Celery then."""
     if clock.may_clock_decide() and router.quiet_for(now=clock.now()) >= QUIET_SECONDS:
         worker.start(via="web")
-    # Only one process pings within a minute.
+    # At most one process pings within a minute.
     ping_in_thread()
 
 
-# Celery's task of messages: it starts telling in this process, and returns at once, so that no order waits for it.
+# Celery's tasks: they start the worker in this process and return at once, so that no order waits for notifications.
 
 
 @shared_task(name="fleet.notifications.tasks.tell", ignore_result=True)
 def tell() -> None:
-    """Route and send what is new: requested when an entry of a routed kind is committed, and by beat."""
+    """Route and send new entries. Sent by Celery beat, and when an entry of a routed kind is committed."""
     worker.start(via="celery")
 
 
 @shared_task(name="fleet.notifications.tasks.watch", ignore_result=True)
 def watch() -> None:
-    """Tell the watchdog outside that all works: sent by beat."""
+    """Report to the external watchdog that all works. Sent by Celery beat."""
     ping(via="celery")

@@ -37,7 +37,7 @@ from fleet.wording.times import Form, Reader, beside, clipped, one_line
 
 
 def of_event(news: MessageNews, event: EventRow, card: DecisionCard, reader: Reader) -> MessageWords:
-    """What a message of this event says, in whatever way it has gone on."""
+    """Return the texts of a message about an event, with its current state."""
     event = _bounded(event)
     news, card = replace(news, event=event, service=one_line(news.service, NAME)), replace(card, event=event)
     head, when = _head(news, event, reader), _by_when(news.moment, event, card, reader)
@@ -55,12 +55,12 @@ def of_event(news: MessageNews, event: EventRow, card: DecisionCard, reader: Rea
 
 
 def _names(names: Sequence[str]) -> tuple[str, ...]:
-    # More than these are only counted.
+    # Further names are only counted.
     return (*(one_line(name, NAME) for name in names[:4]), *names[4:])
 
 
 def _bounded(event: EventRow) -> EventRow:
-    """The same with names that leave room for the rest of a line, whatever a machine calls itself."""
+    """Return the event with shortened names, which leave room for the rest of a line."""
     home, claim = event.set, event.claim
     return replace(
         event,
@@ -72,7 +72,7 @@ def _bounded(event: EventRow) -> EventRow:
 
 
 def _short(head: str, what: str, where: str, when: str, stays: str) -> str:
-    """What, where and by when come first, and are never cut away by a long name."""
+    """Return the short text. Event, set and deadline come first; a long name never removes them."""
     head = f"{one_line(head, 60)} " if head else ""
     what, where = beside((one_line(what, SHORT), one_line(where, SHORT)), SHORT - len(f"{head} in {when}."))
     said = f"{head}{what} in {where}{when}."
@@ -81,7 +81,7 @@ def _short(head: str, what: str, where: str, when: str, stays: str) -> str:
 
 
 def _head(news: MessageNews, event: EventRow, reader: Reader) -> str:
-    """What has happened, before the name of the event."""
+    """Return the headline that precedes the name of the event."""
     compute = HEADLINES.get(news.moment)
     headline = compute(news, event, reader) if compute else news.moment.declared.headline
     return f"{DRILL if event.drill else ''}{headline}{': ' if headline else ''}"
@@ -120,7 +120,7 @@ HEADLINES: Mapping[NotificationType, Callable[[MessageNews, EventRow, Reader], s
 
 
 def _by_when(moment: NotificationType, event: EventRow, card: DecisionCard, reader: Reader) -> str:
-    """Until when to do something about it, or since when there is nothing to do."""
+    """Return the deadline for a decision, or when the event started or ended."""
     by, now = card.decide_by, event.server_time
     if event.status is EventStatus.ENDED:
         return f", at {times.at(event.ended_at, reader)}" if event.ended_at else ""
@@ -137,7 +137,7 @@ def _by_when(moment: NotificationType, event: EventRow, card: DecisionCard, read
 
 
 def _details(news: MessageNews, event: EventRow, card: DecisionCard, reader: Reader) -> Iterator[str]:
-    """Everything behind the title."""
+    """Yield the lines after the title."""
     moment = news.moment
     if news.entry is not None and moment not in (
         NotificationType.FIRST_SEEN,
@@ -151,11 +151,11 @@ def _details(news: MessageNews, event: EventRow, card: DecisionCard, reader: Rea
         yield from _how_it_was(event, reader)
     else:
         if not event.needs_decision:
-            # What speaks against deciding is for who may still decide.
+            # Without a pending decision, guards and advice are irrelevant.
             card = replace(card, guards=(), recommendation=None, decide_by=None)
         words = card_words(card, reader)
         if moment in (NotificationType.REFUSED, NotificationType.WITHDRAWN, NotificationType.CORRECTED):
-            # Told already.
+            # The entry's text already states this.
             words = replace(words, before="")
         yield from words.lines[1:]
     if news.service:
@@ -165,7 +165,7 @@ def _details(news: MessageNews, event: EventRow, card: DecisionCard, reader: Rea
 
 
 def _how_it_was(event: EventRow, reader: Reader) -> Iterator[str]:
-    """What came of it."""
+    """Yield lines on the result of an ended event."""
     if fate_of(event) is Happened.CANCELLED:
         yield effect_of(event).effect
     if event.notice_seconds is not None:
@@ -179,7 +179,7 @@ def _how_it_was(event: EventRow, reader: Reader) -> Iterator[str]:
 
 
 def _by_hand(hand: ByHandRow | None, reader: Reader) -> Iterator[str]:
-    """What an operator does without agents: a command to be copied, and where."""
+    """Yield instructions for an approval without agents: a command to copy, and the machines for it."""
     if hand is None:
         return
     yield f"By hand: {say(hand.reason, reader)}"
@@ -190,13 +190,13 @@ def _by_hand(hand: ByHandRow | None, reader: Reader) -> Iterator[str]:
         yield hand.windows
 
 
-# One message in words, whatever it tells of; and a try.
+# Texts of a single message, and of a test.
 
 PERSONAL_WARNING = "Was that not you? End the sessions that you do not know, and change your password."
 
 
 def message_words(news: MessageNews, reader: Reader) -> MessageWords:
-    """What one message says to this reader."""
+    """Return the texts of one message for this reader."""
     reader = replace(reader, form=Form.MESSAGE, now=news.server_time or reader.now)
     if news.event is not None and news.card is not None:
         return of_event(news, news.event, news.card, reader)
@@ -206,7 +206,7 @@ def message_words(news: MessageNews, reader: Reader) -> MessageWords:
 
 
 def test_words(reader: Reader) -> MessageWords:
-    """What a try says."""
+    """Return the texts of a test."""
     reader = replace(reader, form=Form.MESSAGE)
     title = "A test by Drydock: nothing has happened"
     lines = [title, "Somebody tries this channel. What it is told comes like this."]
@@ -216,7 +216,9 @@ def test_words(reader: Reader) -> MessageWords:
 
 
 def _of_maintenance(news: MessageNews, row: MaintenanceRow, reader: Reader) -> MessageWords:
-    """Nobody can approve it: who is told may see to the programs that use the cache."""
+    """Return the texts of a message about cache maintenance. It cannot be approved, but operators can prepare the
+    programs that use the cache.
+    """
     what = f"Maintenance of {one_line(row.cache.name, NAME)}"
     effect = say(row.effect, reader) if row.active else ""
     when = _when(news, row, reader)
@@ -233,7 +235,7 @@ def _of_maintenance(news: MessageNews, row: MaintenanceRow, reader: Reader) -> M
     )
 
 
-# Maintenances of which a part was never seen.
+# Maintenance whose start or end was never reported.
 UNSEEN = {
     EntryKind.MAINTENANCE_NEVER_STARTED: " was announced and did not begin",
     EntryKind.MAINTENANCE_END_NOT_SEEN: " began, and nobody heard that it ended",
@@ -251,7 +253,7 @@ def _when(news: MessageNews, row: MaintenanceRow, reader: Reader) -> str:
 
 
 def _of_rest(news: MessageNews, reader: Reader) -> MessageWords:
-    """What is about no event and no operation: what its line of the timeline tells."""
+    """Return the texts of a message about any other subject, from its timeline entry."""
     label = type_label(news.moment)
     label = f"{label[:1].upper()}{label[1:]}"
     said = text_of(news.entry, reader) if news.entry else f"{label}."
@@ -278,18 +280,17 @@ def _where(news: MessageNews, reader: Reader) -> str:
     return entry.machine.resource_name if entry.machine else ""
 
 
-# Several messages as one: counts, and what is nearest; as long for a thousand as for ten.
+# Texts of several messages: counts and the nearest deadlines, of bounded length for any number.
 
-# So many are told in a line of their own.
+# Subjects that get a line of their own.
 MOST = 10
 SERVICES = 10
 WORST = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 
 
 def group_words(several: Sequence[MessageNews], reader: Reader) -> MessageWords:
-    """What these messages say together, oldest first: of each thing as it is now, the nearest deadline first.
-
-    Where all tell of one thing it is the newest of them, with what else has happened.
+    """Return the texts of these messages (oldest first) as a group: each subject in its current state, the nearest
+    deadline first. If all are about one subject, return the texts of the newest, with the other types in a line.
     """
     reader = replace(reader, form=Form.MESSAGE, now=several[-1].server_time or reader.now)
     newest = list({news.subject: news for news in several}.values())
@@ -318,7 +319,7 @@ def _ahead(news: MessageNews) -> bool:
 
 
 def _urgency(news: MessageNews) -> tuple[bool, int, datetime]:
-    """What has to be decided comes first, and of the rest the worst."""
+    """Sort key: pending decisions first, then by severity."""
     waits = _ahead(news)
     return (not waits, 0 if waits else _rank(news.severity), (waits and news.deadline) or news.at)
 
@@ -331,7 +332,7 @@ COUNTED = (("event",), ("drill",), ("maintenance of a cache", "maintenances of c
 
 
 def _counts(newest: Iterable[MessageNews]) -> str:
-    """`12 events and 1 maintenance of a cache`."""
+    """Return counts, as `12 events and 1 maintenance of a cache`."""
     of_events = [news for news in newest if news.event is not None]
     drills = sum(news.drill for news in of_events)
     maintenances = sum(news.maintenance is not None for news in newest)
@@ -346,13 +347,13 @@ def _counts(newest: Iterable[MessageNews]) -> str:
 
 
 def _severities(newest: Iterable[MessageNews]) -> str:
-    """`3 critical, 9 warning`."""
+    """Return counts by severity, as `3 critical, 9 warning`."""
     found = Counter(news.severity for news in newest)
     return ", ".join(f"{found[each]} {each}" for each in WORST if found[each])
 
 
 def _happened(newest: Sequence[MessageNews]) -> Iterator[str]:
-    """What, how often; and where, by service and type."""
+    """Yield lines with counts by notification type, and by service and event type."""
     moments = Counter[str](news.moment for news in newest)
     yield f"{', '.join(f'{moments[moment]} {type_label(moment)}' for moment in in_order(moments))}."
     types: dict[str, Counter[str]] = {}

@@ -1,4 +1,4 @@
-"""Addresses of notifications: calls below `/api/`, and pages. They come with what is shown on pages of the core."""
+"""URL routes of notifications: API calls and pages; and panels of notifications on pages of the core."""
 
 from django.urls import path
 

@@ -28,7 +28,7 @@ from fleet.notifications.routing import GROUP, TEST, DeliveryState
 from fleet.operations.audited import AuditedForm, Sent
 from fleet.projections.events.rows import EventRow
 
-# One channel: made, changed, tried, switched, given a new secret, deleted.
+# One channel: create, change, test, enable, rotate its secret, delete.
 
 UNKNOWN_CHANNEL = "No channel has this number; it may have been deleted, or be somebody's own."
 UNKNOWN_KIND = "There is no such kind of channel."
@@ -38,7 +38,7 @@ UNKNOWN_KIND = "There is no such kind of channel."
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_reader
 def channel_new(request: Asked, kind: str) -> HttpResponse:
-    """The form of a new channel of this kind; `own`: for oneself."""
+    """Show the form of a new channel of this kind, or create it; `own`: a personal channel."""
     known(KINDS.get(kind), UNKNOWN_KIND)
     own, form = bool(request.GET.get("own")), ChannelForm(request.POST or None, kind=kind)
     context: dict[str, Any] = {}
@@ -56,14 +56,14 @@ def channel_new(request: Asked, kind: str) -> HttpResponse:
 
 
 def _at_fields(form: AuditedForm, error: Refused) -> dict[str, Any]:
-    """Show a refusal at the fields that it names, and return what else the page needs."""
+    """Show a refusal at the fields that it names. Return the remaining context for the page."""
     context = refused(error)
     form.show(context.pop("refusal"))
     return context
 
 
 def channel_answer(request: Asked, /, channel_id: int, **context: Any) -> HttpResponse:
-    """One channel; also the answer to a form on it that was refused, or made a secret."""
+    """Return the page of one channel, also after a rejected form or with a new secret."""
     found = _channel(request, channel_id)
     if found.can_change and "form" not in context:
         context["form"] = _channel_form(found)
@@ -85,7 +85,7 @@ def _channel_form(found: ChannelRow, data: Any = None) -> ChannelForm:
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_reader
 def channel_page(request: Asked, channel_id: int) -> HttpResponse:
-    """One channel with its health, and its form for who may change it."""
+    """Show one channel with its health, and its form to users who may change it."""
     if request.method != "POST":
         return channel_answer(request, channel_id)
     form = _channel_form(_channel(request, channel_id), request.POST)
@@ -105,7 +105,7 @@ def channel_switch(request: Asked, channel_id: int) -> HttpResponse:
 
 @action_view(channel_answer)
 def channel_test(request: Asked, channel_id: int) -> HttpResponse:
-    """Leads to the page of the test, which follows it until the channel has answered."""
+    """Redirect to the page of the test, which refreshes until the channel has answered."""
     delivery = channel_services.request_test(channel_id=channel_id, actor=request.actor, now=request.now)
     return redirect("delivery", delivery_id=delivery)
 
@@ -123,14 +123,14 @@ def channel_delete(request: Asked, channel_id: int) -> HttpResponse:
     return _to_list(request, row, said)
 
 
-# The log of messages out: what was sent with each attempt, what was not and why, and one post.
+# The delivery log: deliveries with their attempts, unsent messages with the reason, and one delivery.
 
 UNKNOWN_DELIVERY = "No post has this number."
 
 
 @read_view
 def sent_list(request: Asked) -> HttpResponse:
-    """Posts, newest first."""
+    """List deliveries, newest first."""
     read = partial(log.deliveries, user_id=request.user.pk, now=request.now, filters=request.GET)
     choices = _choices(request, list(DeliveryState), [*NotificationType, GROUP, TEST])
     return listed(request, "messages/log.html", "messages/sent_rows.html", read, **choices)
@@ -138,14 +138,14 @@ def sent_list(request: Asked) -> HttpResponse:
 
 @read_view
 def unsent_list(request: Asked) -> HttpResponse:
-    """Messages that no post carries, newest first."""
+    """List messages without a delivery, newest first."""
     read = partial(log.unsent, user_id=request.user.pk, filters=request.GET)
     choices = _choices(request, list(UNSENT), list(NotificationType))
     return listed(request, "messages/log.html", "messages/unsent_rows.html", read, of_unsent=True, **choices)
 
 
 def _choices(request: Asked, states: list[Any], moments: list[str]) -> dict[str, Any]:
-    """What the filter offers, and what it is set to."""
+    """Return the choices of the filter, and its current values."""
     chosen = {name: request.GET.get(name, "") for name in ("channel", "state", "event", "moment")}
     return {
         "states": states,
@@ -157,7 +157,7 @@ def _choices(request: Asked, states: list[Any], moments: list[str]) -> dict[str,
 
 
 def delivery_answer(request: Asked, /, delivery_id: UUID, **context: Any) -> HttpResponse:
-    """One post; also the answer to a form on it that was refused."""
+    """Return the page of one delivery, also after a rejected form."""
     found = known(log.delivery(delivery_id=delivery_id, user_id=request.user.pk, now=request.now), UNKNOWN_DELIVERY)
     return page(request, "messages/delivery.html", {"messages/delivery_body.html": dict}, post=found, **context)
 
@@ -167,26 +167,26 @@ delivery_page = read_view(delivery_answer)
 
 @action_view(delivery_answer)
 def delivery_again(request: Asked, delivery_id: UUID) -> HttpResponse:
-    """Send it once more, under the same id."""
+    """Send a delivery again, under the same id."""
     found = known(log.delivery(delivery_id=delivery_id, user_id=request.user.pk, now=request.now), UNKNOWN_DELIVERY)
     first = known(next(iter(found.messages), None), "This post carries no message: try its channel instead.")
     route_services.redeliver(message_id=first.id, actor=request.actor, now=request.now)
     return redirect("delivery", delivery_id=delivery_id)
 
 
-# Channels with their health, and routes: the installation's, and on a page of its own what comes to oneself.
+# Channels with their health, and routes: one page for the installation, one for the user's own.
 
-# What an address names of one row is of no use on the page of all.
+# Context of one row, which the page of all rows does not use.
 OF_ONE = ("channel_id", "route_id")
 
 
 def overview_answer(request: Asked, /, **context: Any) -> HttpResponse:
-    """The page of the installation's; also the answer to a form that was refused."""
+    """Return the page of the installation's channels and routes, also after a rejected form."""
     return _answer(request, own=False, **context)
 
 
 def own_answer(request: Asked, /, **context: Any) -> HttpResponse:
-    """What also comes to oneself."""
+    """Return the page of the user's own channels and routes."""
     return _answer(request, own=True, **context)
 
 
@@ -196,7 +196,7 @@ def _answer(request: Asked, /, *, own: bool, **context: Any) -> HttpResponse:
         return {"channels": [row for row in found if row.own == own], "backlog": metrics.backlog(now=request.now)}
 
     routes = [row for row in queries.routes(person=request.user) if row.own == own]
-    # In the order in which they are useful to somebody who has none yet.
+    # In the order of their use for a user without a channel.
     kinds = {name: kind for name, kind in KINDS.items() if (kind.personal if own else name != "webpush")}
     kept = {name: value for name, value in context.items() if name not in OF_ONE}
     template = "messages/own.html" if own else "messages/overview.html"
@@ -209,7 +209,7 @@ overview = read_view(overview_answer)
 own = read_view(own_answer)
 
 
-# One route: who is told what. It is tried on what happened before it is saved.
+# One route: its conditions and channel, with a dry run on past events before it is saved.
 
 UNKNOWN_ROUTE = "No route has this number; it may have been deleted, or be somebody's own."
 
@@ -217,7 +217,7 @@ UNKNOWN_ROUTE = "No route has this number; it may have been deleted, or be someb
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_reader
 def route_new(request: Asked) -> HttpResponse:
-    """The form of a new route; `own`: for what comes to oneself. Trying it saves nothing."""
+    """Show the form of a new route, try it, or create it; `own`: a personal route. Trying saves nothing."""
     own = bool(request.GET.get("own"))
     if request.method == "POST":
         return _route_sent(request, None, own=own)
@@ -225,7 +225,7 @@ def route_new(request: Asked) -> HttpResponse:
 
 
 def route_answer(request: Asked, /, route_id: int, **context: Any) -> HttpResponse:
-    """One route; also the answer to a form on it that was refused."""
+    """Return the page of one route, also after a rejected form."""
     found = known(queries.route(route_id=route_id, person=request.user), UNKNOWN_ROUTE)
     if request.GET.get("try"):
         sent = RouteFieldsSerializer(data={})
@@ -238,7 +238,7 @@ def route_answer(request: Asked, /, route_id: int, **context: Any) -> HttpRespon
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_reader
 def route_page(request: Asked, route_id: int) -> HttpResponse:
-    """One route in words, its form for users who may change it, and what it would have sent."""
+    """Show one route in words, its form to users who may change it, and its dry run."""
     if request.method != "POST":
         return route_answer(request, route_id)
     found = known(queries.route(route_id=route_id, person=request.user), UNKNOWN_ROUTE)
@@ -255,7 +255,7 @@ def _route_page(request: Asked, form: RouteForm, found: RouteRow | None, *, own:
 
 
 def _route_sent(request: Asked, found: RouteRow | None, *, own: bool) -> HttpResponse:
-    """What the form's two buttons do: try such a route on the past, or save it."""
+    """Handle the two buttons of the form: try the route on past events, or save it."""
     form = _route_form(request, own, data=request.POST)
     acting: dict[str, Any] = {"actor": request.actor, "now": request.now}
     try:
@@ -272,13 +272,13 @@ def _route_sent(request: Asked, found: RouteRow | None, *, own: bool) -> HttpRes
 
 
 def _tried(request: Asked, sent: Sent, *, route_id: int | None, own: bool) -> dry_run.RouteDryRun:
-    """What such a route would have sent. Raises Refused."""
+    """Return the dry run of a route. Raises Refused."""
     route = route_services.tried_route(sent, person=request.user, route_id=route_id, own=own)
     return dry_run.dry_run(route=route, now=request.now, person=request.user if own else None)
 
 
 def _to_list(request: Asked, row: Any, said: str) -> HttpResponse:
-    """Lead back to the list in which this channel or route is."""
+    """Redirect to the list that contains this channel or route."""
     return done(request, said, "you-messages" if row.owner_id else "messages")
 
 
@@ -295,12 +295,12 @@ def route_delete(request: Asked, route_id: int) -> HttpResponse:
     return _to_list(request, row, f"“{row.name}” is deleted. What it sent stays in the log.")
 
 
-# What makes an app of the pages: the worker that shows what was pushed, and what a phone's home screen is told.
+# Files that make the pages an installable app: the service worker for push notifications, and the manifest.
 
 
 @require_safe
 def service_worker(request: HttpRequest) -> HttpResponse:
-    """At the root, where it may act for every page."""
+    """Return the service worker. It is at the root, so that its scope includes every page."""
     found = Path(str(finders.find("drydock/sw.js")))
     answer = HttpResponse(found.read_bytes(), content_type="text/javascript; charset=utf-8")
     answer["Cache-Control"] = "no-cache"
@@ -309,17 +309,17 @@ def service_worker(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def manifest(request: HttpRequest) -> JsonResponse:
-    """Its name, where it begins and its picture."""
+    """Return the name, start page and icon of the app."""
     icon = {"src": static("drydock/mark.svg"), "sizes": "any", "type": "image/svg+xml"}
     said = {"name": "Drydock", "short_name": "Drydock", "start_url": "/", "display": "standalone", "icons": [icon]}
     return JsonResponse(said, content_type="application/manifest+json")
 
 
-# What pages of the core show of notifications.
+# Panels of notifications on pages of the core.
 
 
 def told(event: EventRow, request: Asked) -> EventNotifications:
-    """Return who was notified of an event, for the head of its page."""
+    """Return the notifications of an event, for the top of its page."""
     return log.of_event(event.id, user_id=request.user.pk, now=request.now)
 
 
@@ -338,7 +338,7 @@ class BrowserForm(forms.Sent):
 
 @action_view(you_answer)
 def push_key(request: Asked) -> HttpResponse:
-    """For the script that asks the browser for a subscription; made when somebody asks for the first time."""
+    """Return the public push key for the script that subscribes; the first request creates it."""
     return JsonResponse({"key": route_services.push_keys(now=request.now).public})
 
 

@@ -24,11 +24,12 @@ MOST_LINES = 50
 
 @dataclass(frozen=True, slots=True)
 class ChannelKind:
-    """One kind of channel: its label, one sentence on what it is good for, a lucide icon, and its `fields`.
+    """Kind of channel: its label, one sentence on its purpose, a lucide icon, and its `fields`.
 
-    `secrets` are the fields that are stored encrypted and never shown again. `messages`: it takes messages; False for
-    one that mirrors what is open. `personal`: a user may have one of their own. `follows`: it keeps an incident or a
-    card for each subject, and receives everything about it until the end. `signs`: Drydock makes a secret for it.
+    `secrets` are the fields that are stored encrypted and never shown again. `messages`: it receives messages;
+    False for one that mirrors open events. `personal`: a user may have one of their own. `follows`: it keeps an
+    incident or a card for each subject, and receives everything about it until the end. `signs`: Drydock creates a
+    secret for it.
     """
 
     label: str
@@ -56,7 +57,7 @@ def kinds_where(**wanted: bool) -> list[str]:
 
 
 class Setting(Line):
-    """One line that a user states of a channel; `pattern` is what it looks like, `wrong` what to say otherwise."""
+    """Setting of a channel in one line. `pattern` is its required form, `wrong` the error message."""
 
     def __init__(self, *args: Any, pattern: str = "", wrong: str = "", **kwargs: Any) -> None:
         checks = [RegexValidator(rf"\A(?:{pattern})\Z", wrong)] if pattern else []
@@ -66,7 +67,7 @@ class Setting(Line):
 
 
 class Lines(ListOf):
-    """Several lines in their order, each once. Pages have a box for them, with one value in each line."""
+    """Several lines in order, without duplicates. Pages have a text box for them, with one value in each line."""
 
     def to_python(self, value: Any) -> Any:
         lines = value.splitlines() if isinstance(value, str) else value
@@ -87,14 +88,14 @@ class Lines(ListOf):
 
 
 class LinesField(forms.CharField):
-    """The box of a page for several lines."""
+    """Form field for several lines."""
 
     def prepare_value(self, value: Any) -> Any:
         return "\n".join(value) if isinstance(value, list) else value
 
 
 def validate_url(address: str) -> None:
-    """Raise ValidationError for an address that is none of HTTP, and for Drydock's own."""
+    """Raise ValidationError for an address that is not HTTP, and for Drydock's own."""
     try:
         url = urlsplit(address)
         usable = url.scheme.lower() in ("http", "https") and bool(url.hostname) and url.port != 0
@@ -110,7 +111,7 @@ def validate_url(address: str) -> None:
 
 
 def host_and_port(address: str) -> str:
-    """Return what an address reaches, in lower case."""
+    """Return host and port of an address, in lower case."""
     url = urlsplit(address)
     return f"{url.hostname}:{url.port or (443 if url.scheme.lower() == 'https' else 80)}"
 

@@ -1,7 +1,7 @@
-"""Alertmanager: one alert for each open event and each cache maintenance.
+"""Alertmanager channel: one alert for each open event and each cache maintenance.
 
-Alertmanager keeps nothing over a restart, so all are told each time. An alert is its labels: whatever was told under
-others than now, or is over, is told once more with its end.
+Alertmanager forgets alerts on a restart, so each round sends all of them. Labels identify an alert: one that has
+ended, or whose labels have changed, is sent once more with its end.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -54,7 +54,7 @@ KINDS["alertmanager"] = ChannelKind(
     secrets=frozenset({"password"}),
     messages=False,
 )
-# So long after Drydock fell silent an alert ends by itself; several rounds may fail before.
+# Without renewal, an alert ends after this time; several rounds may fail before.
 LEASE = timedelta(minutes=5)
 PORTION = 500
 LONGEST_LABEL = 200
@@ -64,7 +64,7 @@ References = Mapping[str, Mapping[str, Any]]
 
 
 def tell_alerts(alertmanager: Alertmanager, things: Sequence[OpenThing], kept: References, *, now: datetime) -> Outcome:
-    """All of them, in portions, and what to keep of each from now on."""
+    """Send all alerts in portions. Return the references to store for each."""
     wanted = {thing.subject: thing for thing in things}
     references: dict[str, Mapping[str, Any] | None] = {}
     alerts: list[Alert] = []
@@ -82,15 +82,17 @@ def tell_alerts(alertmanager: Alertmanager, things: Sequence[OpenThing], kept: R
     outcome = Outcome(ok=True)
     for portion in _portions(alerts):
         outcome = alertmanager.call("POST", "/alerts", portion).outcome
-        # One that will not do takes no other with it: Alertmanager says 400 and keeps the rest.
+        # Alertmanager answers 400 to an invalid alert, and keeps the others.
         if not outcome.ok and outcome.status != 400:
-            # What is kept stays as it was, so that nothing that has ended is forgotten before it was told.
+            # The stored references stay, so that the end of every alert is still sent.
             return outcome
     return replace(outcome, references=references)
 
 
 def labels_of(thing: OpenThing) -> dict[str, str]:
-    """Few, short, and the same as long as it is open. Never `instance`: a silence of the machine would mute us, too."""
+    """Return the labels of an alert: few, short, and constant while it is open. Never `instance`: a silence of the
+    machine would also silence this alert.
+    """
     named = {
         "alertname": "AzureCacheMaintenance" if thing.cache_host else "AzureScheduledEvent",
         "drydock": urlsplit(settings.BASE_URL).netloc,
@@ -110,13 +112,13 @@ def labels_of(thing: OpenThing) -> dict[str, str]:
 
 
 def page_of(thing: OpenThing) -> str:
-    """Where a person goes on from an alert; opening it does nothing."""
+    """Return the page of an event or maintenance; opening it changes nothing."""
     path = f"/events/{thing.event_id}/" if thing.event_id else f"/maintenances/{thing.maintenance_id}/"
     return f"{settings.BASE_URL}{path}"
 
 
 def _alert(thing: OpenThing, labels: Mapping[str, str], now: datetime) -> Alert:
-    # Without its start, the shorter of two leases counts; without annotations, it loses them.
+    # Without a start, Alertmanager uses the shorter of two leases; without annotations, it drops them.
     return {
         "labels": labels,
         "annotations": annotations(thing),
@@ -128,7 +130,7 @@ def _alert(thing: OpenThing, labels: Mapping[str, str], now: datetime) -> Alert:
 
 def _ended(was: Mapping[str, Any], now: datetime) -> Iterable[Alert]:
     if "labels" in was:
-        # An end that is not after its start is refused, and a machine's clock may be a moment ahead.
+        # Alertmanager rejects an end that is not after the start, and a machine's clock may be slightly ahead.
         began = min(datetime.fromisoformat(was["starts_at"]), now - timedelta(seconds=1))
         yield {"labels": was["labels"], "startsAt": iso(began), "endsAt": iso(now)}
 
@@ -138,13 +140,13 @@ def _portions(alerts: Sequence[Alert]) -> Iterator[Sequence[Alert]]:
         yield alerts[begin : begin + PORTION]
 
 
-# Alertmanager: an alert for all that is open, and silences for what is under maintenance.
+# Mirror of all open events as alerts, and silences for machines under maintenance.
 
 __all__ = ["Preview", "mirror", "preview", "send"]
 
 
 def mirror(channel: ChannelInUse, *, now: datetime) -> Outcome:
-    """One round: every alert renewed or ended, every silence begun, renewed or ended as far as there is time."""
+    """Run one round: send or end every alert; create, renew or end every silence within the time limit."""
     alertmanager = Alertmanager(channel, now=now)
     things, kept = opened.open_things(), opened.kept(channel.id)
     alerts = tell_alerts(alertmanager, things, kept, now=now)
@@ -155,12 +157,12 @@ def mirror(channel: ChannelInUse, *, now: datetime) -> Outcome:
 
 
 def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
-    """A try: whether it is an Alertmanager that answers. It gets no posts."""
+    """Test whether an Alertmanager answers. This kind receives no messages."""
     return Alertmanager(channel, now=now).call("GET", "/status").outcome
 
 
 def preview(channel: ChannelInUse, *, now: datetime) -> tuple[Preview, ...]:
-    """What the silences of a channel would hit now if every machine or cache that they hold for were under
-    maintenance: a try that changes nothing.
+    """Return the alerts that each silence of a channel would match now, if all its machines and caches were under
+    maintenance. This changes nothing.
     """
     return previews(Alertmanager(channel, now=now), channel.values, now=now)

@@ -1,4 +1,4 @@
-"""Apprise: the same words for every service that it knows, by one URL."""
+"""Apprise channel: the same words for every service that Apprise supports, by one URL."""
 
 from datetime import datetime
 from typing import Literal
@@ -31,11 +31,11 @@ TONES: dict[str, Tone] = {Severity.CRITICAL: "failure", Severity.WARNING: "warni
 
 
 def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
-    """One message; whether it was taken is what Apprise says of the service's answer."""
+    """Send one delivery. Apprise reports from the service's answer whether it was accepted."""
     job = AppriseJob(
         url=str(channel.values["url"]),
         title=post.words.title,
-        # The first line says the same as the title.
+        # The first line is the same as the title.
         body="\n".join(line for line in post.words.lines[1:] if not is_command(line)),
         verbatim="\n".join([*filter(is_command, post.words.lines[1:]), post.url]),
         tone=tone_of(post),
@@ -44,7 +44,7 @@ def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
 
 
 def tone_of(post: Delivery) -> Tone:
-    """The worst of what is told; what is over is good news."""
+    """Return the worst tone of the messages; an ended event counts as success."""
     tones = ["success" if item.news.moment.declared.ends else TONES[item.news.severity] for item in post.items]
     order: tuple[Tone, ...] = ("failure", "warning", "info", "success")
     return next((tone for tone in order if tone in tones), "info")

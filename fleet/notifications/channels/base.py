@@ -1,16 +1,16 @@
-"""What a kind of channel gets and answers.
+"""Interface of a kind of channel: the delivery that it receives and the outcome that it returns.
 
-Each kind is a module of its own beside this, named like it, with one function:
+Each kind is a module in this folder with its name and one function:
 
     def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome
 
-It renders the post for its receiver and sends it through `fleet.notifications.sender`, never by itself, so that the
-guard over addresses holds. It also declares the kind, with its settings and secrets (`fleet.notifications.channels`). A
-kind that mirrors what is open instead of taking posts (`messages=False` there) has
+It renders the delivery for its receiver and sends it through `fleet.notifications.sender`, so that the address
+guard applies. It also declares the kind, with its settings and secrets (`fleet.notifications.channels`). A kind
+that mirrors open events instead of receiving messages (`messages=False`) has
 
     def mirror(channel: ChannelInUse, *, now: datetime) -> Outcome
 
-which is called every half a minute, and soon after news; both are called by one thread at a time for each channel.
+The worker calls it every 30 seconds, and soon after news. One thread at a time calls either for a channel.
 """
 
 from collections.abc import Mapping
@@ -30,29 +30,29 @@ from fleet.wording.times import Form, Reader
 
 @dataclass(frozen=True)
 class Item:
-    """One message of a post: what happened, for whom it is worded. Most of a storm's items are never worded."""
+    """One message of a delivery, with the reader of its texts. Most items of a storm are never rendered as text."""
 
     news: MessageNews
     reader: Reader
 
     @cached_property
     def words(self) -> MessageWords:
-        """How it is said, in the channel's zone."""
+        """Its texts, in the time zone of the channel."""
         return message_words(self.news, self.reader)
 
     @cached_property
     def data(self) -> Mapping[str, Any]:
-        """What programs get: the event (or cache, or set) as the API shows it."""
+        """Its data for programs: the event (or cache, or set) in the form of the API."""
         return event_data(self.news)
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What one channel is told at once. `id` is the same at every attempt, `attempt` counts from 1.
+    """One delivery to one channel. `id` is the same at every attempt; `attempt` counts from 1.
 
-    `moment` is that of its one item, `group` for several, `test` for a try (without items). `words` are those of the
-    item, or of all together. `url` leads to the page, on which one decides after login; opening it does nothing.
-    `references` is what the channel keeps for the subjects of the items.
+    `moment` is the type of its only item, `group` for several, `test` for a test (without items). `words` are those
+    of the item, or of all together. `url` is the page for the decision, after sign-in; opening it changes nothing.
+    `references` are the channel's stored identifiers for the subjects of the items.
     """
 
     id: str
@@ -66,13 +66,13 @@ class Delivery:
 
     @property
     def alone(self) -> Item | None:
-        """Its item, where there is only one."""
+        """Its item, if there is only one."""
         return self.items[0] if len(self.items) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelInUse:
-    """A channel with its secrets opened: `values` holds settings and secrets together. Never logged, never shown."""
+    """A channel with its decrypted secrets: `values` holds settings and secrets together. Never logged or shown."""
 
     id: int
     kind: str
@@ -82,12 +82,13 @@ class ChannelInUse:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of it. `ok`: taken. Otherwise `again`: the channel may take it later (away, busy, wrong credentials);
-    without it this very post is refused for good, and the next one may pass.
+    """Result of a delivery. `ok`: accepted. Otherwise, `again` means that the channel may accept it later
+    (unavailable, busy, wrong credentials). Without it, this delivery is refused permanently, and the next one may
+    succeed.
 
-    `answer` is what the receiver said, without secrets, `status` its HTTP or SMTP status, `error` a code of ours.
-    `wait_seconds`: the receiver asked for that. `references`: what to keep for a subject from now on; None forgets it.
-    `gone`: the receiver says that it does not exist any more, and the channel is switched off.
+    `answer` is the receiver's answer without secrets, `status` its HTTP or SMTP status, `error` a code of Drydock.
+    `wait_seconds`: the receiver requested this pause. `references`: identifiers to store for a subject; None
+    deletes them. `gone`: the receiver reported that it no longer exists, and the channel is disabled.
     """
 
     ok: bool
@@ -108,22 +109,22 @@ def reader_of(channel: ChannelInUse, now: datetime) -> Reader:
     return Reader(zone, Form.MESSAGE, now)
 
 
-# What an answer means for the post and for the channel: told, later perhaps, never, or gone.
+# Meaning of an answer: accepted, later perhaps, never, or gone.
 
-# HTTP: it has understood whom we are, and will not take this post, however often it gets it.
+# HTTP statuses of a receiver that refuses this delivery at every attempt, but accepts the sender.
 REFUSES_POST = frozenset({400, 409, 413, 414, 415, 422})
-# Something is wrong with the post itself, before anybody has seen it.
+# The delivery itself is invalid, and was not sent.
 OWN_FAULT = frozenset({SendError.BAD_JOB, SendError.TOO_LARGE})
 GONE = 410
 
 
 def error_of(answer: Answer) -> str:
-    """The code of what went wrong, and after a colon what it was about the address or the URL."""
+    """Return the code of the error, and after a colon the detail about the address or URL."""
     return f"{answer.error.value}:{answer.reason}" if answer.reason else answer.error.value
 
 
 def outcome_of(answer: Answer) -> Outcome:
-    """For receivers that say over HTTP what they think of a post."""
+    """Return the outcome for receivers that answer over HTTP."""
     gone = answer.status == GONE
     never = answer.status in REFUSES_POST or answer.error in OWN_FAULT
     return Outcome(

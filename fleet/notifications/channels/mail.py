@@ -1,4 +1,4 @@
-"""Mail through the installation's own server: one mail to each recipient, one thread for each subject."""
+"""Mail channel through the installation's own server: one mail to each recipient, one thread for each subject."""
 
 import time
 from collections.abc import Iterable
@@ -38,9 +38,9 @@ KINDS["mail"] = ChannelKind(
     },
     personal=True,
 )
-# For all recipients of one attempt together; the others get theirs with the next one.
+# Time for all recipients of one attempt; the next attempt continues with the others.
 BUDGET_SECONDS = 25.0
-# The server takes nothing from us until something is changed: who logs in, or from whom it is.
+# The server refuses the sender or its sign-in until the configuration is changed.
 ABOUT_US = frozenset({530, 534, 535, 538})
 NO_SERVER = "no_mail_server"
 SOME_REFUSED = "some_refused"
@@ -48,7 +48,7 @@ LONGEST_SUBJECT = 250
 
 
 def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
-    """A mail to each recipient. Who has got it does not get it again when others have to be tried again."""
+    """Send a mail to each recipient. A retry skips recipients that were settled before."""
     if not settings.EMAIL_HOST:
         return Outcome(ok=False, again=True, error=NO_SERVER)
     kept = post.references.get(GROUP, {})
@@ -69,7 +69,7 @@ def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
 
 
 def for_good(answer: Answer) -> bool:
-    """Whether this recipient will not get it, however often it is tried; others may."""
+    """Return whether this recipient is refused permanently; others may still accept."""
     status = answer.status or 0
     return answer.error is SendError.BAD_JOB or (500 <= status < 600 and status not in ABOUT_US)
 
@@ -106,7 +106,7 @@ def job_of(post: Delivery, recipient: str, *, now: datetime) -> SmtpJob:
         sender=sender(),
         recipient=recipient,
         message=written(post, recipient, now=now),
-        # Whoever runs Drydock has named it; it is trusted wherever it is.
+        # The administrator configured this server: it may be at any address.
         allow=EVERYWHERE,
         limit_seconds=float(settings.EMAIL_TIMEOUT or 15),
     )
@@ -121,21 +121,21 @@ def sender() -> str:
 
 
 def written(post: Delivery, recipient: str, *, now: datetime) -> bytes:
-    """The mail as it goes over the line: as text, and as HTML of paragraphs and one link."""
+    """Return the mail in its transport form: as text, and as HTML of paragraphs and one link."""
     mail = EmailMessage(policy=SMTP if recipient.isascii() else SMTPUTF8)
     mail["From"] = Address("Drydock", addr_spec=sender())
     mail["To"] = recipient
     mail["Subject"] = one_line(post.words.subject if post.items else post.words.title, LONGEST_SUBJECT)
     mail["Date"] = format_datetime(now)
     mail["Message-ID"] = f"<{post.id}@{host()}>"
-    # Mail programs draw one thread of what refers to the same message, also where nobody has ever got that.
+    # Mail programs group mails that refer to the same message, even if it was never sent.
     if len({item.news.subject for item in post.items}) == 1:
         first = f"<{post.items[0].news.subject.replace(':', '.')}@{host()}>"
         mail["In-Reply-To"] = mail["References"] = first
-    # No "I am on holiday" comes back.
+    # Prevents automatic replies.
     mail["Auto-Submitted"] = "auto-generated"
     mail["X-Auto-Response-Suppress"] = "All"
-    # Mail programs make links of addresses; ours is the only one.
+    # Mail programs turn addresses into links; only Drydock's own may be one.
     lines = [line if is_command(line) else without_links(line) for line in post.words.lines]
     mail.set_content("\n".join([*lines, "", post.url, ""]))
     paragraphs = "\n".join(f"<p>{for_html(line)}</p>" for line in lines)

@@ -1,6 +1,7 @@
-"""PagerDuty by Events v2: one incident for each event, acknowledged when somebody is on it, resolved when it is over.
+"""PagerDuty channel by Events v2: one incident for each event, acknowledged when a user handles it, resolved when it
+is over.
 
-`fleet.notifications.incidents` decides which keys there are and what is sent when; here it becomes requests.
+`fleet.notifications.incidents` decides the keys and calls; this module sends them as requests.
 """
 
 import hashlib
@@ -69,7 +70,7 @@ MOST_SUMMARY = 1024
 MOST_KEY = 255
 MOST_BODY = 500_000
 MOST_LINES, MOST_LINE, MOST_NAMES = 60, 500, 50
-# A key may be called about 120 times a minute. The rest of a delivery is for its next attempt.
+# PagerDuty accepts about 120 calls a minute for a key. The next attempt of a delivery sends the rest.
 MOST_CALLS = 100
 LIMIT_SECONDS = 8.0
 BUDGET_SECONDS = 25.0
@@ -102,7 +103,7 @@ def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
 def send_calls(
     calls: Iterable[PagerCall], incidents: Incidents, post: Delivery, channel: ChannelInUse, *, now: datetime
 ) -> Outcome:
-    """Send call by call, up to the first that has to be tried again; note in `incidents` what PagerDuty took."""
+    """Send the calls until one has to be retried; record accepted ones in `incidents`."""
     began = time.monotonic()
     outcome, refused = Outcome(ok=True), None
     for count, call in enumerate(calls):
@@ -119,7 +120,9 @@ def send_calls(
 
 
 def outcome_of_call(answer: Answer) -> Outcome:
-    """Return what an answer means. A refusal is for this very event; an unknown routing key is no event's fault."""
+    """Return the meaning of an answer. A refusal applies to this event only; an unknown routing key is not the event's
+    fault.
+    """
     refused = answer.status == 400 and "routing" not in answer.body.lower()
     wait = answer.retry_after_seconds
     if wait is None and answer.status in (403, 429):
@@ -135,7 +138,7 @@ def outcome_of_call(answer: Answer) -> Outcome:
 
 
 def alarm_of(items: Sequence[Item]) -> Alarm:
-    """How the subject of these items, oldest first, stands now."""
+    """Return the current state of the subject of these items, oldest first."""
     news = items[-1].news
     types = {item.news.moment for item in items}
     event = news.event
@@ -151,7 +154,7 @@ def alarm_of(items: Sequence[Item]) -> Alarm:
             endless=news.moment.declared.endless,
             over=news.moment.declared.ends,
         )
-    # Whoever handles an event knows that it started.
+    # Users who handle an event know that it started.
     times = [
         item.news.at
         for item in items
@@ -170,7 +173,7 @@ def alarm_of(items: Sequence[Item]) -> Alarm:
 
 
 def handled_at(event: EventRow) -> datetime | None:
-    """Since when somebody is on it, or a decision stands."""
+    """Return since when the event is claimed, held or decided; None if it is not."""
     approval = event.approval
     decided = (
         approval.decided_at if approval and approval.live and approval.state is not ApprovalState.PROPOSED else None
@@ -180,7 +183,7 @@ def handled_at(event: EventRow) -> datetime | None:
 
 
 def stored_incidents(post: Delivery, channel: ChannelInUse, owners: Sequence[str]) -> Incidents:
-    """Return the incidents that the channel keeps for these owners."""
+    """Return the incidents that the channel stores for these owners."""
     keys = {owner: msgspec.convert(post.references.get(owner, {}).get("keys", []), list[PagerKey]) for owner in owners}
     names = [key.name for of_owner in keys.values() for key in of_owner]
     return Incidents(
@@ -192,7 +195,8 @@ def stored_incidents(post: Delivery, channel: ChannelInUse, owners: Sequence[str
     )
 
 
-# States that PagerDuty reports of its incidents, stored apart from what was sent: both are written at any time.
+# States that PagerDuty reports of its incidents, stored separately from those sent, because either may change at any
+# time.
 
 
 def reported_subject(name: str) -> str:
@@ -200,7 +204,7 @@ def reported_subject(name: str) -> str:
 
 
 def reported_states(channel_id: int, names: Collection[str]) -> dict[str, PagerState]:
-    """Return the reported states of these keys by name, as far as there are any. One query."""
+    """Return the reported states of these keys by name, where known. One query."""
     subjects = {reported_subject(name): name for name in names}
     rows = Reference.objects.filter(channel=channel_id, subject__in=list(subjects))
     return {subjects[subject]: PagerState(value["state"]) for subject, value in rows.values_list("subject", "value")}
@@ -229,7 +233,7 @@ def find_key(channel_id: int, name: str) -> tuple[str, PagerKey] | None:
 
 
 def body_of(call: PagerCall, post: Delivery) -> dict[str, Any]:
-    """The request of a call, still without its routing key."""
+    """Return the request body of a call, without its routing key."""
     if call.action is PagerAction.TRIGGER:
         about = {alarm.subject for alarm in call.about}
         newest = {item.news.subject: item for item in post.items if item.news.subject in about}
@@ -238,7 +242,9 @@ def body_of(call: PagerCall, post: Delivery) -> dict[str, Any]:
 
 
 def trigger_of(post: Delivery, items: Sequence[Item], name: str) -> dict[str, Any]:
-    """A trigger that tells of these items: of one, of several as the post words them, of none for a try."""
+    """Return a trigger about these items, with the words of one item, or of the delivery for several or
+    none (a test).
+    """
     alone = items[0] if len(items) == 1 else None
     words = alone.words if alone else post.words
     url = post.url.removesuffix(post.words.path) + words.path
@@ -263,7 +269,7 @@ def trigger_of(post: Delivery, items: Sequence[Item], name: str) -> dict[str, An
 
 
 def of_one(item: Item) -> dict[str, Any]:
-    """The fields of a payload that only one subject has."""
+    """Return the fields of a payload about a single subject."""
     event = item.news.event
     fields: dict[str, Any] = {"group": cut(item.news.service, MOST_KEY)} if item.news.service else {}
     if event is None:
@@ -280,7 +286,7 @@ def of_one(item: Item) -> dict[str, Any]:
 
 
 def source_of(items: Sequence[Item]) -> str:
-    """Where it is: the one set of them all, else their one service, else we ourselves. Required."""
+    """Return the required source: the set of all items if it is the same, else their service, else Drydock."""
     sets = {item.news.event.set.name for item in items if item.news.event is not None}
     services = {item.news.service for item in items}
     for names in (sets, services):
@@ -290,7 +296,7 @@ def source_of(items: Sequence[Item]) -> str:
 
 
 def enqueue(body: Mapping[str, Any], channel: ChannelInUse, *, now: datetime, account: str = "") -> Answer:
-    """One request, with the key by which the incident was opened where it is still known."""
+    """Send one request, with the routing key that opened the incident if it is still configured."""
     values = channel.values
     routing_keys = [key for key in (values["routing_key"], values.get("earlier_routing_key")) if key]
     fitting = [key for key in routing_keys if fingerprint(key) == account]
@@ -305,21 +311,21 @@ def enqueue(body: Mapping[str, Any], channel: ChannelInUse, *, now: datetime, ac
 
 
 def fingerprint(secret: str) -> str:
-    """Which key it was, without telling it."""
+    """Return a fingerprint that identifies a key without revealing it."""
     return hashlib.sha256(f"drydock {secret}".encode()).hexdigest()[:12]
 
 
 def installation_of(url: str) -> str:
-    """Two installations that see the same event have keys of their own."""
+    """Return a prefix for keys that differs between installations that see the same event."""
     return hashlib.sha256(urlsplit(url).netloc.encode()).hexdigest()[:8]
 
 
 def short(name: str) -> str:
-    """A name that leaves room in a key, and is still no other's."""
+    """Return a shorter unique name that leaves room in a key."""
     return name if len(name) <= 80 else f"{name[:40]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
 def cut(text: str, most: int) -> str:
-    """In one line, without what no reader shows."""
+    """Return the text in one line, without unprintable characters, cut to `most`."""
     line = one_line(text, most + 1)
     return line if len(line) <= most else line[: most - 1] + "…"

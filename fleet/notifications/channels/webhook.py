@@ -1,4 +1,4 @@
-"""Webhooks: one POST, signed as Standard Webhooks says, with what happened as the API shows it."""
+"""Webhook channel: one POST, signed by the Standard Webhooks specification, with data in the form of the API."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -30,20 +30,20 @@ KINDS["webhook"] = ChannelKind(
     },
     signs=True,
 )
-# A wave over a region would be megabytes, which many receivers refuse; the rest is named.
+# A wave over a region would be megabytes, which many receivers refuse; the other events are only named.
 MOST_ITEMS = 200
 MOST_BYTES = 512 * 1024
 
 
 def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
-    """One POST; any 2xx takes it, 410 switches the channel off."""
+    """Send one POST. Any 2xx accepts it; 410 disables the channel."""
     body = body_of(post)
     headers = {"Content-Type": "application/json", **signed(post.id, body, channel.values, now=now)}
     return outcome_of(send_job(HttpJob("POST", str(channel.values["url"]), headers, body.encode()), now=now))
 
 
 def body_of(post: Delivery) -> str:
-    """`{"type", "timestamp", "data"}`, with as many of the items as fit."""
+    """Return `{"type", "timestamp", "data"}`, with as many of the items as fit."""
     items = list(post.items[:MOST_ITEMS])
     while True:
         text = msgspec.json.encode(payload(post, items)).decode()
@@ -58,7 +58,7 @@ def payload(post: Delivery, items: list[Item]) -> dict[str, Any]:
     data: dict[str, Any] = {"title": post.words.title, "url": post.url}
     if post.moment == GROUP:
         data |= {"count": len(post.items), "items": [told(item) for item in items]}
-        # A program that follows events must hear of each: what has no room is named.
+        # A program that follows events needs each: those without room are named.
         data |= {"others": [named(item) for item in post.items[len(items) :]]}
     return {"type": post.moment, "timestamp": iso(post.at), "data": data}
 
@@ -68,13 +68,13 @@ def told(item: Item) -> dict[str, Any]:
 
 
 def named(item: Item) -> dict[str, Any]:
-    """The same without what it is about: where that is read."""
+    """Return an item without its data, but with the address of its page."""
     url = settings.BASE_URL.rstrip("/") + path_of(item.news)
     return {"type": item.news.moment, "timestamp": iso(item.news.at), "url": url}
 
 
 def signed(name: str, body: str, values: Mapping[str, Any], *, now: datetime) -> dict[str, str]:
-    """The three headers. While a secret is being replaced, it is signed with the one before as well."""
+    """Return the three signature headers. While a secret is being replaced, the previous secret signs as well."""
     secrets = [values["secret"]]
     until = values.get("earlier_secret_until")
     if values.get("earlier_secret") and (not until or now < datetime.fromisoformat(until)):

@@ -1,6 +1,6 @@
-"""Web push: encrypted for one browser (RFC 8291), signed with the installation's key (RFC 8292).
+"""Web push channel: encrypted for one browser (RFC 8291), signed with the installation's key (RFC 8292).
 
-The makers of browsers carry it and read nothing of it. A click on it opens the page; nothing acts by itself.
+The push services of browser vendors cannot read it. A click opens the page; a notification has no actions.
 """
 
 import base64
@@ -30,18 +30,18 @@ KINDS["webpush"] = ChannelKind(
     secrets=frozenset({"endpoint", "p256dh", "auth"}),
     personal=True,
 )
-# What the makers take is 4,096 bytes with 103 of encryption around it.
+# Push services accept 4,096 bytes, of which 103 are the encryption.
 MOST_BYTES = 3993
-# The makers hold it so long for a phone that is off; later it would tell of what is over.
+# Push services keep it this long for an offline device; later it would be outdated.
 KEPT_SECONDS = 900
 SIGNED_FOR = timedelta(hours=12)
-# The subscription has ended: the browser, or its person, took it back.
+# The subscription has ended: the browser or its user revoked it.
 GONE = frozenset({404, 410})
 REFUSED = frozenset({400, 413})
 
 
 def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
-    """One notification, which takes the place of an earlier one of the same thing."""
+    """Send one notification, which replaces an earlier one about the same subject."""
     values = channel.values
     try:
         body = encrypted(payload(post), values)
@@ -69,7 +69,7 @@ def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
 
 
 def payload(post: Delivery) -> bytes:
-    """What the worker shows: title, lines, where a click leads, and what it takes the place of; within the limit."""
+    """Return the data for the service worker: title, lines, link and replaced notification, within the size limit."""
     words = post.words
     tag = post.alone.news.subject if post.alone else post.moment
     lines = list(words.lines)
@@ -78,12 +78,12 @@ def payload(post: Delivery) -> bytes:
         written = json.dumps(said, ensure_ascii=False).encode()
         if len(written) <= MOST_BYTES:
             return written
-        # The last line goes, or the half of the only one.
+        # Drop the last line, or half of the only one.
         lines = lines[:-1] if len(lines) > 1 else [lines[0][: len(lines[0]) // 2]]
 
 
 def encrypted(content: bytes, values: Mapping[str, Any]) -> bytes:
-    """For this subscription alone. Raises ValueError."""
+    """Encrypt for this subscription. Raises ValueError."""
     try:
         found: bytes = http_ece.encrypt(
             content,
@@ -98,11 +98,11 @@ def encrypted(content: bytes, values: Mapping[str, Any]) -> bytes:
 
 
 def signed(endpoint: str, *, now: datetime) -> dict[str, str]:
-    """Who sends: for the origin of this endpoint, and for half a day."""
+    """Return the headers that identify the sender, for the origin of this endpoint, valid for 12 hours."""
     parts = urlsplit(endpoint)
     private = load_der_private_key(push_keys(now=now).private, password=None)
     contact = settings.BASE_URL if settings.BASE_URL.startswith("https://") else "mailto:drydock@localhost.localdomain"
-    # Made anew each time: signing writes into it.
+    # Created for each call, because signing modifies it.
     claims = {
         "aud": f"{parts.scheme}://{parts.netloc}",
         "exp": int((now + SIGNED_FOR).timestamp()),
