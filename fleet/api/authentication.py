@@ -1,4 +1,4 @@
-"""Who calls, and what the caller may do: a token's scopes beside the rights of its person."""
+"""The user and actor of a call: a token's scopes and the rights of its user together limit what is permitted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Allowed(BasePermission):
-    """Each method is described with the scope that it needs; a token must have it, and the person the right."""
+    """Permission to call a method: a token must have the scope that the method states, and the user the right."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         if not request.user.is_authenticated:
@@ -38,21 +38,21 @@ class Allowed(BasePermission):
 
 
 def scope_of(view: APIView | type[APIView], method: str) -> str:
-    """The scope that a method of this call needs: `read` where it names none."""
+    """Return the scope that a method of this call needs: `read` if it states none."""
     return getattr(getattr(view, method.lower(), None), "needs", "") or "read"
 
 
 def person_of(request: Request) -> User:
-    """Who calls. `Allowed` has let nobody else through."""
+    """Return the user of a call. Raises `NotAuthenticated` for anonymous requests, which `Allowed` already rejects."""
     if not isinstance(request.user, User):
         raise NotAuthenticated
     return request.user
 
 
 def actor_of(request: Request) -> Actor:
-    """Who acts by this call, through which token, by which request."""
+    """Return the actor of a call, with its token and request."""
     who = person_of(request)
-    # Asked of the database with its token.
+    # The account was loaded with its token.
     made = actor.service if request.auth is not None and is_service(who) else actor.person
     return made(
         who,
@@ -61,11 +61,11 @@ def actor_of(request: Request) -> Actor:
         token=request.auth,
         request_id=request.META.get(REQUEST_ID, ""),
         address=request.META["REMOTE_ADDR"],
-        # A token proves that somebody has it, and no more.
+        # A token proves possession only, not the presence of its user.
         proved=request.auth is None and step_up.recent(step_up.last(request.session), now=clock.now()),
     )
 
 
 def token_name(request: Request) -> str:
-    """The name of the token that the request carried; empty for a session."""
+    """Return the name of the token that the request carried; empty for a session."""
     return str(getattr(request.auth, "name", ""))

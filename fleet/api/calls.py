@@ -1,4 +1,4 @@
-"""Cursors as callers hold them: signed, and good for the list, the filters and the order that they were made of."""
+"""Base class of API calls, and signed cursors, valid only for the list, filters and order that they were issued for."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ OF_ANOTHER = "The cursor is of another list, of other filters or of another orde
 
 
 def unreadable() -> Problem:
-    """Problem `validation` about the cursor."""
+    """Return the problem `validation` about the cursor."""
     return wrong(CURSOR, UNREADABLE)
 
 
 def read_cursor(request: Request) -> str | None:
-    """What the projection made; None where the list begins. Raises Problem `validation`."""
+    """Return the projection's cursor; None at the beginning of the list. Raises Problem `validation`."""
     given = request.query_params.get(CURSOR)
     if not given:
         return None
@@ -62,7 +62,7 @@ def read_cursor(request: Request) -> str | None:
 
 
 def address(request: Request, cursor: str | None) -> str | None:
-    """The whole address of the page at this cursor of a projection; None where there is none."""
+    """Return the full URL of the page at this cursor of a projection; None without a cursor."""
     if cursor is None:
         return None
     query = request.query_params.copy()
@@ -71,13 +71,13 @@ def address(request: Request, cursor: str | None) -> str | None:
 
 
 def _signer() -> Signer:
-    """By SECRET_KEY; cursors of those among the SECRET_KEY_FALLBACKS are read."""
+    """Return the signer, with SECRET_KEY; cursors signed with one of SECRET_KEY_FALLBACKS are accepted."""
     return Signer(salt="drydock.api.cursor")
 
 
 def _list(request: Request) -> str:
-    """What tells a list with its filters and its order from every other one. Its person does not: whoever follows a
-    cursor sees what they see.
+    """Return a digest of the list, its filters and its order. The user is not part of it: a cursor shows its user only
+    what that user may see.
     """
     asked = {
         name: sorted(filter(None, values))
@@ -88,14 +88,14 @@ def _list(request: Request) -> str:
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
-# What every call has in common: who may make it, how its body is read, and how lists go.
+# Common parts of every call: who may make it, how its body is read, and how lists are returned.
 
 MAX_BODY_BYTES = 64 * 1024
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 class AlwaysJson(BaseContentNegotiation):
-    """There is one representation. A caller that asks for another is better served with it than with a refusal."""
+    """Negotiation with one representation. A caller that requests another one gets JSON instead of a refusal."""
 
     def select_parser(self, request: Request, parsers: Any) -> BaseParser | None:
         kind = (request.content_type or "").partition(";")[0].strip().lower()
@@ -109,7 +109,7 @@ class AlwaysJson(BaseContentNegotiation):
 
 
 class SmallJson(BaseParser):
-    """One JSON object of limited size. Raises ParseError, and Problem `too-large`."""
+    """Parser of one JSON object of limited size. Raises ParseError, and Problem `too-large`."""
 
     media_type = "application/json"
 
@@ -132,7 +132,9 @@ class SmallJson(BaseParser):
 
 
 def _half_letters(node: Any, path: str = "") -> Iterator[str]:
-    """Where a text stands, or an object with a name, that JSON can escape and neither Postgres nor an answer holds."""
+    """Yield the paths of texts and names with a lone surrogate, which JSON can escape but neither Postgres nor a
+    response can hold.
+    """
     if isinstance(node, str) and SURROGATE.search(node):
         yield path
     elif isinstance(node, dict):
@@ -148,7 +150,7 @@ def _refuse(name: str) -> float:
 
 
 class PerPerson(BaseThrottle):
-    """So many calls a minute and person in this process. It protects the others, so it is generous."""
+    """Limit of calls for each user and minute in this process. It protects other users and is therefore generous."""
 
     per_minute = 6000
     _lock = threading.Lock()
@@ -167,10 +169,10 @@ class PerPerson(BaseThrottle):
 
 
 class Call(APIView):
-    """The base of all calls; `describe` says what each method is.
+    """Base class of all calls; `describe` defines each method.
 
-    `self.now` is the time of the request, and the only clock that a call may use. `self.wanted` is the body, read, and
-    `self.expected` the versions that `If-Match` names, if it names some.
+    `self.now` is the time of the request, and the only clock that a call may use. `self.wanted` is the parsed body, and
+    `self.expected` the versions in `If-Match`, if the header is set.
     """
 
     permission_classes: list[type[BasePermission]] = [Allowed]
@@ -185,13 +187,13 @@ class Call(APIView):
 
     @property
     def actor(self) -> Actor:
-        """Who acts by this call."""
+        """Return the actor of this call."""
         return actor_of(self.request)
 
     @property
     def place(self) -> dict[str, Any]:
-        """The page that is asked for: `cursor`, `size`, and `order` where the list has several. Raises Problem
-        `validation` for the cursor; `initial` has seen to the others.
+        """Return the requested page: `cursor`, `size`, and `order` if the list has several. Raises Problem `validation`
+        for the cursor; `initial` has checked the other parameters.
         """
         query = self.request.query_params
         taken = self.taken or {}
@@ -201,7 +203,9 @@ class Call(APIView):
 
     @property
     def taken(self) -> Mapping[str, OpenApiParameter] | None:
-        """The query parameters that `describe` names for this method, by name; None of a method that there is not."""
+        """Return the query parameters that `describe` names for this method, by name; None if the method does not
+        exist.
+        """
         handler = getattr(self, str(self.request.method).lower(), None)
         return {each.name: each for each in getattr(handler, "taken", ())} if handler else None
 
@@ -221,7 +225,7 @@ class Call(APIView):
             clock.require_correct_clock()
         if (taken := self.taken) is None:
             return
-        # One that is not known is a mistake of the caller that would pass unseen.
+        # An unknown parameter is a mistake of the caller that would otherwise go unnoticed.
         if unknown := sorted(set(request.query_params) - taken.keys()):
             raise Problem(
                 "validation",
@@ -232,13 +236,13 @@ class Call(APIView):
             raise Problem("validation", errors=errors)
 
     def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
-        """What is true for seconds is not to be kept by anybody on the way."""
+        """Return the response with `no-store`: its values are valid for seconds, so no cache may store it."""
         final = super().finalize_response(request, response, *args, **kwargs)
         final["Cache-Control"] = "no-store"
         return final
 
     def read(self, shape: Shape) -> Any:
-        """Return what the caller sent, as the shape wants it; of a model unread, for the operation. Raises
+        """Return the body as the shape validates it; for a model's serializer unvalidated, for the operation. Raises
         ValidationError.
         """
         serializer = shape(data=self.request.data)
@@ -248,17 +252,17 @@ class Call(APIView):
         return serializer.validated_data
 
     def values(self, shape: Shape, row: Any, missing: Sequence[str] | None = None) -> Any:
-        """One thing as JSON values, as its shape says. Raises Problem `missing` where there is none."""
+        """Return one row as JSON values in its shape. Raises Problem `missing` without a row."""
         if row is None:
             raise Problem(*missing or ("not-found",))
         return shape(row, context={"now": self.now}).data
 
     def many(self, shape: Shape, rows: Iterable[Any]) -> Any:
-        """Several things as JSON values."""
+        """Return several rows as JSON values."""
         return shape(rows, many=True, context={"now": self.now}).data
 
     def paged(self, shape: Shape, read: Callable[[], Page[Any]]) -> dict[str, Any]:
-        """One page as JSON values. `next` and `previous` are whole addresses."""
+        """Return one page as JSON values. `next` and `previous` are full URLs."""
         try:
             page = read()
         except (BadCursorError, ValidationError) as error:
@@ -267,18 +271,18 @@ class Call(APIView):
         return {**around, "results": self.many(shape, page.results)}
 
     def filtered(self, filters: type[Any], **more: Any) -> Any:
-        """The queryset that the query parameters leave. Raises Problem `validation`."""
+        """Return the queryset filtered by the query parameters. Raises Problem `validation`."""
         return filtered(self.request, filters(self.request.query_params, **more))
 
 
 def filtered(request: Request, found: Any) -> Any:
-    """The queryset of a FilterSet. Raises Problem `validation` where a value makes no sense."""
+    """Return the queryset of a FilterSet. Raises Problem `validation` for invalid values."""
     wrong = [
         {"field": name, "message": str(message)}
         for name, messages in (found.errors or {}).items()
         for message in messages
     ]
-    # A yes-or-no question takes what it cannot read for no answer at all; here that is a mistake.
+    # A boolean filter ignores a value that it cannot read; here that is an error.
     wrong += [
         {"field": name, "message": "Say `true` or `false`."}
         for name, field in found.form.fields.items()

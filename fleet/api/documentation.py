@@ -45,7 +45,7 @@ STREAM: dict[str, Any] = {
     "responses": {
         "200": {
             "description": "Events until the stream ends itself.",
-            # There is no common way yet to say what one event holds.
+            # OpenAPI has no common way yet to describe the content of one event.
             "content": {"text/event-stream": {}},
         },
         **{
@@ -55,7 +55,7 @@ STREAM: dict[str, Any] = {
     },
 }
 
-# The generator leaves out bodies of DELETE.
+# The generator omits bodies of DELETE.
 WITHDRAWAL: dict[str, Any] = {
     "required": False,
     "content": {
@@ -93,13 +93,13 @@ def generated() -> dict[str, Any]:
 
 
 def _kinds(paths: dict[str, Any]) -> set[str]:
-    """The types of problems that the calls answer, by their shapes' names in the document."""
+    """Return the types of problems that the calls return, by the names of their shapes in the document."""
     text = json.dumps(paths)
     return {kind for kind in PROBLEMS if f'/{name_of(kind)}"' in text}
 
 
 def _strip(node: Any) -> None:
-    """Take out marks that the generator leaves for itself."""
+    """Remove marks that the generator uses internally."""
     if isinstance(node, dict):
         node.pop("x-spec-enum-id", None)
         node = list(node.values())
@@ -110,5 +110,5 @@ def _strip(node: Any) -> None:
 
 @read_only
 def schema_document(request: HttpRequest) -> HttpResponse:
-    """Return the document as JSON. It is public: it holds no data of the fleet."""
+    """Return the document as JSON. It is public: it contains no data of the fleet."""
     return JsonResponse(schema(), content_type="application/vnd.oai.openapi+json; version=3.1; charset=utf-8")

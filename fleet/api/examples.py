@@ -1,4 +1,6 @@
-"""Examples of calls, as they were sent to a played fleet and answered by it: tests/api/test_examples_are_real.py."""
+"""Recorded examples of API calls and their responses, made with a simulated fleet by
+tests/api/test_examples_are_real.py.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 PLACE = Path(__file__).with_name("examples.json")
-# By operation: what was `sent`, if something was, and what was `answered`, by status.
+# By operation: the request body (`sent`), if any, and the responses (`answered`), by status.
 EXAMPLES: dict[str, Any] = json.loads(PLACE.read_text(encoding="utf-8"))
 
 
 def show_examples(paths: dict[str, Any]) -> None:
-    """Puts the examples into the paths of an OpenAPI document."""
+    """Add the examples to the paths of an OpenAPI document."""
     operations = {one["operationId"]: one for methods in paths.values() for one in methods.values()}
     for name, example in EXAMPLES.items():
         if example["sent"] is not None:

@@ -1,4 +1,4 @@
-"""Query parameters are held to what the schema says of them, before anything else reads them."""
+"""Validation of query parameters against the schema, before any other code reads them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SHAPES: dict[Any, dict[str, Any]] = {
     str: {"type": "string"},
     datetime: {"type": "string", "format": "date-time"},
 }
-# No column of ours holds a greater number.
+# No database column holds a greater number.
 LARGEST = 2**63 - 1
 
 
 def wrongly_given(known: Iterable[OpenApiParameter], query: QueryDict) -> Iterator[dict[str, str]]:
-    """The errors of those parameters that were given and are not as they are described."""
+    """Yield the errors of given parameters that do not match their description."""
     for parameter in known:
         values = query.getlist(parameter.name)
         if len(values) > 1 and not parameter.many and _shape(parameter)["type"] != "array":
@@ -35,7 +35,7 @@ def _shape(parameter: OpenApiParameter) -> Mapping[str, Any]:
 
 
 def _wrong(parameter: OpenApiParameter, value: str) -> str:
-    """What is wrong with a value; empty where nothing is."""
+    """Return the error of a value; empty if it is valid."""
     shape = _shape(parameter)
     shape = shape.get("items", shape)
     if parameter.enum and value not in parameter.enum:
@@ -47,5 +47,5 @@ def _wrong(parameter: OpenApiParameter, value: str) -> str:
             return f"Say a number from {least} to {most}."
     if shape["type"] == "boolean" and value.lower() not in ("true", "false"):
         return "Say `true` or `false`."
-    # What is no time is refused by its filter, in its own words.
+    # An invalid time is rejected by its filter, with its own message.
     return "Say a time as RFC 3339, such as `2030-01-31T22:00:00Z`." if shape.get("format") and not value else ""

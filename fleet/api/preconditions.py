@@ -1,7 +1,7 @@
-"""Which version a call is about: answers tell it as `ETag`, and a call that writes may ask for it with `If-Match`.
+"""Versions of resources: responses state them as `ETag`, and a writing call may require one with `If-Match`.
 
-The tag is the version itself and not one of every byte: it moves when what people decide on has moved, and stays when a
-machine is heard or a rule counts one more decision.
+The tag is the version itself, not a digest of the response: it changes with values that decisions depend on. A report
+of a machine, or another decision of a rule, does not change it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rest_framework.request import Request
 
 from fleet.api.problems import bare, wrong
 
-# One tag; what a proxy on the way has made a weak one of still names its version.
+# One tag; a tag that a proxy has made weak still names its version.
 VERSION = r"[\x21\x23-\x7e]*"
 ONE_TAG = rf'\s*(?:W/)?"({VERSION})"\s*'
 IF_MATCH = OpenApiParameter(
@@ -28,20 +28,20 @@ IF_MATCH = OpenApiParameter(
     OpenApiParameter.HEADER,
     description="The `ETag` that you looked at, or several. Where it is another by now, nothing is done: 412.",
 )
-# Any tag will do, as long as the thing is there; the operation sees to that.
+# Any tag matches, provided that the resource exists; the operation checks that.
 ANY = "*"
 TAG = re.compile(ONE_TAG)
-# What a caller may rely on that nobody here compares.
+# Headers whose condition Drydock does not evaluate.
 OTHERS = ("If-None-Match", "If-Unmodified-Since")
 
 
 def etag_of(version: Any) -> str:
-    """The header of this version."""
+    """Return the `ETag` header of this version."""
     return f'"{version}"'
 
 
 def expected_versions(request: Request) -> frozenset[str] | None:
-    """The versions of `If-Match`; None where any will do. Raises Problem `validation`."""
+    """Return the versions in `If-Match`; None if any version matches. Raises Problem `validation`."""
     text = request.headers.get(IF_MATCH.name)
     if text is None or text.strip() == ANY:
         return None
@@ -52,20 +52,20 @@ def expected_versions(request: Request) -> frozenset[str] | None:
 
 
 def refuse_preconditions(request: Request, *, but_if_match: bool) -> None:
-    """Raises Problem `validation` for a condition that this call does not heed: to pass it over would lose a change."""
+    """Raise Problem `validation` for a condition that this call does not support: ignoring it could lose a change."""
     for name in OTHERS if but_if_match else (IF_MATCH.name, *OTHERS):
         if name in request.headers:
             raise wrong(name, "This call heeds no such condition: read the thing first, then send the call without it.")
 
 
-# Addresses below `/api/` that are no calls, and are only read: they answer any other method with a problem, too.
+# URLs below `/api/` that are no calls and are only read: they respond to any other method with a problem, too.
 
 View = Callable[..., HttpResponseBase]
 METHODS = ("GET", "HEAD")
 
 
 def read_only(view: View) -> View:
-    """The view, for GET and HEAD. Nothing is written, so there is nothing to forge."""
+    """Restrict a view to GET and HEAD. It writes nothing, so it needs no CSRF protection."""
 
     @wraps(view)
     def read(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:

@@ -1,6 +1,6 @@
-"""Every error of the API is a problem document (RFC 9457) of one of the types of `fleet.wording.problems`.
+"""Errors of the API as problem documents (RFC 9457), with the types of `fleet.wording.problems`.
 
-The gateway answers agents and streams with types out of the same list, in sentences of its own.
+The gateway uses types of the same list for agents and streams, with its own sentences.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from fleet.wording.times import API
 logger = logging.getLogger(__name__)
 
 CONTENT_TYPE = "application/problem+json"
-# When to call again while Postgres is away.
+# `Retry-After` while Postgres is unavailable.
 AWAY_SECONDS = 2
 
 
 class Problem(exceptions.APIException):
-    """Raised by this edge itself. `name` is a key of PROBLEMS, `detail` one sentence about this very case."""
+    """An error of the API itself. `name` is a key of PROBLEMS, `detail` one sentence about this case."""
 
     def __init__(self, name: str, detail: str = "", **more: Any) -> None:
         super().__init__(detail or PROBLEMS[name].title)
@@ -46,12 +46,12 @@ class Problem(exceptions.APIException):
 
 
 def wrong(field: str, message: str) -> Problem:
-    """Problem `validation` about one field."""
+    """Return the problem `validation` about one field."""
     return Problem("validation", errors=[{"field": field, "message": message}])
 
 
 def document(name: str, *, detail: str = "", more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The problem document as JSON values. `detail` comes first, then what to do."""
+    """Return the problem document as JSON values. `detail` comes first, then the advice."""
     known = PROBLEMS[name]
     said = f"{detail} {known.advice}" if detail else known.advice
     taken = {"type": name, "title": known.title, "status": known.status, "detail": said}
@@ -59,7 +59,7 @@ def document(name: str, *, detail: str = "", more: Mapping[str, Any] | None = No
 
 
 def refusal(error: Refused) -> dict[str, Any]:
-    """The problem document of an operation's refusal."""
+    """Return the problem document of an operation's refusal."""
     more = wording.refusal(error, API)
     sentence = more.pop("sentence")
     if error.code == "validation":
@@ -68,32 +68,32 @@ def refusal(error: Refused) -> dict[str, Any]:
 
 
 def waits(error: BaseException) -> dict[str, Any]:
-    """The problem document where the database has not answered, or not in time."""
+    """Return the problem document for a database that did not answer, or not in time."""
     return document("busy", detail=database_waits(sqlstate(error)))
 
 
 def answer(body: dict[str, Any], headers: Mapping[str, str] | None = None) -> Response:
-    """The response that carries a problem document."""
+    """Return the response with a problem document."""
     return Response(body, status=body["status"], headers=dict(headers or {}), content_type=CONTENT_TYPE)
 
 
 def bare(name: str, headers: Mapping[str, str] | None = None) -> HttpResponse:
-    """The same outside of a call: where Django, or what comes before a call, answers below `/api/`."""
+    """Return the response with a problem outside of a call: from Django, or from middleware below `/api/`."""
     return _plain(document(name), headers)
 
 
 def unreadable(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """The answer to a request that is none, or that is for another host."""
+    """Return the response to a malformed request, or to one for another host."""
     return bare("unreadable")
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """The answer to an address that leads nowhere."""
+    """Return the response to an unknown URL."""
     return bare("not-found")
 
 
 def failed(request: HttpRequest) -> HttpResponse:
-    """The answer where what comes before a call, or after it, has failed. Django has logged it."""
+    """Return the response to a failure before or after a call. Django has logged the error."""
     error = sys.exc_info()[1]
     if isinstance(error, OperationalError | InterfaceError):
         return _plain(waits(error), {"Retry-After": str(AWAY_SECONDS)})
@@ -103,13 +103,13 @@ def failed(request: HttpRequest) -> HttpResponse:
 def _plain(body: dict[str, Any], headers: Mapping[str, str] | None) -> HttpResponse:
     sent = {"Cache-Control": "no-store", **(headers or {})}
     answered = HttpResponse(json.dumps(body), status=body["status"], headers=sent, content_type=CONTENT_TYPE)
-    # Or Django would write the address into the log, and with that of a calendar what lets everybody read it.
+    # Otherwise Django would log the URL, and that of a calendar contains its secret.
     answered._has_been_logged = body["status"] < 500  # type: ignore[attr-defined]
     return answered
 
 
 def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response:
-    """Every exception becomes a problem; one that nobody expected is logged."""
+    """Return the problem of an exception; unexpected exceptions are logged."""
     headers: dict[str, str] = {}
     match error:
         case Refused():
@@ -142,7 +142,7 @@ def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response:
             headers["Retry-After"] = str(max(1, math.ceil(getattr(error, "wait", None) or 1)))
             return answer(document("throttled"), headers)
         case OperationalError() | InterfaceError():
-            # Postgres is away or is starting: whoever sent a key may repeat the call, and it happens once.
+            # Postgres is unavailable or starting: a caller that sent a key may repeat the call, and it happens once.
             logger.warning("the database does not answer: %s", error)
             headers["Retry-After"] = str(AWAY_SECONDS)
             return answer(waits(error), headers)
@@ -154,7 +154,7 @@ def _ended(sentence: str) -> str:
     return sentence if sentence.endswith((".", "!", "?")) else f"{sentence}."
 
 
-# The shapes of problem documents: one for each type, so that `type` tells a client which further fields there are.
+# Shapes of problem documents: one for each type, so that `type` states which further fields exist.
 
 TEXT = {"type": "string"}
 ID = {"type": "integer", "minimum": 1}
@@ -205,7 +205,7 @@ ERRORS = {
     },
 }
 
-# Further fields by type. Those of ALWAYS are there each time; the others where the call can tell them.
+# Further fields by type. Those of ALWAYS are always present; the others only where the call knows them.
 DECISION = {"guards": GUARDS, "shown": SHOWN, "version": VERSION, "events": EVENTS}
 MORE: dict[str, dict[str, Any]] = {
     "precondition-failed": {"version": {**TEXT, "description": "The version now, as in its `ETag`."}},
@@ -240,12 +240,12 @@ ALWAYS = (
 
 
 def name_of(kind: str) -> str:
-    """The name of a type's shape: `already-decided` is an `AlreadyDecidedProblem`."""
+    """Return the name of a type's shape: `AlreadyDecidedProblem` for `already-decided`."""
     return "".join(part.capitalize() for part in kind.split("-")) + "Problem"
 
 
 def shape_of(kind: str) -> dict[str, Any]:
-    """The JSON schema of the problem documents of this type."""
+    """Return the JSON schema of the problem documents of this type."""
     known = PROBLEMS[kind]
     more = MORE.get(kind, {})
     return {
@@ -263,7 +263,7 @@ def shape_of(kind: str) -> dict[str, Any]:
 
 
 def answer_of(kinds: Collection[str]) -> dict[str, Any]:
-    """The JSON schema of an answer that is a problem of one of these types."""
+    """Return the JSON schema of a response with a problem of one of these types."""
     refs = [f"#/components/schemas/{name_of(kind)}" for kind in kinds]
     if len(refs) == 1:
         return {"$ref": refs[0]}
@@ -275,7 +275,7 @@ def answer_of(kinds: Collection[str]) -> dict[str, Any]:
 
 
 def by_status(kinds: Collection[str]) -> dict[int, list[str]]:
-    """These types by HTTP status, each in the order of the list of all."""
+    """Return these types by HTTP status, each in the order of the full list."""
     statuses = sorted({PROBLEMS[kind].status for kind in kinds})
     return {
         status: [kind for kind, known in PROBLEMS.items() if kind in kinds and known.status == status]
@@ -284,5 +284,5 @@ def by_status(kinds: Collection[str]) -> dict[int, list[str]]:
 
 
 def told(kinds: Iterable[str]) -> str:
-    """What such an answer says, in words."""
+    """Return the description of such a response."""
     return "; ".join(f"`{kind}`: {PROBLEMS[kind].title}" for kind in kinds) + "."

@@ -1,4 +1,4 @@
-"""Calls that may be sent twice: with an `Idempotency-Key` they happen once, and a repeat gets the stored answer."""
+"""Idempotent calls: with an `Idempotency-Key` they happen once, and a repeat gets the stored response."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -28,9 +28,9 @@ ONE_SIGHT = "its answer holds a secret, which is shown this once and kept nowher
 
 
 def once(request: Request, act: Callable[[], Any], *, now: datetime, status: int = 201, part: str = "") -> Answer:
-    """What `act` answers, as JSON values, or its refusal: both are answers that a repeat gets again.
+    """Return the result of `act` as JSON values, or its refusal: a repeat gets either of them again.
 
-    `part` names one of several acts of the same request. Without a key, `act` is simply done.
+    `part` names one of several actions of the same request. Without a key, `act` is called directly.
     """
 
     def attempt() -> Answer:
@@ -54,26 +54,26 @@ def once(request: Request, act: Callable[[], Any], *, now: datetime, status: int
 
 
 def key_of_part(key: str, part: str) -> str:
-    """The key under which the answer of one act of a request is kept."""
-    # No key of a caller holds such a character.
+    """Return the key under which the response of one part of a request is stored."""
+    # A caller's key cannot contain this character.
     return f"{key}\x1f{part}" if part else key
 
 
 def completed(request: Request, bodies: Mapping[str, Any]) -> None:
-    """Keep these answers, by the part of the request, with its key; without one there is nothing to keep."""
+    """Store these responses with the request's key, by the part of the request; without a key store nothing."""
     key = idempotency_key(request)
     if key is not None and bodies:
         complete(user=person_of(request), bodies={key_of_part(key, part): body for part, body in bodies.items()})
 
 
 def _asked(request: Request) -> str:
-    """The address, and what beside the body makes it another request."""
+    """Return the URL and the header that, in addition to the body, identify a request."""
     query, expected = request.META.get("QUERY_STRING", ""), request.headers.get(IF_MATCH.name, "")
     return request.path + (f"?{query}" if query else "") + (f" {expected}" if expected else "")
 
 
 def answered(answer: Answer, headers: Mapping[str, str] | None = None) -> Response:
-    """The response that carries such an answer; `headers` go with one that is no refusal."""
+    """Return the response with this answer; `headers` are added unless it is a refusal."""
     told = {"Idempotency-Replayed": "true"} if answer.repeated else {}
     refused = answer.status >= 400
     return Response(
@@ -85,15 +85,15 @@ def answered(answer: Answer, headers: Mapping[str, str] | None = None) -> Respon
 
 
 def refuse_key(request: Request, why: str) -> None:
-    """Raises Problem `validation` for a key that is none; where `why` says that the call takes none, for any: whoever
-    sends one relies on it.
+    """Raise Problem `validation` for an invalid key, or for any key if `why` states that the call takes none. A caller
+    that sends a key relies on it.
     """
     if idempotency_key(request) is not None and why:
         raise wrong("Idempotency-Key", f"This call takes none: {why}")
 
 
 def idempotency_key(request: Request) -> str | None:
-    """The header, if there is one. Raises Problem `validation`."""
+    """Return the header, if present. Raises Problem `validation`."""
     key = request.headers.get("Idempotency-Key")
     if key is not None and not re.fullmatch(PRINTABLE, key):
         raise wrong("Idempotency-Key", "Use 1 to 200 printable ASCII characters.")

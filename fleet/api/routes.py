@@ -1,4 +1,4 @@
-"""The calls and their addresses below `/api/`. `fleet.urls` adds those of the annexes."""
+"""Calls and their URLs below `/api/`. `fleet.urls` adds those of the annexes."""
 
 from django.urls import path
 

@@ -1,4 +1,4 @@
-"""What a call is, said once: the schema is made of it, and so are the way in and the way out of its method."""
+"""Definition of a call in one place, from which the schema and the processing of its requests and responses follow."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 CURSOR = OpenApiParameter("cursor", str, description="Where the page begins; taken from `next` or `previous`.")
 ROW_ID: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
-# What a filter takes; the others take a text.
+# Type of a filter's value; filters not listed here take a text.
 FILTER_TYPES: dict[Any, Any] = {
     django_filters.NumberFilter: ROW_ID,
     IdsFilter: {"type": "array", "items": ROW_ID, "maxItems": MOST_VALUES},
@@ -44,13 +44,13 @@ FILTER_TYPES: dict[Any, Any] = {
 
 
 def page_parameters(usual: int) -> list[OpenApiParameter]:
-    """Those of a list that holds so many rows a page if nothing is said."""
+    """Return the page parameters of a list with this default number of rows."""
     size = {"type": "integer", "minimum": 1, "maximum": MAX_PAGE_SIZE, "default": usual}
     told = f"At most {MAX_PAGE_SIZE}; {usual} if nothing is said."
     return [CURSOR, OpenApiParameter("page_size", size, default=usual, description=told)]
 
 
-# What stands in the addresses of calls; other names are ids that say of what.
+# Text parameters in the URLs of calls; other names are row ids.
 TEXT_PLACES = {
     "event_id": "An EventId, in upper or lower case.",
     "username": "The name by which somebody logs in.",
@@ -65,20 +65,20 @@ ID_PLACES = {
 
 
 def place_parameter(name: str) -> OpenApiParameter:
-    """Return the parameter that stands in the address of a call."""
+    """Return a parameter in the URL of a call."""
     noun = name.removesuffix("_id")
     text = ID_PLACES.get(name, f"The id of {'an' if noun[0] in 'aeiou' else 'a'} {noun}.")
     kind = {"type": "string", "minLength": 1} if name in TEXT_PLACES else ROW_ID
     return OpenApiParameter(name, kind, OpenApiParameter.PATH, required=True, description=TEXT_PLACES.get(name, text))
 
 
-# Types of problems that every call may answer, and those of every call that writes.
+# Types of problems of every call, and those of every call that writes.
 OF_EVERY_CALL = ("not-authenticated", "not-permitted", "validation", "throttled", "busy")
 OF_A_BODY = ("unreadable", "too-slow", "too-large", "unsupported-media-type")
-# What the answers of these statuses are.
+# Descriptions of successful responses by status.
 ANSWERS = {200: "What was asked for, or how it stands now.", 201: "What was made.", 204: "It is done."}
 BASE = "/api/v1/"
-# A problem's name, and a sentence about this very case if its title does not say enough.
+# The type of a problem, and a sentence about this case if its title is not enough.
 Missing = tuple[str] | tuple[str, str]
 
 
@@ -101,13 +101,14 @@ def describe(
     parameters: Iterable[OpenApiParameter] = (),
     page_size: int = DEFAULT_PAGE_SIZE,
 ) -> Callable[[Callable[..., Any]], Callable[..., HttpResponseBase]]:
-    """A method of a `Call`, which takes the places of its address, and finds what was sent on the call.
+    """Define a method of a `Call`, which receives the URL parameters and finds the request body on the call.
 
-    Its docstring is for those who call: the first paragraph is the summary. Its return type is the answer: a dataclass,
-    which may be missing, a `Page` or tuple of them, or nothing; `answer` and `page` are shapes that no type tells.
-    `needs` is the scope; `CallContract` is applied before and after it. `kind` is the media type of an answer that is
-    no JSON. Query parameters that are not described are refused. `problems` are the types beside those that follow. A
-    page holds `page_size` rows if nothing is said.
+    Its docstring is the text of the OpenAPI document: the first paragraph is the summary. Its return type defines the
+    response: a dataclass (with None if it may be missing), a `Page` or tuple of them, or None. `answer` and `page` are
+    shapes that the type does not state. `needs` is the scope; `CallContract` is applied before and after the method.
+    `kind` is the media type of a response that is not JSON. Query parameters that are not described are rejected.
+    `problems` are types in addition to those that follow from the other arguments. A page has `page_size` rows by
+    default.
     """
 
     def described(method: Callable[..., Any]) -> Callable[..., HttpResponseBase]:
@@ -146,7 +147,7 @@ def describe(
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """What a method returns: one thing, which may be missing, a page, or all of a list; of nothing all are None."""
+    """Return value of a method: one row, which may be missing, a page, or a whole list; all are None for no value."""
 
     one: Any = None
     page: Shape | None = None
@@ -155,13 +156,13 @@ class Returned:
 
     @property
     def shown(self) -> Any:
-        """Return what the schema shows."""
+        """Return the shape for the schema."""
         listed = self.page or self.all_of
         return page_of(listed) if listed else self.one
 
 
 def returned_by(method: Callable[..., Any]) -> Returned:
-    """Return what the type of a method says that it returns."""
+    """Return the return value that a method's annotation states."""
     kind = get_type_hints(method)["return"]
     kinds = [each for each in get_args(kind) if each is not NoneType] if isinstance(kind, UnionType) else [kind]
     inside = get_args(kind)[:1]
@@ -181,16 +182,16 @@ def _unknown(place: str) -> Missing | None:
 
 @dataclass(frozen=True, slots=True)
 class CallContract:
-    """What is done before and after a method of a call; the fields are those of `describe`.
+    """Processing before and after a method of a call; the fields are those of `describe`.
 
-    The method finds the body in `self.wanted`, and in `self.expected` the versions of `If-Match` if it `matches` them;
-    any other call that writes refuses that header. A call that writes takes an `Idempotency-Key`: for the whole of it,
-    or `by_parts` as it likes; `keyless` says why it cannot, and refuses one.
+    The method finds the body in `self.wanted`, and with `matches` the versions of `If-Match` in `self.expected`; other
+    writing calls reject that header. A writing call takes an `Idempotency-Key`: for the whole call, or for its parts
+    with `by_parts`; `keyless` states why it takes none, and rejects one.
 
-    It answers what it returns: one row (`missing` is the problem that None becomes), a page of rows (to be read at
-    `self.place`), the rows of a list that nobody pages through, or nothing. A response is sent unchanged. `version` is
-    the field of the answer that is sent as `ETag`; `location` the address below `/api/v1/` of what was created, with
-    fields of the answer and places in it.
+    The response is the method's return value: one row (`missing` is the problem for None), a page of rows (to be read
+    at `self.place`), a list without pages, or nothing. A response object is sent unchanged. `version` is the field that
+    is sent as `ETag`. `location` is the URL below `/api/v1/` of a created object, with placeholders for fields and URL
+    parameters.
     """
 
     body: Any
@@ -204,11 +205,11 @@ class CallContract:
     matches: bool
 
     def conditions(self) -> list[OpenApiParameter]:
-        """The headers that a call takes that writes."""
+        """Return the request headers of a writing call."""
         return [*([] if self.keyless else [IDEMPOTENCY_KEY]), *([IF_MATCH] if self.matches else [])]
 
     def problems(self, *, writes: bool) -> Iterator[str]:
-        """The types of problems that follow from these fields."""
+        """Yield the types of problems that follow from these fields."""
         yield from self.missing[:1] if self.missing else ()
         yield from OF_A_BODY if writes else ()
         yield from () if self.keyless or not writes else ("key-reused",)
@@ -217,7 +218,7 @@ class CallContract:
     def answer_of(
         self, call: Call, act: Callable[[], Any], place: Mapping[str, Any], *, writes: bool
     ) -> HttpResponseBase:
-        """What the call answers; `act` does what it is for."""
+        """Return the response of the call; `act` calls its method."""
         request = call.request
         if writes:
             refuse_preconditions(request, but_if_match=self.matches)
@@ -237,13 +238,13 @@ class CallContract:
         return answered(known, self.headers(known, place))
 
     def values(self, call: Call, found: Any) -> Any:
-        """What the method returned, as JSON values."""
+        """Return the method's return value as JSON values."""
         if self.returned.all_of is not None:
             return {"next": None, "previous": None, "results": call.many(self.returned.all_of, found)}
         return call.values(self.returned.one, found, self.missing) if self.returned.one else None
 
     def headers(self, known: Answer, place: Mapping[str, Any]) -> dict[str, str]:
-        """What goes along with an answer, also with one that was kept."""
+        """Return the headers of a response, including a stored one."""
         if known.status >= 400 or known.body is None:
             return {}
         headers = {"ETag": etag_of(known.body[self.version])} if self.version else {}
@@ -254,7 +255,7 @@ class CallContract:
         return headers
 
     def response_headers(self) -> Iterator[OpenApiParameter]:
-        """The same for the schema."""
+        """Yield the response headers for the schema."""
         known = (
             ("ETag", "Its version, for `If-Match`.", self.version),
             ("Location", "The address of what was made.", self.location),
@@ -265,14 +266,14 @@ class CallContract:
 
 
 def _of_places(places: Iterable[str], *, acts: bool) -> set[str]:
-    """The problems of an address with places: what stands there may be nothing, or nothing that the caller may see."""
+    """Return the problems of a URL with parameters: the object may not exist, or the caller may not see it."""
     named = (name.removesuffix("_id").replace("username", "person") for name in places)
     unknown = {f"unknown-{name}" for name in named} & set(PROBLEMS) if acts else set()
     return {"not-found", *unknown} if places else set()
 
 
 def _answers(status: int | tuple[int, str], shown: Any, kinds: set[str]) -> dict[Any, OpenApiResponse]:
-    """What is answered where all went well, and the problems by status."""
+    """Return the successful response and the problems, by status."""
     said = ANSWERS[status[0] if isinstance(status, tuple) else status]
     refusals = {
         (code, CONTENT_TYPE): OpenApiResponse(answer_of(names), description=told(names))
@@ -282,22 +283,22 @@ def _answers(status: int | tuple[int, str], shown: Any, kinds: set[str]) -> dict
 
 
 def _headers(kinds: set[str]) -> Iterator[OpenApiParameter]:
-    """The headers of answers."""
+    """Yield the response headers that problems have."""
     again = [PROBLEMS[name].status for name in ("throttled", "busy") if name in kinds]
     text = "Seconds after which to ask again."
     yield OpenApiParameter("Retry-After", int, OpenApiParameter.HEADER, description=text, response=again)
 
 
 def ordering(*columns: str) -> OpenApiParameter:
-    """The parameter of a list that may be ordered by these columns."""
+    """Return the parameter of a list that may be ordered by these columns."""
     text = "What rows go by, with `-` from the last to the first; in the list's own order if nothing is said."
     orders = [sign + column for column in columns for sign in ("", "-")]
     return OpenApiParameter(ORDERING, str, enum=orders, description=text)
 
 
 def filters_of(filters: type[Any], note: str = "") -> list[OpenApiParameter]:
-    """Return the filters of a FilterSet for the schema; their labels describe them. `note` is what filters by place and
-    machine mean here.
+    """Return the filters of a FilterSet for the schema; their labels describe them. `note` explains the filters by
+    place and machine.
     """
     known, common = filters.base_filters, MachinePlaceFilter.base_filters
 

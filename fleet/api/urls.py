@@ -1,4 +1,4 @@
-"""Addresses below `/api/` that are no calls. `v1/stream` is not among them: the gateway answers it beside Django."""
+"""URLs below `/api/` that are no calls. `v1/stream` is not among them: the gateway serves it without Django."""
 
 from django.urls import path, re_path
 from drf_spectacular.views import SpectacularSwaggerSplitView
@@ -7,7 +7,7 @@ from fleet.api import documentation
 from fleet.api.preconditions import read_only
 from fleet.api.views import events
 
-# Public, and without a query to the database: the page holds no data of the fleet.
+# Public, and without a database query: the page contains no data of the fleet.
 docs_page = SpectacularSwaggerSplitView.as_view(
     url_name="api-schema", template_name="api/docs.html", authentication_classes=[], permission_classes=[]
 )
@@ -15,6 +15,6 @@ docs_page = SpectacularSwaggerSplitView.as_view(
 urlpatterns = [
     path("schema/", documentation.schema_document, name="api-schema"),
     path("docs/", read_only(docs_page), name="api-docs"),
-    # People may leave out the slash of the page and of the document.
+    # The slash of the page and of the document is optional.
     re_path(r"^(?!(docs|schema)$)", events.Elsewhere.as_view()),
 ]

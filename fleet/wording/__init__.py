@@ -1,1 +1,1 @@
-"""The only code that words codes, numbers and times for people: for pages, the API and messages alike."""
+"""Wording of codes, numbers and times for people: shared by pages, the API and messages."""

@@ -1,4 +1,4 @@
-"""Words of the room of approvals: what refuses a decision, and what its entries tell."""
+"""Wording of approvals: why a decision is refused, and the entries about approvals."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from fleet.wording.sentences import EntryText, Sentence, counted, fill, listed, 
 from fleet.wording.times import Reader, at, duration
 
 Values = Mapping[str, Any]
-# What is recommended, as the card heads it.
+# Heading of each recommendation on the card.
 ADVISED = {
     Advised.START_NOW: "Start now",
     Advised.WHEN_PREPARED: "Start when prepared",
@@ -31,12 +31,12 @@ ADVISED = {
     Advised.REDEPLOY: "Redeploy it yourself",
     Advised.BY_HAND: "Do it by hand",
 }
-# What an event of a type does to a machine for as long as it is Started.
+# What an event type does to a machine while it is Started.
 AWAY = {"Freeze": "median pause", "Reboot": "median restart"}
 
 
 def earlier(values: Values, reader: Reader) -> str:
-    """`12 earlier Freezes here, median pause 4 s`: part of a sentence."""
+    """Return the experience with a type, such as `12 earlier Freezes here, median pause 4 s`: part of a sentence."""
     count, event_type = values["count"], values["event_type"]
     if not count:
         return f"no earlier {event_type} here was seen to its end"
@@ -76,12 +76,12 @@ ADVICE: dict[str, Sentence] = {
 
 
 def stands_at(state: str) -> str:
-    """How far an approval is, as part of a sentence."""
+    """Return the state of an approval, as part of a sentence."""
     return badge_of(ApprovalState(state)).label
 
 
 def standing(event: EventRow) -> str:
-    """How the decision about an event stands, as a heading."""
+    """Return the state of the decision about an event, as a heading."""
     approval = event.approval
     if approval is not None and approval.live:
         return {ApprovalState.PROPOSED: "Proposed", ApprovalState.WAITING: "Approved, waits"}.get(
@@ -99,7 +99,7 @@ def rule_named(name: str | None) -> str:
 
 
 def asks_for(needs: Need, *, overridable: bool, may_override: bool) -> str:
-    """What a guard asks of somebody, beside its sentence."""
+    """Return what a guard requires of the user, shown next to its sentence."""
     if needs is not Need.BLOCKS or not overridable:
         return badge_of(needs).label
     return badge_of(Need.REASON).label if may_override else "an approver may override it, with a reason"
@@ -132,12 +132,12 @@ def hook_failed(values: Values, reader: Reader) -> str:
     return f"A prepare hook failed on {machines}."
 
 
-# What was done by a decision that has not gone to Azure yet, and what it waits for.
+# Result and next condition of a decision that was not sent to Azure yet.
 WAITING_DECISIONS = {
     ApprovalState.PROPOSED.value: ("proposed", ": a second person has to agree"),
     ApprovalState.WAITING.value: ("approved", ": it goes once its condition is met"),
 }
-# What each guard says.
+# Sentence of each guard.
 GUARDS: dict[str, Sentence] = {
     "already-decided": decided_already,
     "event-not-open": lambda values, reader: (
@@ -168,7 +168,7 @@ GUARDS: dict[str, Sentence] = {
     "event-type-unknown": "Drydock does not know the type {event_type:or of this event}: treat it as impactful.",
     "unnamed-set": "This machine's set has no name yet: others may be hit, too.",
 }
-# What an approval waits for, and why it waits no longer.
+# Conditions that an approval waits for, and reasons why it no longer waits.
 WAITS: dict[str, Sentence] = {
     "waits-for-second": "It waits for a second person.",
     "waits-for-undo": "It goes to Azure at {due_at:time}, unless it is undone.",
@@ -217,7 +217,7 @@ RETURNED: dict[str, Sentence] = {
         f"The event changed after it was proposed: {_changes(values, reader)}. Propose it again."
     ),
 }
-# The way of an approval to Azure: each step, and what is known of it beside its time.
+# Steps of an approval's progress towards Azure, and details shown with their times.
 STEPS: dict[str, Sentence] = {
     "step-proposed": "Proposed",
     "step-decided": "Decided",
@@ -299,7 +299,7 @@ SENTENCES: dict[str, Sentence] = {
 
 
 def when_at(when: str, due_at: datetime | None, reader: Reader, turn: int | None = None) -> str:
-    """When an approval starts its event: `now`."""
+    """Return when an approval starts its event, such as `now`."""
     return {
         When.NOW: "now",
         When.UNDO: "now",
@@ -310,7 +310,7 @@ def when_at(when: str, due_at: datetime | None, reader: Reader, turn: int | None
 
 
 def given(state: str, when: str, *, agreed: bool = False) -> str:
-    """What a page answers to somebody who has just approved, or `agreed` as the second person."""
+    """Return the message of a page after an approval, or after the second approval (`agreed`)."""
     verb = "Agreed" if agreed else "Approved"
     if state == ApprovalState.WAITING and when == When.UNDO:
         return f"{verb}. It goes to Azure in a moment: you can still undo it."
@@ -320,7 +320,7 @@ def given(state: str, when: str, *, agreed: bool = False) -> str:
     return f"{verb}. It goes to Azure once its condition is met." if waits else f"{verb}. It is on its way to Azure."
 
 
-# What a page answers to the other acts of the decision panel.
+# Messages of a page after the other actions of the decision panel.
 DONE = {
     "withdraw": "Withdrawn. The event needs a decision again.",
     "undo": "Undone: nothing went to Azure. The event needs a decision again.",
@@ -333,7 +333,7 @@ DONE = {
 
 @dataclass(frozen=True, slots=True)
 class BulkWords:
-    """What is done to several events at once: as a heading, on the button, and of what is done."""
+    """Texts for an action on several events: heading, button, and result."""
 
     heading: str
     button: str
@@ -347,7 +347,7 @@ BULK = {
     "wave": BulkWords("Approve several events in a wave", "Begin the wave", "in a wave"),
     "undo": BulkWords("Undo", "Undo", "undone"),
 }
-# What each guard that takes a reason says of some of them.
+# Label of each guard that takes a reason, when it applies to some of several events.
 ASKS = {each.code: each.label for each in GUARD_TYPES if each.label}
 BULK_GONE = "It is over, or was never seen."
 WAVE_STANDS = "Others of the wave stand in the way, so it has not begun."
@@ -358,13 +358,13 @@ def in_wave(turn: int, count: int) -> str:
 
 
 def event_named(event: EventRow) -> str:
-    """What people call an event, with its set."""
+    """Return the name of an event with its set."""
     place = "a set without a name" if event.set.provisional else event.set.name
     return f"{named(event.event_type, event.resources)} in {place}"
 
 
 def approved(row: TimelineRow, reader: Reader) -> str:
-    """`otto approved: start now. “go”`"""
+    """Return a sentence such as `otto approved: start now. “go”`."""
     what = f"start {when_at((row.after or {})['when'], row.data['due_at'], reader, row.data['turn'])}"
     if row.kind is EntryKind.APPROVAL_PROPOSED:
         return f"{who(row)} proposed: {what}. A second person has to agree.{quoted(row.why)}"
@@ -372,7 +372,7 @@ def approved(row: TimelineRow, reader: Reader) -> str:
 
 
 def who(row: TimelineRow) -> str:
-    """A person's name, or the rule."""
+    """Return the name of the person or the rule that acted."""
     return f"The rule “{row.actor.removeprefix('rule: ')}”" if row.via == "rule" else row.actor
 
 

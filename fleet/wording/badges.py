@@ -1,4 +1,4 @@
-"""How states and kinds are shown: one table for each vocabulary."""
+"""Badges of states and kinds: one table for each vocabulary."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,14 +32,14 @@ class Badge:
 
 
 RUNNING_BADGE = Badge("under way", "busy", "loader-circle")
-# The agent's word; `silent`: it listened, and the agent is heard no more.
+# Values reported by agents; `silent`: the agent listened, and is no longer heard.
 COVERAGE_BADGES: dict[str, Badge] = {
     "subscribed": Badge("listening", "good", "ear"),
     "lost": Badge("connection lost", "bad", "unplug"),
     "stale": Badge("no sign of life", "bad", "ear-off"),
     "refused": Badge("refused", "bad", "shield-x"),
     "unsupported": Badge("publishes nothing", "quiet", "minus"),
-    # Not a word of an agent: the agent itself is not heard.
+    # Not reported by the agent: the agent itself is not heard.
     "silent": Badge("agent silent", "bad", "circle-off"),
 }
 STEP_BADGES: dict[str, Badge] = {
@@ -49,17 +49,17 @@ STEP_BADGES: dict[str, Badge] = {
     "failed": Badge("did not happen", "bad", "circle-x"),
     "ahead": Badge("ahead", "quiet", "circle-dashed"),
 }
-# Entries that stand in one line, by what that says.
+# Series of entries that share one line, by the code of their text.
 SERIES_BADGES: dict[str, Badge] = {
     "azure-was-busy": Badge("Azure was busy", "due", "rotate-ccw"),
     "listeners-cut-off": Badge("Not listening", "due", "ear-off"),
     "listeners-came": Badge("Listening", "quiet", "ear"),
     "machines-came": Badge("Enrolled", "calm", "server"),
 }
-# An entry that another release has written.
+# An entry written by another release.
 OTHER_BADGE = Badge("Of another release", "quiet", "circle-question-mark")
 
-# Annexes add those of their own states.
+# Annexes add the badges of their own states.
 BY_KIND: dict[type, Mapping[Any, Badge]] = {
     EventStatus: {
         EventStatus.SCHEDULED: Badge("Scheduled", "due", "calendar-clock"),
@@ -171,7 +171,7 @@ BY_KIND: dict[type, Mapping[Any, Badge]] = {
         RelayHealth.WITHOUT_CELERY: Badge("Relay without Celery", "due", "triangle-alert"),
         RelayHealth.STANDS_STILL: Badge("Relay stopped working", "bad", "octagon-x"),
     },
-    # How a set or a cache stands on the map; each has a shape of its own there.
+    # Worst state of a set or a cache on the map; each has its own shape there.
     WorstState: {
         WorstState.DECIDE: Badge("needs a decision", "due", "triangle-alert"),
         WorstState.UNWATCHED: Badge("not watched", "bad", "eye-off"),
@@ -186,7 +186,7 @@ BY_KIND: dict[type, Mapping[Any, Badge]] = {
 
 
 def state_of(shown: Any) -> str:
-    """Return the code of the state of a state or a row."""
+    """Return the state code of a state or a row."""
     match shown:
         case DrillRow():
             return shown.outcome.value if shown.outcome else "running"
@@ -198,7 +198,7 @@ def state_of(shown: Any) -> str:
 
 
 def badge_of(shown: Any) -> Badge:
-    """Return how a state, a kind, or a row that has one, is shown."""
+    """Return the badge of a state, a kind, or a row that has one."""
     match shown:
         case TimelineRow():
             badge = BY_KIND[EntryKind].get(shown.kind, OTHER_BADGE)

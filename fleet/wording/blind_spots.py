@@ -1,4 +1,4 @@
-"""Words of the room of blind spots: what each is called, why it is one, and what to do about it."""
+"""Wording of blind spots: title, reason and advice of each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,9 @@ from fleet.wording.times import Reader, one_line
 
 @dataclass(frozen=True, slots=True)
 class SpotWords:
-    """`reason` and `advice` may name the `names` of the machines and what else the blind spot holds."""
+    """Texts of a blind spot. `reason` and `advice` may use the machine `names` and the other fields of the
+    blind spot.
+    """
 
     title: str
     reason: Sentence
@@ -65,7 +67,7 @@ def _lists_of(values: Mapping[str, Any], reader: Reader) -> str:
 BRING_BACK = "Bring one of its agents back: its first request switches the service on, and may take two minutes."
 ENABLE = "Enable OSImageNotificationProfile of the scale set if upgrades of its operating system should be announced."
 
-# What is set aside, at the beginning of a sentence.
+# Quarantined kinds, at the beginning of a sentence.
 ASIDE: dict[str, str] = {
     QuarantineKind.EVENT: "The event",
     QuarantineKind.RULES: "What rules say of the event",
@@ -247,14 +249,14 @@ SENTENCES: dict[str, Sentence] = {
 
 
 def _places(row: TimelineRow) -> str:
-    """`12 sets: db, web and 10 more`."""
+    """Return a phrase such as `12 sets: db, web and 10 more`."""
     what = "caches" if row.data["code"] == "cache-unheard" else "sets"
     return f"{row.data['count']} {what}: {_names(row)}"
 
 
 def _names(row: TimelineRow) -> str:
     names = [one_line(name, 64) for name in row.data["names"]]
-    # Not all are kept.
+    # Not all names are stored.
     return some([*names, *[""] * (row.data["count"] - len(names))], 5)
 
 
@@ -313,7 +315,7 @@ def _of_storage(row: TimelineRow, reader: Reader) -> str:
     )
 
 
-# What is told by itself, as it is called once it is over and, of blind spots, when it begins.
+# Troubles that are reported automatically: the name in their entry when they end and, for blind spots, when they begin.
 TROUBLES: dict[str, str] = {
     "set-unwatched": "No live agent",
     "agent-silent": "Silent agents",

@@ -1,4 +1,4 @@
-"""Words of the room of caches: what notifications mean to programs, and what the timeline tells of a cache."""
+"""Wording of caches: the meaning of notifications for programs, and the entries about caches."""
 
 import math
 from collections.abc import Mapping
@@ -20,8 +20,10 @@ NO_APPROVAL = (
 
 @dataclass(frozen=True, slots=True)
 class NotificationWords:
-    """`label` is its name on pages, `tone` that of its mark in a picture, `meaning` one sentence for a program that
-    uses the cache, `happens` what the timeline says of the node.
+    """Texts of a notification type.
+
+    `label` is its name on pages, `tone` the tone of its mark in a picture. `meaning` is one sentence for a program that
+    uses the cache, `happens` the timeline's text about the node.
     """
 
     label: str
@@ -96,7 +98,7 @@ def _effect(values: Mapping[str, Any], reader: Reader) -> str:
 
 
 def _cut_off(values: Mapping[str, Any], reader: Reader) -> str:
-    """`8 listeners of orders cut off, back within 2 s.`"""
+    """Return a sentence such as `8 listeners of orders cut off, back within 2 s.`"""
     cut = counted(values["count"], "listener")
     said = f"{cut} of {values['host']} cut off{' without any notice' if values['unannounced'] else ''}"
     if values["away"]:
@@ -128,12 +130,12 @@ SENTENCES: dict[str, Sentence] = {
 }
 
 
-# A node's role, by whether it is a replica; None where nobody stated it.
+# A node's role, by whether it is a replica; None if the role was not stated.
 ROLES: dict[bool | None, str] = {True: "replica", False: "primary", None: ""}
 
 
 def _node(port: int | None, is_replica: bool | None = None) -> str:
-    """`node 15000 (primary)`; what is not stated is left out."""
+    """Return a phrase such as `node 15000 (primary)`; values that are not stated are omitted."""
     if port is None:
         return "an unnamed node"
     role = ROLES[is_replica]

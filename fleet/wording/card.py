@@ -1,4 +1,4 @@
-"""The decision card in sentences: the same for the queue, the event's page, a phone and a message."""
+"""Sentences of the decision card, shared by the queue, the event's page, phones and messages."""
 
 from dataclasses import dataclass
 
@@ -14,16 +14,16 @@ from fleet.wording.say import say
 from fleet.wording.sentences import quoted
 from fleet.wording.times import Reader, at, duration
 
-# Tones of the advice: green only where it says to start.
+# Tones of the advice: green only if it recommends a start.
 TONES = {Advised.START_NOW: "good", Advised.WHEN_PREPARED: "good", Advised.LEAVE: "calm", Advised.PROPOSE: "calm"}
 
 
 @dataclass(frozen=True, slots=True)
 class CardWords:
-    """Every part is a sentence or a name, and empty where there is nothing to say. `guards` say what each asks for.
+    """Texts of a decision card: sentences or names, empty where nothing applies.
 
-    `before` tells of an approval that is there: one that waits for a second person, or one that came to nothing.
-    `advised` is the head of the advice (`Start now`), `why` its reason, `tone` how it is shown.
+    `guards` state what each requires. `before` describes an earlier approval: one that waits for a second approver, or
+    one that failed. `advised` is the heading of the advice (`Start now`), `why` its reason, `tone` its tone.
     """
 
     title: str
@@ -42,14 +42,14 @@ class CardWords:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """All of it, line by line, for whoever cannot show a card."""
+        """Return all texts line by line, for places that cannot show a card."""
         advice = f"Recommended: {self.advised}. {self.why}" if self.advised else ""
         told = (self.effect, self.lost, self.stays, self.until, self.decide_by, advice, *self.guards)
         return tuple(line for line in (self.title, *told, self.before, self.nobody, self.who) if line)
 
 
 def card_words(card: DecisionCard, reader: Reader) -> CardWords:
-    """The card for this reader."""
+    """Return the texts of the card for this reader."""
     event, known = card.event, effect_of(card.event)
     scheduled = event.status is EventStatus.SCHEDULED
     missing = f", {card.blast.not_live} not live" if card.blast.not_live else ""
@@ -58,7 +58,7 @@ def card_words(card: DecisionCard, reader: Reader) -> CardWords:
         title=("DRILL: " if event.drill else "") + named(event.event_type, event.resources),
         effect=known.effect,
         lost=f"Lost: {known.lost}." if known.lost else "",
-        # What is over takes nothing away any more.
+        # An ended event no longer takes machines away.
         stays=f"In {say(event.set.label, reader)}: {say(card.blast.summary, reader)}{missing}." if event.open else "",
         until=f"NotBefore {at(event.not_before, reader)}" if scheduled and event.not_before else "",
         decide_by=_decide_by(card, reader),
@@ -73,7 +73,7 @@ def card_words(card: DecisionCard, reader: Reader) -> CardWords:
 
 
 def _to_tell(card: DecisionCard) -> list[Guard]:
-    """Guards that neither the advice names already, nor the approval that there is."""
+    """Return the guards that neither the advice nor the existing approval mentions already."""
     named_already = card.recommendation.reasons if card.recommendation else ()
     return [g for g in card.guards if g.sentence not in named_already and g.code != "already-decided"]
 
@@ -119,7 +119,7 @@ def _before(card: DecisionCard, reader: Reader) -> str:
 def _nobody(card: DecisionCard, reader: Reader) -> str:
     event, approval = card.event, card.event.approval
     if approval is not None and approval.may_be_undone:
-        # Somebody has acted; beside it stands when it goes.
+        # The approval can be undone; its time is shown next to it.
         return ""
     acted = approval is not None and approval.live and approval.state is not ApprovalState.PROPOSED
     waits = event.status is EventStatus.SCHEDULED and not acted
@@ -134,7 +134,7 @@ def _who(card: DecisionCard, reader: Reader) -> str:
 
 
 def together(found: Together, do: str, reader: Reader) -> str:
-    """What several events of one set or service do at the same time, before they are decided."""
+    """Return the joint effect of several events of one set or service, for the page before the decision."""
     both = "both" if found.count == 2 else f"all {found.count}"
     what = "; ".join(f"{say(home.label, reader)}: {say(radius.summary, reader)}" for home, radius in found.sets)
     return f"{what} if {both} ran at the same time. {_kept_apart(found, do)}"

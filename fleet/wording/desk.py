@@ -1,4 +1,4 @@
-"""Words of the desk: why an empty queue says little, what a cell of the map says, and the views that people keep."""
+"""Wording of the desk: doubts about an empty queue, titles of map cells, and names of lists with saved views."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,9 @@ from fleet.wording.times import Reader, at
 
 
 def _set_at_a_glance(values: Mapping[str, Any], reader: Reader) -> str:
-    """`web: needs a decision; 5 of 6 live`; short where all is well, since there are thousands of it."""
+    """Return a title such as `web: needs a decision; 5 of 6 live`. It is short for a live set, because a page has
+    thousands of them.
+    """
     name, live, total, missing = values["name"], values["live"], values["total"], values["without_agent"]
     if values["glance"] == WorstState.LIVE:
         return f"{name}: {live} live"
@@ -35,13 +37,13 @@ def _cache_at_a_glance(values: Mapping[str, Any], reader: Reader) -> str:
 
 
 def _service_at_a_glance(values: Mapping[str, Any], reader: Reader) -> str:
-    """`shop-001: 2 needs a decision, 18 live`."""
+    """Return a title such as `shop-001: 2 needs a decision, 18 live`."""
     said = ", ".join(f"{count} {badge_of(WorstState(glance)).label}" for glance, count in values["counts"])
     return f"{values['name'] or 'no service stated'}: {said}"
 
 
 def _meeting(values: Mapping[str, Any], reader: Reader) -> str:
-    """An event of machines and a maintenance of a cache at the same time."""
+    """Return a sentence about an event of machines and a maintenance of a cache at the same time."""
     event = f"{named(values['event_type'], values['resources'])} ({values['set']})"
     begin, end = at(values["begin"], reader), at(values["end"], reader)
     cache = f"the maintenance of {values['cache']}"
@@ -74,7 +76,7 @@ SENTENCES: dict[str, Sentence] = {
     "no-such-view": "No view of yours has this number.",
     "celery-is-away": "Celery is unavailable: the web processes reconcile, a few seconds later.",
 }
-# What the lists are called of which views are kept.
+# Names of the lists with saved views.
 LISTS = {
     "fleet": "the fleet",
     "sets": "sets",

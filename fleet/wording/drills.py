@@ -1,4 +1,4 @@
-"""Words of the room of drills. Azure knows nothing of one, and no sentence about one says otherwise."""
+"""Wording of drills. No sentence claims that Azure knows a drill."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -35,12 +35,12 @@ STEPS = {
 
 
 def in_drill(text: str) -> str:
-    """A timeline's sentence as it stands on a drill's: marked, and silent of Azure, save in people's comments."""
+    """Return a timeline sentence marked as a drill, without Azure except in people's comments."""
     return f"Drill: {without_azure(text)}"
 
 
 def without_azure(text: str) -> str:
-    """The same words about a rehearsal: it answers for Azure. What people wrote, in quotes at the end, stays."""
+    """Return the text with the rehearsal in the place of Azure. A quoted comment at the end is unchanged."""
     said, quote, comment = text.partition("“")
     said = said.replace("at Azure", "in the rehearsal")
     if said.startswith("Azure"):
@@ -58,7 +58,7 @@ def went_round(values: Mapping[str, Any], reader: Reader) -> str:
 
 
 def refused(values: Mapping[str, Any], reader: Reader) -> str:
-    # The event of a drill stands in no document: an agent that looks for it there knows no drills.
+    # No document lists the event of a drill: an agent that searches for it there does not support drills.
     too_old = values["reason"] == "not-listed"
     return "its agent is too old for drills" if too_old else refusal(values["reason"])
 

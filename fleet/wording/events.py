@@ -1,4 +1,4 @@
-"""Words of the room of events: what is known of their types, what is odd about them, what the timeline tells."""
+"""Wording of events: known effects of their types, oddities, and the entries about events."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,17 +16,17 @@ from fleet.wording.sentences import EntryText, Sentence, listed, machine_named, 
 from fleet.wording.times import Reader
 
 NOTHING_LOST = "no machine was hit and nothing was lost"
-# Not seen to start: what it does is no fact then.
+# No start was observed, so the effect of the type is uncertain.
 UNSEEN_STARTS = (Happened.MAYBE, Happened.UNSEEN)
 
 
 def fate_of(event: EventRow) -> Happened:
-    """What Azure did with an event, as far as it was seen."""
+    """Return what Azure did with an event, as far as it was observed."""
     return happened(event.status, started=event.started_at is not None, ended_as=event.ended_as)
 
 
 def effect_of(event: EventRow) -> EventType:
-    """What is known of an event's type, as far as it is true of this event: one that was cancelled did nothing."""
+    """Return the facts about an event's type that apply to this event: a cancelled event had no effect."""
     known, fate = event_type_of(event.event_type), fate_of(event)
     inferred = " (inferred)" if event.certainty is Certainty.INFERRED else ""
     if event.drill and not event.open:
@@ -39,7 +39,7 @@ def effect_of(event: EventRow) -> EventType:
 
 
 def hit_heading(event: EventRow) -> str:
-    """The heading above the machines that an event names."""
+    """Return the heading above the machines that an event names."""
     fate = fate_of(event)
     if fate is Happened.CANCELLED or (event.drill and not event.open):
         return "Machines that would have been hit"
@@ -51,7 +51,7 @@ def hit_heading(event: EventRow) -> str:
 
 
 def named(event_type: str, resources: Sequence[str]) -> str:
-    """What people call an event: `Reboot of vm1`, `Freeze of vm1, vm2 and 3 more`."""
+    """Return the name of an event, such as `Reboot of vm1` or `Freeze of vm1, vm2 and 3 more`."""
     return f"{event_type or 'Event'} of {some(resources, 3) or 'no named machine'}"
 
 
@@ -127,7 +127,9 @@ LABELS = {
 
 
 def changed_values(changes: Iterable[tuple[str, Any, Any]], reader: Reader) -> str:
-    """What changed of an event, each as (field, before, after): `type from Freeze to Reboot; source from …`."""
+    """Return the changed fields of an event, given as (field, before, after): `type from Freeze to Reboot; source from
+    …`.
+    """
 
     def shown(field: str, value: Any) -> str:
         if field == "resources":

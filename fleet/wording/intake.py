@@ -1,4 +1,4 @@
-"""Words of the room of intake: what was odd about what agents sent, and what their hooks did."""
+"""Wording of intake: oddities in the reports of agents, and the results of their hooks."""
 
 from fleet.domain.intake import BAD_OUTCOMES
 from fleet.domain.timeline import EntryKind
@@ -38,7 +38,7 @@ SENTENCES: dict[str, Sentence] = {
 }
 
 OUTCOMES = {"timed-out": "ran out of time"}
-# As much of what a hook printed as stands in a sentence.
+# Maximum length of a hook's output in a sentence.
 OUTPUT = 300
 
 
@@ -59,7 +59,7 @@ def _hook(row: TimelineRow, reader: Reader) -> str:
         return f"{row.actor}: {data['phase']} hook {spoken(data['hook'])} {ended}."
     what = f"hook {spoken(data['hook'])}" if data["hook"] else "hooks"
     occasion = spoken(data["notification_type"]) or "a line without a type"
-    # Where nothing was run to its end, the agent's own sentence says why.
+    # If no command ran to its end, the agent's own sentence gives the reason.
     why = _output(row) if outcome == "failed" and status is None else ""
     return f"{row.actor}: redis {what} for {occasion} {ended}.{why}"
 

@@ -1,4 +1,4 @@
-"""Words of the room of machines: enrolment, inventories, and what the timeline tells of a machine."""
+"""Wording of machines: enrolment, inventories, and the entries about machines."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -113,7 +113,7 @@ SIGNATURES: dict[str, str] = {
     SignatureCheck.STRANGE_KEYS: "by other keys than Drydock's",
 }
 
-# What a line that installs the agent is for, and what has to be known beside it.
+# For each way to install the agent: its platform, and the requirements shown with it.
 PLATFORMS: dict[str, tuple[str, str]] = {
     "linux": ("Linux with systemd", "In a shell on the machine. It needs Python 3.11 or newer with its venv module."),
     "windows": ("Windows", "In PowerShell as administrator. It needs Python 3.11 or newer with its launcher, py."),
@@ -125,7 +125,7 @@ PLATFORMS: dict[str, tuple[str, str]] = {
     "other": ("Anything else", "The settings of each new agent, as environment variables; an .env file takes them."),
 }
 
-# How an inventory changes what is known of a machine.
+# Effect of an inventory on a machine.
 CHANGES: dict[str, str] = {
     "dropped": "dropped",
     "changed": "changed",
@@ -146,7 +146,9 @@ LABELS = {
 
 
 def _changed(row: TimelineRow, reader: Reader) -> str:
-    """A machine says that something changed; or it moved because an inventory or a shared event says so."""
+    """Return the sentence of a change that a machine reported, or of a move caused by an inventory, a shared event or a
+    person.
+    """
     name = machine_named(row.data["name"])
     match row.data.get("because"):
         case "inventory":

@@ -1,4 +1,4 @@
-"""Words of the room of orders: why the relay took a step, how agents answered, and what people can do without them."""
+"""Wording of orders: steps of the relay, answers of agents, and the manual fallback."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording.sentences import EntryText, Sentence, counted, fill, listed, spoken
 from fleet.wording.times import Reader
 
-# Why an agent did not do what an order asked for, as its receipt says it.
+# Why an agent did not carry out an order, by the reason in its receipt.
 REFUSALS = {
     "expired": "the order had expired by the backend's clock",
     "wrong-machine": "the order was for another machine",
@@ -30,7 +30,7 @@ PATHS = {
     "look": "the gateway's dispatcher",
     "report": "the answer to a report",
 }
-# What the settings' page says of each timeout.
+# Text of the settings page for each timeout.
 TIMEOUTS = {
     "answer": "An order was not answered since it was delivered (or offered, before that): the next machine is asked.",
     "receipt": "The event moved while an order was out: until then the approval stays open for a late receipt.",
@@ -42,7 +42,7 @@ TIMEOUTS = {
 
 
 def refusal(reason: str) -> str:
-    """Why an agent refused, as part of a sentence."""
+    """Return why an agent refused, as part of a sentence."""
     return REFUSALS.get(reason, spoken(reason) or "it gave no reason")
 
 

@@ -1,4 +1,4 @@
-"""Words of the room of policy: rules, no-approval windows, what is wrong with one, and trying a rule on the past."""
+"""Wording of policy: rules, no-approval windows, their errors, and dry runs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from fleet.wording.times import Reader
 
 Values = Mapping[str, Any]
 
-# What the choices of a rule or a route are called.
+# Names of the choices of a rule or a route.
 CHOICES = {
     "event_types": "event type",
     "sources": "source",
@@ -24,7 +24,7 @@ CHOICES = {
 
 
 def rule(values: Values, reader: Reader) -> str:
-    """The whole rule in one sentence."""
+    """Return the whole rule in one sentence."""
     types = values.get("event_types")
     parts = [f"{one_of(types)} events" if types else "every event", *conditions(values)]
     text = f"{ACTION_LABELS[Action(values['action'])]}: {', '.join(parts)}"
@@ -37,7 +37,7 @@ def rule(values: Values, reader: Reader) -> str:
 
 
 def conditions(values: Values) -> Iterator[str]:
-    """What a rule or a route says of where, when and from whom, each as a part of a sentence."""
+    """Yield the conditions of a rule or a route (place, time and source), each as a part of a sentence."""
     if "sources" in values:
         yield f"with source {one_of(values['sources'])}"
     duration = _limits(values, "duration")
@@ -59,7 +59,7 @@ def conditions(values: Values) -> Iterator[str]:
 
 
 def window(values: Values, reader: Reader) -> str:
-    """When and where it holds, as the end of a sentence."""
+    """Return when and where a window applies, as the end of a sentence."""
     when = [
         f"{word} {times.at(values[name], reader)}"
         for word, name in (("from", "starts_at"), ("until", "ends_at"))
@@ -78,7 +78,7 @@ def window(values: Values, reader: Reader) -> str:
 
 
 def _hours(values: Values) -> str:
-    """The hours of the week; empty when they are all hours."""
+    """Return the hours of the week; empty for all hours."""
     days, start, end = values.get("weekdays"), values.get("from_time"), values.get("until_time")
     if not (days or start or end):
         return ""
@@ -104,12 +104,12 @@ def _span(seconds: int) -> str:
 
 
 def one_of(words: Sequence[str]) -> str:
-    """`a`, `a or b`, `a, b or c`."""
+    """Return `a`, `a or b`, or `a, b or c`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def dry_run(values: Values, reader: Reader) -> str:
-    """Such as `Would have approved 14 of 31; 9 of them were approved by somebody.`"""
+    """Return a result such as `Would have approved 14 of 31.`"""
     considered, later, held, left = (values[name] for name in ("considered", "later", "hold", "leave"))
     if not considered:
         return "No event is stored for this time."

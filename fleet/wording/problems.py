@@ -1,6 +1,6 @@
-"""Every refusal has one answer, at whichever edge: a type, its HTTP status, what it is, and what to do.
+"""Refusals of every edge: type, HTTP status, title and advice.
 
-The types are those of the API's problem documents; pages take the status.
+The types are those of the API's problem documents; pages use the status.
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`status` is the HTTP status, `title` says what it is, `advice` in one sentence what to do."""
+    """A type of refusal: `status` is the HTTP status, `title` names it, `advice` states in one sentence what to do."""
 
     status: int
     title: str
@@ -74,11 +74,11 @@ PROBLEMS: dict[str, Problem] = {
 
 
 def status_of(code: str) -> int:
-    """The HTTP status of a refusal with this code."""
+    """Return the HTTP status of a refusal with this code."""
     return PROBLEMS[code].status
 
 
-# Of a page that went wrong, by HTTP status: what it is, and what to do.
+# For a failed page, by HTTP status: what happened, and what to do.
 FAILURES = {
     400: ("This request cannot be read", "Nothing was done. Go to the queue, and try again from there."),
     403: (
@@ -105,7 +105,7 @@ CLOCK_WRONG = (
 )
 ONLY_SHOWS = ("This address only shows something", "Nothing was done. Go back, and use the form there.")
 DATABASE_AWAY = "The database is unavailable"
-# Why the database has not answered, by Postgres' own code; empty where nobody was there.
+# Why the database did not answer, by Postgres' own code; empty if it could not be reached.
 DATABASE_WAITS = {
     "": "The database cannot be reached right now.",
     "55P03": "Somebody else is changing the same thing right now. Nothing was done.",
@@ -114,5 +114,5 @@ DATABASE_WAITS = {
 
 
 def database_waits(sqlstate: str) -> str:
-    """Why the database has not answered."""
+    """Return why the database did not answer."""
     return DATABASE_WAITS.get(sqlstate, DATABASE_WAITS[""])

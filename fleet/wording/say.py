@@ -1,4 +1,4 @@
-"""What edges call: a reason or an entry of the timeline as a sentence for a reader."""
+"""Sentences of reasons and timeline entries for a reader: the functions that edges call."""
 
 import json
 from dataclasses import replace
@@ -19,7 +19,7 @@ NAMES = (
     "orders policy sets timeline waves",
 )
 ROOMS = [import_module(f"fleet.wording.{name}") for name in " ".join(NAMES).split()]
-# Each room words its own codes and kinds; none is worded twice.
+# Each module words its own codes and kinds; none is worded twice.
 SENTENCES: dict[str, Sentence] = {code: sentence for room in ROOMS for code, sentence in room.SENTENCES.items()}
 ENTRIES: dict[EntryKind, EntryText] = {kind: text for room in ROOMS for kind, text in room.ENTRIES.items()}
 
@@ -32,12 +32,12 @@ def register(room: Any) -> None:
 
 
 def say(reason: Reason | str, reader: Reader) -> str:
-    """The sentence of a reason. One that was recorded as a sentence, before reasons had codes, stays as it is."""
+    """Return the sentence of a reason. A sentence recorded before reasons had codes is returned unchanged."""
     return sentences.say(reason, reader, SENTENCES)
 
 
 def text_of(row: TimelineRow, reader: Reader) -> str:
-    """What an entry tells. An entry that was written with its sentence shows that: see `is_as_recorded`."""
+    """Return the text of an entry. An entry that was stored with its sentence shows that: see `is_as_recorded`."""
     if row.text:
         return in_drill(row.text) if row.drill and not row.text.startswith("Drill: ") else row.text
     who = who_acted(row)
@@ -69,7 +69,7 @@ def _with_machine(row: TimelineRow) -> dict[str, Any]:
 
 
 def who_acted(row: TimelineRow) -> str:
-    """The actor, by name. A machine calls itself what it likes, so that it is a machine stands before its name."""
+    """Return the name of the actor. A machine chooses its own name, so the word "machine" precedes it."""
     if row.actor_kind is ActorKind.SERVICE:
         return service_named(row.actor, row.actor_owner)
     if row.actor_kind is not ActorKind.MACHINE:
@@ -80,27 +80,29 @@ def who_acted(row: TimelineRow) -> str:
 
 
 def as_kept(row: TimelineRow) -> str:
-    """An entry that has no words here, as another release wrote it: its kind, and whatever stands in it."""
+    """Return the kind and the stored values of an entry without a text here, as written by another release."""
     kept = {name: value for name in ("before", "after", "data") if (value := getattr(row, name))}
     return f"{row.kind.value} {json.dumps(kept, ensure_ascii=False)}" if kept else row.kind.value
 
 
 def recorded(row: TimelineRow) -> str:
-    """What an entry tells in a file: in UTC."""
+    """Return the text of an entry for files: with times in UTC."""
     return text_of(row, API)
 
 
 def is_as_recorded(row: TimelineRow) -> bool:
-    """Whether its sentence was written with it, in UTC and in the words of that time; or no words are known for it."""
+    """Return whether the text cannot be worded for a reader: its sentence was stored with it, in UTC, or its kind is
+    unknown.
+    """
     return bool(row.text) or not row.kind.known
 
 
 def why_apart(row: TimelineRow, reader: Reader) -> str:
-    """The reason given for an act, where the text does not hold it already."""
+    """Return the reason given for an action, unless the text contains it already."""
     return row.why if row.why and row.why not in text_of(row, reader) else ""
 
 
 def refusal(error: Refused, reader: Reader) -> dict[str, Any]:
-    """A refusal as edges show it: `code`, `sentence`, and its details with every reason in them worded."""
+    """Return a refusal for edges: `code`, `sentence`, and its details with every reason in them worded."""
     details = sentences.worded(error.details, reader, SENTENCES)
     return {"code": error.code, "sentence": say(error.reason, reader), **details}

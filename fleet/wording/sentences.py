@@ -1,4 +1,4 @@
-"""Reasons in sentences. Each room has its own table; here they are one."""
+"""Formatting of reasons and entries as sentences, with the tables of all modules."""
 
 import logging
 import re
@@ -11,11 +11,11 @@ from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
 from fleet.wording.times import Reader
 
-# A template in the form of `str.format`, or a function where a sentence depends on what is there.
+# A template in the form of `str.format`, or a function where a sentence depends on its values.
 Sentence = str | Callable[[Mapping[str, Any], Reader], str]
-# The same for an entry; a template may name whatever stands in its data, and `actor`.
+# The same for an entry; a template may use any value of the entry's data, and `actor`.
 EntryText = str | Callable[[TimelineRow, Reader], str]
-# What wording raises over values that are not there, or are of another kind.
+# Errors raised by wording if values are missing or of another kind.
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 PLAIN = re.compile(r"[\w.:/+-]+")
 _STRAIGHT = str.maketrans("“”", '""')
@@ -28,7 +28,7 @@ class _Words(Formatter):
     `{at:time}` is a time for the reader, `{seconds:span}` a length, `{names:list}` is `a, b and c`, `{names:some}` is
     `a, b and 3 more`, `{names:are}` is `a, b are`, `{why:quoted}` a comment at the end of a sentence, `{word:spoken}` a
     word of a machine, `{count:agent is|agents are}` is `1 agent is` (of a list its length), `{ready:?yes|no}` one of
-    two texts, `{name:or nobody}` a text for an empty value.
+    two texts, `{name:or none}` a text for an empty value.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -62,62 +62,62 @@ class _Words(Formatter):
 
 
 def fill(template: str, values: Mapping[str, Any], reader: Reader) -> str:
-    """The template with these values, for this reader."""
+    """Return the template filled with these values, for this reader."""
     return _Words(reader).vformat(template, (), values)
 
 
 def listed(names: Any) -> str:
-    """`a`, `a and b`, `a, b and c`."""
+    """Return `a`, `a and b`, or `a, b and c`."""
     *rest, last = [str(name) for name in names] or [""]
     return f"{', '.join(rest)} and {last}" if rest else last
 
 
 def quoted(comment: str) -> str:
-    """What somebody wrote, at the end of a sentence; nothing where it is empty."""
+    """Return a comment in quotation marks for the end of a sentence; empty without a comment."""
     return f" “{comment}”" if comment else ""
 
 
 def machine_named(name: str) -> str:
-    """A machine in a sentence: it calls itself what it likes, also as a person is called."""
+    """Return the name of a machine for a sentence. A machine chooses its own name, which may equal that of a person."""
     return f"machine {name}"
 
 
 def service_named(name: str, owner: str) -> str:
-    """`service account deploy-bot (owner ada)`"""
+    """Return a name such as `service account deploy-bot (owner ada)`."""
     return f"service account {name} ({f'owner {owner}' if owner else 'no owner'})"
 
 
 def spoken(text: str) -> str:
-    """What a machine said, in a sentence of ours: in quotation marks, unless it is one plain word."""
+    """Return a text reported by a machine: in quotation marks, unless it is one plain word."""
     text = " ".join(text.split())
     return text if not text or PLAIN.fullmatch(text) else within_quotes(text)
 
 
 def within_quotes(text: str) -> str:
-    """The same in quotation marks, which nothing in it ends."""
+    """Return the text in quotation marks, with inner ones replaced."""
     return f"“{text.translate(_STRAIGHT)}”"
 
 
 def some(names: Sequence[str], limit: int = 5) -> str:
-    """`vm1, vm2 and 3 more`."""
+    """Return names such as `vm1, vm2 and 3 more`."""
     more = len(names) - limit
     return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
 def are(names: Sequence[str]) -> str:
-    """`vm1 is`, `vm1, vm2 are`."""
+    """Return `vm1 is`, or `vm1, vm2 are`."""
     return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
 
 
 def counted(count: int, one: str, many: str = "") -> str:
-    """`1 machine`, `3 machines`."""
+    """Return a number with its noun: `1 machine`, `3 machines`."""
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 def say(reason: Reason | str, reader: Reader, tables: Mapping[str, Sentence]) -> str:
-    """The sentence of a reason, with those of the reasons in it; what was recorded as a sentence stays one.
+    """Return the sentence of a reason, with those of the reasons in it. A stored sentence is returned unchanged.
 
-    A reason that cannot be worded (it was stored by another release, or somebody else made it up) is its bare code.
+    A reason without a known text (written by another release, or forged) is its bare code.
     """
     if isinstance(reason, str):
         return reason
@@ -131,7 +131,7 @@ def say(reason: Reason | str, reader: Reader, tables: Mapping[str, Sentence]) ->
 
 
 def worded(value: Any, reader: Reader, tables: Mapping[str, Sentence]) -> Any:
-    """The same value with every reason in it worded."""
+    """Return the same value with every reason in it worded."""
     match value:
         case Reason():
             return say(value, reader, tables)

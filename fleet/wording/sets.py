@@ -1,4 +1,4 @@
-"""Words of the room of sets: kinds, what is wrong with a set, and what the timeline tells of it."""
+"""Wording of sets: kinds, warnings, and the entries about sets."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,8 +22,10 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class SourceWords:
-    """Who says which set a machine is in: `label` stands beside the set, `correct` says what to correct where it is
-    wrong. `{tag}` is the name of the tag.
+    """Texts of a source of a machine's set: `label` is shown next to the set, `correct` states what to correct if the
+    set is wrong.
+
+    `{tag}` is the name of the tag.
     """
 
     label: str
@@ -47,8 +49,10 @@ SOURCES: dict[SetSource, SourceWords] = {
 
 
 def _disagree(values: Mapping[str, Any], reader: Reader) -> str:
-    """Which sources disagree, what each says, which one counts, what to do. A place that only one of them states is
-    named too where two names are the same: two sets of one name in two resource groups are two sets.
+    """Return which sources disagree, what each states, which one applies, and what to do.
+
+    Where names are equal, the place is added even if only one source states it: two sets of one name in two resource
+    groups are two sets.
     """
     stated, tag = values["statements"], values["tag"]
     names = [f"{KINDS[each['kind']]} {each['name']}" for each in stated]
@@ -67,7 +71,7 @@ def _disagree(values: Mapping[str, Any], reader: Reader) -> str:
 
 
 def _outside(values: Mapping[str, Any], reader: Reader) -> tuple[str, str, str]:
-    """Where a confined machine may be, what is stated otherwise, and how to correct that."""
+    """Return where a confined machine may be, what other sources state, and how to correct that."""
     first, *others = values["statements"]
     alike = any((each["kind"], each["name"].lower()) == (first["kind"], first["name"].lower()) for each in others)
 
@@ -175,7 +179,7 @@ SENTENCES: dict[str, Sentence] = {
 
 
 def _changed(row: TimelineRow, reader: Reader) -> str:
-    """What a person named a set or said of it."""
+    """Return the sentence of a change by a person: the set's name, service or requirements."""
     after, said = row.after or {}, []
     if row.kind is EntryKind.SET_NAMED:
         said.append(f"named the provisional set {row.data['was']}: it is “{row.data['name']}”")
@@ -208,7 +212,7 @@ def _changed(row: TimelineRow, reader: Reader) -> str:
 
 
 def _requirement_lowered(row: TimelineRow, reader: Reader) -> str:
-    """What a set requires less of decisions, or is to require."""
+    """Return the sentence of a set's requirements that were lowered, or are proposed to be."""
     names, where = _lowered(row.data["lowered"]), f"“{row.data['set']}”"
     match row.data["did"]:
         case "proposed":

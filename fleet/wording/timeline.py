@@ -1,4 +1,4 @@
-"""Words of the timeline and the audit."""
+"""Wording of the timeline and the audit."""
 
 import re
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from fleet.wording import sentences, times
 from fleet.wording.sentences import EntryText, Sentence
 from fleet.wording.times import Reader
 
-# Through what somebody acted.
+# Origin of an action.
 VIAS = {
     "page": "a page",
     "api": "the API",
@@ -22,13 +22,13 @@ VIAS = {
 }
 
 
-# How `before` and `after` carry a time.
+# Format of a time in `before` and `after`.
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One field before and after an act."""
+    """One field before and after an action."""
 
     name: str
     before: str
@@ -36,18 +36,18 @@ class Change:
 
 
 def changes(row: TimelineRow, reader: Reader) -> tuple[Change, ...]:
-    """What an act changed, field by field."""
+    """Return the changed fields of an action."""
     before, after = row.before or {}, row.after or {}
     found = [
         Change(name.replace("_", " "), shown(before.get(name), reader), shown(after.get(name), reader))
         for name in before | after
     ]
-    # Where there was nothing before, what is empty since then is no change to a reader.
+    # A field that was missing before and is empty now is no change to a reader.
     return tuple(change for change in found if change.before != change.after)
 
 
 def shown(value: Any, reader: Reader) -> str:
-    """A value of a field."""
+    """Return the text of a field's value."""
     match value:
         case None | "" | []:
             return "none"
@@ -63,7 +63,7 @@ def shown(value: Any, reader: Reader) -> str:
 
 
 def kinds_named(text: str) -> list[EntryKind]:
-    """The kinds of entries whose label or code has this text in it, without case."""
+    """Return the kinds of entries whose label or code contains this text, without case."""
     wanted = text.strip().casefold()
     return [kind for kind in EntryKind if wanted in kind.label.casefold() or wanted.replace(" ", "_") in kind]
 
@@ -74,7 +74,7 @@ def seals_missing(values: Mapping[str, Any], reader: Reader) -> str:
     return f"{missing} missing: the rows that they sealed cannot be checked."
 
 
-# What verifying the timeline finds.
+# Results of verifying the timeline.
 SENTENCES: dict[str, Sentence] = {
     "seal-missing": "Seal {seal} is missing.",
     "seals-missing": seals_missing,
@@ -128,14 +128,14 @@ def _archived(row: TimelineRow, reader: Reader) -> str:
     return f"{told['rows']} {what} of {span} left the database; they are in the archive, in {files}."
 
 
-# What leaves, as it is called.
+# Names of archived kinds of rows.
 ARCHIVED: dict[str, str] = {
     "entries": "entries of the timeline",
     "observations": "reports of agents",
     "notifications": "notifications of caches",
     "messages": "messages out",
 }
-# What is wrong with the archive, and why something stays.
+# Faults of the archive, and reasons why rows are retained.
 FAULTS: dict[str, str] = {
     "store-away": "the archive's store does not answer",
     "store-slow": "the archive's store answers too slowly",
@@ -158,7 +158,7 @@ FAULTS: dict[str, str] = {
 
 
 def archive_word(code: str) -> str:
-    """What leaves, what is wrong with the archive, or why something stays."""
+    """Return the name of an archived kind, a fault of the archive, or a reason why rows are retained."""
     return ARCHIVED.get(code, "").capitalize() or FAULTS.get(code, code)
 
 

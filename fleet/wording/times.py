@@ -1,4 +1,4 @@
-"""Times, durations and single lines for a reader."""
+"""Formatting of times, durations and single lines for a reader."""
 
 import unicodedata
 from dataclasses import dataclass
@@ -10,25 +10,27 @@ from django.utils.timezone import get_current_timezone
 from fleet.domain import times
 from fleet.domain.texts import UNSEEN
 
-# Line and paragraph separators, what turns the direction of a text around, and what no reader knows yet.
+# Line and paragraph separators, signs that reverse the direction of a text, and unassigned code points.
 BREAKING = UNSEEN | {"Cn"}
 MORE = "..."
 
 
 def one_line(text: str, most: int) -> str:
-    """This text in one line of at most so many characters, without what no reader shows."""
-    # A longer text is cut before it is looked at: it may be of any length.
+    """Return the text in one line of at most `most` characters, without invisible characters."""
+    # A longer text is cut before it is examined: it may have any length.
     kept = "".join(" " if unicodedata.category(sign) in BREAKING else sign for sign in text[: 4 * most + 16])
     return clipped(" ".join(kept.split()), most)
 
 
 def clipped(text: str, most: int) -> str:
-    """Cut to so many characters, with a sign that it was."""
+    """Return the text cut to at most `most` characters, with `...` if it was cut."""
     return text if len(text) <= most else text[: max(0, most - len(MORE))].rstrip() + MORE[:most]
 
 
 def beside(texts: tuple[str, str], most: int) -> tuple[str, str]:
-    """Two texts that share so many characters: what one does not need is left to the other, and the first gets more."""
+    """Return two texts that share `most` characters: one may use what the other does not need, and the first
+    gets more.
+    """
     first, second = texts
     share = most * 3 // 5
     room = max(share, most - len(second))
@@ -36,11 +38,11 @@ def beside(texts: tuple[str, str], most: int) -> tuple[str, str]:
     return first, clipped(second, most - len(first))
 
 
-# For whom something is worded: in which time zone, and in which form.
+# Reader of a text: time zone and form.
 
 
 class Form(StrEnum):
-    """Where it is read: times on a page are short and in the reader's zone, elsewhere whole."""
+    """Where a text is read: times on a page are short and in the reader's zone, elsewhere complete."""
 
     PAGE = "page"
     API = "api"
@@ -49,27 +51,27 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """`now` decides whether a page names the day."""
+    """Reader of a text. `now` decides whether a page shows the day."""
 
     zone: tzinfo
     form: Form
     now: datetime | None = None
 
 
-# The API, files and the command line: whole times in UTC.
+# The API, files and the command line: complete times in UTC.
 API = Reader(UTC, Form.API)
 
 
 def page_reader(now: datetime | None = None) -> Reader:
-    """The person whose request is answered: their time zone is the active one."""
+    """Return the reader for the current request: its time zone is the active one."""
     return Reader(get_current_timezone(), Form.PAGE, now)
 
 
-# Times and lengths of time in words. The browser's `drydock.js` writes the same.
+# Times and durations in words. The browser's `drydock.js` writes the same.
 
 
 def span(seconds: float) -> str:
-    """`0:42`, `4:10`, `1 h 04 min`, `2 d 3 h`. Never negative."""
+    """Return a length such as `0:42`, `4:10`, `1 h 04 min` or `2 d 3 h`. Never negative."""
     whole = max(0, int(seconds))
     if whole < 3600:
         return f"{whole // 60}:{whole % 60:02d}"
@@ -79,7 +81,7 @@ def span(seconds: float) -> str:
 
 
 def ago(seconds: float) -> str:
-    """`just now`, `42 s ago`, `5 min ago`, `3 h ago`, `2 d ago`."""
+    """Return an age such as `just now`, `42 s ago`, `5 min ago`, `3 h ago` or `2 d ago`."""
     whole = int(seconds)
     if whole < 2:
         return "just now"
@@ -90,7 +92,7 @@ def ago(seconds: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A length: `9 s`, `15 min`, `14 min 20 s`, `2 h 5 min`, `3 d 2 h`."""
+    """Return a length such as `9 s`, `15 min`, `14 min 20 s`, `2 h 5 min` or `3 d 2 h`; empty for None."""
     if seconds is None:
         return ""
     whole = int(seconds)
@@ -104,7 +106,7 @@ def duration(seconds: float | None) -> str:
 
 
 def impact(seconds: int | None) -> str:
-    """Azure's DurationInSeconds: -1 is unknown, 0 no interruption."""
+    """Return the text of Azure's DurationInSeconds: -1 is unknown, 0 no interruption."""
     if seconds is None:
         return "not stated"
     if seconds < 0:
@@ -113,7 +115,7 @@ def impact(seconds: int | None) -> str:
 
 
 def local(at: datetime, zone: tzinfo | None = None) -> datetime:
-    """The time in this zone, or the reader's; in UTC where the zone's calendar does not reach so far."""
+    """Return the time in this zone, or the reader's; in UTC if the zone's calendar does not cover it."""
     try:
         return at.astimezone(zone or get_current_timezone())
     except (OverflowError, ValueError):
@@ -121,7 +123,7 @@ def local(at: datetime, zone: tzinfo | None = None) -> datetime:
 
 
 def clock(at: datetime, now: datetime) -> str:
-    """`14:32:10`, with the day where it is not today's, in the reader's time zone."""
+    """Return a time such as `14:32:10` in the reader's time zone, with the day if it is not today."""
     at, now = local(at), local(now)
     if at.date() == now.date():
         return f"{at:%H:%M:%S}"
@@ -129,28 +131,30 @@ def clock(at: datetime, now: datetime) -> str:
 
 
 def zone_name(at: datetime) -> str:
-    """What that time zone is called at that time: `UTC`, `CEST`."""
+    """Return the name of the reader's time zone at that time: `UTC`, `CEST`."""
     return local(at).tzname() or ""
 
 
 def hms(at: datetime) -> str:
-    """`14:32:10` in the reader's time zone."""
+    """Return a time such as `14:32:10` in the reader's time zone."""
     return f"{local(at):%H:%M:%S}"
 
 
 def at_clock(at: datetime) -> str:
-    """`14:32:10 UTC`, in the reader's time zone."""
+    """Return a time such as `14:32:10 UTC`, in the reader's time zone."""
     return f"{hms(at)} {zone_name(at)}"
 
 
 def iso(at: datetime) -> str:
-    """As pages carry a time for the browser: to the millisecond."""
+    """Return a time for the browser, with milliseconds."""
     return times.iso(at, "milliseconds")
 
 
 def at(moment: datetime | str, reader: Reader) -> str:
-    """A time inside a sentence: `14:32:10` in the reader's zone on a page (with the day where it is not today's),
-    `15:32:10 CET (14:32:10 UTC)` in a message, `2026-03-02 14:32:10 UTC` elsewhere. Text is a time in ISO 8601.
+    """Return a time inside a sentence.
+
+    On a page it is `14:32:10` in the reader's zone (with the day if it is not today), in a message `15:32:10 CET
+    (14:32:10 UTC)`, elsewhere `2026-03-02 14:32:10 UTC`. Text is a time in ISO 8601.
     """
     moment = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
     moment = local(moment, reader.zone)
@@ -165,7 +169,9 @@ def at(moment: datetime | str, reader: Reader) -> str:
 
 
 def _in_message(moment: datetime, reader: Reader) -> str:
-    """With the zone, and in UTC beside it: whoever reads it may be anywhere. With the day where it is not today's."""
+    """Return a time with its zone and in UTC, because a message may be read anywhere. The day is added if it is not
+    today.
+    """
     here = f"{moment:%H:%M:%S} {moment.tzname()}"
     if reader.now is None or local(reader.now, reader.zone).date() != moment.date():
         here = f"{moment:%Y-%m-%d} {here}"

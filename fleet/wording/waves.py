@@ -1,4 +1,4 @@
-"""Words of the room of waves: what one waits for, how it went, and what its entries tell."""
+"""Wording of waves: conditions, results, and the entries about waves."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,12 +13,14 @@ from fleet.wording.times import Reader
 
 
 def event_named(event: Mapping[str, Any]) -> str:
-    """`Reboot of vm1 and vm2`."""
+    """Return the name of an event, such as `Reboot of vm1 and vm2`."""
     return f"{event['type'] or 'event'} of {listed(event['resources']) or 'nobody named'}"
 
 
 def _about(template: str, *, many: str = "") -> Sentence:
-    """A sentence about `{event}`, which is named; `many` is the template where there are several `machines`."""
+    """Return a sentence about `{event}`, which is replaced by its name; `many` is the template for several
+    `machines`.
+    """
 
     def filled(values: Mapping[str, Any], reader: Reader) -> str:
         chosen = many if many and len(values["machines"]) > 1 else template
@@ -28,7 +30,7 @@ def _about(template: str, *, many: str = "") -> Sentence:
 
 
 def why_out(values: Mapping[str, Any]) -> str:
-    """Why the wave went on without an event, without a full stop."""
+    """Return why the wave continued without an event, without a full stop."""
     label = badge_of(ApprovalState(values["state"])).label
     return (values["why"] or label.lower()).rstrip(".")
 

@@ -1,4 +1,4 @@
-"""What requests and answers hold."""
+"""Shapes of requests and responses."""
 
-# Before any other shape holds one of them.
+# First, before any other shape uses one of them.
 from fleet.api.shapes import answers as answers

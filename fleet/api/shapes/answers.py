@@ -1,4 +1,4 @@
-"""Shapes of answers with fields that no type tells, in the order in which they hold each other."""
+"""Shapes of responses with fields that types do not state, in the order of their dependencies."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ from fleet.wording.times import API
 
 @extend_schema_field({"type": ["number", "null"], "minimum": 0})
 class SecondsUntil(serializers.Field[float, Any, float | None, Any]):
-    """Seconds until a time of the row, never below 0; null where nothing runs out any more."""
+    """Seconds until a time of the row, never below 0; null if no time is running."""
 
     def __init__(self, until: str, *, states: Iterable[str], help_text: str, source: str = "*") -> None:
         self.until = until
@@ -101,12 +101,12 @@ shape(MaintenanceRow, name="MaintenanceBrief", server_time=ServerTime())
 NotificationShape = shape(NotificationRow)
 MEMBERS = NotificationShape(many=True, source="members", help_text="Its members, oldest first.")
 shape(MaintenanceDetail, notifications=MEMBERS)
-# A list says less: who listened at that time is looked up for one maintenance only.
+# A list has fewer fields: the listeners at that time are loaded for one maintenance only.
 MaintenanceShape = shape(MaintenanceDetail, name="Maintenance", without=("unheard",), notifications=MEMBERS)
 shape(CacheRow, server_time=ServerTime())
 
 
-# Blind spots, and what an import found.
+# Blind spots, and results of an import.
 
 shape(BlindSpotRow, code=serializers.ChoiceField(ORDER))
 
@@ -161,7 +161,7 @@ shape(MachineReport, name="DrillMachine")
 
 
 class TypeText(serializers.CharField):
-    """What is known of the event's type, as far as it is true of this event."""
+    """A fact about the event's type that applies to this event."""
 
     def __init__(self, known: str, **kwargs: Any) -> None:
         super().__init__(source="event", **kwargs)
@@ -172,7 +172,7 @@ class TypeText(serializers.CharField):
 
 
 class TypeNumber(TypeText, serializers.IntegerField):
-    """The same, where it is a number."""
+    """The same for a number."""
 
 
 shape(
@@ -184,7 +184,7 @@ shape(
 
 
 class EntryText(serializers.CharField):
-    """What an entry tells, in UTC."""
+    """Text of an entry, with times in UTC."""
 
     def to_representation(self, row: Any) -> str:
         return text_of(row, API)

@@ -1,7 +1,7 @@
-"""Shapes of answers, derived from the frozen dataclasses that they show: a type becomes a field.
+"""Shapes of responses, derived from frozen dataclasses: a type becomes a field.
 
-The library for it (djangorestframework-dataclasses) is made for what callers send as well; of our types it cannot tell
-properties, reasons, fields of a part side by side with those of the whole, and answers that always hold every field.
+The library for this (djangorestframework-dataclasses) also covers request bodies. It does not support our properties,
+reasons, flattened parts, and responses with every field always present.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ AnyField = serializers.Field[Any, Any, Any, Any]
 
 @extend_schema_field({"anyOf": [{"type": "string", "enum": [kind.value for kind in EntryKind]}, {"type": "string"}]})
 class KindField(serializers.CharField):
-    """The kind of an entry: while processes of two releases run beside each other, one that the older does not know."""
+    """Kind of an entry. During an upgrade, a process of the older release may meet a kind that it does not know."""
 
 
 @extend_schema_field(OpenApiTypes.DATETIME)
 class ServerTime(serializers.Field[datetime, Any, str, Any]):
-    """The backend's clock at this answer: what `seconds_left` counts from."""
+    """The backend's clock at this response, from which `seconds_left` counts."""
 
     def __init__(self, *, source: str = "*") -> None:
         text = "The backend's clock, which `seconds_left` counts from."
@@ -48,13 +48,13 @@ class ServerTime(serializers.Field[datetime, Any, str, Any]):
 
 
 class Said(serializers.CharField):
-    """A reason as a sentence, its times in UTC; what was recorded as a sentence stays as it is."""
+    """A reason as a sentence, with times in UTC; a stored sentence is unchanged."""
 
     def to_representation(self, value: Reason | str) -> str:
         return say(value, API)
 
 
-# What is shown as one value. A reason, and what may be one, is shown as its sentence.
+# Types with a single value. A reason, or a type that may be one, is shown as its sentence.
 PLAIN: dict[Any, type[AnyField]] = {
     str: serializers.CharField,
     int: serializers.IntegerField,
@@ -66,7 +66,7 @@ PLAIN: dict[Any, type[AnyField]] = {
     Reason: Said,
     dict: serializers.DictField,
 }
-# The shape of each dataclass, where others hold it.
+# Shape of each dataclass, for use in other shapes.
 SHAPES: dict[Any, Shape] = {}
 
 
@@ -79,11 +79,11 @@ def shape(
     inputs: Shape | None = None,
     **own: AnyField,
 ) -> Shape:
-    """Return the shape of a dataclass: its fields and annotated properties (`fleet.domain.shapes.InApi`), described by
-    their annotated text, else by the help text of `inputs`, the serializer of what is sent.
+    """Return the shape of a dataclass: its fields and annotated properties (`fleet.domain.shapes.InApi`). They are
+    described by their annotated text, else by the help text of `inputs`, the serializer of the request.
 
-    `own` are fields that no type tells. The first shape of a dataclass is that of every field of its type; one without
-    a shape gets a plain one.
+    `own` are fields that types do not state. The first shape of a dataclass is used for every field of its type; a
+    dataclass without a shape gets a plain one.
     """
     sent = {field: known.help_text for field, known in inputs().fields.items()} if inputs else {}
     hints = get_type_hints(row, include_extras=True)
@@ -119,7 +119,7 @@ def _properties(row: type) -> list[tuple[str, property]]:
 
 
 def field_of(hint: Any, **more: Any) -> AnyField:
-    """The field of a type; `more` are its arguments. Raises KeyError for a type that no answer holds."""
+    """Return the field of a type; `more` are its arguments. Raises KeyError for an unsupported type."""
     kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     if NoneType in kinds:
         more["allow_null"] = True
@@ -141,7 +141,7 @@ def field_of(hint: Any, **more: Any) -> AnyField:
 
 @cache
 def page_of(shape: Shape) -> serializers.Serializer[Any]:
-    """The shape of one page, for the schema."""
+    """Return the shape of one page, for the schema."""
     return inline_serializer(
         f"{shape.__name__}Page",
         {
@@ -153,7 +153,7 @@ def page_of(shape: Shape) -> serializers.Serializer[Any]:
 
 
 def shape_of(row: type) -> Shape:
-    """Return the shape of a dataclass; a shape is its own."""
+    """Return the shape of a dataclass; a shape is returned unchanged."""
     return row if issubclass(row, serializers.Serializer) else SHAPES.get(row) or shape(row)
 
 
@@ -162,8 +162,8 @@ def _declared(known: Shape) -> dict[str, AnyField]:
 
 
 def _inside(part: str, name: str, field: Any) -> AnyField:
-    """The same field, read from a part of the row."""
+    """Return the same field, read from a part of the row."""
     moved = copy.deepcopy(field)
-    # What the framework makes each request's field of.
+    # The framework creates each request's field from these arguments.
     moved._kwargs["source"] = part if field.source == "*" else f"{part}.{field.source or name}"
     return cast(AnyField, moved)

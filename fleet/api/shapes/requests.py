@@ -1,4 +1,4 @@
-"""What callers send."""
+"""Shapes of requests."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -130,7 +130,7 @@ class JoinTokenRequestSerializer(RequestSerializer):
     )
 
 
-# What callers send when they decide.
+# Requests of decisions.
 
 MAX_ITEMS, MAX_GUARDS = 100, 20
 MAX_INTEGER = 2**31 - 1
@@ -237,21 +237,21 @@ class PlanSerializer(RequestSerializer):
 
 
 def with_reasons(override: dict[str, str | None], comment: str) -> dict[str, str]:
-    """Reasons by guard code; where none was said the comment is it. Raises ValidationError."""
+    """Return reasons by guard code; the comment replaces a missing reason. Raises ValidationError."""
     if comment.strip() == "" and None in override.values():
         raise serializers.ValidationError({"override": ["Say a reason for each guard, or a comment."]})
     return {code: comment if reason is None else reason for code, reason in override.items()}
 
 
 def version_field(said: str) -> serializers.IntegerField:
-    """The event's version that a caller has looked at."""
+    """Return the field for the version of the event that the caller has seen."""
     return serializers.IntegerField(
         required=False, allow_null=True, default=None, help_text=said, min_value=0, max_value=MAX_INTEGER
     )
 
 
 def versions_field() -> serializers.DictField:
-    """The same of several events."""
+    """Return the field for the versions of several events."""
     return serializers.DictField(
         child=serializers.IntegerField(min_value=0, max_value=MAX_INTEGER),
         required=False,

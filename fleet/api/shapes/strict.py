@@ -1,6 +1,4 @@
-"""What callers send is taken as it was meant: a field takes its own JSON type alone, and the schema says what else it
-takes.
-"""
+"""Strict request bodies: a field takes only its own JSON type, and the schema states further restrictions."""
 
 from __future__ import annotations
 
@@ -9,12 +7,12 @@ from typing import Any
 from drf_spectacular.extensions import OpenApiSerializerExtension
 from rest_framework import serializers
 
-# Something in it can be seen.
+# At least one visible character.
 SAYS_SOMETHING = r"\S"
 
 
 class ShownWhole(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
-    """How the schema shows what callers send: no other field, and texts that say something where they have to."""
+    """Schema of request bodies: no other fields, and required texts must not be blank."""
 
     target_class = "fleet.operations.inputs.RequestSerializer"
     match_subclasses = True

@@ -1,1 +1,1 @@
-"""The calls: each parses, makes one call, and answers."""
+"""Views of the API: each parses its request, makes one call, and responds."""

@@ -1,4 +1,4 @@
-"""Approving, agreeing as the second person, withdrawing, and how far it got."""
+"""Approvals: grant, agree as the second approver, withdraw, and read their progress."""
 
 from fleet.api.calls import Call
 from fleet.api.schema import describe, filters_of, ordering
@@ -99,12 +99,12 @@ class Consents(Call):
 
 
 def granted(call: Call, event_id: str, version: int | None) -> ApprovalRow | None:
-    """The new approval of an event, as the call wants it. Raises Refused."""
+    """Approve an event as the call requests it, and return the approval. Raises Refused."""
     return orders.approval(approval_id=grant(call, event_id, version), now=call.now)
 
 
 def grant(call: Call, event_id: str, version: int | None, ahead: LockedFacts | None = None) -> int:
-    """The same by its row id, without reading what can be told of it."""
+    """Approve an event as the call requests it, and return the approval's row id. Raises Refused."""
     when, due_at = call.wanted["when"]
     approval = approve.grant(
         event_id=event_id,
@@ -117,14 +117,14 @@ def grant(call: Call, event_id: str, version: int | None, ahead: LockedFacts | N
             expected_version=version,
             expected=call.expected,
         ),
-        # Not the call's: an order is given some seconds from here, and a call about many takes longer than that.
+        # Not the time of the call: an order expires some seconds from here, and a bulk call takes longer than that.
         now=clock.now(),
         ahead=ahead,
     )
     return approval.pk
 
 
-# Claims and holds: local words about an event that never go to Azure.
+# Claims and holds: stored in Drydock only, and never sent to Azure.
 
 UNCLAIMED = ("not-found", "Nobody has claimed this event.")
 NOT_HELD = ("not-found", "Nobody has left this event to Azure.")
@@ -203,7 +203,7 @@ class EventHolds(Call):
 
 
 def claimed(call: Call, event_id: str, version: int | None = None) -> rows.ClaimTold:
-    """The claim of an event, as the call wants it. Raises Refused."""
+    """Claim an event as the call requests it, and return the claim. Raises Refused."""
     row = claims.claim(
         event_id=event_id,
         actor=call.actor.because(call.wanted["comment"]),

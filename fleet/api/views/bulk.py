@@ -1,4 +1,4 @@
-"""Several events in one call: each on its own, with a result of its own."""
+"""Bulk calls: several events in one call, each on its own, with its own result."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -84,7 +84,7 @@ def _versions(call: Call) -> dict[str, int]:
 
 
 def _told(call: Call, answers: Sequence[Body]) -> list[Body]:
-    """What is told of approvals that were only named: all of them are read at once, when the last was decided."""
+    """Return the approvals that were only named by id, read together after the last decision."""
     rows = orders.approvals([one["id"] for one in answers], now=call.now)
     return [call.values(shapes.ApprovalShape, rows[one["id"]]) if one["id"] in rows else one for one in answers]
 
@@ -95,10 +95,11 @@ def each(
     act: Callable[[str, LockedFacts | None], Body],
     told: Callable[[Call, Sequence[Body]], list[Body]] | None = None,
 ) -> Response:
-    """The answer for all chosen events. Which those are is kept with the key, since a filter finds others later.
+    """Act on each selected event, and return the response with all results. The selected ids are stored with the key,
+    because a filter may find others later.
 
-    With `told`, what `act` answers only names what was made; `told` makes the answers of all of them, which are kept
-    then. A repeat after a call that was cut off before that tells them as they are by then.
+    With `told`, `act` returns only ids; `told` then returns the full rows, which are stored. If the call was cut off
+    before that, a repeat returns their state at the time of the repeat.
     """
     if idempotency_key(call.request) is None:
         event_ids = chosen(call)
@@ -112,7 +113,7 @@ def each(
         return once(call.request, partial(act, event_id, ahead), now=call.now, part=event_id)
 
     def held(event_id: str, error: OperationalError) -> Answer:
-        # A repeat tries it again.
+        # A repeat of the call tries it again.
         body = waits(error)
         return Answer(status=body["status"], body=body)
 
@@ -136,7 +137,7 @@ def each(
 
 
 def chosen(call: Call) -> list[str]:
-    """The EventIds that the call is about. Raises Problem `validation`, Refused `count-changed`."""
+    """Return the selected EventIds. Raises Problem `validation`, Refused `count-changed`."""
     wanted = call.wanted
     if "events" in wanted:
         found = list(dict.fromkeys(event_id.strip().upper() for event_id in wanted["events"]))

@@ -1,4 +1,4 @@
-"""Every other address below the API: a problem, too, and no page."""
+"""Scheduled events with their timeline and documents, and the 404 problem of unknown URLs."""
 
 from typing import NoReturn
 
@@ -78,7 +78,7 @@ class EventTimeline(Call):
             chosen = [entry for entry in left.entries if filters.form.is_valid() and filters.keeps(entry)]
             return entries.complete_timeline(event_id=event_id, left=chosen, entries=kept, **self.place)
         found = entries.for_event(event_id=event_id, entries=kept, **self.place)
-        # Every event has entries; only a page without any may mean that there is no such event.
+        # Every event has entries; only a page without any may mean that the event does not exist.
         if not found.results and event_detail(event_id=event_id, now=self.now) is None:
             raise Problem(*UNKNOWN)
         return found

@@ -1,4 +1,4 @@
-"""Inventories as `az` prints them, and the blind spots of the fleet."""
+"""Machines, join tokens, inventories as `az` prints them, and the blind spots of the fleet."""
 
 from collections.abc import Mapping
 from datetime import timedelta

@@ -1,4 +1,6 @@
-"""Caches, their maintenance, and every line heard. There is nothing to approve: these are made for programs."""
+"""Availability sets, and caches with their maintenance and notifications. Notifications are for programs and need no
+approval.
+"""
 
 from typing import Any
 
@@ -14,7 +16,7 @@ from fleet.projections.caches.coverage import CacheFilter, MaintenanceFilter, No
 from fleet.projections.filters import SetFilter
 from fleet.projections.pages import Page
 
-# A cache is where its listeners are.
+# The places of a cache are those of its listeners.
 OF_LISTENERS = "Caches to which a machine there listens."
 
 
@@ -79,9 +81,9 @@ class Notifications(Call):
         return maintenances.notifications(rows=self.filtered(NotificationFilter), **self.place)
 
 
-# Availability sets: reading them, naming a provisional one, joining two that are one.
+# Availability sets: read them, name a provisional one, and merge two.
 
-# Of twenty machines each they are less than 100 kB.
+# With twenty machines each, they are less than 100 kB.
 USUAL = 6
 UNKNOWN = ("not-found", "No set has this id.")
 SET_FILTERS = filters_of(SetFilter)

@@ -1,4 +1,4 @@
-"""Drills: rehearsing an event of a set with the real agents, and without Azure."""
+"""Drills, which rehearse an event of a set with real agents and without Azure, and waves."""
 
 from fleet.api.calls import Call
 from fleet.api.schema import describe, filters_of, ordering
@@ -70,7 +70,7 @@ class Drill(Call):
         return drills.report(drill_id=drill_id, now=self.now)
 
 
-# Waves: beginning one, following it, stopping it.
+# Waves: begin, follow and stop one.
 
 
 class Waves(Call):
