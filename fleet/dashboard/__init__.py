@@ -1,1 +1,1 @@
-"""The pages."""
+"""Pages of the dashboard."""

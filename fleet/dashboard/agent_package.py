@@ -1,4 +1,4 @@
-"""The agent as a package of Python: machines install it from their backend, and no index is asked for its name."""
+"""The agent as a Python package: machines install it from their backend, without a package index."""
 
 import base64
 import io
@@ -15,9 +15,9 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-# What a wheel says of itself: https://packaging.python.org/specifications/binary-distribution-format/
+# Metadata of a wheel: https://packaging.python.org/specifications/binary-distribution-format/
 WHEEL = "Wheel-Version: 1.0\nGenerator: drydock\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-# Of every file in it, so that each process of the backend makes the same bytes.
+# Timestamp of every file in the wheel, so that each process of the backend builds the same bytes.
 LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 
@@ -32,10 +32,10 @@ class AgentPackage:
 
 @cache
 def package() -> AgentPackage:
-    """The agent that is installed beside this backend, as a wheel."""
+    """Return the agent that is installed with this backend, as a wheel."""
     about = distribution("drydock-agent")
     info = f"drydock_agent-{about.version}.dist-info"
-    # Only found: nothing of the agent but its wire runs here.
+    # Located, not imported: the backend runs nothing of the agent except its wire format.
     spec = find_spec("drydock_agent")
     source = Path(next(iter((spec and spec.submodule_search_locations) or ())))
     files = {
@@ -64,7 +64,9 @@ def _record(files: dict[str, bytes], own_name: str) -> str:
 
 
 def requirement() -> str:
-    """What `pip install` is given on a machine: the address of the wheel here, which holds its hash."""
+    """Return the requirement for `pip install` on a machine: the URL of the wheel on this backend, which contains its
+    hash.
+    """
     found = package()
     address = f"{settings.BASE_URL}{reverse('agent-package', args=[found.name])}"
     return f"drydock-agent[signed] @ {address}#sha256={found.digest}"
@@ -72,7 +74,7 @@ def requirement() -> str:
 
 @require_safe
 def download(request: HttpRequest, name: str) -> HttpResponse:
-    """The wheel. It holds no secret: whoever installs an agent has no login yet."""
+    """Return the wheel. It contains no secret: a machine without an agent has no credential yet."""
     found = package()
     if name != found.name:
         return HttpResponse(f"This backend has {found.name}.\n", status=404, content_type="text/plain")

@@ -1,4 +1,4 @@
-"""Several events at once: what is chosen is looked at first; then each is decided on its own, with its own result."""
+"""Bulk decisions: the selection is reviewed first; then each event is decided on its own, with its own result."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +36,9 @@ WAYS = ("approve", "claim", "leave", "wave")
 
 
 class BulkForm(CommentForm):
-    """`of` names the list from which `all` was chosen, `count` and `digest` what was seen of it."""
+    """Form of a bulk action. `of` names the list in which `all` was selected, `count` and `digest` the events that it
+    showed.
+    """
 
     do = forms.ChoiceField(choices=[(way, way) for way in WAYS])
     of = forms.ChoiceField(choices=[("queue", "queue"), ("events", "events")], required=False)
@@ -48,8 +50,8 @@ class BulkForm(CommentForm):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What happened to one event: `wave` is the one that it became part of, `approval` the one that was given or
-    withdrawn, `event` the event's row id if it is known.
+    """Result for one event. `wave` is the wave that it was added to, `approval` the approval that was given or
+    withdrawn, `event` the event's row id if known.
     """
 
     event_id: str
@@ -69,7 +71,7 @@ def _result(choice: Choice, said: str, *, done: bool = True, **made: int) -> Res
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_reader
 def bulk(request: Asked) -> HttpResponse:
-    """GET shows what is chosen and asks for what it needs, POST does it."""
+    """Show the selection with the fields of the action (GET), or perform it (POST)."""
     sent = request.POST if request.method == "POST" else request.GET
     try:
         form = BulkForm(sent)
@@ -83,7 +85,7 @@ def bulk(request: Asked) -> HttpResponse:
 
 
 def _query(sent: QueryDict, error: Refused) -> str:
-    """The same choice as it is now."""
+    """Return the query of the same selection with the current count."""
     query = sent.copy()
     for name in ("csrfmiddlewaretoken", "digest", "event", "comment", "reason"):
         query.pop(name, None)
@@ -92,7 +94,9 @@ def _query(sent: QueryDict, error: Refused) -> str:
 
 
 def _matching(request: Asked, sent: QueryDict, values: Mapping[str, Any]) -> list[str]:
-    """The EventIds that the list's own filter finds now. Raises Refused with both counts where they are others."""
+    """Return the EventIds that match the list's filter now. Raises Refused with both counts if they differ from the
+    page.
+    """
     if values["of"] == "queue":
         rows = selection.in_queue(now=request.now, rights=request.rights)
     else:
@@ -117,7 +121,7 @@ def _chosen(request: Asked, sent: QueryDict, values: Mapping[str, Any]) -> list[
 
 
 def look(request: Asked, values: Mapping[str, Any], event_ids: Sequence[str], **context: Any) -> HttpResponse:
-    """What is chosen, each with its blast radius and the time left, before anything is done."""
+    """Return the review page: each selected event with its impact and the time left, before anything is done."""
     found = selection.choices(event_ids, now=request.now)
     if values["do"] == "wave":
         found = tuple(choice for group in selection.by_fault_domain(found).values() for choice in group)
@@ -147,8 +151,8 @@ def look(request: Asked, values: Mapping[str, Any], event_ids: Sequence[str], **
 
 
 def _asks(found: Iterable[Choice]) -> list[dict[str, Any]]:
-    """The guards that take a reason, each once, with how many of the events they stand against and the digests of what
-    they name.
+    """Return the guards that take a reason, each once, with the number of events that they apply to and the digests of
+    what they name.
     """
     counts: dict[str, int] = {}
     digests: dict[str, dict[str, None]] = {}
@@ -179,7 +183,9 @@ def _done(request: Asked, values: Mapping[str, Any]) -> HttpResponse:
 
 
 def outcome(request: Asked, results: Sequence[Result], *, do: str) -> HttpResponse:
-    """A line for each, which follows its event, and one *Undo* for all that has not gone yet."""
+    """Return the result page: one line for each event, which follows its state, and one *Undo* for all approvals not
+    yet sent.
+    """
     done = sum(result.done for result in results)
     events = [result.event for result in results if result.event is not None]
     approvals = [result.approval for result in results if result.approval is not None]
@@ -192,7 +198,7 @@ def outcome(request: Asked, results: Sequence[Result], *, do: str) -> HttpRespon
 
 
 def _followed(events: Sequence[int], approvals: Sequence[int], *, now: datetime) -> dict[str, Any]:
-    """The lines as they are now, which approvals can still be undone, and until when."""
+    """Return the current lines, the approvals that can still be undone, and until when."""
     lines = selection.followed_events(events, approvals, now=now)
     undo = [one.approval for one in lines if one.approval is not None and one.undoable]
     times = [approval.due_at for approval in undo if approval.due_at is not None]
@@ -208,7 +214,7 @@ def _followed(events: Sequence[int], approvals: Sequence[int], *, now: datetime)
 
 @read_view
 def bulk_state(request: Asked) -> HttpResponse:
-    """How those are now that were decided together: asked for by the page of their results."""
+    """Return the current state of jointly decided events, requested by their result page."""
     events, approvals = (_numbers(request.GET.get(name, "").split(",")) for name in ("events", "approvals"))
     return page(request, "bulk/state.html", **_followed(events, approvals, now=request.now))
 
@@ -221,7 +227,9 @@ def _numbers(texts: Iterable[str]) -> list[int]:
 def _each(
     found: Iterable[Choice], act: Callable[[Choice, LockedFacts | None], Result], *, ahead: bool = False
 ) -> list[Result]:
-    """Each on its own: one refusal stops nothing, and what somebody holds keeps nobody waiting."""
+    """Call `act` for each event on its own: a refusal does not stop the others, and a locked event is not
+    waited for.
+    """
     choices = {choice.event_id: choice for choice in found}
 
     def one(event_id: str, judged: LockedFacts | None) -> Result:
@@ -285,7 +293,7 @@ def _claim(
 def _wave(
     request: Asked, values: Mapping[str, Any], found: Sequence[Choice], versions: Mapping[str, int]
 ) -> list[Result]:
-    """One wave for each service: all of its events or none."""
+    """Begin one wave for each service, with all of its events or none."""
     actor = request.actor.because(values["comment"])
     results: list[Result] = []
     for group in selection.by_fault_domain(found).values():
@@ -313,10 +321,10 @@ def _wave(
 
 @action_view(lambda request, **context: page(request, "bulk/refused.html", **context))
 def undo(request: Asked) -> HttpResponse:
-    """Take back what was approved together and has not gone yet; what has gone says so."""
+    """Withdraw the jointly given approvals that were not sent yet; each of the others is listed with the reason."""
     results = []
     for text in request.POST.getlist("approval")[: selection.MOST]:
-        # There is no approval 0: the answer says so.
+        # No approval has the number 0: the result states that.
         approval_id = next(iter(_numbers([text])), 0)
         try:
             approval = taking_back.withdraw(approval_id=approval_id, actor=request.actor, now=clock.now())

@@ -1,4 +1,4 @@
-"""Caches. These pages only read: the notifications are made for programs, and there is nothing to decide."""
+"""Pages of caches. They are read-only: notifications are for programs, and need no decision."""
 
 from functools import cache, partial
 from typing import Any
@@ -71,12 +71,12 @@ def maintenance_page(request: Asked, maintenance_id: int) -> HttpResponse:
     )
 
 
-# A service: its sets and caches, and where what happens to them meets.
+# A service: its sets and caches, and overlaps of their events and maintenances.
 
 
 @read_view
 def service_page(request: Asked, name: str = "") -> HttpResponseBase:
-    """`?name=` where a name makes no address, such as one of dots."""
+    """Show the page of a service. `?name=` is for names that cannot be part of a URL, such as dots alone."""
     asked = name or request.GET.get("name", "")
     found = known(service.detail(service=asked, now=request.now) if asked else None, "No service has this name.")
 

@@ -1,4 +1,6 @@
-"""Deciding about an event: approve, agree, withdraw, claim, hold. Each parses, calls one operation, answers."""
+"""Forms of the decision panel: approve, agree, withdraw, claim, hold. Each parses, calls one operation, and
+responds.
+"""
 
 from typing import Any
 
@@ -19,12 +21,14 @@ from fleet.operations.inputs import MomentField
 from fleet.projections import approvals
 from fleet.wording.approvals import DONE, given
 
-# How a page approves: what goes at once can be undone for some seconds.
+# Kind of an approval from the page, by the submitted value: an immediate one can be undone for some seconds.
 WAYS = {When.NOW.value: When.UNDO, When.PREPARED.value: When.PREPARED, When.TIME.value: When.TIME}
 
 
 class ApprovalForm(CommentForm):
-    """`expected_version` is the event's version on the page that was looked at. `at` is read in the person's zone."""
+    """Form of an approval. `expected_version` is the event's version on the submitted page. `at` is in the user's time
+    zone.
+    """
 
     when = forms.ChoiceField(
         choices=[(way.value, way.value) for way in (When.NOW, When.PREPARED, When.TIME)], required=False
@@ -53,12 +57,12 @@ class HoldForm(Sent):
 
 
 def panel(request: Asked, event_id: str, **context: Any) -> HttpResponse:
-    """The decision panel: alone where the browser sent the form by itself, else on the event's page."""
+    """Return the decision panel: alone for a form sent by htmx, else on the event's page."""
     return event_answer(request, event_id, only="decision" if request.htmx else "", **context)
 
 
 def panel_of(request: Asked, approval_id: int, **context: Any) -> HttpResponse:
-    """The same for an approval's event."""
+    """Return the decision panel of an approval's event."""
     return panel(request, event_of(request, approval_id), **context)
 
 
@@ -67,7 +71,7 @@ def event_of(request: Asked, approval_id: int) -> str:
 
 
 def decided(request: Asked, event_id: str, said: str) -> HttpResponse:
-    """The decision panel as it is now, alone or on the event's page."""
+    """Return the current decision panel, alone or on the event's page."""
     if request.htmx:
         return panel(request, event_id, said=said)
     return done(request, said, "event", event_id=event_id)

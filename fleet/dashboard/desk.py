@@ -1,4 +1,4 @@
-"""Where Drydock would not see what Azure announces."""
+"""The decision queue on the front page, and the page of blind spots."""
 
 from functools import cache, partial
 
@@ -16,7 +16,7 @@ from fleet.projections.timeline import entries
 
 @read_view
 def blind_spot_page(request: Asked) -> HttpResponse:
-    """All kinds with the first of each, or with `?kind=` all of one kind, page by page."""
+    """Show all kinds with the first rows of each, or with `?kind=` all rows of one kind, page by page."""
     kind = request.GET.get("kind", "")
     if kind in ORDER:
         read = partial(blind_spots.page, now=request.now, code=kind)
@@ -29,22 +29,26 @@ def blind_spot_page(request: Asked) -> HttpResponse:
     )
 
 
-# The front page: what needs a decision, then the sets, then the fleet's timeline.
+# The front page: events that need a decision, then the sets, then the fleet's timeline.
 
-# So many sets stand below so many events, whatever is to be done with them.
+# Number of sets below the queue, by the number of events in it.
 SETS_BELOW = ((queue.CARDS, 12), (queue.SHOWN, 6), (float("inf"), 3))
-# What all who have it open ask for at each change.
+# Parts that every open front page requests at each change.
 SAME = ("desk/head.html", "desk/queue.html", "desk/cards.html", "desk/under_maintenance.html", "desk/recent.html")
 
 
 def _sets(waiting: queue.DecisionQueue) -> int:
-    """Fewer sets stand below a queue that is long: the page stays small when it matters most."""
+    """Return the number of sets to show: fewer below a long queue, so that the page stays small when it matters
+    most.
+    """
     return next(most for up_to, most in SETS_BELOW if len(waiting.items) <= up_to)
 
 
 @read_view
 def decision_queue(request: Asked) -> HttpResponse:
-    """Each part is a region (`data-live`): when the stream tells of a change, the browser asks for that part again."""
+    """Show the front page. Each part is a region (`data-live`), which the browser requests again after a change in the
+    stream.
+    """
     now = request.now
     waiting = cache(lambda: queue.decision_queue(now=now, rights=request.rights))
     beginning = {"desk/first_steps.html": lambda: first_steps.parts(request)} if first_steps.wanted(request) else {}
@@ -69,5 +73,5 @@ def decision_queue(request: Asked) -> HttpResponse:
 
 @read_view
 def pulse(request: Asked) -> HttpResponse:
-    """What the head of every page tells: the count and the shortest time, and the strip."""
+    """Return the status bar with the number of waiting events and the shortest time left."""
     return page(request, "desk/head.html", same=SAME)

@@ -1,4 +1,4 @@
-"""Events: their list, and the page of one with its decision panel, which can be exported for a post-mortem."""
+"""Events: the list, and the page of one event with its decision panel and an export for a post-mortem."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from fleet.wording.say import say
 from fleet.wording.times import page_reader
 
 UNKNOWN = "No such event is known: check its EventId."
-# Of annexes, in the head of an event's page and of its report; each loads what it shows for the event and the request.
+# Set by annexes, for the top of an event's page and of its report; each loads its value for the event and the request.
 HEAD_PANELS: list[Panel] = []
 REPORT_PANELS: list[Panel] = []
 
@@ -44,7 +44,7 @@ def event_list(request: Asked) -> HttpResponse:
 
 
 def _pick(request: Asked, found: QuerySet[Any]) -> dict[str, Any] | None:
-    """For selecting several of these: how many of them somebody may decide, and by which filter."""
+    """Return the bulk selection of a list: how many events the user may decide, and the filters that match them."""
     if not request.rights.may(Right.APPROVE):
         return None
     count = selection.count_of(selection.undecided(found, now=request.now, rights=request.rights))
@@ -53,7 +53,7 @@ def _pick(request: Asked, found: QuerySet[Any]) -> dict[str, Any] | None:
 
 
 def event_answer(request: Asked, /, event_id: str, *, only: str = "", **context: Any) -> HttpResponse:
-    """The event's page; also the answer to a form that was refused, which explains itself on it."""
+    """Return the event's page, also in response to a refused form, whose refusal it shows."""
     found = known(event_detail(event_id=event_id, now=request.now), UNKNOWN)
 
     def decision() -> dict[str, Any]:
@@ -70,11 +70,11 @@ def event_answer(request: Asked, /, event_id: str, *, only: str = "", **context:
         return {"lanes": draw_event(found, now=request.now), "beside": beside, "archived_at": left, **story}
 
     def raw() -> dict[str, Any]:
-        # Made only when it is asked for: it is the largest part, far down the page.
+        # Built only on request: it is the largest part, far down the page.
         return {"raw": intake.for_event(event_id=event_id)} if request.GET.get("part") == "documents" else {}
 
     def left() -> dict[str, Any]:
-        # Made only when it is asked for: the archive may have it wait.
+        # Built only on request: the archive may be slow.
         return _from_archive(event_id) if request.GET.get("part") == "archive" else {}
 
     return page(
@@ -104,21 +104,21 @@ def _from_archive(event_id: str) -> dict[str, Any]:
 
 @read_view
 def event_archive(request: Asked, event_id: str) -> HttpResponse:
-    """What of its timeline lies in the archive, on a page of its own."""
+    """Show the archived part of an event's timeline on its own page."""
     known(event_detail(event_id=event_id, now=request.now), UNKNOWN)
     return page(request, "events/archive_page.html", event_id=event_id.upper(), **_from_archive(event_id))
 
 
 @read_view
 def event_documents(request: Asked, event_id: str) -> HttpResponse:
-    """The raw documents on a page of their own."""
+    """Show the raw documents on their own page."""
     raw = known(intake.for_event(event_id=event_id), UNKNOWN)
     return page(request, "events/documents_page.html", raw=raw, event_id=event_id.upper())
 
 
 @read_view
 def event_export(request: Asked, event_id: str) -> HttpResponse:
-    """Everything about one event as a JSON file, for a post-mortem."""
+    """Return everything about one event as a JSON file, for a post-mortem."""
     found = known(event_detail(event_id=event_id, now=request.now), UNKNOWN)
     raw = known(intake.for_event(event_id=event_id), UNKNOWN)
     left = ARCHIVE.entries_of(event_id)
@@ -134,7 +134,9 @@ def event_export(request: Asked, event_id: str) -> HttpResponse:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A guard on the page: what it says, what it `needs`, and `asks` for in words. A reason field may say the same."""
+    """A guard on the page: its sentence, what it `needs`, and `asks` for in words. `has_field`: a reason field shows
+    the same sentence.
+    """
 
     code: str
     sentence: str
@@ -145,7 +147,8 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A reason that is asked for: a field of this `name`. `waits`: an approval for when it is prepared does without.
+    """A field for a reason, with this `name`. `waits`: an approval that waits for preparation does not need it.
+
     `shown` are the digests of its guards, which the form sends back.
     """
 
@@ -159,8 +162,8 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class DecisionPanel:
-    """`title` says how the decision stands, `missing` and `second_missing` which right is not there (empty if it
-    is). `verb` is Approve or Propose.
+    """State of the decision panel. `title` is the state of the decision. `missing` and `second_missing` name a missing
+    right (empty if present). `verb` is Approve or Propose.
     """
 
     title: str
@@ -175,7 +178,7 @@ class DecisionPanel:
 
     @property
     def start(self) -> str:
-        """What its buttons begin with; the event follows."""
+        """Return the beginning of the button texts; the event follows."""
         return "Start" if self.verb == "Approve" else f"{self.verb}: start"
 
 
@@ -188,7 +191,7 @@ def panel_of(
     refusal: Mapping[str, Any] | None = None,
     sent: Mapping[str, str] | None = None,
 ) -> DecisionPanel:
-    """For the person of this name and these rights; `refusal` and `sent` are what a form just came back with."""
+    """Return the panel for the user of this name and these rights; `refusal` and `sent` come from a refused form."""
     approval = detail.event.approval
     proposed = approval is not None and approval.state is ApprovalState.PROPOSED
     hidden = {"already-decided"} if proposed else set()
@@ -202,7 +205,7 @@ def panel_of(
     digests: dict[str, list[str]] = {}
     for guard in standing_guards:
         digests.setdefault(guard.code, []).append(guard.shown)
-    # The refusal may name a guard that counts for the time that was said only.
+    # The refusal may name a guard that applies only to the requested time.
     for one in (refusal or {}).get("guards", ()):
         known = digests.setdefault(one["code"], [])
         new = [

@@ -1,4 +1,4 @@
-"""What projections show, as plain JSON values; and cells of CSV files."""
+"""Projections as plain JSON values, and cells of CSV files."""
 
 import csv
 import io
@@ -18,13 +18,13 @@ from fleet.wording import times
 from fleet.wording.say import recorded, say
 from fleet.wording.times import API
 
-# A cell that begins with one of these is a formula to a spreadsheet.
+# A spreadsheet evaluates a cell that begins with one of these as a formula.
 FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def exported(value: Any) -> Any:
-    """Dataclasses as objects without what is `internal`, times as RFC 3339 in UTC, reasons and entries worded as the
-    API words them, guards without what is out of sight.
+    """Return dataclasses as objects without `internal` fields, times as RFC 3339 in UTC, and reasons and entries as the
+    API words them. Guards contain no hidden names.
     """
     if isinstance(value, Reason):
         return say(value, API)

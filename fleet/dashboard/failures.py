@@ -1,4 +1,4 @@
-"""Pages for what went wrong: each says what happened, whether anything was done, and what to do."""
+"""Error pages: each states what happened, whether anything was done, and what to do next."""
 
 import sys
 from collections.abc import Callable
@@ -18,18 +18,18 @@ from fleet.domain.db_timeouts import sqlstate
 from fleet.domain.orders.by_hand import linux_command, look_command, windows_command
 from fleet.wording.problems import DATABASE_AWAY, FAILURES, ONLY_SHOWS, database_waits
 
-# Commands for a machine of any set: which events are open is in the database.
+# Commands for a machine of any set: open events are unknown without the database.
 BY_HAND = {"look": look_command(), "linux": linux_command("EVENT-ID"), "windows": windows_command("EVENT-ID")}
 
 
 class PageForEveryFailure:
-    """Whatever refuses without a word, such as Django's own 405, gets a page that says what to do."""
+    """Middleware that replaces empty error responses, such as Django's own 405, with a page that states what to do."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        # Postgres takes none in a text, whatever a page asks it for.
+        # Postgres accepts no NUL in a text, so no page can use it.
         if not request.path.startswith("/api/") and "\x00" in request.path + unquote(request.META["QUERY_STRING"]):
             return failure(400)
         answer = self.get_response(request)
@@ -45,14 +45,14 @@ class PageForEveryFailure:
 
 @require_reader
 def not_found(request: Asked, exception: Exception) -> HttpResponse:
-    """The 404 of addresses that lead nowhere, and of things that are not there."""
-    # Django's own says which patterns it tried.
+    """Return the 404 page for unknown URLs and missing objects."""
+    # Django's own reason lists the patterns that it tried.
     reason = exception.args[0] if exception.args and isinstance(exception.args[0], str) else ""
     return page(request, "404.html", status=404, reason=reason)
 
 
 def failed(request: HttpRequest) -> HttpResponse:
-    """Answer where a view or a middleware raised an error. No database and no session is used."""
+    """Return the error page after an exception in a view or middleware. No database and no session is used."""
     error = sys.exc_info()[1]
     if not isinstance(error, OperationalError | InterfaceError):
         return failure(500, request_id=request.META.get(REQUEST_ID, ""))
@@ -67,15 +67,15 @@ def failed(request: HttpRequest) -> HttpResponse:
 
 
 def forged(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """The answer to a form that does not come from a page of this login."""
+    """Return the response to a form that does not come from a page of this session."""
     return stale(request) or failure(403)
 
 
 def unreadable(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """The answer to a request that is none, or that is for another host."""
+    """Return the response to a malformed request, or to one for another host."""
     return failure(400)
 
 
 def page_of(status: int) -> bytes:
-    """The page for people of a refusal that is made before Django is asked."""
+    """Return the error page for a refusal made before the request reaches Django."""
     return failure(status if status in FAILURES else 500).content

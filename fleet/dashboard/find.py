@@ -1,4 +1,4 @@
-"""Finding: things by name, pages, and the views of lists that people keep."""
+"""Search for objects by name and for pages, and saved views of lists."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ from fleet.domain.people import Rights
 from fleet.operations import saved_views as kept
 from fleet.projections.desk import find
 
-# A person's own pages stand in no place.
+# A user's own pages belong to no area.
 OWN = (Tab("Your settings and tokens", "you"), Tab("Your views", "views"), Tab("Change your password", "you-password"))
 LONGEST = 200
 
 
 def pages_named(text: str, rights: Rights) -> list[Tab]:
-    """The pages that somebody may open in whose name each word of the text occurs."""
+    """Return the pages that these rights open and whose name contains each word of the text."""
     words = text.lower().split()
     named = [(f"{area.label} {tab.label}", tab) for area in (*PLACES, ADMIN) for tab in area.tabs_for(rights)]
     named += [(tab.label, tab) for tab in OWN]
@@ -27,7 +27,7 @@ def pages_named(text: str, rights: Rights) -> list[Tab]:
 
 @read_view
 def find_page(request: Asked) -> HttpResponse:
-    """Search over everything that has a name. The part is what the box on every page asks for while somebody types."""
+    """Search all named objects. The search box of every page requests the part while the user types."""
     text = request.GET.get("q", "")[:LONGEST].strip()
 
     def found() -> dict[str, Any]:
@@ -41,7 +41,7 @@ def find_page(request: Asked) -> HttpResponse:
 
 
 def views_answer(request: Asked, /, **context: Any) -> HttpResponse:
-    """All views that somebody can open; also the answer to a form about one that was refused."""
+    """Return all views that the user can open, also in response to a refused form about one."""
     context.pop("view_id", None)
     return page(request, "desk/views.html", views=find.saved_views(user_id=request.user.pk), **context)
 

@@ -1,4 +1,4 @@
-"""The first ten minutes: a checklist that makes a join token, watches the first agent appear, and ends with a drill."""
+"""First steps: a checklist that creates a join token, shows the first agent, and ends with a drill."""
 
 from datetime import timedelta
 from typing import Any
@@ -28,12 +28,12 @@ POLICIES = {
     "attested": "Azure attested documents admit machines of your subscriptions; all others are refused",
     "admit": "An administrator admits each machine",
 }
-# The first drill is short: somebody is waiting for it.
+# The first drill is short: the user is waiting for it.
 FIRST_DRILL = {"type": "Freeze", "notice_seconds": 120, "duration_seconds": 10}
 
 
 def parts(request: Asked) -> dict[str, Any]:
-    """What the checklist needs, wherever it stands."""
+    """Return the context of the checklist, for every page that shows it."""
     return {
         "steps": readiness.first_steps(now=request.now),
         "kinds": KINDS,
@@ -44,12 +44,12 @@ def parts(request: Asked) -> dict[str, Any]:
 
 
 def wanted(request: Asked) -> bool:
-    """Whether the front page begins with the checklist: for admins of an installation that has seen no event yet."""
+    """Return whether the front page begins with the checklist: for administrators of an installation without events."""
     return request.rights.may(Right.ADMINISTER) and request.own.first_steps and readiness.is_new()
 
 
 def steps_answer(request: Asked, /, **context: Any) -> HttpResponse:
-    """The checklist; also the answer to a form of it that was refused, or made a join token."""
+    """Return the checklist, also in response to its forms, refused or with a new join token."""
     context.pop("set_id", None)
     if not request.rights.may(Right.ADMINISTER):
         reason = "The first steps need the right of an admin."

@@ -1,4 +1,4 @@
-"""The fleet at a glance: thousands of sets on one page, a cell each, and the same as a table and as a file."""
+"""Fleet map: thousands of sets on one page, one cell each, and the same as a table and as a file."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ from fleet.wording.times import API, Reader, iso, page_reader
 
 # Rows of the table on one page.
 ROWS = 100
-# Cells of one page that carry their names; of more, each shows it where somebody points.
+# Up to this many cells show their names; beyond that, a cell shows its name on hover.
 NAMED = 60
-# What one page draws, in cells; the head of a service takes the room of so many. Services for which there is no room
-# are a cell each, and of those, too, only so many are drawn.
+# Bounds of one page, in cells; the heading of a service takes the space of `HEAD` cells. Services beyond that space are
+# one cell each, and at most `MOST_SERVICES` of those are drawn.
 ROOM, HEAD, MOST_SERVICES = 600, 7, 400
-# Of one service among others so many; of one alone as many as there is room for.
+# At most this many cells of a service are drawn next to other services; a single service fills the space.
 MOST_OF_ONE = 120
 COLUMNS = ("set", "kind", "service", "subscription", "resource_group", "regions", "state", "next_not_before")
 COUNTS = ("undecided", "scheduled", "started", "without_agent")
@@ -35,7 +35,7 @@ COUNTS = ("undecided", "scheduled", "started", "without_agent")
 
 @dataclass(frozen=True, slots=True)
 class DrawnGroup:
-    """A service with its cells as they are drawn; `more` are not, for which there was no room, and stand at `rest`."""
+    """A service with its drawn cells; `more` cells are omitted for lack of space, and are listed at the URL `rest`."""
 
     group: ServiceGroup
     cells: SafeString
@@ -71,14 +71,16 @@ def map_page(request: Asked) -> HttpResponse:
 
 @read_view
 def map_csv(request: Asked) -> StreamingHttpResponse:
-    """Every set that the page's own filter leaves, the worst first."""
+    """Return every set that matches the page's filter, the worst first, as a CSV file."""
     found = fleet_map(now=request.now, chosen=MapFilter.of(request.GET.dict()))
     columns = [*COLUMNS, *(presence.value for presence in Presence), *COUNTS]
     return csv_file("fleet", columns, map(_csv_row, found.cells))
 
 
 def _laid_out(found: FleetMap, request: Asked) -> dict[str, Any]:
-    """Services with their cells, those in trouble first, while there is room, and a cell for each of the others."""
+    """Return services with their cells, those in trouble first, while there is space, and one cell for each other
+    service.
+    """
     reader, room, drawn = page_reader(request.now), ROOM, list[DrawnGroup]()
     named = sum(group.size for group in found.groups) <= NAMED
     most = MOST_OF_ONE if len(found.groups) > 1 else ROOM
@@ -90,24 +92,24 @@ def _laid_out(found: FleetMap, request: Asked) -> dict[str, Any]:
         rest = _with(request, **{"as": "table", "service": group.service or request.GET.get("service", "")})
         drawn.append(DrawnGroup(group, draw_cells(few, reader, named=named), group.size - few.size, rest))
     others = found.groups[len(drawn) :]
-    # Names are escaped; all else is ours.
+    # Names are escaped; all other text is ours.
     cells = mark_safe("".join(_services(others[:MOST_SERVICES], request, reader)))  # noqa: S308
     unseen = max(0, len(others) - MOST_SERVICES)
     return {"groups": drawn, "named": named, "others": cells, "other_count": len(others), "unseen": unseen}
 
 
 def draw_cells(group: ServiceGroup, reader: Reader, *, named: bool) -> SafeString:
-    """The cells of a service, one link each. As short as can be, since a page has thousands."""
+    """Return the cells of a service, one link each, as short as possible, because a page has thousands."""
     drawn = [
         *_drawn(group.sets, _base("set"), reader, named=named),
         *_drawn(group.caches, _base("cache"), reader, named=named, also="cache"),
     ]
-    # Names are escaped; all else is ours.
+    # Names are escaped; all other text is ours.
     return mark_safe("".join(drawn))  # noqa: S308
 
 
 def _services(groups: Iterable[ServiceGroup], request: Asked, reader: Reader) -> Iterator[str]:
-    """A cell for each service, which leads to its own map."""
+    """Yield a cell for each service, which links to its own map."""
     for group in groups:
         mark = "" if group.glance is WorstState.LIVE else f" g-{group.glance}"
         leads = {"service": group.service} if group.service else {"as": "table"}
@@ -119,11 +121,11 @@ def _drawn(
     cells: Iterable[SetCell | CacheCell], base: str, reader: Reader, *, named: bool, also: str = ""
 ) -> Iterator[str]:
     for cell in cells:
-        # Most are live: what has no class is drawn so.
+        # Most are live: a cell without a class is drawn as live.
         marks = [*([] if cell.glance is WorstState.LIVE else [f"g-{cell.glance}"]), *([also] if also else [])]
         mark = f' class="{" ".join(marks)}"' if marks else ""
         label = cell.label if isinstance(cell, SetCell) else cell.name
-        # Said by the title already, and how it stands.
+        # The title already contains the name and the state.
         name = f"<span aria-hidden=true>{escape(say(label, reader))}</span>" if named else ""
         yield f'<a href={base}{cell.id}/{mark} title="{escape(say(cell.title, reader))}">{name}</a>'
 
@@ -133,7 +135,7 @@ def _base(name: str) -> str:
 
 
 def _with(request: Asked, **changed: str) -> str:
-    """The page's own filter with something else chosen, as a query."""
+    """Return the page's filter with these changes, as a query."""
     query = request.GET.copy()
     for name, value in {"part": "", "page": "", **changed}.items():
         query.pop(name, None)
@@ -143,7 +145,9 @@ def _with(request: Asked, **changed: str) -> str:
 
 
 def _chips(found: FleetMap, request: Asked) -> list[tuple[WorstState, int, str, bool]]:
-    """The states with how many are so, the link that leaves these alone (or all again), and whether it is chosen."""
+    """Return the states with their counts, the link that selects the state (or all again), and whether it is
+    selected.
+    """
     chosen = request.GET.get("state", "")
     return [
         (glance, count, _with(request, state="" if chosen == glance else glance.value), chosen == glance)

@@ -1,4 +1,4 @@
-"""What people send: what the forms of all rooms share."""
+"""Form fields and classes that all pages share."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from fleet.domain.reasons import Refused
 
 
 def line(most: int = 2000, *, required: bool = False) -> forms.CharField:
-    """A line of text."""
+    """Return a field for one line of text."""
     return forms.CharField(required=required, max_length=most, strip=True)
 
 
@@ -21,17 +21,17 @@ def of_guards(what: str, request: HttpRequest) -> dict[str, str]:
 
 
 class Sent(forms.Form):
-    """A form whose fields a template writes. `wrong` says what it takes."""
+    """A form whose fields are written in a template. `wrong` is the message about valid values."""
 
     wrong = ""
 
     def said(self) -> str:
-        """What is wrong, for people."""
+        """Return the error message for users."""
         return self.wrong or " ".join(str(one[0]) for one in self.errors.values())
 
     @property
     def values(self) -> dict[str, Any]:
-        """What was sent. Raises Refused `validation`."""
+        """Return the cleaned values. Raises Refused `validation`."""
         if not self.is_valid():
             raise Refused("validation", self.said())
         return self.cleaned_data
@@ -43,6 +43,6 @@ class CommentForm(Sent):
 
 
 def commented(request: Any) -> Actor:
-    """Return who acts, with the comment of the form as the reason."""
+    """Return the actor, with the comment of the form as the reason."""
     actor: Actor = request.actor.because(CommentForm(request.POST).values["comment"])
     return actor

@@ -1,4 +1,4 @@
-"""The inventory: what `az` printed, uploaded or pasted, tried without a change first; and what is known by it."""
+"""Pages of machines, enrolment and the inventory. An import is tried without changes first."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -31,12 +31,12 @@ from fleet.projections.timeline import entries
 from fleet.wording.say import say
 from fleet.wording.times import page_reader
 
-# As much as the API takes; what is pasted, or carried by a form from the trial to the import, is far less.
+# The same limit as in the API. Pasted text, and text carried by a form from the trial to the import, is much smaller.
 MOST_BYTES = 32 * 1024 * 1024
 MOST_PASTED = 1024 * 1024
-# The form with all of it.
+# The form with all of its fields.
 MAX_FORM_BYTES = MOST_BYTES + 2 * MOST_PASTED
-# How many rows of a trial are shown; the counts above them are of all.
+# At most this many rows of a trial are shown; the counts above them include all rows.
 MOST_CHANGES = 500
 
 
@@ -48,7 +48,7 @@ class InventoryForm(Sent):
 
 
 def inventory_answer(request: Asked, /, status: int = 200, **context: Any) -> HttpResponse:
-    """What is known, and the form with what is `kept` in it; also the answer to one that was refused, or tried."""
+    """Return the inventory and the form with the text `kept` in it, also in response to a refused or tried import."""
     if not request.rights.may(Right.ADMINISTER):
         reason = "The inventory needs the right of an admin."
         return render(request, "403.html", {"reason": reason}, status=403)
@@ -78,7 +78,7 @@ def take_inventory(request: Asked) -> HttpResponse:
     inventory, complete = read_inventory(items), sent["complete"]
     if sent["what"] == "try":
         trial = try_inventory(inventory=inventory, actor=request.actor, now=request.now, complete=complete)
-        # Exactly what was tried goes along to the import, where a form can carry it.
+        # The form carries exactly the tried text to the import, unless it is too long.
         text = json.dumps(items, ensure_ascii=False, separators=(",", ":"))
         carried = text if len(text) <= MOST_PASTED else ""
         rest = max(0, len(trial.changes) - MOST_CHANGES)
@@ -90,7 +90,7 @@ def take_inventory(request: Asked) -> HttpResponse:
 
 
 def _items(files: Iterable["UploadedFile[Any]"], pasted: str) -> tuple[list[Any], list[tuple[str, str]]]:
-    """What all of it lists, and of each source that cannot be read its name and why."""
+    """Return the items of all sources, and the name and error of each source that cannot be read."""
     reader = page_reader(clock.now())
     sources: list[tuple[str, Callable[[], bytes]]] = [
         (file.name or "a file", partial(file.read, MOST_BYTES + 1)) for file in files
@@ -106,7 +106,7 @@ def _items(files: Iterable["UploadedFile[Any]"], pasted: str) -> tuple[list[Any]
             continue
         try:
             printed = read_json(raw)
-            # Read one by one, so that an error names its source.
+            # Each source is read separately, so that an error names its source.
             read_inventory(printed)
         except Refused as error:
             errors.append((name, say(error.reason, reader)))
@@ -117,9 +117,9 @@ def _items(files: Iterable["UploadedFile[Any]"], pasted: str) -> tuple[list[Any]
     return items, errors
 
 
-# Machines: their list, the page of one, who waits for admission, and the tokens with which new ones enrol.
+# Machines: the list, the page of one, machines that wait for admission, and join tokens for new ones.
 
-# How long a join token admits machines, in hours, as the form offers it; the first is chosen.
+# Lifetimes of a join token in hours, as the form offers them; the first is the default.
 LIFETIMES = [(24, "1 day"), (1, "1 hour"), (4, "4 hours"), (12, "12 hours"), (72, "3 days"), (168, "1 week")]
 
 
@@ -183,7 +183,7 @@ def lift(request: Asked, machine_id: int) -> HttpResponse:
     return done(request, said, "machine", machine_id=machine_id)
 
 
-# A form of more is one that nobody reads.
+# More than this would be too many to review in one form.
 ADMISSIONS_A_PAGE = 50
 
 
@@ -194,13 +194,13 @@ class AdmissionsForm(CommentForm):
 
     def __init__(self, sent: Any) -> None:
         super().__init__(sent)
-        # What nobody waits under is for the operation to refuse.
+        # The operation refuses ids that are not waiting.
         named = [(one, one) for one in sent.getlist("ids") if one.isascii() and one.isdigit() and len(one) < 19]
         self.fields["ids"].choices = named  # type: ignore[attr-defined]
 
 
 def admissions_answer(request: Asked, /, **context: Any) -> HttpResponse:
-    """Who waits for admission; also the answer to a form that was refused."""
+    """Return the machines that wait for admission, also in response to a refused form."""
     q, who = request.GET.get("q", "").replace("\x00", ""), request.GET.get("who", "")
     read = partial(machines.page_of_waiting, size=ADMISSIONS_A_PAGE, q=q, who=who)
     context["refused"] = machines.refused_enrolments()
@@ -231,7 +231,9 @@ class JoinTokenForm(Sent):
 
 
 def tokens_answer(request: Asked, /, **context: Any) -> HttpResponse:
-    """Join tokens and who enrolled by them; also the answer to a form on it that was refused, or made one."""
+    """Return the join tokens and the machines enrolled with them, also in response to a form, refused or with a new
+    token.
+    """
     if request.rights.may(Right.ADMINISTER):
         tokens = machines.page_of_join_tokens(now=request.now, size=500).results
         context |= {"tokens": tokens, "named_sets": sets.named(), "lifetimes": LIFETIMES}
@@ -242,7 +244,7 @@ token_list = read_view(tokens_answer)
 
 
 def created_token(request: Asked, **stated: Any) -> dict[str, Any]:
-    """Create a join token, and return it with the lines that install an agent by it, which is shown once."""
+    """Create a join token, and return it with the install commands that contain it, which are shown once."""
     token, plain = entrance.create_join_token(actor=request.actor, now=request.now, **stated)
     lines = install_lines(fleet_url=settings.BASE_URL, join_token=plain, package=requirement())
     return {"new_token": token, "lines": lines}

@@ -1,4 +1,4 @@
-"""What all pages share: who may see them; how a page, a part of it, a list and a refusal are answered."""
+"""Common parts of all pages: access, and responses with a page, a part of it, a list or a refusal."""
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -48,7 +48,7 @@ HISTORY_SIZE = 25
 
 
 class Asked(HttpRequest):
-    """A request of somebody who may read, with what else they may and what they have chosen. `now` is when it came."""
+    """A request of a user who may read, with rights and settings. `now` is the time of the request."""
 
     user: User
     htmx: HtmxDetails
@@ -62,25 +62,27 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Answer = Callable[..., HttpResponseBase]
 View = Callable[Concatenate[Asked, P], HttpResponseBase]
-# Parts of a page that may be asked for alone, by template, each with what makes its context.
+# Parts of a page that can be requested alone: the function that returns the context, by template.
 Parts = Mapping[str, Callable[[], Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A part that an annex adds to a page: its template shows what `load` returns, as `panel`."""
+    """A part that an annex adds to a page: its template shows the result of `load` as `panel`."""
 
     template: str
     load: Callable[..., Any]
 
 
 def loaded(panels: Iterable[Panel], *subject: Any) -> list[tuple[str, Any]]:
-    """Return the templates of panels, each with what its `load` returns for this subject."""
+    """Return the templates of panels, each with the result of its `load` for this subject."""
     return [(panel.template, panel.load(*subject)) for panel in panels]
 
 
 def require_reader(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
-    """Only people who may read. Where the login has ended, the password is asked for; what a form sent is kept."""
+    """Restrict a view to users who may read. After the session has ended, ask for the password; a submitted form is
+    kept.
+    """
 
     @wraps(view)
     def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
@@ -109,9 +111,9 @@ def require_reader(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpR
 
 
 def _ended(request: Asked) -> HttpResponse:
-    """The answer where nobody is logged in: what was typed stays, and the password is asked for in its place."""
+    """Return the response without a session: a submitted form is kept, and the password is asked for in its place."""
     if request.htmx:
-        # The box beside the page, which stays as it is.
+        # The sign-in box; the page itself is unchanged.
         box = render(request, "again/box.html", {"whose": saved_form.page_user(request)}, status=401)
         box["HX-Retarget"], box["HX-Reswap"] = "#again", "innerHTML"
         return box
@@ -119,23 +121,25 @@ def _ended(request: Asked) -> HttpResponse:
         kept = saved_form.save_form(request, saved_form.last_user(request))
         if kept is not None and kept.username:
             return render(request, "again/page.html", {"kept": kept, "whose": kept.username}, status=401)
-    # A form leads to its own address, which shows nothing.
+    # A form redirects to the page that it was sent from, because its own URL shows nothing.
     there = request.get_full_path() if request.method in ("GET", "HEAD") else came_from(request)
     return redirect(f"{resolve_url(settings.LOGIN_URL)}?{urlencode({'next': there})}")
 
 
 def came_from(request: HttpRequest) -> str:
-    """The path of the page on which a form was sent; the front page where that is not known."""
+    """Return the path of the page from which a form was sent; the front page if unknown."""
     return urlsplit(request.headers.get("Referer", "")).path or "/"
 
 
 def read_view(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
-    """A page that only reads."""
+    """Restrict a view to reading."""
     return require_safe(require_reader(view))
 
 
 def action_view(answer: Answer) -> Callable[[View[P]], Callable[Concatenate[HttpRequest, P], HttpResponseBase]]:
-    """A form that was sent. When it is refused, `answer` makes the page on which it stands, which then says why."""
+    """Decorate the view of a form. When it is refused, `answer` returns the page of the form, which shows the
+    reason.
+    """
 
     def decorate(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
         @wraps(view)
@@ -159,35 +163,35 @@ def action_view(answer: Answer) -> Callable[[View[P]], Callable[Concatenate[Http
 
 
 def failure(status: int, *, headers: Mapping[str, str] | None = None, **said: object) -> HttpResponse:
-    """A page for what went wrong, made without a question to the database. `said` replaces what is said otherwise."""
+    """Return an error page, without a database query. `said` replaces the default texts."""
     title, reason = FAILURES[status]
     shown = get_template("failure.html").render({"title": title, "reason": reason, "status": status, **said})
     return HttpResponse(shown, status=status, headers={"Cache-Control": "no-store", **(headers or {})})
 
 
 def refused(error: Refused) -> dict[str, Any]:
-    """What a page needs to answer a refusal: its HTTP `status`, and `refusal` in words."""
+    """Return the context of a refusal: its HTTP `status`, and `refusal` in words."""
     problem, refusal = PROBLEMS[error.code], say.refusal(error, page_reader(clock.now()))
     title = "" if problem.status != 409 or problem.title in refusal["sentence"] else problem.title
     return {"status": problem.status, "refusal": refusal | {"title": title}}
 
 
 def done(request: Asked, said: str, to: str, **of: Any) -> HttpResponse:
-    """The answer to a form that did something: back to a page, which says so."""
+    """Return the response to a successful form: a redirect to a page with this message."""
     messages.success(request, said)
     back: HttpResponse = redirect(to, **of)
     return back
 
 
 def known(found: T | None, sentence: str) -> T:
-    """What was found; else the answer is 404 with this sentence."""
+    """Return the object; without one, respond with 404 and this sentence."""
     if found is None:
         raise Http404(sentence)
     return found
 
 
 def zone_of(own: OwnSettings, told: str) -> tzinfo:
-    """The time zone in which somebody reads pages; `told` is what their browser says of itself."""
+    """Return the time zone in which a user reads pages; `told` is the one that the browser reports."""
     name = told if own.time_zone == BROWSER else own.time_zone
     try:
         return hours.zone_of(name)
@@ -196,12 +200,12 @@ def zone_of(own: OwnSettings, told: str) -> tzinfo:
 
 
 def as_asked(request: HttpRequest) -> Asked | None:
-    """The request as `reader` has prepared it; None where it did not."""
+    """Return the request as prepared by `require_reader`; None if it was not prepared."""
     return cast(Asked, request) if isinstance(getattr(request, "own", None), OwnSettings) else None
 
 
 def common(request: HttpRequest) -> dict[str, Any]:
-    """What every template may ask for, as a context processor."""
+    """Return the context of every template, as a context processor."""
     if (asked := as_asked(request)) is None:
         return {}
     return {
@@ -231,7 +235,7 @@ def _saved_views(request: Asked) -> dict[str, Any]:
 
 
 def filters_of(asked: QueryDict) -> str:
-    """The filters in an address: without the part that is asked for and the place in the list."""
+    """Return the filters of a URL, without the requested part and the cursor."""
     kept = [(name, value) for name, values in sorted(asked.lists()) for value in values if value]
     return urlencode([(name, value) for name, value in kept if name not in ("part", "cursor")])
 
@@ -246,10 +250,10 @@ def page(
     same: Container[str] = (),
     **context: Any,
 ) -> HttpResponse:
-    """A whole page, or one of its `parts`: the one named `only`, or with `?part=` the one that htmx asks for.
+    """Return a page, or one of its `parts`: the one named `only`, or the one that htmx requests with `?part=`.
 
-    Only what is shown is made. A part is named as the file of its template. Templates that are the `same` for all
-    readers of the same rights hold nothing of a person's own, and no form.
+    Only the requested part is built. A part is named as the file of its template. Templates in `same` are equal for all
+    readers with the same rights: they contain no personal data and no form.
     """
     parts = parts or {}
     asked = only or (request.GET.get("part", "") if request.htmx else "")
@@ -262,17 +266,17 @@ def page(
             told |= parts[part]()
         return render(request, name, told, status=status)
 
-    # Whoever sees less than everything sees it under their own name.
+    # The result of a reader with limited visibility is not shared.
     shared = request.htmx and name in same and not visibility.is_limited()
     answer = HttpResponse(alike.once(_alike_for(request), lambda: make().content)) if shared else make()
     patch_vary_headers(answer, ["HX-Request"])
-    # By the server's time the browser counts down.
+    # The browser counts down by the server's time.
     answer["X-Drydock-Time"] = times.iso(clock.now())
     return answer
 
 
 def _alike_for(request: Asked) -> tuple[Any, ...]:
-    """What such a part depends on."""
+    """Return the values that the content of a shared part depends on."""
     own = replace(request.own, handover_read_until=None)
     return (request.get_full_path(), request.rights, own, timezone.get_current_timezone_name())
 
@@ -285,7 +289,7 @@ def listed(
     beside: Parts | None = None,
     **context: Any,
 ) -> HttpResponse:
-    """A list with its `part` of rows and what stands `beside` it; `read` takes a `cursor`. An unreadable cursor leads
+    """Return a list with its `part` of rows and further parts; `read` takes a `cursor`. An unreadable cursor redirects
     to the list's beginning.
     """
 
@@ -299,13 +303,13 @@ def listed(
 
 
 def pager(request: HttpRequest, found: Page[Any]) -> dict[str, Any]:
-    """The rows of a page and where to go on from them, as `pager.html` shows it."""
+    """Return the rows of a page and the links to its neighbours, as `pager.html` shows them."""
     older, newer = (f"?{_query(request, cursor=to)}" if to else "" for to in (found.next, found.previous))
     return {"rows": found.results, "older": older, "newer": newer, "looked_to": found.looked_to}
 
 
 def _query(request: HttpRequest, **more: str) -> str:
-    """The page's own filters, for asking for a part of it or for the page before and after."""
+    """Return the page's own filters, for requests of a part or of neighbouring pages."""
     query = request.GET.copy()
     query.pop("part", None)
     for name, value in more.items():
@@ -314,5 +318,5 @@ def _query(request: HttpRequest, **more: str) -> str:
 
 
 def history(found: Page[TimelineRow], **of: Any) -> dict[str, Any]:
-    """The newest entries about something, and the filter by which the timeline shows all of them."""
+    """Return the newest entries about an object, and the filter with which the timeline shows all of them."""
     return {"entries": found.results, "more": urlencode(of) if found.next else ""}

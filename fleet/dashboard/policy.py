@@ -1,4 +1,4 @@
-"""Rules, no-approval windows, and the switch that stops all approvals."""
+"""Pages of rules, no-approval windows, and the stop of all approvals."""
 
 from typing import Any
 
@@ -21,9 +21,9 @@ from fleet.projections.policy.rules import RuleRow
 
 
 def list_answer(request: Asked, /, **context: Any) -> HttpResponse:
-    """The rules in their order, and the hours without approvals; also the answer to a form that was refused.
+    """Return the rules in their order and the no-approval windows, also in response to a refused form.
 
-    Addresses of one rule or window lead here, too.
+    URLs of one rule or window lead here, too.
     """
     if not request.rights.may(Right.ADMINISTER):
         context["window_form"] = None
@@ -39,7 +39,7 @@ rule_list = read_view(list_answer)
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_reader
 def rule_new(request: Asked) -> HttpResponse:
-    """The form of a new rule; trying it on the past saves nothing."""
+    """Show the form of a new rule; a trial on past events saves nothing."""
     missing = request.rights.missing(Right.ADMINISTER, doing="make-rule")
     if missing:
         return list_answer(request, **refused(Refused("not-permitted", missing)))
@@ -49,8 +49,8 @@ def rule_new(request: Asked) -> HttpResponse:
 
 
 def _prefilled(request: Asked) -> dict[str, Any]:
-    """What an address states of a new rule, such as that of a piece of advice: shown in the form, and saved by nobody
-    but whoever sends it.
+    """Return the values of a new rule that the URL states, such as the link of a recommendation. They fill in the form;
+    only sending it saves them.
     """
     lists = {name for name, field in RuleForm.base_fields.items() if isinstance(field, forms.MultipleChoiceField)}
     return {
@@ -63,7 +63,7 @@ def _prefilled(request: Asked) -> dict[str, Any]:
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_reader
 def rule_page(request: Asked, rule_id: int) -> HttpResponse:
-    """One rule: its form for admins, its words for everybody, and what it would have decided."""
+    """Show one rule: its form for administrators, its wording for all readers, and its dry run."""
     found = known(rules.detail(rule_id=rule_id, now=request.now), "No rule has this number; it may have been deleted.")
     if request.method == "POST":
         return form_answer(request, found)
@@ -80,7 +80,7 @@ def rule_answer(request: Asked, form: RuleForm, found: RuleRow | None, **context
 
 
 def form_answer(request: Asked, found: RuleRow | None) -> HttpResponse:
-    """What the form's two buttons do: try such a rule on the past, or save it."""
+    """Perform the action of the form's button: try the rule on past events, or save it."""
     form = RuleForm(request.POST)
     try:
         if request.POST.get("do") == "try":
@@ -122,17 +122,17 @@ def rule_delete(request: Asked, rule_id: int) -> HttpResponse:
 
 
 def _seen(request: Asked) -> list[str] | None:
-    """The version of the rule on the page that was looked at."""
+    """Return the version of the rule on the submitted page."""
     return request.POST.getlist("version") or None
 
 
 def _back(request: Asked, said: str, rule_id: int | None = None) -> HttpResponse:
-    """Back to the list, at the rule that it was about."""
+    """Return to the list, at this rule."""
     return done(request, said, reverse("rules") + (f"#rule-{rule_id}" if rule_id else ""))
 
 
 def window_answer(request: Asked, *, refusal: dict[str, Any], **context: Any) -> HttpResponse:
-    """The rules' page with the window's form, which shows what is wrong in it."""
+    """Return the rules' page with the window's form, which shows its errors."""
     form = WindowForm(request.POST)
     form.show(refusal)
     return list_answer(request, refusal=refusal, window_form=form, **context)
@@ -159,7 +159,7 @@ stop_page = read_view(stop_answer)
 
 @read_view
 def banner(request: Asked) -> HttpResponse:
-    """Asked for again when the stream tells of a change."""
+    """Return the banner; the browser requests it after a change in the stream."""
     return page(request, "policy/stop_banner.html")
 
 

@@ -1,5 +1,6 @@
-"""Asking a user in the middle of something who they are: where a session has ended, and where a decision needs a fresh
-proof. What was typed is kept, and nothing is sent by proving it.
+"""Reauthentication on a page: after the session has ended, and for a decision that needs a fresh proof of identity.
+
+Typed text is kept, and proving the identity sends nothing.
 """
 
 from collections.abc import Callable
@@ -26,12 +27,12 @@ P = ParamSpec("P")
 
 @dataclass(slots=True)
 class StepUpPage:
-    """The page at `step-up`, shown in place of another one, with what was typed there."""
+    """The page at `step-up`, shown in place of another one, with the form that was filled in there."""
 
     page: Callable[[Asked, SavedForm | None], HttpResponse] = lambda request, kept: redirect("step-up")
 
 
-# Of annexes: accounts knows by what a user proves who they are.
+# Set by annexes: accounts knows how a user proves the identity.
 ASK = StepUpPage()
 
 
@@ -41,15 +42,15 @@ def in_a_box(request: HttpRequest) -> bool:
 
 
 def stale(request: HttpRequest) -> HttpResponse | None:
-    """The answer to a part of a page that was opened before its person logged in again elsewhere: it gets the new key,
-    so that nothing typed is lost. None for a plain form.
+    """Return the response to a part of a page that was opened before its user signed in again elsewhere. It contains
+    the new CSRF token, so that no typed text is lost. None for a plain form.
     """
-    # No other site can send this header: a browser would ask us first, and we would not agree.
+    # No other site can send this header: the browser would send a preflight request, which is refused.
     return box(request, status=403) if in_a_box(request) else None
 
 
 def box(request: HttpRequest, *, status: int) -> HttpResponse:
-    """Beside a page: the new key for whoever opened it; nobody else goes on with it."""
+    """Return the box with the new CSRF token for the user who opened the page; another user cannot continue."""
     whose = page_user(request)
     context = {"whose": whose, "token": get_token(request)}
     same = request.user.is_authenticated and request.user.get_username() == whose
@@ -62,7 +63,7 @@ def box(request: HttpRequest, *, status: int) -> HttpResponse:
 def asked_again(
     view: Callable[Concatenate[Asked, P], HttpResponseBase],
 ) -> Callable[Concatenate[Asked, P], HttpResponseBase]:
-    """Only for who has proved lately that they are still there; everybody else is asked, and comes back."""
+    """Restrict a view to users with a recent proof of identity; other users are asked for one and return."""
 
     @wraps(view)
     def guarded(request: Asked, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
@@ -75,8 +76,8 @@ def asked_again(
 
 
 def proved(view: Callable[Concatenate[Asked, P], HttpResponse]) -> Callable[Concatenate[Asked, P], HttpResponse]:
-    """A decision: where nothing stands in its way but that somebody proves once more who they are, they are asked in
-    its place, and what they typed is kept.
+    """Decorate a decision. If only a fresh proof of identity is missing, ask for it in place of the page, and keep the
+    typed text.
     """
 
     @wraps(view)

@@ -60,7 +60,7 @@ class SavedForm:
 
     @property
     def typed(self) -> list[tuple[str, str]]:
-        """Labels and texts of the fields that the user filled in."""
+        """Return labels and texts of the fields that the user filled in."""
         return [
             (name.replace("-", " ").replace("_", " "), text)
             for name, text in self.fields
@@ -69,7 +69,7 @@ class SavedForm:
 
     @property
     def sealed(self) -> str:
-        """The form as signed text for a hidden field."""
+        """Return the form as signed text for a hidden field."""
         return signing.dumps([self.to, self.username, list(self.fields)], salt=FORM_SALT, compress=True)
 
 

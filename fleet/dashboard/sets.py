@@ -1,4 +1,4 @@
-"""Availability sets: their list, the page of one, and the forms that name it, merge it and ask for a second person."""
+"""Availability sets: the list, the page of one, and the forms that name it, merge it and change its requirements."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -25,10 +25,10 @@ from fleet.projections.pages import BadCursorError
 from fleet.projections.timeline import entries
 from fleet.wording import sets as wording
 
-# Where the set takes two persons.
+# Message when a second administrator must agree.
 WAITS = "This lowers what the set requires: it is done when another administrator chooses the same within a day."
 KINDS = [(kind, wording.KINDS[kind]) for kind in NAMED_KINDS]
-# For how long a set's rule admits machines that come back, as the form offers it; 0 ends it.
+# How long a set admits returning machines, in hours, as the form offers it; 0 ends it.
 ADMIT_HOURS = [(1, "1 hour"), (4, "4 hours"), (24, "1 day"), (168, "1 week")]
 DRILL_FORM = {
     "kinds": drills.KINDS,
@@ -53,7 +53,7 @@ class MergeForm(Sent):
 
 
 class RequirementForm(Sent):
-    """What a set requires of decisions, of which each form on the page sends one."""
+    """Requirements of a set for decisions; each form on the page sends one of them."""
 
     wrong = f"Enter how many live machines it needs: 1 to {MAX_NEEDS}, or nothing if no number is known."
     second_person = forms.BooleanField(required=False)
@@ -75,7 +75,7 @@ def set_list(request: Asked) -> HttpResponse:
 
 
 def set_answer(request: Asked, /, set_id: int, **context: Any) -> HttpResponseBase:
-    """The set's page; also the answer to a form that was refused, which explains itself on it."""
+    """Return the set's page, also in response to a refused form, whose refusal it shows."""
     found = sets.detail(set_id=set_id, now=request.now, most=sets.MOST_SHOWN)
     found = known(found, "No availability set has this number.")
     home = found.set.id
@@ -101,7 +101,7 @@ def set_answer(request: Asked, /, set_id: int, **context: Any) -> HttpResponseBa
 
 
 def _agents(request: Asked, found: sets.SetDetail) -> dict[str, Any]:
-    """The machines of its table: of a large set a page of them, those first that need somebody."""
+    """Return the machines of the table; for a large set one page of them, those that need attention first."""
     if not found.set.omitted:
         return {"rows": found.set.machines}
     hit = {name for event in found.set.open_events for name in event.resources}
@@ -137,7 +137,7 @@ def merge_set(request: Asked, set_id: int) -> HttpResponse:
 
 
 def requirement_view(column: str, off: str, on: str, sent_as: str = "") -> Callable[..., HttpResponseBase]:
-    """Return the view of a form that changes one requirement of a set, with what it answers."""
+    """Return the view of a form that changes one requirement of a set; `off` and `on` are its messages."""
 
     @action_view(set_answer)
     @proved

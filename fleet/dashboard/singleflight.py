@@ -1,19 +1,19 @@
-"""Parts of pages that are the same for several readers: made once for all of them who ask at the same time.
+"""Request coalescing: a part of a page that is equal for several readers is built once for all concurrent requests.
 
-Thirty open tabs ask for the same part within a moment of each change. Whoever asks gets what was begun after that, so
-nothing that they were told of is missing in it: while one is made, those who come wait for the next, together.
+Thirty open tabs request the same part within a moment of each change. A request gets a build that began after it, so
+that no change is missing. Requests that arrive during a build share the next one.
 """
 
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 
-# Whoever has waited for so long makes their own.
+# A request that has waited this long builds its own part.
 MOST_SECONDS = 10.0
 
 
 class _Round:
-    """One making: `made` once it is done, None where it failed."""
+    """One build: `made` is its result, None if it failed."""
 
     __slots__ = ("done", "made")
 
@@ -23,7 +23,9 @@ class _Round:
 
 
 class _Turns:
-    """Of one part: the round that has not begun yet, and the lock of the one that has. `users` keep it in memory."""
+    """Builds of one part: the one that has not begun yet, and the lock of the running one. `users` keep it in
+    memory.
+    """
 
     __slots__ = ("coming", "lock", "users")
 
@@ -34,14 +36,16 @@ class _Turns:
 
 
 class Alike:
-    """What one process makes now, by what it depends on."""
+    """Current builds of this process, by their key."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._turns: dict[Hashable, _Turns] = {}
 
     def once(self, key: Hashable, make: Callable[[], bytes]) -> bytes:
-        """What `make` answers to one of all who ask for this key meanwhile. Raises what it raises, for that one."""
+        """Return the result of `make`, called once for all concurrent requests with this key. An exception is raised
+        for the request that called it.
+        """
         with self._using(key) as turns:
             with self._lock:
                 joined = turns.coming
@@ -53,7 +57,7 @@ class Alike:
             try:
                 with turns.lock:
                     with self._lock:
-                        # It begins: who comes from here on has to see what happens from here on.
+                        # The build begins: later requests need a build that sees later changes.
                         turns.coming = None
                     mine.made = make()
                     return mine.made

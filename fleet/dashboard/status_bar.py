@@ -1,4 +1,4 @@
-"""The strip in the head of every page. A web process counts for all its readers at once, and keeps it for a moment."""
+"""Status bar of every page. A web process counts once for all its readers, and caches the result briefly."""
 
 import threading
 from collections.abc import Callable
@@ -12,12 +12,14 @@ from django.db import InterfaceError, OperationalError, connection
 from fleet.projections.desk.status_bar import StatusBar, blind_spot_count, status_bar
 from fleet.projections.visibility import is_limited
 
-# Looking for blind spots takes at most this part of a process's time, however large the fleet is.
+# Maximum share of a process's time that is spent on counting blind spots, at any size of the fleet.
 SHARE = 0.05
 
 
 def apart(work: Callable[[], None]) -> None:
-    """In a thread of its own: nobody waits for it. While the database is away the older number stays."""
+    """Run the work in its own thread, so that no request waits for it. While the database is unavailable, the older
+    number is kept.
+    """
 
     def run() -> None:
         with closing(connection), suppress(OperationalError, InterfaceError):
@@ -27,7 +29,7 @@ def apart(work: Callable[[], None]) -> None:
 
 
 class Kept:
-    """What was counted last, and until when it serves. `beside` does what no reader waits for."""
+    """Cache of the last counts with their expiry. Blind spots are counted in the background."""
 
     def __init__(self, beside: Callable[[Callable[[], None]], None] = apart) -> None:
         self._counting = threading.Lock()
@@ -39,9 +41,11 @@ class Kept:
         self._spots_until: datetime | None = None
 
     def at(self, now: datetime) -> StatusBar:
-        """The numbers, at most `STATUS_BAR_CACHE_SECONDS` old; older ones only while somebody counts."""
+        """Return counts that are at most `STATUS_BAR_CACHE_SECONDS` old; older ones only while another thread
+        counts.
+        """
         if is_limited():
-            # What is kept counts everything.
+            # The cached counts include hidden sets.
             return status_bar(now=now)
         found = self._found
         if found is not None and self._until is not None and found.counted_at <= now < self._until:
@@ -56,7 +60,7 @@ class Kept:
             self._counting.release()
 
     def _spots_at(self, now: datetime) -> int | None:
-        """How many there were when somebody looked last; None before that."""
+        """Return the last number of blind spots; None before the first count."""
         if not settings.STATUS_BAR_CACHE_SECONDS:
             return blind_spot_count(now)
         if (self._spots_until is None or now >= self._spots_until) and self._looking.acquire(blocking=False):

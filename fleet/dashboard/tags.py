@@ -1,4 +1,4 @@
-"""What templates use in addition to Django's own tags and filters: `{% load drydock %}`."""
+"""Template tags and filters, in addition to Django's own: `{% load drydock %}`."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -32,13 +32,14 @@ from fleet.wording.times import Reader, page_reader
 
 register = Library()
 
-# Where nothing is known.
+# Placeholder for unknown values.
 DASH = "\N{EN DASH}"
 
 
-# Tags that write markup: icons, states, times that the browser keeps going, and the navigation.
+# Tags that write markup: icons, states, times that the browser updates, and the navigation.
 
-# What `.icon` says of every icon in `drydock.css`, and the lines between paths: a long page has hundreds of icons.
+# Attributes that `.icon` in `drydock.css` sets for every icon, and the whitespace between paths: a long page has
+# hundreds of icons.
 SAID_BY_CSS = re.compile(
     r' (?:fill="none"|stroke="currentColor"|stroke-(?:width|linecap|linejoin)="\w+")|\n\s*| (?=/>)'
 )
@@ -47,7 +48,7 @@ SAID_BY_CSS = re.compile(
 @register.simple_tag
 @lru_cache(maxsize=1024)
 def icon(name: str, size: int = 16, css: str = "") -> SafeString:
-    """A decorative icon; the text beside it says the same."""
+    """Return a decorative icon; the text next to it states the same."""
     drawn = lucide._render_icon(name, size, **{"aria-hidden": "true", "class": f"icon {css}".strip()})
     # The names come from our own tables, and lucide escapes attributes.
     return mark_safe(SAID_BY_CSS.sub("", drawn))  # noqa: S308
@@ -55,15 +56,15 @@ def icon(name: str, size: int = 16, css: str = "") -> SafeString:
 
 @register.simple_tag
 def posts(name: str, of: Any) -> SafeString:
-    """The attributes of a form of the decision panel: plain, and with htmx in its place."""
+    """Return the attributes of a form of the decision panel, with and without htmx."""
     address = reverse(name, args=(of,))
     return format_html('method="post" action="{0}" hx-post="{0}" hx-target="#decision" hx-swap="outerHTML"', address)
 
 
 @register.simple_tag(takes_context=True)
 def live(context: Any, part: str, address: str, every: int = 0, css: str = "", **scope: Any) -> SafeString:
-    """The attributes of a part that keeps itself new: asked for again when something in its `scope` (an event, a set, a
-    machine; without any of them anything at all) has changed, and `every` so many seconds.
+    """Return the attributes of a part that refreshes itself: after a change of an object in its `scope` (an event, a
+    set or a machine; any object without a scope), and `every` this many seconds.
     """
     query = f"{context['query']}&" if context.get("query") else ""
     return format_html(
@@ -85,13 +86,14 @@ def type_icon(event_type: str, size: int = 18) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def places(context: Any) -> dict[str, Any]:
-    """The navigation around a page: the four places, which of them it stands in, and the tabs there for its reader.
-    `here` is how the page's own tab is marked: it is this page, or the list to which this page belongs.
+    """Return the navigation around a page: the four areas, the current area, and its tabs for the reader.
+
+    `here` marks the page's own tab: it is this page, or the list to which this page belongs.
     """
     request = context["request"]
     rights = getattr(request, "rights", Rights())
     name = request.resolver_match.url_name or "" if request.resolver_match else ""
-    # Some pages lie behind one list today and behind another tomorrow.
+    # Some pages belong to different lists at different times.
     behind = context.get("lies_behind") or name
     area = area_of(behind)
     tab = area.tab_of(behind) if area else None
@@ -107,7 +109,7 @@ def places(context: Any) -> dict[str, Any]:
 
 @register.simple_tag
 def chip(state: Any, css: str = "") -> SafeString:
-    """A state, or a row that has one, as icon and word in its tone."""
+    """Return the badge of a state, or of a row that has one, as an icon and a word in its tone."""
     shown = badge_of(state)
     return format_html(
         '<span class="chip tone-{} {}" data-state="{}">{}<span>{}</span></span>',
@@ -121,7 +123,7 @@ def chip(state: Any, css: str = "") -> SafeString:
 
 @register.simple_tag
 def presence_dot(presence: Presence | None, size: int = 14) -> SafeString:
-    """The shape alone, for places where the word stands beside it."""
+    """Return the icon alone, for places where the word is next to it."""
     if presence is None:
         return icon("circle-question-mark", size, "text-quiet")
     shown = badge_of(presence)
@@ -130,7 +132,7 @@ def presence_dot(presence: Presence | None, size: int = 14) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def moment(context: Any, at: datetime | None) -> SafeString:
-    """The absolute time in the reader's time zone; the day only where it is not today."""
+    """Return the absolute time in the reader's time zone; the day only if it is not today."""
     if at is None:
         return format_html('<span class="text-quiet">{}</span>', DASH)
     return format_html(
@@ -143,13 +145,13 @@ def moment(context: Any, at: datetime | None) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def clock_now(context: Any) -> str:
-    """The server's clock in the reader's time zone; the browser keeps it going."""
+    """Return the server's clock in the reader's time zone; the browser updates it."""
     return times.at_clock(_now(context))
 
 
 @register.simple_tag(takes_context=True)
 def since(context: Any, at: datetime | None) -> SafeString:
-    """How long ago; the browser keeps it going."""
+    """Return how long ago the time was; the browser updates it."""
     if at is None:
         return mark_safe('<span class="text-quiet">never</span>')
     now = _now(context)
@@ -164,7 +166,7 @@ def since(context: Any, at: datetime | None) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def countdown(context: Any, at: datetime | None) -> SafeString:
-    """The time left; the browser keeps it going by the server's clock."""
+    """Return the time left; the browser updates it by the server's clock."""
     if at is None:
         return mark_safe('<span class="countdown is-unknown">no time stated</span>')
     seconds = (at - _now(context)).total_seconds()
@@ -183,11 +185,11 @@ def _now(context: Any) -> datetime:
 
 
 def for_reader(word: Callable[[Any, Reader], Any]) -> Callable[[Any], Any]:
-    """Return a filter that words a value for the person who reads the page."""
+    """Return a filter that words a value for the reader of the page."""
     return lambda value: word(value, page_reader(clock.now()))
 
 
-# Filters that do no more than ask a table or a function, by their names in templates.
+# Filters that only call a function or a table, by their names in templates.
 FILTERS: Mapping[str, Callable[[Any], Any]] = {
     "archive_word": timeline.archive_word,
     "as_recorded": wording.is_as_recorded,
@@ -198,10 +200,10 @@ FILTERS: Mapping[str, Callable[[Any], Any]] = {
     # A fault or update domain; a dash where none is stated.
     "domain_name": lambda value: DASH if value is None else str(value),
     "duration": times.duration,
-    # What is known of an event's type, as far as it is true of this event.
+    # Facts about the event's type that apply to this event.
     "effect": events.effect_of,
     "ended_as_named": lambda how: badge_of(EndedAs(how)).label,
-    # The filters in an address, to be read: `kind: scale_set, q: web`.
+    # The filters of a URL as readable text: `kind: scale_set, q: web`.
     "filters_said": lambda query: ", ".join(f"{name}: {value}" for name, value in parse_qsl(query)),
     "hit_heading": events.hit_heading,
     "impact": times.impact,
@@ -217,7 +219,7 @@ FILTERS: Mapping[str, Callable[[Any], Any]] = {
     "set_kind": lambda kind: sets.KINDS[kind],
     "set_source": lambda source: sets.SOURCES[SetSource(source)].label,
     "signatures": lambda check: machines.SIGNATURES.get(check, DASH),
-    # When an approval starts its event: `now`.
+    # When an approval starts its event, such as `now`.
     "starts_when": for_reader(lambda row, reader: approvals.when_at(row.when, row.due_at, reader)),
     "step_look": lambda state: STEP_BADGES[state],
     "text": for_reader(wording.text_of),
@@ -232,20 +234,20 @@ for _name, _filter in FILTERS.items():
 
 @register.filter
 def service_url(name: str) -> str:
-    """A name of dots alone would lead upwards in an address."""
+    """Return the URL of a service. A name of dots alone would lead upwards in a path, so it is sent as a parameter."""
     return reverse("service", args=[name]) if name.strip(".") else f"{reverse('service')}?{urlencode({'name': name})}"
 
 
 @register.filter
 def stated_set(said: str) -> str:
-    """A set that is stated as `kind:name`, as people write it."""
+    """Return a set that is stated as `kind:name`, in words."""
     kind, _, name = said.partition(":")
     return f"{sets.KINDS[kind]} {name}" if name else DASH
 
 
 @register.filter
 def say(reason: Reason | str | None) -> str:
-    """Return a reason as a sentence for the person who reads the page."""
+    """Return a reason as a sentence for the reader of the page."""
     return wording.say(reason, page_reader(clock.now())) if reason else ""
 
 
@@ -257,7 +259,7 @@ def says(reasons: Iterable[Reason | str]) -> str:
 
 @register.filter
 def as_rule(card: DecisionCard) -> str:
-    """Return the address of a new rule that would decide so automatically; empty where none could."""
+    """Return the URL of a new rule that would decide the same automatically; empty if no rule could."""
     if not card.as_rule:
         return ""
     event_type, place = card.event.event_type, card.event.set.name
@@ -268,7 +270,7 @@ def as_rule(card: DecisionCard) -> str:
 
 @register.filter
 def group_query(group: QueueGroup) -> str:
-    """The filter of the list of events that shows what stands in a group of the queue."""
+    """Return the filter of the list of events that shows the events of a queue group."""
     times_of = {"has_not_before": "false"}
     if group.since is not None and group.until is not None:
         times_of = {"due_since": times.iso(group.since), "due_until": times.iso(group.until)}

@@ -1,4 +1,4 @@
-"""Timelines as pictures on pages: the time that is looked at, what is shown of it, its table and its file."""
+"""Timeline pictures on pages: the period, the selection, the table and the file."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -44,14 +44,14 @@ from fleet.wording.times import iso, page_reader
 
 MAINTENANCE = "maintenance"
 SHOWN = {"": "Everything", **{name: name for name in TYPES}, MAINTENANCE: "Cache maintenance"}
-# So many services of the fleet are drawn.
+# At most this many services of the fleet are drawn.
 SERVICES = 20
 COLUMNS = ("what", "where", "state", "begin", "until", "address")
 
 
 @dataclass(frozen=True, slots=True)
 class TimelinePart:
-    """What `timeline/picture.html` shows."""
+    """Context of `timeline/picture.html`."""
 
     choice: Choice
     drawn: Drawn
@@ -64,7 +64,7 @@ class TimelinePart:
 
 
 def of_fleet(request: Asked) -> TimelinePart:
-    """A lane for each service."""
+    """Return the timeline of the fleet, with a lane for each service."""
     choice, shown, types = _asked(request, spans.enrolled_since())
     whole = wants_file(request)
     found = _left(spans.of_fleet(choice.window, types=types, now=request.now, whole=whole), shown)
@@ -73,13 +73,13 @@ def of_fleet(request: Asked) -> TimelinePart:
         return [(event.service, service_url(event.service)) if event.service else ("no service", reverse("fleet"))]
 
     rows = sorted(rows_by(found.events, names, now=request.now), key=lambda row: -len(row.stays))
-    # Of more services those with most events; the table has all of them.
+    # The services with most events are drawn; the table has all of them.
     rows = [*_sorted(rows[:SERVICES]), *_sorted(rows[SERVICES:])]
     return _part(request, choice, rows, found, most=SERVICES)
 
 
 def of_service(request: Asked, name: str, found: Spans, choice: Choice, bands: Iterable[Stay] = ()) -> TimelinePart:
-    """A lane for each set and each cache."""
+    """Return the timeline of a service, with a lane for each set and each cache."""
     shown = _shown(request)
     left = _left(found, shown)
     rows = rows_by(left.events, lambda event: [_set_lane(event.set)], now=request.now)
@@ -87,7 +87,7 @@ def of_service(request: Asked, name: str, found: Spans, choice: Choice, bands: I
 
 
 def of_set(request: Asked, row: SetRow) -> TimelinePart:
-    """A lane for each machine."""
+    """Return the timeline of a set, with a lane for each machine."""
     choice, shown, types = _asked(request, spans.enrolled_since(availability_set=row.id))
     found = _left(spans.of_set(row.id, choice.window, types=types, now=request.now), shown)
     machines = {
@@ -102,7 +102,7 @@ def of_set(request: Asked, row: SetRow) -> TimelinePart:
 
 
 def of_machine(request: Asked, detail: MachineDetail) -> TimelinePart:
-    """Its own lane, and one of what hit others of its set."""
+    """Return the timeline of a machine, with its own lane and one for events of others in its set."""
     machine = detail.machine
     choice, shown, types = _asked(request, spans.enrolled_since(pk=machine.id))
     found = _left(spans.of_machine(machine.id, machine.set.id, choice.window, types=types, now=request.now), shown)
@@ -117,7 +117,9 @@ def of_machine(request: Asked, detail: MachineDetail) -> TimelinePart:
 
 
 def of_cache(request: Asked, choice: Choice, detail: CacheDetail) -> TimelinePart:
-    """A lane for each shard, and one for each machine that told whether it listens."""
+    """Return the timeline of a cache, with a lane for each shard, and one for each machine that reported whether it
+    listens.
+    """
     found = spans.of_cache(detail.cache.id, choice.window, now=request.now)
     (own,) = found.caches
     lanes = [*shard_rows(own.maintenances, now=request.now), *listener_rows(detail.stretches)]
@@ -125,7 +127,7 @@ def of_cache(request: Asked, choice: Choice, detail: CacheDetail) -> TimelinePar
 
 
 def service_choice(request: Asked, since: datetime | None) -> tuple[Choice, tuple[str, ...]]:
-    """The time that is asked for, and the types of events that are wanted."""
+    """Return the requested period and types of events."""
     choice, _, types = _asked(request, since)
     return choice, types
 
@@ -147,7 +149,7 @@ def wants_file(request: Asked) -> bool:
 
 def _asked(request: Asked, since: datetime | None) -> tuple[Choice, str, tuple[str, ...]]:
     shown = _shown(request)
-    # A type that nobody has leaves no event, and no query is spared for it.
+    # A type without events gives an empty result; the number of queries stays the same.
     types = () if shown == "" else ("-",) if shown == MAINTENANCE else (shown,)
     return chosen_window(request.GET.dict(), now=request.now, since=since), shown, types
 
@@ -180,7 +182,7 @@ def _part(
     gap_said: str = NOT_WATCHED,
     kinds: Mapping[str, str] = SHOWN,
 ) -> TimelinePart:
-    """The picture of these rows and of the caches that were found; `kinds` can be chosen, by their values of `show`."""
+    """Return the timeline of these rows and of the caches that were found; `kinds` are the choices of `show`."""
     rest = {name: value for name, value in request.GET.dict().items() if name not in ("part", "cursor", "show", "as")}
     chosen = _shown(request)
     caches = [cache_row(cache, now=request.now) for cache in found.caches]
@@ -204,7 +206,7 @@ def _part(
 
 
 def query_of(request: Asked) -> str:
-    """The time and the kinds that are asked for, as the part that refreshes repeats them."""
+    """Return the requested period and kinds as the query that a refresh repeats."""
     query = request.GET.copy()
     for name in ("part", "as"):
         query.pop(name, None)
@@ -221,7 +223,7 @@ def fleet_timeline(request: Asked) -> HttpResponseBase:
     drawn = cache(lambda: of_fleet(request))
     if wants_file(request):
         return as_file(request, drawn(), "fleet-timeline")
-    # What is about one thing stands as a picture on the page of that.
+    # A timeline filtered by one object has no picture here: the object's own page has it.
     whole = not any(request.GET.get(name) for name in EntryFilter.base_filters) and "cursor" not in request.GET
     beside = {"timeline/fleet_picture.html": lambda: drawn().context} if whole else {}
     return listed(request, "timeline/page.html", "timeline/entry_rows.html", read, beside, whole=whole)

@@ -1,4 +1,4 @@
-"""The pages. `fleet.urls` adds those of the annexes."""
+"""URLs of the pages. `fleet.urls` adds those of the annexes."""
 
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
@@ -24,7 +24,7 @@ from fleet.domain.intake import EVENT_ID
 
 
 class EventId(StringConverter):
-    """What an event may be called; anything else is no address here."""
+    """An EventId in a URL; other texts do not match."""
 
     regex = EVENT_ID
 
@@ -109,7 +109,7 @@ PAGES = [
     path("no-approval-windows/", policy.window_new, name="window-new"),
     path("no-approval-windows/<int:window_id>/delete/", policy.window_delete, name="window-delete"),
     path("timeline/", timeline.fleet_timeline, name="timeline"),
-    # Where these stood before the desk had four places.
+    # Earlier URLs of these pages.
     path("events/", RedirectView.as_view(pattern_name="events", query_string=True)),
     path("rules/", RedirectView.as_view(pattern_name="rules", query_string=True)),
 ]

@@ -1,4 +1,4 @@
-"""Drills: their list, the report of one, beginning and stopping it."""
+"""Pages of drills and waves: lists, reports, and the forms to begin and stop them."""
 
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ from fleet.projections import drills, waves
 
 
 class DrillForm(CommentForm):
-    """What is rehearsed. Which machines the event names is read beside it: it depends on the set."""
+    """Form of a drill. The machines are read separately, because they depend on the set."""
 
     wrong = ""
     type = forms.ChoiceField(choices=[(kind, kind) for kind in KINDS])
@@ -33,7 +33,7 @@ def drill_list(request: Asked) -> HttpResponse:
 
 
 def drill_answer(request: Asked, /, drill_id: int, **context: Any) -> HttpResponse:
-    """The report; also the answer to a form that was refused, which explains itself on it."""
+    """Return the report of a drill, also in response to a refused form, whose refusal it shows."""
     found = known(drills.report(drill_id=drill_id, now=request.now), "No drill has this number.")
     return page(request, "drills/page.html", {"drills/drill_body.html": dict}, report=found, **context)
 
@@ -65,11 +65,13 @@ def stop(request: Asked, drill_id: int) -> HttpResponse:
     return done(request, "Stopped. The machines are told.", "drill", drill_id=drill_id)
 
 
-# Waves: their list, the page of one, beginning and stopping it.
+# Waves: the list, the page of one, and the forms to begin and stop one.
 
 
 class BeginWaveForm(CommentForm):
-    """Where the events of a wave come from, and what is said about it; the events themselves are a list of boxes."""
+    """Form of a new wave: the origin of its events, the comment and the reason. The events are read separately as a
+    list of checkboxes.
+    """
 
     wrong = "The comment and the reason may have up to 2,000 characters."
     service = line(200)
@@ -84,7 +86,7 @@ def wave_list(request: Asked) -> HttpResponse:
 
 
 def wave_answer(request: Asked, /, wave_id: int, **context: Any) -> HttpResponse:
-    """The wave's page; also the answer to a stop that was refused."""
+    """Return the wave's page, also in response to a refused stop."""
     found = known(waves.detail(wave_id=wave_id, now=request.now), "No wave has this number.")
     return page(request, "waves/page.html", {"waves/wave_body.html": dict}, wave=found, **context)
 
@@ -95,11 +97,11 @@ wave_page = read_view(wave_answer)
 @require_http_methods(["GET", "HEAD", "POST"])
 @require_reader
 def begin_wave(request: Asked) -> HttpResponse:
-    """Choose the events of a service (`?service=`) or a set (`?set=`), then begin."""
+    """Show the events of a service (`?service=`) or a set (`?set=`) for selection, then begin the wave."""
     sent = request.POST if request.method == "POST" else request.GET
     form = BeginWaveForm(sent)
     context: dict[str, Any] = {"sent": sent}
-    # The versions of the events that were looked at, each as `ID:version`.
+    # The versions of the events on the submitted page, each as `ID:version`.
     pairs = [one.partition(":")[::2] for one in request.POST.getlist("version")]
     if request.method == "POST":
         try:
@@ -125,7 +127,7 @@ def begin_wave(request: Asked) -> HttpResponse:
 
 
 def _takes_reason(refusal: Refused) -> list[dict[str, Any]]:
-    """The guards, each once, that a reason would override at every event that was refused."""
+    """Return the guards, each once, that a reason would override at every refused event."""
     known: dict[str, dict[str, Any]] = {}
     for event in refusal.details.get("events", []):
         for guard in event.get("guards", []):

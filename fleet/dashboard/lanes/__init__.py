@@ -1,1 +1,1 @@
-"""Time as a picture: lanes drawn by the server as SVG."""
+"""Timelines as pictures: lanes drawn by the server as SVG."""

@@ -1,4 +1,4 @@
-"""What pictures of time are made of. Coordinates are in the picture's own units, `WIDTH` across."""
+"""Building blocks of timeline pictures. Coordinates are in the picture's own units, `WIDTH` across."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,11 +15,11 @@ BAR = 12
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """From when to when something was so, in a state's tone. `href` is where its bar leads.
+    """A period with one state, in the state's tone. `href` is the link of its bar.
 
-    `of` is what it is a part of, `what` how that was. Stays with one `key` are parts of one thing and lie in one track.
-    `began_before` says that it may have begun earlier, `end_unseen` that nobody saw how it ended, `maybe` that it may
-    be so or not. `count` is above 1 where it stands for several.
+    `of` is the object, `what` its state. Stays with one `key` are parts of one object and lie in one track.
+    `began_before`: it may have begun earlier. `end_unseen`: its end was not observed. `maybe`: it is uncertain. `count`
+    is above 1 if it stands for several.
     """
 
     begin: datetime
@@ -39,13 +39,13 @@ class Stay:
         return f"{self.of}, {self.what}" if self.of else self.what
 
 
-# The parts of one thing, by when they begin.
+# The parts of one object, by their beginning.
 Item = list[Stay]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a lane is about. `href` is where its name leads; `hit` lanes stand out; `gaps` are hatched."""
+    """Subject of a lane. `href` is the link of its name; `hit` lanes are emphasised; `gaps` are hatched."""
 
     name: str
     stays: Sequence[Stay]
@@ -56,7 +56,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A moment that runs through all lanes."""
+    """A point in time that is marked through all lanes."""
 
     label: str
     at: datetime
@@ -65,8 +65,8 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A stay as it is drawn: `title` is what a screen reader and the pointer get, `outline` the path of a bar with an
-    edge that was not observed.
+    """A stay as drawn. `title` is the text for screen readers and on hover, `outline` the path of a bar with an edge
+    that was not observed.
     """
 
     stay: Stay
@@ -92,7 +92,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """`anchor` is `start` or `end`, so that its text stays inside the picture."""
+    """A marked time with its position. `anchor` is `start` or `end`, so that its text stays inside the picture."""
 
     moment: Moment
     x: float
@@ -109,8 +109,9 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """`gaps` are times in which nobody listened, through all lanes; `bands` are times that stand out
-    through all lanes, such as one in which two things meet."""
+    """A drawn picture. `gaps` are times without a listener, `bands` emphasised times such as overlaps; both run through
+    all lanes.
+    """
 
     top: int
     bottom: int
@@ -133,34 +134,35 @@ class Picture:
         return self.bottom - self.top
 
 
-# Leads to the same picture of these times alone.
+# Returns the link to the same picture of only these times.
 Zoom = Callable[[datetime, datetime], str]
 
 
-# Lanes: what happened where against the clock.
+# Lanes: events by place and time.
 
 RIGHT = 16
 TOP = 8
 ROW = 15
 LANE = 24
-# What overlaps in a lane is drawn below each other, in tracks, up to so many; more is drawn as one bar with its count.
+# Overlapping items of a lane are drawn below each other in tracks, up to `MOST_TRACKS`. Beyond that, they become one
+# bar with a count.
 TRACK = 15
 MOST_TRACKS = 4
 MOST_ITEMS = 60
-# Bars that are nearer to each other than this become one where a lane holds too many.
+# In a lane with too many items, bars nearer to each other than this are merged.
 NEAR = 8
-# Distances between ticks, in seconds; the first that gives few enough is taken.
+# Distances between ticks, in seconds; the first one that gives few enough ticks is used.
 TICKS = (1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400, 172800, 604800)
 DAY = timedelta(days=1)
-# What a mark's text needs, in units, so that two texts do not lie on each other.
+# Width of a mark's text, in units, so that two texts do not overlap.
 LABEL = 96
-# How deep the teeth of an edge are that nobody saw.
+# Depth of the teeth of an unobserved edge.
 TOOTH = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Where a time lies across the picture."""
+    """Horizontal scale of the picture."""
 
     begin: datetime
     end: datetime
@@ -170,7 +172,7 @@ class Scale:
         return round(LEFT + part * (WIDTH - LEFT - RIGHT), 1)
 
     def holds(self, stay: Stay) -> bool:
-        """Whether something of it lies in the picture."""
+        """Return whether a part of the stay lies in the picture."""
         return stay.begin <= self.end and stay.end >= self.begin
 
     def title(self, stay: Stay, name: str) -> str:
@@ -184,7 +186,7 @@ class Scale:
     def bar(self, stay: Stay, name: str, y: int = 0, *, least: float = 3.0) -> Bar:
         x = self.x(stay.begin)
         width = max(round(self.x(stay.end) - x, 1), least)
-        # An edge that lies outside is cut by the picture, whoever saw it.
+        # The picture cuts off an edge outside, so that edge is not torn.
         torn_left = stay.began_before and stay.begin >= self.begin and width > 4 * TOOTH
         torn_right = stay.end_unseen and stay.end <= self.end and width > 4 * TOOTH
         outline = _outline(x, y, width, left=torn_left, right=torn_right) if torn_left or torn_right else ""
@@ -202,7 +204,7 @@ class Scale:
             at += step
 
     def marks(self, moments: Iterable[Moment]) -> Iterable[Mark]:
-        """In rows, so that texts of neighbours do not overlap."""
+        """Yield the marks in rows, so that texts of neighbours do not overlap."""
         rows: list[tuple[float, int]] = []
         for moment in sorted(moments, key=lambda moment: moment.at):
             x = self.x(moment.at)
@@ -213,7 +215,7 @@ class Scale:
             yield Mark(moment, x, 12 + ROW * row, x - 4 if end else x + 4, "end" if end else "start")
 
     def lane(self, row: Row, top: int, zoom: Zoom | None) -> Lane:
-        """The row drawn from `top` on, what overlaps below each other."""
+        """Return the row drawn from `top` on, with overlapping items below each other."""
         items = _items(stay for stay in row.stays if self.holds(stay))
         tracks = self._tracks(items) if len(items) <= MOST_ITEMS else []
         if items and not 0 < len(tracks) <= MOST_TRACKS:
@@ -229,7 +231,7 @@ class Scale:
         return Lane(row, top, height, bars, gaps)
 
     def _tracks(self, items: Iterable[Item]) -> list[list[Item]]:
-        """Each item in the first track in which there is room for it."""
+        """Return the tracks, with each item in the first track that has space for it."""
         tracks: list[list[Item]] = []
         ends: list[float] = []
         for item in items:
@@ -243,7 +245,7 @@ class Scale:
         return tracks
 
     def _folded(self, items: Iterable[Item], zoom: Zoom | None) -> Iterator[Item]:
-        """What lies on or near each other as one bar, which leads to its time alone."""
+        """Yield overlapping and adjacent items as one bar, which links to its own times."""
         together: list[Item] = []
         upto = -1.0
         for item in [*items, None]:
@@ -265,7 +267,7 @@ def draw(
     bands: Iterable[Stay] = (),
     zoom: Zoom | None = None,
 ) -> Picture:
-    """The picture of these rows from top to bottom. `zoom` says where a bar leads that stands for several."""
+    """Return the picture of these rows from top to bottom. `zoom` returns the link of a bar that stands for several."""
     marks = tuple(scale.marks(moments))
     top = TOP + max((mark.y for mark in marks), default=0)
     lanes: list[Lane] = []
@@ -286,7 +288,7 @@ def draw(
 
 
 def _items(stays: Iterable[Stay]) -> list[Item]:
-    """The stays as the things whose parts they are, by when they begin."""
+    """Return the stays grouped by object, by their beginning."""
     found: dict[object, list[Stay]] = {}
     for number, stay in enumerate(stays):
         found.setdefault(stay.key or number, []).append(stay)
@@ -300,14 +302,14 @@ def _one(items: Sequence[Item], zoom: Zoom | None) -> Item:
         return items[0]
     begin = min(stay.begin for item in items for stay in item)
     end = max(stay.end for item in items for stay in item)
-    # The latest part of each says how far it is; the most frequent tone is that of all.
+    # The latest part of each item is its state; the most frequent tone is that of the merged bar.
     tones = Counter(item[-1].tone for item in items)
     href = zoom(begin, end) if zoom else ""
     return [Stay(begin, end, tones.most_common(1)[0][0], f"{len(items)} at once: look closer", href, count=len(items))]
 
 
 def _outline(x: float, y: int, width: float, *, left: bool, right: bool) -> str:
-    """A bar whose edges are torn where nobody saw them."""
+    """Return the path of a bar whose unobserved edges are torn."""
     far, half = round(x + width, 1), BAR / 2
     bottom = y + BAR
     teeth = [(far - TOOTH * (number % 2), y + half / 2 * number) for number in range(5)]

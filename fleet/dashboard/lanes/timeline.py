@@ -1,4 +1,4 @@
-"""Pictures of time: of an event, of a cache's maintenance, and timelines of a fleet, a service, a set or a machine."""
+"""Timeline pictures: of an event, of a cache's maintenance, and of a fleet, a service, a set or a machine."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,14 +23,14 @@ from fleet.wording.say import say
 from fleet.wording.sentences import counted
 from fleet.wording.times import at_clock, duration, iso, local, page_reader
 
-# Lanes beyond this are told by the table alone.
+# Further lanes are shown in the table only.
 MOST_LANES = 40
 NOT_WATCHED = "Nobody is known to have watched"
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What the picture shows, as a line of its table and its file."""
+    """A row of the picture's table and file."""
 
     what: str
     where: str
@@ -42,7 +42,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A picture with its table. `left_out` is how many lanes are not drawn; `more`: not all events were read."""
+    """A picture with its table. `left_out` is the number of lanes not drawn; `more`: not all events were read."""
 
     picture: Picture | None
     lines: tuple[Line, ...]
@@ -51,7 +51,7 @@ class Drawn:
 
 
 def event_stays(event: EventSpan, *, now: datetime) -> list[Stay]:
-    """Announced, started, and what may come."""
+    """Return the stays of an event: announced, started, and the possible start."""
     of = f"{'Drill: ' if event.drill else ''}{named(event.event_type, event.resources)}"
     drill = "drill" if event.drill else ""
     part = partial(Stay, href=reverse("event", args=[event.event_id]), key=event.event_id, of=of)
@@ -70,14 +70,14 @@ def event_stays(event: EventSpan, *, now: datetime) -> list[Stay]:
         before, unseen = event.began_before, event.end_unseen
         found.append(part(started, max(until, started), drill or "busy", how, began_before=before, end_unseen=unseen))
     elif event.open and event.not_before is not None:
-        # How it goes on behind NotBefore nobody knows in advance.
+        # The time after NotBefore is unknown in advance.
         may = max(event.not_before, event.first_seen_at)
         found.append(part(may, max(now, may) + ASSUMED, drill or "busy", "may start", maybe=True))
     return found or [part(event.first_seen_at, until, drill or "quiet", "seen")]
 
 
 def cache_stays(row: MaintenanceRow, *, now: datetime) -> list[Stay]:
-    """Return the stretches of a maintenance, and what may come."""
+    """Return the stays of a maintenance, including a possible start."""
     of = f"maintenance of {row.cache.name}"
     found = [replace(one, of=of) for one in maintenance_stays(row, now=now, linked=True)]
     if row.active and row.began_at is None and row.earliest_at is not None:
@@ -101,7 +101,7 @@ def rows_by(
     first: Iterable[tuple[str, str]] = (),
     gaps: Mapping[str, Sequence[Span]] | None = None,
 ) -> list[Row]:
-    """A lane for each (name, address) that `names` gives an event, those of `first` before the others."""
+    """Return a lane for each (name, URL) that `names` returns for an event; those of `first` come first."""
     stays: dict[tuple[str, str], list[Stay]] = {lane: [] for lane in first}
     for event in events:
         drawn = event_stays(event, now=now)
@@ -126,7 +126,7 @@ def draw_rows(
     gap_said: str = NOT_WATCHED,
     most: int = MOST_LANES,
 ) -> Drawn:
-    """The picture of these lanes; those in which nothing happened come last, and none is drawn where nothing did."""
+    """Return the picture of these lanes. Empty lanes come last, and no picture is drawn if all are empty."""
     scale = Scale(window.begin, window.end)
     moments = [Moment("now", now, "now")] if window.begin <= now <= window.end else []
     lines = _lines(rows, scale)
@@ -148,7 +148,7 @@ def draw_rows(
 
 
 def _lines(rows: Iterable[Row], scale: Scale) -> tuple[Line, ...]:
-    """Each thing once, with all lanes in which it lies, the latest first."""
+    """Return each object once, with all its lanes, the latest first."""
     stays: dict[str, list[Stay]] = {}
     where: dict[str, list[str]] = defaultdict(list)
     for row in rows:
@@ -167,21 +167,21 @@ def _lines(rows: Iterable[Row], scale: Scale) -> tuple[Line, ...]:
     return tuple(sorted(lines, key=lambda line: line.begin, reverse=True))
 
 
-# From when to when a picture shows, and the links that lead earlier, later, closer and farther. `?from=&to=`.
+# Period of a picture, and links to earlier, later, shorter and longer ones. `?from=&to=`.
 
 SHORTEST = timedelta(minutes=1)
 LONGEST = timedelta(days=400)
 DAY = timedelta(days=1)
-# What can be chosen, up to now; the first is shown when nothing is asked for.
+# Lengths up to now that users can choose; the first is the default.
 LENGTHS = (DAY, timedelta(hours=1), timedelta(hours=6), timedelta(days=7), timedelta(days=30))
-# Of what lies ahead as much is shown: most is announced a quarter of an hour ahead, and takes another at most.
+# Share of the future in the picture. Most events are announced fifteen minutes ahead, and last fifteen minutes at most.
 AHEAD = 1 / 16
 LEAST_AHEAD = timedelta(minutes=35)
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A link to another time. `chosen`: it is the one that is shown."""
+    """A link to another period. `chosen`: it is the one that is shown."""
 
     label: str
     href: str
@@ -191,7 +191,9 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The time that is shown, and the ways to others. `query` is what asks for it, `live` that it moves on with now."""
+    """The period that is shown, and the links to others. `query` is its query string; `live`: it moves on with the
+    current time.
+    """
 
     window: TimeWindow
     lengths: tuple[Way, ...]
@@ -201,15 +203,15 @@ class Choice:
 
     @property
     def said(self) -> str:
-        """`22 Nov 14:00 to 15:00`."""
+        """Return a text such as `22 Nov 14:00 to 15:00`."""
         begin, end = local(self.window.begin), local(self.window.end)
         until = f"{end:%H:%M}" if begin.date() == end.date() else f"{end.day} {end:%b} {end:%H:%M}"
         return f"{begin.day} {begin:%b} {begin:%H:%M} to {until}"
 
 
 def chosen_window(asked: Mapping[str, str], *, now: datetime, since: datetime | None = None) -> Choice:
-    """What the address asks for: `from` and `to`, or `hours` up to now. Nothing before `since`, when somebody could
-    first have listened.
+    """Return the requested period: `from` and `to`, or `hours` up to now. It does not begin before `since`, when
+    listening was first possible.
     """
     begin, end = _time(asked.get("from", "")), _time(asked.get("to", ""))
     live = begin is None and end is None
@@ -233,7 +235,7 @@ def chosen_window(asked: Mapping[str, str], *, now: datetime, since: datetime | 
 
 
 def within(asked: Mapping[str, str], begin: datetime, end: datetime) -> str:
-    """The same picture of this time, with a little air."""
+    """Return the link to the same picture of this period, with a small margin."""
     air = max((end - begin) * 0.1, timedelta(seconds=30))
     rest = [(name, value) for name, value in asked.items() if name not in ("from", "to", "hours", "part", "cursor")]
     return _to(rest, **_times(begin - air, end + air))
@@ -264,7 +266,7 @@ def _hours(length: timedelta) -> str:
 
 
 def _time(text: str) -> datetime | None:
-    # A plus in an address is a blank.
+    # A plus sign in a URL is decoded as a space.
     try:
         at = datetime.fromisoformat(text.strip().replace(" ", "+", 1) if text.count(":") > 2 else text.strip())
         return clamped(at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
@@ -272,12 +274,12 @@ def _time(text: str) -> datetime | None:
         return None
 
 
-# Listeners beyond this are in the table alone.
+# Further listeners are in the table only.
 MOST_LISTENERS = 30
 
 
 def shard_rows(maintenances: Iterable[MaintenanceRow], *, now: datetime) -> list[Row]:
-    """A lane for each shard; one at least."""
+    """Return a lane for each shard; one at least."""
     shards: dict[int | None, list[MaintenanceRow]] = defaultdict(list)
     for row in maintenances:
         shards[row.shard].append(row)
@@ -293,7 +295,7 @@ def shard_rows(maintenances: Iterable[MaintenanceRow], *, now: datetime) -> list
 
 
 def listener_rows(stretches: Iterable[Stretch]) -> list[Row]:
-    """A lane for each machine that told whether it listens."""
+    """Return a lane for each machine that reported whether it listens."""
     machines: dict[int, list[Stretch]] = defaultdict(list)
     for one in stretches:
         machines[one.machine.id].append(one)
@@ -308,7 +310,7 @@ def listener_rows(stretches: Iterable[Stretch]) -> list[Row]:
 
 
 def draw_maintenance(detail: MaintenanceDetail) -> Picture:
-    """One operation against the clock: the node, its partner, and who listened."""
+    """Return the picture of one maintenance: the node, its partner, and the listeners."""
     row = detail.maintenance
     lanes = [
         Row(
@@ -322,7 +324,7 @@ def draw_maintenance(detail: MaintenanceDetail) -> Picture:
         lanes.append(Row(str(row.partner_port), [Stay(row.failover_at, end, "good", "primary")], hit=True))
     told = [(NOTIFICATIONS[one.kind], one.first_at) for one in detail.members if one.kind]
     heard = [Moment(words.label, at, words.tone) for words, at in told]
-    # Repeats stand in the table; the picture shows each step once, when it was first heard.
+    # Repeats are in the table; the picture shows each step once, when it was first reported.
     moments = list({moment.label: moment for moment in reversed(heard)}.values())
     if row.expected_at and row.approximate and detail.begin <= row.expected_at <= detail.end:
         moments.append(Moment("stated start", row.expected_at, "due"))
@@ -340,13 +342,13 @@ def draw_maintenance(detail: MaintenanceDetail) -> Picture:
 
 
 def maintenance_stays(row: MaintenanceRow, *, now: datetime, linked: bool = False) -> list[Stay]:
-    """An operation's stretches, up to `now`; `linked` ones lead to its page."""
+    """Return the stays of a maintenance, up to `now`; `linked` ones lead to its page."""
     part = partial(Stay, href=reverse("maintenance", args=[row.id]) if linked else "", key=f"maintenance-{row.id}")
     unseen = row.status is MaintenanceStatus.END_NOT_SEEN
     until = _until(row, now)
     gone = row.began_at
     if gone is None and row.ended_at is not None:
-        # Only its end was heard: when it began is not known.
+        # Only its end was reported: its beginning is unknown.
         return [part(row.first_at, max(row.ended_at, row.first_at), "quiet", "ended", began_before=True)]
     found = [part(row.first_at, min(gone or until, now), "due", "announced")]
     if gone is not None and gone <= now:
@@ -368,11 +370,11 @@ def _until(row: MaintenanceRow, now: datetime) -> datetime:
     return row.last_at
 
 
-# An event as a picture: one lane a machine, and how it was listed there.
+# Picture of an event: one lane a machine, with its listings of the event.
 
 
 def draw_event(detail: EventDetail, *, now: datetime) -> Picture | None:
-    """None without sightings."""
+    """Return the picture of an event; None without sightings."""
     if not detail.sightings:
         return None
     moments = _moments(detail, now)
@@ -380,7 +382,7 @@ def draw_event(detail: EventDetail, *, now: datetime) -> Picture | None:
     last = clamped(
         max([*(moment.at for moment in moments), *(s.gone_at for s in detail.sightings if s.gone_at), first])
     )
-    # A little air on both sides, and never less than half a minute across.
+    # A small margin on both sides, and at least half a minute in total.
     span = max(last - first, timedelta(seconds=30))
     named = {hit.machine.id for hit in detail.hit if hit.machine}
     until = detail.event.ended_at or now
