@@ -53,7 +53,7 @@ def _pick(request: Asked, found: QuerySet[Any]) -> dict[str, Any] | None:
 
 
 def event_answer(request: Asked, /, event_id: str, *, only: str = "", **context: Any) -> HttpResponse:
-    """Return the event's page, also in response to a refused form, whose refusal it shows."""
+    """Return the event's page, also in response to a refused form, with the reason."""
     found = known(event_detail(event_id=event_id, now=request.now), UNKNOWN)
 
     def decision() -> dict[str, Any]:

@@ -132,7 +132,7 @@ def came_from(request: HttpRequest) -> str:
 
 
 def read_view(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
-    """Restrict a view to reading."""
+    """Restrict a view to GET and HEAD requests of users who may read."""
     return require_safe(require_reader(view))
 
 

@@ -23,7 +23,7 @@ from fleet.projections.policy.rules import RuleRow
 def list_answer(request: Asked, /, **context: Any) -> HttpResponse:
     """Return the rules in their order and the no-approval windows, also in response to a refused form.
 
-    URLs of one rule or window lead here, too.
+    The URLs of one rule or window show this page, too.
     """
     if not request.rights.may(Right.ADMINISTER):
         context["window_form"] = None

@@ -75,7 +75,7 @@ def set_list(request: Asked) -> HttpResponse:
 
 
 def set_answer(request: Asked, /, set_id: int, **context: Any) -> HttpResponseBase:
-    """Return the set's page, also in response to a refused form, whose refusal it shows."""
+    """Return the set's page, also in response to a refused form, with the reason."""
     found = sets.detail(set_id=set_id, now=request.now, most=sets.MOST_SHOWN)
     found = known(found, "No availability set has this number.")
     home = found.set.id

@@ -63,8 +63,10 @@ def posts(name: str, of: Any) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def live(context: Any, part: str, address: str, every: int = 0, css: str = "", **scope: Any) -> SafeString:
-    """Return the attributes of a part that refreshes itself: after a change of an object in its `scope` (an event, a
-    set or a machine; any object without a scope), and `every` this many seconds.
+    """Return the attributes of a part that refreshes itself after a change of an object in its `scope`, and every
+    `every` seconds.
+
+    The scope is an event, a set or a machine; without a scope, any change counts.
     """
     query = f"{context['query']}&" if context.get("query") else ""
     return format_html(

@@ -149,7 +149,7 @@ def wants_file(request: Asked) -> bool:
 
 def _asked(request: Asked, since: datetime | None) -> tuple[Choice, str, tuple[str, ...]]:
     shown = _shown(request)
-    # A type without events gives an empty result; the number of queries stays the same.
+    # No event has the type `-`; the number of queries stays the same.
     types = () if shown == "" else ("-",) if shown == MAINTENANCE else (shown,)
     return chosen_window(request.GET.dict(), now=request.now, since=since), shown, types
 

@@ -33,7 +33,7 @@ def drill_list(request: Asked) -> HttpResponse:
 
 
 def drill_answer(request: Asked, /, drill_id: int, **context: Any) -> HttpResponse:
-    """Return the report of a drill, also in response to a refused form, whose refusal it shows."""
+    """Return the report of a drill, also in response to a refused form, with the reason."""
     found = known(drills.report(drill_id=drill_id, now=request.now), "No drill has this number.")
     return page(request, "drills/page.html", {"drills/drill_body.html": dict}, report=found, **context)
 

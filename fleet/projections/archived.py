@@ -46,8 +46,9 @@ class ArchivedDocuments:
 class Archive:
     """Functions that read the archive.
 
-    They return the entries of an event (by EventId, in any case), the time at which entries of an event (row id) were
-    archived, the newest archived entry, and the documents behind these sightings of an event.
+    `entries_of` returns the archived entries of an event (EventId in any case), `archived_at` when entries of an event
+    (row id) were archived. `archived_until` returns the newest archived entry, `documents_of` the documents of these
+    sightings of an event.
     """
 
     entries_of: Callable[[str], ArchivedEntries] = lambda event_id: ArchivedEntries()

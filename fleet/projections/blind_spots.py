@@ -222,7 +222,7 @@ def _window(kept: QuerySet[SetBlindSpot], beyond: Key | None, onwards: bool, mos
 
 
 def _cache_window(now: datetime, beyond: Key | None, onwards: bool, most: int) -> list[BlindSpotRow]:
-    """Return the caches without a listener beyond a key, by host; they belong to no set. Two queries."""
+    """Return the caches without a listener after or up to a key, by host; they belong to no set. Two queries."""
     rows, (here, there) = _unheard(now), (CACHE_PLACE, tuple(beyond or ())[:3])
     if there == here:
         rows = rows.filter(**{f"by_host__{'gt' if onwards else 'lte'}": (beyond or ())[3]})

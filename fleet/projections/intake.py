@@ -1,4 +1,4 @@
-"""Raw documents behind an event, with their differences."""
+"""Raw documents that list an event, with their differences."""
 
 import json
 from collections import defaultdict
@@ -37,8 +37,8 @@ class Reading:
 class RawDocument:
     """One stored body. `lists_event` is False for documents that no longer list the event.
 
-    `difference` holds the lines of a unified diff against the document that its first reader had read before, if that
-    is shown, too; `compared_with` is that document's hash.
+    `difference` holds the lines of a unified diff against the preceding document of its first reader, if that is shown,
+    too. `compared_with` is the hash of the preceding document.
     """
 
     hash: Annotated[str, "SHA-256 of its bytes."]

@@ -206,7 +206,7 @@ def read_page(segments: Sequence[Segment[M]], *, cursor: str | None = None, size
         itself = start.id + (-1 if segments[start.segment].descending else 1)
         return Page(results=(), next=None, previous=_encode(replace(start, backwards=True, id=itself)))
     if backwards and not found:
-        # Before the first row there is nothing: reading continues from the beginning.
+        # The first row has no predecessor: reading continues from the beginning.
         return Page(results=(), next=None, previous=None)
     return Page(
         results=tuple(row for _, row in found),

@@ -33,8 +33,8 @@ WARNED = ~Q(warnings=[]) | ~Q(set_warnings=[]) | ~Q(called="")
 class SetSummary:
     """Summary of a large set.
 
-    It holds the presence counts by domain, the first names of silent and never heard machines, the machines with
-    warnings, and whether two have one name.
+    `domains` holds the presence counts by domain, `names` the first names of silent and of never heard machines.
+    `warned` are the machines with warnings; `name_twice`: two machines have one name.
     """
 
     domains: dict[Domains, PresenceCounts] = field(default_factory=dict)

@@ -75,7 +75,7 @@ def unwatched(
     full = [times[0] for times in told.values() if len(times) >= NEWEST]
     first = max([min(times[0] for times in told.values() if times), *full])
     found = between(stretches, max(window.begin, first), min(window.end, now))
-    # A gap between two reports is no gap in watching; nor is the second since the last poll.
+    # Gaps up to a minute are ignored: the time between two reports, and the time since the last poll.
     return tuple(gap for gap in found if gap.seconds > 60)
 
 

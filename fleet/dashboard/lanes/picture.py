@@ -267,7 +267,7 @@ def draw(
     bands: Iterable[Stay] = (),
     zoom: Zoom | None = None,
 ) -> Picture:
-    """Return the picture of these rows from top to bottom. `zoom` returns the link of a bar that stands for several."""
+    """Return the picture of these rows from top to bottom. `zoom` returns the link of a bar that represents several."""
     marks = tuple(scale.marks(moments))
     top = TOP + max((mark.y for mark in marks), default=0)
     lanes: list[Lane] = []
