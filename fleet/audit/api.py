@@ -25,7 +25,7 @@ CSV, JSON_LINES = "text/csv", "application/jsonl"
 
 class Acts(Call):
     def acts(self) -> Any:
-        """The entries that the filters leave. Raises Problem."""
+        """Return the entries that match the filters. Raises Problem."""
         return self.filtered(audit_queries.AuditFilter, kinds_named=kinds_named)
 
 
@@ -64,7 +64,7 @@ class AuditJsonLines(Acts):
         return named(StreamingHttpResponse(lines, content_type=JSON_LINES), "audit.jsonl")
 
 
-# What the database holds, how it grows, and how the archive is.
+# Storage: database size and growth, and the state of the archive.
 
 KINDS = [kind.value for kind in ArchiveKind]
 shape(StorageKind, kind=serializers.ChoiceField(KINDS, help_text="What it is."))

@@ -1,8 +1,8 @@
-"""Archiving of rows: each file is read back before its rows may be deleted; and marking a restored database.
+"""Archiving of rows: each file is read back before its rows may be deleted. Also marks a restored database.
 
-A file is in the catalogue once the store has given back what it was given. Whoever is killed before that leaves a file
-that nobody names, and the next run makes the same one again. Only one process writes (`Lock.ARCHIVE`), and it holds no
-transaction while the store has it wait.
+A file is added to the catalogue after the store has returned the same content. If the process is killed before, the
+file is not in the catalogue, and the next run writes it again. Only one process writes (`Lock.ARCHIVE`), and it has
+no open transaction while it waits for the store.
 """
 
 import base64
@@ -45,9 +45,9 @@ from fleet.models.timeline import numbering
 from fleet.operations.locks import no_timeouts
 from fleet.operations.timeline.entries import tell
 
-# Rows in one file: what an event's page reads in a moment.
+# Rows in one file: few enough for an event's page to read quickly.
 MOST_ROWS = 50_000
-# How gzip writes it is part of no hash that is compared over time; this is quick and small enough.
+# Compression level. Compressed bytes are not part of any hash that is compared over time; this level is fast.
 LEVEL = 6
 EVENT_IDS = re.compile(rb'"EventId"\s*:\s*"([^"\\]{1,100})"')
 
@@ -56,7 +56,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """Rows for one file: a condition over `row` with its values, and the seals that they are under."""
+    """Rows for one file: an SQL condition on `row` with its values, and the first and last seal over them."""
 
     kind: ArchiveKind
     condition: str
@@ -66,7 +66,7 @@ class Portion:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What was written to a temporary file."""
+    """Result of writing a temporary file."""
 
     rows: int
     plain_bytes: int
@@ -79,8 +79,8 @@ class _Written:
 def archive_next(
     store: Store, kind: ArchiveKind, first_id: int, last_id: int, *, now: datetime, most_rows: int = MOST_ROWS
 ) -> ArchiveFile | None:
-    """Write the next file of the rows from `first_id` up to and with `last_id`; None once all of them are in files, or
-    where the next have no seal yet. The caller holds the lock. Raises StoreError: then nothing has changed.
+    """Write the next file of the rows from `first_id` to `last_id`. None if all of them are in files, or the next have
+    no seal yet. The caller holds the lock. Raises StoreError; nothing has changed then.
     """
     portion = next_portion(kind, first_id, last_id, most_rows)
     if portion is None:
@@ -88,7 +88,7 @@ def archive_next(
     newest = ArchiveFile.objects.order_by("-number").only("number", "hash").first()
     number, previous = (newest.number + 1, newest.hash) if newest else (1, NO_HASH)
     with TemporaryFile() as file:
-        # One view of them all, so that what is stated of the rows is what is written.
+        # A single snapshot, so that the manifest and the rows agree.
         with transaction.atomic():
             _see_one_state()
             no_timeouts()
@@ -114,13 +114,13 @@ def archive_next(
         events=events,
         archived_at=now,
     )
-    # Kept elsewhere with the logs: whoever has all of the database cannot make another chain unseen.
+    # The log is stored elsewhere: an attacker with full access to the database cannot replace the chain unnoticed.
     log.info("archive.written", head=f"{number}:{manifest.hash}", kind=kind.value, rows=manifest.rows)
     return row
 
 
 def next_portion(kind: ArchiveKind, first_id: int, last_id: int, most_rows: int = MOST_ROWS) -> Portion | None:
-    """The rows of this range that come next; None where there are none, or none under a seal."""
+    """Return the rows of this range for the next file; None if there are none, or none with a seal."""
     files = ArchiveFile.objects.filter(kind=kind.value, first_id__gte=first_id, last_id__lte=last_id)
     newest = files.order_by("-number").first()
     if kind is ArchiveKind.ENTRIES:
@@ -133,7 +133,7 @@ def next_portion(kind: ArchiveKind, first_id: int, last_id: int, most_rows: int 
 
 
 def _sealed(first_id: int, last_id: int, after: Place | None, most_rows: int) -> Portion | None:
-    """Up to so many rows, and whole seals of them: at least one."""
+    """Return whole seals with up to this many rows, and at least one seal; None without a sealed row."""
     table = archived_table(ArchiveKind.ENTRIES).name
     place = "(row.era, row.xid, row.id)"
     behind, values = ("TRUE", []) if after is None else (f"{place} > (%s, %s, %s)", list(after))
@@ -161,20 +161,20 @@ def _sealed(first_id: int, last_id: int, after: Place | None, most_rows: int) ->
 
 
 def _seals_from(era: int, xid: int, number: int) -> QuerySet[Seal]:
-    """Return the seals that end at this place or behind it, in their order."""
+    """Return the seals that end at or after this place, in order."""
     here = Q(last_era=era, last_xid=xid, last_id__gte=number)
     return Seal.objects.filter(Q(last_era__gt=era) | Q(last_era=era, last_xid__gt=xid) | here).order_by("number")
 
 
 def _see_one_state() -> None:
-    # Within a test's own transaction there is one already.
+    # Within a test's own transaction there is a snapshot already.
     if len(connection.savepoint_ids) == 0:
         with connection.cursor() as cursor:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 
 
 def _facts(portion: Portion) -> tuple[Any, ...]:
-    """How many, first and last id, oldest and newest as text, first and last place."""
+    """Return number of rows, first and last id, oldest and newest time as text, first and last place."""
     table = archived_table(portion.kind)
     places = "NULL, NULL"
     if portion.kind is ArchiveKind.ENTRIES:
@@ -197,7 +197,7 @@ def _write(file: BinaryIO, portion: Portion, first: bytes) -> _Written:
             content.update(block)
             plain += len(block)
             if plain > MOST_PLAIN_BYTES:
-                # Nobody would read it. Fewer rows at once are the cure (`MOST_ROWS`).
+                # Readers would reject the file. Remedy: fewer rows per file (`MOST_ROWS`).
                 raise StoreError(StoreFault.FULL)
             packed.write(block)
             if is_row:
@@ -222,7 +222,7 @@ def _blocks(portion: Portion, first: bytes) -> Iterator[tuple[bool, bytes]]:
 
 
 def _named_in(line: bytes) -> set[str]:
-    """The EventIds in a body, as one reads them that need not be JSON."""
+    """Return the EventIds in a body that need not be valid JSON."""
     body = json.loads(line).get("body")
     if body is None:
         return set()
@@ -231,7 +231,7 @@ def _named_in(line: bytes) -> set[str]:
 
 
 def _events(portion: Portion, event_ids: frozenset[str]) -> list[int]:
-    """The events (row ids) that these rows say something of."""
+    """Return the events (row ids) to which these rows refer."""
     if portion.kind is ArchiveKind.OBSERVATIONS:
         return sorted(ScheduledEvent.objects.filter(event_id__in=event_ids).values_list("pk", flat=True))
     if portion.kind is ArchiveKind.NOTIFICATIONS:
@@ -266,7 +266,7 @@ def _manifest(number: int, previous: str, portion: Portion, facts: tuple[Any, ..
 
 
 def _keep(store: Store, manifest: Manifest, file: BinaryIO) -> None:
-    """Bring it into the store and read it back: every byte of it, and the manifest. Raises StoreError."""
+    """Write the file and its manifest to the store, and read both back completely. Raises StoreError."""
     file.seek(0)
     store.put(manifest.name, file, manifest.packed_bytes)
     told = manifest.as_file()
@@ -282,14 +282,14 @@ def _keep(store: Store, manifest: Manifest, file: BinaryIO) -> None:
         raise StoreError(StoreFault.DIFFERS) from error
 
 
-# Beginning an era: what is written from now on comes after all that was written before, whatever number its
-# transaction has. That is due after the database was restored: a dump's rows name transactions of another server.
+# Start of an era: rows written from now on come after all earlier rows, regardless of their transaction numbers. This
+# is necessary after a restore, because the rows of a dump name transactions of another server.
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreResult:
-    """The newest era, whether it began just now, the newest transaction that rows before it name, the server's next
-    one, and whether that one is behind.
+    """The newest era, whether it was started by this call, the newest transaction that earlier rows name, the server's
+    next transaction, and whether that is lower.
     """
 
     era: int
@@ -301,13 +301,15 @@ class RestoreResult:
 
 @transaction.atomic
 def mark_database_restored(*, actor: Actor, now: datetime) -> RestoreResult:
-    """Begin the next era of the timeline after a restore, with its entry. Do nothing where the newest era has no other
-    entry than that, so that it may be done twice. Only the owner of the tables may. Waits for all who write entries.
+    """Begin the next era of the timeline after a restore, with its entry. Do nothing if the newest era has only that
+    entry, so that it can be repeated.
+
+    Only the owner of the tables has the right to do this. Waits for all transactions that write entries.
     """
     table = Entry._meta.db_table
     no_timeouts()
     with connection.cursor() as cursor:
-        # Whoever writes a row of the era that ends has committed it by then.
+        # By then, all transactions that write rows of the ending era have committed.
         cursor.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
         found = numbering()
         kinds = list(Entry.objects.filter(era=found.era).order_by("xid", "id").values_list("kind", flat=True)[:2])

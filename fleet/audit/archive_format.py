@@ -1,9 +1,9 @@
 """Files of the archive: the lines of rows, their manifests, and the hash chain over the manifests.
 
-A file is JSON lines, compressed with gzip. Its first line says what it is; each other line is one row, or, in files of
-observations, one body that rows name. Every value is the text of its column, or null: times are seconds since 1970
-UTC with six decimals, JSON is as Postgres writes it, bytes are base64. So the rows of the timeline give the very lines
-over which their seals were computed (`fleet.domain.timeline.Chain`).
+A file is JSON lines, compressed with gzip. Its first line identifies it; each other line is one row, or, in files
+of observations, one body that rows name. Every value is the text of its column, or null: times are seconds since
+1970 UTC with six decimals, JSON is as Postgres writes it, bytes are base64. The rows of the timeline therefore give
+exactly the lines over which their seals were computed (`fleet.domain.timeline.Chain`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from fleet.models.caches import Notification, Reporter
 from fleet.models.intake import DocumentBody, Observation
 from fleet.models.partitions import ARCHIVED
 
-# Of the files and of each line; a reader refuses what it does not know.
+# Version of the files and of each line; readers reject other versions.
 FORM = 1
 FORM_OF_FILE = "drydock-archive"
-# No file is larger than this when it is unpacked, so none can fill the memory of whoever reads it.
+# Maximum size of an unpacked file, which bounds the memory of readers.
 MOST_PLAIN_BYTES = 256 * 1024**2
 PIECE = 1024 * 1024
 NAME = re.compile(r"[0-9]{8,18}-[a-z]{3,20}-[0-9]{1,18}-[0-9]{1,18}-[0-9a-f]{12}\.jsonl\.gz", re.ASCII)
@@ -39,7 +39,7 @@ MANIFEST_NAME = re.compile(r"[0-9]{8,18}-[a-z]{3,20}-[0-9]{1,18}-[0-9]{1,18}-[0-
 
 
 class ArchiveKind(StrEnum):
-    """What is archived, each from a table of its own."""
+    """Kinds of archived rows, each from a table of its own."""
 
     ENTRIES = "entries"
     OBSERVATIONS = "observations"
@@ -48,7 +48,7 @@ class ArchiveKind(StrEnum):
 
 
 class ArchiveFault(StrEnum):
-    """What is wrong with a file, or with where it is kept."""
+    """Fault of an archive file or its storage."""
 
     MISSING = "archive-missing"
     ALTERED = "archive-altered"
@@ -58,7 +58,7 @@ class ArchiveFault(StrEnum):
 
 
 class StoreFault(StrEnum):
-    """Why the store did not do what it was to do."""
+    """Reason why the store failed."""
 
     AWAY = "store-away"
     SLOW = "store-slow"
@@ -66,13 +66,13 @@ class StoreFault(StrEnum):
     REFUSED = "store-refused"
     ELSEWHERE = "store-elsewhere"
     MISSING = "store-missing"
-    # What was read back is not what was written.
+    # The content that was read back differs from the written content.
     DIFFERS = "store-differs"
     BAD_NAME = "store-bad-name"
 
 
 class StoreError(Exception):
-    """The store did not do it. It says nothing of addresses."""
+    """Failure of the store. Its text contains no address."""
 
     def __init__(self, fault: StoreFault) -> None:
         super().__init__(fault.value)
@@ -80,19 +80,19 @@ class StoreError(Exception):
 
 
 class Held(StrEnum):
-    """Why rows are retained although they are old enough to be archived."""
+    """Reason why rows are retained although they are old enough to be archived."""
 
     OPEN_EVENT = "held-open-event"
     OPEN_MAINTENANCE = "held-open-maintenance"
     UNSENT = "held-unsent"
     UNSEALED = "held-unsealed"
     NEEDED = "held-needed"
-    # Somebody holds the table, or it is being taken out.
+    # The table is locked, or is being detached.
     BUSY = "held-busy"
 
 
 class BadArchiveError(Exception):
-    """A file is not what its manifest says."""
+    """A file differs from its manifest."""
 
     def __init__(self, fault: ArchiveFault) -> None:
         super().__init__(fault.value)
@@ -101,9 +101,9 @@ class BadArchiveError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a file holds. `first_at` and `last_at` are seconds since 1970, as text; `seals` are the first and the last
-    seal that its rows are under (None where rows are not sealed), and places are (era, xid, id) of its first and last
-    row. `hash` is over all the rest, `previous` the hash of the file before.
+    """Content of an archive file. `first_at` and `last_at` are seconds since 1970, as text. `seals` are the first and
+    last seal over its rows (None for rows without seals). Places are (era, xid, id) of its first and last row.
+    `hash` covers all other fields, `previous` is the hash of the file before.
     """
 
     number: int
@@ -125,7 +125,7 @@ class Manifest:
 
     @property
     def name(self) -> str:
-        """Of the file. The content is part of it: what was written in vain is never in the way."""
+        """Name of the file. It contains a hash of the content, so that an abandoned file never blocks a new one."""
         return f"{self.stem}.jsonl.gz"
 
     @property
@@ -144,24 +144,24 @@ class Manifest:
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
 
     def as_file(self) -> bytes:
-        """As it lies beside its file, for whoever has nothing but the archive."""
+        """Return the manifest as a file next to the archive file, for readers without the database."""
         told = {"name": self.name, **asdict(self), "hash": self.hash}
         return json.dumps(told, sort_keys=True, indent=1).encode() + b"\n"
 
 
 def first_line(number: int, kind: str, previous: str) -> bytes:
-    """What a file begins with. It is part of the content's hash: no file can stand in for another."""
+    """Return the first line of a file. It is part of the content's hash, so that no file can replace another."""
     return json.dumps({FORM_OF_FILE: FORM, "number": number, "kind": kind, "previous": previous}).encode() + b"\n"
 
 
 def unpacked(pieces: Iterable[bytes], *, most: int) -> Iterator[bytes]:
-    """What gzip packed, in bounded pieces, and never more than `most` bytes of it. Raises BadArchiveError."""
+    """Unpack gzip data in bounded pieces, up to `most` bytes in total. Raises BadArchiveError."""
     if most > MOST_PLAIN_BYTES:
         raise BadArchiveError(ArchiveFault.UNREADABLE)
     unpack = zlib.decompressobj(wbits=31)
     left = most
     try:
-        # Once more at the end: what was packed well may wait inside.
+        # An additional empty piece at the end, because the decompressor may still hold data.
         for piece in chain(pieces, [b""]):
             waiting = piece
             while not unpack.eof:
@@ -175,7 +175,7 @@ def unpacked(pieces: Iterable[bytes], *, most: int) -> Iterator[bytes]:
                 if not waiting and len(plain) < PIECE:
                     break
             if unpack.eof and (waiting or unpack.unused_data):
-                # Nothing stands behind the end.
+                # No data may follow the end.
                 raise BadArchiveError(ArchiveFault.ALTERED)
     except zlib.error as error:
         raise BadArchiveError(ArchiveFault.ALTERED) from error
@@ -184,8 +184,8 @@ def unpacked(pieces: Iterable[bytes], *, most: int) -> Iterator[bytes]:
 
 
 def lines_of(manifest: Manifest, packed: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines behind the first one. What they come to is checked as they go: whoever has read to the end knows that
-    all of it is as it was written. Raises BadArchiveError.
+    """Yield the lines after the first one. Sizes and hashes are checked at the end, so only a complete read proves
+    that the file is unchanged. Raises BadArchiveError.
     """
     outside, inside = hashlib.sha256(), hashlib.sha256()
     sizes = [0, 0]
@@ -216,7 +216,7 @@ def lines_of(manifest: Manifest, packed: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def row_of(line: bytes) -> dict[str, str | None]:
-    """One line's columns as text. Raises BadArchiveError."""
+    """Return the columns of one line as text. Raises BadArchiveError."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -226,19 +226,19 @@ def row_of(line: bytes) -> dict[str, str | None]:
     return found
 
 
-# As Postgres' COPY escapes them.
+# Escapes of Postgres' COPY.
 ESCAPES = str.maketrans({"\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"})
 
 
 def sealed_line(row: dict[str, str | None], columns: Iterable[str], *, era: int) -> bytes:
-    """A row of the timeline as the seals of this era were computed over it."""
+    """Return a row of the timeline in the form over which the seals of this era were computed."""
     names = [name for name in columns if not (name == "era" and era == FIRST_ERA)]
     values = (row[name] for name in names)
     return "\t".join("\\N" if value is None else value.translate(ESCAPES) for value in values).encode() + b"\n"
 
 
 def entry_of(line: bytes, columns: Set[str]) -> tuple[Place, dict[str, str | None]]:
-    """A row of the timeline with its place (era, xid, id). Raises BadArchiveError."""
+    """Return a row of the timeline with its place (era, xid, id). Raises BadArchiveError."""
     row = row_of(line)
     if not columns <= row.keys() or not all(isinstance(value, str | None) for value in row.values()):
         raise BadArchiveError(ArchiveFault.UNREADABLE)
@@ -249,8 +249,8 @@ def entry_of(line: bytes, columns: Set[str]) -> tuple[Place, dict[str, str | Non
 
 
 def manifest_from(text: bytes) -> Manifest:
-    """A manifest as it lies in the store. What it says of where things lie counts for nothing: names are made out of
-    what it holds. Raises BadArchiveError.
+    """Parse a manifest from the store. Names are computed from its content, and stated ones must match. Raises
+    BadArchiveError.
     """
     try:
         told: dict[str, Any] = json.loads(text)
@@ -267,7 +267,7 @@ def manifest_from(text: bytes) -> Manifest:
 
 
 def out_of_order(files: Iterable[Manifest]) -> Iterator[tuple[int, ArchiveFault]]:
-    """The numbers of files that do not follow the one before them."""
+    """Yield the numbers of files that do not follow the one before them."""
     number, previous = 0, NO_HASH
     for one in files:
         if one.number != number + 1 or one.previous != previous:
@@ -275,21 +275,21 @@ def out_of_order(files: Iterable[Manifest]) -> Iterator[tuple[int, ArchiveFault]
         number, previous = one.number, one.hash
 
 
-# Rows as lines of the archive, and back: every value is the text of its column, as the seals have it.
+# Conversion of rows to lines of the archive and back: every value is the text of its column, as in the seals.
 
-# Who heard a notification leaves with it.
+# Machines that heard a notification are archived with it.
 HEARD = f"""(SELECT coalesce(json_agg(json_build_object(
     'machine_id', heard.machine_id::text, 'first_at', extract(epoch from heard.first_at)::text,
     'copies', heard.copies::text) ORDER BY heard.machine_id), '[]')::text
     FROM {Reporter._meta.db_table} AS heard WHERE heard.notification_id = row.id)"""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# In what comes out of Postgres as JSON there is neither of these, so that nothing is quoted a second time.
+# Postgres' JSON contains neither character, so nothing is quoted a second time.
 RAW = "(FORMAT csv, DELIMITER e'\\x02', QUOTE e'\\x01', ESCAPE e'\\x01')"
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table that is archived: its model, the column that says how old a row is, and in which order files hold it."""
+    """An archived table: its model, the column with the age of a row, and the order of rows in files."""
 
     model: type[models.Model]
     age: str
@@ -300,12 +300,12 @@ class Table:
         return self.model._meta.db_table
 
 
-# Where it is not that of their ids.
+# Orders other than by id.
 ORDERS = {ArchiveKind.ENTRIES: "row.era, row.xid, row.id"}
 
 
 def archived_table(kind: ArchiveKind) -> Table:
-    """The table of this kind."""
+    """Return the table of this kind."""
     of = ARCHIVED[kind.value]
     return Table(of.model, of.time, ORDERS.get(kind, "row.id"))
 
@@ -324,7 +324,7 @@ def _as_text(field: models.Field[Any, Any]) -> str:
 
 
 def _line(model: type[models.Model], *, as_body: bool) -> str:
-    """The SQL of a row's line."""
+    """Return the SQL for the line of a row."""
     values = ", ".join(f"'{field.column}', {_as_text(field)}" for field in fields_of(model))
     if model is Notification:
         values += f", 'reporters', {HEARD}"
@@ -334,7 +334,7 @@ def _line(model: type[models.Model], *, as_body: bool) -> str:
 
 
 def rows_as_lines(kind: ArchiveKind, condition: str, values: Sequence[Any]) -> Iterator[bytes]:
-    """The lines of these rows (SQL of our own over `row`), streamed in pieces."""
+    """Yield the lines of these rows in pieces. The condition is trusted SQL on `row`."""
     table = archived_table(kind)
     yield from _copied(
         f"SELECT {_line(table.model, as_body=False)} FROM {table.name} AS row WHERE {condition} ORDER BY {table.order}",
@@ -343,7 +343,7 @@ def rows_as_lines(kind: ArchiveKind, condition: str, values: Sequence[Any]) -> I
 
 
 def bodies_as_lines(condition: str, values: Sequence[Any]) -> Iterator[bytes]:
-    """The bodies that these observations name, each once."""
+    """Yield the bodies that these observations name, without duplicates."""
     named = f"SELECT document_id FROM {Observation._meta.db_table} AS row WHERE {condition}"
     table = DocumentBody._meta.db_table
     line = _line(DocumentBody, as_body=True)
@@ -357,7 +357,7 @@ def _copied(statement: str, values: Sequence[Any]) -> Iterator[bytes]:
 
 
 def instance_of(model: type[models.Model], row: dict[str, str | None]) -> Any:
-    """The row as it was, not to be saved. Columns that there were not yet have their defaults."""
+    """Return the row as an instance that must not be saved. Columns that did not exist yet have their defaults."""
     given: dict[str, Any] = {}
     for field in fields_of(model):
         if field.column in row:
@@ -382,5 +382,5 @@ def _value(field: models.Field[Any, Any], text: str | None) -> Any:
 
 
 def time_of(text: str) -> datetime:
-    """Seconds since 1970 with six decimals, to the microsecond."""
+    """Parse seconds since 1970 with six decimals, to the microsecond."""
     return EPOCH + timedelta(microseconds=int(Decimal(text) * 1_000_000))

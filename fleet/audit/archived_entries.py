@@ -1,7 +1,7 @@
-"""Queries of timeline entries that are in the archive only.
+"""Queries of timeline entries that are only in the archive.
 
-Reading has bounds: so many files, so much time. What a store does not give is said, and the rest is shown. What was
-read once is kept in memory for a while: files never change.
+Files and time of a query are bounded. If the store fails, the result contains the fault and the remaining entries.
+Lines that were read are cached in memory, because files never change.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from fleet.projections.intake import last_place
 from fleet.projections.timeline.entries import TimelineRow, rows_of
 from fleet.projections.visibility import OF_TWO, is_limited, visible
 
-# Of one event. It lies in one file or two: files hold what was written within hours.
+# Files read for one event. It is usually in one or two: a file holds what was written within hours.
 MOST_FILES = 6
 MOST_ROWS = 5_000
-# What a page waits for all of them.
+# Time in seconds that a page waits for all files.
 SECONDS = 4.0
 KEPT = 128
-# How a line begins that holds the body of a document.
+# Beginning of a line with the body of a document.
 BODY = b'{"v" : 1, "body" :'
 
 Lines = tuple[bytes, ...]
@@ -52,7 +52,7 @@ Choose = Callable[[Iterator[bytes]], Iterable[bytes]]
 Key = tuple[str, int]
 _kept: OrderedDict[Key, Lines] = OrderedDict()
 _lock = threading.Lock()
-# A store that hangs holds these, and nobody else.
+# Only these threads wait for a store that hangs.
 _readers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="archive")
 _waits = threading.BoundedSemaphore(4)
 
@@ -89,13 +89,13 @@ def archived_until() -> ArchivedUntil | None:
 
 
 def files_of(kind: ArchiveKind, event_pk: int) -> list[ArchiveFile]:
-    """Those that say something of this event, and whose rows are nowhere else. One query."""
+    """Return the files with rows about this event that are no longer in the database. One query."""
     files = visible(ArchiveFile).filter(kind=kind.value, events__contains=[event_pk], dropped_at__isnull=False)
     return list(files.defer("events").order_by("-number")[:MOST_FILES])
 
 
 def gathered(files: Sequence[ArchiveFile], about: int, choose: Choose) -> tuple[list[bytes], str]:
-    """Of the lines of these files those that are chosen for this event (row id), and why some cannot be had."""
+    """Return the lines of these files chosen for this event (row id), and the fault if some are unavailable."""
     where = store()
     if where is None:
         return [], StoreFault.AWAY.value
@@ -119,7 +119,7 @@ def _begin(where: Store, file: Manifest, about: int, choose: Choose) -> Lines | 
             _kept.move_to_end((file.hash, about))
             return kept
     if not _waits.acquire(blocking=False):
-        # Those who came before wait already.
+        # Earlier requests already wait.
         failed: Future[Lines] = Future()
         failed.set_exception(StoreError(StoreFault.SLOW))
         return failed
@@ -129,7 +129,7 @@ def _begin(where: Store, file: Manifest, about: int, choose: Choose) -> Lines | 
 
 
 def _read(where: Store, file: Manifest, about: int, choose: Choose) -> Lines:
-    # To the end: what is not as it was written is not shown.
+    # Read to the end: a changed file is not shown.
     lines = tuple(choose(stores.lines(where, file, seconds=SECONDS)))
     with _lock:
         _kept[file.hash, about] = lines
@@ -139,8 +139,8 @@ def _read(where: Store, file: Manifest, about: int, choose: Choose) -> Lines:
 
 
 def visible_entries(rows: Iterable[Entry], event: ScheduledEvent) -> list[Entry]:
-    """The rows with what they are about, without those that the reader does not see: of whom they speak is looked up as
-    for any other entry. Three queries at most.
+    """Load the subjects of these rows, and return the rows that the reader may see. Visibility is checked as for other
+    entries. At most three queries.
     """
     given = list(rows)
     sets = visible(AvailabilitySet).in_bulk({row.availability_set_id for row in given} - {None})
@@ -194,15 +194,15 @@ def documents_of(event: ScheduledEvent, sightings: Sequence[Sighting]) -> Archiv
 
 # Archived entries by subject and time, from the archive's files.
 
-# For one file.
+# Time limit for one file, in seconds.
 ARCHIVE_SPAN_SECONDS = 60.0
 PORTION = 500
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedSpan:
-    """`about` has row ids by column (`machine_id`); without any, entries are about anything. `acts`: only what people
-    and rules did. Times are those at which it happened.
+    """Subject and time span of archived entries. `about` has row ids by column (`machine_id`); empty: any subject.
+    `acts`: only actions of users and rules. Times are those of the events.
     """
 
     about: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -219,21 +219,21 @@ class ArchivedSpan:
         )
 
     def may_have(self, line: bytes) -> bool:
-        """Whether it is worth while to read this line: as files hold it, all values are texts."""
+        """Return whether this line may match. In files, all values are texts."""
         return all(any(f'"{column}" : "{pk}",'.encode() in line for pk in ids) for column, ids in self.about.items())
 
 
 def archived_files(*, since: datetime | None = None) -> QuerySet[ArchiveFile]:
-    """The files of entries that are in the database no more, the oldest first, and only those in which something may
-    have happened since then: what happened was written afterwards.
+    """Return the files of entries that are no longer in the database, oldest first. With `since`, only files that may
+    contain later events: an entry is written after its event.
     """
     files = visible(ArchiveFile).filter(kind=ArchiveKind.ENTRIES.value, dropped_at__isnull=False)
     return (files.filter(last_at__gte=since) if since else files).defer("events").order_by("number")
 
 
 def archived_rows(wanted: ArchivedSpan) -> Iterator[TimelineRow]:
-    """These entries, in the order in which they were written. Raises StoreError or BadArchiveError: what a file holds
-    is given only once all of it is known to be as it was written.
+    """Yield these entries in the order of writing. Raises StoreError or BadArchiveError: the content of a file is
+    yielded only after the whole file was verified.
     """
     files = list(archived_files(since=wanted.since))
     where = store()
@@ -241,7 +241,7 @@ def archived_rows(wanted: ArchivedSpan) -> Iterator[TimelineRow]:
         raise StoreError(StoreFault.AWAY)
     for file in files:
         found: list[Entry] = []
-        # With `fetched` its lines are whole before the first is given.
+        # `fetched` verifies all lines before it yields the first.
         for line in stores.fetched(where, file.told, seconds=ARCHIVE_SPAN_SECONDS) if where else ():
             if not wanted.may_have(line):
                 continue
@@ -255,7 +255,7 @@ def archived_rows(wanted: ArchivedSpan) -> Iterator[TimelineRow]:
 
 
 def _told(found: list[Entry]) -> tuple[TimelineRow, ...]:
-    """With what they are about, as far as that is still there. Five queries at most."""
+    """Return the rows with those of their subjects that still exist. At most five queries."""
     known: dict[str, Mapping[Any, Any]] = {
         "event": visible(ScheduledEvent).in_bulk({row.event_id for row in found} - {None}),
         "availability_set": visible(AvailabilitySet).in_bulk({row.availability_set_id for row in found} - {None}),

@@ -26,10 +26,10 @@ from fleet.models.partitions import (
 
 
 class ArchiveFile(models.Model):
-    """One file of the archive. Its columns up to `previous_hash` are those of
-    `fleet.audit.archive_format.Manifest`, `hash` is the manifest's.
+    """One file of the archive. Its columns up to `previous_hash` are those of `fleet.audit.archive_format.Manifest`;
+    `hash` is the manifest's.
 
-    `events` are the row ids of the events that it says something of. `dropped_at` is when its rows were dropped from
+    `events` are the row ids of the events to which its rows refer. `dropped_at` is when its rows were dropped from
     the database; until then they are in both.
     """
 
@@ -43,7 +43,7 @@ class ArchiveFile(models.Model):
     last_at = models.DateTimeField()
     first_seal = models.BigIntegerField(null=True, blank=True)
     last_seal = models.BigIntegerField(null=True, blank=True)
-    # The whole manifest, as it was hashed.
+    # The whole manifest, with the fields that its hash covers.
     manifest = models.JSONField()
     bytes = models.BigIntegerField()
     hash = models.TextField()
@@ -71,9 +71,8 @@ class ArchiveFile(models.Model):
 
 
 class ArchiveState(models.Model):
-    """How archiving goes. One row. `fault` is a code of
-    `fleet.audit.archive_format.StoreFault`, empty without a fault; `held` maps the name of a kind to the code of what
-    keeps its next rows from being archived.
+    """State of archiving. One row. `fault` is a code of `fleet.audit.archive_format.StoreFault`, empty without a
+    fault. `held` maps a kind to the code of the reason why its next rows are retained.
     """
 
     name = models.TextField(primary_key=True)
@@ -87,7 +86,7 @@ class ArchiveState(models.Model):
         return self.fault or "well"
 
 
-# Which rows are old enough to be archived, partition by partition, and what still needs them.
+# Partitions that are old enough to be archived, and the reasons to retain them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ class ExpiringPartition:
 
     @property
     def ids(self) -> tuple[int, int]:
-        """Its first and its last row."""
+        """Ids of its first and last row."""
         first, last = self.partition.first_id, self.partition.last_id
         return (first or 0, last or 0)
 
@@ -112,20 +111,20 @@ def keep_days(kind: ArchiveKind) -> int | None:
 
 
 def table_of(kind: ArchiveKind) -> PartitionedTable:
-    """As it is kept in partitions."""
+    """Return the partitioned table of this kind."""
     return ARCHIVED[kind.value]
 
 
 def full(of: PartitionedTable) -> list[Partition]:
-    """The partitions with rows that take no more: rows stand in a later one. One with an end need not be full: it was
-    given that ahead, and what is copied forward may go there.
+    """Return the partitions with rows that are complete: a later partition has rows, too. A partition with an end need
+    not be complete, because ends are set ahead and rows are copied forward into it.
     """
     found = [one for one in partitions(of) if one.first_id is not None]
     return found[:-1]
 
 
 def expiring() -> Iterator[ExpiringPartition]:
-    """Yield the full partitions of the kinds that expire at all; of each kind those that expire first, first."""
+    """Yield the complete partitions of the kinds that expire, in order of expiry for each kind."""
     for kind in ArchiveKind:
         days = keep_days(kind)
         if days is None:
@@ -137,7 +136,9 @@ def expiring() -> Iterator[ExpiringPartition]:
 
 
 def due(*, now: datetime) -> list[ExpiringPartition]:
-    """Those whose time has come. What was copied into one lately is older than the rows beside it, so all are asked."""
+    """Return the partitions that have expired. The newest row is queried, because rows that were copied forward are
+    older than the others.
+    """
     return [
         one for one in expiring() if one.at <= now and _newest(one) + timedelta(days=keep_days(one.kind) or 0) <= now
     ]
@@ -149,7 +150,7 @@ def _newest(one: ExpiringPartition) -> datetime:
     return newest or one.at
 
 
-# By table: why some of its rows, by their ids, are still needed.
+# Condition on a range of ids for each table, and the reason why such rows are still needed.
 HELD: dict[PartitionedTable, tuple[Held, str, list[str]]] = {
     ENTRIES: (
         Held.OPEN_EVENT,
@@ -167,8 +168,8 @@ HELD: dict[PartitionedTable, tuple[Held, str, list[str]]] = {
 
 
 def hold_reason(of: PartitionedTable, first: int, last: int) -> Held | None:
-    """Return why rows of a table, from one id to another, are still needed; None if they are not. What is needed of a
-    table without an entry here is copied forward.
+    """Return why rows of a table in this range of ids are still needed; None if they are not. Needed rows of tables
+    without an entry here are copied forward.
     """
     if is_needed(of, first, last):
         return Held.UNSENT
@@ -179,7 +180,7 @@ def hold_reason(of: PartitionedTable, first: int, last: int) -> Held | None:
 
 
 def covered(one: ExpiringPartition) -> bool:
-    """Whether every row of it is in files, counted just now."""
+    """Return whether all of its rows are in files, by a fresh count."""
     first, last = one.ids
     files = ArchiveFile.objects.filter(kind=one.kind.value, first_id__gte=first, last_id__lte=last)
     archived = sum(files.values_list("rows", flat=True))

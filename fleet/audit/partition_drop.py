@@ -40,7 +40,8 @@ from fleet.operations.quarantine import call_each
 RUN = "partitions"
 # Writers and readers queue behind a waiting lock request: wait briefly, and try again in a minute.
 LOCK_SECONDS = 0.2
-# Statements that name a partition are refused by its own triggers; those that name the table, by the table's.
+# Triggers of a partition, which reject statements that name it. The table's own triggers reject those that name the
+# table.
 GUARDED = {
     ENTRIES: (
         "CREATE TRIGGER fleet_entry_is_append_only BEFORE UPDATE OR DELETE ON {}"
@@ -55,15 +56,17 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MadeAhead:
-    """Names of the new partitions, and whether a table was locked, so that the run has to be repeated."""
+    """Names of the new partitions, and whether a table was locked, so that the run must be repeated."""
 
     made: tuple[str, ...] = ()
     held: bool = False
 
 
 def make_ahead(*, now: datetime, via: str, rows: int = 0, noted: bool = True) -> MadeAhead:
-    """Create the next partition of each table without room for half a partition's rows, or for `rows`. Two runs at once
-    create one. `noted` runs count as the run of this minute, for which `make_ahead_if_quiet` stands in.
+    """Create the next partition of each table without room for half a partition's rows, or for `rows`. Concurrent runs
+    create only one.
+
+    `noted`: record this as the run of the minute, which `make_ahead_if_quiet` would otherwise replace.
     """
     made: list[str] = []
     held: list[str] = []
@@ -207,8 +210,8 @@ WAIT_SECONDS = 5
 # Bodies carried forward in one transaction.
 PORTION = 2000
 OPEN_EVENT = "event.status IN ('SCHEDULED', 'STARTED')"
-# Which rows of observations outlive their partition, as `row`: documents that list an event, for as long as these stay
-# or it is open, each machine's latest document, and reports of which a part has still to be taken.
+# SQL condition on `row` for observations that outlive their partition: documents that list an event, while they are
+# retained or the event is open; each machine's latest document; and reports that are not processed completely.
 OUTLIVES = f"""
     ((%(days)s::int IS NULL OR received_at > %(now)s - make_interval(days => %(days)s::int)
       OR EXISTS (SELECT FROM fleet_sighting AS sighting JOIN fleet_scheduledevent AS event
@@ -222,12 +225,12 @@ OUTLIVES = f"""
     OR EXISTS (SELECT FROM {WaitingReport._meta.db_table} AS waiting WHERE waiting.machine_id = row.machine_id
                AND waiting.epoch = row.epoch AND waiting.seq = row.seq)
 """
-# Those of them that are in no later partition: rows up to and with `last` are in this one or before it.
+# Those of them that are in no later partition. Rows up to `last` are in this partition or an earlier one.
 NOT_FORWARD = f"""({OUTLIVES}) AND NOT EXISTS (
     SELECT FROM {Observation._meta.db_table} AS again WHERE again.machine_id = row.machine_id
     AND again.epoch = row.epoch AND again.seq = row.seq AND again.id > %(last)s)"""
 EVENT_ID = b'"EventId"'
-# Whether reports of a partition are still taken, or an open event began before them.
+# Whether reports of a partition are still being processed, or an open event began before them.
 REPORTS_NEEDED = (
     f"SELECT EXISTS (SELECT FROM {{leaf}} AS row JOIN {WaitingReport._meta.db_table} AS waiting"
     " USING (machine_id, epoch, seq))"
@@ -237,14 +240,14 @@ REPORTS_NEEDED = (
 
 
 class RetainReason(StrEnum):
-    """Why a partition is retained."""
+    """Reason why a partition is retained."""
 
     OPEN = "open"
     TOO_NEW = "too-new"
     NOT_ARCHIVED = "not-archived"
     NOT_SEALED = "not-sealed"
     NEEDED = "needed"
-    # What outlives it has not been copied into a later one.
+    # Rows that outlive it have not been copied into a later one.
     NOT_COPIED = "not-copied"
     # Locked by a long reader: a later run drops it.
     HELD = "held"
@@ -252,8 +255,8 @@ class RetainReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DropResult:
-    """Result of a drop: `why` the partition of that name is retained, None where it is dropped; and how many of its
-    rows were carried forward.
+    """Result of a drop: `why` the partition of that name is retained, None if it was dropped; and the number of its
+    rows that were carried forward.
     """
 
     name: str
@@ -268,8 +271,8 @@ class DropResult:
 def drop_partition(
     of: PartitionedTable, partition: Partition, *, before: datetime, archived_to: int | None, now: datetime, via: str
 ) -> DropResult:
-    """Detach and drop a partition whose newest row was written before `before` and whose rows are all archived: up to
-    and with the key `archived_to`. With notifications go the rows of their listeners. Raises RuntimeError in a
+    """Detach and drop a partition whose newest row was written before `before`, and whose rows are all archived, up to
+    the key `archived_to`. For notifications, drop the rows of their reporters, too. Raises RuntimeError in a
     transaction.
     """
     if connection.in_atomic_block:

@@ -46,7 +46,7 @@ BY_ONE_KEY = (ActorKind.RULE.value, ActorKind.COMMAND.value)
 
 # The condition of the partial indexes of acts.
 IS_ACT = Q(via__in=ACTING)
-# A longer text was pasted by mistake.
+# Longer text was probably pasted by mistake.
 MAX_SEARCH = 200
 
 
@@ -56,7 +56,7 @@ def acts() -> QuerySet[Entry]:
 
 
 class JsonTexts(Func):
-    """Every text in these JSON columns, without the names of their fields: the values in an entry's sentence."""
+    """SQL function for all texts in these JSON columns, without field names: the values in an entry's sentence."""
 
     template = (
         "(SELECT string_agg(told #>> '{}', E'\\n') FROM jsonb_path_query(jsonb_build_array(%(expressions)s),"
@@ -66,11 +66,11 @@ class JsonTexts(Func):
 
 
 class AuditFilter(EntryPlaceFilter):
-    """`person` is the exact name of who acted (a rule's is `rule: …`), `actor_kind` their kind; `set` includes those
-    merged into it; `event` is an EventId in any case. `q` looks into names, kinds and reasons, and into the texts
-    of entries that have one.
+    """Filter of the audit. `person` is the exact name of the actor (for a rule, `rule: …`), `actor_kind` their kind.
+    `set` includes sets merged into it; `event` is an EventId in any case. `q` searches names, kinds, reasons, and
+    the texts of entries that have one.
 
-    `kinds_named` gives the kinds that people call by a name with a text in it.
+    `kinds_named` returns the kinds whose label contains a text.
     """
 
     among = IS_ACT
@@ -157,12 +157,14 @@ def _near(rows: QuerySet[Entry], column: str, keys: list[str]) -> QuerySet[Entry
 def listing(
     *, entries: QuerySet[Entry] | None = None, order: str = "", cursor: str | None = None, size: int | None = None
 ) -> Page[TimelineRow]:
-    """Newest first; `entries` is a filtered queryset (see `AuditFilter`), else all acts. One query."""
+    """Return actions, newest first. `entries` is a filtered queryset (see `AuditFilter`); by default all actions. One
+    query.
+    """
     return fleet(entries=acts() if entries is None else entries, order=order, cursor=cursor, size=size)
 
 
 def about_and_by(person: PersonRow) -> dict[str, tuple[TimelineRow, ...]]:
-    """Return what was changed about a person, and what they did, newest first, for the panel on their page."""
+    """Return the changes of a user, and their own actions, newest first, for the panel on their page."""
     by = AuditFilter({"person": person.username}).qs
     return {"about": about(person=person), "acts": listing(entries=by, size=10).results}
 
@@ -265,9 +267,9 @@ DAY = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class StorageKind:
-    """One kind of rows. `rows` is Postgres' estimate; `daily_rows` and `daily_bytes` are as its newest rows came,
-    None where too few are there to say. `days` is how long they stay, None for ever. `retain_reason` is a code: why
-    those that are old enough are not archived yet.
+    """Size and growth of one kind of rows. `rows` is Postgres' estimate. `daily_rows` and `daily_bytes` are the rate
+    of its newest rows, None if there are too few. `days` is their retention, None for unlimited. `retain_reason` is
+    the code why older rows are not archived yet.
     """
 
     kind: str
@@ -283,7 +285,7 @@ class StorageKind:
 
 @dataclass(frozen=True, slots=True)
 class LeavingRow:
-    """A part of a table that leaves as a whole, at `at` or soon after."""
+    """A partition that is archived and dropped at `at` or soon after."""
 
     kind: str
     rows: int
@@ -310,8 +312,9 @@ class ArchiveRow:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Sizes are bytes. `max_size` is the configured maximum, or else the next round size (`max_size_is_configured`).
-    `full_at` is when that is reached, None for not within ten years, or where nobody can say.
+    """Database size, its forecast, and the archive. Sizes are bytes. `max_size` is the configured maximum, or else the
+    next round size (`max_size_is_configured`). `full_at` is when that is reached; None if not within ten years, or
+    unknown.
     """
 
     size: Annotated[int, "Bytes of the whole database."]
@@ -370,7 +373,7 @@ def archive_fault() -> str:
 
 
 def measure(*, now: datetime) -> tuple[Sample, ...]:
-    """Return for how long archiving has failed, in seconds; 0 where it works. One query."""
+    """Return for how long archiving has failed, in seconds; 0 if it works. One query."""
     since = visible(ArchiveState).exclude(fault="").values_list("fault_since", flat=True).first()
     return (Sample(ARCHIVE_FAILS, {(): max(0.0, (now - since).total_seconds()) if since else 0.0}),)
 

@@ -1,4 +1,4 @@
-"""What the core shows of the audit, registered when the app is loaded."""
+"""Connections between the audit and the core, registered when the app is loaded."""
 
 from fleet.accounts import privacy
 from fleet.audit import archived_entries, models, partition_drop, queries, retention, seals, text
@@ -11,7 +11,7 @@ from fleet.projections.visibility import everything
 from fleet.wording import say
 
 say.register(text)
-# Lines of the archive are filtered by the visibility of what they are about.
+# Entries of the archive are filtered by the visibility of their subjects.
 visibility.register({models.ArchiveFile: everything, models.ArchiveState: everything})
 ARCHIVE.entries_of = archived_entries.entries_of
 ARCHIVE.archived_at = archived_entries.archived_at
@@ -21,6 +21,6 @@ reconcile.IF_QUIET.append(partition_drop.make_ahead_if_quiet)
 reconcile.SLOW_IF_QUIET.append(seals.seal_if_quiet)
 gauges.MEASURES.append(queries.measure)
 readiness.NOTICES["archive"] = queries.archive_fault
-# Archived lines cannot be changed: they hold names as they were written before 0.2.0.
+# Archived entries cannot be changed; those from before 0.2.0 contain names of users.
 privacy.UNCHANGEABLE.append(models.ArchiveFile.objects.filter(kind=ArchiveKind.ENTRIES.value).exists)
 blind_spots.LOOKS += [seals.troubles, retention.troubles]

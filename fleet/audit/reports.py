@@ -63,7 +63,9 @@ MOST = 500
 
 @dataclass(frozen=True, slots=True)
 class LocalWord:
-    """Somebody was on it (a claim), or left it to Azure (a hold); `ended_at` once it was taken back, or is over."""
+    """A claim or hold of an event in Drydock, which Azure does not know; `ended_at` once it was withdrawn
+    or is over.
+    """
 
     kind: str
     by: Reason | str
@@ -74,7 +76,7 @@ class LocalWord:
 
 @dataclass(frozen=True, slots=True)
 class EventReport:
-    """`timeline` holds all that happened, oldest first; `more` is True where that was too much for a report."""
+    """Report of one event. `timeline` contains its entries, oldest first; `more`: the report does not contain all."""
 
     verdict: Reason
     detail: EventDetail
@@ -86,12 +88,12 @@ class EventReport:
 
     @property
     def acts(self) -> tuple[TimelineRow, ...]:
-        """What people and rules did about it."""
+        """Entries about actions of users and rules."""
         return tuple(row for row in self.timeline if row.is_act)
 
 
 def event_report(*, event_id: str, now: datetime) -> EventReport | None:
-    """The report of one event, by its EventId in any case. Seven queries more than its page's."""
+    """Return the report of one event, by its EventId in any case. Seven more queries than its page."""
     detail = event_detail(event_id=event_id, now=now)
     raw = intake.for_event(event_id=event_id)
     if detail is None or raw is None:
@@ -118,7 +120,7 @@ def _local(event_pk: int) -> tuple[LocalWord, ...]:
 
 
 def _counts(rows: tuple[ApprovalRow, ...]) -> ApprovalRow | None:
-    """The approval by which an event is remembered: the one that Azure accepted, else the newest."""
+    """Return the relevant approval of an event: the one that Azure accepted, else the newest."""
     return next((row for row in rows if row.accepted_at), rows[0] if rows else None)
 
 
@@ -155,9 +157,9 @@ def _verdict(detail: EventDetail, local: tuple[LocalWord, ...]) -> Reason:
     )
 
 
-# Handing over: what was decided, what started, ended and failed between two times, and what is open now.
+# Handover: decisions, starts, ends and failures between two times, and events that are open now.
 
-# Of each part so many are shown.
+# Limit of entries in each part.
 MAX_HANDOVER_ROWS = 100
 MILESTONES = {
     "failed": history.FAILED,
@@ -169,7 +171,7 @@ MILESTONES = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Entries of a kind, newest first; `more` where there are others. `kinds` filter the timeline for all of them."""
+    """Entries of some kinds, newest first; `more`: there are others. `kinds` filter the timeline for all of them."""
 
     name: str
     rows: tuple[TimelineRow, ...]
@@ -179,7 +181,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """`parts` in reading order; `still_open` is what is open now, whatever the two times are, by time left."""
+    """Handover of a shift. `parts` are in reading order; `still_open` are the events that are open now, regardless of
+    the time span, by time left.
+    """
 
     since: datetime
     until: datetime
@@ -192,15 +196,17 @@ class Handover:
 def span(
     *, since: datetime | None, until: datetime | None, handover_read_until: datetime | None, now: datetime
 ) -> tuple[datetime, datetime]:
-    """Both ends of a look: what is not said begins where one has read last and reaches until now."""
+    """Return the time span of a handover. By default it begins at the end of the last one that the user has read, and
+    ends now.
+    """
     until = min(until or now, now)
     since = since or handover_read_until or until - SHIFT
     return max(min(since, until), until - LONGEST_LOOK), until
 
 
 def handover(*, since: datetime, until: datetime, now: datetime) -> Handover:
-    """Entries from `since` on and before `until`. Ten queries, by the indexes of acts and of milestones, and one for
-    the names in each part.
+    """Return the handover with entries from `since` on and before `until`. Ten queries, by the indexes of actions and
+    milestones, and one for the names in each part.
     """
     within = visible(Entry).filter(at__gte=since, at__lt=until)
     acts = within.filter(via__in=ACTING)
@@ -228,27 +234,27 @@ def _part(name: str, rows: QuerySet[Entry], kinds: tuple[EntryKind, ...] = ()) -
     return Part(name, found.results, more=found.next is not None, kinds=kinds)
 
 
-# A month read back: the notice that was given, who decided how fast, what lapsed, and what rules did.
+# Report of a month: notice given, decision times, lapsed events, and actions of rules.
 
-# Rows of a table on the page; its file has them all.
+# Rows of a table on the page; its file contains all.
 MAX_MONTH_ROWS = 100
-# An agent asks once a second, and Azure states whole seconds: so much less than promised is no shorter notice.
+# Agents poll once a second, and Azure states whole seconds: notice is shorter only below this difference.
 SLACK_SECONDS = 2
 # Months that the list reaches back.
 MONTHS = 60
 
 
 class Median(Aggregate):
-    """The middle of what is there; None where nothing is. Takes its `output_field`."""
+    """SQL aggregate for the median; None without values. It needs an `output_field`."""
 
     template = "percentile_cont(0.5) WITHIN GROUP (ORDER BY %(expressions)s)"
 
 
 @dataclass(frozen=True, slots=True)
 class NoticeRow:
-    """Notice given for one type in one region (empty where no machine states one), in seconds. `documented` is what
-    Microsoft promises, None where it names nothing; `short` counts events with less, `none` those first seen as
-    Started, and `scheduled` the ones whose notice is known.
+    """Notice given for one type in one region (empty if unknown), in seconds. `documented` is the notice that
+    Microsoft documents, None if there is none. `short` counts events with less, `none` those first seen as Started,
+    and `scheduled` those with a known notice.
     """
 
     event_type: str
@@ -265,8 +271,8 @@ class NoticeRow:
 
 @dataclass(frozen=True, slots=True)
 class DeciderRow:
-    """What one person, or one rule, decided about the month's events. Seconds run from the first sighting to the
-    decision; None without an approval.
+    """Decisions of one user or one rule about the month's events. Seconds run from the first sighting to the decision;
+    None without an approval.
     """
 
     by: Reason | str
@@ -283,8 +289,8 @@ class DeciderRow:
 
 @dataclass(frozen=True, slots=True)
 class MonthReport:
-    """Drills count only in `drills`. `lapsed` are events that nobody had decided when NotBefore came, or whose
-    approval came too late or was refused, at most 100; `ended` counts by how they ended.
+    """Report of a month. Drills count only in `drills`. `lapsed` are events without a decision at NotBefore, or whose
+    approval was too late or refused, at most 100. `ended` counts events by their end.
     """
 
     month: Month
@@ -306,20 +312,20 @@ class MonthReport:
 
 
 def months(*, now: datetime) -> tuple[Month, ...]:
-    """The months of which there is a report, newest first. One query, by the index of the newest events."""
+    """Return the months with a report, newest first. One query, by the index of the newest events."""
     first = visible(ScheduledEvent).order_by("first_seen_at", "pk").values_list("first_seen_at", flat=True).first()
     return months_back(first, now=now, most=MONTHS)
 
 
 def of_month(month: Month) -> QuerySet[ScheduledEvent]:
-    """Its real events: those first seen in it. By the index of the newest events."""
+    """Return the events first seen in this month, without drills, by the index of the newest events."""
     rows = visible(ScheduledEvent).filter(first_seen_at__gte=month.begin, first_seen_at__lt=month.end)
     return rows.filter(drill=False)
 
 
 def month_report(*, month: Month, documented: Mapping[str, int | None], now: datetime) -> MonthReport:
-    """`documented` is the notice that Microsoft documents for each type, in seconds. Eight queries, ten where something
-    lapsed.
+    """Return the report of a month. `documented` is the notice that Microsoft documents for each type, in seconds.
+    Eight queries, and two more if an event lapsed.
     """
     rows = of_month(month)
     counted = rows.aggregate(
@@ -350,11 +356,11 @@ def month_report(*, month: Month, documented: Mapping[str, int | None], now: dat
 
 
 def lapsed(month: Month, *, now: datetime) -> QuerySet[ScheduledEvent]:
-    """The month's events that Azure was free to start before a decision from here had reached it."""
+    """Return the month's events that Azure could start before a decision from Drydock reached it."""
     approvals = visible(Approval).filter(event=OuterRef("pk"))
     decided = approvals.exclude(state__in=["LAPSED", "REFUSED", "WITHDRAWN"])
     held = visible(Hold).filter(event=OuterRef("pk"), by__isnull=False)
-    # What was gone before its time asked nothing of anybody any more.
+    # Events that ended before NotBefore needed no decision.
     gone = Q(ended_at__isnull=False, ended_at__lt=F("not_before"))
     behind = of_month(month).filter(not_before__lte=now, approved_elsewhere=False).exclude(gone)
     late = approvals.filter(state__in=["LAPSED", "REFUSED"])
@@ -389,7 +395,7 @@ def _notice(rows: QuerySet[ScheduledEvent], documented: Mapping[str, int | None]
 
 
 def _deciders(rows: QuerySet[ScheduledEvent]) -> tuple[DeciderRow, ...]:
-    """Everybody who decided something, most decisions first."""
+    """Return all users and rules with a decision, most decisions first."""
     took = ExpressionWrapper(F("decided_at") - F("event__first_seen_at"), output_field=DurationField())
     states = ("CONFIRMED", "LAPSED", "REFUSED", "WITHDRAWN")
     who = ("rule", "rule__name", "decided_by__username")
@@ -428,7 +434,7 @@ def _seconds(length: timedelta | None) -> float | None:
 
 
 def events_of(rows: QuerySet[ScheduledEvent], *, now: datetime) -> Iterator[EventRow]:
-    """All of a month's events, oldest first, page by page: memory and each query stay small."""
+    """Yield all events of a month, oldest first, page by page: memory and each query stay small."""
     cursor = None
     while True:
         segment = Segment(rows.select_related("availability_set"), "first_seen_at")

@@ -1,4 +1,4 @@
-"""Retention: rows that are old enough are deleted by partition, once the archive holds all of them."""
+"""Retention: old partitions are deleted after the archive contains all of their rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -35,33 +35,35 @@ from fleet.operations.locks import Lock, exclusively, no_timeouts
 from fleet.operations.timeline.entries import tell
 
 GIGABYTE = 1024**3
-# Further nobody can see.
+# Limit of forecasts.
 MOST_DAYS = 3_650
-# What is looked ahead to where nobody said how much room there is, in gigabytes.
+# Sizes in gigabytes for the forecast without a configured maximum.
 STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """A kind of rows: bytes now, bytes a day, and after how many days they are archived; None for never."""
+    """Growth of a kind of rows: bytes now, bytes a day, and days until they are archived; None for never."""
 
     size: int
     daily: float
     days: int | None = None
 
     def after(self, days: int) -> float:
-        """Bytes then: what is archived holds no more than its days bring, or what is there now."""
+        """Return the bytes after this many days. With archiving, the size is limited by the larger of today's size and
+        the growth within `days`.
+        """
         grown = self.size + self.daily * days
         return grown if self.days is None else min(grown, max(self.size, self.daily * self.days))
 
 
 def next_step(size: int) -> int:
-    """The size that is looked ahead to: the next of a few round ones, in bytes."""
+    """Return the size for the forecast in bytes: the next of a few round sizes."""
     return next((step * GIGABYTE for step in STEPS if step * GIGABYTE > size), 2 * size)
 
 
 def days_until(most: int, kinds: Sequence[Growth], rest: int) -> int | None:
-    """In how many days these kinds and the rest come to so many bytes; None for not within ten years."""
+    """Return the days until these kinds and the rest reach this many bytes; None if not within ten years."""
 
     def total(days: int) -> float:
         return rest + sum(kind.after(days) for kind in kinds)
@@ -75,19 +77,19 @@ def days_until(most: int, kinds: Sequence[Growth], rest: int) -> int | None:
     return low
 
 
-# Retention: what is old enough is dropped, partition by partition, once all of it is in the archive.
+# Retention: partitions that are old enough are dropped one by one, after all of their rows are archived.
 
 STATE = "archive"
-# Nothing is lost meanwhile; a store that was restarted is no news.
+# Time after which failing archiving is reported. Shorter outages of the store lose no data.
 ARCHIVE_FAILS = timedelta(minutes=10)
-# Of one run; the next goes on.
+# Time limit of one run; the next run continues.
 SECONDS = 20.0
-# Copied forward in one statement.
+# Rows copied forward in one statement.
 MOST_COPIED = 5_000
 
 WHY = {RetainReason.NEEDED: Held.NEEDED, RetainReason.NOT_COPIED: Held.NEEDED, RetainReason.NOT_SEALED: Held.UNSEALED}
 
-# Takes a partition out; why not, where it could not just now.
+# Function that drops a partition. It returns why it could not, or None.
 Drop = Callable[[ExpiringPartition], Held | None]
 
 log = structlog.get_logger(__name__)
@@ -95,8 +97,8 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Retained:
-    """What one run did: files written, partitions dropped (names), what is retained and why (by kind), and the fault
-    of the store.
+    """Result of one run: files written, partitions dropped (names), kinds that are retained with the reason, and the
+    fault of the store.
     """
 
     ran: bool = True
@@ -107,7 +109,9 @@ class Retained:
 
 
 def retain(*, now: datetime, drop: Drop | None = None, seconds: float = SECONDS) -> Retained:
-    """Archive and drop what is due, for about so many seconds. One process at a time; another returns at once."""
+    """Archive and drop expired partitions, for about `seconds`. Only one process does so at a time; others return at
+    once.
+    """
     where = store()
     with exclusively(Lock.ARCHIVE) as free:
         if not free:
@@ -126,7 +130,7 @@ def retain(*, now: datetime, drop: Drop | None = None, seconds: float = SECONDS)
 
 
 def take_out(one: ExpiringPartition, *, now: datetime) -> Held | None:
-    """Drop a partition of which everything is archived; or why not."""
+    """Drop a partition whose rows are all archived. Return why it could not, or None."""
     before = now - timedelta(days=keep_days(one.kind) or 0)
     result = drop_partition(
         table_of(one.kind), one.partition, before=before, archived_to=one.ids[1], now=now, via="retention"
@@ -137,12 +141,12 @@ def take_out(one: ExpiringPartition, *, now: datetime) -> Held | None:
 
 
 def _work(where: Store, done: Retained, *, now: datetime, drop: Drop, until: float) -> None:
-    # What an earlier run has begun to take out.
+    # Complete the drops of an earlier run.
     finish_drops()
     _settle(now=now)
     for one in due(now=now):
         if one.kind.value in done.held:
-            # Partitions of a kind are dropped in their order.
+            # Partitions of a kind are dropped in order.
             continue
         why = hold_reason(table_of(one.kind), *one.ids)
         while why is None and next_portion(one.kind, *one.ids) is not None:
@@ -158,8 +162,8 @@ def _work(where: Store, done: Retained, *, now: datetime, drop: Drop, until: flo
 
 
 def _drop_bodies(done: Retained, *, now: datetime) -> None:
-    """Drop bodies of documents when none of them can be named any more: they are in the files of the reports that
-    named them. Those that latest documents and reports that are here name go to the newest partition.
+    """Drop partitions of document bodies when they are no longer referenced: the archive files of their reports
+    contain them. Bodies of latest documents, and of reports in the database, move to the newest partition.
     """
     days = keep_days(ArchiveKind.OBSERVATIONS)
     if days is None:
@@ -177,7 +181,9 @@ def _drop_bodies(done: Retained, *, now: datetime) -> None:
 
 
 def _leave(one: ExpiringPartition, done: Retained, *, now: datetime, drop: Drop) -> Held | None:
-    """Drop it; or why not. What is needed is asked once more: since it was archived, time has passed."""
+    """Drop a partition, and return why it could not be, or None. The reasons to retain it are checked again, because
+    archiving takes time.
+    """
     if not covered(one):
         return Held.UNSEALED
     if (why := hold_reason(table_of(one.kind), *one.ids)) is not None:
@@ -192,8 +198,8 @@ def _leave(one: ExpiringPartition, done: Retained, *, now: datetime, drop: Drop)
 
 
 def copy_forward(one: ExpiringPartition, *, now: datetime) -> int:
-    """Keep what outlives its partition (`partition_drop.OUTLIVES`) in a later one. It is in the archive already. May be
-    done again: none is copied twice.
+    """Copy rows that outlive their partition (`partition_drop.OUTLIVES`) to a later one; the archive contains them
+    already. A repeated call copies none twice.
     """
     columns = ", ".join(f'"{each.column}"' for each in fields_of(Observation) if not each.primary_key)
     table = Observation._meta.db_table
@@ -216,7 +222,7 @@ def copy_forward(one: ExpiringPartition, *, now: datetime) -> int:
 
 
 def _settle(*, now: datetime) -> None:
-    """Mark the files whose rows are nowhere else any more, with an entry for those of each kind."""
+    """Mark the files whose rows are no longer in the database, with an entry for each kind."""
     left: dict[str, list[ArchiveFile]] = {}
     for file in ArchiveFile.objects.filter(dropped_at=None).defer("events", "manifest").order_by("number"):
         rows = f"SELECT EXISTS (SELECT FROM {archived_table(ArchiveKind(file.kind)).name} WHERE id BETWEEN %s AND %s)"
@@ -237,7 +243,7 @@ def _told(kind: str, files: list[ArchiveFile]) -> dict[str, Any]:
         "files": [files[0].number, files[-1].number],
         "first_at": min(file.first_at for file in files),
         "last_at": max(file.last_at for file in files),
-        # Under a seal soon: the chain of the files hangs on that of the timeline.
+        # A later seal covers this hash, which connects the chain of the files to that of the timeline.
         "hash": files[-1].hash,
     }
 
@@ -251,7 +257,7 @@ def troubles(*, now: datetime, via: str) -> list[Trouble]:
 
 
 def _note(done: Retained, *, now: datetime) -> None:
-    """Keep how it went, for the page of storage, for troubles and for probes."""
+    """Store the result of a run, for the storage page, troubles and probes."""
     state = ArchiveState.objects.filter(name=STATE).first() or ArchiveState(name=STATE)
     state.tried_at = now
     if done.fault:

@@ -50,7 +50,7 @@ def check(*, now: datetime, via: str, besides: Collection[int] = ()) -> int | No
         next_ones = list(
             Seal.objects.filter(number__gt=run.newest_id).order_by("number").values_list("number", flat=True)[:SEALS]
         )
-        # Archived rows are in files: `verify_audit` reads them.
+        # Archived rows are in files, which `verify_audit` reads.
         left = ArchiveFile.objects.filter(kind=ArchiveKind.ENTRIES.value, dropped_at__isnull=False)
         behind = left.aggregate(Max("last_seal"))["last_seal__max"] or 0
         checked = sorted(number for number in {*newest, *next_ones, *besides} if number > behind)
@@ -86,10 +86,10 @@ def _matches(number: int) -> bool:
     return chain.rows == seal.rows and chain.digest(seal.place) == seal.hash
 
 
-# Sealing the timeline: once a minute a chain of hashes grows over all rows that can no longer be preceded by others.
+# Sealing of the timeline: once a minute, a hash chain is extended over all rows that no later row can precede.
 
 SEAL_RUN = "seal"
-# Rows in one seal: what came together in a minute, and pieces of this size where much has waited.
+# Rows in one seal: those of a minute, or portions of this size after a backlog.
 MOST_ROWS = 50_000
 
 
@@ -103,10 +103,10 @@ class Sealed:
 
 
 def seal(*, now: datetime, via: str, most_rows: int = MOST_ROWS, most_seals: int = 20) -> Sealed:
-    """Seal what is behind the newest seal: up to `most_seals` seals of `most_rows` rows; nothing new makes no seal.
+    """Seal the rows after the newest seal: up to `most_seals` seals of `most_rows` rows; without new rows there is no
+    seal.
 
-    An advisory lock keeps two apart; the one that does not get it returns at once. Each head goes to the log once it is
-    committed.
+    An advisory lock prevents concurrent runs; the second returns at once. Each head is logged after its commit.
     """
     heads: list[ChainHead] = []
     rows = 0
@@ -160,7 +160,9 @@ def _next_seal(now: datetime, most_rows: int) -> Seal | None:
 
 
 def _last_place(after: Place | None, most_rows: int) -> Place | None:
-    """Where the next seal ends: `most_rows` behind `after`, or at the last row below the horizon; None for no row."""
+    """Return where the next seal ends: `most_rows` rows after `after`, or at the last row below the horizon; None
+    without a row.
+    """
     behind, parameters = ("TRUE", []) if after is None else ("(era, xid, id) > (%s, %s, %s)", list(after))
     rows = (
         f"SELECT era, xid, id FROM {Entry._meta.db_table} WHERE {behind} AND {SETTLED} ORDER BY era, xid, id LIMIT %s"
@@ -169,12 +171,12 @@ def _last_place(after: Place | None, most_rows: int) -> Place | None:
     return _place_of(query(last, *parameters, most_rows))
 
 
-# Verifying the timeline against its seals: everything is computed again, and whatever differs is named.
+# Verification of the timeline against its seals: everything is computed again, and every difference is reported.
 
-# A row that is older than this has a seal, or sealing stands still.
+# Older rows have a seal, unless sealing has stopped.
 SEALED_WITHIN = timedelta(minutes=5)
 SEALS_AT_ONCE = 1_000
-# How long one file of the archive may take to come.
+# Time limit in seconds for reading one archive file.
 FILE_SECONDS = 300.0
 TABLE = Entry._meta.db_table
 
@@ -202,11 +204,11 @@ Tell = Callable[[Finding], None]
 
 
 def verify(*, now: datetime, heads: Mapping[int, str] | None = None, first: int = 1, tell: Tell) -> Verified:
-    """Compute every seal from number `first` on again; each finding goes to `tell` as soon as it is made.
+    """Compute every seal from number `first` on again. Each finding goes to `tell` immediately.
 
-    `heads` are numbers and hashes out of the log: they alone show that a whole tail was cut or made anew. Memory is
-    bounded: rows are streamed, seals come in pages. What has left is read out of the archive, with whatever else lies
-    there; from a later seal on only what that takes.
+    `heads` are numbers and hashes from the log: only they reveal that the end of the chain was cut or replaced.
+    Memory is bounded: rows are streamed, and seals are read in pages. Archived rows are read from the archive. A
+    verification from the first seal also checks all other archive files.
     """
     archive = store()
     walk = _Walk(tell, archive)
@@ -226,12 +228,14 @@ def verify(*, now: datetime, heads: Mapping[int, str] | None = None, first: int 
 
 
 class _Walk:
-    """The chain, link by link. A verdict waits for the next link: that tells an edited seal from edited rows."""
+    """Verification of the chain, seal by seal. A verdict on a seal waits for the next seal, which distinguishes an
+    edited seal from edited rows.
+    """
 
     def __init__(self, tell: Tell, archive: Store | None) -> None:
         self._tell = tell
         self._archive = stores.SealedRows(archive, fault=self.tell_of_file, seconds=FILE_SECONDS)
-        # Of seals whose rows cannot be had, nothing can be said.
+        # Seals over unavailable rows cannot be verified.
         self._without: list[tuple[int, int]] = []
         self.other_files = 0
         self.previous: Seal | None = None
@@ -255,7 +259,7 @@ class _Walk:
     def start(self, first: int) -> None:
         self._expected = first
         if first > 1:
-            # Where the first interval begins is believed.
+            # The beginning of the first interval is trusted.
             self.previous = Seal.objects.filter(number=first - 1).first()
             if self.previous is None:
                 self.tell(first - 1, "seal-missing", seal=first - 1)
@@ -306,7 +310,9 @@ class _Walk:
             self._settle(None)
 
     def _settle(self, next_names: str | None) -> None:
-        """`next_names` is the hash that the next seal names as the one before it."""
+        """Report the seal in doubt. `next_names` is the previous hash that the next seal states, None without a next
+        seal.
+        """
         assert self._doubt is not None  # noqa: S101
         seal, digest, rows = self._doubt
         self._doubt = None

@@ -1,6 +1,6 @@
 """Storage of archive files (a folder or Azure Blob Storage), and reading of archived rows.
 
-No message of these says more of the address than where it leads: what stands behind its question mark is a key.
+Messages contain the address without its query string, which is a key.
 """
 
 from __future__ import annotations
@@ -41,37 +41,37 @@ from fleet.audit.models import ArchiveFile
 from fleet.domain.timeline import Place
 from fleet.models.timeline import COLUMNS
 
-# How long one file may take to be written, and to be read back.
+# Time limit in seconds for writing one file and for reading it back.
 WRITE_SECONDS = 300.0
 CONNECT_SECONDS = 5.0
-# Nobody waits longer for the next byte.
+# Longest wait in seconds for the next byte.
 SILENCE_SECONDS = 20.0
-# The service's own version of its protocol, which it asks for.
+# Version of the Blob Storage protocol, which the service requires.
 BLOB_VERSION = "2021-12-02"
 
 
 class Store(Protocol):
-    """Where files lie. All raise StoreError."""
+    """Storage of archive files. All methods raise StoreError."""
 
     def shown(self) -> str:
-        """Where it is, without anything secret."""
+        """Return the address without secrets."""
 
     def put(self, name: str, content: BinaryIO, size: int) -> None:
-        """Write a file whole or not at all. One of this name that is there stays as it is."""
+        """Write a file completely or not at all. An existing file of this name stays."""
 
     def get(self, name: str, *, seconds: float) -> Iterator[bytes]:
-        """What it holds, in pieces."""
+        """Yield the content of a file in pieces."""
 
 
 def checked(name: str) -> str:
-    """A name that is one of ours, and so nothing else. Raises StoreError."""
+    """Return a name after a check that it has the form of an archive file. Raises StoreError."""
     if not (NAME.fullmatch(name) or MANIFEST_NAME.fullmatch(name)):
         raise StoreError(StoreFault.BAD_NAME)
     return name
 
 
 def store() -> Store | None:
-    """The one that the settings name; None where they name none."""
+    """Return the store of the settings; None if none is configured."""
     address = settings.ARCHIVE_URL
     if not address:
         return None
@@ -80,7 +80,7 @@ def store() -> Store | None:
 
 
 class Folder:
-    """A folder. What is written appears under its name once it is on the disk."""
+    """A folder. A file appears under its name after it was written to disk."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -110,7 +110,7 @@ class Folder:
     def get(self, name: str, *, seconds: float) -> Iterator[bytes]:
         until = time.monotonic() + seconds
         try:
-            # Neither through a link nor out of a pipe.
+            # Neither a symbolic link nor a pipe is opened.
             handle = os.open(self.path / checked(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             with os.fdopen(handle, "rb") as file:
                 if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -122,7 +122,7 @@ class Folder:
             raise StoreError(_fault_of(error)) from error
 
     def _settle(self) -> None:
-        """The folder's own entry is on the disk, too."""
+        """Write the entry of the folder to disk, too."""
         handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(handle)
@@ -131,7 +131,7 @@ class Folder:
 
 
 class Container:
-    """A container of Azure Blob Storage, or a folder in one, by the address of a shared access signature."""
+    """A container of Azure Blob Storage, or a folder in one, by the address with a shared access signature."""
 
     def __init__(self, address: str) -> None:
         parts = urlsplit(address)
@@ -155,8 +155,8 @@ class Container:
         headers = {"x-ms-blob-type": "BlockBlob", "If-None-Match": "*", "Content-Length": str(size)}
         with closing(self._asked("PUT", name, headers, pieces())) as answer:
             status = answer.status
-        # 409 and 412: there is one already, which is compared when it is read back.
-        # Who may create and not write is refused then.
+        # 409 and 412: the file exists, and is compared when it is read back. A key that may create but not overwrite
+        # gets 403 then.
         if status not in (201, 409, 412) and not (status == 403 and self._is_there(name)):
             raise StoreError(_refusal(status))
 
@@ -185,7 +185,7 @@ class Container:
         body: Iterator[bytes] | None,
         patience: Timeout | None = None,
     ) -> BaseHTTPResponse:
-        """One request, and never another one: where it is sent elsewhere, it does not go."""
+        """Send one request without following redirects."""
         address = f"{self._base}/{quote(checked(name))}" + (f"?{self._key}" if self._key else "")
         common = {"User-Agent": "Drydock", "Accept-Encoding": "identity", "x-ms-version": BLOB_VERSION}
         wait = {} if patience is None else {"timeout": patience}
@@ -202,12 +202,12 @@ class Container:
                 **wait,
             )
         except (HTTPError, OSError) as error:
-            # What they say holds the address.
+            # The text of the error contains the address.
             raise StoreError(StoreFault.AWAY) from _Hidden(type(error).__name__)
 
 
 class _Hidden(Exception):
-    """What went wrong, without its words."""
+    """Cause of a failure, by its type only."""
 
 
 def _in_time(until: float) -> None:
@@ -234,15 +234,15 @@ def _fault_of(error: OSError) -> StoreFault:
     return StoreFault.FULL if error.errno in (28, 122) else StoreFault.AWAY
 
 
-# Reading the archive: lines out of a store, each file checked against its manifest to the end.
+# Reading of the archive: lines from a store, each file checked against its manifest to the end.
 
-# A manifest is small.
+# Maximum size of a manifest in bytes.
 MOST_OF_A_MANIFEST = 64 * 1024
 Keyed = tuple[Place, dict[str, str | None]]
 
 
 def lines(store: Store, manifest: Manifest, *, seconds: float) -> Iterator[bytes]:
-    """The lines of a file. Whoever has read to the end knows that they are as they were written. Raises StoreError, or
+    """Yield the lines of a file. Only a complete read proves that they are unchanged. Raises StoreError or
     BadArchiveError.
     """
     try:
@@ -254,14 +254,14 @@ def lines(store: Store, manifest: Manifest, *, seconds: float) -> Iterator[bytes
 
 
 def fetched(store: Store, manifest: Manifest, *, seconds: float) -> Iterator[bytes]:
-    """The same lines, out of a file that is known to be whole before the first of them is given."""
+    """Yield the same lines, after the whole file was verified."""
     for _ in lines(store, manifest, seconds=seconds):
         pass
     yield from lines(store, manifest, seconds=seconds)
 
 
 def check_manifest(store: Store, manifest: Manifest, *, seconds: float) -> None:
-    """That the one which lies beside the file says the same. Raises StoreError or BadArchiveError."""
+    """Check that the manifest in the store equals this one. Raises StoreError or BadArchiveError."""
     found = b""
     try:
         for piece in store.get(manifest.manifest_name, seconds=seconds):
@@ -277,10 +277,10 @@ def check_manifest(store: Store, manifest: Manifest, *, seconds: float) -> None:
 
 
 class SealedRows:
-    """The rows of the timeline as lines of seals, out of files and out of the database as if nothing had left.
+    """Rows of the timeline as lines for seals, from files and from the database together.
 
-    `fault` hears of files that are not what they were, each once. Files are read once, in the order of their rows;
-    at any time the rows of one seal are in memory, and one piece of each file that is open.
+    `fault` is called once for each file with a fault. Files are read once, in the order of their rows. Memory holds
+    the rows of one seal, and one piece of each open file.
     """
 
     def __init__(self, store: Store | None, *, fault: Callable[[Manifest, str], None], seconds: float) -> None:
@@ -293,7 +293,7 @@ class SealedRows:
         self._open: list[_Open] = []
 
     def reaches(self, until: Place, after: Place | None) -> bool:
-        """Whether rows between these places may lie in files."""
+        """Return whether files may contain rows between these places."""
         return any(self._touches(one, until, after) for one in self._files) or bool(self._open)
 
     def _touches(self, one: Manifest, until: Place, after: Place | None) -> bool:
@@ -301,7 +301,7 @@ class SealedRows:
         return first is not None and last is not None and first <= until and (after is None or last > after)
 
     def between(self, after: Place | None, until: Place) -> Iterator[bytes]:
-        """The canonical lines of the rows behind `after` up to and with `until`."""
+        """Yield the canonical lines of the rows after `after` up to and including `until`."""
         while self._files and (self._files[0].first_place or (0, 0, 0)) <= until:
             one = self._files.pop(0)
             if after is None or (one.last_place or (0, 0, 0)) > after:
@@ -311,14 +311,14 @@ class SealedRows:
             found += each.up_to(after, until)
         self._open = [each for each in self._open if not each.ended]
         found += self._live(after, until)
-        # What has not been dropped yet is in both: what is in the database counts.
+        # Rows that are not dropped yet are in both; those in the database count.
         found.sort(key=itemgetter(0))
         for _, same in groupby(found, key=itemgetter(0)):
             *_, (_, row) = same
             yield sealed_line(row, COLUMNS, era=until[0])
 
     def finish(self) -> None:
-        """Read what no seal has asked for to its end."""
+        """Read the remaining files to their end, to verify them."""
         self._open += [_Open(one, self._rows(one)) for one in self._files]
         self._files = []
         for each in self._open:
@@ -347,7 +347,7 @@ class SealedRows:
 
 
 class _Open:
-    """A file that is being read, with the row that was read too far."""
+    """A file that is being read, and the row that was read ahead."""
 
     def __init__(self, manifest: Manifest, rows: Iterator[Keyed]) -> None:
         self.manifest = manifest

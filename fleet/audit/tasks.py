@@ -1,4 +1,4 @@
-"""Celery's tasks of the audit. The names by which they are sent are older than this module."""
+"""Celery tasks of the audit. The names under which they are sent are older than this module."""
 
 from celery import shared_task
 
@@ -10,18 +10,18 @@ from fleet.operations import clock
 
 @shared_task(name="fleet.relay.tasks.seal", ignore_result=True)
 def seal() -> None:
-    """Seal the timeline: sent by beat."""
+    """Seal the timeline. Celery beat sends this task."""
     seal_timeline(now=clock.now(), via="beat")
 
 
 @shared_task(name="fleet.relay.tasks.partition", ignore_result=True)
 def partition() -> None:
-    """See that large tables have room for what comes: sent by beat."""
+    """Create the next partitions of large tables. Celery beat sends this task."""
     make_ahead(now=clock.now(), via="beat")
 
 
 @shared_task(name="fleet.relay.tasks.retain", ignore_result=True)
 def retain() -> None:
-    """Archive what is old enough, and drop it: sent by beat."""
+    """Archive and drop expired partitions. Celery beat sends this task."""
     if clock.may_clock_decide():
         retention.retain(now=clock.now())

@@ -45,7 +45,9 @@ def _decided(values: Mapping[str, Any]) -> str:
 
 
 def verdict(values: Mapping[str, Any], reader: Reader) -> str:
-    """`Freeze of vm1 in web: announced 15 min ahead, approved by otto …, and it ran for 1 min.`"""
+    """Return the outcome of an event, as `Freeze of vm1 in web: announced 15 min ahead, approved by otto …, and it ran
+    for 1 min.`
+    """
     head = f"{named(values['event_type'], values['resources'])} in {values['set']}"
     notice = values["notice"]
     given = "first seen when it had started" if notice is None else f"announced {times.duration(notice)} ahead"
@@ -56,13 +58,13 @@ def verdict(values: Mapping[str, Any], reader: Reader) -> str:
 
 
 def month_named(month: Month) -> str:
-    """`November 2026`."""
+    """Return the name of a month, as `November 2026`."""
     return f"{month.begin:%B} {month.year}"
 
 
 @dataclass(frozen=True, slots=True)
 class PartWords:
-    """A part of a handover: its head, what it holds, and what it says while it is empty."""
+    """Texts of a part of a handover: its heading, its content, and its text while it is empty."""
 
     head: str
     told: str
@@ -78,7 +80,6 @@ HANDOVER: dict[str, PartWords] = {
     "desk": PartWords("Changed at the desk", "claims, rules, people, sets and machines", "Nothing else was changed."),
 }
 
-# The columns of each table of a month, as its file carries them.
 # Labels of the fields of the audit's search form, by parameter.
 FILTER_LABELS = {
     "q": "Search",
@@ -89,6 +90,7 @@ FILTER_LABELS = {
     "since": "Since",
     "until": "Until",
 }
+# Columns of each file of a month's report, by table.
 COLUMNS: dict[str, tuple[str, ...]] = {
     "events": (
         "event_id", "event_type", "set_id", "set", "resources", "source", "status", "ended_as", "first_seen_at",

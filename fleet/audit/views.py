@@ -1,4 +1,4 @@
-"""Pages of reports and storage; reports as Markdown and as files."""
+"""Pages of reports, storage and the audit; reports as Markdown and as files."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -41,7 +41,7 @@ from fleet.wording.say import recorded, say, who_acted, why_apart
 from fleet.wording.timeline import VIAS, kinds_named
 from fleet.wording.times import API
 
-# What may be chosen with one click, in hours.
+# Time spans that the page offers, in hours.
 CHOICES = (8, 12, 24, 72)
 
 
@@ -61,8 +61,8 @@ def _address(since: datetime, until: datetime | None) -> str:
 
 
 def answer(request: Asked, /, **context: Any) -> HttpResponse:
-    """The view of two times; also the answer to a form that was refused. Without times it leads to an address that has
-    them, so that whoever opens the link sees the same.
+    """Return the handover between two times, also after a rejected form. Without times, redirect to an address that
+    contains them, so that a shared link shows the same.
     """
     form = SpanForm(request.GET)
     form.is_valid()
@@ -86,7 +86,7 @@ def answer(request: Asked, /, **context: Any) -> HttpResponse:
 
 
 def _all_of(part: Part, since: datetime, until: datetime) -> str:
-    """Where all entries of a part stand that is too long."""
+    """Return the address of all entries of a part that is not complete."""
     if not part.more:
         return ""
     at = [("since", times.iso(since)), ("until", times.iso(until))]
@@ -99,32 +99,32 @@ handover_page = read_view(answer)
 
 @action_view(answer)
 def read(request: Asked) -> HttpResponse:
-    """Somebody has read what changed until then; the next look begins there."""
+    """Record that the user has read the changes up to a time, where their next handover begins."""
     until = ReadForm(request.POST).values["until"]
     profile.note_read(actor=request.actor, until=until, now=request.now)
     return done(request, "Remembered: your next look begins where this one ends.", "handover")
 
 
-# The report of an event as Markdown, for wherever a post-mortem is written.
+# Report of an event as Markdown, for a post-mortem.
 
-# What Markdown, or HTML within it, would read as more than text.
+# Characters with a meaning in Markdown, or in HTML within it.
 MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!])")
 
 
 def plain(text: object) -> str:
-    """Any text as one line that Markdown shows as it is, whoever wrote it."""
+    """Return any text as one line that Markdown shows literally."""
     return MARKUP.sub(r"\\\1", " ".join(str(text).split()))
 
 
 def fenced(text: str, kind: str = "") -> str:
-    """A block that nothing in it can end."""
+    """Return a code block that its content cannot end."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{kind}\n{text}\n{fence}"
 
 
 def written(report: EventReport) -> str:
-    """The whole report; times in UTC."""
+    """Return the whole report, with times in UTC."""
     return "\n\n".join(_parts(report)) + "\n"
 
 
@@ -210,7 +210,7 @@ def _document(document: RawDocument) -> Iterator[str]:
     yield fenced(document.body, "json")
 
 
-# Reports: of an event for a post-mortem, and of a month; to read, to print and as files.
+# Reports of an event for a post-mortem, and of a month: as pages, in print and as files.
 
 A = TypeVar("A", HttpResponse, StreamingHttpResponse)
 DOCUMENTED = {each.name: each.documented_notice_seconds for each in EVENT_TYPES if not each.is_advice}
@@ -218,7 +218,7 @@ DOCUMENTED = {each.name: each.documented_notice_seconds for each in EVENT_TYPES 
 
 @read_view
 def report_list(request: Asked) -> HttpResponse:
-    """The months, and the events that ended last."""
+    """Show the months, and the events that ended last."""
     ended = EventFilter({"status": ["ENDED"]}, now=request.now).qs
     return page(
         request,
@@ -282,7 +282,7 @@ def month_page(request: Asked, month: Month) -> HttpResponse:
 
 @read_view
 def month_csv(request: Asked, month: Month, table: str) -> StreamingHttpResponse:
-    """One table of the month, all of it."""
+    """Return one table of the month, with all rows."""
     of = _of_address(month, request)
     if table not in TABLES:
         raise Http404("A month has no such table.")
@@ -349,7 +349,8 @@ TABLES: dict[str, Callable[[Asked, Month], Iterator[Iterable[Any]]]] = {
 }
 
 
-# Storage, for admins: what the database holds, how it grows, what leaves next, and how the archive is.
+# Storage, for administrators: database size and growth, the next partitions to be archived, and the state of the
+# archive.
 
 
 @read_view
@@ -359,12 +360,12 @@ def storage_page(request: Asked) -> HttpResponse:
     return page(request, "timeline/storage.html", storage=storage(now=request.now))
 
 
-# The audit of what people and rules did, on a page and as files.
+# Audit of actions by users and rules, on a page and as files.
 
 
 @read_view
 def audit_page(request: Asked) -> HttpResponse:
-    """Who did what, through what and why. The filters stand in the address."""
+    """Show the actions: who, what, through what and why. The address contains the filters."""
     filters = queries.AuditFilter(request.GET, kinds_named=kinds_named)
     query = request.GET.copy()
     query.pop("cursor", None)
@@ -392,6 +393,6 @@ def audit_jsonl(request: Asked) -> StreamingHttpResponse:
 
 
 def _audit_file(request: Asked, lines: Callable[[Any], Iterator[str]], kind: str, name: str) -> StreamingHttpResponse:
-    """Return all rows of the page's own filter, as a file that is made while it is sent."""
+    """Return all rows of the page's filter, as a file that is created while it is sent."""
     entries = queries.AuditFilter(request.GET, kinds_named=kinds_named).qs
     return named(StreamingHttpResponse(lines(entries), content_type=kind), name)

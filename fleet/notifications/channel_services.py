@@ -58,8 +58,8 @@ MOST_CHANNELS, MOST_OWN_CHANNELS, MOST_OWN_RECIPIENTS = 100, 5, 3
 
 
 def in_use(channel: Channel, *, now: datetime) -> dict[str, Any]:
-    """Settings and secrets of a channel together, to send with; a webhook's secret before this one while it counts.
-    Never to be shown. Raises UnreadableSecretsError.
+    """Return the settings and secrets of a channel for sending, with a webhook's previous secret while it is valid.
+    Never show them. Raises UnreadableSecretsError.
     """
     values = {**channel.settings, **channel.unseal()}
     until = channel.settings.get("earlier_secret_until")
@@ -69,7 +69,7 @@ def in_use(channel: Channel, *, now: datetime) -> dict[str, Any]:
 
 
 def unreadable() -> list[str]:
-    """The names of channels, switched on, whose secrets cannot be read. One query."""
+    """Return the names of enabled channels whose secrets cannot be decrypted. One query."""
     found = []
     for channel in Channel.objects.filter(enabled=True, deleted_at__isnull=True).exclude(secrets="").order_by("pk"):
         try:
@@ -79,7 +79,7 @@ def unreadable() -> list[str]:
     return found
 
 
-# Who may change channels and routes: administrators those of the installation, and each user their own.
+# Rights to change channels and routes: administrators those of the installation, and each user their own.
 
 M = TypeVar("M", bound=Model)
 
@@ -94,14 +94,14 @@ def owner_for(actor: Actor, *, own: bool) -> User | None:
 
 
 def require_room(rows: QuerySet[M], most: int, too_many: str) -> None:
-    """Raises Refused `validation` where there are as many rows as there may be."""
+    """Raise Refused `validation` if the limit of rows is reached."""
     if rows.count() >= most:
         raise Refused("validation", Reason(too_many, most=most))
 
 
 def locked(rows: QuerySet[M], row_id: int, actor: Actor, *, unknown: str) -> M:
-    """The row of this id, locked, if the actor may change it. Raises Refused: `not-permitted`, and `not-found` also for
-    what another user owns.
+    """Return and lock the row with this id, if the actor may change it. Raises Refused: `not-permitted`, and
+    `not-found` also for rows of other users.
     """
     found: Any = rows.select_for_update(of=("self",)).filter(pk=row_id, deleted_at=None).first()
     if found is not None and found.owner_id is not None and found.owner_id != getattr(actor.person, "pk", None):
@@ -117,11 +117,11 @@ def is_taken(row: Channel | Route) -> bool:
     return others.exclude(pk=row.pk or 0).exists()
 
 
-# What users state of a channel: its name, and the settings and secrets of its kind.
+# Fields of a channel that users state: its name, and the settings and secrets of its kind.
 
 
 class ChannelForm(AuditedForm):
-    """The form of a channel of this kind. Secrets that are set are not shown, and stay if they are left empty."""
+    """Form of a channel of this kind. Stored secrets are not shown, and stay if their field is empty."""
 
     class Meta(AuditedForm.Meta):
         model, fields = Channel, ("name",)
@@ -178,7 +178,7 @@ def _setting_fields() -> dict[str, serializers.Field[Any, Any, Any, Any]]:
 
 
 class ChannelFieldsSerializer(AuditedSerializer):
-    """What a call states of a channel; what is left out stays, and null takes a setting back."""
+    """Fields of a channel in a call. An omitted field keeps its value, and null removes it."""
 
     class Meta:
         model = Channel
@@ -203,7 +203,7 @@ class ChannelRequestSerializer(ChannelFieldsSerializer):
 
 
 def write_settings(row: Channel, sent: Mapping[str, Any]) -> Iterator[Fault]:
-    """Write what was sent to the settings and secrets of a channel, and return what is wrong with it as a whole."""
+    """Write the submitted settings and secrets to a channel, and yield the faults of the whole."""
     kind, wrong = KINDS[row.kind], set(sent)
     if row.owner_id is not None and not kind.personal:
         yield "kind", Reason("channel-kind-not-personal", known=kinds_where(personal=True))
@@ -222,7 +222,7 @@ def write_settings(row: Channel, sent: Mapping[str, Any]) -> Iterator[Fault]:
             yield from ((name, text) for text in error.messages)
     stated = row.settings | row.opened
     for name, field in kind.fields.items():
-        # Of secrets that cannot be read it is unknown which were set.
+        # If secrets cannot be decrypted, it is unknown which were set.
         if not (field.blank or name in stated or name in wrong or (row.lost and name in kind.secrets)):
             yield name, "This field is required."
     if row.owner_id is not None and len(row.settings.get("recipients", ())) > MOST_OWN_RECIPIENTS:
@@ -230,12 +230,12 @@ def write_settings(row: Channel, sent: Mapping[str, Any]) -> Iterator[Fault]:
     row.settings["secrets_set"] = sorted(row.opened.keys() & kind.fields.keys())
 
 
-# How the timeline shows what it must not contain: secrets, and what a user's own channel states.
+# Values in the timeline in place of secrets, and of settings of personal channels.
 SET, REPLACED, UNREADABLE = "set", "replaced", "unreadable"
 
 
 class ChannelAudit(Audit):
-    """Entries about channels: all users read them, so they contain no secret and no address in full."""
+    """Entries about channels. All users can read them, so they contain no secret and no full address."""
 
     def values(self, row: Any) -> Values:
         kind, opened = KINDS[row.kind], row.opened
@@ -265,7 +265,7 @@ def _without_secrets(row: Channel, values: Values) -> Values:
 
 
 def _shortened(address: str) -> str:
-    """The host, and a sign by which the address is told from another: what stands behind the host may be a secret."""
+    """Return the host and a short hash that distinguishes addresses: the path may be a secret."""
     url = urlsplit(address)
     origin = f"{url.scheme}://{url.netloc}"
     return origin if address.rstrip("/") == origin else f"{origin}/…{_sign(address)}"
@@ -289,14 +289,14 @@ CHANNELS = ChannelAudit(
     version="changed_at",
     right=Right.READ,
 )
-# A webhook is signed with the secret before, too, for this long after its secret was rotated.
+# After a rotation, the previous secret of a webhook also signs for this long.
 GRACE = timedelta(days=1)
 
 
 @transaction.atomic
 def create(sent: Sent, *, actor: Actor, now: datetime, kind: str = "", own: bool = False) -> tuple[Channel, str | None]:
-    """Create a channel, and return it with the secret of a webhook, which is returned this once. `own`: for the actor
-    alone. Raises Refused as `save_audited` does.
+    """Create a channel. Return it with the secret of a webhook, which is not shown again. `own`: for the actor alone.
+    Raises Refused as `save_audited` does.
     """
     owner = owner_for(actor, own=own)
     take(Lock.CHANNELS)
@@ -314,7 +314,7 @@ def create(sent: Sent, *, actor: Actor, now: datetime, kind: str = "", own: bool
 def change(
     sent: Sent, *, channel_id: int, actor: Actor, now: datetime, expected: Collection[str] | None = None
 ) -> Channel:
-    """Change what is stated of a channel. What changes is tried at once, however long the channel failed before.
+    """Change the fields of a channel. A change ends a pause after failures.
 
     Raises Refused: `not-found`, and as `save_audited` does.
     """
@@ -329,9 +329,9 @@ def change(
 
 @transaction.atomic
 def delete(*, channel_id: int, actor: Actor, now: datetime, expected: Collection[str] | None = None) -> Channel:
-    """Delete a channel, and forget its secrets; what was sent through it stays in the log.
+    """Delete a channel with its secrets. Its messages stay in the log.
 
-    Raises Refused: `not-found`, `not-permitted`, `precondition-failed`, `validation` while routes lead to it alone.
+    Raises Refused: `not-found`, `not-permitted`, `precondition-failed`, `validation` while routes use it.
     """
     row = _locked(channel_id, actor)
     require_version(row.changed_at, expected)
@@ -348,8 +348,9 @@ def delete(*, channel_id: int, actor: Actor, now: datetime, expected: Collection
 def rotate(
     *, channel_id: int, actor: Actor, now: datetime, expected: Collection[str] | None = None
 ) -> tuple[Channel, str]:
-    """Return a webhook with a new secret, which is returned this once; it is signed with the one before as well for a
-    day. Raises Refused: `not-found`, `not-permitted`, `precondition-failed`, `validation` for another kind.
+    """Rotate the secret of a webhook. Return the channel and the new secret, which is not shown again; the previous
+    one also signs for a day. Raises Refused: `not-found`, `not-permitted`, `precondition-failed`, `validation` for
+    another kind.
     """
     row = _locked(channel_id, actor)
     require_version(row.changed_at, expected)
@@ -370,10 +371,10 @@ def rotate(
 
 @transaction.atomic
 def request_test(*, channel_id: int, actor: Actor, now: datetime) -> str:
-    """Send a test to a channel at once, and return the id of the delivery.
+    """Send a test to a channel at once. Return the id of the delivery.
 
-    Raises Refused: `not-found`, `not-permitted`, `validation` for a channel that is off, that takes no messages, or of
-    which a test is under way.
+    Raises Refused: `not-found`, `not-permitted`, and `validation` for a channel that is disabled, receives no
+    messages or has a test in progress.
     """
     row = _locked(channel_id, actor)
     if not row.enabled:
@@ -384,7 +385,7 @@ def request_test(*, channel_id: int, actor: Actor, now: datetime) -> str:
     if MessageDelivery.objects.filter(channel=row, moment=TEST, state__in=open_states).exists():
         raise Refused("validation", Reason("test-under-way"))
     delivery = MessageDelivery.objects.create(channel=row, moment=TEST, created_at=now, due_at=now)
-    # A user who tests a channel does not want to wait for its next attempt.
+    # A test does not wait for the end of a pause.
     Channel.objects.filter(pk=row.pk).update(held_until=None)
     after = {"delivery": str(delivery.pk)}
     tell(EntryKind.CHANNEL_TRIED, actor, at=now, before=None, after=after, **CHANNELS.data(row))
@@ -402,17 +403,17 @@ def _faults(row: Channel) -> Iterator[Fault]:
 
 
 def _new_secret(row: Channel, now: datetime) -> str:
-    """Write a new secret to the channel, which is not sealed yet."""
+    """Write a new secret to the channel, still unencrypted."""
     row.opened["secret"] = f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}"
     row.settings["secret_made_at"] = iso(now)
     return row.opened["secret"]
 
 
-# What a user had alone, and what a token made, when these end.
+# Channels and routes of an erased user, and channels that a revoked token created.
 
 
 def end_made_with(token: ApiToken, *, actor: Actor, now: datetime) -> None:
-    """Switch off the channels that a token made, inside the transaction that revokes it."""
+    """Disable the channels that a token created, inside the transaction that revokes it."""
     own = Channel.objects.select_for_update().filter(made_with=token, enabled=True, deleted_at=None)
     for channel in own.order_by("pk"):
         Channel.objects.filter(pk=channel.pk).update(enabled=False, changed_at=now)
@@ -421,12 +422,12 @@ def end_made_with(token: ApiToken, *, actor: Actor, now: datetime) -> None:
 
 
 def count_own(person: User) -> int:
-    """Return how many channels a user has alone."""
+    """Return the number of a user's personal channels."""
     return Channel.objects.filter(owner=person).count()
 
 
 def empty_own(person: User, now: datetime) -> None:
-    """Erase what is personal in a user's own channels and routes. The rows stay for the log of messages."""
+    """Erase the personal data in a user's own channels and routes. The rows stay for the message log."""
     name = erased_name(person.pk)
     channels, routes = Channel.objects.filter(owner=person), Route.objects.filter(owner=person)
     Reference.objects.filter(channel__in=channels).delete()

@@ -17,13 +17,12 @@ LATELY = timedelta(hours=1)
 
 
 class NotificationHealth(StrEnum):
-    """Health of notifications, from worst to best. `NOBODY`: no notification channel is configured, as in a new
-    installation.
-    """
+    """Health of notifications, from worst to best."""
 
     STANDS_STILL = "stands_still"
     ALL_FAIL = "all_fail"
     UNDELIVERED = "undelivered"
+    # No notification channel is configured, as in a new installation.
     NOBODY = "nobody"
     SOME_FAIL = "some_fail"
     WORKS = "works"
@@ -179,8 +178,8 @@ def plan(
     interval: timedelta,
     sent: Mapping[int, int] | None = None,
 ) -> DeliveryPlan:
-    """Plan the deliveries of a channel. `lately` are its deliveries within the last interval: group, creation time and
-    number of messages of each. `sent` counts these messages by set (row id).
+    """Plan the deliveries of a channel, given those of the last interval: group, creation time and number of messages
+    of each. `sent` counts these messages by set (row id).
 
     Few subjects get a delivery each; if there are more, each service gets one; if there are still more, all share
     one. A group is sent once an interval. It is sent sooner after a small delivery or before a deadline, but never

@@ -1,7 +1,8 @@
 """State mirrored at receivers: incidents of a pager and maintenance silences.
 
-A pager wakes once a key: while somebody has acknowledged it, nothing more is heard of it, and what comes after its
-resolution begins a new one. So whatever has to wake again needs another key, which ends with the first.
+A pager alerts once for each key. While a user has acknowledged it, further calls with that key do not alert; after
+its resolution, a call opens a new incident. An alert that must reach users again therefore needs another key, which
+ends with the first.
 """
 
 import re
@@ -14,18 +15,18 @@ from functools import reduce
 from fleet.domain.event_types import TYPES, Severity
 from fleet.domain.reasons import Reason, Refused
 
-# So many that have to wake at once have a key each; more are one storm.
+# Up to this many subjects that alert at once get a key each; more share one storm.
 FEW = 5
-# Where nobody hears of acknowledgements, a storm takes in what else comes for so long.
+# Without reported acknowledgements, a storm takes further subjects for this long.
 YOUNG = timedelta(minutes=15)
-# From the mildest on.
+# From the mildest to the worst.
 SEVERITIES = tuple(reversed(Severity))
-# A type that nobody knows is taken for a restart.
+# An unknown type ranks like a restart.
 UNKNOWN_RANK = TYPES.index("Reboot")
 
 
 class PagerAction(StrEnum):
-    """The values are PagerDuty's."""
+    """Actions of a call. The values are PagerDuty's."""
 
     TRIGGER = "trigger"
     ACKNOWLEDGE = "acknowledge"
@@ -33,7 +34,7 @@ class PagerAction(StrEnum):
 
 
 class PagerState(StrEnum):
-    """How a key stands at the pager, as far as we know."""
+    """Last known state of a key at the pager."""
 
     TRIGGERED = "triggered"
     ACKNOWLEDGED = "acknowledged"
@@ -42,16 +43,16 @@ class PagerState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Badness:
-    """How bad it is."""
+    """Severity, type and NotBefore of an event, to compare how bad events are."""
 
     severity: str = Severity.INFO.value
     event_type: str = ""
     not_before: datetime | None = None
 
     def worse_than(self, other: "Badness") -> bool:
-        """Whether somebody who knew the other has to be woken for this one."""
+        """Return whether a user who knows about `other` must be alerted to this one."""
         earlier = self.not_before is not None and (other.not_before is None or self.not_before < other.not_before)
-        # Where nobody had stated a time, one that is stated now is news; one that is no longer stated is none.
+        # A NotBefore where there was none is worse; a NotBefore that was removed is not.
         return _rank(self.severity) > _rank(other.severity) or self._type > other._type or earlier
 
     @property
@@ -59,7 +60,7 @@ class Badness:
         return TYPES.index(self.event_type) if self.event_type in TYPES else UNKNOWN_RANK
 
     def with_worst_of(self, other: "Badness") -> "Badness":
-        """What both together amount to."""
+        """Return the worst of both in each property."""
         times = [one.not_before for one in (self, other) if one.not_before is not None]
         return Badness(
             max(self.severity, other.severity, key=_rank),
@@ -76,8 +77,9 @@ def _rank(severity: str) -> int:
 class Alarm:
     """Current state of one subject, for the pager.
 
-    `called` is its name in keys, `at` when it happened. `opens`: it opens an incident; `wakes`: also where one is open.
-    `endless`: its end is not reported. `over`: it has ended. `handled_at`: since when it is claimed or decided.
+    `called` is its name in keys, `at` when it happened. `opens`: it opens an incident; `wakes`: it also alerts if
+    one is open. `endless`: its end is not reported. `over`: it has ended. `handled_at`: since when it is claimed or
+    decided.
     """
 
     subject: str
@@ -93,8 +95,8 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class PagerKey:
-    """One incident. `unhandled` are those of its `subjects` that no user handles; `account` is what it was opened
-    with, and has to be resolved with.
+    """One incident. `unhandled` are those of its `subjects` that no user handles. `account` identifies the routing key
+    that opened it, which must also resolve it.
     """
 
     name: str
@@ -108,8 +110,8 @@ class PagerKey:
 
 @dataclass(frozen=True, slots=True)
 class PagerCall:
-    """One call to the pager, with an incident's `account` and name. `key` is the incident after the call; None where
-    nothing is to be kept.
+    """One call to the pager, with an incident's `account` and name. `key` is the incident after the call; None if none
+    is to be stored.
     """
 
     action: PagerAction
@@ -122,7 +124,7 @@ class PagerCall:
 
 @dataclass(frozen=True, slots=True)
 class KeyNames:
-    """How keys are called: the same at every attempt of a post, and by no other installation."""
+    """Names of keys: the same at every attempt of a delivery, and unique to this installation."""
 
     installation: str
     post: str
@@ -138,8 +140,8 @@ class KeyNames:
 class Incidents:
     """The keys of one channel, by owner: a subject, or `storm` for all storms.
 
-    `reported` are states that the pager reports; `has_webhooks`: it does so. Otherwise a worse event always takes a new
-    key, since acknowledgements are not known. New keys are opened with `account`.
+    `reported` are states that the pager reports; `has_webhooks`: it does so. Otherwise acknowledgements are
+    unknown, and a worse event always takes a new key. New keys are opened with `account`.
     """
 
     keys: dict[str, list[PagerKey]]
@@ -147,11 +149,11 @@ class Incidents:
     account: str
     has_webhooks: bool
     reported: Mapping[str, PagerState] = field(default_factory=dict)
-    # When a subject rings, by subject: an older claim does not cover it.
+    # When a subject last alerted, by subject: an older claim does not cover it.
     _alarmed_at: dict[str, datetime] = field(default_factory=dict)
 
     def calls(self, alarms: Sequence[Alarm], *, names: KeyNames, now: datetime) -> Iterator[PagerCall]:
-        """Yield the calls to make; `take` each once the pager has it, before the next is requested.
+        """Yield the calls to make. Call `take` for each accepted call before the next is requested.
 
         Acknowledgements and resolutions come last.
         """
@@ -162,7 +164,7 @@ class Incidents:
                 continue
             ringing = [(owner, key) for owner, key in keys if self._state(key) is PagerState.TRIGGERED]
             if ringing and self.has_webhooks:
-                # It rings already, and shows the current state.
+                # It alerts already, and shows the current state.
                 owner, key = ringing[-1]
                 yield self._trigger(owner, key.name, [alarm], joined=key)
             else:
@@ -176,7 +178,7 @@ class Incidents:
         yield from self._settle({alarm.subject: alarm for alarm in alarms})
 
     def take(self, call: PagerCall) -> None:
-        """Note that the pager has taken a call."""
+        """Record that the pager accepted a call."""
         rest = [key for key in self.keys.get(call.owner, ()) if key.name != call.name]
         self.keys[call.owner] = rest if call.key is None else [*rest, call.key]
 
@@ -189,7 +191,7 @@ class Incidents:
         ]
 
     def _is_news(self, alarm: Alarm, keys: Sequence[PagerKey]) -> bool:
-        """Return whether a user who knows these keys has to be woken again."""
+        """Return whether a user who knows these keys must be alerted again."""
         return not keys or alarm.wakes or alarm.bad.worse_than(_together([key.bad for key in keys]))
 
     def _state(self, key: PagerKey) -> PagerState:
@@ -216,7 +218,7 @@ class Incidents:
         return self._trigger(self.storm, names.of_storm(), loud)
 
     def _settle(self, alarms: Mapping[str, Alarm]) -> Iterator[PagerCall]:
-        """Yield acknowledgements of what is handled, and resolutions of what is over."""
+        """Yield acknowledgements of handled incidents, and resolutions of ended ones."""
         for owner in (*alarms, self.storm):
             for key in list(self.keys.get(owner, ())):
                 about = tuple(alarms[subject] for subject in key.subjects if subject in alarms)
@@ -233,7 +235,7 @@ class Incidents:
                     then = replace(then, state=PagerState.ACKNOWLEDGED)
                     yield PagerCall(PagerAction.ACKNOWLEDGE, key.name, key.account, about, owner, then)
                 elif then != key:
-                    # The pager need not know.
+                    # No call to the pager is necessary.
                     self.take(PagerCall(PagerAction.ACKNOWLEDGE, key.name, key.account, about, owner, then))
 
     def _is_handled(self, alarm: Alarm, *, since: datetime) -> bool:
@@ -246,15 +248,15 @@ def _together(several: Sequence[Badness]) -> Badness:
     return reduce(Badness.with_worst_of, several)
 
 
-# Maintenance silences: which alerts of others are about the very machines, or the cache, that are under maintenance.
+# Maintenance silences: they match alerts of other systems about exactly the machines or the cache under maintenance.
 
-# A silence ends so soon after Drydock has fallen silent, and is renewed when half of that is over.
+# Without renewal a silence ends after this time; it is renewed after half of it.
 LEASE = timedelta(minutes=10)
-# However long nobody sees the end: so long after the start nothing is silenced any more.
+# A silence ends this long after the start at the latest, even if the end of the event was not seen.
 LONGEST = timedelta(hours=2)
 MOST_LINES = 50
 LONGEST_LINE = 500
-# Labels of our own alerts: a silence that names the machine or cache by one of these would mute them.
+# Labels of Drydock's own alerts: a silence by one of these could silence them.
 OWN_LABELS = frozenset(
     {
         "alertname", "availability_set", "cache_host", "drill", "drydock", "event_id", "event_type", "resource_group",
@@ -264,16 +266,16 @@ OWN_LABELS = frozenset(
 
 _PLACE = re.compile(r"\{(name|host|address|cache)\}")
 _MATCHER = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*(=~|!~|!=|=)\s*"((?:[^"\\]|\\.)*)"\s*(,|$)')
-# As Alertmanager reads it: a backslash before anything else stands for itself.
+# As Alertmanager reads it: a backslash before any other character is literal.
 _ESCAPED = re.compile(r'\\([\\"n])')
-# A machine, and others whose names or addresses begin or end like its own: no line may mean them, too.
+# A machine, and others with similar names or addresses, which no line may match.
 _SAMPLE = "web.4"
 _ALIKE = ("web.40", "web.4a", "web.4-0", "web.4_0", "1web.4", "aweb.4", "a-web.4", "a_web.4")
 
 
 @dataclass(frozen=True, slots=True)
 class LabelMatcher:
-    """What one label of an alert has to be, as Alertmanager takes it."""
+    """Condition on one label of an alert, in Alertmanager's syntax."""
 
     name: str
     value: str
@@ -287,7 +289,7 @@ class LabelMatcher:
 
 @dataclass(frozen=True, slots=True)
 class Muted:
-    """A machine, or a cache, of which alerts may be silenced: the values of each place in a line."""
+    """A machine or cache to silence: the values of each placeholder in a line."""
 
     name: tuple[str, ...] = ()
     host: tuple[str, ...] = ()
@@ -297,7 +299,9 @@ class Muted:
 
 @dataclass(frozen=True, slots=True)
 class SilenceLine:
-    """One line. `place` is what its one variable matcher names, `before` and `after` what stands around it there."""
+    """One line of silences. `place` is the placeholder in its one variable matcher, `before` and `after` the text
+    around it.
+    """
 
     text: str
     services: str
@@ -312,12 +316,12 @@ class SilenceLine:
         return self.place == "cache"
 
     def holds_for(self, service: str) -> bool:
-        """Whether it was asked for for this service; without case."""
+        """Return whether the line applies to this service, regardless of case."""
         pattern = re.escape(self.services).replace(r"\*", ".*").replace(r"\?", ".")
         return re.fullmatch(pattern, service, re.IGNORECASE | re.DOTALL) is not None
 
     def matchers(self, muted: Iterable[Muted]) -> tuple[LabelMatcher, ...]:
-        """For exactly these; nothing where none of them has such a name or address."""
+        """Return the matchers for exactly these machines or caches; empty if none has a value for the placeholder."""
         values = sorted({value for one in muted for value in getattr(one, self.place) if value})
         if not values:
             return ()
@@ -326,7 +330,7 @@ class SilenceLine:
 
 
 def read_lines(texts: Sequence[str]) -> tuple[SilenceLine, ...]:
-    """The lines of a channel. Raises Refused `validation`, with the line that will not do."""
+    """Return the lines of a channel. Raises Refused `validation`, with the invalid line."""
     lines = [text.strip() for text in texts if text.strip()]
     if len(lines) > MOST_LINES:
         raise Refused("validation", Reason("silence-too-many", most=MOST_LINES))
@@ -334,7 +338,7 @@ def read_lines(texts: Sequence[str]) -> tuple[SilenceLine, ...]:
 
 
 def read_line(text: str) -> SilenceLine:
-    """Raises Refused `validation`."""
+    """Return one line. Raises Refused `validation`."""
     services, colon, rest = text.partition(":")
     if not colon or not services.strip() or len(text) > LONGEST_LINE:
         raise Refused("validation", Reason("silence-unreadable", line=text[:LONGEST_LINE]))
@@ -355,14 +359,14 @@ def read_line(text: str) -> SilenceLine:
             around = (before, after) if matcher.regex else (_literal(before), _literal(after))
             variable = SilenceLine(text, services.strip(), matcher.name, place, *around)
     if variable is None:
-        # Without a machine or a cache it would silence everybody's.
+        # Without a placeholder it would silence the alerts of all machines.
         raise Refused("validation", Reason("silence-no-place", line=text))
     _check(variable)
     return replace(variable, fixed=tuple(fixed))
 
 
 def still_silenced(*, started_at: datetime | None, now: datetime) -> datetime | None:
-    """Until when something that started then may be silenced from now on; None where it may not any more."""
+    """Return the end of a silence for an event that started then; None if it may no longer be silenced."""
     if started_at is None or now >= started_at + LONGEST:
         return None
     return min(now + LEASE, started_at + LONGEST)
@@ -381,7 +385,7 @@ def _matchers(rest: str, line: str) -> Iterable[LabelMatcher]:
 
 
 def _check(line: SilenceLine) -> None:
-    """That it means this machine, and none whose name begins or ends alike."""
+    """Check that a line matches a sample machine, and none with a similar name."""
     (matcher,) = line.matchers([Muted(**{line.place: (_SAMPLE,)})])
     try:
         pattern = re.compile(matcher.value)
@@ -392,7 +396,7 @@ def _check(line: SilenceLine) -> None:
 
 
 def _literal(text: str) -> str:
-    """As an expression that means nothing but this text, for Prometheus and for us."""
+    """Return a regular expression for exactly this text, for Prometheus and Python."""
     return re.escape(text)
 
 

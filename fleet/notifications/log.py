@@ -30,7 +30,7 @@ from fleet.projections.places import IdsFilter, PlaceFilter, TimeFilter
 from fleet.projections.refs import SetRef, set_ref
 from fleet.projections.visibility import visible
 
-# Messages of a delivery that are named; its own page names more.
+# Messages of a delivery that a list shows; the page of the delivery shows more.
 NAMED = 3
 NAMED_ALONE = 100
 # Messages of one event on its page; the log has them all.
@@ -80,7 +80,7 @@ class ChannelNamed:
 
 @dataclass(frozen=True, slots=True)
 class DeliveredMessage:
-    """A message on a page. `channel` is None where no route wanted it; `route` names the one that did."""
+    """A message on a page. `channel` is None if it matched no route; `route` names the one that sent it."""
 
     id: int
     moment: str
@@ -96,9 +96,9 @@ class DeliveredMessage:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryRow:
-    """A delivery to one channel. `messages` are the first of its `count`; a test carries none.
+    """A delivery to one channel. `messages` are the first of its `count`; a test has none.
 
-    `next_at` is when it is tried again; None where it is settled or due at once.
+    `next_at` is the time of the next attempt; None if it is settled or due at once.
     """
 
     id: UUID
@@ -124,12 +124,12 @@ class DeliveryRow:
 
     @property
     def may_be_sent_again(self) -> bool:
-        """Whether a user may request that; a test is requested at its channel instead."""
+        """Return whether a user may request it; a test is requested at its channel instead."""
         return self.state in (DeliveryState.DELIVERED, DeliveryState.GIVEN_UP) and bool(self.count)
 
 
 class DeliveryFilter(django_filters.FilterSet):  # type: ignore[misc]
-    """Deliveries. `event` is an EventId in any case; `moment` also finds groups that carry it."""
+    """Filter of deliveries. `event` is an EventId in any case; `moment` also finds groups with such a message."""
 
     channel = django_filters.NumberFilter(label="Channel")
     state = django_filters.MultipleChoiceFilter(choices=[(state.value, state.value) for state in DeliveryState])
@@ -152,8 +152,8 @@ class DeliveryFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 
 class MessageFilter(PlaceFilter):
-    """Messages by channel, state, event (an EventId in any case) and its place, and type; `since` goes by when they
-    were created.
+    """Filter of messages by channel, state, event (an EventId in any case), its place, and type; `since` is compared
+    with their creation.
     """
 
     set_path = "event__availability_set"
@@ -215,7 +215,7 @@ def deliveries(
 
 
 def delivery(*, delivery_id: UUID, user_id: int, now: datetime) -> DeliveryRow | None:
-    """Return one delivery with more of its messages; None where this user may see none."""
+    """Return one delivery with more of its messages; None if it is not visible to this user."""
     rows = _deliveries(NAMED_ALONE, user_id).filter(pk=delivery_id)
     return next(iter(_delivery_rows(list(rows), user_id=user_id, now=now)), None)
 
@@ -286,11 +286,11 @@ def _delivered_messages(rows: Sequence[Message], *, user_id: int | None) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class EventNotifications:
-    """`notified` are channels with the time of their first delivery, in order; `failing` are the newest deliveries of
-    channels where those failed.
+    """Notifications of one event. `notified` are channels with the time of their first delivery, in order; `failing`
+    are the newest deliveries of channels where those failed.
 
-    `waiting` counts messages that are still to be sent. `channels`: whether any is in use; `unrouted`: no route wanted
-    it. `rows` are the messages, newest first, each with its delivery; `more` where there are others.
+    `waiting` counts messages still to be sent. `channels`: whether any is enabled; `unrouted`: a message matched no
+    route. `rows` are the messages, newest first, each with its delivery; `more`: there are older ones.
     """
 
     notified: tuple[tuple[ChannelNamed, datetime], ...]
@@ -386,27 +386,27 @@ RELATED = ("event__availability_set", "channel", "route", "delivery")
 
 
 def messages_for(person: User) -> QuerySet[Message]:
-    """Return the messages of the installation's channels and of this user's own, and those that no route wanted."""
+    """Return the messages of the installation's channels, of this user's own, and those that matched no route."""
     return visible(Message).filter(Q(channel=None) | for_reader(person, path="channel__"))
 
 
 def listing(rows: QuerySet[Message], *, person: User, **at: Unpack[OrderedAt]) -> Page[MessageRow]:
-    """Newest first. Three queries, and one for the user's rights."""
+    """Return messages, newest first. Three queries, and one for the user's rights."""
     page = read_list(Segment(rows.select_related(*RELATED), "created_at", descending=True), **at)
     return page.map(lambda messages: _message_rows(messages, person))
 
 
 def detail(*, message_id: int, person: User) -> MessageRow | None:
-    """Return one message; None where this user may see none. Three queries."""
+    """Return one message; None if it is not visible to this user. Three queries."""
     rows = messages_for(person).filter(pk=message_id).select_related(*RELATED)
     return next(iter(_message_rows(list(rows), person)), None)
 
 
 def sent_by(messages: Iterable[Message]) -> dict[int, SentBy]:
-    """Return the route of each of these messages (by row id; with `route` selected), as it was when it sent it. One
+    """Return the route of each of these messages (by row id; with `route` selected), in the version that sent it. One
     query.
 
-    Without a record of that version it is the route as it is now, if it has not changed since.
+    Without a record of that version, return the current route if it has not changed since.
     """
     routed = [(row, row.route) for row in messages if row.route is not None]
     versions = {
@@ -459,7 +459,7 @@ def _message_row(
 
 
 def _next_attempt_at(row: Message) -> datetime | None:
-    """Return when it is sent next, as far as that is known."""
+    """Return when a message is sent next, as far as known."""
     if row.channel is None:
         return None
     if row.state == MessageState.WAITING.value:

@@ -39,17 +39,17 @@ from fleet.projections.refs import SetRef, plain_name, set_ref
 from fleet.projections.timeline.entries import TimelineRow, rows_of, with_subjects
 from fleet.projections.visibility import load_facts, visible
 
-# Messages that are sent, or will be.
+# States of messages that were sent or will be.
 NOT_DROPPED = [state.value for state in (MessageState.WAITING, MessageState.BATCHED, MessageState.SENT)]
 
 
 @dataclass(frozen=True, slots=True)
 class MessageNews:
-    """Content of one message. `stale`: a code, why it is no longer worth sending; empty while it is.
+    """Content of one message. `stale`: code why it is no longer worth sending; empty while it is.
 
-    `event` and `card` are None where it is about something else, `entry` where no line of the timeline tells of it.
-    `approval` is the one that the moment is about, else the event's; `by_hand` what an operator can do where no agent
-    passes it on. `deadline`: by when something has to be decided about it.
+    `event` and `card` are None for other subjects, `entry` without a timeline entry. `approval` is the one that the
+    message is about, else the event's. `by_hand` are instructions for operators if no agent can dispatch it.
+    `deadline`: when a decision about it is due.
     """
 
     message_id: int
@@ -66,15 +66,15 @@ class MessageNews:
     approval: ApprovalRow | None = None
     by_hand: ByHandRow | None = None
     maintenance: MaintenanceRow | None = None
-    # What Azure announced first, whatever it said later: the type and the machines.
+    # Type and machines of the first announcement, regardless of later changes.
     first: tuple[str, tuple[str, ...]] | None = None
     deadline: datetime | None = None
     server_time: datetime | None = None
 
 
 def news_of(message_ids: Collection[int], *, now: datetime) -> dict[int, MessageNews]:
-    """What these messages (row ids) tell, by row id; a fixed number of queries."""
-    # With when they changed last, as the API tells of them.
+    """Return the content of these messages (row ids), by row id, in a fixed number of queries."""
+    # With the time of their last change, as the API shows it.
     events = Prefetch("event", queryset=with_changes(visible(ScheduledEvent).select_related("availability_set")))
     messages = list(visible(Message).filter(pk__in=list(message_ids)).prefetch_related(events).order_by("pk"))
     lines = _lines(messages)
@@ -104,7 +104,7 @@ def news_of(message_ids: Collection[int], *, now: datetime) -> dict[int, Message
 
 
 class _Events:
-    """The events of some messages, once each. Eighteen queries."""
+    """The events of some messages, without duplicates. Eighteen queries."""
 
     def __init__(self, events: Collection[ScheduledEvent], *, now: datetime) -> None:
         chosen = list({event.pk: event for event in events}.values())
@@ -161,7 +161,7 @@ def _maintenances(lines: Mapping[int, TimelineRow]) -> dict[int, MaintenanceRow]
 
 
 def _newer(messages: Collection[Message]) -> dict[int, frozenset[NotificationType]]:
-    """The moments of newer messages of the same event for the same channel, by row id."""
+    """Return the types of newer messages about the same event for the same channel, by row id."""
     rows = visible(Message).filter(
         event__in={message.event_id for message in messages if message.event_id is not None},
         channel__in={message.channel_id for message in messages if message.channel_id is not None},
@@ -179,14 +179,14 @@ def _newer(messages: Collection[Message]) -> dict[int, frozenset[NotificationTyp
 
 
 def _failing(messages: Collection[Message]) -> frozenset[str]:
-    """The subjects of channels that fail now."""
+    """Return the subjects of channels that fail now."""
     ids = [message.subject.partition(":")[2] for message in messages if message.subject.startswith("channel:")]
     rows = visible(Channel).filter(pk__in=ids, failing_since__isnull=False, enabled=True, deleted_at=None)
     return frozenset(f"channel:{pk}" for pk in rows.values_list("pk", flat=True))
 
 
 def _troubles(lines: Mapping[int, TimelineRow]) -> frozenset[str]:
-    """Return the keys of lasting troubles, and of those that were reported together."""
+    """Return the keys of open troubles, and of those that were reported together."""
     if not any("trouble" in line.data for line in lines.values()):
         return frozenset()
     rows = list(visible(OpenTrouble).filter(recorded_at__isnull=False).values_list("key", "code", "recorded_at"))
@@ -196,7 +196,7 @@ def _troubles(lines: Mapping[int, TimelineRow]) -> frozenset[str]:
 
 
 def _lasts(news: MessageNews, open_now: frozenset[str]) -> bool:
-    """Whether what the message reports is so now; of many troubles at once, whether one of them is."""
+    """Return whether the reported condition still applies; for several troubles, whether any of them does."""
     data = news.entry.data if news.entry else {}
     if "trouble" in data:
         together = f"{data['code']}: {data['told_at']}"
@@ -227,19 +227,19 @@ def _stale(news: MessageNews, newer: frozenset[NotificationType], open_now: froz
     )
 
 
-# What is open, for channels that mirror it: events, operations on caches, and the machines under a maintenance.
+# Open events, cache maintenances and machines under maintenance, for channels that mirror them.
 
-# What Azure says first counts most where there is more.
+# Limit of rows; the nearest NotBefore comes first.
 MOST = 10_000
-# An operation is on its way from here on; before, the cache works as ever.
+# The maintenance has begun; in earlier states, the cache works normally.
 UNDER_WAY = (MaintenanceStatus.UNDER_WAY.value, MaintenanceStatus.FAILED_OVER.value)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenThing:
-    """An open event, or an operation on a cache (`event_id` is empty then). `started`: it is under way since then.
+    """An open event or cache maintenance (with an empty `event_id`). `started_at`: when it started; None before.
 
-    `severity` goes by the type alone, so that it stays the same as long as the thing is open.
+    `severity` depends on the type alone, so that it stays constant while it is open.
     """
 
     subject: str
@@ -261,7 +261,7 @@ class OpenThing:
 
 
 def open_things() -> tuple[OpenThing, ...]:
-    """All that is open, the nearest NotBefore first, in two queries."""
+    """Return all open events and maintenances, the nearest NotBefore first. Two queries."""
     events = visible(ScheduledEvent).filter(status__in=OPEN).select_related("availability_set")
     active = [status.value for status in ACTIVE]
     maintenances = visible(Maintenance).filter(status__in=active).select_related("cache").order_by("-first_at", "-id")
@@ -307,8 +307,8 @@ def _maintenance(row: Maintenance) -> OpenThing:
 
 
 def muted_machines(things: Iterable[OpenThing]) -> dict[str, tuple[Muted, ...]]:
-    """Of events the machines that they name, by subject. One query. Of a machine without an agent only the name is
-    known.
+    """Return the machines that these events name, by subject. One query. For a machine without an agent, only the name
+    is known.
     """
     named = [thing for thing in things if thing.set_id is not None]
     known: dict[tuple[int, str], Machine] = {}
@@ -322,7 +322,7 @@ def muted_machines(things: Iterable[OpenThing]) -> dict[str, tuple[Muted, ...]]:
 
 
 def muted(machine: Machine) -> Muted:
-    """By what alerts about a machine may be known."""
+    """Return the values that may identify a machine in alerts."""
     compute: dict[str, Any] = machine.compute
     profile = compute.get("osProfile")
     host = str(profile.get("computerName") or "") if isinstance(profile, dict) else ""
@@ -336,7 +336,7 @@ def addresses(compute: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def live_machines(holds_for: Callable[[str], bool], *, now: datetime, most: int) -> tuple[Muted, ...]:
-    """Up to so many machines, heard lately, whose service is one of these. Two queries."""
+    """Return up to `most` recently reporting machines of these services. Two queries."""
     stated = visible(AvailabilitySet).filter(merged_into=None).order_by().values_list("service", flat=True).distinct()
     wanted = [service for service in stated if holds_for(service)]
     since = now - timedelta(seconds=presence_limits().late)
@@ -345,24 +345,24 @@ def live_machines(holds_for: Callable[[str], bool], *, now: datetime, most: int)
 
 
 def live_caches(holds_for: Callable[[str], bool], *, most: int) -> tuple[Muted, ...]:
-    """Up to so many caches whose service is one of these. Two queries."""
+    """Return up to `most` caches of these services. Two queries."""
     stated = visible(Cache).order_by().values_list("service", flat=True).distinct()
     rows = visible(Cache).filter(service__in=[service for service in stated if holds_for(service)])
     return tuple(Muted(cache=(row.host,)) for row in rows.order_by("id")[:most])
 
 
 def kept(channel_id: int) -> dict[str, Mapping[str, Any]]:
-    """What a channel keeps, by subject. One query."""
+    """Return the stored references of a channel, by subject. One query."""
     rows = visible(Reference).filter(channel=channel_id).order_by()
     return dict(rows.values_list("subject", "value"))
 
 
-# What messages out are about, by name.
+# Names of the subjects of messages.
 
 
 @dataclass(frozen=True, slots=True)
 class EventNamed:
-    """Enough of an event to name it and lead to it."""
+    """Properties of an event for its name and link."""
 
     event_id: str
     event_type: str
@@ -373,8 +373,8 @@ class EventNamed:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a message is about. `kind` is `event`, `maintenance`, `cache`, `machine`, `set`, `channel`, or `fleet`;
-    `name` is empty for what is not there any more, or out of sight.
+    """Subject of a message. `kind` is `event`, `maintenance`, `cache`, `machine`, `set`, `channel`, or `fleet`; `name`
+    is empty if the subject was deleted or is not visible.
     """
 
     kind: str
@@ -384,7 +384,7 @@ class Subject:
 
 
 def subject(row: Message, names: Mapping[str, str]) -> Subject:
-    """What this message (with its event loaded) is about, by the `names` of all that are shown with it."""
+    """Return the subject of a message (with its event loaded). `names` are those of all messages shown together."""
     kind, _, number = row.subject.partition(":")
     row_id = int(number) if number.isdecimal() else None
     if row.event is None:
@@ -393,7 +393,7 @@ def subject(row: Message, names: Mapping[str, str]) -> Subject:
     return Subject("event", row.event_id, event=event)
 
 
-# What each kind of subject is called by, and the table that knows.
+# Table and name column for each kind of subject.
 CALLED: Mapping[str, tuple[Any, str]] = {
     "maintenance": (Maintenance, "cache__host"),
     "cache": (Cache, "host"),
@@ -404,7 +404,7 @@ CALLED: Mapping[str, tuple[Any, str]] = {
 
 
 def names(subjects: Iterable[str]) -> dict[str, str]:
-    """What each of these is called, as far as it is there and in sight. One query for each kind."""
+    """Return the names of these subjects, without deleted and invisible ones. One query for each kind."""
     wanted: dict[str, set[int]] = defaultdict(set)
     for subject in subjects:
         kind, _, number = subject.partition(":")

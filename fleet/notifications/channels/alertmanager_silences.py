@@ -21,14 +21,14 @@ from fleet.notifications.sender.jobs import Answer, HttpJob
 from fleet.notifications.sender.pool import send
 
 LIMIT_SECONDS = 10.0
-# Well within the lease of the channel; the rest is for the next round.
+# Well within the lease of the channel; the next round does the rest.
 ROUND_SECONDS = 25.0
 MOST_BYTES = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """An answer, and what was in it where that can be read."""
+    """Answer to a call, and its content if it can be parsed."""
 
     answer: Answer
     content: Any = None
@@ -43,7 +43,7 @@ class Called:
 
     @property
     def outcome(self) -> Outcome:
-        """As whoever sends hears of it: it is tried again whatever it was."""
+        """Outcome for the sender; every failure is retried."""
         answer = self.answer
         return Outcome(
             ok=answer.ok,
@@ -56,7 +56,7 @@ class Called:
 
 
 class Alertmanager:
-    """One of them, for one round."""
+    """Client of one Alertmanager, for one round."""
 
     def __init__(self, channel: ChannelInUse, *, now: datetime) -> None:
         self.base = str(channel.values["url"]).rstrip("/")
@@ -69,11 +69,11 @@ class Alertmanager:
 
     @property
     def late(self) -> bool:
-        """Whether the rest is for the next round."""
+        """Whether the time is over, so that the next round does the rest."""
         return time.monotonic() >= self.until
 
     def call(self, method: str, path: str, body: Any = None, query: Sequence[tuple[str, str]] = ()) -> Called:
-        """One call; it never raises. `path` is below `/api/v2`, each part of it quoted."""
+        """Make one call, without exceptions. `path` is below `/api/v2`; each part of it is quoted."""
         parts = "/".join(quote(part, safe="") for part in path.split("/"))
         url = f"{self.base}/api/v2{parts}" + (f"?{urlencode(query)}" if query else "")
         headers = self.headers if body is None else {**self.headers, "Content-Type": "application/json"}
@@ -87,22 +87,22 @@ class Alertmanager:
         return Called(answer, content)
 
 
-# Maintenance silences: begun when an event is seen as Started, renewed bit by bit, and ended when it is seen to end.
+# Maintenance silences: created when an event is seen as Started, renewed in steps, and ended when its end is seen.
 
 OURS = "Drydock"
-# Renewed when no more than this is left.
+# Renewed when at most this time is left.
 RENEW_WITH = LEASE / 2
-# How far the end of a silence may lie before what we asked for, and nobody ended it.
+# Difference by which the stored end of a silence may precede the requested one.
 SLACK = timedelta(seconds=2)
-# Machines that a try asks for, and alerts that it names.
+# Machines for which a preview queries, and alerts that it names.
 MOST_TRIED = 50
 MOST_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What one line would silence now: alerts by number, and the first by name. `machines`: for so many machines (or
-    caches) it was asked; `error` and `answer` say why nothing is known.
+    """Alerts that one line would silence now: their number, and the first by name. `machines` is the number of
+    machines (or caches) in the query; `error` and `answer` state why the result is unknown.
     """
 
     line: str
@@ -116,7 +116,7 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One silence of one thing under maintenance, by one line. `key` is the line in short."""
+    """One silence for an event or maintenance by one line. `key` is a hash of the line."""
 
     thing: OpenThing
     key: str
@@ -125,7 +125,7 @@ class Wanted:
 
     @property
     def mark(self) -> str:
-        """It stands in the comment. Whose lease it is says when it was to end, for who has lost the record."""
+        """Mark in the comment, by which Drydock finds a silence without a record, with the end of its lease."""
         return f"{self.owner} until={iso(self.until)}]"
 
     @property
@@ -147,7 +147,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class Round:
-    """What is kept of silences, by subject and line, as the round changes it."""
+    """Stored silences by subject and line, as one round changes them."""
 
     alertmanager: Alertmanager
     now: datetime
@@ -158,11 +158,11 @@ class Round:
         self.kept.setdefault(wanted.thing.subject, {})[wanted.key] = {"id": silence_id, "until": iso(until)}
 
     def leave_alone(self, wanted: Wanted) -> None:
-        """Note that a user expired or took over a silence: it is not created again."""
+        """Record that a user expired or took over a silence: it is not created again."""
         self.kept.setdefault(wanted.thing.subject, {})[wanted.key] = {"left_alone": True}
 
     def note(self, called: Called) -> bool:
-        """Return whether a call succeeded; the first that did not is the result of the round."""
+        """Return whether a call succeeded; the first failure is the result of the round."""
         if not called.ok and self.failed is None:
             self.failed = called.outcome
         return called.ok
@@ -176,7 +176,7 @@ def mirror_silences(
     *,
     now: datetime,
 ) -> Outcome:
-    """Silences begun, renewed and ended as far as there is time, and what to keep of each subject from now on."""
+    """Create, renew and end silences within the time limit. Return the references to store for each subject."""
     was = {subject: dict(value.get("silences", {})) for subject, value in kept.items() if value}
     done = Round(alertmanager, now, {subject: dict(silences) for subject, silences in was.items()})
     wanted = list(_wanted(_lines(values), things, now))
@@ -198,7 +198,7 @@ def mirror_silences(
 
 
 def previews(alertmanager: Alertmanager, values: Mapping[str, Any], *, now: datetime) -> tuple[Preview, ...]:
-    """What each line would silence, by asking."""
+    """Return the alerts that each line would silence now, by a query to Alertmanager."""
     return tuple(_preview(alertmanager, line, now) for line in _lines(values))
 
 
@@ -226,7 +226,7 @@ def _wanted(lines: Sequence[SilenceLine], things: Sequence[OpenThing], now: date
 
 
 def _hold(wanted: Wanted, silence: Mapping[str, Any] | None, done: Round) -> None:
-    """Begin it, or renew it where it is time."""
+    """Create a silence, or renew it if it is due."""
     if silence is None:
         silence = _lost(wanted, done)
         if silence is None:
@@ -240,7 +240,7 @@ def _hold(wanted: Wanted, silence: Mapping[str, Any] | None, done: Round) -> Non
     until = datetime.fromisoformat(silence["until"])
     seen = done.alertmanager.call("GET", f"/silence/{silence['id']}")
     if seen.status == 404:
-        # Alertmanager has lost it, as it does with young ones when it is killed.
+        # Alertmanager has lost it, as it does with recent ones when it is killed.
         _write(wanted, None, done)
     elif not done.note(seen) or not isinstance(seen.content, dict):
         return
@@ -260,7 +260,7 @@ def _ended_by_user(seen: Mapping[str, Any], until: datetime) -> bool:
 
 
 def _same(seen: Mapping[str, Any], wanted: Wanted) -> bool:
-    """Whether it silences the same."""
+    """Return whether it has the same matchers."""
     stated = {
         (each["name"], each["value"], each["isRegex"], each.get("isEqual", True)) for each in seen.get("matchers", ())
     }
@@ -268,7 +268,9 @@ def _same(seen: Mapping[str, Any], wanted: Wanted) -> bool:
 
 
 def _write(wanted: Wanted, seen: Mapping[str, Any] | None, done: Round) -> None:
-    """Begun anew, or the one that was read back goes on: only as it stands there is it changed in place."""
+    """Create a silence, or extend the one that was read. Alertmanager changes it in place only if its other fields are
+    the same.
+    """
     body = wanted.body(iso(done.now))
     if seen is not None:
         body |= {"id": seen["id"], "startsAt": seen["startsAt"]}
@@ -280,8 +282,8 @@ def _write(wanted: Wanted, seen: Mapping[str, Any] | None, done: Round) -> None:
 
 
 def _lost(wanted: Wanted, done: Round) -> Mapping[str, Any] | None:
-    """One of ours that we know nothing of; empty where there is none, None where nobody can tell."""
-    # Those with this very matcher: the list of all may be long, with what ended days ago.
+    """Return Drydock's own silence without a record; empty if there is none, None if Alertmanager did not answer."""
+    # Only those with this matcher: the full list contains silences that ended days ago.
     query = [("filter", str(wanted.matchers[0]))]
     called = done.alertmanager.call("GET", "/silences", query=query)
     if not done.note(called) or not isinstance(called.content, list):
@@ -298,14 +300,16 @@ def _lost(wanted: Wanted, done: Round) -> Mapping[str, Any] | None:
 
 
 def _over(alertmanager: Alertmanager, silence: Mapping[str, Any], done: Round) -> bool:
-    """Whether it has ended, so that it can be forgotten. One that a person took over is theirs to end."""
+    """Return whether a silence has ended, after an attempt to end it, so that its record can be deleted. A silence
+    that a user took over is left to them.
+    """
     if silence.get("left_alone"):
         return True
     seen = alertmanager.call("GET", f"/silence/{silence['id']}")
     if seen.status == 404:
         return True
     if not done.note(seen) or not isinstance(seen.content, dict):
-        # It ends by itself with its lease.
+        # It ends with its lease.
         return datetime.fromisoformat(silence["until"]) <= done.now
     if seen.content["status"]["state"] == "expired" or seen.content.get("createdBy") != OURS:
         return True

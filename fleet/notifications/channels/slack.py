@@ -1,4 +1,4 @@
-"""Slack: one card for each event, edited in place, with a thread of what happened."""
+"""Slack channel: one card for each event, edited in place, with a thread of its changes."""
 
 import json
 import time
@@ -44,18 +44,18 @@ KINDS["slack"] = ChannelKind(
     secrets=frozenset({"token", "signing_secret"}),
     follows=True,
 )
-# A header, a section, the text beside the blocks; and so many sections, so that all together stays below 13,000.
+# Limits of a header, a section and the fallback text, and of sections, so that a message stays below 13,000 characters.
 MOST_HEADER = 150
 MOST_SECTION = 3000
 MOST_TEXT = 3000
 MOST_SECTIONS = 3
 MOST_VALUE = 2000
-# The one action that comes back to us, and that which only opens a page.
+# The action that Slack reports to Drydock, and the one that only opens a page.
 CLAIM_ACTION, OPEN_ACTION = "drydock-claim", "drydock-open"
 
 
 def blocks_of(words: MessageWords, url: str, *, claims: str) -> list[dict[str, Any]]:
-    """The card. With `claims`, an EventId, it has the button that claims this event."""
+    """Return the blocks of a card. With `claims`, an EventId, it has the button that claims this event."""
     texts = list(sections([line for line in words.lines if line != words.title]))[:MOST_SECTIONS]
     blocks = [
         {"type": "header", "text": plain(words.title, MOST_HEADER)},
@@ -71,7 +71,7 @@ def blocks_of(words: MessageWords, url: str, *, claims: str) -> list[dict[str, A
 
 
 def fallback(words: MessageWords) -> str:
-    """What stands beside the blocks: in notifications, and for who cannot see them."""
+    """Return the text that Slack shows in place of the blocks: in notifications, and for screen readers."""
     return for_slack(without_links(words.title), MOST_TEXT)
 
 
@@ -80,7 +80,7 @@ def plain(text: str, most: int) -> dict[str, Any]:
 
 
 def sections(lines: Sequence[str]) -> Iterator[str]:
-    """The lines in texts of sections, escaped; a line that is longer than one is cut."""
+    """Yield the lines as texts of sections, escaped; a line longer than a section is cut."""
     text = ""
     for line in (for_slack(line, MOST_SECTION) for line in lines):
         if text and len(text) + 1 + len(line) > MOST_SECTION:
@@ -91,29 +91,29 @@ def sections(lines: Sequence[str]) -> Iterator[str]:
         yield text
 
 
-# Slack by a bot's token: one card an event, edited in place, and what happened to it in the card's thread.
+# Slack by a bot token: one card for each event, edited in place, with its changes in the thread.
 
 URL = "https://slack.com/api"
-# So many new subjects have a card each; more are a digest.
+# Up to this many new subjects get a card each; more get a digest.
 FEW = 5
-# Slack takes about one post a second in a channel, and says so where it is too much.
+# Slack accepts about one message a second in a channel, and answers with an error above.
 PAUSE_SECONDS = 1.0
 RATE_SECONDS = 30.0
 MOST_CALLS = 30
 LIMIT_SECONDS = 8.0
 BUDGET_SECONDS = 25.0
 MOST_ANSWER_BYTES = 256 * 1024
-# Of a thread's message, which is a line for each thing that happened.
+# Lines of a message in a thread, one for each change.
 MOST_LINES = 20
 
-# The card is not there any more, or may not be edited: another one is posted.
+# The card was deleted or cannot be edited: a new one is posted.
 NO_CARD = {"message_not_found", "cant_update_message", "edit_window_closed", "thread_not_found"}
-# It is this very text that Slack does not take.
+# Slack rejects this text.
 REFUSES_TEXT = {"msg_too_long", "invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long", "no_text"}
 
 
 class CallError(Exception):
-    """Slack refused a call. `code` is its own word, empty where it gave none."""
+    """Refusal of a call by Slack. `code` is Slack's error code, empty if it gave none."""
 
     def __init__(self, answer: Answer, code: str) -> None:
         super().__init__(code)
@@ -122,12 +122,12 @@ class CallError(Exception):
 
 
 class OutOfTimeError(Exception):
-    """Too many calls for one attempt: the rest is for the next."""
+    """Too many calls for one attempt: the next attempt continues."""
 
 
 @dataclass(slots=True)
 class Conversation:
-    """The calls of one attempt. `references` are to be kept, `last` is Slack's last answer."""
+    """The calls of one attempt. `references` are to be stored, `last` is Slack's last answer."""
 
     post: Delivery
     channel: ChannelInUse
@@ -162,7 +162,7 @@ class Conversation:
         return answer
 
     def card(self, words: MessageWords, place: Mapping[str, str], *, claims: str = "") -> dict[str, str]:
-        """Edit the card at this place, or post a new one where there is none; return its place."""
+        """Edit the card at this place, or post a new one if there is none. Return its place."""
         if place:
             try:
                 self.write("chat.update", words, claims=claims, channel=place["channel"], ts=place["ts"])
@@ -182,11 +182,11 @@ class Conversation:
         except CallError as error:
             if error.code not in REFUSES_TEXT:
                 raise
-        # Better plain than not at all. Without blocks of its own an edited card keeps none.
+        # Plain text is better than no message. Empty blocks remove those of an edited card.
         return self.call(method, blocks=[], **arguments)
 
     def add(self, place: Mapping[str, str], lines: Sequence[str], *, loud: bool) -> None:
-        """Post what happened to the thread of a card."""
+        """Post changes to the thread of a card."""
         self.call(
             "chat.postMessage",
             channel=place["channel"],
@@ -200,7 +200,7 @@ class Conversation:
 
 
 def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
-    """Send a notification: new cards, edited ones, a digest where there are many."""
+    """Send a notification: new cards, edited ones, or a digest of many."""
     conversation = Conversation(post, channel, now)
     refused: CallError | None = None
     try:
@@ -210,7 +210,7 @@ def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
             except CallError as error:
                 if error.code not in REFUSES_TEXT:
                     raise
-                # Slack will never take this one; it may take the others.
+                # Slack rejects this one permanently, but may accept the others.
                 refused = error
     except CallError as error:
         return failure(error, conversation.references)
@@ -234,14 +234,14 @@ def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
 
 
 def steps(conversation: Conversation) -> Iterator[Callable[[], object]]:
-    """Yield one step for each card; digests first, as they stand for most."""
+    """Yield one step for each card; digests first, because they contain the most events."""
     post = conversation.post
     if not post.items:
         yield partial(conversation.card, post.words, {})
         return
     by_subject: dict[str, list[Item]] = {}
     for item in post.items:
-        # Without what an earlier attempt has done.
+        # Skip what an earlier attempt has sent.
         if post.references.get(item.news.subject, {}).get("told") != post.id:
             by_subject.setdefault(item.news.subject, []).append(item)
     digests = msgspec.convert(post.references.get(GROUP, {}).get("digests", []), list[Digest])
@@ -263,19 +263,19 @@ def steps(conversation: Conversation) -> Iterator[Callable[[], object]]:
 
 
 def place_of(post: Delivery, subject: str) -> dict[str, str]:
-    """Return the place of a subject's card; empty where it has none of its own."""
+    """Return the place of a subject's card; empty if it has no card of its own."""
     reference = post.references.get(subject, {})
     return {name: str(reference[name]) for name in ("channel", "ts") if name in reference}
 
 
 def send_card(conversation: Conversation, subject: str, items: Sequence[Item], *, brief: bool) -> None:
-    """Update the card of one subject and its thread; where it is `brief`, only with what is loud."""
+    """Update the card of one subject and its thread; if `brief`, add only loud changes to the thread."""
     reference, newest = conversation.post.references.get(subject, {}), items[-1]
     event, declared = newest.news.event, newest.news.moment.declared
     over = not event.open if event is not None else declared.ends
     is_new = event is None and (reference.get("over") or declared.endless)
     place = {} if is_new else place_of(conversation.post, subject)
-    # A press of the button comes back to us, signed.
+    # Slack reports a press of the button to Drydock, signed.
     claimable = event and event.open and event.claim is None and conversation.channel.values.get("signing_secret")
     new_place = conversation.card(newest.words, place, claims=event.event_id if event and claimable else "")
     loud = any(item.news.moment.declared.loud for item in items)
@@ -287,7 +287,7 @@ def send_card(conversation: Conversation, subject: str, items: Sequence[Item], *
 def digest_for(
     fresh: Sequence[str], by_subject: Mapping[str, Sequence[Item]], digests: list[Digest], *, now: datetime
 ) -> Digest:
-    """Return the digest that takes these subjects in: an open one, or a new one."""
+    """Return the digest for these subjects: an open one, or a new one."""
     of = one_service(by_subject[subject][-1].news.service for subject in fresh)
     drill = all(by_subject[subject][-1].news.drill for subject in fresh)
     for digest in digests:
@@ -301,7 +301,7 @@ def digest_for(
 def send_digest(
     conversation: Conversation, digest: Digest, changed: Mapping[str, Sequence[Item]], digests: Sequence[Digest]
 ) -> None:
-    """Update the digest and its thread; loud only where it became more urgent."""
+    """Update the digest and its thread; notify only if it became more urgent."""
     before = digest.urgency if digest.place else None
     added = 0
     for subject, items in changed.items():
@@ -321,12 +321,12 @@ def send_digest(
     kept = [each for each in digests if each.place and (each.events or each is digest)]
     conversation.references[GROUP] = {"digests": msgspec.to_builtins(kept)}
     for subject in changed:
-        # However often this delivery is retried, it is no card of its own.
+        # At a retry of this delivery, it gets no card of its own.
         conversation.references[subject] = {"told": post_id}
 
 
 def digest_event(item: Item, event: EventRow) -> DigestEvent:
-    """Return what a digest keeps of an event."""
+    """Return the data of an event that a digest stores."""
     card = item.news.card
     return DigestEvent(
         event_type=event.event_type[:64],
@@ -340,7 +340,7 @@ def digest_event(item: Item, event: EventRow) -> DigestEvent:
 
 
 def failure(error: CallError, references: Mapping[str, Mapping[str, Any] | None]) -> Outcome:
-    """Return what a refusal means for the delivery and for the channel."""
+    """Return the meaning of a refusal for the delivery and for the channel."""
     answer, code = error.answer, error.code
     wait = answer.retry_after_seconds
     if wait is None and (code in ("ratelimited", "rate_limited") or answer.status == 429):

@@ -1,7 +1,6 @@
 """Guard of the sender process: an audit hook on connections and files, and resource limits.
 
-Once set, it cannot be taken away. It lies below every library, so it does not matter who connects, in which thread, or
-after how many redirects and names.
+Once set, it cannot be removed. It works below every library, for every thread, redirect and name.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any
 
 from fleet.domain.egress import AddressRefusal, Network, refusal
 
-# Whatever leaves this process, changes the machine, or gets around Python.
+# Events that send data out of this process, change the machine, or bypass Python.
 EVENTS = """
 ctypes.dlsym fcntl.ioctl ftplib.connect mmap.__new__ os.chmod os.chown os.exec os.fork os.forkpty os.kill os.killpg
 os.link os.mkdir os.posix_spawn os.remove os.rename os.rmdir os.setxattr os.spawn os.startfile os.symlink os.system
@@ -29,16 +28,17 @@ sqlite3.connect subprocess.Popen syslog.openlog syslog.syslog tempfile.mkdtemp t
 """
 FORBIDDEN = frozenset(EVENTS.split())
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-# The code itself and what is installed; nothing of the machine's own. OpenSSL reads its certificates without asking.
+# The code itself and installed packages; no other files of the machine. OpenSSL reads its certificates without an
+# event.
 READABLE = tuple(f"{folder}{os.sep}" for folder in {sys.prefix, sys.base_prefix, str(Path(__file__).parents[2])})
 
 
 class NotAllowed(PermissionError):
-    """The guard said no. An OSError, so that libraries tidy up after it as after any failed connection."""
+    """Refusal by the guard. It is an OSError, so that libraries clean up as after any failed connection."""
 
 
 class Guard:
-    """What the job in hand may reach, and what it was refused."""
+    """Permissions of the current job, and what it was refused."""
 
     def __init__(self) -> None:
         self.allow: Sequence[Network] = ()
@@ -46,7 +46,7 @@ class Guard:
         self.refused: list[str] = []
 
     def begin(self, allow: Sequence[str], proxy: str) -> None:
-        """A new job. Raises OSError if the proxy has no address, ValueError if a network is none."""
+        """Start a new job. Raises OSError if the proxy has no address, ValueError for an invalid network."""
         self.refused = []
         self.allow = [ip_network(network, strict=False) for network in allow]
         self.proxy = frozenset()
@@ -56,19 +56,19 @@ class Guard:
             self.proxy = frozenset((str(each[4][0]), int(each[4][1])) for each in found)
 
     def hear(self, event: str, args: tuple[Any, ...]) -> None:
-        """The audit hook."""
+        """Check an audit event; this is the audit hook."""
         if event == "socket.connect":
             self.connect(args[0], args[1])
         elif event == "open":
             self.open(args[0], args[1], args[2])
         elif event == "socket.__new__":
-            # Neither packets nor the sockets of this machine.
+            # No packet sockets and no Unix sockets.
             if args[1] not in (socket.AF_INET, socket.AF_INET6) or args[2] & 0xF != socket.SOCK_STREAM:
                 self.refuse(event)
         elif event in FORBIDDEN or event.startswith("shutil."):
             self.refuse(event)
         elif event in ("socket.sendmsg", "ctypes.dlopen") and args[-1] is not None:
-            # Without an address it goes to where the socket is connected; without a name no library is opened.
+            # Without an address, data goes to the connected peer; without a name, no library is opened.
             self.refuse(event)
 
     def connect(self, connection: socket.socket, address: Any) -> None:
@@ -76,20 +76,20 @@ class Guard:
             self.refuse("family")
         host, port = address[0], address[1]
         if self.proxy:
-            # Where it goes from there the proxy decides.
+            # The proxy checks the destination.
             if (host, port) not in self.proxy:
                 self.refuse("beside_proxy")
         elif reason := refusal(host, port, allow=self.allow):
             self.refuse(reason)
 
     def check(self, host: str, port: int) -> None:
-        """Judges a literal address before anybody tries; whatever is none is judged when it is connected to."""
+        """Check a literal address in advance; names are checked when they are connected to."""
         reason = refusal(host, port, allow=self.allow)
         if reason and reason is not AddressRefusal.NOT_LITERAL:
             self.refuse(reason)
 
     def open(self, path: object, mode: object, flags: object) -> None:
-        # A number is something that is open already.
+        # A number is a file that is open already.
         if isinstance(path, int):
             return
         if isinstance(flags, int) and flags & WRITING:
@@ -101,16 +101,18 @@ class Guard:
             self.refuse("open")
 
     def refuse(self, reason: str) -> None:
-        """Raises NotAllowed, always."""
+        """Record the refusal and raise NotAllowed."""
         self.refused.append(str(reason))
         raise NotAllowed(reason)
 
 
-# Limits of the sender's process: of time for each job, and of what the whole process may ever do.
+# Limits of the sender process: time for each job, and permanent resource limits.
 
 
 class Late(BaseException):
-    """The job's time is over. No Exception, so that no library takes it for a failed connection and tries the next."""
+    """The time of a job is over. It is no Exception, so that no library treats it as a failed connection and tries the
+    next.
+    """
 
 
 def ring(number: int, frame: FrameType | None) -> None:
@@ -119,7 +121,7 @@ def ring(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raises Late in the main thread when the time is over. Looking up a name is not interrupted by it."""
+    """Raise Late in the main thread when the time is over. Name resolution is not interrupted."""
     signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
@@ -129,7 +131,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 def bind_process() -> None:
-    """No file is written, no memory is dumped, and few files are open, whatever runs here."""
+    """Set limits of the process: no written files, no core dumps, few open files."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))

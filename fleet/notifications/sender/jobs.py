@@ -17,16 +17,16 @@ import msgspec
 MOST_CHARACTERS = 500
 # A longer pause that a receiver requests is cut to this.
 MOST_RETRY_AFTER_SECONDS = 3600.0
-# Every network, but never Azure's own addresses. For what the installation names, such as its mail server.
+# Every network except Azure's own addresses. For receivers that the installation configures, such as its mail server.
 EVERYWHERE = ("0.0.0.0/0", "::/0")
-# Shorter ones would tear holes into what people read.
+# Shorter secrets would also match parts of ordinary words.
 SHORTEST_SECRET = 6
 SECRET_HEADERS = ("authorization", "cookie", "key", "secret", "signature", "token")
 WHITE = re.compile(r"[^\S\n]+")
 
 
 class SendError(StrEnum):
-    """Why a job failed; empty where it did not. The receiver's own no is `status`: it answered, and with a refusal."""
+    """Reason for the failure of a job; empty on success. `status`: the receiver answered with a refusal."""
 
     NONE = ""
     STATUS = "status"
@@ -37,11 +37,11 @@ class SendError(StrEnum):
     DNS = "dns"
     CONNECT = "connect"
     TLS = "tls"
-    # It took the connection and ended it without an answer.
+    # The receiver closed the connection without an answer.
     NO_ANSWER = "no_answer"
     TIMEOUT = "timeout"
     TOO_LARGE = "too_large"
-    # The process of the job ended in the middle.
+    # The process ended during the job.
     DIED = "died"
     # No process was free in time: nothing was sent.
     BUSY = "busy"
@@ -49,9 +49,9 @@ class SendError(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HttpJob:
-    """One HTTP request, without redirects. `allow` are networks beside those of EGRESS_ALLOWLIST.
+    """One HTTP request, without redirects. `allow` are networks in addition to EGRESS_ALLOWLIST.
 
-    The answer is read up to `most_bytes`; `limit_seconds` is for all of it.
+    The answer is read up to `most_bytes`; `limit_seconds` applies to the whole job.
     """
 
     method: str
@@ -65,13 +65,13 @@ class HttpJob:
 
 @dataclass(frozen=True, slots=True)
 class SmtpJob:
-    """One mail to one recipient: of two, a server may refuse one, and nobody would know which."""
+    """One mail to one recipient. With two recipients, a server may refuse one without stating which."""
 
     host: str
     port: int
     sender: str
     recipient: str
-    # As it goes over the line.
+    # In its transport form.
     message: bytes
     tls: Literal["none", "starttls", "tls"] = "none"
     user: str = ""
@@ -84,15 +84,15 @@ class SmtpJob:
 class AppriseJob:
     """One notification through Apprise.
 
-    `title` and `body` may hold what machines and people wrote: they are shown as they are, whatever the service marks
-    up. `verbatim` is ours alone, such as an address, and follows the body.
+    `title` and `body` may contain texts of machines and users, which are shown literally, regardless of the
+    service's markup. `verbatim` is text of Drydock, such as an address, and follows the body.
     """
 
     url: str
     title: str = ""
     body: str = ""
     verbatim: str = ""
-    # How the services colour it.
+    # Colour of the notification in the service.
     tone: Literal["info", "success", "warning", "failure"] = "info"
     allow: tuple[str, ...] = ()
     limit_seconds: float = 15.0
@@ -104,11 +104,11 @@ KINDS: dict[str, type[Job]] = {"http": HttpJob, "smtp": SmtpJob, "apprise": Appr
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How a job went.
+    """Result of a job.
 
-    `ok` means that the receiver took it. `answer` is the beginning of what it said, fit to be kept and shown: without
-    the job's secrets. `body` is all that it said, up to the limit (`cut` says that there was more): for programs, not
-    to be kept. `reason` is the address guard's, where it refused. `headers` are lower case.
+    `ok` means that the receiver accepted it. `answer` is the beginning of its answer, without the job's secrets, so
+    that it can be stored and shown. `body` is the whole answer up to the limit (`cut`: there was more), for
+    programs and not to be stored. `reason` is that of the address guard if it refused. `headers` are lower case.
     """
 
     ok: bool
@@ -124,11 +124,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A job on the pipe, with what its process has to know beside it."""
+    """A job on the pipe, with further parameters for its process."""
 
     kind: str
     job: msgspec.Raw
-    # host:port, or nothing.
+    # `host:port`, or empty.
     proxy: str = ""
     allow: tuple[str, ...] = ()
 
@@ -139,20 +139,20 @@ DECODE_ANSWER = msgspec.json.Decoder(Answer)
 
 
 def written(job: Job, *, proxy: str, allow: tuple[str, ...]) -> bytes:
-    """The job as one line."""
+    """Return the job as one line."""
     kind = next(name for name, shape in KINDS.items() if type(job) is shape)
     order = Order(kind=kind, job=msgspec.Raw(ENCODER.encode(job)), proxy=proxy, allow=allow + job.allow)
     return ENCODER.encode(order) + b"\n"
 
 
 def read(line: bytes) -> tuple[Order, Job]:
-    """A line that `written` wrote. Raises msgspec.ValidationError."""
+    """Parse a line of `written`. Raises msgspec.ValidationError."""
     order = DECODE_ORDER.decode(line)
     return order, msgspec.json.decode(order.job, type=KINDS[order.kind])
 
 
 def presentable(answer: Answer, job: Job) -> Answer:
-    """The answer with the beginning of what the receiver said, fit to be kept."""
+    """Return the answer with the beginning of the receiver's text, without secrets."""
     text = WHITE.sub(" ", "".join(c if c.isprintable() or c == "\n" else " " for c in answer.answer or answer.body))
     for secret in sorted(set(secrets_of(job)), key=len, reverse=True):
         text = text.replace(secret, "***")
@@ -160,7 +160,7 @@ def presentable(answer: Answer, job: Job) -> Answer:
 
 
 def secrets_of(job: Job) -> Iterator[str]:
-    """Yield secrets that the receiver might repeat in its answer, also as they are written in URLs."""
+    """Yield secrets that the receiver might repeat in its answer, also in their URL-encoded form."""
     secrets: list[str] = []
     if isinstance(job, HttpJob):
         for name, value in job.headers.items():

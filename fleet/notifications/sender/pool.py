@@ -1,4 +1,4 @@
-"""The side of whoever sends: `send` has one job done by a process of the pool, and always returns an answer."""
+"""Pool of sender processes: `send` runs one job in a process of the pool, and always returns an answer."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from fleet.notifications.sender.jobs import (
 )
 
 COMMAND = (sys.executable, "-I", "-B", "-m", "fleet.notifications.sender.process")
-# A process ends after this many jobs, so that nothing of what libraries leave behind grows for ever.
+# A process ends after this many jobs, which bounds the memory that libraries leak.
 MOST_JOBS = 500
-# Not used for so long, a process may be about to end by itself; a new one is started instead.
+# A process that was idle this long may be about to end; a new one is started instead.
 STALE_SECONDS = 240.0
-# The process keeps the job's limit by itself where it can; after this much more it is killed.
+# The process enforces the time limit of a job itself if it can; after this additional time it is killed.
 GRACE_SECONDS = 1.0
-# How long a job waits for a free process before it is handed back.
+# Time for which a job waits for a free process before it fails.
 WAIT_SECONDS = 10.0
 # The largest job and the largest answer on the pipe.
 MOST_LINE = 4 * 1024 * 1024
@@ -51,11 +51,11 @@ class Gone(Exception):
 
 
 class Overdue(Exception):
-    """There was no answer in time."""
+    """The process did not answer in time."""
 
 
 class Child:
-    """One process with its two pipes. It is used by one thread at a time."""
+    """One process with its two pipes. One thread uses it at a time."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.process = subprocess.Popen(
@@ -63,11 +63,11 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            # No proxy, no key, no path of ours.
+            # No environment: no proxy, key or path of this process.
             env={},
             cwd="/",
             bufsize=0,
-            # Ctrl-C in a terminal is for us; it ends when we have ended.
+            # Ctrl-C in a terminal does not reach it; it ends after this process.
             start_new_session=True,
         )
         self.orders = cast(BinaryIO, self.process.stdin)
@@ -83,7 +83,7 @@ class Child:
         return alive and self.jobs < MOST_JOBS and time.monotonic() - self.used < STALE_SECONDS
 
     def ask(self, line: bytes, seconds: float) -> bytes:
-        """The answer's line. Raises Gone or Overdue, after which the process has to be killed."""
+        """Return the line of the answer. Raises Gone or Overdue, after which the process must be killed."""
         self.jobs += 1
         deadline = time.monotonic() + seconds
         rest = memoryview(line)
@@ -120,7 +120,7 @@ class Child:
 
 
 def push(pipe: int, rest: memoryview) -> int:
-    """How many bytes the pipe took. Raises Gone."""
+    """Return the number of bytes that the pipe accepted. Raises Gone."""
     try:
         return os.write(pipe, rest[:PIECE])
     except BlockingIOError:
@@ -130,9 +130,10 @@ def push(pipe: int, rest: memoryview) -> int:
 
 
 class Pool:
-    """Processes that send, started when they are needed and kept for the next job; safe for threads.
+    """Sender processes, started on demand and kept for further jobs. Thread-safe.
 
-    At most `most` work at a time, and at most a quarter of them for one receiver: one that hangs holds up itself.
+    At most `most` work at a time, and at most a quarter of them for one receiver, so that a receiver that hangs
+    does not block the others.
     """
 
     def __init__(
@@ -148,7 +149,7 @@ class Pool:
         self.changed = threading.Condition()
 
     def send(self, job: Job, *, now: datetime) -> Answer:
-        """Has the job done; `now` is for receivers that say until when they want to be left alone."""
+        """Run a job. `now` is for receivers that state a time in Retry-After."""
         line = written(job, proxy=self.proxy, allow=self.allow)
         if len(line) > MOST_LINE:
             return Answer(ok=False, error=SendError.TOO_LARGE)
@@ -158,7 +159,7 @@ class Pool:
 
     @contextmanager
     def place(self, name: str) -> Iterator[bool]:
-        """Whether one more may work for this receiver; waits for it."""
+        """Wait until one more job may run for this receiver. Yield whether it may."""
         with self.changed:
             free = self.changed.wait_for(
                 lambda: self.at_work.total() < self.most and self.at_work[name] < self.share, WAIT_SECONDS
@@ -185,11 +186,11 @@ class Pool:
             child.kill()
             return Answer(ok=False, error=SendError.DIED)
         except BaseException:
-            # Whoever sends is being stopped; its process knows nothing of that.
+            # This process is being stopped, and the child process does not know.
             child.kill()
             raise
         if isinstance(job, AppriseJob) and answer.error is SendError.TIMEOUT:
-            # Apprise may go on in threads of its own.
+            # Apprise may continue in threads of its own.
             child.kill()
         else:
             with self.changed:
@@ -197,7 +198,7 @@ class Pool:
         return answer
 
     def take(self, job: Job) -> Child:
-        """A process that waits, or a new one. Those grown by Apprise are for what needs it, if others wait."""
+        """Return an idle process, or a new one. Processes that have loaded Apprise are preferred for its jobs only."""
         services = isinstance(job, AppriseJob)
         with self.changed:
             stale = [child for child in self.idle if not child.fresh]
@@ -213,21 +214,21 @@ class Pool:
         return child
 
     def close(self) -> None:
-        """Ends the processes that wait. The pool can be used again."""
+        """End the idle processes. The pool can be used again."""
         with self.changed:
             idle, self.idle = self.idle, []
         for child in idle:
             child.kill()
 
     def abandon(self) -> None:
-        """In a fork: the processes are the parent's, and their pipes must not stay open here."""
+        """In a fork, close the pipes: the processes belong to the parent."""
         for child in self.idle:
             child.release()
             child.process.returncode = 0
 
 
 def receiver(job: Job) -> str:
-    """Who is asked, as far as the job tells."""
+    """Return the receiver of a job; empty if its URL is invalid."""
     if isinstance(job, SmtpJob):
         return f"{job.host}:{job.port}"
     try:
@@ -239,7 +240,7 @@ def receiver(job: Job) -> str:
 
 @cache
 def own_pool() -> Pool:
-    """This process's pool, by the settings."""
+    """Return the pool of this process, by the settings."""
     pool = Pool(
         most=settings.NOTIFICATION_SENDER_PROCESSES,
         command=(*COMMAND, settings.EGRESS_CA_FILE),
@@ -260,5 +261,5 @@ os.register_at_fork(after_in_child=after_fork)
 
 
 def send(job: Job, *, now: datetime) -> Answer:
-    """Has the job done by the pool of this process; always returns an answer."""
+    """Run a job in the pool of this process; always return an answer."""
     return own_pool().send(job, now=now)

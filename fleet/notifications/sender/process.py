@@ -1,7 +1,7 @@
-"""The sender's process: reads one job a line, does it below the guard, and writes one answer a line.
+"""Sender process: it reads one job a line, runs it under the guard, and writes one answer a line.
 
-It ends with its input, at once, also in the middle of a job: whoever wanted to know is gone. It ends by itself when
-there was nothing to do for a while. Started by `pool`, with nothing of its environment and no open file but two pipes.
+It ends at once when its input ends, also during a job, because its parent is gone. It also ends after an idle
+period. `pool` starts it without an environment and without open files except two pipes.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from fleet.notifications.sender import transports
 from fleet.notifications.sender.guard import Guard, Late, NotAllowed, bind_process, time_limit
 from fleet.notifications.sender.jobs import ENCODER, Answer, HttpJob, Job, Order, SendError, SmtpJob, presentable, read
 
-# Longer than `pool` lets one wait for a job.
+# Longer than `STALE_SECONDS` of `pool`.
 IDLE_SECONDS = 300.0
 SERVICES = "fleet.notifications.sender.services"
 
 
 def main(authorities: str = "") -> None:
-    """`authorities` is a file with certificate authorities beside those that are known everywhere, or empty."""
+    """Run jobs until the input ends. `authorities` is a file with additional certificate authorities, or empty."""
     answers = answers_only()
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=listen, args=(sys.stdin.buffer, lines), daemon=True).start()
@@ -48,7 +48,7 @@ def main(authorities: str = "") -> None:
 
 
 def answers_only() -> BinaryIO:
-    """The way to the parent, for answers only: what any library prints goes nowhere."""
+    """Return the pipe to the parent for answers only: output of libraries is discarded."""
     answers = os.fdopen(os.dup(1), "wb")
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 1)
@@ -60,7 +60,7 @@ def answers_only() -> BinaryIO:
 def listen(source: BinaryIO, lines: queue.SimpleQueue[bytes]) -> None:
     for line in source:
         lines.put(line)
-    # Nobody is left to hear the answer. The main thread may be waiting for a receiver.
+    # The parent is gone. The main thread may be waiting for a receiver.
     os._exit(0)
 
 
@@ -73,7 +73,7 @@ def trust(authorities: str) -> ssl.SSLContext:
 
 
 def answer_to(line: bytes, *, guard: Guard, tls: ssl.SSLContext) -> Answer:
-    """The answer, whatever the job or its receiver is like."""
+    """Return the answer to a job, for any job and receiver."""
     try:
         order, job = read(line)
     except (msgspec.DecodeError, KeyError):
@@ -93,7 +93,7 @@ def answer_to(line: bytes, *, guard: Guard, tls: ssl.SSLContext) -> Answer:
 
 
 def perform(order: Order, job: Job, *, guard: Guard, tls: ssl.SSLContext) -> Answer:
-    # A mail server is no affair of a proxy for HTTP.
+    # An HTTP proxy does not apply to a mail server.
     proxy = "" if isinstance(job, SmtpJob) else order.proxy
     try:
         guard.begin(order.allow, proxy)
@@ -104,7 +104,7 @@ def perform(order: Order, job: Job, *, guard: Guard, tls: ssl.SSLContext) -> Ans
     if isinstance(job, SmtpJob):
         return transports.send_mail(job, guard=guard, tls=tls)
     services = import_module(SERVICES)
-    # What was refused while it was imported is no fault of the job.
+    # Refusals during the import are not caused by the job.
     guard.refused.clear()
     answer: Answer = services.perform(job, guard=guard, proxy=proxy, tls=tls)
     return answer

@@ -1,6 +1,6 @@
-"""Does Apprise jobs: every service that Apprise speaks to over the network, below the same guard.
+"""Apprise jobs: every service that Apprise reaches over the network, under the same guard.
 
-Its module is imported with the first such job, because Apprise is more than half of what the process then needs.
+This module is imported for the first such job, because Apprise takes more than half of the memory of the process.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from fleet.notifications.sender.guard import Guard
 from fleet.notifications.sender.jobs import Answer, AppriseJob, SendError
 from fleet.notifications.sender.transports import KEPT_HEADERS, what_failed
 
-# Services that are reached by HTTP or SMTP. Not: those that write files or logs, draw on this machine's screen, send
-# packets, keep connections open, or publish to the world.
+# Services over HTTP or SMTP. Excluded: those that write files or logs, use the screen of this machine, send packets,
+# keep connections open, or publish to the world.
 SCHEMA_NAMES = """
 46elks apprise apprises atalk bark barks betterstack brevo bulksms bulkvs burstsms clickatell clicksend cliq d7sms
 dapnet dingtalk discord exotel feishu firehydrant flock form forms freemobile gchat goalert goalerts gotify gotifys
@@ -36,9 +36,9 @@ twilio twist victorops voipms vonage webex wecombot whatsapp workflow workflows 
 zohocliq zoom zulip
 """
 SCHEMAS = frozenset(SCHEMA_NAMES.split())
-# Services that hand the message to programs, which have no markup.
+# Services that pass the message to programs, without markup.
 PROGRAMS = frozenset({"form", "forms", "json", "jsons", "splunk", "xml", "xmls"})
-# Parameters for receiver, sender, credentials and look. Not: those that skip the check of certificates, follow
+# Parameters for receiver, sender, credentials and appearance. Excluded: those that disable certificate checks, follow
 # redirects, wait, retry, or name files.
 PARAMETER_NAMES = """
 access action alerting_scenario alias api-version apikey app app_id app_token auth avatar avatar_url bcc blocks
@@ -54,11 +54,11 @@ MOST_BYTES = 65536
 
 
 class NotTaken(ValueError):
-    """The URL has a schema or a parameter that is on no list, or Apprise makes nothing of it."""
+    """The URL has an unlisted schema or parameter, or Apprise cannot use it."""
 
 
 class Warnings(logging.Handler):
-    """Keeps Apprise's warnings for the answer: for what is no HTTP they are all that is known."""
+    """Handler that keeps Apprise's warnings for the answer: without HTTP they are the only information."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -69,8 +69,8 @@ class Warnings(logging.Handler):
 
 
 class Watch:
-    """Stands between Apprise and requests: no redirect, no unchecked certificate, no endless answer, and notes what
-    was answered, of which Apprise itself tells only whether it was a yes.
+    """Layer between Apprise and requests: no redirects, certificate checks, bounded answers. It records the answers,
+    of which Apprise returns only whether they succeeded.
     """
 
     def __init__(self, tls: SSLContext, proxy: str) -> None:
@@ -107,7 +107,7 @@ class Watch:
 
 
 class Adapter(HTTPAdapter):
-    """Checks certificates against the same authorities as every other job."""
+    """Adapter that checks certificates against the same authorities as every other job."""
 
     def __init__(self, tls: SSLContext) -> None:
         self.tls = tls
@@ -124,7 +124,7 @@ SEND = requests.Session.send
 
 
 def perform(job: AppriseJob, *, guard: Guard, proxy: str, tls: SSLContext) -> Answer:
-    """Sends the message; what goes wrong is in the answer."""
+    """Send the message; failures are in the answer."""
     warnings, watch = Warnings(), Watch(tls, proxy)
     logger = logging.getLogger("apprise")
     logger.addHandler(warnings)
@@ -145,7 +145,7 @@ def perform(job: AppriseJob, *, guard: Guard, proxy: str, tls: SSLContext) -> An
 
 
 def service_of(url: str) -> NotifyBase:
-    """The service of the URL, read by Apprise itself, so that there is no second way to read it. Raises NotTaken."""
+    """Return the service of the URL as Apprise parses it, so that the check and the use agree. Raises NotTaken."""
     parts = url_to_dict(url)  # type: ignore[no-untyped-call]
     if not parts:
         raise NotTaken("unknown_service")
@@ -166,7 +166,7 @@ def service_of(url: str) -> NotifyBase:
 
 
 def sent(service: NotifyBase, job: AppriseJob, *, schema: str) -> bool:
-    """Whether the service says that it has taken the message."""
+    """Return whether the service accepted the message."""
     shown = str if schema in PROGRAMS else for_chat
     body = "\n".join(part for part in (shown(job.body), job.verbatim) if part)
     apprise = Apprise(service, asset=service.asset)
@@ -174,7 +174,7 @@ def sent(service: NotifyBase, job: AppriseJob, *, schema: str) -> bool:
 
 
 def answer_of(ok: bool, warnings: Warnings, watch: Watch, guard: Guard) -> Answer:
-    """The last answer that the service gave over HTTP; else what Apprise has to say."""
+    """Return the last HTTP answer of the service; without one, Apprise's warnings."""
     words = "\n".join(warnings.lines)
     if not watch.answers:
         error = SendError.NONE

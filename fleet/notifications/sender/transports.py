@@ -28,18 +28,18 @@ from fleet.notifications.sender.jobs import Answer, HttpJob, SendError, SmtpJob
 
 METHODS = frozenset({"DELETE", "GET", "HEAD", "PATCH", "POST", "PUT"})
 KEPT_HEADERS = frozenset({"content-type", "date", "location", "retry-after"})
-# Nowhere in it, and no escapes in the host, which some would take for dots.
+# Forbidden anywhere in a URL, and escapes in the host, which some parsers read as dots.
 NOT_IN_A_URL = re.compile(r"[\x00-\x20\x7f\\]|^[^/?#]*//[^/?#]*%")
 PIECE = 8192
 
 
 class BadUrl(ValueError):
-    """It is no http or https URL, or says who logs in, or can be read in two ways."""
+    """The URL is not http or https, contains credentials, or is ambiguous."""
 
 
 def send_http(job: HttpJob, *, guard: Guard, proxy: str, tls: SSLContext) -> Answer:
-    """Sends the request; what goes wrong is in the answer. Raises Late before there is a status, ValueError for
-    headers that are none.
+    """Send the request; failures are in the answer. Raises Late before there is a status, ValueError for invalid
+    headers.
     """
     try:
         url = checked(job.url)
@@ -52,7 +52,7 @@ def send_http(job: HttpJob, *, guard: Guard, proxy: str, tls: SSLContext) -> Ans
         "ssl_context": tls,
     }
     try:
-        # Also where a proxy connects for us, and where the machine has no IPv6.
+        # Also if a proxy makes the connection, and if the machine has no IPv6.
         guard.check(plain(url.host or ""), url.port or (443 if url.scheme == "https" else 80))
         with ProxyManager(f"http://{proxy}", **options) if proxy else PoolManager(**options) as pool:
             response = pool.urlopen(
@@ -72,7 +72,7 @@ def send_http(job: HttpJob, *, guard: Guard, proxy: str, tls: SSLContext) -> Ans
 
 
 def checked(text: str) -> Url:
-    """The parts of the URL: what is checked is what is used. Raises BadUrl or LocationParseError."""
+    """Return the parts of the URL, which are used as they were checked. Raises BadUrl or LocationParseError."""
     if NOT_IN_A_URL.search(text):
         raise BadUrl
     url = parse_url(text)
@@ -83,17 +83,19 @@ def checked(text: str) -> Url:
 
 
 def plain(host: str) -> str:
-    """The host; a number in one of the forms that connect (2852039166, 0xa9fea9fe, 169.254.43518) as an address."""
+    """Return the host; a number in a form that can be connected to (2852039166, 0xa9fea9fe, 169.254.43518) becomes an
+    address.
+    """
     with suppress(OSError, ValueError):
         return str(IPv4Address(socket.inet_aton(host)))
     return host.strip("[]")
 
 
 def received(response: BaseHTTPResponse, most: int) -> Answer:
-    """What the receiver says. Its status counts, however slow, endless or broken the rest is."""
+    """Return the receiver's answer. Its status counts, even if the body is slow, endless or broken."""
     body = bytearray()
     cut = False
-    # No part of the rest undoes that it answered.
+    # Failures while the body is read do not change that it answered.
     with suppress(Late, HTTPError, OSError):
         cut = True
         while len(body) <= most and (piece := response.read1(PIECE)):
@@ -112,7 +114,7 @@ def received(response: BaseHTTPResponse, most: int) -> Answer:
 
 
 def what_failed(error: BaseException) -> SendError:
-    """The code for an exception of urllib3, requests or the standard library; the cause counts, not its wrapping."""
+    """Return the code for an exception of urllib3, requests or the standard library, by its cause."""
     seen: BaseException | None = error
     while seen is not None:
         for kind, code in (
@@ -129,19 +131,19 @@ def what_failed(error: BaseException) -> SendError:
     return SendError.CONNECT if isinstance(error, ProxyError) else SendError.NO_ANSWER
 
 
-# Does SMTP jobs: one mail to one recipient, each step of the conversation with its own answer.
+# SMTP jobs: one mail to one recipient, with the answer to each step.
 
 
-# One address and nothing that ends a line or a command.
+# One address, without characters that end a line or a command.
 MAILBOX = re.compile(r"[^\s<>()\[\],;:\\\"\x00-\x20\x7f]+@[^\s<>()\[\],;:\\\"@\x00-\x20\x7f]+")
 
 
 class ServerSaysNo(Exception):
-    """The server answered a step with something else than yes: its code and its words."""
+    """The server did not accept a step: its code and text."""
 
 
 def send_mail(job: SmtpJob, *, guard: Guard, tls: SSLContext) -> Answer:
-    """Sends the mail; what goes wrong is in the answer. Raises Late before the server has taken it."""
+    """Send the mail; failures are in the answer. Raises Late before the server has accepted it."""
     if not (MAILBOX.fullmatch(job.recipient) and MAILBOX.fullmatch(job.sender)):
         return Answer(ok=False, error=SendError.BAD_JOB)
     try:
@@ -151,7 +153,7 @@ def send_mail(job: SmtpJob, *, guard: Guard, tls: SSLContext) -> Answer:
         return Answer(ok=False, status=no.args[0], body=readable(no.args[1]), error=SendError.STATUS)
     except smtplib.SMTPResponseException as no:
         return Answer(ok=False, status=no.smtp_code, body=readable(no.smtp_error), error=SendError.STATUS)
-    # The server does not speak what was asked for; what it does speak must not be less safe than that.
+    # The server does not support a required extension; a less secure connection is not an alternative.
     except smtplib.SMTPNotSupportedError as error:
         starttls = job.tls == "starttls" and "STARTTLS" in str(error)
         return Answer(ok=False, body=str(error), error=SendError.TLS if starttls else SendError.STATUS)
@@ -161,12 +163,12 @@ def send_mail(job: SmtpJob, *, guard: Guard, tls: SSLContext) -> Answer:
 
 
 def delivered(job: SmtpJob, tls: SSLContext) -> tuple[int, bytes]:
-    """The server's last word, a yes. Raises ServerSaysNo, SMTPException or OSError."""
+    """Return the server's final acceptance. Raises ServerSaysNo, SMTPException or OSError."""
     if job.tls == "tls":
         server: smtplib.SMTP = smtplib.SMTP_SSL(timeout=job.limit_seconds, context=tls)
     else:
         server = smtplib.SMTP(timeout=job.limit_seconds)
-    # Certificates are checked against it; smtplib knows it only when it connects by itself.
+    # The host for certificate checks, which smtplib sets only if it connects by itself.
     server._host = job.host  # type: ignore[attr-defined]
     try:
         expect(server.connect(job.host, job.port), 220)
@@ -182,7 +184,7 @@ def delivered(job: SmtpJob, tls: SSLContext) -> tuple[int, bytes]:
         expect(server.rcpt(job.recipient), 250, 251)
         return expect(server.data(job.message), 250)
     finally:
-        # It has said what counts; whether it also says goodbye does not matter.
+        # The result is known; the answer to QUIT is irrelevant.
         with suppress(OSError, smtplib.SMTPException, Late):
             server.quit()
         server.close()
