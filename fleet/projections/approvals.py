@@ -253,7 +253,7 @@ class ApprovalRow:
     reason: Annotated[Reason | str, "One sentence about how it ended."]
     orders: Annotated[tuple[OrderRow, ...], "Oldest first."]
     steps: Annotated[tuple[Step, ...], "Decided, agreed to, due, sent, answered, started, gone."]
-    # By the database's clock; of the approval, its orders and its event.
+    # Last change of the approval, its orders and its event, by the database's clock.
     changed_at: datetime
     server_time: datetime
     # The decision, which is checked again before anything is sent. It names all sets, whatever the reader may see.
@@ -305,7 +305,7 @@ def _waits_for(approval: Approval) -> Reason | str:
 
 
 def _overridden(kept: Mapping[str, Any]) -> Overridden:
-    # Rows written before guards had values keep their sentence.
+    # Rows written before guards had values contain the sentence instead.
     said = kept["sentence"] if "sentence" in kept else Reason(kept["code"], **from_json(without_names(kept["values"])))
     return Overridden(kept["code"], said, kept["reason"])
 

@@ -40,7 +40,7 @@ class DrillRow:
     closed_at: datetime | None
     outcome: Annotated[Outcome | None, "Null while it goes on."]
     reason: Reason | str
-    # By the database's clock; of the drill and its event.
+    # Last change of the drill and its event, by the database's clock.
     changed_at: datetime
 
     @property

@@ -59,7 +59,7 @@ class MachineRow:
         tuple[Reason | str, ...],
         "What is wrong with the machine, in sentences; also when sources disagree about its set.",
     ]
-    # By the database's clock; includes changes of presence seen by reconciling.
+    # Last change by the database's clock, including changes of presence that reconciling has recorded.
     changed_at: datetime
 
     @property

@@ -114,7 +114,7 @@ class SetRow:
     admits_until: Annotated[
         datetime | None, "Until then its machines that come back without their credential are admitted by themselves."
     ]
-    # By the database's clock; of the set, its machines and its events.
+    # Last change of the set, its machines and its events, by the database's clock.
     changed_at: datetime
 
     @property

@@ -55,7 +55,7 @@ class WaveRow:
     closed_at: datetime | None
     reason: Annotated[Reason | str, "What it waits for; once it is over, how it ended."]
     members: Annotated[tuple[WaveMember, ...], "In turn."]
-    # By the database's clock; of the wave, its approvals and their events.
+    # Last change of the wave, its approvals and their events, by the database's clock.
     changed_at: datetime
     server_time: datetime
 

@@ -24,7 +24,7 @@ from fleet.projections.timeline.entries import TimelineRow
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """How a state is shown: a word, a tone (`calm`, `due`, `busy`, `good`, `bad`, `quiet`) and a lucide icon's name."""
+    """Display of a state: a word, a tone (`calm`, `due`, `busy`, `good`, `bad`, `quiet`) and a lucide icon's name."""
 
     label: str
     tone: str

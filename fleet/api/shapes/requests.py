@@ -143,7 +143,7 @@ MAX_INTEGER = 2**31 - 1
     }
 )
 class MomentField(serializers.Field[Any, Any, Any, Any]):
-    """`now`, `prepared`, or a time; becomes (When, due_at)."""
+    """Field for `now`, `prepared`, or a time; becomes (When, due_at)."""
 
     def to_internal_value(self, data: Any) -> tuple[When, datetime | None]:
         if data in (When.NOW.value, When.PREPARED.value):

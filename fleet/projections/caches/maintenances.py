@@ -110,7 +110,7 @@ class MaintenanceRow:
     was_replica: Annotated[bool | None, "The node's role before."]
     is_replica: Annotated[bool | None, "The node's role after."]
     swapped: Annotated[bool, "A primary was hit: its replica is the primary now."]
-    # By the database's clock.
+    # Last change, by the database's clock.
     changed_at: datetime
 
     @property

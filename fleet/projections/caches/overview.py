@@ -49,7 +49,7 @@ class CacheRow(CacheRef):
     nodes: tuple[NodeRow, ...]
     coverage: Annotated[tuple[ListenerRow, ...], "Each agent's state, and since when."]
     maintenance: Annotated[MaintenanceRow | None, "What is announced or under way."]
-    # By the database's clock; of the cache, its listeners and its maintenances.
+    # Last change of the cache, its listeners and its maintenances, by the database's clock.
     changed_at: datetime
 
     @property

@@ -99,7 +99,7 @@ def find(text: str, *, rights: Rights) -> Found:
         found: QuerySet[Any] = rows.alias(words=words_of(*columns))
         return found.filter(Q(words=query) | or_else if or_else else Q(words=query))
 
-    # By the same index as sets: a service's name is among their words.
+    # Uses the index of sets: a service's name is among their words.
     services = named(sets, "name", "service", "resource_group").filter(service__icontains=text)
     machines = visible(Machine).select_related("availability_set").defer("compute")
     vm_id, event_id = Q(vm_id__startswith=text.lower()), Q(event_id__startswith=text.upper())

@@ -17,7 +17,7 @@ from fleet.projections.events.rows import OPEN, BlastRadius, EventRow, blast_rad
 from fleet.projections.visibility import load_facts, visible
 
 # At most `SHOWN` events that need a decision are shown one by one, the first `CARDS` as full cards. Every other part
-# shows at most `BESIDE` events. The rest is shown in groups.
+# has a smaller bound. The rest is shown in groups.
 SHOWN = 100
 CARDS = 10
 BESIDE = 25

@@ -319,7 +319,7 @@ class EventRow:
         bool, "Nobody has decided, or a second person has to agree. Left to Azure by a person is decided."
     ]
     if_nobody_acts: Annotated[Reason, "What happens if nobody acts, in one sentence."]
-    # By the database's clock; of the event, its approvals, orders, claims and holds.
+    # Last change of the event, its approvals, orders, claims and holds, by the database's clock.
     changed_at: datetime
     seconds_left: Annotated[
         float | None, "Until NotBefore, never below 0; null once it is not scheduled or has no time."
