@@ -195,7 +195,7 @@ DocumentShape = shape(RawDocument, name="Document")
 
 
 class Documents(serializers.Serializer[Any]):
-    """A page of them, and what is left out of all pages."""
+    """A page of documents, and the number of machines that all pages omit."""
 
     next = serializers.URLField(allow_null=True, help_text="The address of the next page.")
     previous = serializers.URLField(allow_null=True, help_text="The address of the page before.")

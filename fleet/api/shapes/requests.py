@@ -284,7 +284,7 @@ class HoldRequestSerializer(RequestSerializer):
 
 
 class ChosenSerializer(RequestSerializer):
-    """Which events a bulk call is about."""
+    """Events of a bulk request: EventIds, or a filter."""
 
     events = serializers.ListField(
         child=serializers.CharField(max_length=200),
