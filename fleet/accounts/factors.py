@@ -88,7 +88,7 @@ def new_secret() -> str:
 
 def code_at(secret: str, step: int) -> str:
     """Return the six digits that an app with this secret shows in this step of 30 seconds (RFC 6238)."""
-    # Every app uses SHA-1 here; HMAC does not depend on what is broken about it.
+    # Every app uses SHA-1 here; its known weakness does not affect HMAC.
     return HOTP(base64.b32decode(secret), 6, SHA1()).generate(step).decode()  # noqa: S303
 
 

@@ -188,7 +188,7 @@ def release(*, username: str) -> None:
 def _locked(keys: Collection[str], now: datetime) -> list[LoginAttempts]:
     new = [LoginAttempts(key=key, count=0, since=now, at=now) for key in keys]
     LoginAttempts.objects.bulk_create(new, ignore_conflicts=True)
-    # In one order, so that concurrent attempts wait for each other and never in a circle.
+    # A fixed order prevents deadlocks between concurrent attempts.
     return list(LoginAttempts.objects.select_for_update().filter(key__in=list(keys)).order_by("key"))
 
 

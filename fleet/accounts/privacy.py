@@ -1,8 +1,8 @@
 """Erasure of users: the columns that can name a user, and the action for each.
 
-Each column that holds text, JSON or bytes, or that refers to an account, is listed in `COLUMNS`, or in
-`tests/people/impersonal_columns.txt` if it can name no user. A row that is deleted with its account (`Fate.GOES`)
-needs no entry for its other columns. A test compares both with the models. Columns are named `app.Model.column`.
+Each column that holds text, JSON or bytes, or refers to an account, is listed in `COLUMNS`. If it can name no user,
+it is in `tests/people/impersonal_columns.txt` instead. A row that is deleted with its account (`Fate.GOES`) needs
+no entry for its other columns. A test compares both with the models. Columns are named `app.Model.column`.
 """
 
 from __future__ import annotations

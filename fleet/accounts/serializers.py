@@ -39,7 +39,7 @@ SessionShape = shape(SessionRow)
 
 @dataclass(frozen=True, slots=True)
 class EndedSessions:
-    """How many sessions have ended."""
+    """Number of sessions that ended."""
 
     ended: Annotated[int, "How many have ended."]
 

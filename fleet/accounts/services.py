@@ -131,8 +131,8 @@ def change_person(
 
 
 def apply_rights(person: User, rights: Rights, *, now: datetime, actor: Actor) -> None:
-    """Give a user these rights, inside a transaction that holds the lock of users. The caller checks that an
-    administrator is left.
+    """Give a user these rights, inside a transaction with the lock of users. The caller checks that an administrator
+    is left.
     """
     before = shown(person)
     _set_rights(person, rights)
@@ -141,7 +141,7 @@ def apply_rights(person: User, rights: Rights, *, now: datetime, actor: Actor) -
 
 
 def make_for_sign_on(wanted: str, rights: Rights, *, now: datetime, actor: Actor) -> User:
-    """Create a user who signs in by single sign-on only, inside a transaction that holds the lock of users. If the name
+    """Create a user who signs in by single sign-on only, inside a transaction with the lock of users. If the name
     `wanted` is taken, the new user gets a number after it.
     """
     name, number = wanted or "person", 1

@@ -262,7 +262,7 @@ def password_counts(username: str) -> bool:
 
 @transaction.atomic
 def note_break_glass(person: User, *, address: str, now: datetime) -> None:
-    """Notify all users of a sign-in by the emergency account."""
+    """Record a sign-in by the emergency account, which pages and notifications report."""
     if settings.EMERGENCY_ACCOUNT and person.get_username() == settings.EMERGENCY_ACCOUNT:
         tell(EntryKind.BREAK_GLASS_USED, DRYDOCK, at=now, person=person.get_username(), from_address=address)
 

@@ -76,7 +76,7 @@ class WouldBe:
 
 @dataclass(frozen=True, slots=True)
 class MappingTrial:
-    """What a mapping would change."""
+    """Changes that a mapping would make."""
 
     rows: Annotated[tuple[WouldBe, ...], "Known accounts, those first that would change; at most 500."]
     changed: Annotated[int, "How many of them would change."]

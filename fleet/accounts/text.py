@@ -263,7 +263,7 @@ def counted_part(what: str, count: int, *, more: bool = False) -> str:
             names = apps.get_model(app, model)._meta
             one, many = str(names.verbose_name), str(names.verbose_name_plural)
         except (LookupError, ValueError):
-            # Of another release.
+            # Written by another release.
             one, many = f"row of {what}", f"rows of {what}"
     return f"more than {count:,} {many}" if more else f"{count:,} {one if count == 1 else many}"
 

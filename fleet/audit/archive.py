@@ -288,8 +288,8 @@ def _keep(store: Store, manifest: Manifest, file: BinaryIO) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RestoreResult:
-    """The newest era, whether it was started by this call, the newest transaction that earlier rows name, the server's
-    next transaction, and whether that is lower.
+    """Result of marking a restored database: the newest era, and whether this call started it. `newest` is the newest
+    transaction that earlier rows name, `next` the server's next one; `fallen`: that one is lower.
     """
 
     era: int

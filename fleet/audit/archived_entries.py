@@ -82,7 +82,7 @@ def archived_at(event_pk: int) -> datetime | None:
 
 
 def archived_until() -> ArchivedUntil | None:
-    """Return up to when entries are archived, whatever their subject; None without any. One query."""
+    """Return the time up to which entries are archived, for all subjects; None without any. One query."""
     files = visible(ArchiveFile).filter(kind=ArchiveKind.ENTRIES.value, dropped_at__isnull=False)
     newest = files.defer("events").order_by("-number").first()
     return ArchivedUntil(newest.last_at, newest.told.name) if newest else None

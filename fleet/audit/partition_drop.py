@@ -292,7 +292,7 @@ def drop_partition(
 def retain_reason(
     of: PartitionedTable, partition: Partition, *, before: datetime, archived_to: int | None = None
 ) -> RetainReason | None:
-    """Return why the partition must be retained; None where it may be dropped."""
+    """Return why the partition must be retained; None if it may be dropped."""
     if partition.is_open:
         return RetainReason.OPEN
     if partition.newest is None:

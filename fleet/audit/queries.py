@@ -51,7 +51,7 @@ MAX_SEARCH = 200
 
 
 def acts() -> QuerySet[Entry]:
-    """Return the entries of acts by people and rules, by index."""
+    """Return the entries about actions of users and rules, by index."""
     return visible(Entry).filter(IS_ACT)
 
 
@@ -213,8 +213,8 @@ def csv_line(cells: Iterable[Any]) -> str:
 
 
 def _pieces(entries: QuerySet[Entry], line: Callable[[TimelineRow], str]) -> Iterator[str]:
-    """Yield the lines of a hundred rows at a time, and an empty piece for an empty page, so that the sender can serve
-    other requests in between.
+    """Yield the lines of a hundred rows at a time, and an empty piece for an empty page. The sender can serve other
+    requests in between.
     """
     for rows in everything(entries):
         for first in range(0, max(1, len(rows)), 100):

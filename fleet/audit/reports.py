@@ -63,9 +63,7 @@ MOST = 500
 
 @dataclass(frozen=True, slots=True)
 class LocalWord:
-    """A claim or hold of an event in Drydock, which Azure does not know; `ended_at` once it was withdrawn
-    or is over.
-    """
+    """A claim of an event, or a hold that left it to Azure. `ended_at` is set once it was withdrawn or is over."""
 
     kind: str
     by: Reason | str
@@ -196,8 +194,8 @@ class Handover:
 def span(
     *, since: datetime | None, until: datetime | None, handover_read_until: datetime | None, now: datetime
 ) -> tuple[datetime, datetime]:
-    """Return the time span of a handover. By default it begins at the end of the last one that the user has read, and
-    ends now.
+    """Return the time span of a handover. It ends now by default. It begins where the user's last handover ended, or
+    else one shift before its end.
     """
     until = min(until or now, now)
     since = since or handover_read_until or until - SHIFT

@@ -356,8 +356,9 @@ class SentBy:
 
 @dataclass(frozen=True, slots=True)
 class MessageRow:
-    """One notification type for one channel; without one no route wanted it. `event` is an EventId, `delivery` the id
-    under which it was sent, alone or with others. `why`: a code, why it was dropped or given up.
+    """One notification for one channel; without a channel, it matched no route. `event` is an EventId, `delivery` the
+    id under which it was sent, alone or with others. `why` is the code of the reason why it was dropped or given
+    up.
     """
 
     id: int

@@ -130,7 +130,7 @@ class ChannelRow:
 
 @dataclass(frozen=True, slots=True)
 class RouteRow:
-    """One route, with what it states as its model names it."""
+    """One route, with its conditions named as in the model."""
 
     id: int
     name: str

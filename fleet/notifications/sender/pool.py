@@ -132,7 +132,7 @@ def push(pipe: int, rest: memoryview) -> int:
 class Pool:
     """Sender processes, started on demand and kept for further jobs. Thread-safe.
 
-    At most `most` work at a time, and at most a quarter of them for one receiver, so that a receiver that hangs
+    At most `most` work at a time, and at most a quarter of them for one receiver. A receiver that hangs therefore
     does not block the others.
     """
 

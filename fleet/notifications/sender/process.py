@@ -83,7 +83,7 @@ def answer_to(line: bytes, *, guard: Guard, tls: ssl.SSLContext) -> Answer:
             answer = perform(order, job, guard=guard, tls=tls)
     except Late:
         answer = Answer(ok=False, error=SendError.TIMEOUT)
-    except Exception as error:  # noqa: BLE001 - one job, and whatever it leads to, ends no other
+    except Exception as error:  # noqa: BLE001 - a failing job must not end the process
         refused = isinstance(error, NotAllowed) or bool(guard.refused)
         code = SendError.REFUSED_ADDRESS if refused else SendError.BAD_JOB
         answer = Answer(ok=False, error=code, body=type(error).__name__)
