@@ -92,7 +92,7 @@ def test_a_dry_run_changes_nothing_and_says_what_leaves_when(
     rows = tuple(LeavingRow("entries", 10, 3 * 1024**2, at) for at in (past, later))
 
     def coming(**options: Any) -> Any:
-        return replace(plain(**options), leaving=rows)
+        return replace(plain(**options), next_archived=rows)
 
     monkeypatch.setattr(command, "storage", coming)
     first, second = said(dry_run=True).splitlines()

@@ -15,9 +15,7 @@ SOON, DAYS_AHEAD = NOW + timedelta(minutes=15), NOW + timedelta(days=5)
 @pytest.mark.django_db
 def test_resources_of_two_update_domains_mean_that_the_inventory_is_wrong(fleet: Fleet) -> None:
     event = announced(fleet, resources=("vm1", "vm2"))
-    assert sentences(event.warnings) == [
-        "Resources spans update domains 0 and 1: the inventory of this set must be out of date."
-    ]
+    assert [warning["code"] for warning in event.warnings] == ["spans-update-domains"]
     assert announced(fleet, resources=("vm1", "vm3"), event_id="ONE-DOMAIN").warnings == []
 
 

@@ -24,7 +24,7 @@ from tests.every_write import RULE
 
 pytestmark = pytest.mark.django_db
 ASKING = {"machine_id": "11111111-2222-3333-4444-555555555555", "ask": "own"}
-MAIL = {"name": "me", "kind": "mail", "recipients": "a@example.org", "own": True}
+MAIL = {"name": "me", "kind": "mail", "recipients": ["a@example.org"], "own": True}
 
 
 @pytest.fixture
