@@ -100,9 +100,9 @@ def measure(stage: Stage) -> list[Line]:
         Line("COPY → stage → ON CONFLICT", f"{number(copy)} rows/s"),
         *(_rate(each) for each in contestants),
         Line("one process, beside COPY", f"{single.rate / copy:.3g} times"),
-        _beside("two processes, beside COPY", "ingest.two-processes-beside-copy", best / copy, 0.045),
-        _beside("two processes, beside DRF", "ingest.two-processes-beside-drf", best / plain.rate, 20),
-        _beside("batches, beside COPY", "ingest.batches-beside-copy", batches.rate / copy, 0.15),
+        _ratio_line("two processes, beside COPY", "ingest.two-processes-beside-copy", best / copy, 0.045),
+        _ratio_line("two processes, beside DRF", "ingest.two-processes-beside-drf", best / plain.rate, 20),
+        _ratio_line("batches, beside COPY", "ingest.batches-beside-copy", batches.rate / copy, 0.15),
         Line(
             f"two processes, p99 at {SINGLE} connections",
             f"{double.percentile(0.99):.0f} ms",
@@ -120,7 +120,7 @@ def _rate(of: Contestant) -> Line:
     return Line(f"documents: {of.name}", f"{number(of.rate)}/s", said)
 
 
-def _beside(what: str, key: str, ratio: float, aim: float) -> Line:
+def _ratio_line(what: str, key: str, ratio: float, aim: float) -> Line:
     return Line(what, f"{ratio:.3g} times", key=key, ratio=ratio, aim=at_least(aim))
 
 

@@ -98,7 +98,7 @@ def _alone() -> dict[str, float]:
 
     def request(secret: Secret) -> Request:
         said = authorization(secret, "POST", wire.REPORTS_PATH, body, now).encode()
-        return Request({**scope, "headers": [(b"authorization", said)]}, _nobody)
+        return Request({**scope, "headers": [(b"authorization", said)]}, _no_body)
 
     def signed(one: Request) -> None:
         calls.read(one, now)
@@ -120,5 +120,5 @@ def _alone() -> dict[str, float]:
     return {name: median(each) for name, each in found.items()}
 
 
-async def _nobody() -> dict[str, object]:
+async def _no_body() -> dict[str, object]:
     raise AssertionError

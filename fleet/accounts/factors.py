@@ -73,7 +73,7 @@ def opened(text: str) -> str:
     return plain.decode()
 
 
-def _seal_anew(row: Any) -> None:
+def _seal_again(row: Any) -> None:
     """Encrypt a secret for its row if it was encrypted for none."""
     text = row.data[SECRETS[row.type]]
     if CIPHER.decrypt(text, of=_row.get()) is None:
@@ -201,7 +201,7 @@ def _app_says(row: Any, code: str, *, actor: Actor, now: datetime) -> bool:
         return False
     row.data["step"] = step
     row.save(update_fields=["data"])
-    _seal_anew(row)
+    _seal_again(row)
     return True
 
 
@@ -212,7 +212,7 @@ def _is_of_codes(row: Any, code: str, *, actor: Actor, now: datetime) -> bool:
     left = len(codes.get_unused_codes())
     before, after = {"codes": left + 1}, {"codes": left}
     record_change("code-used", actor.person, actor, now, before=before, after=after, name="")
-    _seal_anew(codes.instance)
+    _seal_again(codes.instance)
     return True
 
 

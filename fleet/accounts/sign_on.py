@@ -245,7 +245,7 @@ def is_confirmed_by_proxy(said: Any, told: ToldByProxy | None) -> bool:
     return bool(settings.PROXY_SIGN_IN.networks) and told is not None and said == proxy_statement(told)
 
 
-def goes_on_until(person: Any, *, now: datetime) -> datetime | None:
+def grace_ends_at(person: Any, *, now: datetime) -> datetime | None:
     """Return when the user's sessions expire if the provider could not be queried recently; else None. No query:
     `sign_on` is cached for users of single sign-on.
     """

@@ -58,7 +58,7 @@ def notices(request: HttpRequest) -> dict[str, Any]:
         return ways
     since = asked.now - sign_on.TOLD_FOR
     return ways | {
-        "goes_on_until": sign_on.goes_on_until(asked.user, now=asked.now),
+        "grace_ends_at": sign_on.grace_ends_at(asked.user, now=asked.now),
         # Queried only if an emergency account is configured.
         "broken": SimpleLazyObject(lambda: known.break_glass_used(since=since)) if settings.EMERGENCY_ACCOUNT else None,
     }

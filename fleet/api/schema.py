@@ -107,8 +107,7 @@ def describe(
     response: a dataclass (with None if it may be missing), a `Page` or tuple of them, or None. `answer` and `page` are
     shapes that the type does not state. `needs` is the scope; `CallContract` is applied before and after the method.
     `kind` is the media type of a response that is not JSON. Query parameters that are not described are rejected.
-    `problems` are types in addition to those that follow from the other arguments. A page has `page_size` rows by
-    default.
+    `problems` are types in addition to those that follow from the other arguments. `page_size` is the default.
     """
 
     def described(method: Callable[..., Any]) -> Callable[..., HttpResponseBase]:

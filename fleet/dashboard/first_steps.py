@@ -99,6 +99,6 @@ def name_set(request: Asked, set_id: int) -> HttpResponse:
 
 
 @action_view(steps_answer)
-def put_away(request: Asked) -> HttpResponse:
+def dismiss(request: Asked) -> HttpResponse:
     profile.choose(actor=request.actor, now=request.now, first_steps=False)
     return done(request, "Put away. The first steps remain under Admin.", "queue")

@@ -28,7 +28,7 @@ class WrongClock(models.Model):
         return self.process
 
 
-def clocks_wrong_lately(*, now: datetime) -> list[WrongClock]:
+def recently_wrong_clocks(*, now: datetime) -> list[WrongClock]:
     """The processes whose clock is wrong or was a moment ago, by name. One query."""
     return list(WrongClock.objects.filter(seen_at__gt=now - LATELY).order_by("process"))
 

@@ -33,7 +33,7 @@ from fleet.wording.card import card_words
 from fleet.wording.events import effect_of, fate_of, named
 from fleet.wording.say import say, text_of
 from fleet.wording.sentences import counted, some
-from fleet.wording.times import Form, Reader, beside, clipped, one_line
+from fleet.wording.times import Form, Reader, clipped, one_line, share_length
 
 
 def of_event(news: MessageNews, event: EventRow, card: DecisionCard, reader: Reader) -> MessageWords:
@@ -74,7 +74,7 @@ def _bounded(event: EventRow) -> EventRow:
 def _short(head: str, what: str, where: str, when: str, stays: str) -> str:
     """Return the short text. Event, set and deadline come first; a long name never removes them."""
     head = f"{one_line(head, 60)} " if head else ""
-    what, where = beside((one_line(what, SHORT), one_line(where, SHORT)), SHORT - len(f"{head} in {when}."))
+    what, where = share_length((one_line(what, SHORT), one_line(where, SHORT)), SHORT - len(f"{head} in {when}."))
     said = f"{head}{what} in {where}{when}."
     whole = f"{said} {stays[:1].upper()}{stays[1:]}." if stays else said
     return whole if len(whole) <= SHORT else said
@@ -225,7 +225,7 @@ def _of_maintenance(news: MessageNews, row: MaintenanceRow, reader: Reader) -> M
     if news.service:
         what = f"{what} ({one_line(news.service, NAME)})"
     said = text_of(news.entry, reader) if news.entry else ""
-    shortest, then = beside((one_line(what, SHORT), f"{when}."), SHORT)
+    shortest, then = share_length((one_line(what, SHORT), f"{when}."), SHORT)
     return MessageWords(
         title=one_line(f"{what}{when}", TITLE),
         subject=one_line(f"Maintenance {row.id} of {row.cache.host}", TITLE),

@@ -45,7 +45,7 @@ def earlier(values: Values, reader: Reader) -> str:
     return f"{counted(count, f'earlier {event_type}')} here{away}{cancelled}"
 
 
-def open_beside(values: Values, reader: Reader) -> str:
+def open_events_of_the_set(values: Values, reader: Reader) -> str:
     where = f"in the service {values['service']}" if values["service"] else "in the set"
     count = values["count"]
     return f"{counted(count, 'other event')} open {where}" if count else f"nothing else open {where}"
@@ -63,7 +63,7 @@ ADVICE: dict[str, Sentence] = {
     **{f"recommend-{one.value}": advised(one) for one in Advised},
     "recommend-start_now": start_now,
     "recommend-earlier": earlier,
-    "recommend-open": open_beside,
+    "recommend-open": open_events_of_the_set,
     "recommend-own": "your own organisation asked for it",
     "recommend-only-machine": "waiting would not spare the set's only machine the pause",
     "recommend-far-ahead": (
@@ -75,7 +75,7 @@ ADVICE: dict[str, Sentence] = {
 }
 
 
-def stands_at(state: str) -> str:
+def state_label(state: str) -> str:
     """Return the state of an approval, as part of a sentence."""
     return badge_of(ApprovalState(state)).label
 
@@ -265,10 +265,10 @@ SENTENCES: dict[str, Sentence] = {
     "due-time-past": "Choose a time in the future, or approve now.",
     "due-time-too-late": "Choose a time before NotBefore: from then on Azure may start it by itself.",
     "withdraw-order-offered": lambda values, reader: (
-        f"It cannot be withdrawn: an order was offered to a machine. Its state: {stands_at(values['state'])}."
+        f"It cannot be withdrawn: an order was offered to a machine. Its state: {state_label(values['state'])}."
     ),
     "withdraw-ended": lambda values, reader: (
-        f"It cannot be withdrawn, since it has ended: {stands_at(values['state'])}. {values['why']}".strip()
+        f"It cannot be withdrawn, since it has ended: {state_label(values['state'])}. {values['why']}".strip()
     ),
     "claim-event-over": "The event is over: there is nothing left to claim.",
     "claimed-already": "{by} is on it already, since {at:time}.",
@@ -293,7 +293,7 @@ SENTENCES: dict[str, Sentence] = {
     "consent-of-proposer": "You proposed it yourself: the second person has to be somebody else, an approver.",
     "consent-too-late": "It no longer waits for a second person.",
     "consent-not-proposed": lambda values, reader: (
-        f"It is not waiting for a second person. Its state: {stands_at(values['state'])}."
+        f"It is not waiting for a second person. Its state: {state_label(values['state'])}."
     ),
 }
 

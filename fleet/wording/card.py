@@ -67,7 +67,7 @@ def card_words(card: DecisionCard, reader: Reader) -> CardWords:
         tone=TONES.get(advice.advised, "due") if advice else "",
         guards=tuple(_against(guard, reader) for guard in _to_tell(card)),
         before=_before(card, reader),
-        nobody=_nobody(card, reader),
+        nobody=_without_decision(card, reader),
         who=_who(card, reader),
     )
 
@@ -116,7 +116,7 @@ def _before(card: DecisionCard, reader: Reader) -> str:
     return f"An earlier approval: {say(approval.reason, reader)}" if approval.reason else ""
 
 
-def _nobody(card: DecisionCard, reader: Reader) -> str:
+def _without_decision(card: DecisionCard, reader: Reader) -> str:
     event, approval = card.event, card.event.approval
     if approval is not None and approval.may_be_undone:
         # The approval can be undone; its time is shown next to it.

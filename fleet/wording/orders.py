@@ -46,7 +46,7 @@ def refusal(reason: str) -> str:
     return REFUSALS.get(reason, spoken(reason) or "it gave no reason")
 
 
-def nobody_would(values: Mapping[str, Any], reader: Reader) -> str:
+def no_machine_would(values: Mapping[str, Any], reader: Reader) -> str:
     agents = "; ".join(f"{name}: {refusal(reason)}" for name, reason in values["agents"])
     if not agents:
         return "Azure refused on every machine that could be asked."
@@ -60,7 +60,7 @@ def was_busy(values: Mapping[str, Any], reader: Reader) -> str:
     return f"It answered {answers} {times_told}, asked again and again by {listed(values['machines'])}."
 
 
-def nobody_answers(values: Mapping[str, Any], reader: Reader) -> str:
+def no_agent_answers(values: Mapping[str, Any], reader: Reader) -> str:
     machines = listed(values["machines"]) or "The machine asked"
     have = "have" if len(values["machines"]) > 1 else "has"
     return f"{machines} {have} been asked, and no agent has brought Azure's answer yet."
@@ -93,7 +93,7 @@ SENTENCES: dict[str, Sentence] = {
     "accepted-and-not-started": "Azure answered 200 and the event has not started: another machine asks as well.",
     "gone-after-azure-accepted": "The event was gone after Azure had answered 200.",
     "asked-before": "The machine asked before {live:?has not answered|is no longer live}.",
-    "nobody-would": nobody_would,
+    "nobody-would": no_machine_would,
     "azure-has-accepted": "Azure has accepted the approval from {machine}.",
     "next-asked": next_asked,
     "order-refused": lambda values, reader: f"Refused by the agent: {refusal(values['reason'])}.",
@@ -101,7 +101,7 @@ SENTENCES: dict[str, Sentence] = {
     "order-failed": "The agent got no answer: {reason:spoken}.",
     "by-hand-nobody-lists-it": "No live machine of the set lists the event, so no agent can ask Azure.",
     "by-hand-everyone-refused": "Every agent that could be asked has refused to ask Azure.",
-    "by-hand-nobody-answers": nobody_answers,
+    "by-hand-nobody-answers": no_agent_answers,
     "overlap-negative": "The overlap cannot be negative.",
     "signing-keys-unreadable": (
         "None of the current signing keys can be read: they were encrypted with another SECRET_KEY. Put that one into "

@@ -27,7 +27,7 @@ def clipped(text: str, most: int) -> str:
     return text if len(text) <= most else text[: max(0, most - len(MORE))].rstrip() + MORE[:most]
 
 
-def beside(texts: tuple[str, str], most: int) -> tuple[str, str]:
+def share_length(texts: tuple[str, str], most: int) -> tuple[str, str]:
     """Return two texts that share `most` characters: one may use what the other does not need, and the first
     gets more.
     """

@@ -278,6 +278,6 @@ def machine_name(stated: str) -> str:
     return _OTHER.sub("_", stated.strip())
 
 
-def name_beside(name: str, machine_id: str) -> str:
+def name_with_suffix(name: str, machine_id: str) -> str:
     """Return the derived name of a machine while another one has its name. No machine can state such a name."""
     return f"{name[:150]}~{machine_id[:8]}"

@@ -329,7 +329,7 @@ def _whom_to_ask(facts: EventFacts, orders: list[OrderFacts], now: datetime, tim
         if _start_is_on_its_way(orders, now, timeouts) or now < retry_at(facts, orders):
             return NOTHING
         if askable and not candidates:
-            return NextStep(Do.REFUSE, _nobody_would(askable, orders))
+            return NextStep(Do.REFUSE, _no_machine_would(askable, orders))
     if is_exhausted(facts, orders, now):
         return NOTHING
     last_asked = {order.machine_id: order.offered_at for order in sorted(orders, key=lambda o: o.offered_at)}
@@ -343,7 +343,7 @@ def _whom_to_ask(facts: EventFacts, orders: list[OrderFacts], now: datetime, tim
     return NOTHING
 
 
-def _nobody_would(askable: list[MachineFacts], orders: list[OrderFacts]) -> Reason:
+def _no_machine_would(askable: list[MachineFacts], orders: list[OrderFacts]) -> Reason:
     said = {order.machine_id: order.reason for order in orders if order.outcome == "refused"}
     agents = [[machine.name, said[machine.machine_id]] for machine in askable if machine.machine_id in said]
     return Reason("nobody-would", agents=agents, azure=any(o.refused and o.outcome == "answered" for o in orders))

@@ -25,7 +25,7 @@ from fleet.models.facts.events import latest, presence_limits
 from fleet.models.intake import PresenceRow, Spool
 from fleet.models.machines import Admission, AvailabilitySet, InventoryMachine, Machine
 from fleet.models.partitions import late_tables
-from fleet.models.reconcile import LastRun, QuarantinedRow, clocks_wrong_lately
+from fleet.models.reconcile import LastRun, QuarantinedRow, recently_wrong_clocks
 from fleet.models.timeline import numbering
 
 MACHINE = {
@@ -263,7 +263,7 @@ def troubles(*, now: datetime) -> Iterator[Trouble]:
         yield Trouble("set-aside", names=tuple(aside), count=sum(aside.values()))
     if numbering().missing:
         yield Trouble("era-not-begun")
-    wrong = clocks_wrong_lately(now=now)
+    wrong = recently_wrong_clocks(now=now)
     if wrong:
         named = tuple(f"{row.kind} {row.process}" for row in wrong)
         yield Trouble("clocks-wrong", names=named[:MOST_NAMES], count=len(named))

@@ -176,7 +176,7 @@ def _enrol(
     if owner is None:
         token = _token(request, facts.policy, now)
         asker = admissions.Asker(vm_id, known, token, proof, request, address)
-        by_policy = _comes_in_by_policy(asker, facts)
+        by_policy = _admitted_by_policy(asker, facts)
         if not by_policy:
             admitted_to = admissions.admitted(asker, now=now) or admissions.admits(asker, now=now)
             if admitted_to is None:
@@ -311,7 +311,7 @@ def _token(request: wire.EnrolRequest, policy: EntrancePolicy, now: datetime) ->
         return None
 
 
-def _comes_in_by_policy(asker: admissions.Asker, facts: EntranceFacts) -> bool:
+def _admitted_by_policy(asker: admissions.Asker, facts: EntranceFacts) -> bool:
     """Whether the policy admits a machine that has not proved its identity, without an administrator."""
     attested = asker.proof.attested
     allowed = attested is not None and attested.subscription in facts.subscriptions

@@ -17,7 +17,7 @@ from drydock_agent import wire
 from fleet.domain.actor import DRYDOCK
 from fleet.domain.actor import machine as machine_actor
 from fleet.domain.machines.enrolment import Proof
-from fleet.domain.machines.inventory import machine_name, merged, name_beside
+from fleet.domain.machines.inventory import machine_name, merged, name_with_suffix
 from fleet.domain.sets import PROVISIONAL
 from fleet.domain.states import OPEN_EVENTS, OPEN_ORDERS
 from fleet.domain.timeline import EntryKind
@@ -124,7 +124,7 @@ def name_columns(machine: Machine | None, *, vm_id: str, stated: str, set_id: in
     if not others.filter(_heard(now)).exists():
         return {"resource_name": stated, "called": "", "named_at": now}
     stays = machine is not None and machine.availability_set_id == set_id
-    own = machine.resource_name if machine is not None and stays else name_beside(stated, vm_id)
+    own = machine.resource_name if machine is not None and stays else name_with_suffix(stated, vm_id)
     return {"resource_name": own, "called": stated, "named_at": now}
 
 
@@ -142,7 +142,7 @@ def settle_name(set_id: int, name: str, *, now: datetime) -> None:
     first = min(heard, key=lambda one: (one.named_at is not None, one.named_at or now, one.called != "", one.pk))
     for machine in claimants:
         if machine is not first and not machine.called:
-            other = name_beside(machine.resource_name, machine.vm_id)
+            other = name_with_suffix(machine.resource_name, machine.vm_id)
             Machine.objects.filter(pk=machine.pk).update(resource_name=other, called=machine.resource_name)
             _record_name(EntryKind.NAME_HELD, machine, other, first, now, called=machine.resource_name)
     if first.called:

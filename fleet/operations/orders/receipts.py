@@ -196,7 +196,7 @@ def _accept_all(orders: Sequence[Order], open_before: Collection[uuid.UUID], now
     accepted, and its event's later changes are concluded again (see `advance_events`).
     """
     closed = {order.approval_id: order.approval.state for order in orders if order.approval.state in CORRECTABLE}
-    anew = _decided_anew([order.approval for order in orders if order.approval_id in closed])
+    anew = _decided_again([order.approval for order in orders if order.approval_id in closed])
     moved = move_all(
         Move(
             order.approval,
@@ -221,7 +221,7 @@ def _accept_all(orders: Sequence[Order], open_before: Collection[uuid.UUID], now
             _tell(EntryKind.APPROVAL_ACCEPTED, order, now)
 
 
-def _decided_anew(approvals: Sequence[Approval]) -> set[int]:
+def _decided_again(approvals: Sequence[Approval]) -> set[int]:
     """Which of these closed approvals (row ids) have a successor that is live: an event has one live approval."""
     if not approvals:
         return set()

@@ -202,7 +202,7 @@ def _write(rows: list[Entry]) -> None:
     if not rows:
         return
     _let_drydock_answer(rows)
-    _name_nobody(rows)
+    _replace_names(rows)
     driver.insert(rows)
     _after_commit(wake_up.wake_streams)
     if any(row.line for row in rows):
@@ -219,7 +219,7 @@ def _after_commit(call: Callable[[], object]) -> None:
         transaction.on_commit(call)
 
 
-def _name_nobody(rows: list[Entry]) -> None:
+def _replace_names(rows: list[Entry]) -> None:
     """Replace the names of other people in these entries by pseudonyms: sealed entries hold no personal names. Runs no
     query when the entries name no other person.
     """

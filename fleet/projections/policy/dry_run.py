@@ -30,7 +30,7 @@ class Past:
         self.machines: dict[int, list[Machine]] = defaultdict(list)
         for machine in visible(Machine).filter(availability_set__in=sets).defer("compute").order_by("pk"):
             self.machines[machine.availability_set_id].append(machine)
-        self.beside = _beside(events)
+        self.beside = _others_in_flight(events)
         self.approvals: Mapping[int, list[Approval]] = {event.pk: list(event.approvals.all()) for event in self.beside}
         self.holds: dict[int, Hold] = {}
         for hold in visible(Hold).filter(event_id__in=ids).select_related("by", "rule").order_by("pk"):
@@ -90,7 +90,7 @@ class Past:
         )
 
 
-def _beside(events: Sequence[ScheduledEvent]) -> list[ScheduledEvent]:
+def _others_in_flight(events: Sequence[ScheduledEvent]) -> list[ScheduledEvent]:
     """Return these events and those of their sets and services that were open at the same time, with their
     approvals.
     """
