@@ -228,7 +228,7 @@ def _until_routed(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         while not connection.execute("SELECT 1 FROM fleet_cursor WHERE name = 'router'").fetchone():
             if time.monotonic() > deadline:
-                raise RuntimeError("nobody routes")
+                raise RuntimeError("no process routes requests")
             time.sleep(0.1)
 
 

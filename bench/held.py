@@ -145,7 +145,7 @@ def measure(stage: Stage) -> list[Line]:
             f"{share:.2f} of a core, {idle[0]:.2f} of it without agents; Postgres {database:.2f} and {idle[1]:.2f}",
         ),
         Line(
-            "a renewal beside them, p99",
+            "a renewal during held calls, p99",
             f"{late:.0f} ms",
             f"p50 {percentile(times, 0.5):.0f} ms",
             key="held.p99",

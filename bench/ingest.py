@@ -99,10 +99,10 @@ def measure(stage: Stage) -> list[Line]:
     return [
         Line("COPY → stage → ON CONFLICT", f"{number(copy)} rows/s"),
         *(_rate(each) for each in contestants),
-        Line("one process, beside COPY", f"{single.rate / copy:.3g} times"),
-        _ratio_line("two processes, beside COPY", "ingest.two-processes-beside-copy", best / copy, 0.045),
-        _ratio_line("two processes, beside DRF", "ingest.two-processes-beside-drf", best / plain.rate, 20),
-        _ratio_line("batches, beside COPY", "ingest.batches-beside-copy", batches.rate / copy, 0.15),
+        Line("one process, compared with COPY", f"{single.rate / copy:.3g} times"),
+        _ratio_line("two processes, compared with COPY", "ingest.two-processes-beside-copy", best / copy, 0.045),
+        _ratio_line("two processes, compared with DRF", "ingest.two-processes-beside-drf", best / plain.rate, 20),
+        _ratio_line("batches, compared with COPY", "ingest.batches-beside-copy", batches.rate / copy, 0.15),
         Line(
             f"two processes, p99 at {SINGLE} connections",
             f"{double.percentile(0.99):.0f} ms",

@@ -35,8 +35,8 @@ PAGES = {
     "blind spots": "/blind-spots/",
     "blind spots, one kind": "/blind-spots/?kind=upgrades-unknown",
     "GET blind-spots": "/api/v1/blind-spots/",
-    "the head, counted anew": "=head",
-    "/metrics, counted anew": "=metrics",
+    "the status bar, uncached": "=head",
+    "/metrics, uncached": "=metrics",
     "/readyz": "=ready",
     "queue": "/",
     "machines": "/machines/",
@@ -62,7 +62,7 @@ MOST: dict[str, tuple[float | None, float | None]] = {
     "GET sets": (None, 100),
     "GET sets, fifty in numbers": (None, 100),
     "blind spots": (100, None),
-    "/metrics, counted anew": (100, None),
+    "/metrics, uncached": (100, None),
 }
 
 

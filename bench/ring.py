@@ -227,7 +227,7 @@ def in_a_browser(demo: Demo) -> list[Line]:
         browser.close()
     return [
         in_milliseconds("change at Azure → in the browser", painted, 2500, "to-browser"),
-        in_milliseconds(f"the same beside {heard} open streams", crowded, 5000, "to-browser-crowded"),
+        in_milliseconds(f"the same with {heard} open streams", crowded, 5000, "to-browser-crowded"),
         in_milliseconds("click → StartRequests", clicked, 1000, "browser-to-azure"),
     ]
 

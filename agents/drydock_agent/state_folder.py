@@ -61,7 +61,7 @@ class StateFolder:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            log.warning("The stored credential cannot be read (%s); the agent enrols anew.", error)
+            log.warning("The stored credential cannot be read (%s); the agent enrols again.", error)
             return None
 
     def keep_credential(self, credential: Credential) -> None:

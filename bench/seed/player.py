@@ -68,7 +68,7 @@ class Player:
         # The machine is simulated: Azure attests nothing, and no administrator admits it.
         answer = enrolment.enrol(request=request, now=self.now, policy=EntrancePolicy.TOKEN)
         if not isinstance(answer, wire.EnrolAnswer):
-            raise RuntimeError(f"A machine that nobody knows had to wait: {answer}")
+            raise RuntimeError(f"An unknown machine was not admitted at once: {answer}")
         self.machines.append(Machine.objects.get(vm_id=answer.machine_id))
         self.sent.append(0)
         names[f"credential {number}"] = hash_of(answer.credential)

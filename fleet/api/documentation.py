@@ -25,11 +25,11 @@ STREAM: dict[str, Any] = {
     "description": (
         "Answered by the gateway. Begins with the event `clock` (`server_time`); then one event `changed` for each"
         " new entry of a timeline, with the fields `kind`, `event_id`, `set`, `machine`, `approval`, `at` and `text`."
-        " Where it cannot go on after `Last-Event-ID`, it says `reset` first (`reason`: `unreadable`, `earlier-era` or"
-        " `ahead`), and goes on with what is new: read anew whatever you keep."
-        " A comment keeps the line open every 15 seconds. The stream ends itself after about 200 seconds; with the"
-        " last `id` in `Last-Event-ID` the next one goes on without a gap. It says what changed: read the thing"
-        " itself where it lives. Requires the scope `read`."
+        " If it cannot continue after `Last-Event-ID`, it sends `reset` first (`reason`: `unreadable`, `earlier-era` or"
+        " `ahead`) and continues with new entries: reload all data that you have cached."
+        " A comment every 15 seconds keeps the connection open. The stream ends after about 200 seconds; send the last"
+        " `id` in `Last-Event-ID` to continue without a gap. The stream reports which objects changed: read the"
+        " objects themselves from their own addresses. Requires the scope `read`."
     ),
     "tags": ["stream"],
     "security": [{"token": []}, {"cookieAuth": []}],
@@ -63,7 +63,11 @@ WITHDRAWAL: dict[str, Any] = {
             "schema": {
                 "type": "object",
                 "properties": {
-                    "comment": {"type": "string", "maxLength": 2000, "description": "Why; it stands in the timeline."}
+                    "comment": {
+                        "type": "string",
+                        "maxLength": 2000,
+                        "description": "The reason; it is recorded in the timeline.",
+                    }
                 },
             }
         }

@@ -170,7 +170,7 @@ GUARD = {
 }
 BY = {**TEXT, "description": "Who."}
 AT = {**TEXT, "format": "date-time", "description": "When."}
-GUARDS = {"type": "array", "items": GUARD, "description": "What stands in the way."}
+GUARDS = {"type": "array", "items": GUARD, "description": "The guards that block the decision."}
 SHOWN = {
     "type": "object",
     "additionalProperties": TEXT,

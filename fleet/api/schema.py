@@ -53,7 +53,7 @@ def page_parameters(usual: int) -> list[OpenApiParameter]:
 # Text parameters in the URLs of calls; other names are row ids.
 TEXT_PLACES = {
     "event_id": "An EventId, in upper or lower case.",
-    "username": "The name by which somebody logs in.",
+    "username": "The name with which the user signs in.",
     "prefix": "The public beginning of the token.",
 }
 ID_PLACES = {
@@ -76,7 +76,7 @@ def place_parameter(name: str) -> OpenApiParameter:
 OF_EVERY_CALL = ("not-authenticated", "not-permitted", "validation", "throttled", "busy")
 OF_A_BODY = ("unreadable", "too-slow", "too-large", "unsupported-media-type")
 # Descriptions of successful responses by status.
-ANSWERS = {200: "What was asked for, or how it stands now.", 201: "What was made.", 204: "It is done."}
+ANSWERS = {200: "The requested object, or its current state.", 201: "The created object.", 204: "Done."}
 BASE = "/api/v1/"
 # The type of a problem, and a sentence about this case if its title is not enough.
 Missing = tuple[str] | tuple[str, str]

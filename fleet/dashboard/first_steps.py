@@ -101,4 +101,4 @@ def name_set(request: Asked, set_id: int) -> HttpResponse:
 @action_view(steps_answer)
 def dismiss(request: Asked) -> HttpResponse:
     profile.choose(actor=request.actor, now=request.now, first_steps=False)
-    return done(request, "Put away. The first steps remain under Admin.", "queue")
+    return done(request, "First steps hidden. You find them under Admin.", "queue")

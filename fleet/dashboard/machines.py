@@ -188,7 +188,7 @@ ADMISSIONS_A_PAGE = 50
 
 
 class AdmissionsForm(CommentForm):
-    wrong = "Tick somebody who waits; the reason may have up to 2,000 characters."
+    wrong = "Select at least one waiting agent; the reason may have up to 2,000 characters."
     ids = forms.TypedMultipleChoiceField(coerce=int)
     decision = forms.ChoiceField(choices=[("admit", ""), ("refuse", "")])
 
@@ -260,4 +260,4 @@ def make_token(request: Asked) -> HttpResponse:
 @action_view(tokens_answer)
 def end_token(request: Asked, prefix: str) -> HttpResponse:
     entrance.end_join_token(prefix=prefix, actor=request.actor, now=request.now)
-    return done(request, "Ended: it admits nobody more.", "join-tokens")
+    return done(request, "Join token revoked: it admits no more machines.", "join-tokens")

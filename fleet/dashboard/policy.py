@@ -166,7 +166,7 @@ def banner(request: Asked) -> HttpResponse:
 @action_view(stop_answer)
 def stop_all(request: Asked) -> HttpResponse:
     operations.stop_all(actor=commented(request), now=request.now)
-    return done(request, "All approvals are stopped. What Azure was asked already goes on.", "stop")
+    return done(request, "All approvals are stopped. Approvals already sent to Azure continue.", "stop")
 
 
 @action_view(stop_answer)

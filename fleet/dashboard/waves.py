@@ -62,7 +62,7 @@ def begin(request: Asked, set_id: int) -> HttpResponse:
 @action_view(drill_answer)
 def stop(request: Asked, drill_id: int) -> HttpResponse:
     operations.stop(drill_id=drill_id, actor=commented(request), now=request.now)
-    return done(request, "Stopped. The machines are told.", "drill", drill_id=drill_id)
+    return done(request, "Drill stopped. Drydock notifies the machines.", "drill", drill_id=drill_id)
 
 
 # Waves: the list, the page of one, and the forms to begin and stop one.
@@ -141,4 +141,9 @@ def _takes_reason(refusal: Refused) -> list[dict[str, Any]]:
 @action_view(wave_answer)
 def stop_wave(request: Asked, wave_id: int) -> HttpResponse:
     wave_operations.stop(wave_id=wave_id, actor=commented(request), now=request.now)
-    return done(request, "Stopped. What waited is withdrawn; what is on its way goes on.", "wave", wave_id=wave_id)
+    return done(
+        request,
+        "Wave stopped. Waiting approvals are withdrawn; approvals already sent continue.",
+        "wave",
+        wave_id=wave_id,
+    )

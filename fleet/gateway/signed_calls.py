@@ -100,7 +100,7 @@ class Repeated(Problem):
     """This call was made before."""
 
     def __init__(self) -> None:
-        super().__init__(401, "not-authenticated", "This call was made before: each is signed anew.")
+        super().__init__(401, "not-authenticated", "This signature was used before: sign each call separately.")
 
 
 class SignedCalls:
@@ -141,7 +141,7 @@ class SignedCalls:
     def _take(self, mark: str, at: int, now: datetime) -> None:
         milliseconds = int(now.timestamp() * 1000)
         if abs(milliseconds - at) > SKEW_MILLISECONDS:
-            sentence = f"This call was signed more than {wire.MAX_SKEW_SECONDS} seconds from now: sign it anew."
+            sentence = f"Signed more than {wire.MAX_SKEW_SECONDS} seconds from the server's time: sign it again."
             raise Problem(401, "clock-skewed", sentence, server_time=now)
         # Twice the skew: a call of the future counts until then.
         turn = milliseconds // (2 * SKEW_MILLISECONDS)

@@ -83,7 +83,7 @@ def _publish(message: dict[str, object]) -> bool:
             line.client.publish(CHANNEL, json.dumps(message))
     except (redis.RedisError, OSError) as error:
         if line.rests_until is None:
-            log.warning("redis is away: nobody is woken, everybody looks by themselves", error=str(error))
+            log.warning("redis is unavailable: processes poll instead of being woken", error=str(error))
         line.rests_until = now + REST_SECONDS
         return False
     line.rests_until = None
@@ -230,4 +230,4 @@ class _Broker:
             current_app.send_task(task, args=list(arguments), retry=False, ignore_result=True, **options)
         except (OperationalError, redis.RedisError, OSError) as error:
             self.rests_until = time.monotonic() + 2
-            log.warning("the broker is away: the relay goes on without hints", error=str(error))
+            log.warning("the broker is unavailable: the relay continues without hints", error=str(error))

@@ -236,7 +236,7 @@ class ApprovalRow:
     when: Annotated[When, "When it was to go."]
     due_at: Annotated[datetime | None, "The time that was said, with `when` being `time`."]
     overrides: Annotated[tuple[Overridden, ...], "The guards that were overridden, and why."]
-    decided_at: Annotated[datetime, "When somebody decided or proposed it."]
+    decided_at: Annotated[datetime, "When it was decided or proposed."]
     consented_by: Annotated[str, "The second person; empty where there was none."]
     consented_at: datetime | None
     consent_comment: str
@@ -262,7 +262,7 @@ class ApprovalRow:
     request_id: Annotated[
         str, "Of the request that decided, or of a rule's decision: found in every log. Empty before 0.2.0."
     ] = ""
-    trace_id: Annotated[str, "The trace of that request (W3C Trace Context); empty where nobody traced it."] = ""
+    trace_id: Annotated[str, "The trace of that request (W3C Trace Context); empty if the request was not traced."] = ""
     wave: Annotated[int | None, "The id of the wave that it belongs to."] = None
     turn: Annotated[int | None, "Its place in the wave, from 1."] = None
     next_asked: Annotated[

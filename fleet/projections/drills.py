@@ -38,7 +38,7 @@ class DrillRow:
     not_before: datetime | None
     ends_by: Annotated[datetime, "When it is over at the latest, whatever happens."]
     closed_at: datetime | None
-    outcome: Annotated[Outcome | None, "Null while it goes on."]
+    outcome: Annotated[Outcome | None, "Null while it is in progress."]
     reason: Reason | str
     # Last change of the drill and its event, by the database's clock.
     changed_at: datetime
@@ -48,7 +48,7 @@ class DrillRow:
         return self.closed_at is None
 
     @property
-    def seconds(self) -> Annotated[float | None, "How long it took; null while it goes on."]:
+    def seconds(self) -> Annotated[float | None, "How long it took, in seconds; null while it is in progress."]:
         """Return how long the drill took; None while it is in progress."""
         return (self.closed_at - self.created_at).total_seconds() if self.closed_at else None
 

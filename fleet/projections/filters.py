@@ -80,7 +80,7 @@ class EventFilter(PlaceFilter):
     )
     needs_decision = django_filters.BooleanFilter(
         method="filter_needs_decision",
-        label="Before NotBefore, and nobody has decided or a second person has to agree.",
+        label="Before NotBefore, and undecided or waiting for a second person.",
     )
     drill = django_filters.BooleanFilter(field_name="drill", label="Only drills, or only real events.")
     since = TimeFilter(field_name="first_seen_at", lookup_expr="gte", label="First seen at or after this time.")

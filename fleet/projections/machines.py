@@ -51,7 +51,9 @@ class MachineRow:
     # How its agent treats signatures of orders; empty until reported.
     signatures: str
     enrolled_at: datetime
-    attested_at: Annotated[datetime | None, "When Azure signed who it is; null where it came in by something else."]
+    attested_at: Annotated[
+        datetime | None, "When Azure signed its attested document; null if it enrolled in another way."
+    ]
     revoked_at: datetime | None
     # The source whose statement about the set applies: a value of `SetSource`, empty if no source states a set.
     set_source: str
@@ -87,7 +89,7 @@ class AdmissionRow:
     """
 
     id: int
-    machine: Annotated[int | None, "The row id of the machine that it says it is; null where nobody knows that."]
+    machine: Annotated[int | None, "The row id of the machine that it claims to be; null if unknown."]
     name: str
     vm_id: str
     resource_name: str
@@ -95,9 +97,9 @@ class AdmissionRow:
     agent_version: str
     join_token: Annotated[str, "The beginning of the join token that it showed."]
     bound: Annotated[
-        bool, "False for an agent of 0.1.0: whoever asks from its address with the same join token is taken for it."
+        bool, "False for an agent of 0.1.0: any caller from its address with the same join token is taken for it."
     ]
-    revoked: Annotated[bool, "The machine is revoked; admitting it lets it back in."]
+    revoked: Annotated[bool, "The machine is revoked; admitting it restores its access."]
     first_requested_at: datetime
     last_requested_at: datetime
     admitted_at: datetime | None

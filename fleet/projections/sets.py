@@ -108,9 +108,9 @@ class SetRow:
     warnings: Annotated[tuple[Reason, ...], "What is wrong with the set, in sentences."]
     grid: Annotated[Grid, InApi.OMITTED]
     second_person: Annotated[bool, "Approving in it always takes a second person."]
-    step_up: Annotated[bool, "Whoever approves in it is asked again who they are."]
-    exempt_service_accounts: Annotated[bool, "Service accounts approve in it although nobody can ask them."]
-    min_live: Annotated[int | None, "How many live machines it is said to need; null when nobody said."]
+    step_up: Annotated[bool, "Approvers must authenticate again to approve in it."]
+    exempt_service_accounts: Annotated[bool, "Service accounts may approve in it without authenticating again."]
+    min_live: Annotated[int | None, "How many live machines it needs; null if not specified."]
     admits_until: Annotated[
         datetime | None, "Until then its machines that come back without their credential are admitted by themselves."
     ]

@@ -178,7 +178,7 @@ WAITS: dict[str, Sentence] = {
     "waits-for-turn": "It waits for its turn in the wave.",
     "kept-by-guard": "{reason} But: {guard}",
     "met-now": "There is nothing to wait for.",
-    "met-undo": "Nobody undid it.",
+    "met-undo": "The undo period passed without an undo.",
     "met-prepared": "Every machine that it hits is prepared.",
     "met-time": "It was due {due_at:time}.",
     "met-turn": "It is its turn in the wave.",
@@ -283,14 +283,14 @@ SENTENCES: dict[str, Sentence] = {
     "withdrawn": "{by} withdrew it.{comment:quoted}",
     "undone": "{by} undid it before it went.{comment:quoted}",
     "beaten-by-person": "{by} decided: that goes before {rule}.",
-    "consent-of-service": "A service account is no person: somebody has to agree themselves.",
-    "consent-of-token-maker": "You made a token of the service account that proposed it: the second person has to be"
-    " somebody else.",
-    "consent-of-owner": "A service account of yours proposed it: the second person has to be somebody else.",
-    "consent-of-maker": "You made the account that proposed it, gave it its password or linked it at the provider: the"
-    " second person has to be somebody else.",
+    "consent-of-service": "A service account cannot agree to a proposal: a person has to sign in and agree.",
+    "consent-of-token-maker": "You made a token of the service account that proposed it: another approver has"
+    " to agree.",
+    "consent-of-owner": "A service account of yours proposed it: another approver has to agree.",
+    "consent-of-maker": "You made the account that proposed it, gave it its password or linked it at the provider:"
+    " another approver has to agree.",
     "consent-of-held": "Another person behind the proposal knows the password of this account: choose your own first.",
-    "consent-of-proposer": "You proposed it yourself: the second person has to be somebody else, an approver.",
+    "consent-of-proposer": "You proposed it yourself: another approver has to agree.",
     "consent-too-late": "It no longer waits for a second person.",
     "consent-not-proposed": lambda values, reader: (
         f"It is not waiting for a second person. Its state: {state_label(values['state'])}."
@@ -324,8 +324,8 @@ def given(state: str, when: str, *, agreed: bool = False) -> str:
 DONE = {
     "withdraw": "Withdrawn. The event needs a decision again.",
     "undo": "Undone: nothing went to Azure. The event needs a decision again.",
-    "claim": "Claimed: the others see that you are on it.",
-    "give-back": "Given back: nobody is on it now.",
+    "claim": "Claimed: other users see that you are handling it.",
+    "give-back": "Claim released: the event is unclaimed.",
     "hold": "Left to Azure: no rule approves it, and Azure may start it from NotBefore on.",
     "lift": "Taken back: people and rules may decide again.",
 }
@@ -350,7 +350,7 @@ BULK = {
 # Label of each guard that takes a reason, when it applies to some of several events.
 ASKS = {each.code: each.label for each in GUARD_TYPES if each.label}
 BULK_GONE = "It is over, or was never seen."
-WAVE_STANDS = "Others of the wave stand in the way, so it has not begun."
+WAVE_STANDS = "Other events block the wave, so it has not begun."
 
 
 def in_wave(turn: int, count: int) -> str:

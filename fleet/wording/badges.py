@@ -143,7 +143,7 @@ BY_KIND: dict[type, Mapping[Any, Badge]] = {
         Confidence.CERTAIN: Badge("certain", "bad", "circle-alert"),
         Confidence.LIKELY: Badge("likely", "due", "triangle-alert"),
         Confidence.POSSIBLE: Badge("possible", "calm", "circle-question-mark"),
-        Confidence.UNKNOWN: Badge("cannot be told from here", "quiet", "circle-dashed"),
+        Confidence.UNKNOWN: Badge("not detectable", "quiet", "circle-dashed"),
     },
     Would: {
         Would.APPROVE: Badge("approve", "good", "gavel"),

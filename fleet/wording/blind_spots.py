@@ -146,13 +146,13 @@ SPOTS: dict[str, SpotWords] = {
     "waits-for-admission": SpotWords(
         "Machines that wait for admission",
         "A machine enrols as {names:some} without the credential of that machine, or as a revoked one.",
-        "See who asks on the page of admissions: admit the machine, or refuse whoever is not it.",
+        "Check the request on the Admissions page: admit the machine, or refuse any other agent.",
     ),
     "admits-by-itself": SpotWords(
         "Sets that admit machines automatically",
-        "Until {until:time} whoever has a join token that confines to this set, and knows the vmId of one of its"
-        " machines that is not live, becomes that machine without a person.",
-        "End the rule on the set's page as soon as everybody is back.",
+        "Until {until:time}, any caller with a join token for this set and the vmId of one of its machines that is not"
+        " live is admitted as that machine without approval.",
+        "End the rule on the set's page as soon as all machines are back.",
     ),
     "states-another-set": SpotWords(
         "Machines of which another set is stated",
@@ -169,8 +169,8 @@ SPOTS: dict[str, SpotWords] = {
         "Machines that call themselves as others do",
         "{names:some} would be called {called:some} by what the agent says, but another machine of the set was called"
         " so first, and is heard: what Azure announces for that name counts for the other one.",
-        "If the machine was made anew, it gets the name once the old one is silent, or at once when you revoke the old"
-        " one. If not, find out why it calls itself so.",
+        "If the machine was created again, it gets the name once the old one is silent, or at once when you revoke the"
+        " old one. If not, find out why it reports this name.",
     ),
     "no-agent": SpotWords(
         "Machines without an agent",
@@ -191,9 +191,9 @@ SPOTS: dict[str, SpotWords] = {
     ),
     "signatures-unchecked": SpotWords(
         "Agents that do not check signatures",
-        "{names:some} would start an event for an order that somebody on the way has made up: the agent does not check"
+        "{names:some} would start an event for an order forged on the network path: the agent does not check"
         " signatures.",
-        "Install the agent there with its extra “signed”, as the line beside a join token does, see that"
+        "Install the agent there with its extra “signed”, as the install command next to a join token does. Check that"
         " DRYDOCK_SIGNED_ORDERS is not “never”,"
         " and give it the key that drydock-fleet list_signing_keys prints: drydock-agent trust KEY.",
     ),

@@ -98,7 +98,9 @@ def _decide_by(card: DecisionCard, reader: Reader) -> str:
         return ""
     took = card.took_seconds
     known = (
-        f"the way to Azure took {_seconds(took)} here lately" if took is not None else "nothing was sent from here yet"
+        f"recent approvals here took {_seconds(took)} to reach Azure"
+        if took is not None
+        else "no approval was sent from here yet"
     )
     return f"Decide by {at(card.decide_by, reader)}: {known}."
 
@@ -123,14 +125,14 @@ def _without_decision(card: DecisionCard, reader: Reader) -> str:
         return ""
     acted = approval is not None and approval.live and approval.state is not ApprovalState.PROPOSED
     waits = event.status is EventStatus.SCHEDULED and not acted
-    return ("If nobody acts: " if waits else "") + say(event.if_nobody_acts, reader)
+    return ("If no user acts: " if waits else "") + say(event.if_nobody_acts, reader)
 
 
 def _who(card: DecisionCard, reader: Reader) -> str:
     claim = card.event.claim
     if claim is None:
-        return "Nobody is on it." if card.event.open else ""
-    return f"{claim.by} is on it since {at(claim.at, reader)}.{quoted(claim.comment)}"
+        return "Unclaimed." if card.event.open else ""
+    return f"{claim.by} claimed it at {at(claim.at, reader)}.{quoted(claim.comment)}"
 
 
 def together(found: Together, do: str, reader: Reader) -> str:

@@ -28,7 +28,7 @@ def _set_at_a_glance(values: Mapping[str, Any], reader: Reader) -> str:
 def _cache_at_a_glance(values: Mapping[str, Any], reader: Reader) -> str:
     glance = WorstState(values["glance"])
     said = {
-        WorstState.UNWATCHED: "nobody listens",
+        WorstState.UNWATCHED: "not monitored",
         WorstState.STARTED: "maintenance under way",
         WorstState.SCHEDULED: "maintenance announced",
         WorstState.EMPTY: "publishes no maintenance",

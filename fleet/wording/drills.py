@@ -54,7 +54,7 @@ def went_round(values: Mapping[str, Any], reader: Reader) -> str:
     )
     if values["approved"]:
         return f"It was approved, started and ended.{unheard}"
-    return f"Nobody approved it in time: it started by itself at NotBefore.{unheard}"
+    return f"It was not approved in time: it started automatically at NotBefore.{unheard}"
 
 
 def refused(values: Mapping[str, Any], reader: Reader) -> str:
@@ -85,9 +85,9 @@ SENTENCES: dict[str, Sentence] = {
     "drill-step-to": "to {machine}",
     "drill-step-accepted": "by a rehearsal, not by Azure",
     "drill-next-over": "It is over. {reason}",
-    "drill-next-telling": "The machines are being told: in a moment the event stands in the queue.",
+    "drill-next-telling": "The machines receive the drill: the event appears in the queue in a moment.",
     "drill-next-ended": "The event is over. The drill closes as soon as the recover hooks have ended.",
-    "drill-next-started": "It has started, and ends by itself after {seconds} s.",
+    "drill-next-started": "It has started, and ends automatically after {seconds} s.",
     "drill-next-second": "It is proposed: a second person has to agree, as with a real event.",
     "drill-next-watch": "It is approved: watch it start.",
     "drill-next-decide": "Decide now, as you would about a real event: on the event's page, or through the API.",

@@ -74,7 +74,7 @@ def _seen_by(values: Mapping[str, Any], reader: Reader) -> str:
 SENTENCES: dict[str, Sentence] = {
     "version-moved": "It has changed since you looked.",
     "advice-own-event": (
-        "Somebody in your own organisation asked for this: like every event it waits until it is approved or "
+        "A user in your organisation requested this: like every event, it waits until it is approved or "
         "NotBefore comes. Microsoft advises approving such events at once."
     ),
     "advice-hardware-fails": (
@@ -168,7 +168,7 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.EVENT_STARTED: _started,
     EntryKind.EVENT_ENDED: _ended,
     EntryKind.EVENT_REOPENED: "A newer document lists the event again: it is open.",
-    EntryKind.EVENT_UNWATCHED: "No live agent lists the event any more: nobody is watching.",
+    EntryKind.EVENT_UNWATCHED: "No live agent lists the event any more: it is not watched.",
     EntryKind.EVENT_WATCHED: "A live agent lists the event again.",
     EntryKind.FOREIGN_SIGHTING: "Machine {name} lists this event but belongs to another set: kept, without a vote.",
 }

@@ -77,10 +77,10 @@ def _lost(row: TimelineRow, reader: Reader) -> str:
     which = f"Report {first} of {of} is" if first == last else f"Reports {first} to {last} of {of} are"
     if data["certain"]:
         return (
-            f"{which} not here, though the agent was told otherwise: the database was put back to an older state."
-            " The agent is asked to tell everything again that is still so."
+            f"{which} not here, although Drydock had confirmed them to the agent: the database was restored to an older"
+            " state. Drydock requests that the agent report its current state again."
         )
-    return f"{which} missing: the database was put back to an older state, or the agent could not send them."
+    return f"{which} missing: the database was restored to an older state, or the agent could not send them."
 
 
 ENTRIES: dict[EntryKind, EntryText] = {

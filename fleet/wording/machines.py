@@ -28,7 +28,7 @@ SENTENCES: dict[str, Sentence] = {
     "machine-unknown": "There is no machine with this id.",
     "admissions-full": "Too many machines wait for admission already.",
     "admission-twice": "Several of these enrol as {name}: admit the one that it is.",
-    "admission-unknown": "Nobody waits for admission under one of these ids: look at the list again.",
+    "admission-unknown": "No agent waits for admission under one of these ids: reload the list.",
     "machine-id-unusable": "machine_id is empty or longer than {most} characters.",
     "enrolled-again": "Enrolled again at {at:time}: the previous credential was revoked.",
     "attested-too-large": "The attested document is too large: it may have {most:,} bytes.",
@@ -40,7 +40,7 @@ SENTENCES: dict[str, Sentence] = {
     " are in it.",
     "attested-certificate-unreadable": "A certificate of the attested document cannot be read.",
     "attested-algorithm": "The attested document is signed by another algorithm than SHA-256 with RSA.",
-    "attested-attributes": "The attested document has attributes beside its signature, and Azure's have none.",
+    "attested-attributes": "The attested document has attributes next to its signature; Azure's documents have none.",
     "attested-key": "The key that signed the attested document is not RSA of at least {least:,} bits.",
     "attested-signature": "The signature of the attested document is not over its content.",
     "attested-subject": "The certificate that signed the attested document is not a metadata service's of Azure.",
@@ -189,7 +189,8 @@ def _identified(row: TimelineRow, reader: Reader) -> str:
 
 def _waits(row: TimelineRow, reader: Reader) -> str:
     why = "it was revoked" if row.data["revoked"] else "without the credential that this machine has"
-    return f"Somebody at {row.data['address'] or 'an unknown address'} enrols as {row.data['name']}, {why}: it waits."
+    address = row.data["address"] or "an unknown address"
+    return f"An agent at {address} enrols as {row.data['name']}, {why}: it waits for admission."
 
 
 def _entrance_changed(row: TimelineRow, reader: Reader) -> str:

@@ -36,7 +36,7 @@ TIMEOUTS = {
     "receipt": "The event moved while an order was out: until then the approval stays open for a late receipt.",
     "sent_overdue": "No machine has the order since the first was offered: pages and metrics call the step overdue.",
     "answered_overdue": "Azure's answer is missing since a machine got the order: that step is overdue.",
-    "by_hand": "Nobody has answered since the first order was offered: the page shows commands for asking by hand.",
+    "by_hand": "No machine has answered since the first order was offered: the page lists commands to approve by hand.",
     "doubted": "The event has not started since Azure's 200: another machine asks as well.",
 }
 
@@ -86,8 +86,8 @@ SENTENCES: dict[str, Sentence] = {
     "started-without-approval": "The event started without this approval.",
     "started-after-azure-accepted": "Started was seen after Azure had answered 200.",
     "started-and-nobody-knows": (
-        "Azure had answered {status}, which is neither yes nor no, and then the event started: nobody can tell whether"
-        " this approval did that."
+        "Azure had answered {status}, which is neither yes nor no, and then the event started: it is unknown whether"
+        " this approval started it."
     ),
     "cancelled-after-200": "Azure had answered 200, and then cancelled the event: it was gone without having started.",
     "accepted-and-not-started": "Azure answered 200 and the event has not started: another machine asks as well.",

@@ -124,7 +124,7 @@ def dry_run(values: Values, reader: Reader) -> str:
         if later:
             parts.append(f"{later} of them once other events were over")
         if approved:
-            parts.append(f"{agreed} of them {'was' if agreed == 1 else 'were'} approved by somebody")
+            parts.append(f"{agreed} of them {'was' if agreed == 1 else 'were'} approved by a user")
     if values["guarded"]:
         parts.append(f"{values['guarded']} more that it matches would have been left to people by a guard")
     if values["earlier"]:

@@ -108,7 +108,7 @@ DATABASE_AWAY = "The database is unavailable"
 # Why the database did not answer, by Postgres' own code; empty if it could not be reached.
 DATABASE_WAITS = {
     "": "The database cannot be reached right now.",
-    "55P03": "Somebody else is changing the same thing right now. Nothing was done.",
+    "55P03": "Another request is changing the same object. Nothing was changed: try again.",
     "57014": "The database took too long to answer. Nothing was done.",
 }
 

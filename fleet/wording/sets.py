@@ -191,9 +191,7 @@ def _changed(row: TimelineRow, reader: Reader) -> str:
         where = "" if after["second_person"] else " only where a guard asks for one"
         said.append(f"said that approving here {needs} a second person{where}")
     if "step_up" in after:
-        said.append(
-            f"said that approving here {'asks again who somebody is' if after['step_up'] else 'asks nobody again'}"
-        )
+        said.append(f"specified that approvers here {'must' if after['step_up'] else 'need not'} authenticate again")
     if "exempt_service_accounts" in after:
         asks = "are not asked again" if after["exempt_service_accounts"] else "do not approve either"
         said.append(f"said that service accounts {asks} where people are")

@@ -115,7 +115,7 @@ SENTENCES: dict[str, Sentence] = {
 def _era(row: TimelineRow, reader: Reader) -> str:
     era = (row.after or {}).get("era", "")
     if row.data["fallen"]:
-        return f"Era {era} of the timeline began: a dump was restored, and transactions are numbered anew."
+        return f"Era {era} of the timeline began: a dump was restored, and transaction numbers start again."
     return f"Era {era} of the timeline began: the database was restored from a backup."
 
 
@@ -150,7 +150,7 @@ FAULTS: dict[str, str] = {
     "archive-manifest": "a manifest of the archive is not as it was written",
     "held-open-event": "an event is still open",
     "held-open-maintenance": "an operation on a cache is still under way",
-    "held-unsent": "somebody has still to be told",
+    "held-unsent": "a notification is still to be sent",
     "held-unsealed": "some rows have no seal yet",
     "held-needed": "something in them is still needed",
     "held-busy": "the table was in use",

@@ -14,7 +14,7 @@ from fleet.wording.times import Reader
 
 def event_named(event: Mapping[str, Any]) -> str:
     """Return the name of an event, such as `Reboot of vm1 and vm2`."""
-    return f"{event['type'] or 'event'} of {listed(event['resources']) or 'nobody named'}"
+    return f"{event['type'] or 'event'} of {listed(event['resources']) or 'no named machine'}"
 
 
 def _about(template: str, *, many: str = "") -> Sentence:
@@ -48,7 +48,7 @@ def member_ahead(values: Mapping[str, Any], reader: Reader) -> str:
 
 def in_the_way(values: Mapping[str, Any], reader: Reader) -> str:
     more = f" So do {values['count'] - 1} more." if values["count"] > 1 else ""
-    return f"{values['event_id']} stands in the way: {values['reason']}{more}"
+    return f"{values['event_id']} blocks the wave: {values['reason']}{more}"
 
 
 SENTENCES: dict[str, Sentence] = {
@@ -83,7 +83,7 @@ SENTENCES: dict[str, Sentence] = {
     "wave-of-one": "A wave takes at least two events that wait for a decision.",
     "wave-of-many": "A wave takes at most {most} events.",
     "wave-of-services": "The events of a wave belong to one service, or to one set.",
-    "wave-already-decided": "Somebody has approved one of these events already.",
+    "wave-already-decided": "One of these events is already approved.",
     "wave-unknown-event": "No machine has reported an event with the id {event_id}.",
     "wave-takes-no-drill": "A drill runs by itself: a wave takes real events only.",
     "wave-running-elsewhere": "Another wave is under way in this service. Wait until it is over.",

@@ -60,7 +60,7 @@ def test_nothing_goes_to_azure_before_the_seconds_are_over(fleet: Fleet) -> None
     assert (after(approval).state, after(approval).granted_at, orders(approval)) == ("GRANTED", fleet.now, 1)
     assert [text(line) for line in (*entries("approval_planned"), *entries("approval_due"))] == [
         "otto approved: start now. “go”",
-        "Nobody undid it. The approval goes to Azure.",
+        "The undo period passed without an undo. The approval goes to Azure.",
     ]
 
 

@@ -171,7 +171,7 @@ def test_the_card_can_be_told_line_by_line(fleet: Fleet) -> None:
         "NotBefore 2022-04-11 22:27:00 UTC",
         "Decide by 2022-04-11 22:26:",
         "Recommended: Start when prepared.",
-        "If nobody acts: Azure starts it any time after",
-        "Nobody is on it.",
+        "If no user acts: Azure starts it any time after",
+        "Unclaimed.",
     ):
         assert part in told

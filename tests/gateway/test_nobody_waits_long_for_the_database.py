@@ -41,7 +41,7 @@ def test_decision_about_a_locked_event_gets_a_retry_answer(gateway: Gateway, ser
         answer = waiting.result()
         assert ROLES["pages"].lock - 0.1 < time.monotonic() - began < 10
         assert (answer.status_code, answer.json()["type"], answer.headers["Retry-After"]) == (503, "busy", "2")
-        assert "Somebody else is changing the same thing right now. Nothing was done." in answer.json()["detail"]
+        assert "Another request is changing the same object. Nothing was changed: try again." in answer.json()["detail"]
     assert claim().status_code in (200, 201)
 
 

@@ -124,8 +124,8 @@ def test_ambiguous_answer_before_the_start_makes_the_approval_void_and_inferred(
     fleet.advance()
     assert (after(approval).state, approval.inferred) == ("VOID", True)
     assert sentence(approval.reason) == (
-        f"Azure had answered {status}, which is neither yes nor no, and then the event started: nobody can tell whether"
-        " this approval did that."
+        f"Azure had answered {status}, which is neither yes nor no, and then the event started: it is unknown whether"
+        " this approval started it."
     )
     assert not the_event().approved_elsewhere
     assert "without an approval" not in text(Entry.objects.get(kind="event_started"))

@@ -85,7 +85,7 @@ def test_a_dry_run_of_a_saved_or_unsaved_rule_writes_nothing(
     count = Entry.objects.count()
     answer = viewer.post("rules/dry-run/", {"rule": {"action": "approve_now", "event_types": ["Freeze"]}})
     body = answer.json()
-    assert body["sentence"] == "Would have approved 1 of 1; 1 of them was approved by somebody."
+    assert body["sentence"] == "Would have approved 1 of 1; 1 of them was approved by a user."
     assert (body["events"][0]["approved_by"], body["events"][0]["would"]) == ("otto", "approve")
     assert (Entry.objects.count(), Rule.objects.count()) == (count, 0)
     made = admin.post("rules/", FREEZES).json()

@@ -70,7 +70,7 @@ def test_dry_run_compares_its_counts_with_real_decisions(history: Fleet) -> None
     before = Entry.objects.count()
     found = dry_run(rule=rule(event_types=("Freeze",), max_duration_seconds=8), now=history.now)
     assert sentence(found.sentence) == (
-        "Would have approved 2 of 7; 1 of them was approved by somebody;"
+        "Would have approved 2 of 7; 1 of them was approved by a user;"
         " 1 more that it matches would have been left to people by a guard."
     )
     assert woulds(found) == {1: "approve", 2: "approve", 7: "guarded"}

@@ -55,5 +55,5 @@ def check(cache: Cache, settings: Settings) -> tuple[bool, str]:
 def _unsupported(cache: Cache) -> str:
     return (
         f"{cache.host} is no Azure Cache for Redis of the tiers Basic, Standard or Premium: Azure publishes no "
-        "maintenance notifications for it, and nobody listens."
+        "maintenance notifications for it, and the agent does not monitor it."
     )

@@ -94,7 +94,7 @@ def _from_address(text: str) -> Cache:
     pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     table: dict[str, Any] = dict(pairs)
     if inside := sorted(set(table) & set(_IN_THE_ADDRESS)):
-        raise ValueError(f"has {inside[0]} in a query; it stands in front of it")
+        raise ValueError(f"has {inside[0]} in the query; put it before the query")
     table["host"] = parts.hostname or ""
     if port is not None:
         table["port"] = port

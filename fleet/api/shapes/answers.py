@@ -130,7 +130,7 @@ shape(
     set_source=serializers.ChoiceField(
         [source.value for source in SetSource],
         allow_blank=True,
-        help_text="Whose word about its set counts; empty when nobody says anything.",
+        help_text="The source whose statement about the set applies; empty if no source states a set.",
     ),
 )
 shape(SetRow, kind=serializers.ChoiceField(KINDS), server_time=ServerTime())

@@ -30,7 +30,7 @@ def comment_field(**kwargs: Any) -> serializers.CharField:
 
 
 class WhySerializer(RequestSerializer):
-    comment = comment_field(required=False, default="", help_text="Why; it stands in the timeline.")
+    comment = comment_field(required=False, default="", help_text="The reason; it is recorded in the timeline.")
 
 
 class NameSetSerializer(RequestSerializer):
@@ -49,19 +49,19 @@ class NameSetSerializer(RequestSerializer):
     )
     step_up = serializers.BooleanField(
         required=False,
-        help_text="Whether whoever approves in it is asked again who they are; no token approves in it then.",
+        help_text="Whether approvers must authenticate again to approve in the set; tokens then cannot approve in it.",
     )
     exempt_service_accounts = serializers.BooleanField(
         required=False,
         help_text=(
-            "Whether service accounts approve in it all the same: nobody can ask them. A person's token never does."
+            "Whether service accounts may approve in it without authenticating again. A person's token never may."
         ),
     )
     min_live = serializers.IntegerField(
         required=False,
         min_value=0,
         max_value=MAX_NEEDS,
-        help_text="How many live machines it needs to do its work; 0 where nobody says.",
+        help_text="How many live machines the set needs to do its work; 0 if not specified.",
     )
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -223,7 +223,7 @@ def shown_field() -> serializers.DictField:
 
 
 class PlanSerializer(RequestSerializer):
-    comment = comment_field(help_text="Why; it stands in the timeline.")
+    comment = comment_field(help_text="The reason; it is recorded in the timeline.")
     when = MomentField(
         required=False,
         help_text="`now`, once every machine is `prepared`, or at a time before NotBefore.",
@@ -266,7 +266,7 @@ class ApproveSerializer(PlanSerializer):
 
 class ConsentSerializer(RequestSerializer):
     expected_version = version_field("The event's `version` that you looked at; another one refuses the call.")
-    comment = comment_field(required=False, default="", help_text="Why; it stands in the timeline.")
+    comment = comment_field(required=False, default="", help_text="The reason; it is recorded in the timeline.")
     override = override_field()
     shown = shown_field()
 
@@ -276,7 +276,9 @@ class ConsentSerializer(RequestSerializer):
 
 class ClaimRequestSerializer(RequestSerializer):
     comment = comment_field(required=False, default="", help_text="What you are about to do.")
-    take_over = serializers.BooleanField(required=False, default=False, help_text="Even if somebody else is on it.")
+    take_over = serializers.BooleanField(
+        required=False, default=False, help_text="Claim the event even if another user has claimed it."
+    )
 
 
 class HoldRequestSerializer(RequestSerializer):
@@ -347,7 +349,7 @@ class BeginDrillSerializer(RequestSerializer):
         max_value=DURATION_SECONDS[1],
         help_text="From Started to gone.",
     )
-    comment = comment_field(help_text="Why; it stands in the timeline.")
+    comment = comment_field(help_text="The reason; it is recorded in the timeline.")
 
 
 class BeginWaveSerializer(RequestSerializer):
@@ -365,7 +367,7 @@ class BeginWaveSerializer(RequestSerializer):
         max_length=200,
         help_text="Instead of `events`: every open event of this service that waits for a decision, the soonest first.",
     )
-    comment = comment_field(help_text="Why; it stands in the timeline.")
+    comment = comment_field(help_text="The reason; it is recorded in the timeline.")
     override = override_field()
     shown = shown_field()
     expected_versions = versions_field()

@@ -126,8 +126,8 @@ def grant(call: Call, event_id: str, version: int | None, ahead: LockedFacts | N
 
 # Claims and holds: stored in Drydock only, and never sent to Azure.
 
-UNCLAIMED = ("not-found", "Nobody has claimed this event.")
-NOT_HELD = ("not-found", "Nobody has left this event to Azure.")
+UNCLAIMED = ("not-found", "No user has claimed this event.")
+NOT_HELD = ("not-found", "No user or rule has left this event to Azure.")
 
 
 class EventClaims(Call):

@@ -26,8 +26,8 @@ from fleet.projections.filters import EventFilter
 
 Body = dict[str, Any]
 BULK = (
-    "Each event is decided on its own, those of one service in the order given; a filter takes them by time left. One"
-    " refusal stops nothing. With an `Idempotency-Key` a repeat goes on where the first call was cut off."
+    "Each event is decided separately: events of one service in the order given, with a filter by time left. A refusal"
+    " does not stop the others. With an `Idempotency-Key`, a repeated call continues where the first one was cut off."
 )
 
 
@@ -43,8 +43,9 @@ class BulkApprovals(Call):
     def post(self) -> Response:
         """Approve several events, each with a result of its own
 
-        Each event is decided on its own, those of one service in the order given; a filter takes them by time left.
-        One refusal stops nothing. With an `Idempotency-Key` a repeat goes on where the first call was cut off.
+        Each event is decided separately: events of one service in the order given, with a filter by time left. A
+        refusal does not stop the others. With an `Idempotency-Key`, a repeated call continues where the first one was
+        cut off.
         """
         versions = _versions(self)
 
@@ -66,8 +67,9 @@ class BulkClaims(Call):
     def post(self) -> Response:
         """Claim several events, each with a result of its own
 
-        Each event is decided on its own, those of one service in the order given; a filter takes them by time left.
-        One refusal stops nothing. With an `Idempotency-Key` a repeat goes on where the first call was cut off.
+        Each event is decided separately: events of one service in the order given, with a filter by time left. A
+        refusal does not stop the others. With an `Idempotency-Key`, a repeated call continues where the first one was
+        cut off.
         """
         versions = _versions(self)
 

@@ -25,7 +25,7 @@ from fleet.wording.times import at_clock, duration, iso, local, page_reader
 
 # Further lanes are shown in the table only.
 MOST_LANES = 40
-NOT_WATCHED = "Nobody is known to have watched"
+NOT_WATCHED = "No agent is known to have watched"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def cache_stays(row: MaintenanceRow, *, now: datetime) -> list[Stay]:
 
 def cache_row(cache: CacheSpan, *, now: datetime) -> Row:
     stays = [stay for row in cache.maintenances for stay in cache_stays(row, now=now)]
-    gaps = [Stay(gap.begin, gap.end, "", "Nobody listened") for gap in cache.gaps]
+    gaps = [Stay(gap.begin, gap.end, "", "No agent listened") for gap in cache.gaps]
     return Row(cache.name, stays, reverse("cache", args=[cache.id]), gaps=gaps)
 
 

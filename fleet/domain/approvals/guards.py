@@ -412,7 +412,7 @@ GUARD_TYPES = (
         _last_live_machines,
         note_if=lambda values: values["pauses"] or values["only"],
     ),
-    GuardType("held", Need.REASON, "A user or a rule has left it to Azure.", _held, label="Somebody left it to Azure"),
+    GuardType("held", Need.REASON, "A user or a rule has left it to Azure.", _held, label="Left to Azure"),
     GuardType(
         "no-approval-window",
         Need.REASON,
@@ -461,7 +461,7 @@ GUARD_TYPES = (
     GuardType(
         "unnamed-set",
         Need.NOTE,
-        "Nobody has named the machine's set yet.",
+        "The machine's set has no name yet.",
         lambda facts: _if(facts.set_kind == PROVISIONAL),
     ),
 )

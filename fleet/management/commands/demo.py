@@ -163,7 +163,7 @@ class Command(BaseCommand):
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not question():
             if time.monotonic() > deadline:
-                raise CommandError(f"After {PATIENCE_SECONDS:g} seconds {what}; the reason stands in {self.logs}.")
+                raise CommandError(f"After {PATIENCE_SECONDS:g} seconds {what}; see {self.logs} for the reason.")
             self.watch()
 
 
@@ -284,7 +284,7 @@ Drydock answers at {credentials["url"]}
 {people}
 
 {by_sign_on()}  The simulated Azure answers at {credentials["simulator_url"]}
-  Whoever is to be told is played by {credentials["inbox"]}
+  Notifications arrive in the simulated inbox at {credentials["inbox"]}
   Tokens for the API are in {folder / CREDENTIALS}
   Ctrl-C ends it; its data stays in {folder}
 """

@@ -50,7 +50,7 @@ class Imported:
     new: Annotated[int, "Those among them that no inventory has listed before."]
     without_agent: Annotated[int, "Those among them that have no agent."]
     dropped: Annotated[int, "Machines that a complete inventory does not list any more."]
-    scale_sets: Annotated[int, "Scale sets of which it says whether they announce upgrades."]
+    scale_sets: Annotated[int, "Number of scale sets for which it reports whether they announce upgrades."]
     refused: Annotated[
         tuple[RefusedStatement, ...], "What it says in vain: the machine is confined to another set."
     ] = ()

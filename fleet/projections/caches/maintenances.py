@@ -143,7 +143,9 @@ class MaintenanceDetail:
     gaps: Annotated[tuple[Span, ...], InApi.OMITTED]
     begin: Annotated[datetime, InApi.OMITTED]
     end: Annotated[datetime, InApi.OMITTED]
-    unheard: Annotated[Reason | str, "What silence does not prove, where nobody listened; else empty."]
+    unheard: Annotated[
+        Reason | str, "Why missing notifications are not conclusive: no agent listened. Empty otherwise."
+    ]
     server_time: datetime
 
 

@@ -308,7 +308,7 @@ class EventRow:
     notice_seconds: Annotated[int | None, "NotBefore less the first sighting."]
     started_at: datetime | None
     ended_at: datetime | None
-    watched: Annotated[bool, "A live machine can tell how it goes on."]
+    watched: Annotated[bool, "A live machine can report its progress."]
     warnings: tuple[Reason | str, ...]
     version: Annotated[int, "Moves with status, NotBefore, Resources, type, source and duration."]
     approval: Annotated[ApprovalRow | None, "The live approval, else the newest one."]
@@ -316,9 +316,9 @@ class EventRow:
     hold: Annotated[HoldRow | None, "Who wants it to run by itself."]
     drill: Annotated[bool, "A rehearsal: Azure knows nothing of it."]
     needs_decision: Annotated[
-        bool, "Nobody has decided, or a second person has to agree. Left to Azure by a person is decided."
+        bool, "Undecided, or waiting for a second person. An event that a person left to Azure is decided."
     ]
-    if_nobody_acts: Annotated[Reason, "What happens if nobody acts, in one sentence."]
+    if_nobody_acts: Annotated[Reason, "What happens if no user acts, in one sentence."]
     # Last change of the event, its approvals, orders, claims and holds, by the database's clock.
     changed_at: datetime
     seconds_left: Annotated[

@@ -148,10 +148,10 @@ class PastEvent:
     would: Annotated[Would, "What the rule would have done."]
     sentence: Annotated[Reason, "The same in words, with the guard or the rule that came first."]
     status: EventStatus
-    approved_by: Annotated[Reason | str, "Who approved it in truth; empty when nobody did."]
+    approved_by: Annotated[Reason | str, "The actual approver; empty if it was not approved."]
     approved_at: datetime | None
     approval_state: ApprovalState | None
-    held_by: Annotated[Reason | str, "Who left it to Azure; empty when nobody did."]
+    held_by: Annotated[Reason | str, "The user or rule that left it to Azure; empty if none did."]
     started_at: datetime | None
     ended_at: datetime | None
     ended_as: EndedAs | None

@@ -29,7 +29,7 @@ class RuleRow(StandingRule):
     wording: Annotated[Reason, "The whole rule in one sentence, as it is kept with its decisions."]
     in_force: Annotated[bool, "Switched on and not expired."]
     expired: bool
-    author: Annotated[str, "Who made it; empty for a ready-made one that nobody has taken on."]
+    author: Annotated[str, "The author; empty for a predefined rule that no user has adopted."]
     created_at: datetime
     changed_at: datetime
     approvals: Annotated[int, "How many approvals it has decided."]

@@ -141,7 +141,7 @@ class TimelineRow:
     approval_id: int | None
     cache: CacheRef | None
     maintenance_id: int | None
-    actor: Annotated[str, "Whoever acted, by name."]
+    actor: Annotated[str, "The actor's name."]
     actor_kind: Annotated[
         ActorKind | None,
         "Of what kind they are: a machine may call itself what a person is called. Null where a later"
