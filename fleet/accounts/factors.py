@@ -67,7 +67,7 @@ def opened(text: str) -> str:
     """Return the decrypted secret. Raises UnreadableFactorError."""
     plain = CIPHER.decrypt(text, of=_row.get()) or CIPHER.decrypt(text, of=OF_ANY_ROW)
     if plain is None:
-        advice = "Add the old SECRET_KEY to SECRET_KEY_FALLBACKS. If it is there, somebody has moved rows."
+        advice = "Add the old SECRET_KEY to SECRET_KEY_FALLBACKS. If it is there, rows were moved in the database."
         log.error("factors.unreadable", factor=_row.get(), advice=advice)
         raise UnreadableFactorError
     return plain.decode()

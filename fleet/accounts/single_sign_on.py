@@ -155,20 +155,20 @@ def change_line(request: Asked, grant_id: int) -> HttpResponse:
 @action_view(mapping_answer)
 def delete_line(request: Asked, grant_id: int) -> HttpResponse:
     row = sign_on.delete(actor=request.actor, grant_id=grant_id, now=request.now)
-    return done(request, f"“{row.value}” gives nobody anything any more.", "mapping")
+    return done(request, f"The mapping of “{row.value}” is deleted.", "mapping")
 
 
 @action_view(mapping_answer)
 def link_account(request: Asked) -> HttpResponse:
     row = sign_on.link(actor=request.actor, now=request.now, **LinkForm(request.POST).values)
     person = row.user.get_username() if row.user else ""
-    return done(request, f"Whoever comes with this account is {person}.", "mapping")
+    return done(request, f"The account is linked to {person}.", "mapping")
 
 
 @action_view(mapping_answer)
 def unlink_account(request: Asked, sign_on_id: int) -> HttpResponse:
     sign_on.unlink(actor=request.actor, sign_on_id=sign_on_id, now=request.now)
-    return done(request, "This account is nobody's any more, and its sessions have ended.", "mapping")
+    return done(request, "The account is no longer linked. Its sessions are signed out.", "mapping")
 
 
 # Single sign-on with OpenID Connect: redirect, callback and sign-in. django-allauth keeps the state and does PKCE and
@@ -310,7 +310,7 @@ def _fresh(claims: dict[str, Any], *, asked_at: float, at: float) -> bool:
 def _answer(request: HttpRequest, view: Any) -> HttpResponse:
     """Return the answer of the view, within the time limit of one exchange."""
     if not settings.OIDC_ISSUER:
-        raise Http404("Nobody comes in here by single sign-on.")
+        raise Http404("Single sign-on is not configured.")
     try:
         with provider.exchange():
             answer: HttpResponse = view()
@@ -360,7 +360,7 @@ def back(request: HttpRequest) -> HttpResponse:
 def end(request: HttpRequest) -> HttpResponse:
     """Redirect to the sign-out page of the provider. The page after signing out here links to it."""
     if not settings.OIDC_ISSUER:
-        raise Http404("Nobody comes in here by single sign-on.")
+        raise Http404("Single sign-on is not configured.")
     there = provider.end_address(f"{settings.BASE_URL}{reverse('account_login')}")
     return redirect(there or settings.LOGIN_URL)
 

@@ -184,7 +184,7 @@ def password(request: Asked) -> HttpResponse:
 
 # Limit of sessions shown for a user.
 MOST_SESSIONS = 100
-NOBODY = "Nobody has this name."
+NOBODY = "No user has this name."
 
 
 def scopes_of(text: str) -> list[tuple[str, str]]:
@@ -343,7 +343,7 @@ def forget_person(request: Asked, username: str) -> HttpResponse:
 @action_view(person_answer)
 def reset_factors(request: Asked, username: str) -> HttpResponse:
     gone = factors.remove_all(username=username, actor=request.actor, now=request.now)
-    said = "Their password alone lets them in until they add another one." if gone else "There was none to remove."
+    said = "Second factors removed. The user signs in with the password only." if gone else "There was none to remove."
     return done(request, said, "person", username=username)
 
 

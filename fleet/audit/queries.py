@@ -318,8 +318,8 @@ class Storage:
     """
 
     size: Annotated[int, "Bytes of the whole database."]
-    max_size: Annotated[int, "Bytes that it has room for, or, where nobody said, the next round size."]
-    max_size_is_configured: Annotated[bool, "Whether `DATABASE_MAX_GIGABYTES` says it."]
+    max_size: Annotated[int, "Maximum size in bytes; the next round size if none is configured."]
+    max_size_is_configured: Annotated[bool, "Whether `DATABASE_MAX_GIGABYTES` sets it."]
     daily_bytes: Annotated[int, "Bytes a day, as the newest rows came."]
     full_at: Annotated[
         datetime | None, "When it comes to `max_size`; null for not within ten years, or where that cannot be said."

@@ -18,7 +18,7 @@ DECIDED: dict[Decided, str] = {
     Decided.WITHDRAWN: "approved by {by}, and taken back",
     Decided.VOID: "approved by {by}, which changed nothing any more",
     Decided.LEFT: "left to Azure by {by}",
-    Decided.NOBODY: "decided by nobody",
+    Decided.NOBODY: "not decided",
 }
 HAPPENED: dict[Happened, str] = {
     Happened.WAITS: "it has not started yet",
@@ -27,7 +27,7 @@ HAPPENED: dict[Happened, str] = {
     Happened.CANCELLED: f"Azure cancelled it before it started: {NOTHING_LOST}",
     Happened.MAYBE: "it was cancelled, or it ran between two polls",
     Happened.DELETED: "it ended with the machine deleted",
-    Happened.UNSEEN: "nobody saw its end",
+    Happened.UNSEEN: "its end was not observed",
 }
 
 
@@ -72,7 +72,7 @@ class PartWords:
 
 
 HANDOVER: dict[str, PartWords] = {
-    "decided": PartWords("Decided", "by people and rules", "Nobody decided anything."),
+    "decided": PartWords("Decided", "by people and rules", "No decisions."),
     "failed": PartWords("Came to nothing", "lapsed, refused or void", "Nothing lapsed, was refused or became void."),
     "started": PartWords("Started", "events, caches and drills", "Nothing started."),
     "ended": PartWords("Ended", "events, caches and drills", "Nothing ended."),

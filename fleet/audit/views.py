@@ -147,7 +147,7 @@ def _parts(report: EventReport) -> Iterator[str]:
     yield f"**{_said(report.verdict)}**"
     yield _table(("what", "value"), _facts(report))
     yield "## Decisions"
-    yield "\n".join(_decisions(report)) or "Nobody decided anything about it here."
+    yield "\n".join(_decisions(report)) or "No decision was recorded here."
     yield "## Machines"
     yield _table(
         ("machine", "says", "first listed", "as Started", "gone"),
@@ -165,7 +165,7 @@ def _parts(report: EventReport) -> Iterator[str]:
     yield "## Timeline"
     yield "\n".join(f"- {_at(row.at)} {plain(who_acted(row))}: {plain(recorded(row))}" for row in report.timeline)
     if report.more:
-        yield "The timeline goes on: this report holds its first entries."
+        yield "The timeline has more entries: this report holds only the first ones."
     yield "## Raw documents"
     for document in report.raw.documents:
         yield from _document(document)

@@ -83,7 +83,7 @@ class PastMessage:
     """One message that the route would have caused."""
 
     moment: str
-    at: Annotated[datetime, "When it would have been told."]
+    at: Annotated[datetime, "When the notification would have been sent."]
     event: str | None
     event_type: str
     set: SetRef | None

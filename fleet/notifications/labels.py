@@ -38,10 +38,10 @@ def route(values: Values, reader: Reader) -> str:
 def _when(values: Values) -> str:
     if "unclaimed_after_seconds" in values:
         after = times.duration(values["unclaimed_after_seconds"])
-        return f"{after} after the first sighting, while nobody is on it"
+        return f"{after} after the first sighting, if it is not claimed"
     if "before_decide_by_seconds" in values:
         before = times.duration(values["before_decide_by_seconds"])
-        return f"{before} before the time to decide by, while nobody has decided"
+        return f"{before} before the time to decide by, if it is not decided"
     moments = values.get("moments")
     return listed(map(type_label, in_order(moments))) if moments else "everything"
 
@@ -80,21 +80,21 @@ SENTENCES: dict[str, Sentence] = {
     "route-dry-run": dry_run,
     "past-severity": ("How bad each event was goes by its type: how many machines were live at that time is not kept."),
     "past-told-as-now": (
-        "Services, names and NotBefore are the last that are known; and what another route tells the same channel as"
-        " well is told once, but counted here."
+        "Services, names and NotBefore are the last known values. A notification that another route sends to the same"
+        " channel is sent once, but counted here."
     ),
     "past-of-no-event": (
-        "Counted are events first seen in this time and cache maintenances; what is due by the clock alone (an order"
-        " that is overdue, a source that is quiet, a channel that fails) is not."
+        "This counts events first seen in this period and cache maintenances. It does not count notifications due at"
+        " a set time: overdue orders, quiet sources and failing channels."
     ),
     "channel-unknown": "There is no channel with this id.",
-    "own-route-without-channel": "Say through which of your channels.",
+    "own-route-without-channel": "Choose one of your channels.",
     "route-unknown": "There is no route with this id.",
     "message-unknown": "There is no message with this id.",
-    "message-never-sent": "It was never sent: no channel was told of it.",
-    "message-under-way": "It is still on its way, or nobody needs to be told of it any more.",
+    "message-never-sent": "This message was never sent to a channel, so it cannot be sent again.",
+    "message-under-way": "This message is still being sent, or is no longer needed.",
     "channel-is-off": "The channel is switched off: switch it on first.",
-    "channel-takes-no-posts": "It mirrors what is open and is told nothing: look there.",
+    "channel-takes-no-posts": "This channel mirrors open events and receives no messages. Check it at the provider.",
     "channel-without-secret": "Only webhooks have a secret that can be rotated.",
     "test-under-way": "A test of this channel is under way already.",
     "channels-too-many": "There are {most} channels already: delete one that is no longer needed.",
@@ -165,7 +165,7 @@ ERRORS: dict[str, str] = {
     "busy": "too much was being sent at once",
     "no_mail_server": "no mail server is set (`EMAIL_HOST`)",
     "some_refused": "not every recipient was taken",
-    "unknown": "nobody knows: whoever sent it did not live to say",
+    "unknown": "unknown: the worker stopped before it recorded the result",
     "own-failure": "something went wrong in Drydock: its log says what",
 }
 # Details about an address or URL, which follow the code after a colon.

@@ -133,7 +133,7 @@ class Route(HoursAndPlace):
 
     name = Line(help_text="What people call it; no two routes share one.")
     position = models.IntegerField(default=0)
-    enabled = models.BooleanField(default=True, help_text="A new route is on unless this says so.")
+    enabled = models.BooleanField(default=True, help_text="Whether the route is on. New routes are on by default.")
     channel = models.ForeignKey(
         Channel,
         null=True,

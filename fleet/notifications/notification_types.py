@@ -168,7 +168,7 @@ class NotificationType(StrEnum):
     )
     UNCLAIMED = Declaration(
         "event.unclaimed",
-        "nobody is on it",
+        "unclaimed",
         clock=("event.first_seen",),
         only_if="unclaimed",
         stale=_while_unclaimed,
@@ -177,7 +177,7 @@ class NotificationType(StrEnum):
     )
     UNDECIDED = Declaration(
         "event.undecided",
-        "nobody has decided",
+        "undecided",
         clock=("event.first_seen", "event.changed"),
         only_if="undecided",
         stale=_while_undecided,
@@ -248,7 +248,7 @@ class NotificationType(StrEnum):
         "set.unwatched",
         "a set lost its watchers",
         (EntryKind.EVENT_UNWATCHED, EntryKind.SET_UNWATCHED),
-        headline="Nobody is watching",
+        headline="Not watched",
         severity=Severity.WARNING,
         stale=_while_unwatched,
         wakes=True,

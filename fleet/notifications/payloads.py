@@ -45,8 +45,8 @@ SENTENCES: dict[str, Sentence] = {
     "silence-own-label": "The line “{line}” would silence what Drydock itself tells: “{label}” is a label of its own.",
     "silence-no-expression": "The line “{line}” is no regular expression.",
     "silence-hits-others": (
-        "The line “{line}” also hits machines whose names begin or end alike, such as web-10 for web-1. Say what "
-        "stands beside the name, such as (:[0-9]+)? for a port."
+        "The line “{line}” also hits machines whose names begin or end alike, such as web-10 for web-1. Add the "
+        "text next to the name, such as (:[0-9]+)? for a port."
     ),
 }
 
@@ -189,7 +189,7 @@ def _lines(digest: Digest, reader: Reader) -> Iterator[str]:
     yield f"Open: {named}{f', {rest:,} others' if rest else ''}."
     nobody = sum(event.waits and not event.on_it for event in digest.events.values())
     if nobody:
-        yield f"Nobody is on {nobody:,} of them."
+        yield f"Unclaimed: {nobody:,}."
     if digest.nearest:
         yield "Next deadlines:"
         for deadline, event in digest.nearest:

@@ -24,18 +24,18 @@ WHY: Mapping[str, str] = {
     "event-open-again": "the event was open again",
     "over": "it was over",
     "decided": "it was decided",
-    "claimed": "somebody was on it",
+    "claimed": "it was claimed",
     "answered": "Azure had answered",
     "started": "the event had started",
     "superseded": "a newer message says the same and more",
-    "claim-ended": "whoever had claimed it gave it back",
+    "claim-ended": "its claim had ended",
     "came-to-nothing": "the decision came to nothing",
     "hold-ended": "it was no longer left to Azure",
     "watched": "the set was watched again",
-    "moved": "NotBefore had moved, and the time was reckoned anew",
+    "moved": "NotBefore had changed, and the due time was recalculated",
     "channel-deleted": "the channel was deleted",
 }
-NOBODY = "Nobody was told"
+NOBODY = "No notification sent"
 
 
 register.filter("channel_kind", kind_label)
@@ -97,7 +97,7 @@ def notified_sentence(rows: EventNotifications, reader: Reader, *, over: bool) -
     """Return which channels were notified of an event, and when. `over`: the event has ended, so that no more will
     follow.
 
-    Such as `Told 14:02:07 #shop-ops, 14:02:08 pager; 2 waiting; mail failed, next try 14:03.`
+    Such as `Notified 14:02:07 #shop-ops, 14:02:08 pager; 2 waiting; mail failed, next try 14:03.`
     """
     parts = [_reached(rows, reader, over=over)]
     if rows.waiting and not over:
@@ -108,13 +108,14 @@ def notified_sentence(rows: EventNotifications, reader: Reader, *, over: bool) -
 
 def _reached(rows: EventNotifications, reader: Reader, *, over: bool) -> str:
     if rows.notified:
-        return f"Told {', '.join(f'{at(first, reader)} {channel_named(channel)}' for channel, first in rows.notified)}"
+        receivers = (f"{at(first, reader)} {channel_named(channel)}" for channel, first in rows.notified)
+        return f"Notified {', '.join(receivers)}"
     if rows.unrouted and not rows.waiting:
-        return f"{NOBODY}: no route wants it"
+        return f"{NOBODY}: no route matches"
     if not rows.channels and not rows.rows:
-        return f"{NOBODY}: no channel is set up"
+        return f"{NOBODY}: no channel is configured"
     if not rows.rows:
-        return f"{NOBODY}: no route that leads to a channel wants it"
+        return f"{NOBODY}: no matching route has a channel"
     return NOBODY if over else f"{NOBODY} yet"
 
 

@@ -173,7 +173,7 @@ def _how_it_was(event: EventRow, reader: Reader) -> Iterator[str]:
     if event.approval is not None and event.approval.granted_at is not None:
         yield f"{say(event.approval.by, reader)} approved it at {times.at(event.approval.granted_at, reader)}."
     elif event.started_at is not None:
-        yield "Nobody approved it here."
+        yield "It was not approved here."
     if event.started_at is not None:
         yield f"Started {times.at(event.started_at, reader)}, for {times.duration(event.started_seconds)}."
 
@@ -209,7 +209,7 @@ def test_words(reader: Reader) -> MessageWords:
     """Return the texts of a test."""
     reader = replace(reader, form=Form.MESSAGE)
     title = "A test by Drydock: nothing has happened"
-    lines = [title, "Somebody tries this channel. What it is told comes like this."]
+    lines = [title, "This is a test of the channel. Notifications look like this."]
     if reader.now is not None:
         lines.append(f"It was sent at {times.at(reader.now, replace(reader, now=None))}.")
     return MessageWords(title, title, tuple(lines), f"{title}.", "/")
@@ -238,7 +238,7 @@ def _of_maintenance(news: MessageNews, row: MaintenanceRow, reader: Reader) -> M
 # Maintenance whose start or end was never reported.
 UNSEEN = {
     EntryKind.MAINTENANCE_NEVER_STARTED: " was announced and did not begin",
-    EntryKind.MAINTENANCE_END_NOT_SEEN: " began, and nobody heard that it ended",
+    EntryKind.MAINTENANCE_END_NOT_SEEN: " began, and its end was not reported",
 }
 
 

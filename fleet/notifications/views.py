@@ -30,7 +30,7 @@ from fleet.projections.events.rows import EventRow
 
 # One channel: create, change, test, enable, rotate its secret, delete.
 
-UNKNOWN_CHANNEL = "No channel has this number; it may have been deleted, or be somebody's own."
+UNKNOWN_CHANNEL = "No channel has this number; it may have been deleted, or belong to another user."
 UNKNOWN_KIND = "There is no such kind of channel."
 
 
@@ -211,7 +211,7 @@ own = read_view(own_answer)
 
 # One route: its conditions and channel, with a dry run on past events before it is saved.
 
-UNKNOWN_ROUTE = "No route has this number; it may have been deleted, or be somebody's own."
+UNKNOWN_ROUTE = "No route has this number; it may have been deleted, or belong to another user."
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -329,7 +329,7 @@ def browsers(request: Asked) -> tuple[BrowserRow, ...]:
 
 
 class BrowserForm(forms.Sent):
-    wrong = "The browser has not said where it can be told."
+    wrong = "The browser did not send its push address. Allow notifications in the browser and try again."
     name = forms.line(200, required=True)
     endpoint = forms.line(2000, required=True)
     p256dh = forms.line(200, required=True)
@@ -345,10 +345,10 @@ def push_key(request: Asked) -> HttpResponse:
 @action_view(you_answer)
 def tell_browser(request: Asked) -> HttpResponse:
     route_services.register_browser(actor=request.actor, now=request.now, **BrowserForm(request.POST).values)
-    return done(request, "This browser is told from now on.", "you")
+    return done(request, "This browser now receives notifications.", "you")
 
 
 @action_view(you_answer)
 def end_browser(request: Asked, channel_id: int) -> HttpResponse:
     channel = route_services.remove_browser(actor=request.actor, channel_id=channel_id, now=request.now)
-    return done(request, f"“{channel.name}” is told no more.", "you")
+    return done(request, f"“{channel.name}” no longer receives notifications.", "you")

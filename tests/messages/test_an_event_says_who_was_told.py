@@ -41,7 +41,7 @@ def test_line_lists_first_deliveries_and_failures(fleet: Fleet) -> None:
     a_message(event, slack, at=at, moment="event.changed")
     first, then, retry = (f"{at + seconds(count):%H:%M:%S}" for count in (1, 2, 60))
     assert said(event.pk, fleet=fleet) == (
-        f"Told {first} #shop-ops, {then} pager; 2 waiting; mail failed, next try {retry}."
+        f"Notified {first} #shop-ops, {then} pager; 2 waiting; mail failed, next try {retry}."
     )
 
 
@@ -55,15 +55,15 @@ def test_retried_delivery_is_no_failure_and_a_given_up_one_is(fleet: Fleet) -> N
 
 def test_line_states_why_no_notification_was_sent(fleet: Fleet) -> None:
     event = announced(fleet)
-    assert said(event.pk, fleet=fleet) == "Nobody was told: no channel is set up."
+    assert said(event.pk, fleet=fleet) == "No notification sent: no channel is configured."
     channel = a_channel(at=fleet.now)
-    assert said(event.pk, fleet=fleet) == "Nobody was told: no route that leads to a channel wants it."
+    assert said(event.pk, fleet=fleet) == "No notification sent: no matching route has a channel."
     unrouted = a_message(event, None, at=fleet.now, state="UNROUTED")
-    assert said(event.pk, fleet=fleet) == "Nobody was told: no route wants it."
+    assert said(event.pk, fleet=fleet) == "No notification sent: no route matches."
     unrouted.delete()
     a_message(event, channel, at=fleet.now)
-    assert said(event.pk, fleet=fleet) == "Nobody was told yet; 1 waiting."
-    assert said(event.pk, fleet=fleet, over=True) == "Nobody was told."
+    assert said(event.pk, fleet=fleet) == "No notification sent yet; 1 waiting."
+    assert said(event.pk, fleet=fleet, over=True) == "No notification sent."
 
 
 def test_personal_channel_is_named_by_its_user(fleet: Fleet) -> None:

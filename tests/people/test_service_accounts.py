@@ -222,7 +222,7 @@ def test_without_an_owner_it_continues_and_admins_see_it(bot: User, anna: User) 
     page.force_login(User.objects.get(username="ada"))
     assert "no owner" in text_of(page.get("/people/"))
     privacy.forget(username="anna", now=NOW)
-    assert "nobody answers for it" in text_of(page.get("/people/bot/"))
+    assert "no owner: name one" in text_of(page.get("/people/bot/"))
     assert Caller(token).get("me/").status_code == 200
 
 

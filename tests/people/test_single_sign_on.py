@@ -338,7 +338,7 @@ def test_while_the_provider_is_away_sessions_go_on_for_the_stated_time(
         entra.fault("down")
         assert later(client, minutes)["unavailable"] == 1
         assert me(client)["group"] == "operator"
-    assert "goes on until" in text_of(client.get("/machines/"))
+    assert "stays valid until" in text_of(client.get("/machines/"))
     entra.fault("down")
     later(client, 40)
     assert me(client) is None

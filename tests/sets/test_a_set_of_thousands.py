@@ -79,7 +79,7 @@ def viewer(db: None) -> Client:
 
 def test_the_page_tells_the_others_in_numbers(fleet: factories.Fleet, viewer: Client) -> None:
     said = text_of(viewer.get(f"/sets/{factories.the_set('web').pk}/"))
-    assert "30 machines: those that need somebody first" in said
+    assert "30 machines: those that need action first" in said
     assert "Not heard: m07." in said
     assert "Enrolled but never heard: m08." in said
     # By domain: 13 of those with an odd number are live, 14 of those with an even one.
