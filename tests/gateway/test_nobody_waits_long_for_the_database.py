@@ -122,7 +122,7 @@ def test_a_locked_machine_or_presence_waits_alone(gateway: Gateway, servers: Url
         )
         answer = agent.post(agent.document())
         assert (answer.status_code, answer.json()["type"]) == (503, "busy")
-        assert "Somebody else is changing the same thing right now" in answer.json()["detail"]
+        assert "Another request is changing the same object" in answer.json()["detail"]
         began = datetime.now(UTC)
         assert friend.post(friend.document()).status_code == 200
         wait_for(lambda: (heard(friend) or began) > began, seconds=10, what="the friend's contact is written")

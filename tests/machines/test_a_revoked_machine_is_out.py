@@ -208,5 +208,5 @@ def test_the_api_and_the_command_line_do_the_same(fleet: Fleet) -> None:
     call_command("admit_machine", str(row.pk), why="clean", stdout=StringIO())
     asks(fleet, agent.machine.vm_id, "rebuilt")
     assert Machine.objects.get().revoked_at is None
-    with pytest.raises(CommandError, match="Nobody waits"):
+    with pytest.raises(CommandError, match="No agent waits"):
         call_command("admit_machine", str(row.pk))
