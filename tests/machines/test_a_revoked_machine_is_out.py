@@ -177,7 +177,7 @@ def test_only_admins_revoke_and_admit_on_the_page(fleet: Fleet) -> None:
     assert ada.post(f"{here}revoke/", {"comment": "stolen"}).status_code == 302
     assert "no vote" in text_of(ada.get(here))
     assert "“stolen”" in text_of(ada.get(here))
-    assert "Nobody asks now" in text_of(ada.get(here))
+    assert "No agent is waiting for admission" in text_of(ada.get(here))
     asks(fleet, agent.machine.vm_id, "rebuilt")
     assert "from 10.0.0.4" in text_of(ada.get(here))
     sent = {"ids": [Admission.objects.get().pk], "decision": "admit", "comment": "clean"}
