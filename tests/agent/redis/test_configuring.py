@@ -117,7 +117,7 @@ def test_other_hosts_are_listened_to(host: str) -> None:
         ("rediss://:hush@a.example?tier=gold", "the tier 'gold', which is none of basic, standard, premium"),
         ("rediss://:hush@a.example?divisor=0", "the divisor '0'"),
         ("rediss://:hush@a.example?colour=red", "has 'colour', which no cache has"),
-        ("rediss://:hush@a.example?password=hush", "has password in a query"),
+        ("rediss://:hush@a.example?password=hush", "has password in the query"),
         ("rediss://:hush@a.example?entra=managed-identity", "more than one of password, password_file and entra"),
         ("rediss://:hush@a.example?connect=nowhere", "is HOST:PORT or unix:PATH"),
         ("rediss://:hush@a.example?tls=maybe", "tls=maybe; it is true or false"),
