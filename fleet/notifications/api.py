@@ -101,8 +101,7 @@ class Channels(Call):
         With what its kind wants to be told. A webhook's secret is shown this once. The installation's are for admins,
         with the scope `admin`; one's own need more than the scope `read`.
         """
-        own = self.wanted.initial_data.get("own") is True
-        row, secret = channel_services.create(self.wanted, actor=self.actor, now=self.now, own=own)
+        row, secret = channel_services.create(self.wanted, actor=self.actor, now=self.now, own=self.wanted.is_own)
         found = queries.detail(channel_id=row.pk, person=person_of(self.request), now=self.now)
         return NewChannel(found, secret) if found else None
 
@@ -274,8 +273,7 @@ class Routes(Call):
         It is on unless the body says otherwise. Try it first. The installation's are for admins, with the scope
         `admin`; one's own need more than the scope `read`.
         """
-        own = self.wanted.initial_data.get("own") is True
-        row = route_services.create(self.wanted, actor=self.actor, now=self.now, own=own)
+        row = route_services.create(self.wanted, actor=self.actor, now=self.now, own=self.wanted.is_own)
         return queries.route(route_id=row.pk, person=person_of(self.request))
 
 

@@ -192,14 +192,23 @@ class ChannelFieldsSerializer(AuditedSerializer):
         return faults or write_settings(row, self.validated_data.get("stated", {}))
 
 
-class ChannelRequestSerializer(ChannelFieldsSerializer):
+class OwnableSerializer(AuditedSerializer):
+    """A serializer for a new channel or route, which may be for the caller alone."""
+
     own = serializers.BooleanField(required=False, default=False, help_text=OWN)
 
-    class Meta(ChannelFieldsSerializer.Meta):
-        fields = ("kind", "name", "enabled", "own")
+    @property
+    def is_own(self) -> bool:
+        """Return whether the caller wants it for themselves. It decides the owner, before the fields are validated."""
+        return self.initial_data.get("own") is True
 
     def validate(self, values: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in values.items() if name != "own"}
+
+
+class ChannelRequestSerializer(OwnableSerializer, ChannelFieldsSerializer):
+    class Meta(ChannelFieldsSerializer.Meta):
+        fields = ("kind", "name", "enabled", "own")
 
 
 def write_settings(row: Channel, sent: Mapping[str, Any]) -> Iterator[Fault]:

@@ -25,6 +25,7 @@ from fleet.models.facts.events import place_of
 from fleet.notifications import channel_services
 from fleet.notifications.channel_services import (
     ChannelRequestSerializer,
+    OwnableSerializer,
     is_taken,
     locked,
     owner_for,
@@ -43,7 +44,7 @@ from fleet.notifications.models import (
     route_of,
 )
 from fleet.notifications.notification_types import NotificationType
-from fleet.notifications.queries import OWN, for_reader
+from fleet.notifications.queries import for_reader
 from fleet.notifications.routing import (
     OF_DELIVERY,
     DeliveryState,
@@ -101,14 +102,9 @@ class RouteChangeSerializer(RouteFieldsSerializer):
         fields = (*FIELDS, "enabled")
 
 
-class RouteRequestSerializer(RouteChangeSerializer):
-    own = serializers.BooleanField(required=False, default=False, help_text=OWN)
-
+class RouteRequestSerializer(OwnableSerializer, RouteChangeSerializer):
     class Meta(RouteChangeSerializer.Meta):
         fields = (*FIELDS, "enabled", "own")
-
-    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in values.items() if name != "own"}
 
 
 ROUTES = Audit(
