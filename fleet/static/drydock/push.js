@@ -1,4 +1,4 @@
-// "Tell this browser": asks the browser for a subscription and sends it with the form beside.
+// "Notify this browser": asks the browser for a subscription and sends it with the form beside.
 
 const form = document.getElementById("push-form");
 const said = document.getElementById("push-said");
