@@ -217,7 +217,7 @@ def test_enrolling_gives_a_key_once(machines: Machines) -> None:
     # Neither before the machine has used what it got, nor after.
     for gateway in (machines.other, machines.one, machines.other):
         again = enrols.sent(gateway)
-        assert again.status_code == 401 and "made before" in again.json()["detail"], again.text
+        assert again.status_code == 401 and "used before" in again.json()["detail"], again.text
     machines.key = Key(machines.key.machine_id, given.json()["generation"], given.json()["key"])
     assert machines.reports().sent(machines.other).status_code == 200
     assert enrols.sent(machines.other).status_code == 401
