@@ -6,17 +6,17 @@ from tests.architecture.sources import ROOT
 
 PAGE = (ROOT / "docs" / "dev" / "threats.md").read_text(encoding="utf-8")
 ROOMS = re.findall(r"^## (\w+)$", PAGE, re.MULTILINE)
-ROWS = re.findall(r"^\| ([^|]+) \| ([^|]+) \| [^|]+ \| ([^|]*) \|$", PAGE, re.MULTILINE)
-ATTACKS = [(protected, threat, tests) for protected, threat, tests in ROWS if protected != "protected"]
+ROWS = re.findall(r"^\| ([^|]+) \| [^|]+ \| ([^|]*) \|$", PAGE, re.MULTILINE)
+ATTACKS = [(threat, tests) for threat, tests in ROWS if threat != "threat"]
 
 
 def test_each_row_names_tests_that_exist() -> None:
     assert len(ATTACKS) > 5
     assert len(ATTACKS) + 2 * len(ROOMS) == len(re.findall(r"^\|", PAGE, re.MULTILINE))
-    for protected, _, tests in ATTACKS:
+    for threat, tests in ATTACKS:
         names = re.findall(r"`([^`]+)`", tests)
-        assert names, protected
-        assert [name for name in names if not (ROOT / name.partition("::")[0]).is_file()] == [], protected
+        assert names, threat
+        assert [name for name in names if not (ROOT / name.partition("::")[0]).is_file()] == [], threat
 
 
 def test_each_room_has_one_section() -> None:
@@ -24,5 +24,5 @@ def test_each_room_has_one_section() -> None:
 
 
 def test_each_attack_has_one_row() -> None:
-    attacks = [(protected, threat) for protected, threat, _ in ATTACKS]
+    attacks = [threat for threat, _ in ATTACKS]
     assert [attack for attack in attacks if attacks.count(attack) > 1] == []
