@@ -56,7 +56,7 @@ def test_the_path_of_a_request_is_not_written_down() -> None:
     assert json.loads(said)["event"] == "Internal Server Error"
 
 
-def test_a_line_that_cannot_be_made_says_so_in_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_line_that_cannot_be_written_is_replaced_by_a_line_that_reports_it(capsys: pytest.CaptureFixture[str]) -> None:
     handler = Lines(sys.stderr)
     handler.setFormatter(logs.line("json"))
     handler.emit(logging.LogRecord("somebody", logging.INFO, __file__, 1, "%d", ("x",), None))

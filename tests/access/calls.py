@@ -30,7 +30,7 @@ WORDS = {
 }
 GUARD = "set-wants-step-up"
 # Let in: what is wrong with the call, or with the moment, was found behind the door.
-BEHIND_THE_DOOR = (400, 409, 410, 412, 415, 422, 428)
+FAILED_AFTER_ACCESS = (400, 409, 410, 412, 415, 422, 428)
 
 
 class QuietClient(Client):
@@ -111,6 +111,6 @@ def outcome(answer: Any, *, logged_in: bool) -> str:
         return "again" if logged_in and b'action="/you/again/"' in answer.content else "login"
     if status == 409 and GUARD.encode() in answer.content:
         return "again"
-    if status < 400 or status in BEHIND_THE_DOOR:
+    if status < 400 or status in FAILED_AFTER_ACCESS:
         return "yes"
     return {403: "no", 404: "404", 405: "-"}.get(status, str(status))

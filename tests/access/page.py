@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.access.callers import COLUMNS
 from tests.access.calls import WORDS
 from tests.access.reasons import ABOUT_ONESELF, ANYBODY, OWN_RULES, PUBLIC
-from tests.gateway.door import COLUMNS as AT_THE_GATEWAY
+from tests.gateway.access_calls import COLUMNS as AT_THE_GATEWAY
 
 PLACE = Path(__file__).parents[2] / "docs" / "dev" / "access.md"
 

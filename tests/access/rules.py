@@ -59,7 +59,7 @@ def more_than(line: Line, column: str, other: str) -> bool:
     return is_in(line, column) and not is_in(line, other)
 
 
-def only_what_has_a_reason_is_open_to_nobody(lines: Iterable[Line]) -> list[str]:
+def only_listed_routes_are_open_to_anonymous_callers(lines: Iterable[Line]) -> list[str]:
     return [shown(line, "nobody") for line in lines if is_in(line, "nobody") and named(line) not in PUBLIC]
 
 
@@ -111,7 +111,7 @@ def a_token_may_no_more_than_its_person(lines: Iterable[Line]) -> list[str]:
     ]
 
 
-def by_whatever_door_somebody_comes_their_rights_are_the_same(lines: Iterable[Line]) -> list[str]:
+def rights_do_not_depend_on_the_sign_in_method(lines: Iterable[Line]) -> list[str]:
     return [
         shown(line, "operator", other)
         for line in lines
@@ -122,7 +122,7 @@ def by_whatever_door_somebody_comes_their_rights_are_the_same(lines: Iterable[Li
     ]
 
 
-def machines_stay_at_their_own_door(lines: Iterable[Line]) -> list[str]:
+def machines_call_machine_routes_only(lines: Iterable[Line]) -> list[str]:
     return [
         shown(line, one)
         for line in lines
@@ -132,7 +132,7 @@ def machines_stay_at_their_own_door(lines: Iterable[Line]) -> list[str]:
     ]
 
 
-def people_and_revoked_machines_get_nothing_at_the_machines_door(lines: Iterable[Line]) -> list[str]:
+def machine_routes_reject_users_and_revoked_machines(lines: Iterable[Line]) -> list[str]:
     return [
         shown(line, one)
         for line in lines
@@ -143,14 +143,14 @@ def people_and_revoked_machines_get_nothing_at_the_machines_door(lines: Iterable
 
 
 RULES: tuple[Callable[[Iterable[Line]], list[str]], ...] = (
-    only_what_has_a_reason_is_open_to_nobody,
+    only_listed_routes_are_open_to_anonymous_callers,
     no_stranger_does_anything,
     no_reading_does_anything,
     readers_change_what_is_their_own_and_nothing_else,
     who_may_more_may_all_that_others_may,
     scopes_and_missing_proofs_only_take_away,
     a_token_may_no_more_than_its_person,
-    by_whatever_door_somebody_comes_their_rights_are_the_same,
-    machines_stay_at_their_own_door,
-    people_and_revoked_machines_get_nothing_at_the_machines_door,
+    rights_do_not_depend_on_the_sign_in_method,
+    machines_call_machine_routes_only,
+    machine_routes_reject_users_and_revoked_machines,
 )

@@ -34,8 +34,8 @@ def test_each_cell_is_a_word() -> None:
 
 def test_each_reason_is_about_what_is_there() -> None:
     lines = committed()
-    open_to_nobody = {(method, route) for _, route, method, cells in lines if cells["nobody"] in ("yes", "did")}
-    assert open_to_nobody == set(PUBLIC)
+    open_to_anonymous = {(method, route) for _, route, method, cells in lines if cells["nobody"] in ("yes", "did")}
+    assert open_to_anonymous == set(PUBLIC)
     there = {(method, route) for _, route, method, _ in lines}
     readers = {(line[2], line[1]) for line in lines if is_in(line, "viewer")}
     assert set(ABOUT_ONESELF) | set(ANYBODY) <= readers
@@ -66,7 +66,7 @@ def test_a_route_without_a_right_is_found(settings: Any, request: pytest.Fixture
         for route, method in (("leak/", "GET"), ("leak/", "POST"), ("act/", "POST"))
     ]
     found = {rule.__name__: rule(lines) for rule in RULES}
-    assert found["only_what_has_a_reason_is_open_to_nobody"] == [
+    assert found["only_listed_routes_are_open_to_anonymous_callers"] == [
         "pages: GET leak/: nobody yes", "pages: POST leak/: nobody yes",
     ]  # fmt: skip
     assert "pages: POST act/: viewer did" in found["readers_change_what_is_their_own_and_nothing_else"]
@@ -75,9 +75,9 @@ def test_a_route_without_a_right_is_found(settings: Any, request: pytest.Fixture
 def test_each_rule_finds_what_breaks_it() -> None:
     good = dict.fromkeys(("nobody", "half", "groupless", "elsewhere", "viewer"), "no")
     readers, scopes = "readers_change_what_is_their_own_and_nothing_else", "scopes_and_missing_proofs_only_take_away"
-    doors = "by_whatever_door_somebody_comes_their_rights_are_the_same"
+    doors = "rights_do_not_depend_on_the_sign_in_method"
     for cells, found in (
-        ({"machine": "yes"}, {"no_stranger_does_anything", "machines_stay_at_their_own_door"}),
+        ({"machine": "yes"}, {"no_stranger_does_anything", "machines_call_machine_routes_only"}),
         ({"half": "did"}, {"no_stranger_does_anything"}),
         ({"viewer": "yes", "operator": "no"}, {readers, "who_may_more_may_all_that_others_may"}),
         ({"elsewhere": "did", "here": "no", "operator": "did"}, {scopes}),
@@ -87,9 +87,7 @@ def test_each_rule_finds_what_breaks_it() -> None:
         lines: list[Line] = [("pages", "a/", "POST", good | cells)]
         assert {rule.__name__ for rule in RULES if rule(lines)} == found, cells
     revoked: list[Line] = [("gateway", "/agent/v1/orders", "GET", {"nobody": "login", "revoked-key": "yes"})]
-    assert [rule.__name__ for rule in RULES if rule(revoked)] == [
-        "people_and_revoked_machines_get_nothing_at_the_machines_door"
-    ]
+    assert [rule.__name__ for rule in RULES if rule(revoked)] == ["machine_routes_reject_users_and_revoked_machines"]
 
 
 def test_the_page_prints_the_tables_as_they_are() -> None:

@@ -223,7 +223,7 @@ def test_without_any_answer_a_machine_goes_by_what_it_remembers_and_does_not_gue
     assert who(tmp_path, clock, nowhere) == (VM_IDS["web-vm2"], "imds")
 
 
-def test_a_machine_that_became_another_one_says_so(parts: PartsFactory, simulator: RunningSimulator) -> None:
+def test_machine_that_changed_its_identity_reports_it(parts: PartsFactory, simulator: RunningSimulator) -> None:
     made, changed, reported = parts(), threading.Event(), threading.Event()
     imds = Imds(simulator.vm_url("web-vm2"))
 

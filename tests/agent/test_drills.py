@@ -116,7 +116,7 @@ def test_unapproved_drill_starts_at_not_before(made: Parts, clock: SteppedClock)
     assert steps(made) == ["announced", "started", "gone over"]
 
 
-def test_the_other_machines_start_when_they_are_told(made: Parts, clock: SteppedClock) -> None:
+def test_other_machines_start_the_drill_on_request(made: Parts, clock: SteppedClock) -> None:
     carry_out(made, order(made, "rehearse"))
     at = made.server_clock.now() + timedelta(seconds=1)
     carry_out(made, order(made, "start", at=to_text(at)))
@@ -272,7 +272,7 @@ def rehearsal_document(parts: Parts) -> bytes:
     return parts.imds.scheduled_events()
 
 
-def test_hooks_are_told_that_it_is_a_drill(made: Parts, hooks: HookFolder, clock: SteppedClock) -> None:
+def test_hooks_know_that_it_is_a_drill(made: Parts, hooks: HookFolder, clock: SteppedClock) -> None:
     hooks.add("prepare", "10-a", 'cat; echo "drill=$DRYDOCK_DRILL $DRYDOCK_EVENT_TYPE"')
     hooks.add("recover", "10-b", 'echo "drill=$DRYDOCK_DRILL $DRYDOCK_EVENT_STATUS"')
     both = with_hooks(made, hooks)

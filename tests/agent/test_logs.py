@@ -39,7 +39,7 @@ def test_text_names_the_decision_behind_the_sentence() -> None:
     assert line(TextFormatter(), "Done.", request_id="r-1").endswith(" WARNING Done. request_id=r-1")
 
 
-def test_a_line_that_cannot_be_made_says_so_in_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_line_that_cannot_be_written_is_replaced_by_a_line_that_reports_it(capsys: pytest.CaptureFixture[str]) -> None:
     handler = StderrHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     handler.emit(logging.LogRecord("drydock_agent", logging.INFO, __file__, 1, "%d", ("x",), None))

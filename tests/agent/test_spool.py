@@ -75,7 +75,7 @@ def test_refused_reports_are_kept_apart_with_their_reason(spool: Spool) -> None:
     assert (report.seq, json.loads(report.data), reason) == (2, {"number": 1}, "too deep")
 
 
-def test_what_is_kept_apart_is_bounded(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quarantined_reports_are_bounded(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spool_tables, "MAX_QUARANTINED", 5)
     for seq in add(spool, 8):
         spool.quarantine(seq, "no")
@@ -146,7 +146,7 @@ def test_a_state_folder_that_was_put_back_begins_a_new_spool_and_loses_nothing(t
     spool.close()
 
 
-def test_a_write_that_fails_says_so_and_changes_nothing(spool: Spool) -> None:
+def test_failed_write_raises_and_changes_nothing(spool: Spool) -> None:
     add(spool, 1)
     with pytest.raises(SpoolError):
         spool._call(lambda db: (db.execute("DELETE FROM reports"), db.execute("no such statement")))

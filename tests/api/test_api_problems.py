@@ -46,7 +46,7 @@ def test_whatever_representation_is_asked_for_it_is_json(operator: Caller) -> No
     assert answer["Content-Type"] == "application/json"
 
 
-def test_too_many_calls_are_told_when_to_come_back(operator: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_calls_get_a_retry_after(operator: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PerPerson, "per_minute", 0)
     answer = operator.get("events/")
     problem(answer, 429, "throttled")
@@ -106,7 +106,7 @@ def test_detail_never_overwrites_what_every_problem_has() -> None:
     assert (body["status"], body["by"]) == (409, "ann")
 
 
-def test_while_postgres_is_away_it_asks_to_be_called_again() -> None:
+def test_postgres_outage_gets_503_with_retry_after() -> None:
     answer = problems.exception_handler(OperationalError("the connection is lost"), {})
     assert answer is not None
     assert answer.status_code == 503

@@ -211,7 +211,7 @@ def test_failure_outside_a_call_is_a_problem_and_is_logged(
     assert "the cable was cut" in caplog.text
 
 
-def test_a_database_that_is_away_before_a_call_is_a_problem(blunt: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_database_outage_before_a_call_is_a_problem(blunt: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*_: object, **__: object) -> None:
         raise OperationalError("the connection is lost")
 

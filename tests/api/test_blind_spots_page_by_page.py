@@ -46,7 +46,7 @@ def there_and_back(fleet: factories.Fleet, gaps: list[tuple[str, str]], size: in
     assert [(row.code, row.part) for one in back for row in one.results] == gaps
 
 
-def test_what_is_asked_for_by_kind_name_or_set_is_found(fleet: factories.Fleet, gaps: list[tuple[str, str]]) -> None:
+def test_blind_spots_are_filtered_by_kind_name_and_set(fleet: factories.Fleet, gaps: list[tuple[str, str]]) -> None:
     alone = blind_spots.page(now=fleet.now, code="cache-unheard", size=500).results
     assert [row.part for row in alone] == [part for code, part in gaps if code == "cache-unheard"]
     named = blind_spots.page(now=fleet.now, names=["D.REDIS", "vm1"]).results

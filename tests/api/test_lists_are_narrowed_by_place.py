@@ -81,7 +81,7 @@ def test_every_list_takes_what_says_where(two: dict[str, AvailabilitySet], admin
         problem(admin.get(f"{address}?sets={two['here'].pk}"), 422, "validation")
 
 
-def test_machines_and_sets_are_narrowed_alike(two: dict[str, AvailabilitySet], viewer: Caller) -> None:
+def test_machines_and_sets_have_the_same_location_filters(two: dict[str, AvailabilitySet], viewer: Caller) -> None:
     def rows(address: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = viewer.get(address).json()["results"]
         return found
@@ -146,7 +146,7 @@ def test_an_order_that_no_list_names_is_refused_and_a_cursor_keeps_its_order(
     problem(viewer.get(f"{after}&ordering=-resource_name"), 422, "validation")
 
 
-def test_filters_tell_nothing_of_what_is_out_of_sight(
+def test_filters_do_not_disclose_hidden_rows(
     two: dict[str, AvailabilitySet], settings: LazySettings, fleet: factories.Fleet
 ) -> None:
     settings.SCOPED_READ_ACCESS = True

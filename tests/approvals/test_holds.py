@@ -53,7 +53,7 @@ def test_approving_against_it_takes_a_reason_and_lifting_it_none(fleet: Fleet) -
     assert fleet.approve().state == "GRANTED"
 
 
-def test_held_twice_and_lifted_twice_are_told(fleet: Fleet) -> None:
+def test_second_hold_and_second_lift_are_refused(fleet: Fleet) -> None:
     event = announced(fleet)
     olga = operator("olga")
     held(fleet, event, olga)

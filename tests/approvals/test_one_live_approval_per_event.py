@@ -53,7 +53,7 @@ def test_second_approval_is_refused_with_the_first_approver_and_time(fleet: Flee
 
 
 @pytest.mark.django_db
-def test_too_late_says_so(fleet: Fleet) -> None:
+def test_approval_after_not_before_is_refused_as_too_late(fleet: Fleet) -> None:
     announced(fleet, not_before=fleet.now + seconds(30))
     fleet.later(31)
     assert refused(fleet.approve).code == "too-late"

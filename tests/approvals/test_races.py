@@ -172,7 +172,7 @@ def test_a_withdrawal_and_the_offer_are_one_or_the_other(count: int) -> None:
 
 
 @searched("swept", share=3, whole=12, variable="RACE_ROUNDS")
-def test_two_workers_two_beats_and_a_ticker_leave_one_open_order_and_a_superseded_one_says_so(swept: int) -> None:
+def test_concurrent_workers_leave_one_open_order_and_record_a_superseded_one(swept: int) -> None:
     fleet = a_fleet()
     announce(fleet, "s0a", [EVENT])
     announce(fleet, "s0b", [EVENT], hits=["s0a"])

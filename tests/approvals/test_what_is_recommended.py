@@ -54,7 +54,7 @@ def said(facts: EventFacts, experience: Experience = SEEN_OFTEN) -> str:
     return say(found.sentence, API) if found else ""
 
 
-def test_what_nothing_speaks_against_is_started_for_reasons_that_are_named() -> None:
+def test_unguarded_event_is_recommended_with_reasons() -> None:
     assert said(FACTS) == "Start now: 12 earlier Freezes here, median pause 4 s, nothing else open in the service shop."
 
 
@@ -66,7 +66,7 @@ def test_of_the_only_machine_of_a_set_it_says_why_a_pause_need_not_wait() -> Non
     assert say(guard.sentence, API) == "It pauses the only machine of the set."
 
 
-def test_without_a_history_it_says_so() -> None:
+def test_missing_history_is_stated() -> None:
     assert "no earlier Freeze here was seen to its end" in said(FACTS, Experience())
     assert "1 earlier Freeze here" in said(FACTS, Experience(count=1, median_seconds=3.0))
 
@@ -94,7 +94,7 @@ def test_without_a_history_it_says_so() -> None:
         ({"windows": (WindowFacts("Sale", "Nobody touches the shop."),)}, Advised.LOOK),
     ],
 )
-def test_what_speaks_against_it_decides_what_is_advised(fields: dict[str, Any], advised: Advised) -> None:
+def test_guards_determine_the_recommendation(fields: dict[str, Any], advised: Advised) -> None:
     found = recommend(replace(FACTS, **fields), SEEN_OFTEN, now=NOW)
     assert found is not None
     assert found.advised is advised
@@ -158,7 +158,7 @@ def test_only_the_newest_of_a_set_are_looked_back_on(fleet: Fleet) -> None:
     assert found.count == NEWEST
 
 
-def test_the_card_can_be_told_line_by_line(fleet: Fleet) -> None:
+def test_card_has_one_line_for_each_fact(fleet: Fleet) -> None:
     event = factories.announced(fleet, event_type="Reboot")
     found = event_detail(event_id=event.event_id, now=fleet.now)
     assert found is not None

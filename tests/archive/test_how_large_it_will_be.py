@@ -77,7 +77,7 @@ def test_the_command_says_what_left_what_stays_and_what_was_broken_off(
 
 
 @pytest.mark.django_db
-def test_a_dry_run_changes_nothing_and_says_what_leaves_when(
+def test_dry_run_changes_nothing_and_lists_what_is_archived_when(
     settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.ARCHIVE_URL = folder(tmp_path).shown()

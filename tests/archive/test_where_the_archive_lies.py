@@ -109,7 +109,7 @@ def test_a_disk_that_is_full_leaves_nothing_half_written(tmp_path: Path, monkeyp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_one_says_so(tmp_path: Path) -> None:
+def test_unusable_archive_folder_is_a_readable_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert fault(lambda: put(Folder(tmp_path / "file"), b"content")) == "store-away"
 

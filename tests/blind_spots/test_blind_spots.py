@@ -130,7 +130,7 @@ def test_zone_without_poller_needs_a_live_poller_in_another_zone() -> None:
     assert spots(AGENT, agent(machine_id=2, zone="2")) == {}
 
 
-def test_upgrades_of_a_scale_set_cannot_be_told_from_here_until_an_inventory_says_it() -> None:
+def test_upgrades_of_a_scale_set_are_not_detectable_without_an_inventory() -> None:
     unknown = spots(AGENT, kind="scale_set")
     assert set(unknown) == {"upgrades-unknown"}
     assert unknown["upgrades-unknown"].certainty.value == "cannot be told from here"

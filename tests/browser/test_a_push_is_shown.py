@@ -73,7 +73,7 @@ def test_what_is_pushed_is_shown_with_its_words(fleet: Fleet, open_page: OpenPag
     watched.quiet()
 
 
-def test_the_manifest_and_the_worker_are_let_in_by_the_policy(fleet: Fleet, open_page: OpenPage) -> None:
+def test_content_policy_allows_the_manifest_and_the_service_worker(fleet: Fleet, open_page: OpenPage) -> None:
     factories.operator()
     watched = open_page("/you/")
     manifest = watched.page.evaluate(

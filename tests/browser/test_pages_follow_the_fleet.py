@@ -141,7 +141,7 @@ def test_the_countdown_goes_by_the_servers_clock(fleet: Fleet, open_page: OpenPa
     assert shown in {f"{now - timedelta(seconds=back):%H:%M:%S} UTC" for back in range(30)}
 
 
-def test_browser_and_server_write_times_alike(fleet: Fleet, open_page: OpenPage) -> None:
+def test_browser_and_server_format_times_identically(fleet: Fleet, open_page: OpenPage) -> None:
     page = open_page("/").page
     numbers = [-4, 0, 1, 2, 42, 59.9, 60, 119, 120, 599, 3599, 3600, 7199, 7200, 86399, 86400, 172799, 172800, 999999]
     script = """async (all) => {

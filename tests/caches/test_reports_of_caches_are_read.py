@@ -28,7 +28,7 @@ def test_a_line_is_taken_with_its_host_in_lower_case() -> None:
     assert report.flag == ""
 
 
-def test_a_line_that_is_too_long_is_cut_and_says_so() -> None:
+def test_long_line_is_cut_and_marked_as_cut() -> None:
     (report,) = batch("redis", {"cache": "c", "raw": "x" * 20_000}).reports
     assert isinstance(report.data, wire.RedisData)
     assert (len(report.data.raw), report.data.cut) == (16_000, True)

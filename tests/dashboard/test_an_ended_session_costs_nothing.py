@@ -87,7 +87,7 @@ def test_another_user_cannot_continue_the_saved_form(otto: Client) -> None:
     assert not Approval.objects.exists()
 
 
-def test_what_was_kept_cannot_be_made_up(otto: Client) -> None:
+def test_saved_identity_cannot_be_forged(otto: Client) -> None:
     asked = approve(otto)
     answer = otto.post(
         "/accounts/login/",

@@ -59,9 +59,7 @@ def test_two_sets_are_merged_and_the_old_address_shows_what_remains(
         assert "stray" in text_of(admin.get(address)), address
 
 
-def test_machines_without_an_agent_and_disagreements_stand_on_the_pages(
-    fleet: factories.Fleet, operator: Client
-) -> None:
+def test_pages_list_machines_without_an_agent_and_disagreements(fleet: factories.Fleet, operator: Client) -> None:
     machine = fleet.enrol("web1", availability_set="shop", vm_id=IDS["web1"]).machine
     import_inventory(inventory=read_inventory(sample("vm_list")), now=fleet.now)
     seen = operator.get(f"/sets/{factories.the_set('WEB').pk}/")

@@ -44,7 +44,7 @@ def test_a_cancelled_event_hit_no_machine_and_lost_nothing(fleet: Fleet, operato
     assert operator.get(f"/api/v1/events/{EVENT}/").json()["lost"] == ""
 
 
-def test_its_card_and_its_message_say_so(fleet: Fleet) -> None:
+def test_card_and_message_state_the_cancellation(fleet: Fleet) -> None:
     event = cancelled(fleet)
     detail = event_detail(event_id=event.event_id, now=fleet.now)
     assert detail is not None

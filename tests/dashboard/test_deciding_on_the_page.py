@@ -143,7 +143,7 @@ def test_unknown_event_is_404(fleet: factories.Fleet, operator: Client) -> None:
     assert operator.get("/events/NO-SUCH/").status_code == 404
 
 
-def test_what_comes_in_as_a_comment_is_shown_as_text(fleet: factories.Fleet, operator: Client) -> None:
+def test_comment_is_shown_as_text(fleet: factories.Fleet, operator: Client) -> None:
     event = factories.announced(fleet, Description="<img src=x onerror=alert(1)>")
     operator.post(f"/events/{event.event_id}/approve/", {"comment": "<script>alert(2)</script>"})
     for address in (f"/events/{event.event_id}/", "/", "/timeline/", f"/events/{event.event_id}/documents/"):

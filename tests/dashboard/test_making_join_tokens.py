@@ -54,7 +54,7 @@ def test_what_was_typed_stays_when_it_is_refused(fleet: Fleet, admin: Client) ->
     assert JoinToken.objects.count() == before
 
 
-def test_a_machine_is_moved_and_let_go_on_its_page(fleet: Fleet, admin: Client, operator: Client) -> None:
+def test_machine_is_moved_and_released_on_its_page(fleet: Fleet, admin: Client, operator: Client) -> None:
     machine = fleet.enrol("vm1").machine
     fleet.enrol("db1", availability_set="db")
     here, db = f"/machines/{machine.pk}/", the_set("db").pk

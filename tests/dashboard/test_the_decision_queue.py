@@ -26,7 +26,7 @@ def test_an_empty_queue_has_no_rows_while_the_agents_are_live(fleet: factories.F
     assert "6 of 6" in text_of(shown)
 
 
-def test_events_stand_in_the_order_of_the_time_left(fleet: factories.Fleet, operator: Client) -> None:
+def test_events_are_sorted_by_time_left(fleet: factories.Fleet, operator: Client) -> None:
     fleet.enrol_set()
     fleet.later(1)
     soon = factories.listing(resources=("vm1",), not_before=fleet.now + timedelta(minutes=4))
@@ -68,7 +68,7 @@ def test_the_cards_name_the_sets_with_open_events_first(fleet: factories.Fleet, 
     assert shown.index("zulu") < shown.index("alpha")
 
 
-def test_a_provisional_set_says_so_and_goes_by_its_machine(fleet: factories.Fleet, operator: Client) -> None:
+def test_provisional_set_is_marked_and_named_after_its_machine(fleet: factories.Fleet, operator: Client) -> None:
     fleet.enrol("stray", availability_set="")
     assert "stray" in text_of(part(operator, "cards"))
     page = operator.get(f"/sets/{fleet.agents['stray'].machine.availability_set_id}/")

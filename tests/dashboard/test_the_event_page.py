@@ -12,9 +12,7 @@ from tests import factories
 from tests.dashboard.conftest import acts, codes, marks, states, text_of
 
 
-def test_the_page_names_who_will_be_hit_who_will_be_asked_and_what_speaks_against_it(
-    fleet: factories.Fleet, operator: Client
-) -> None:
+def test_page_names_affected_machines_the_next_agent_and_the_guards(fleet: factories.Fleet, operator: Client) -> None:
     fleet.enrol_set()
     other = "0A1B2C3D-0000-4000-8000-000000000009"
     event = factories.announced(fleet, event_type="Redeploy", resources=("vm2", "VM1", "vm99"))

@@ -101,7 +101,7 @@ FILTERS: dict[str, set[str]] = {
 }
 
 
-def test_filters_stand_in_the_address(listeners: Listeners, viewer: Client) -> None:
+def test_filters_are_part_of_the_address(listeners: Listeners, viewer: Client) -> None:
     for query, shown in FILTERS.items():
         titles = {title.removeprefix("cache ").partition(":")[0] for title in cells(viewer, f"?{query}").values()}
         assert titles == shown, query

@@ -122,7 +122,7 @@ def test_it_ends_by_itself_when_the_agents_vanish(fleet: Fleet) -> None:
     assert walk.event.status == "ENDED", "a late word reopens nothing"
 
 
-def test_a_person_stops_it_and_the_machines_are_told(fleet: Fleet) -> None:
+def test_user_stops_the_drill_and_machines_are_notified(fleet: Fleet) -> None:
     walk = Walk(fleet).announced("vm1", "vm2")
     approval = fleet.approve(walk.event.event_id)
     drilling.stop(drill_id=walk.drill.pk, actor=acting(operator(), why="enough"), now=fleet.later(1))
@@ -231,7 +231,7 @@ class TestRealEvents:
         assert (walk.event.event_type, walk.event.resources) == ("Freeze", ["vm1"])
         assert ScheduledEvent.objects.count() == 1
 
-    def test_what_is_known_of_machines_does_not_move(self) -> None:
+    def test_machine_facts_do_not_change(self) -> None:
         fleet = Fleet()
         fleet.enrol_set(3)
         before = list(LatestDocument.objects.order_by("pk").values())

@@ -100,7 +100,7 @@ def test_after(db, redis_client):
 """
 
 
-def test_a_test_that_lost_its_server_says_so_and_the_next_one_has_it_again(tmp_path: Path) -> None:
+def test_test_that_lost_its_server_fails_and_the_next_one_has_a_new_server(tmp_path: Path) -> None:
     said = nested.run(tmp_path, SAMPLE, DATABASE_URL="", REDIS_URL="")
     assert "2 failed, 2 passed" in said
     for name in ("Postgres", "Valkey"):

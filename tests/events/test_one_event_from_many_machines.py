@@ -85,7 +85,7 @@ def test_a_machine_that_was_deleted_by_preempt_is_inferred_once_all_witnesses_ar
     assert (event.status, event.ended_as, event.certainty) == ("ENDED", "machine_deleted", "inferred")
 
 
-def test_a_newer_document_that_lists_it_again_reopens_it_and_says_so(fleet: Fleet) -> None:
+def test_newer_document_that_lists_it_again_reopens_it_and_records_that(fleet: Fleet) -> None:
     event = freeze_cancelled(fleet)
     fleet.later(5)
     fleet.say("vm3", listing(resources=["vm1", "vm2"]))

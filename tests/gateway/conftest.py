@@ -17,7 +17,7 @@ from pytest_django.plugin import DjangoDbBlocker
 from fleet.embedded import Urls
 from fleet.operations import wake_up
 from tests.databases import django_on, own_servers
-from tests.gateway.doors import Doors, opened
+from tests.gateway.enrolment import Doors, opened
 from tests.gateway_process import Gateway, running_gateway
 
 

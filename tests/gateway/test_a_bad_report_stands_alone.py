@@ -102,9 +102,7 @@ def unlucky_number() -> Iterator[int]:
     execute("ALTER TABLE fleet_observation_all DROP CONSTRAINT unlucky")
 
 
-def test_a_report_that_cannot_be_stored_is_set_aside_and_no_other_suffers(
-    gateway: Gateway, unlucky_number: int
-) -> None:
+def test_report_that_cannot_be_stored_is_quarantined_and_delays_no_other(gateway: Gateway, unlucky_number: int) -> None:
     bad, *good = (gateway.agent() for _ in range(6))
     bad.seq = unlucky_number - 2
     batches = [(bad, [bad.document(incarnation=number) for number in range(4)])]

@@ -14,7 +14,7 @@ from django.utils import timezone
 from fleet.domain.actor import COMMAND_LINE
 from fleet.models import Admission, Machine, Observation
 from fleet.operations.machines import admissions, keys
-from tests.gateway.doors import Doors
+from tests.gateway.enrolment import Doors
 from tests.gateway_process import Agent, Gateway, running_gateway
 from tests.processes import wait_for
 

@@ -19,7 +19,7 @@ from drydock_agent.clock import Clock
 from drydock_agent.connections import NoAnswer
 
 from fleet.models import Admission, Machine, UnusedKey
-from tests.gateway.doors import FOURTH, THIRD, VM_IDS, Doors
+from tests.gateway.enrolment import FOURTH, THIRD, VM_IDS, Doors
 from tests.processes import wait_for
 
 pytestmark = [pytest.mark.flow, pytest.mark.real_time]
@@ -87,7 +87,7 @@ def is_out(client: BackendClient, secret: object) -> bool:
     return False
 
 
-def test_a_machine_that_got_no_answer_comes_in_by_itself_and_a_copy_of_it_does_not(doors: Doors) -> None:
+def test_machine_that_got_no_answer_enrols_automatically_and_its_copy_does_not(doors: Doors) -> None:
     with losing(doors.gateway.url) as way:
         enrolment, client = doors.agent(THIRD, by=way.url)
         way.loses = 2

@@ -70,7 +70,7 @@ def test_what_waits_for_a_worker_is_counted(line: redis.Redis) -> None:
     assert "drydock_celery_queue_length 1.0" in shown()
 
 
-def test_without_redis_numbers_are_kept_and_a_scrape_says_so(line: redis.Redis, settings: Any) -> None:
+def test_redis_outage_keeps_the_numbers_and_is_visible_in_a_scrape(line: redis.Redis, settings: Any) -> None:
     mine = Counts()
     mine.ended("a", "succeeded", 1.0)
     away = redis.Redis.from_url(f"redis://127.0.0.1:{free_port()}")

@@ -146,7 +146,7 @@ def test_agents_and_probes_that_go_well_say_nothing(gateway: Gateway) -> None:
     assert not routes & {"/agent/v1/reports", "/agent/v1/orders", "/agent/v1/enrol", "/healthz", "/readyz", "/metrics"}
 
 
-def test_a_fleet_that_is_refused_says_so_a_few_times_and_then_counts(gateway: Gateway) -> None:
+def test_repeated_refusals_are_logged_a_few_times_and_then_counted(gateway: Gateway) -> None:
     for _ in range(60):
         requests.post(f"{gateway.url}/agent/v1/reports", headers={"Authorization": "Bearer x"}, timeout=10)
     asked(gateway, "/x", "r13")

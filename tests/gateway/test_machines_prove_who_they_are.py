@@ -14,7 +14,7 @@ from drydock_agent.backend.machine_key import Key, authorization
 from drydock_agent.clock import Clock
 
 from fleet.models import Admission, Machine
-from tests.gateway.doors import FIRST, SECOND, SUBSCRIPTION, VM_IDS, Doors
+from tests.gateway.enrolment import FIRST, SECOND, SUBSCRIPTION, VM_IDS, Doors
 from tests.gateway_process import now
 
 pytestmark = [pytest.mark.flow, pytest.mark.real_time]

@@ -157,7 +157,7 @@ def test_while_postgres_refuses_connections_agents_get_a_retry_answer(servers: U
         assert "loop.recovered" in said
 
 
-def test_what_is_set_aside_is_counted_in_readyz_and_is_no_failure_of_the_process(gateway: Gateway) -> None:
+def test_quarantined_rows_are_counted_in_readyz_without_failing_it(gateway: Gateway) -> None:
     now = datetime.now(UTC)
     rows = [("event", 2**40), ("event", 2**40 + 1), ("wave", 2**40)]
     for what, row_id in rows:

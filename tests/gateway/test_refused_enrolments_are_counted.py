@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 from fleet.domain.reasons import Reason, Refused
 from fleet.gateway.enrolment import MOST, Refusals
 from fleet.models import Admission, Machine, RefusedEnrolment
-from tests.gateway.doors import FIFTH, SIXTH, VM_IDS, Doors
+from tests.gateway.enrolment import FIFTH, SIXTH, VM_IDS, Doors
 from tests.processes import wait_for
 
 

@@ -69,7 +69,7 @@ def test_a_storm_is_written_in_commits_of_a_second_each() -> None:
     assert most > 1_000
 
 
-def test_a_database_that_is_away_does_not_make_the_next_commit_a_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_database_outage_does_not_enlarge_the_next_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     def away(**_: Any) -> None:
         raise OperationalError("no connection")
 

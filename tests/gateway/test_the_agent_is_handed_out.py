@@ -10,7 +10,7 @@ from fleet.dashboard.agent_package import package
 from tests.gateway_process import Gateway
 
 
-def test_a_machine_gets_the_very_file_whose_hash_it_was_told(gateway: Gateway) -> None:
+def test_machine_gets_the_file_of_the_announced_hash(gateway: Gateway) -> None:
     found = package()
     answer = requests.get(f"{gateway.url}/agent/{found.name}", timeout=30)
     assert (answer.status_code, sha256(answer.content).hexdigest()) == (200, found.digest)

@@ -129,7 +129,7 @@ def test_numbers_are_counted_once_for_scrapes_close_together() -> None:
     assert len(calls) == 1
 
 
-def test_a_database_that_is_away_or_hangs_keeps_no_scrape_waiting() -> None:
+def test_unavailable_or_hanging_database_delays_no_scrape() -> None:
     def away() -> Sequence[Sample]:
         raise OSError("away")
 

@@ -1,7 +1,7 @@
 """Writes `docs/dev/access/gateway.csv` as a real gateway answers now; `make access` runs it."""
 
 from tests.access import table
-from tests.gateway.door import COLUMNS, Door, calls
+from tests.gateway.access_calls import COLUMNS, Door, calls
 from tests.gateway_process import Gateway
 
 

@@ -107,7 +107,7 @@ def test_every_table_is_a_file_and_no_cell_is_a_formula(walked: factories.Fleet,
     assert viewer.get(f"/reports/{month}/nothing.csv").status_code == 404
 
 
-def test_an_empty_month_says_so_and_one_to_come_is_not_there(fleet: factories.Fleet, viewer: Client) -> None:
+def test_empty_month_is_stated_and_a_future_month_is_404(fleet: factories.Fleet, viewer: Client) -> None:
     month = month_of(fleet.now)
     shown = text_of(viewer.get(f"/reports/{month}/"))
     assert "No event was seen in this month." in shown

@@ -94,7 +94,7 @@ def test_an_unknown_event_has_no_report(fleet: factories.Fleet, viewer: Client) 
         assert viewer.get(address).status_code == 404
 
 
-def test_drills_say_so(fleet: factories.Fleet, viewer: Client) -> None:
+def test_report_marks_drills(fleet: factories.Fleet, viewer: Client) -> None:
     event = factories.announced(fleet)
     type(event).objects.filter(pk=event.pk).update(drill=True)
     assert verdict(fleet)["drill"] is True

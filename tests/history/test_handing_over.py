@@ -108,7 +108,7 @@ def test_milestones_go_by_their_index(shift: factories.Fleet) -> None:
     assert is_answered_by(found.order_by("-at", "-pk")[:100], "entry_of_milestones")
 
 
-def test_an_empty_shift_says_so(fleet: factories.Fleet, viewer: Client) -> None:
+def test_empty_shift_is_stated(fleet: factories.Fleet, viewer: Client) -> None:
     shown = text_of(viewer.get("/handover/", follow=True))
     for words in ("No event is open.", "No decisions.", "Nothing started.", "Nothing ended."):
         assert words in shown

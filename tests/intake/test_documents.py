@@ -145,6 +145,6 @@ def test_a_status_of_tomorrow_is_shown_as_it_is() -> None:
     )
 
 
-def test_a_body_that_was_cut_is_no_document_and_says_so() -> None:
+def test_cut_body_is_no_document_and_is_marked_as_cut() -> None:
     found = read_document(b'{"Events": [' + b" " * MOST_BYTES)
     assert (found.readable, [flag.code for flag in found.flags]) == (False, ["body-cut"])

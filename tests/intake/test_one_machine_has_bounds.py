@@ -180,7 +180,7 @@ def test_a_machine_that_says_the_same_again_says_nothing_new(fleet: Fleet) -> No
     assert quarantined() == []
 
 
-def test_a_document_of_a_mebibyte_is_read_in_part_and_says_so() -> None:
+def test_document_of_a_mebibyte_is_read_in_part_and_marked() -> None:
     found = read_document(document(listings(MOST_READ + 7)))
     assert (len(found.listings), len(found.rest)) == (MOST_READ, 7)
     assert [flag.code for flag in found.flags] == ["events-not-read"]

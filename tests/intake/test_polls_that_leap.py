@@ -49,7 +49,7 @@ def test_a_machine_that_polls_all_the_time_is_watched_and_writes_no_row(machine:
     assert (Observation.objects.count(), PollGap.objects.count()) == (before, 0)
 
 
-def test_a_time_in_which_it_was_away_is_hatched_and_stays_so(machine: Machine) -> None:
+def test_time_without_contact_is_hatched_permanently(machine: Machine) -> None:
     polls(machine, NOW, NOW + HOUR)
     assert hatched(machine, NOW + 2 * HOUR) == [(60, 120)]
     now = polls(machine, NOW + 2 * HOUR, NOW + 3 * HOUR)
@@ -57,7 +57,7 @@ def test_a_time_in_which_it_was_away_is_hatched_and_stays_so(machine: Machine) -
     assert PollGap.objects.count() == 1
 
 
-def test_what_was_reminded_of_while_the_backend_was_away_was_watched(machine: Machine) -> None:
+def test_time_of_a_backend_outage_counts_as_watched_after_a_reminder(machine: Machine) -> None:
     polls(machine, NOW, NOW + HOUR)
     document = Observation.objects.get()
     for number in range(1, 12):

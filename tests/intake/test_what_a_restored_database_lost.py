@@ -40,7 +40,7 @@ def lost() -> list[Entry]:
     return list(Entry.objects.filter(kind="reports_lost").order_by("pk"))
 
 
-def test_reports_that_were_acknowledged_and_are_not_here_are_told_once(fleet: Fleet) -> None:
+def test_missing_acknowledged_reports_are_recorded_once(fleet: Fleet) -> None:
     agent = fleet.agents["vm1"]
     (answer,) = fleet.record(told(agent, 20)).values()
     assert (answer.before, answer.acknowledged, answer.begin_anew) == (1, 20, False)
@@ -63,7 +63,7 @@ def test_a_spool_that_the_database_never_had_counts_from_where_its_agent_is(flee
     assert [(line.data["first"], line.data["last"]) for line in lost()] == [(1, 300)]
 
 
-def test_of_an_agent_that_does_not_say_so_reports_are_missing_for_one_reason_or_another(fleet: Fleet) -> None:
+def test_missing_reports_of_an_older_agent_have_no_single_cause(fleet: Fleet) -> None:
     agent = fleet.agents["vm1"]
     agent.seq = 9
     fleet.say("vm1", listing())

@@ -145,7 +145,7 @@ def test_enrolling_again_changes_nothing_about_it(fleet: Fleet) -> None:
         assert "“db”" in sentences(again.set_warnings)[0]
 
 
-def test_two_sets_of_one_name_are_told_apart_by_where_they_are(fleet: Fleet) -> None:
+def test_sets_of_one_name_are_distinguished_by_location(fleet: Fleet) -> None:
     """Subscription and resource group are the machine's own words: the token knows the set that is here already; for a
     new one the first machine decides, once for all.
     """

@@ -80,13 +80,13 @@ def test_a_revoked_machine_is_admitted_by_a_person_alone(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "db", "scale_set:web"])
-def test_only_a_join_token_of_this_very_set_lets_in(fleet: Fleet, name: str) -> None:
+def test_only_a_join_token_of_this_set_admits_a_machine(fleet: Fleet, name: str) -> None:
     allow(fleet)
     use_token(fleet, name)
     assert not comes_back(fleet)
 
 
-def test_nor_do_machines_of_other_sets_come_in_by_it(fleet: Fleet) -> None:
+def test_machines_of_other_sets_are_not_admitted(fleet: Fleet) -> None:
     allow(fleet)
     _, fleet.join_token = entrance.create_join_token(comment="", expires_in=DAY, now=fleet.now)
     fleet.enrol("db1", availability_set="db")
@@ -95,7 +95,7 @@ def test_nor_do_machines_of_other_sets_come_in_by_it(fleet: Fleet) -> None:
     assert not comes_back(fleet, "db1")
 
 
-def test_an_admin_says_so_for_a_week_at_most_and_ends_it(fleet: Fleet) -> None:
+def test_admin_enables_readmission_for_a_week_at_most_and_disables_it(fleet: Fleet) -> None:
     def refusal(**fields: object) -> str:
         asked = {"set_id": the_set().pk, "until": fleet.now + DAY, "actor": acting(admin()), "now": fleet.now}
         return refused(lambda: admissions.set_rule(**{**asked, **fields})).code  # type: ignore[arg-type]

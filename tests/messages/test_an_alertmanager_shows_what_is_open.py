@@ -119,7 +119,7 @@ def test_names_full_of_markup_and_quotes_arrive_as_they_are(today: Fleet, am: Re
     assert len(shown) == 200
 
 
-def test_an_alertmanager_that_is_away_or_another_server_says_so(today: Fleet, am: RealAlertmanager) -> None:
+def test_unavailable_alertmanager_and_another_server_are_reported(today: Fleet, am: RealAlertmanager) -> None:
     announced(today, event_id=new_id())
     away = channel_to(f"http://127.0.0.1:{free_port()}").round()
     assert (away.ok, away.again, away.error) == (False, True, "connect")

@@ -120,7 +120,7 @@ def test_private_route_uses_only_the_users_own_channel(ada: Any) -> None:
     assert "channel" in errors(caught)
 
 
-def test_what_was_told_or_given_up_is_sent_again_under_its_id(ada: Any) -> None:
+def test_sent_or_abandoned_message_is_resent_under_its_id(ada: Any) -> None:
     hook = channel()
     message = delivered(hook, NOW - timedelta(days=3))
     beside = told(hook, NOW, state="TOLD", delivery=message.delivery)

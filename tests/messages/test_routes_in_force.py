@@ -57,7 +57,7 @@ def test_routes_lead_to_enabled_channels_of_the_installation_that_take_messages(
     assert led() == {"all": {"on"}}
 
 
-def test_people_are_told_through_their_own_channels_as_long_as_they_may_come_in() -> None:
+def test_own_routes_need_an_active_account() -> None:
     ada, ben = factories.admin(), factories.person("ben", "viewer")
     route("ada's", owner=ada, channel=channel("mail", owner=ada))
     route("through somebody else's", owner=ben, channel=Channel.objects.get(name="mail"))

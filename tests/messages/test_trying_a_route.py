@@ -97,7 +97,7 @@ def test_an_older_event_is_not_looked_at(fleet: Fleet) -> None:
     assert tried(fleet, at=fleet.now + timedelta(days=31)).considered == 0
 
 
-def test_where_there_is_too_much_the_newest_count_and_the_answer_says_so(
+def test_preview_of_too_many_events_uses_the_newest_and_states_it(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     factories.announced(fleet)

@@ -118,7 +118,7 @@ def test_times_of_any_zone_are_signed_as_they_are(fleet: Fleet) -> None:
     assert webhook.signed("id", "{}", values, now=at) == webhook.signed("id", "{}", values, now=elsewhere)
 
 
-def test_several_and_a_try_say_so(fleet: Fleet) -> None:
+def test_digest_and_test_message_are_marked(fleet: Fleet) -> None:
     with receiver() as there:
         teller = teller_of(fleet, there.url)
         assert teller.tell((NotificationType.FIRST_SEEN, EVENT), (NotificationType.CLAIMED, EVENT)).ok

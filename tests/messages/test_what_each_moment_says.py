@@ -139,7 +139,7 @@ def ended() -> str:
     return said(fleet, a_message(EntryKind.EVENT_ENDED, now=fleet.now))
 
 
-def nobody_watches_it() -> str:
+def unwatched_event() -> str:
     fleet = shop()
     fleet.later(120)
     fleet.advance()
@@ -207,7 +207,7 @@ MOMENTS: dict[str, Callable[[], str]] = {
     "refused": refused,
     "started": started,
     "ended": ended,
-    "an event that nobody watches": nobody_watches_it,
+    "an event that nobody watches": unwatched_event,
     "a source went quiet": source_quiet,
     "a set lost its watchers": set_unwatched,
     "a blind spot closed": coverage_closed,

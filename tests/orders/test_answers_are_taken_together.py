@@ -96,7 +96,7 @@ def both_answer(*, together: bool) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_two_answers_for_one_approval_count_alike_in_one_commit_and_in_two(*, together: bool) -> None:
+def test_two_answers_for_one_approval_count_the_same_in_one_commit_and_in_two(*, together: bool) -> None:
     assert both_answer(together=together) == {
         "orders": [("SUPERSEDED", "answered", 200), ("CANCELLED", "answered", 200)],
         "told": [

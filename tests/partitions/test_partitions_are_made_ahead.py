@@ -143,7 +143,7 @@ def test_no_room_on_the_disk_leaves_everything_as_it_was(monkeypatch: pytest.Mon
     assert bounds() == [(None, None)]
 
 
-def test_numbers_that_are_behind_after_a_restore_by_hand_go_on_behind_the_last_row() -> None:
+def test_numbers_after_a_manual_restore_continue_after_the_last_row() -> None:
     write(3)
     number(ENTRIES, 1)
     make()

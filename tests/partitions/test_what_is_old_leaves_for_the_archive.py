@@ -69,7 +69,7 @@ def findings() -> list[Finding]:
     return found
 
 
-def test_what_has_left_is_still_told_and_the_audit_holds(event: ScheduledEvent) -> None:
+def test_archived_entries_stay_readable_and_the_audit_verifies(event: ScheduledEvent) -> None:
     before = intake.for_event(event_id=event.event_id)
     entries = set(Entry.objects.filter(event=event).values_list("pk", flat=True))
     assert "fleet_entry_from_0" in runs(timezone.now() + timedelta(days=1000))

@@ -181,7 +181,7 @@ def test_an_account_that_is_unlinked_and_linked_again_has_no_session(
     assert not is_in(browser)
 
 
-def test_nothing_ends_while_the_provider_only_is_away(entra: Directory, browser: Client) -> None:
+def test_provider_outage_ends_no_session(entra: Directory, browser: Client) -> None:
     SignOn.objects.update(next_check_at=now() - timedelta(seconds=1))
     entra.fault("down")
     assert provider.refresh(now=now())["unavailable"] == 1

@@ -226,7 +226,7 @@ def test_names_of_a_page_are_one_query_however_many(fleet: factories.Fleet, djan
     assert found[-1].actor == "olga9"
 
 
-def test_who_was_forgotten_comes_in_no_more_by_any_way(fleet: factories.Fleet) -> None:
+def test_erased_user_cannot_sign_in_by_any_method(fleet: factories.Fleet) -> None:
     zelda = busy(fleet)
     token = tokens.issue_token(user=zelda, name="x", scopes=["read"], now=fleet.now)[1]
     session = logged_in(zelda)
@@ -319,5 +319,5 @@ def test_pseudonyms_are_refused_as_user_names() -> None:
             account_services.make_person(username=name, group="viewer", now=datetime.now(UTC) - timedelta())
 
 
-def test_the_door_is_shut_for_strangers() -> None:
+def test_strangers_cannot_sign_in() -> None:
     assert Client().get("/people/ada/forget/").status_code == 302

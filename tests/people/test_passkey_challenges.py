@@ -65,7 +65,7 @@ def is_in(client: Client) -> bool:
     return client.get("/api/v1/me/").status_code == 200
 
 
-def test_a_key_that_checks_its_holder_lets_in_without_a_password(otto: User) -> None:
+def test_user_verifying_passkey_signs_in_without_a_password(otto: User) -> None:
     key, client = SoftKey(otto).registered(), browser()
     assert client.post(LOGIN, {"credential": key.assertion(asked(client))}).status_code == 302
     assert is_in(client)

@@ -107,7 +107,7 @@ def test_a_new_password_ends_the_sessions_of_the_old_one(client: Client) -> None
     assert (line.before, line.after) == ({"password": "old"}, {"password": "new"})
 
 
-def test_guesses_at_the_old_password_are_counted_as_those_at_the_door() -> None:
+def test_guesses_at_the_old_password_count_as_failed_sign_ins() -> None:
     """An attacker at an open session guesses its password no faster than at the sign-in page."""
     session = logged_in(factories.operator())
     fields = {"old_password": "wrong", "new_password1": "a whole new harbour", "new_password2": "a whole new harbour"}

@@ -271,7 +271,7 @@ def ask(client: Client | Caller, address: str, **headers: str) -> Any:
     return client.get(address, headers=headers) if isinstance(client, Client) else client.get(address)
 
 
-def test_no_answer_to_any_reading_tells_of_what_is_out_of_sight(world: World) -> None:
+def test_no_read_discloses_hidden_rows(world: World) -> None:
     page, call = callers(world)
     wrong: list[Any] = []
     # The first of each kind has to do with the most of what is hidden; tables are pages of their own.
@@ -306,7 +306,7 @@ def test_this_walk_would_see_it(world: World, settings: Any) -> None:
         assert leaks(ask(call if route.startswith("/api/") else page, route)), route
 
 
-def test_filters_and_parts_find_nothing_out_of_sight(world: World) -> None:
+def test_filters_and_parts_find_no_hidden_rows(world: World) -> None:
     page, call = callers(world)
     hidden = {name: values[0] for name, values in world.hidden.items() if values}
     asked = [
@@ -330,7 +330,7 @@ def test_filters_and_parts_find_nothing_out_of_sight(world: World) -> None:
         assert leaks(answer) == [], address
 
 
-def test_nothing_can_be_done_to_what_is_out_of_sight_and_no_refusal_says_that_it_is_there(world: World) -> None:
+def test_hidden_rows_cannot_be_changed_and_refusals_do_not_disclose_them(world: World) -> None:
     page, call = callers(world)
     assert isinstance(page, Client) and isinstance(call, Caller)
     nobody = "0A1B2C3D-0000-4000-8000-0000000000FF"
@@ -355,7 +355,7 @@ def test_nothing_can_be_done_to_what_is_out_of_sight_and_no_refusal_says_that_it
     assert leaks(answer) == []
 
 
-def test_a_page_and_a_call_about_what_is_in_sight_name_nothing_else(world: World) -> None:
+def test_pages_and_calls_about_visible_rows_name_no_hidden_rows(world: World) -> None:
     page, call = callers(world)
     # A guard counts another event of the service.
     body = body_of(ask(page, f"/events/{factories.EVENT}/"))
@@ -417,7 +417,7 @@ def test_the_database_matches_scopes_as_people_s_rights_do(db: None, pattern: st
     assert (provisional.name, provisional.kind) not in found
 
 
-def test_what_was_merged_into_a_set_in_sight_is_in_sight(db: None) -> None:
+def test_row_merged_into_a_visible_set_is_visible(db: None) -> None:
     now = datetime.now(UTC)
     sets = AvailabilitySet.objects
     web = sets.create(key="w", kind="availability_set", name="web", created_at=now)

@@ -42,7 +42,7 @@ def acting(bot: User, **more: Any) -> Actor:
     return actors.service(bot, "api", **more)
 
 
-def test_no_door_lets_one_in(bot: User, settings: Any) -> None:
+def test_service_account_cannot_sign_in_by_any_method(bot: User, settings: Any) -> None:
     page = Client()
     page.post("/accounts/login/", {"login": "bot", "password": ""})
     page.post("/accounts/login/", {"login": "bot", "password": bot.password})
@@ -192,9 +192,7 @@ def test_creator_of_its_token_cannot_consent_to_its_proposal(bot: User) -> None:
     assert agreed.state == "GRANTED"
 
 
-def test_a_set_that_asks_again_spares_service_accounts_where_it_says_so_and_no_persons_token(
-    bot: User, anna: User
-) -> None:
+def test_set_with_reauthentication_exempts_listed_service_accounts_and_no_user_token(bot: User, anna: User) -> None:
     fleet = Fleet(now=datetime.now(UTC))
     factories.announced(fleet)
     web, ada = factories.the_set(), in_person(factories.admin())

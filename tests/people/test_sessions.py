@@ -229,7 +229,7 @@ def test_session_of_an_older_release_continues_and_is_listed(otto: User, monkeyp
     assert "before 0.2.0" in text_of(client.get("/you/sessions/"))
 
 
-def test_what_is_known_of_sessions_that_are_over_goes(otto: User, settings: Any) -> None:
+def test_facts_about_ended_sessions_are_deleted(otto: User, settings: Any) -> None:
     logged_in(otto)
     Session.objects.all().delete()
     assert rows(otto) == ()
@@ -248,7 +248,7 @@ def test_a_session_of_an_account_that_is_not_there_keeps_no_other_back(transacti
     assert seen.write() == 1
 
 
-def test_the_migration_lists_the_sessions_that_go_on(otto: User) -> None:
+def test_migration_lists_the_active_sessions(otto: User) -> None:
     client = Client()
     client.force_login(otto)
     # A stranger's, who only asked for a challenge.

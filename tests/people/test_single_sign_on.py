@@ -328,7 +328,7 @@ def test_a_mapping_that_is_emptied_ends_sessions_at_once_but_leaves_an_admin(ent
     assert me(admins)["group"] == "admin"
 
 
-def test_while_the_provider_is_away_sessions_go_on_for_the_stated_time(
+def test_sessions_continue_for_the_stated_time_during_a_provider_outage(
     entra: Directory, client: Client, settings: Any
 ) -> None:
     settings.OIDC_GRACE_SECONDS = 3600.0

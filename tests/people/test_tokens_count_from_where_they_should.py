@@ -110,7 +110,7 @@ def test_a_stolen_token_is_refused_elsewhere_and_that_is_no_use_of_it() -> None:
     assert row.last_used_at is not None
 
 
-def test_a_stream_is_refused_alike() -> None:
+def test_stream_is_refused_in_the_same_way() -> None:
     token = made(caller(factories.operator()), "192.0.2.0/24")
     with pytest.raises(Problem, match="is not accepted from"):
         listener_of(CallCredentials(token, "", "198.51.100.9", None), now=datetime.now(UTC))

@@ -150,7 +150,7 @@ def test_approvers_stop_admins_lift_and_each_only_once(fleet: Fleet) -> None:
     stopped(fleet)
 
 
-def test_every_page_says_so_until_it_is_lifted() -> None:
+def test_every_page_shows_the_stop_until_it_is_lifted() -> None:
     fleet = Fleet(now=datetime.now(UTC))
     announced(fleet)
     anna, ada = Client(), Client()

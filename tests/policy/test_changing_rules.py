@@ -79,7 +79,7 @@ def test_a_change_tells_what_stood_before_and_after_and_nothing_else() -> None:
     assert Entry.objects.count() == count
 
 
-def test_switching_and_moving_say_so() -> None:
+def test_switching_and_moving_a_rule_are_recorded() -> None:
     rows = [made(name=name, enabled=False) for name in "abc"]
     change(rows[0], enabled=True)
     assert text(newest("rule_changed")) == "ada switched the rule “a” on: Approve now: every event."

@@ -255,7 +255,7 @@ def test_rules_for_certain_places_leave_unnamed_sets_alone(fleet: Fleet) -> None
     assert Approval.objects.get().rule is not None
 
 
-def test_rules_have_no_door_that_people_lack(fleet: Fleet) -> None:
+def test_creating_a_rule_needs_the_right_of_an_admin(fleet: Fleet) -> None:
     with pytest.raises(Refused) as caught:
         rules.create_rule(
             rules.RuleRequestSerializer(data={"name": "x", "reason": "y"}), actor=acting(operator()), now=fleet.now

@@ -139,14 +139,14 @@ def test_what_was_under_way_then_would_have_made_it_wait(history: Fleet) -> None
     )
 
 
-def test_holding_and_leaving_are_told_as_such(history: Fleet) -> None:
+def test_hold_and_leave_are_counted_separately(history: Fleet) -> None:
     held = dry_run(rule=rule(action="hold", event_types=("Reboot",)), now=history.now)
     assert (held.hold, sentence(held.sentence)) == (1, "Would have left 1 of 7 to Azure.")
     left = dry_run(rule=rule(action="leave"), now=history.now)
     assert (left.leave, sentence(left.sentence)) == (7, "Would have left 7 of 7 to people.")
 
 
-def test_time_narrows_it_drills_are_left_out_and_nothing_is_said_so(history: Fleet) -> None:
+def test_dry_run_is_limited_by_time_omits_drills_and_states_an_empty_result(history: Fleet) -> None:
     third = ScheduledEvent.objects.get(event_id=event_id(3)).first_seen_at
     sixth = ScheduledEvent.objects.get(event_id=event_id(6)).first_seen_at
     found = dry_run(rule=rule(), now=history.now, since=third, until=sixth)

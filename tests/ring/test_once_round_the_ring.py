@@ -42,7 +42,7 @@ def test_the_documented_live_migration_is_announced_approved_started_and_over(it
         assert kinds.count(kind) == 1, kind
 
 
-def test_the_usual_path_is_celerys_and_the_orders_say_so(it: Ring) -> None:
+def test_orders_are_dispatched_by_celery_and_record_it(it: Ring) -> None:
     vias = []
     for _ in range(5):
         event_id = it.simulator.events.create(**{**MIGRATION, "started_seconds": 1})
@@ -97,7 +97,7 @@ def test_when_the_asked_agent_is_dead_the_next_machine_asks(it: Ring) -> None:
     assert [post["vm"] for post in it.starts()] == ["WestNO_1"]
 
 
-def test_what_azure_said_while_the_backend_was_away_is_not_lost(it: Ring) -> None:
+def test_documents_of_a_backend_outage_are_not_lost(it: Ring) -> None:
     it.kill("web")
     event_id = it.simulator.events.create(**{**MIGRATION, "notice_seconds": 1, "started_seconds": 2})
     wait_for(

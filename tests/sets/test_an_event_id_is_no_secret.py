@@ -41,7 +41,7 @@ def test_a_machine_without_a_set_does_not_join_one_that_has_a_name(fleet: Fleet)
     assert the_event().status == EventStatus.ENDED
 
 
-def test_people_are_told_and_may_say_that_it_is_one_of_that_set(fleet: Fleet) -> None:
+def test_page_suggests_the_set_and_users_may_merge(fleet: Fleet) -> None:
     announced(fleet)
     stranger = fleet.enrol("vm7", availability_set="")
     fleet.say("vm7", listing(resources=("vm1", "vm2")))

@@ -68,6 +68,6 @@ def test_it_is_written_as_sets_come_and_go(fleet: Fleet) -> None:
     assert apart()["mail"] == ""
 
 
-def test_a_provisional_set_has_no_name_to_be_told_apart(fleet: Fleet) -> None:
+def test_provisional_set_needs_no_distinguishing_name(fleet: Fleet) -> None:
     fleet.enrol("stray", availability_set="")
     assert not AvailabilitySet.objects.filter(kind="provisional").exclude(name_suffix="").exists()

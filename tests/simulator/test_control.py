@@ -88,7 +88,7 @@ def test_an_event_that_cannot_be_is_refused_with_a_reason(azure: Simulated, body
     assert azure.control("GET", "events").json == []
 
 
-def test_two_sets_of_one_name_are_told_apart_by_kind() -> None:
+def test_sets_of_one_name_are_distinguished_by_kind() -> None:
     whole = west_norway()
     whole["sets"][2]["name"] = "west"
     with simulated(whole) as azure:
@@ -171,7 +171,7 @@ def test_what_cannot_be_published_is_said(azure: Simulated, body: dict[str, str]
     assert answer.json["error"]
 
 
-def test_a_cache_whose_server_is_away_is_502() -> None:
+def test_cache_without_a_server_is_502() -> None:
     whole = west_norway()
     whole["caches"][0]["server"] = "redis://127.0.0.1:1/0"
     with simulated(whole) as azure:
@@ -207,7 +207,7 @@ def test_many_events_that_are_none_are_refused(azure: Simulated, events: Any) ->
     assert azure.control("POST", "events", {"events": events}).status == 400
 
 
-def test_a_crowd_asks_once_for_what_all_its_machines_are_told(azure: Simulated) -> None:
+def test_changes_of_all_sets_are_read_in_one_call(azure: Simulated) -> None:
     assert azure.control("GET", "changes").json == {"next": 0, "sets": []}
     first = azure.create(set="west", type="Freeze")
     other = azure.create(set="workers", type="Reboot")

@@ -130,7 +130,7 @@ def test_an_event_never_starts_before_its_not_before(azure: Simulated) -> None:
     assert azure.event(event_id)["started_at"] == "2022-04-11T22:12:59.000000Z"
 
 
-def test_what_was_due_meanwhile_happened_when_it_was_due(azure: Simulated) -> None:
+def test_step_that_became_due_between_polls_has_its_due_time(azure: Simulated) -> None:
     event_id = azure.create(set="west", type="Reboot", notice_seconds=60, started_seconds=30)
     azure.clock.advance(3600)
     event = azure.event(event_id)

@@ -61,7 +61,7 @@ def test_unapproved_live_migration_gives_the_same_four_documents(azure: Simulate
 
 
 @pytest.mark.parametrize("index", [1, 2])
-def test_fields_stand_in_the_order_of_the_sample(azure: Simulated, index: int) -> None:
+def test_fields_have_the_order_of_the_sample(azure: Simulated, index: int) -> None:
     announce(azure)
     if index == 2:
         azure.approve("WestNO_0", EVENT_ID)

@@ -23,7 +23,7 @@ def test_every_story_announces_an_event_to_one_update_domain(azure: Simulated, s
     assert event["type"] == STORIES[story].says["type"]
 
 
-def test_a_story_can_be_told_of_a_certain_set_and_time(azure: Simulated) -> None:
+def test_story_takes_a_set_and_a_time(azure: Simulated) -> None:
     body = {"story": "terminate", "set": "legacy", "notice_seconds": 5}
     event = azure.event(azure.control("POST", "stories", body).json["EventId"])
     assert (event["set"], event["not_before"]) == ("legacy", "Mon, 11 Apr 2022 22:12:03 GMT")

@@ -173,7 +173,7 @@ def test_forged_cursor_costs_no_more(acts: None, viewer: Client) -> None:
     problem(caller(factories.viewer("else")).get("audit/?q=for&cursor=made-up"), 422, "validation")
 
 
-def test_people_are_told_how_far_was_looked_and_go_on(acts: None, viewer: Client) -> None:
+def test_page_states_how_far_it_searched_and_continues(acts: None, viewer: Client) -> None:
     answer = viewer.get("/audit/?q=nobody+says+this")
     said = text_of(answer)
     assert "Nothing matches back to" in said

@@ -138,7 +138,7 @@ def test_ids_of_streams_have_the_old_form_in_the_first_era(restored: None) -> No
     assert feed_frame(entry).frame.startswith(b"id: 2.")
 
 
-def test_seals_go_on_over_the_eras_and_each_change_is_found(restored: None) -> None:
+def test_seals_continue_across_eras_and_each_change_is_found(restored: None) -> None:
     # What an era leaves unsealed is sealed in the next: nothing can come among it any more.
     begin()
     for number in range(3):

@@ -75,7 +75,7 @@ def test_what_was_written_then_shows_its_sentence_marked_as_recorded(admin: Clie
     assert "(as recorded)" in shown
 
 
-def test_the_api_tells_it_as_it_was_told_then(admin: Client) -> None:
+def test_api_returns_the_text_of_that_release(admin: Client) -> None:
     rows = admin.get(f"/api/v1/events/{EVENT}1/timeline/").json()["results"]
     texts = list(Entry.objects.filter(event__event_id=f"{EVENT}1").order_by("at", "pk").values_list("text", flat=True))
     assert sorted(row["text"] for row in rows) == sorted(texts)

@@ -144,7 +144,7 @@ def test_the_next_waits_for_the_machine_of_the_one_before_and_the_wave_stops_whe
     assert found is not None and found.event.needs_decision
 
 
-def test_a_machine_that_comes_back_in_time_lets_the_wave_go_on() -> None:
+def test_wave_continues_after_a_machine_returns_in_time() -> None:
     walk = Walk()
     walk.begin(FIRST, SECOND)
     walk.goes(FIRST, silent="vm1")

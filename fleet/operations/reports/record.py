@@ -37,8 +37,8 @@ def record(
 
 @gathered()
 def _record(deliveries: Sequence[keep.Delivery], now: datetime, *, careful: bool) -> dict[spools.Key, spools.Taken]:
-    somebody_waits, revoked = spools.ask([delivery.machine_id for delivery in deliveries])
-    careful = careful or somebody_waits
+    is_lock_awaited, revoked = spools.ask([delivery.machine_id for delivery in deliveries])
+    careful = careful or is_lock_awaited
     with short_lock_timeout() if careful else nullcontext():
         deliveries = [delivery for delivery in deliveries if delivery.machine_id not in revoked]
         numbered = spools.number_spools(deliveries, now)

@@ -212,7 +212,7 @@ def test_waits_are_jittered_fully_and_grow_to_a_minute(seed: int, retry_after: f
 
 
 @given(st.integers(0, 2**32))
-def test_the_backend_is_asked_again_within_five_seconds_however_long_it_was_away(seed: int) -> None:
+def test_backend_is_called_within_five_seconds_after_any_outage(seed: int) -> None:
     backoff = Backoff(Random(seed), most=BACKEND_SECONDS)
     assert all(0 <= backoff.failed() <= limit for limit in [1, 2, 4, 5, 5, 5, 5, 5, 5, 5])
 
@@ -246,7 +246,7 @@ def test_plain_words_for_a_backend_that_is_not_there(clock: SteppedClock) -> Non
 
 @pytest.mark.real_time
 @pytest.mark.flow
-def test_nothing_is_lost_while_the_backend_is_away(
+def test_backend_outage_loses_nothing(
     tmp_path: Path, simulator: RunningSimulator, agents: Agents, fleet: FleetDouble
 ) -> None:
     port = free_port()

@@ -119,7 +119,7 @@ def test_a_proxy_that_cuts_at_thirty_seconds_is_asked_for_shorter_waits(stage: S
     assert stage.backend.asked[-1][0] == 50
 
 
-def test_a_proxy_that_says_so_is_understood_as_well_and_a_backend_that_ends_is_no_proxy(stage: Stage) -> None:
+def test_proxy_timeout_shortens_calls_and_a_stopping_backend_does_not(stage: Stage) -> None:
     stage.backend.lasts = lambda wait: 31.0
     stage.backend.answer = lambda wait: RefusedByBackend(504, "gateway time-out", None)
     for _ in range(3):

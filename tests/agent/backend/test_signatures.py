@@ -189,7 +189,7 @@ def test_only_a_trusted_key_introduces_or_retires_a_key(tmp_path: Path) -> None:
     assert trust.trusted == ["ours"], "a key cannot retire itself: somebody has to follow it"
 
 
-def test_what_is_not_checked_says_so_and_always_takes_nothing_without_a_key(tmp_path: Path) -> None:
+def test_unchecked_signatures_are_reported_and_strict_mode_needs_a_key(tmp_path: Path) -> None:
     assert ring(tmp_path).signature_fault(ORDER) == "", "enrolled before there were keys: it warns"
     assert ring(tmp_path, mode="always").signature_fault(OURS.signed(ORDER)) == "bad-signature"
     never = ring(tmp_path, OURS, mode="never")

@@ -105,7 +105,7 @@ def test_recovering_follows_a_cancellation_too_and_knows_the_last_status(stage: 
 
 
 @pytest.mark.parametrize("fault", ["empty", "garbage", "status-503", "reset"])
-def test_an_answer_that_cannot_be_read_is_no_word_at_all(stage: Stage, fault: str) -> None:
+def test_unreadable_answer_is_ignored(stage: Stage, fault: str) -> None:
     machine, _ = stage.prepared()
     stage.simulator.fault("web-vm1", fault, count=2)
     machine.look()
@@ -124,7 +124,7 @@ def test_a_start_of_the_agent_alone_runs_nothing(stage: Stage) -> None:
     assert again.said() == PREPARED
 
 
-def test_an_event_that_went_while_the_agent_was_away_is_recovered_from_at_the_first_good_document(stage: Stage) -> None:
+def test_event_that_ended_while_the_agent_was_stopped_is_recovered_at_the_first_document(stage: Stage) -> None:
     machine, event_id = stage.prepared()
     machine.close()
     stage.simulator.events.start(event_id)

@@ -66,7 +66,9 @@ def test_it_polls_as_often_as_ever_and_keeps_what_differs(simulator: RunningSimu
     assert first.at < second.at
 
 
-def test_what_is_kept_is_bounded_and_the_newest_word_is_in_it(simulator: RunningSimulator, clock: SteppedClock) -> None:
+def test_waiting_reports_are_bounded_and_include_the_newest_answer(
+    simulator: RunningSimulator, clock: SteppedClock
+) -> None:
     imds = Imds(simulator.vm_url("web-vm1"))
     early = EarlyPoller(imds, clock, poll_seconds=1.0, stop=Pauses(clock))
     for _ in range(MAX_DOCUMENTS + 3):
@@ -78,7 +80,7 @@ def test_what_is_kept_is_bounded_and_the_newest_word_is_in_it(simulator: Running
     assert numbers == sorted(numbers) and numbers[-1] - numbers[-2] > numbers[1] - numbers[0]
 
 
-def test_no_answer_at_all_is_no_word(clock: SteppedClock, simulator: RunningSimulator) -> None:
+def test_missing_answer_creates_no_report(clock: SteppedClock, simulator: RunningSimulator) -> None:
     simulator.fault("web-vm1", "status-503", count=2)
     imds = Imds(simulator.vm_url("web-vm1"))
     early = EarlyPoller(imds, clock, poll_seconds=1.0, stop=Pauses(clock))

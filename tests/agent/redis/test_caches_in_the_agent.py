@@ -88,7 +88,7 @@ def test_a_stop_takes_less_than_a_second_and_is_reported_by_the_next_agent(
     assert fleet.reports(wire.COVERAGE)[1]["data"]["reason"] == "the agent stopped"
 
 
-def test_one_cache_that_is_away_or_silent_by_nature_disturbs_no_other(
+def test_unavailable_or_silent_cache_does_not_disturb_others(
     agents: Agents, fleet: FleetDouble, servers: list[CacheServer]
 ) -> None:
     servers[1].stop()

@@ -262,7 +262,7 @@ def test_a_locked_cache_keeps_its_own_lines_waiting(fleet: Fleet) -> None:
     assert [Notification.objects.filter(cache__host=host).count() for host in hosts] == [2, 2]
 
 
-def test_what_is_held_for_long_is_shown_and_forgotten_afterwards(fleet: Fleet) -> None:
+def test_long_lock_is_shown_and_removed_afterwards(fleet: Fleet) -> None:
     with held(the_event()):
         fleet.say("vm1", listing(status="Started"))
         for _ in range(8):

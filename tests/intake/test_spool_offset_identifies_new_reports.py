@@ -65,7 +65,7 @@ def test_of_a_delivery_that_comes_again_with_more_only_the_rest_is_kept(fleet: F
     assert kept(agent) == [1, 2, 3, 4, 5]
 
 
-def test_what_is_late_on_its_way_fills_the_gap_once(fleet: Fleet, agent: Agent) -> None:
+def test_late_delivery_fills_the_gap_once(fleet: Fleet, agent: Agent) -> None:
     sent = documents(fleet, agent, 5)
     fleet.record(agent.delivery(sent[0]))
     fleet.record(agent.delivery(*sent[3:]))
@@ -110,13 +110,13 @@ def test_the_same_delivery_at_two_gateways_at_once_is_kept_once(fleet: Fleet, ag
         with transaction.atomic():
             record.record(deliveries=both, now=fleet.now)
             done = other.submit(at_the_other)
-            wait_for(somebody_waits, seconds=30, what="somebody waits")
+            wait_for(is_lock_awaited, seconds=30, what="somebody waits")
         done.result(30)
     assert kept(agent) == [1, 2, 3]
     assert Spool.objects.get(machine=agent.machine, spool=agent.spool).acknowledged == 3
 
 
-def somebody_waits() -> bool:
+def is_lock_awaited() -> bool:
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
         return bool(cursor.fetchone()[0])

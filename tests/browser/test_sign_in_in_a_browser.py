@@ -47,7 +47,7 @@ def test_who_waits_is_ticked_at_the_top_left_of_its_card(
 
 
 @pytest.mark.long
-def test_the_box_asks_again_and_the_switch_of_the_set_says_so(
+def test_reauthentication_box_opens_and_the_set_switch_shows_it(
     fleet: factories.Fleet, open_page: OpenPage, pictures: Path
 ) -> None:
     factories.announced(fleet)

@@ -39,7 +39,7 @@ READING = [path for path in files(FLEET / "projections", ".py") if path.name not
 
 
 @pytest.mark.parametrize("path", READING, ids=shown)
-def test_a_projection_takes_its_rows_from_sight_and_its_facts_without_hidden_names(path: Path) -> None:
+def test_projection_reads_visible_rows_and_facts_without_hidden_names(path: Path) -> None:
     assert past_it(path.read_text(encoding="utf-8")) == []
 
 
@@ -59,7 +59,7 @@ def test_this_would_find_them() -> None:
     assert past_it("rows = seen(Machine).filter(pk=1)") == []
 
 
-def test_every_table_that_is_read_says_what_is_in_sight() -> None:
+def test_every_table_that_is_read_has_a_visibility_rule() -> None:
     own = {model for model in apps.get_app_config("fleet").get_models() if "migrations" not in model.__module__}
     # No page or answer shows these.
     unread = {"LatestDocument", "WaitingReport", "SigningKey", "KnownDevice", "LoginAttempts"}

@@ -33,7 +33,7 @@ def test_sign_up_and_self_linking_have_no_page(name: str) -> None:
         reverse(name)
 
 
-def test_the_admin_has_no_door_of_its_own(client: Client) -> None:
+def test_admin_has_no_sign_in_page_of_its_own(client: Client) -> None:
     answer = client.post("/admin/login/?next=/admin/", {"username": "otto", "password": "x"})
     assert answer.status_code in (301, 302)
     assert answer["Location"] == "/accounts/login/?next=/admin/"
@@ -70,7 +70,7 @@ def test_device_is_known_after_sign_in(client: Client) -> None:
     assert KnownDevice.objects.filter(user=otto).count() == 1
 
 
-def test_who_may_not_come_in_any_more_does_not(client: Client) -> None:
+def test_deactivated_user_cannot_sign_in(client: Client) -> None:
     otto = factories.operator()
     otto.set_password(PASSWORD)
     otto.is_active = False

@@ -124,7 +124,7 @@ def test_new_sign_in_methods_and_tokens_notify_without_secrets(otto: User, other
     assert not any(hidden in whole for hidden in (secret, token, password, PASSWORD, *codes, *more))
 
 
-def test_the_first_recovery_codes_stand_in_the_audit(otto: User) -> None:
+def test_first_recovery_codes_are_recorded_in_the_audit(otto: User) -> None:
     actor, secret = factories.acting(otto), factors.new_secret()
     code = factors.code_at(secret, int(NOW.timestamp()) // factors.STEP)
     factors.add_app(actor=actor, secret=secret, code=code, now=NOW)

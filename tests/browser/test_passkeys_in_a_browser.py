@@ -27,7 +27,7 @@ def by_name(gateway: Gateway, tmp_path: Path) -> Iterator[Gateway]:
         yield found
 
 
-def test_a_passkey_is_added_lets_in_and_is_removed(fleet: Fleet, open_page: OpenPage, by_name: Gateway) -> None:
+def test_passkey_is_added_signs_in_and_is_removed(fleet: Fleet, open_page: OpenPage, by_name: Gateway) -> None:
     watched = open_page("/", on=by_name)
     page = watched.page
     otto = factories.operator()

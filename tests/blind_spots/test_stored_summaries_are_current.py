@@ -136,7 +136,7 @@ STEPS: tuple[Callable[[Fleet, random.Random], None], ...] = (
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_pages_tell_and_what_is_kept_is_what_looking_finds(seed: int) -> None:
+def test_pages_and_stored_rows_equal_a_fresh_computation(seed: int) -> None:
     fleet, chance = Fleet(), random.Random(seed)
     for _ in range(18):
         fleet.later(1)
@@ -153,7 +153,7 @@ def test_what_pages_tell_and_what_is_kept_is_what_looking_finds(seed: int) -> No
     assert keeping.look_again(now=fleet.now) == []
 
 
-def test_what_is_kept_and_is_not_so_is_put_right_and_told(fleet: Fleet) -> None:
+def test_wrong_stored_rows_are_corrected_and_reported(fleet: Fleet) -> None:
     fleet.enrol_set(3)
     keeping.renew_all(now=fleet.now)
     home = AvailabilitySet.objects.get()

@@ -95,7 +95,7 @@ def test_a_repeated_report_is_no_second_entry_and_a_late_one_has_its_own_time(li
     assert entry.at == then
 
 
-def somebody_waits() -> bool:
+def is_lock_awaited() -> bool:
     """Whether another transaction waits for this one."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM pg_locks WHERE pg_backend_pid() = ANY(pg_blocking_pids(pid))")
@@ -120,7 +120,7 @@ def test_hooks_of_several_caches_wait_for_these_in_the_order_of_all_others() -> 
     with transaction.atomic():
         Cache.objects.select_for_update().get(host=first)
         teller.start()
-        wait_for(somebody_waits, seconds=10, what="the report's wait for the first cache")
+        wait_for(is_lock_awaited, seconds=10, what="the report's wait for the first cache")
         # A transaction that waits for the first cache must not already lock the last: both would wait for ever.
         Cache.objects.select_for_update(nowait=True).get(host=last)
     teller.join(10)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.access import table
-from tests.gateway.door import COLUMNS, Door, calls
+from tests.gateway.access_calls import COLUMNS, Door, calls
 from tests.gateway_process import Gateway
 
 pytestmark = [pytest.mark.flow]

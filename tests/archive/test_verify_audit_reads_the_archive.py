@@ -193,7 +193,7 @@ def test_a_file_that_is_a_link_or_a_pipe_is_not_followed(shelf: Shelf, tmp_path:
     assert codes() == {"archive-missing"}
 
 
-def test_without_its_store_the_audit_says_so_for_each_file(shelf: Shelf, settings: Any) -> None:
+def test_verify_audit_without_the_store_reports_each_file(shelf: Shelf, settings: Any) -> None:
     settings.ARCHIVE_URL = ""
     assert codes() == {"store-away"}
     assert Seal.objects.count() == 4

@@ -109,7 +109,7 @@ def test_policy_attested_admits_attested_machines_only(settings: Settings) -> No
     assert isinstance(ask(document()), wire.EnrolAnswer)
 
 
-def test_a_subscription_that_is_not_allowed_waits_and_the_page_says_so(settings: Settings) -> None:
+def test_subscription_that_is_not_allowed_waits_and_the_page_states_it(settings: Settings) -> None:
     settings.ATTESTED_SUBSCRIPTIONS = frozenset()
     assert isinstance(ask(document(), ask="one"), wire.EnrolPending)
     assert isinstance(ask(ask="two", resource_name="vm9"), wire.EnrolPending)

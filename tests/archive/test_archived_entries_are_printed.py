@@ -52,7 +52,7 @@ def test_everything_that_has_left_is_printed_in_its_order(left: list[Entry]) -> 
     assert all(row["text"] for row in printed())
 
 
-def test_only_what_is_asked_for_is_printed(left: list[Entry]) -> None:
+def test_print_is_limited_by_the_filters(left: list[Entry]) -> None:
     machine = next(row.machine_id for row in left if row.machine_id)
     home = next(row.availability_set_id for row in left if row.availability_set_id)
     middle = sorted(row.at for row in left)[len(left) // 2]
