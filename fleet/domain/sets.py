@@ -198,27 +198,16 @@ def _domain(compute: dict[str, Any], name: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else None
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
-    """The location of a machine, from its instance metadata; absent values are None or empty."""
-
-    fault_domain: int | None
-    update_domain: int | None
-    zone: str
-    region: str
-    size: str
-    os_type: str
-
-
-def location_of(compute: dict[str, Any]) -> Location:
-    return Location(
-        fault_domain=_domain(compute, "platformFaultDomain"),
-        update_domain=_domain(compute, "platformUpdateDomain"),
-        zone=_text(compute, "zone"),
-        region=_text(compute, "location"),
-        size=_text(compute, "vmSize"),
-        os_type=_text(compute, "osType"),
-    )
+def location_of(compute: dict[str, Any]) -> dict[str, Any]:
+    """Return the location columns of the machine table, from instance metadata; absent values are None or empty."""
+    return {
+        "fault_domain": _domain(compute, "platformFaultDomain"),
+        "update_domain": _domain(compute, "platformUpdateDomain"),
+        "zone": _text(compute, "zone"),
+        "region": _text(compute, "location"),
+        "size": _text(compute, "vmSize"),
+        "os_type": _text(compute, "osType"),
+    }
 
 
 def with_suffix(places: Sequence[tuple[str, str, str]]) -> list[str]:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from fleet.domain.sets import NAMED_KINDS, OUTSIDE, SetKey, SetSource, disagreement, read_statements
 from fleet.models import AvailabilitySet, Entry, JoinToken, Machine
 from fleet.operations.machines import entrance
-from tests.factories import Fleet, listing, the_event, the_set
+from fleet.operations.machines.move import move_machine
+from tests.factories import Fleet, acting, admin, listing, the_event, the_set
 from tests.words import sentence, sentences, text
 
 TAG = "drydock:availability-set"
@@ -246,3 +247,26 @@ def test_open_event_follows_a_machine_into_another_set(fleet: Fleet) -> None:
     fleet.all_say(listing(resources=["vm1"]))
     fleet.enrol("vm1", availability_set="other", vm_id=agent.machine.vm_id)
     assert the_event().availability_set == the_set("other")
+
+
+@pytest.mark.django_db
+def test_a_machine_that_enrols_again_into_another_set_loses_its_vote_on_events_that_stay(fleet: Fleet) -> None:
+    fleet.enrol_set(2)
+    fleet.all_say(listing(resources=["vm1"]))
+    fleet.enrol("vm1", availability_set="other", vm_id=fleet.agents["vm1"].machine.vm_id)
+    assert the_event().availability_set == the_set("web")
+    assert the_event().sightings.get(machine__resource_name="vm1").foreign
+
+
+@pytest.mark.django_db
+def test_a_move_by_a_person_outlasts_reports_where_the_join_token_confines_to_another_set(fleet: Fleet) -> None:
+    _, fleet.join_token = entrance.create_join_token(
+        comment="", expires_in=timedelta(days=1), now=fleet.now, set_name="web"
+    )
+    nowhere = {"subscriptionId": "", "resourceGroupName": ""}
+    fleet.enrol("vm1", **nowhere)
+    fleet.join_token = entrance.create_join_token(comment="", expires_in=timedelta(days=1), now=fleet.now)[1]
+    fleet.enrol("vm2", availability_set="other", **nowhere)
+    machine_id = fleet.agents["vm1"].machine.pk
+    move_machine(machine_id=machine_id, set_id=the_set("other").pk, actor=acting(admin(), why="moved"), now=fleet.now)
+    assert instance(fleet, "vm1").availability_set == the_set("other")

@@ -16,13 +16,12 @@ from fleet.domain.machines.inventory import merged
 from fleet.domain.people import Right
 from fleet.domain.reasons import Reason, Refused, as_json, require_found
 from fleet.domain.secrets import hash_of
-from fleet.domain.sets import PROVISIONAL, SetKey, agree, provisional_set_name, read_stated
+from fleet.domain.sets import PROVISIONAL, SetKey, agree, read_stated
 from fleet.domain.states import Presence
 from fleet.domain.texts import cleaned
 from fleet.domain.timeline import EntryKind
 from fleet.models import Admission, AvailabilitySet, JoinToken, Machine
 from fleet.models.facts.events import machine_presence, presence_limits
-from fleet.operations.machines import entrance
 from fleet.operations.rights import require
 from fleet.operations.sets import placement
 from fleet.operations.timeline.entries import tell
@@ -56,11 +55,6 @@ class Asker:
         return hash_of(self.request.ask or f"{self.address} {self.request.join_token}")
 
     @property
-    def compute(self) -> dict[str, Any]:
-        """The instance metadata that would be stored."""
-        return compute_of(self.request, self.known, self.proof)
-
-    @property
     def claimed(self) -> dict[str, Any]:
         """The metadata in this request, with the attested subscription if there is one."""
         return (self.request.instance or {}) | ({"subscriptionId": self.attested} if self.attested else {})
@@ -90,50 +84,42 @@ class AdmissionRequest:
 
 def asked_of(asker: Asker) -> AdmissionRequest:
     """Return the admission request of this call, without writing anything."""
-    request = asker.request
-    name = name_of(request, asker.known, asker.compute, asker.vm_id)
-    home = _home(asker, name)
+    claim = claim_of(asker.request, asker.vm_id, asker.proof, known=asker.known, token=asker.token)
+    home = placement.expected_set(claim)
     # A provisional set is named by the machine's id: no person has named it.
     shown = home.shown if home.kind != PROVISIONAL else ""
-    said = as_json(asdict(claimed_of(name, asker.claimed, shown)) | {"set": request.availability_set[:300]})
+    said = as_json(asdict(claimed_of(claim.name, asker.claimed, shown)) | {"set": asker.request.availability_set[:300]})
     token = asker.token.pk if asker.token is not None else 0
     fixed = [said, asdict(home), asker.address, token, asker.attested]
     content = hash_of(json.dumps(fixed, sort_keys=True))
-    return AdmissionRequest(name, said, home, f"{asker.secret_hash}.{content}")
+    return AdmissionRequest(claim.name, said, home, f"{asker.secret_hash}.{content}")
 
 
-def _home(asker: Asker, name: str) -> SetKey:
-    """The set in which it would be: as its sources state it, else where it is already, else one of its own."""
-    known, token, compute = asker.known, asker.token, asker.compute
-    confined = placement.confinement_of(known) if known is not None else None
-    if confined is None and token is not None:
-        confined = entrance.would_confine(token, compute)
-    token_set = token.set_name if token is not None else known.token_set if known is not None else ""
-    stated = placement.statements_of(
-        configured=asker.request.availability_set.strip() or (token_set if confined is None else ""),
+def claim_of(
+    request: wire.EnrolRequest,
+    vm_id: str,
+    proof: Proof,
+    *,
+    known: Machine | None,
+    token: JoinToken | None,
+    admitted_to: SetKey | None = None,
+) -> placement.Claim:
+    """Return the claim of an enrolling machine. Its instance metadata are its own statements, the known facts, and the
+    attested subscription; its name is the stated one, else its former name, else its id.
+    """
+    compute = merged(known.compute if known is not None else {}, request.instance or {}, complete=request.complete)
+    if proof.attested is not None:
+        compute["subscriptionId"] = proof.attested.subscription
+    former_name = known.called or known.resource_name if known is not None else ""
+    return placement.Claim(
+        machine=known,
+        vm_id=vm_id,
+        name=enrolled_name(request.resource_name, compute, former_name or vm_id),
+        stated=request.availability_set.strip(),
         compute=compute,
-        listed=placement.listed_row(asker.vm_id, name, compute),
-        confined=confined,
+        token=token,
+        admitted_to=admitted_to,
     )
-    if stated.key is not None:
-        return placement.whole(stated.key)
-    if known is not None:
-        return placement.whole(placement.final(known.availability_set))
-    return provisional_set_name(compute, asker.vm_id)
-
-
-def compute_of(request: wire.EnrolRequest, known: Machine | None, proof: Proof) -> dict[str, Any]:
-    """Return the instance metadata of an enrolling machine: its own statements, the known facts, and the attested
-    subscription."""
-    before = known.compute if known is not None else {}
-    of_azure = {"subscriptionId": proof.attested.subscription} if proof.attested is not None else {}
-    return merged(before, request.instance or {}, complete=request.complete) | of_azure
-
-
-def name_of(request: wire.EnrolRequest, known: Machine | None, compute: dict[str, Any], vm_id: str) -> str:
-    """Return the name of an enrolling machine: as stated, else its former name, else its id."""
-    called = known.called or known.resource_name if known is not None else ""
-    return enrolled_name(request.resource_name, compute, called or vm_id)
 
 
 def admitted(asker: Asker, *, now: datetime) -> SetKey | None:

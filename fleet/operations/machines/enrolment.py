@@ -14,15 +14,14 @@ from fleet.domain.machines.attestation import Attested
 from fleet.domain.machines.enrolment import EntrancePolicy, Proof, is_admitted_by_policy, matched_proof
 from fleet.domain.reasons import Reason, Refused, as_json
 from fleet.domain.secrets import hash_of, new_secret
-from fleet.domain.sets import OUTSIDE, PROVISIONAL, SetKey, read_stated
+from fleet.domain.sets import PROVISIONAL, read_stated
 from fleet.domain.timeline import EntryKind
 from fleet.models import JoinToken, Machine, RefusedEnrolment
 from fleet.models.facts.machines import EntranceFacts, entrance_facts
 from fleet.operations import locks, wake_up
 from fleet.operations.machines import admissions, entrance, instance, keys
 from fleet.operations.orders import sign
-from fleet.operations.sets import placement, requirements
-from fleet.operations.sets.join import bring_events
+from fleet.operations.sets import placement
 from fleet.operations.timeline.entries import gathered, tell
 
 LASTS = timedelta(days=7)
@@ -191,15 +190,10 @@ def _enrol(
         instance.end(former, now=now)
     # Who proved to be the same machine is as sure as it was.
     attested_at = now if proof.attested else known.attested_at if known is not None and proved else None
-    compute = admissions.compute_of(request, known, proof)
     answer = _let_in(
-        known,
-        token,
+        admissions.claim_of(request, vm_id, proof, known=known, token=token, admitted_to=admitted_to),
         request,
-        vm_id,
         owner=owner,
-        compute=compute,
-        admitted_to=admitted_to,
         stays=by_policy and facts.policy is EntrancePolicy.JOIN and proof.attested is None,
         attested_at=attested_at,
         now=now,
@@ -211,14 +205,10 @@ def _enrol(
 
 
 def _let_in(
-    known: Machine | None,
-    token: JoinToken | None,
+    claim: placement.Claim,
     request: wire.EnrolRequest,
-    vm_id: str,
     *,
     owner: keys.Owner,
-    compute: dict[str, Any],
-    admitted_to: SetKey | None,
     stays: bool,
     attested_at: datetime | None,
     now: datetime,
@@ -226,69 +216,50 @@ def _let_in(
     """Give the machine a new key in its set, and record that on the timeline. One that `stays` is confined to the named
     set that it states now.
     """
-    stated = request.availability_set.strip()
-    token_set = token.set_name if token is not None else known.token_set if known is not None else ""
-    name = admissions.name_of(request, known, compute, vm_id)
-    placed, confined = _place(
-        known, token, stated, token_set, admitted_to, vm_id=vm_id, name=name, compute=compute, now=now
-    )
+    known, token = claim.machine, claim.token
+    placed = placement.place(claim, now=now)
+    confined = placed.confined
     if stays and confined is None and placed.home.kind != PROVISIONAL:
         confined = placement.whole(placed.home)
-    plain, key, generation, found_by = _secret(known, vm_id, request, now)
-    called = instance.name_columns(known, vm_id=vm_id, stated=name, set_id=placed.home.pk, now=now)
-    values = placed.where | {
+    plain, key, generation, found_by = _secret(known, claim.vm_id, request, now)
+    called = instance.name_columns(known, vm_id=claim.vm_id, stated=claim.name, set_id=placed.home.pk, now=now)
+    warnings = [*known.warnings, as_json(Reason("enrolled-again", at=now))] if known is not None else []
+    forget(claim.vm_id)
+    machine = placement.settle(
+        claim,
+        placed,
         **called,
-        "stated_set": stated,
-        "token_set": token_set,
-        "confined_to": confined and asdict(confined),
-        "set_source": placed.source,
-        "set_warnings": placed.warnings,
-        "compute": compute,
-        "agent_version": request.agent_version[:100],
-        "protocol": request.protocol,
-        "enrolled_at": now,
-        "revoked_at": None,
-        "attested_at": attested_at,
-        "credential_hash": found_by,
-        "key_generation": generation,
-        "join_token": token or (known.join_token if known is not None else None),
-    }
-    forget(vm_id)
-    machine, is_new = _keep(known, vm_id, placed, values, now)
+        stated_set=claim.stated,
+        token_set=claim.token_set,
+        confined_to=confined and asdict(confined),
+        compute=claim.compute,
+        agent_version=request.agent_version[:100],
+        protocol=request.protocol,
+        enrolled_at=now,
+        revoked_at=None,
+        attested_at=attested_at,
+        credential_hash=found_by,
+        key_generation=generation,
+        join_token=token or (known.join_token if known is not None else None),
+        warnings=warnings[-MOST_WARNINGS:],
+        now=now,
+    )
+    if known is not None:
+        transaction.on_commit(lambda: wake_up.forget_credentials([machine.pk]))
     keys.note_issued(machine.pk, found_by, owner, now=now)
     if token is not None:
         JoinToken.objects.filter(pk=token.pk).update(uses=F("uses") + 1)
-    if not called["called"]:
-        placed.link(machine.pk)
-    _tell(known, machine, is_new, placed, called["resource_name"], name, now)
+    kind = EntryKind.MACHINE_ENROLLED if known is None else EntryKind.MACHINE_ENROLLED_AGAIN
+    tell(kind, machine_actor(called["resource_name"]), at=now, machine_id=machine.pk, set_id=placed.home.pk)
+    instance.settle_own_name(machine.pk, claim.name, was=known.called if known is not None else "", now=now)
     return wire.EnrolAnswer(
         credential=plain,
-        machine_id=vm_id,
+        machine_id=claim.vm_id,
         server_time=now,
         signing_keys=sign.public_keys(now=now),
         key=key,
         generation=generation,
     )
-
-
-def _tell(
-    known: Machine | None,
-    machine: Machine,
-    is_new: bool,
-    placed: placement.Placed,
-    name: str,
-    stated: str,
-    now: datetime,
-) -> None:
-    """The entries of an enrolment: the machine is called `name` now, and states that it is called `stated`."""
-    kind = EntryKind.MACHINE_ENROLLED if is_new else EntryKind.MACHINE_ENROLLED_AGAIN
-    if known is not None:
-        bring_events(known, placed.home, now=now)
-    requirements.record_leaving(known, placed.home, joined=placed.joined, now=now)
-    tell(kind, machine_actor(name), at=now, machine_id=machine.pk, set_id=placed.home.pk)
-    disputed = known.set_warnings if known is not None else []
-    placement.record_warnings(machine.pk, name, placed.home.pk, disputed, placed.warnings, now=now)
-    instance.settle_own_name(machine.pk, stated, was=known.called if known is not None else "", now=now)
 
 
 def _secret(known: Machine | None, vm_id: str, request: wire.EnrolRequest, now: datetime) -> tuple[str, str, int, str]:
@@ -317,48 +288,3 @@ def _admitted_by_policy(asker: admissions.Asker, facts: EntranceFacts) -> bool:
     allowed = attested is not None and attested.subscription in facts.subscriptions
     known, token = asker.known is not None, asker.token is not None
     return is_admitted_by_policy(facts.policy, asker.proof, known=known, allowed=allowed, token=token)
-
-
-def _keep(
-    known: Machine | None, vm_id: str, placed: placement.Placed, values: dict[str, Any], now: datetime
-) -> tuple[Machine, bool]:
-    """Write the row of a machine; whether it is new. Raises IntegrityError where it was unknown and has a row now."""
-    requirements.keep_before_move(known, placed.home, now=now)
-    if known is None:
-        return Machine.objects.create(vm_id=vm_id, **values), True
-    values["warnings"] = [*known.warnings, as_json(Reason("enrolled-again", at=now))][-MOST_WARNINGS:]
-    Machine.objects.filter(pk=known.pk).update(**values)
-    transaction.on_commit(lambda: wake_up.forget_credentials([known.pk]))
-    return known, False
-
-
-def _confinement(known: Machine | None, token: JoinToken | None, compute: dict[str, Any]) -> SetKey | None:
-    """Return the set of a machine's confinement: its present one, or else the one of its join token."""
-    if known is not None and known.confined_to is not None:
-        return entrance.confined_where_it_is(known, compute)
-    return entrance.confinement(token, compute) if token is not None else None
-
-
-def _place(
-    known: Machine | None,
-    token: JoinToken | None,
-    stated: str,
-    token_set: str,
-    admitted_to: SetKey | None,
-    **said: Any,
-) -> tuple[placement.Placed, SetKey | None]:
-    """Return the machine's placement, and the set to which it is confined."""
-    by_token = _confinement(known, token, said["compute"])
-    confined = by_token or admitted_to
-    configured = stated or (token_set if confined is None else "")
-    placed = placement.place_machine(machine=known, configured=configured, confined=confined, **said)
-    if by_token is not None and (known is None or known.confined_to is None):
-        _refuse_elsewhere(placed)
-    return placed, confined
-
-
-def _refuse_elsewhere(placed: placement.Placed) -> None:
-    """A machine that states another set than its join token's is refused; one that was confined before is warned."""
-    for warning in placed.warnings:
-        if warning["code"] == OUTSIDE:
-            raise Refused("join-token-refused", Reason("enrols-elsewhere", **warning["values"]))

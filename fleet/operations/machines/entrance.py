@@ -1,12 +1,11 @@
 """Enrolment policy, join tokens and attested documents."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import structlog
 from cryptography import x509
@@ -24,7 +23,7 @@ from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.secrets import hash_of, new_secret, prefix_of
 from fleet.domain.sets import PROVISIONAL, SetKey, read_stated
 from fleet.domain.timeline import EntryKind
-from fleet.models import AvailabilitySet, Entrance, JoinToken, Machine, Nonce
+from fleet.models import AvailabilitySet, Entrance, JoinToken, Nonce
 from fleet.models.cipher import derived_keys
 from fleet.models.facts.machines import entrance_facts
 from fleet.operations import locks
@@ -198,34 +197,6 @@ def _confinement(set_name: str, set_id: int | None) -> SetKey | None:
         places = sorted(key.resource_group or key.subscription for key in known)
         raise Refused("validation", Reason("join-token-which-set", name=name, places=places))
     return next(iter(known), SetKey(kind, name))
-
-
-def confinement(token: JoinToken, compute: Mapping[str, Any]) -> SetKey | None:
-    """The set to which this token, whose row is locked, confines a machine with this instance metadata.
-
-    Where it does not say in which resource group, the first machine that knows where it is decides for all.
-    """
-    placed = would_confine(token, compute)
-    if placed is not None and placed.placed and placed != placement.confinement_of(token):
-        JoinToken.objects.filter(pk=token.pk).update(confined_to=asdict(placed))
-    return placed
-
-
-def would_confine(token: JoinToken, compute: Mapping[str, Any]) -> SetKey | None:
-    """Return the confinement that a machine would get, before it enrols; nothing is decided."""
-    key = placement.confinement_of(token)
-    return key if key is None or key.placed else key.within(dict(compute))
-
-
-def confined_where_it_is(machine: Machine, compute: Mapping[str, Any]) -> SetKey | None:
-    """The set to which a machine is confined. One that could not say where it is when it enrolled is where its join
-    token's other machines are.
-    """
-    key = placement.confinement_of(machine)
-    if key is None or key.placed or machine.join_token_id is None:
-        return key
-    token = JoinToken.objects.select_for_update().get(pk=machine.join_token_id)
-    return confinement(token, compute) if placement.confinement_of(token) is not None else key
 
 
 def valid(plain: str, *, now: datetime) -> JoinToken:

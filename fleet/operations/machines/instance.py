@@ -24,9 +24,9 @@ from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Machine, Preparation, ScheduledEvent, Sighting
 from fleet.operations import locks, wake_up
 from fleet.operations.events import compute
-from fleet.operations.machines import admissions, entrance, keys
+from fleet.operations.machines import admissions, keys
 from fleet.operations.orders import advance
-from fleet.operations.sets import placement, requirements
+from fleet.operations.sets import placement
 from fleet.operations.sets.join import bring_events, join, welcome_sightings
 from fleet.operations.timeline.entries import gathered, tell
 
@@ -219,32 +219,25 @@ def is_new(machine_id: int, data: wire.InstanceData) -> bool:
 def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, agent_version: str = "") -> None:
     """Update a machine's row from its instance metadata. Values that a partial answer lacks are kept."""
     machine = Machine.objects.select_related("availability_set__merged_into").get(pk=machine_id)
-    own_name = machine_name(data.resource_name) or machine.called or machine.resource_name
-    stated = data.availability_set.strip()
-    compute = merged(machine.compute, data.compute, complete=data.complete)
-    confined = entrance.confined_where_it_is(machine, compute)
-    placed = placement.place_machine(
+    claim = placement.Claim(
         machine=machine,
         vm_id=machine.vm_id,
-        name=own_name,
-        configured=stated or (machine.token_set if confined is None else ""),
-        compute=compute,
-        confined=confined,
-        now=now,
+        name=machine_name(data.resource_name) or machine.called or machine.resource_name,
+        stated=data.availability_set.strip(),
+        compute=merged(machine.compute, data.compute, complete=data.complete),
     )
-    called = name_columns(machine, vm_id=machine.vm_id, stated=own_name, set_id=placed.home.pk, now=now)
-    name = called["resource_name"]
-    values = placed.where | {"resource_name": name}
+    placed = placement.place(claim, now=now)
+    called = name_columns(machine, vm_id=machine.vm_id, stated=claim.name, set_id=placed.home.pk, now=now)
+    values = placed.where | {"resource_name": called["resource_name"]}
     changes = [field for field, value in values.items() if getattr(machine, field) != value]
-    version = agent_version[:100] or machine.agent_version
-    _settle(
-        machine,
+    placement.settle(
+        claim,
         placed,
         **called,
-        stated_set=stated,
-        compute=compute,
-        agent_version=version,
-        confined_to=confined and asdict(confined),
+        stated_set=claim.stated,
+        compute=claim.compute,
+        agent_version=agent_version[:100] or machine.agent_version,
+        confined_to=placed.confined and asdict(placed.confined),
         now=now,
     )
     if changes:
@@ -255,59 +248,7 @@ def take_instance(machine_id: int, data: wire.InstanceData, *, now: datetime, ag
             at=now,
             machine_id=machine_id,
             set_id=placed.home.pk,
-            name=name,
+            name=called["resource_name"],
             changes=changes,
         )
-    requirements.record_leaving(machine, placed.home, joined=placed.joined, now=now)
-    settle_own_name(machine_id, own_name, was=machine.called, now=now)
-
-
-def place_as_stated(machine: Machine, *, now: datetime) -> placement.Placed:
-    """Place a machine again by its row, which holds its set; return where it is then."""
-    placed = placement.place_machine(
-        machine=machine,
-        vm_id=machine.vm_id,
-        name=machine.resource_name,
-        configured=placement.configured_set(machine),
-        compute=machine.compute,
-        confined=placement.confinement_of(machine),
-        now=now,
-    )
-    _settle(machine, placed, now=now)
-    return placed
-
-
-def replace_machine(machine_id: int, *, now: datetime) -> None:
-    """Place a machine again after an inventory has stated something else of it."""
-    machine = Machine.objects.select_related("availability_set__merged_into").get(pk=machine_id)
-    placed = place_as_stated(machine, now=now)
-    # A provisional set that was named has moved as a whole, with its own entry.
-    if placed.home.pk != machine.availability_set_id and not placed.joined:
-        tell(
-            EntryKind.MACHINE_MOVED,
-            DRYDOCK,
-            at=now,
-            machine_id=machine_id,
-            set_id=placed.home.pk,
-            name=machine.resource_name,
-            set=placed.home.name,
-            because="inventory",
-        )
-    requirements.record_leaving(machine, placed.home, joined=placed.joined, now=now)
-
-
-def _settle(machine: Machine, placed: placement.Placed, *, now: datetime, **columns: Any) -> None:
-    """Write where a machine is; `machine` is its row as it was before."""
-    requirements.keep_before_move(machine, placed.home, now=now)
-    Machine.objects.filter(pk=machine.pk).update(
-        **placed.where, set_source=placed.source, set_warnings=placed.warnings, **columns
-    )
-    if not columns.get("called", machine.called):
-        placed.link(machine.pk)
-    bring_events(machine, placed.home, now=now)
-    if placed.home.pk != machine.availability_set_id:
-        # Its sightings of events that remain in the former set have no vote any more.
-        left = Sighting.objects.filter(machine=machine, foreign=False, gone_at__isnull=True)
-        left.filter(event__availability_set=machine.availability_set_id).update(foreign=True)
-    name = columns.get("resource_name", machine.resource_name)
-    placement.record_warnings(machine.pk, name, placed.home.pk, machine.set_warnings, placed.warnings, now=now)
+    settle_own_name(machine_id, claim.name, was=machine.called, now=now)

@@ -16,7 +16,6 @@ from fleet.domain.sets import SetKey, agree
 from fleet.domain.timeline import EntryKind
 from fleet.models import InventoryMachine, Machine
 from fleet.operations.locks import Lock, take
-from fleet.operations.machines import instance
 from fleet.operations.rights import require
 from fleet.operations.sets import placement
 from fleet.operations.timeline.entries import gathered, tell
@@ -131,7 +130,7 @@ def import_inventory(
     for key, enabled in inventory.upgrade_notices:
         placement.groups_of(key).update(upgrade_notices=enabled)
     for machine_id in sorted(compared.touched):
-        instance.replace_machine(machine_id, now=now)
+        placement.place_again(machine_id, now=now)
     found = replace(found, refused=_refused(compared.rows))
     tell(EntryKind.INVENTORY_IMPORTED, actor, at=now, after=asdict(found), complete=complete)
     return found

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import transaction
 
-from fleet.domain.actor import Actor
+from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.people import Right
 from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.requirements import Requirements
@@ -14,11 +14,9 @@ from fleet.domain.sets import PROVISIONAL
 from fleet.domain.texts import cleaned
 from fleet.domain.timeline import EntryKind
 from fleet.models import AvailabilitySet, Machine
-from fleet.operations.machines import instance
 from fleet.operations.orders import advance
 from fleet.operations.rights import require
 from fleet.operations.sets import placement, requirements
-from fleet.operations.sets.join import join
 from fleet.operations.timeline.entries import tell
 
 
@@ -37,16 +35,14 @@ def move_machine(*, machine_id: int, set_id: int | None, actor: Actor, now: date
     source = machine.availability_set
     before, required = _shown(machine, source), Requirements.of(source)
     target = _target(set_id) if set_id is not None else None
-    others = source.machines.filter(revoked_at=None).exclude(pk=machine_id)
-    if target is not None and source.kind == PROVISIONAL and not others.exists():
-        # No machine is left in it: it becomes the target set, with its history.
-        join(source, target, actor=actor, now=now)
-        machine.availability_set = target
     machine.confined_to = asdict(placement.key_of(target)) if target is not None else None
     Machine.objects.filter(pk=machine_id).update(confined_to=machine.confined_to)
-    placed = instance.place_as_stated(machine, now=now)
+    claim = placement.claim_of(machine)
+    # A provisional set in which no other machine is becomes the target set, with its history.
+    placed = placement.place(claim, now=now, actor=actor if target is not None else DRYDOCK)
     if placed.home.pk != source.pk:
         requirements.raise_to(required, placed.home, now=now)
+    placement.settle(claim, placed, now=now)
     after = _shown(machine, placed.home)
     if after == before:
         return

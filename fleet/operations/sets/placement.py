@@ -1,4 +1,8 @@
-"""Sets: their creation, and the placement of machines by statements."""
+"""The set of each machine: the decision, its consequences, and the creation of sets.
+
+`decide` is the only place where the sources of a machine's set are compared. `place` finds or creates the set, and
+`settle` writes the result.
+"""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
@@ -8,12 +12,12 @@ from typing import Any
 from django.conf import settings
 from django.db.models import Q, QuerySet
 
-from fleet.domain.actor import DRYDOCK
-from fleet.domain.reasons import as_json
+from fleet.domain.actor import DRYDOCK, Actor
+from fleet.domain.reasons import Reason, Refused, as_json
 from fleet.domain.sets import (
     MAX_NAME,
+    OUTSIDE,
     PROVISIONAL,
-    Location,
     SetKey,
     SetSource,
     Statements,
@@ -26,38 +30,219 @@ from fleet.domain.sets import (
 )
 from fleet.domain.texts import tidy
 from fleet.domain.timeline import EntryKind
-from fleet.models import AvailabilitySet, InventoryMachine, JoinToken, Machine
-from fleet.operations.sets.join import join, tell_apart
+from fleet.models import AvailabilitySet, InventoryMachine, JoinToken, Machine, Sighting
+from fleet.operations.sets import requirements
+from fleet.operations.sets.join import bring_events, join, tell_apart
 from fleet.operations.timeline.entries import tell
 
 SERVICE_TAG = "drydock:service"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Everything that decides the set of a machine: its row (None while it is unknown), its own statements, and, when
+    it enrols, its join token, whose row is locked, and the set to which it is admitted.
+    """
+
+    machine: Machine | None
+    vm_id: str
+    name: str
+    stated: str
+    compute: dict[str, Any]
+    token: JoinToken | None = None
+    admitted_to: SetKey | None = None
+
+    @property
+    def token_set(self) -> str:
+        """The set of its join token, as `[kind:]name`."""
+        if self.token is not None:
+            return self.token.set_name
+        return self.machine.token_set if self.machine is not None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The decision about a machine's set, which `statements.key` names; without it the machine stays where it is, or
+    gets a provisional set. `token` is the join token that confines it, `listed` its row in the inventory.
+    """
+
+    statements: Statements
+    confined: SetKey | None
+    token: JoinToken | None
+    listed: InventoryMachine | None
+
+
 @dataclass(frozen=True, slots=True)
 class Placed:
     """The placement of a machine. `source` is the statement that counts (empty: none), `warnings` are faults of the
-    statements, `listed` is the machine's row in the inventory. `joined`: its former set is now part of this one.
+    statements. `joined`: its former set is now part of this one.
     """
 
     home: AvailabilitySet
-    location: Location
+    where: dict[str, Any]
+    confined: SetKey | None
     source: str
     warnings: list[dict[str, Any]]
     listed: InventoryMachine | None
-    joined: bool = False
+    joined: bool
 
-    @property
-    def where(self) -> dict[str, Any]:
-        """The columns of the machine's row that say where it is."""
-        return asdict(self.location) | {"availability_set_id": self.home.pk}
 
-    def link(self, machine_id: int) -> None:
-        """Note in the inventory that this machine has an agent now, and where it is."""
-        row = self.listed
-        if row is not None and (row.machine_id, row.availability_set_id) != (machine_id, self.home.pk):
-            # A machine that was recreated under its old name releases the old row.
-            InventoryMachine.objects.filter(machine_id=machine_id).exclude(pk=row.pk).update(machine=None)
-            InventoryMachine.objects.filter(pk=row.pk).update(machine_id=machine_id, availability_set_id=self.home.pk)
+def claim_of(machine: Machine) -> Claim:
+    """Return the claim of a machine by its row alone."""
+    return Claim(
+        machine=machine,
+        vm_id=machine.vm_id,
+        name=machine.resource_name,
+        stated=machine.stated_set,
+        compute=machine.compute,
+    )
+
+
+def decide(claim: Claim) -> Decision:
+    """Decide to which set a machine belongs, without writing anything. Enrolment, admission, reports, inventories,
+    moves and joins all decide here.
+
+    A confined machine is in its set, whatever other sources state. The join token's set counts where the machine states
+    none.
+    """
+    confined, token = _confinement(claim)
+    listed = listed_row(claim.vm_id, claim.name, claim.compute)
+    statements = read_statements(
+        configured=claim.stated or ("" if confined is not None else claim.token_set),
+        compute=claim.compute,
+        inventory=listed_key(listed),
+        set_tag=settings.AVAILABILITY_SET_TAG,
+        confined=confined,
+    )
+    return Decision(statements, confined, token, listed)
+
+
+def _confinement(claim: Claim) -> tuple[SetKey | None, JoinToken | None]:
+    """Return the set to which a machine is confined: by its row, its join token, or its admission; with the join token
+    that decides. Where the token does not state the place of the set, the machine's own counts.
+    """
+    own = confinement_of(claim.machine) if claim.machine is not None else None
+    token = claim.token
+    if own is not None:
+        if own.placed or claim.machine is None or claim.machine.join_token_id is None:
+            return own, None
+        # It could not state its place when it enrolled, and its token's other machines may have.
+        token = JoinToken.objects.select_for_update().get(pk=claim.machine.join_token_id)
+    key = confinement_of(token) if token is not None else None
+    if key is None or (own is not None and not agree(own, key)):
+        return own or claim.admitted_to, None
+    return key if key.placed else key.within(claim.compute), token
+
+
+def expected_set(claim: Claim) -> SetKey:
+    """Return the set in which a machine would be placed now."""
+    key = decide(claim).statements.key
+    if key is not None:
+        return whole(key)
+    if claim.machine is not None:
+        return whole(final(claim.machine.availability_set))
+    return provisional_set_name(claim.compute, claim.vm_id)
+
+
+def place(claim: Claim, *, now: datetime, actor: Actor = DRYDOCK) -> Placed:
+    """Return the placement of a machine; `settle` writes it. The set is created if it is new.
+
+    Without a statement the machine stays in its set: shared events or people may have placed it there. A provisional
+    set whose only machine is named becomes part of the named one. Raises Refused `join-token-refused` for a machine
+    that states another set than the join token with which it enrols.
+    """
+    decision = decide(claim)
+    confined, token = decision.confined, decision.token
+    if token is not None and confined is not None and confined.placed and confined != confinement_of(token):
+        # The first machine that states its place decides for all machines of the token.
+        JoinToken.objects.filter(pk=token.pk).update(confined_to=asdict(confined))
+    here = final(claim.machine.availability_set) if claim.machine is not None else None
+    key, home = decision.statements.key, here
+    if key is not None or home is None:
+        service = tidy(read_tags(claim.compute).get(SERVICE_TAG, ""))[:MAX_NAME]
+        home = ensure_set(key or provisional_set_name(claim.compute, claim.vm_id), now=now, service=service)
+    joined = here is not None and here.pk != home.pk and here.kind == PROVISIONAL and _is_alone(claim, here)
+    if here is not None and joined:
+        join(here, home, now=now, actor=actor, stated_by=claim.name if actor is DRYDOCK else "")
+    warnings = warnings_of(decision.statements, home)
+    if token is not None and token is claim.token:
+        for warning in warnings:
+            if warning["code"] == OUTSIDE:
+                raise Refused("join-token-refused", Reason("enrols-elsewhere", **warning["values"]))
+    # Release 0.1.0 cannot show the word confinement; readers that show a machine use `confined_to`.
+    source = SetSource.CONFIGURATION if confined is not None else decision.statements.source
+    return Placed(
+        home=home,
+        where=location_of(claim.compute) | {"availability_set_id": home.pk},
+        confined=confined,
+        source=source.value if source else "",
+        warnings=warnings,
+        listed=decision.listed,
+        joined=joined,
+    )
+
+
+def _is_alone(claim: Claim, here: AvailabilitySet) -> bool:
+    """Whether no other machine is in the set. No machine decides for others: they stay, with their events."""
+    return not Machine.objects.filter(availability_set=here, revoked_at=None).exclude(vm_id=claim.vm_id).exists()
+
+
+def settle(claim: Claim, placed: Placed, *, now: datetime, **columns: Any) -> Machine:
+    """Write where a machine is, with further columns of its row, and what follows from it: for its events and
+    sightings, the requirements of its former set, and the inventory. Raises IntegrityError where an unknown machine has
+    a row now.
+    """
+    before, home = claim.machine, placed.home
+    columns |= {**placed.where, "set_source": placed.source, "set_warnings": placed.warnings}
+    moves = before is not None and before.availability_set_id != home.pk
+    if before is not None and moves:
+        requirements.keep_before_move(before, home, now=now)
+    if before is None:
+        machine = Machine.objects.create(vm_id=claim.vm_id, **columns)
+    else:
+        machine = before
+        Machine.objects.filter(pk=before.pk).update(**columns)
+    if not columns.get("called", machine.called):
+        _link(placed.listed, machine.pk, home)
+    if before is not None and moves:
+        bring_events(before, home, now=now)
+        # Its sightings of events that remain in the former set have no vote any more.
+        left = Sighting.objects.filter(machine=before, foreign=False, gone_at__isnull=True)
+        left.filter(event__availability_set=before.availability_set_id).update(foreign=True)
+        if not placed.joined:
+            requirements.record_leaving(before, home, now=now)
+    disputed = before.set_warnings if before is not None else []
+    name = columns.get("resource_name", machine.resource_name)
+    _record_warnings(machine.pk, name, home.pk, disputed, placed.warnings, now=now)
+    return machine
+
+
+def _link(row: InventoryMachine | None, machine_id: int, home: AvailabilitySet) -> None:
+    """Record in the inventory that this machine has an agent, and its set."""
+    if row is not None and (row.machine_id, row.availability_set_id) != (machine_id, home.pk):
+        # A machine that was recreated under its old name releases the old row.
+        InventoryMachine.objects.filter(machine_id=machine_id).exclude(pk=row.pk).update(machine=None)
+        InventoryMachine.objects.filter(pk=row.pk).update(machine_id=machine_id, availability_set_id=home.pk)
+
+
+def place_again(machine_id: int, *, now: datetime) -> None:
+    """Place a machine again after an inventory has stated another set of it."""
+    machine = Machine.objects.select_related("availability_set__merged_into").get(pk=machine_id)
+    claim = claim_of(machine)
+    placed = place(claim, now=now)
+    settle(claim, placed, now=now)
+    # A provisional set that was named has moved as a whole, with its own entry.
+    if placed.home.pk != machine.availability_set_id and not placed.joined:
+        tell(
+            EntryKind.MACHINE_MOVED,
+            DRYDOCK,
+            at=now,
+            machine_id=machine_id,
+            set_id=placed.home.pk,
+            name=machine.resource_name,
+            set=placed.home.name,
+            because="inventory",
+        )
 
 
 def final(found: AvailabilitySet) -> AvailabilitySet:
@@ -165,73 +350,9 @@ def key_of(row: AvailabilitySet) -> SetKey:
     return replace(key, placement_group=row.key[len(key.key) + 1 :])
 
 
-def configured_set(machine: Machine) -> str:
-    """Return the configured set, or else the join token's, unless the machine is confined."""
-    return machine.stated_set or (machine.token_set if machine.confined_to is None else "")
-
-
 def confinement_of(row: Machine | JoinToken) -> SetKey | None:
     """The set to which it confines, or is confined."""
     return SetKey(**row.confined_to) if row.confined_to is not None else None
-
-
-def statements_of(
-    *, configured: str, compute: dict[str, Any], listed: InventoryMachine | None, confined: SetKey | None
-) -> Statements:
-    return read_statements(
-        configured=configured,
-        compute=compute,
-        inventory=listed_key(listed),
-        set_tag=settings.AVAILABILITY_SET_TAG,
-        confined=confined,
-    )
-
-
-def place_machine(
-    *,
-    machine: Machine | None,
-    vm_id: str,
-    name: str,
-    configured: str,
-    compute: dict[str, Any],
-    confined: SetKey | None,
-    now: datetime,
-) -> Placed:
-    """Return the set of a machine by its sources' statements; `machine` is its row, if it has one. A confined machine
-    is in that set, whatever other sources state.
-
-    Without a statement the machine stays in its set: shared events or people may have placed it there. A provisional
-    set whose only machine is named becomes part of the named one.
-    """
-    listed = listed_row(vm_id, name, compute)
-    stated = statements_of(configured=configured, compute=compute, listed=listed, confined=confined)
-    here = final(machine.availability_set) if machine is not None else None
-    joined = False
-    key = stated.key
-    if key is None:
-        home = here or ensure_set(provisional_set_name(compute, vm_id), now=now, service=_service(compute))
-    else:
-        home = ensure_set(key, now=now, service=_service(compute))
-        # No machine decides for others: the other machines of that provisional set stay in it, with their events.
-        others = Machine.objects.filter(availability_set=here, revoked_at=None).exclude(vm_id=vm_id)
-        alone = not others.exists()
-        if here is not None and here.pk != home.pk and here.kind == PROVISIONAL and alone:
-            join(here, home, now=now, stated_by=name)
-            joined = True
-    # Release 0.1.0 cannot show the word confinement; readers that show a machine use `confined_to`.
-    source = SetSource.CONFIGURATION if confined is not None else stated.source
-    return Placed(
-        home=home,
-        location=location_of(compute),
-        source=source.value if source else "",
-        warnings=warnings_of(stated, home),
-        listed=listed,
-        joined=joined,
-    )
-
-
-def _service(compute: dict[str, Any]) -> str:
-    return tidy(read_tags(compute).get(SERVICE_TAG, ""))[:MAX_NAME]
 
 
 def warnings_of(stated: Statements, home: AvailabilitySet) -> list[dict[str, Any]]:
@@ -247,7 +368,7 @@ def warnings_of(stated: Statements, home: AvailabilitySet) -> list[dict[str, Any
     return [as_json(reason) for reason in found]
 
 
-def record_warnings(
+def _record_warnings(
     machine_id: int, name: str, set_id: int, before: list[Any], after: list[dict[str, Any]], *, now: datetime
 ) -> None:
     """Record warnings that are new or no longer apply."""
@@ -259,16 +380,9 @@ def record_warnings(
 def judge_again(machines: Iterable[Machine], *, now: datetime) -> None:
     """Compare the sources of these machines again, after sets were merged."""
     for machine in machines:
-        listed = InventoryMachine.objects.filter(machine=machine).first()
-        stated = statements_of(
-            configured=configured_set(machine),
-            compute=machine.compute,
-            listed=listed,
-            confined=confinement_of(machine),
-        )
-        warnings = warnings_of(stated, machine.availability_set)
+        warnings = warnings_of(decide(claim_of(machine)).statements, machine.availability_set)
         if warnings != machine.set_warnings:
             Machine.objects.filter(pk=machine.pk).update(set_warnings=warnings)
-            record_warnings(
+            _record_warnings(
                 machine.pk, machine.resource_name, machine.availability_set_id, machine.set_warnings, warnings, now=now
             )

@@ -101,13 +101,10 @@ def home_of(row: AvailabilitySet) -> FormerSet:
     return FormerSet(row.pk, row.kind, row.name, row.service, row.resource_group)
 
 
-def keep_before_move(machine: Machine | None, home: AvailabilitySet, *, now: datetime) -> None:
-    """Before a machine leaves its set for another: open events of both that take two persons because of the machines
-    that are live go on to do so, and those that may go with it keep what its set requires. `machine` is its row as it
-    is.
+def keep_before_move(machine: Machine, home: AvailabilitySet, *, now: datetime) -> None:
+    """Before a machine leaves its set for another, let open events of both sets that take two persons, because of the
+    machines that are live, keep that requirement. `machine` is its row as it is.
     """
-    if machine is None or machine.availability_set_id == home.pk:
-        return
     source = machine.availability_set
     scheduled = ScheduledEvent.objects.filter(
         availability_set__in=[source.pk, home.pk], status=EventStatus.SCHEDULED.value, drill=False
@@ -121,12 +118,8 @@ def keep_before_move(machine: Machine | None, home: AvailabilitySet, *, now: dat
             keep(where.pk, Requirements(second_person=True), home_of(where), event_pks=[pk])
 
 
-def record_leaving(machine: Machine | None, home: AvailabilitySet, *, joined: bool, now: datetime) -> None:
-    """Record that a machine left its set, by its own report or an inventory, for one that requires less; `machine` is
-    its former row. Nothing where both sets were `joined`.
-    """
-    if machine is None or machine.availability_set_id == home.pk or joined:
-        return
+def record_leaving(machine: Machine, home: AvailabilitySet, *, now: datetime) -> None:
+    """Record that a machine left its set for one that requires less; `machine` is its former row."""
     source = machine.availability_set
     lower = Requirements.of(source).lowered(replace(Requirements.of(home), min_live=source.min_live))
     if lower:
@@ -141,6 +134,8 @@ def raise_to(source: Requirements, target: AvailabilitySet, *, now: datetime) ->
     if not changed:
         return
     AvailabilitySet.objects.filter(pk=target.pk).update(**asdict(after))
+    for name, value in asdict(after).items():
+        setattr(target, name, value)
     before, now_so = ({name: getattr(each, name) for name in changed} for each in (was, after))
     names: dict[str, Any] = {"was": target.name, "name": target.name}
     tell(EntryKind.SET_CHANGED, DRYDOCK, at=now, set_id=target.pk, before=before, after=now_so, **names)
