@@ -25,7 +25,7 @@ from fleet.api.authentication import person_of
 from fleet.api.calls import Call
 from fleet.api.problems import Problem
 from fleet.api.repeats import ONE_SIGHT
-from fleet.api.schema import describe, ordering
+from fleet.api.schema import describe, detail_call, ordering
 from fleet.domain.people import Right
 from fleet.operations import profile
 from fleet.projections.pages import Page
@@ -74,9 +74,7 @@ class Tokens(Call):
         with_ended = self.request.query_params.get("ended", "false").lower() == "true"
         return queries.tokens(username=person_of(self.request).get_username(), with_ended=with_ended, **self.place)
 
-    @describe(
-        "make_token", needs="read", status=201, location="tokens/{prefix}/", keyless=ONE_SIGHT, body=MakeTokenSerializer
-    )
+    @describe("make_token", needs="read", location="tokens/{prefix}/", keyless=ONE_SIGHT, body=MakeTokenSerializer)
     def post(self) -> NewToken | None:
         """Create a token for yourself
 
@@ -89,7 +87,6 @@ class Tokens(Call):
 class ServiceTokens(Call):
     @admin_call(
         "make_service_token",
-        status=201,
         location="tokens/{prefix}/",
         keyless=ONE_SIGHT,
         body=MakeTokenSerializer,
@@ -142,7 +139,7 @@ class People(Call):
         """
         return queries.listing(q=self.request.query_params.get("q", ""), **self.place)
 
-    @admin_call("make_person", status=201, location="people/{username}/", keyless=ONE_SIGHT, body=MakePersonSerializer)
+    @admin_call("make_person", location="people/{username}/", keyless=ONE_SIGHT, body=MakePersonSerializer)
     def post(self) -> NewPerson | None:
         """Create a user
 
@@ -153,14 +150,12 @@ class People(Call):
         return NewPerson(found, password) if found else None
 
 
+@detail_call("get_person", queries.detail, needs="admin")
 class Person(Call):
-    @admin_call("get_person", missing=UNKNOWN)
-    def get(self, username: str) -> queries.PersonRow | None:
-        """Get a user
+    """Get a user
 
-        Their group, the sets in which they may act, and how many tokens they have.
-        """
-        return queries.detail(username=username)
+    Their group, the sets in which they may act, and how many tokens they have.
+    """
 
     @admin_call("change_person", body=ChangePersonSerializer, missing=UNKNOWN)
     def patch(self, username: str) -> queries.PersonRow | None:
@@ -194,7 +189,7 @@ class ServiceAccounts(Call):
         """
         return queries.listing(services=True, **self.place)
 
-    @admin_call("make_service_account", status=201, location="people/{username}/", body=MakeServiceSerializer)
+    @admin_call("make_service_account", location="people/{username}/", body=MakeServiceSerializer)
     def post(self) -> queries.PersonRow | None:
         """Create a service account
 

@@ -12,23 +12,21 @@ from fleet.accounts.serializers import (
     MappingDryRunRequestSerializer,
 )
 from fleet.api.calls import Call
+from fleet.api.schema import list_call
 from fleet.domain.sign_on import Grant
-from fleet.projections.pages import Page
 
 UNKNOWN = ("not-found", "There is no such line in the mapping.")
 UNKNOWN_ACCOUNT = ("not-found", "There is no such account.")
 
 
+@list_call("list_mapping", sign_on_queries.mapping, needs="admin")
 class Mapping(Call):
-    @admin_call("list_mapping")
-    def get(self) -> Page[sign_on_queries.GrantRow]:
-        """List the mapping of roles and groups
+    """List the mapping of roles and groups
 
-        Each line gives users with a role or group at the provider a group and scopes here. The highest group counts.
-        """
-        return sign_on_queries.mapping(**self.place)
+    Each line gives users with a role or group at the provider a group and scopes here. The highest group counts.
+    """
 
-    @admin_call("make_mapping_line", status=201, location="sign-on/mapping/{id}/", body=GrantRequestSerializer)
+    @admin_call("make_mapping_line", location="sign-on/mapping/{id}/", body=GrantRequestSerializer)
     def post(self) -> sign_on_queries.GrantRow | None:
         """Map a role or group
 
@@ -78,18 +76,15 @@ class MappingDryRun(Call):
         return sign_on_queries.dry_run(grants, pasted="" if claims is None else json.dumps(claims))
 
 
+@list_call("list_sign_on_accounts", sign_on_queries.page_of_accounts, needs="admin")
 class SignOnAccounts(Call):
-    @admin_call("list_sign_on_accounts")
-    def get(self) -> Page[sign_on_queries.SignOnRow]:
-        """List accounts at the provider
+    """List accounts at the provider
 
-        Newest first, also those that are linked to no user.
-        """
-        return sign_on_queries.page_of_accounts(**self.place)
+    Newest first, also those that are linked to no user.
+    """
 
     @admin_call(
         "link_sign_on_account",
-        status=201,
         location="sign-on/accounts/{id}/",
         body=LinkSerializer,
         problems=("unknown-person",),

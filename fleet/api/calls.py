@@ -1,4 +1,6 @@
-"""Base class of API calls, and signed cursors, valid only for the list, filters and order that they were issued for."""
+"""Base class of API calls: access, body, query parameters, and signed cursors, valid only for the list, filters and
+order that they were issued for.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import cache
+from inspect import signature
 from typing import IO, Any
 
 from django.core.exceptions import ValidationError
 from django.core.signing import BadSignature, Signer
 from django.forms import NullBooleanField
+from django.http import QueryDict
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.exceptions import ParseError
 from rest_framework.negotiation import BaseContentNegotiation
@@ -25,8 +30,7 @@ from rest_framework.response import Response
 from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
-from fleet.api.authentication import Allowed, actor_of
-from fleet.api.parameters import wrongly_given
+from fleet.api.authentication import Allowed, actor_of, person_of
 from fleet.api.problems import Problem, wrong
 from fleet.api.shapes.derive import Shape
 from fleet.domain.actor import Actor
@@ -49,14 +53,14 @@ def unreadable() -> Problem:
 
 def read_cursor(request: Request) -> str | None:
     """Return the projection's cursor; None at the beginning of the list. Raises Problem `validation`."""
-    given = request.query_params.get(CURSOR)
-    if not given:
+    signed = request.query_params.get(CURSOR)
+    if not signed:
         return None
     try:
-        of, _, cursor = _signer().unsign(given).partition(".")
+        digest, _, cursor = _signer().unsign(signed).partition(".")
     except BadSignature:
         raise unreadable() from None
-    if of != _list(request):
+    if digest != _list(request):
         raise wrong(CURSOR, OF_ANOTHER)
     return cursor
 
@@ -79,13 +83,13 @@ def _list(request: Request) -> str:
     """Return a digest of the list, its filters and its order. The user is not part of it: a cursor shows its user only
     what that user may see.
     """
-    asked = {
+    query = {
         name: sorted(filter(None, values))
         for name, values in request.query_params.lists()
         if name not in (CURSOR, PAGE_SIZE) and any(values)
     }
-    told = json.dumps([request.path, asked], sort_keys=True)
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    text = json.dumps([request.path, query], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 # Common parts of every call: who may make it, how its body is read, and how lists are returned.
@@ -120,18 +124,18 @@ class SmallJson(BaseParser):
         if len(raw) > MAX_BODY_BYTES:
             raise Problem("too-large", f"A body may hold {MAX_BODY_BYTES // 1024} KiB.")
         try:
-            found = json.loads(raw.decode("utf-8"), parse_constant=_refuse)
-            half = next(_half_letters(found), None)
+            body = json.loads(raw.decode("utf-8"), parse_constant=_refuse)
+            lone_surrogate = next(_lone_surrogates(body), None)
         except (ValueError, RecursionError) as error:
             raise ParseError from error
-        if not isinstance(found, dict):
+        if not isinstance(body, dict):
             raise ParseError
-        if half is not None:
-            raise wrong(half, "It holds half a letter: send each surrogate with the other one of its pair.")
-        return found
+        if lone_surrogate is not None:
+            raise wrong(lone_surrogate, "It holds half a letter: send each surrogate with the other one of its pair.")
+        return body
 
 
-def _half_letters(node: Any, path: str = "") -> Iterator[str]:
+def _lone_surrogates(node: Any, path: str = "") -> Iterator[str]:
     """Yield the paths of texts and names with a lone surrogate, which JSON can escape but neither Postgres nor a
     response can hold.
     """
@@ -139,10 +143,10 @@ def _half_letters(node: Any, path: str = "") -> Iterator[str]:
         yield path
     elif isinstance(node, dict):
         for name, inner in node.items():
-            yield from [path] if SURROGATE.search(name) else _half_letters(inner, f"{path}.{name}" if path else name)
+            yield from [path] if SURROGATE.search(name) else _lone_surrogates(inner, f"{path}.{name}" if path else name)
     elif isinstance(node, list):
         for inner in node:
-            yield from _half_letters(inner, path)
+            yield from _lone_surrogates(inner, path)
 
 
 def _refuse(name: str) -> float:
@@ -191,15 +195,19 @@ class Call(APIView):
         return actor_of(self.request)
 
     @property
+    def commented(self) -> Actor:
+        """Return the actor, with the comment of the body as the reason."""
+        return self.actor.because(self.wanted["comment"])
+
+    @property
     def place(self) -> dict[str, Any]:
         """Return the requested page: `cursor`, `size`, and `order` if the list has several. Raises Problem `validation`
         for the cursor; `initial` has checked the other parameters.
         """
-        query = self.request.query_params
-        taken = self.taken or {}
-        usual = taken[PAGE_SIZE].default if PAGE_SIZE in taken else None
-        found = {"cursor": read_cursor(self.request), "size": int(query.get(PAGE_SIZE) or usual or 0) or None}
-        return found | ({"order": query.get(ORDERING, "")} if ORDERING in taken else {})
+        query, taken = self.request.query_params, self.taken or {}
+        default = taken[PAGE_SIZE].default if PAGE_SIZE in taken else None
+        page = {"cursor": read_cursor(self.request), "size": int(query.get(PAGE_SIZE) or default or 0) or None}
+        return page | ({"order": query.get(ORDERING, "")} if ORDERING in taken else {})
 
     @property
     def taken(self) -> Mapping[str, OpenApiParameter] | None:
@@ -209,19 +217,25 @@ class Call(APIView):
         handler = getattr(self, str(self.request.method).lower(), None)
         return {each.name: each for each in getattr(handler, "taken", ())} if handler else None
 
+    def given_to(self, read: Callable[..., Any]) -> dict[str, Any]:
+        """Return the arguments `now` and `person` (the caller) if the function takes them."""
+        names = _parameters_of(read)
+        now = {"now": self.now} if "now" in names else {}
+        return now | ({"person": person_of(self.request)} if "person" in names else {})
+
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         self.now = clock.now()
         super().initial(request, *args, **kwargs)
         if any("\x00" in str(value) for value in kwargs.values()):
             raise Problem("not-found")
-        if holding := sorted(name for name, values in request.query_params.lists() if "\x00" in name + "".join(values)):
-            raise Problem("validation", errors=[{"field": holding[0], "message": "It may not hold a NUL."}])
+        if with_nul := sorted(name for name, texts in request.query_params.lists() if "\x00" in name + "".join(texts)):
+            raise wrong(with_nul[0], "It may not hold a NUL.")
         if request.user.is_authenticated:
             visibility.set_reader(rights(request.user), name=request.user.get_username(), number=request.user.pk)
-        if request.method not in ("GET", "HEAD") and (hidden := visibility.out_of_sight(kwargs)):
-            unknown_one = f"unknown-{hidden.removesuffix('_id')}"
-            raise Problem(unknown_one if unknown_one in PROBLEMS else "not-found")
         if request.method not in ("GET", "HEAD"):
+            if hidden := visibility.out_of_sight(kwargs):
+                problem = f"unknown-{hidden.removesuffix('_id')}"
+                raise Problem(problem if problem in PROBLEMS else "not-found")
             clock.require_correct_clock()
         if (taken := self.taken) is None:
             return
@@ -232,7 +246,7 @@ class Call(APIView):
                 f"There is no parameter `{unknown[0]}` here.",
                 errors=[{"field": name, "message": "There is no such parameter."} for name in unknown],
             )
-        if errors := [*wrongly_given(taken.values(), request.query_params)]:
+        if errors := [*_errors(taken.values(), request.query_params)]:
             raise Problem("validation", errors=errors)
 
     def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
@@ -270,25 +284,75 @@ class Call(APIView):
         around = {"next": address(self.request, page.next), "previous": address(self.request, page.previous)}
         return {**around, "results": self.many(shape, page.results)}
 
-    def filtered(self, filters: type[Any], **more: Any) -> Any:
+    def filtered(self, filters: Any, **more: Any) -> Any:
         """Return the queryset filtered by the query parameters. Raises Problem `validation`."""
-        return filtered(self.request, filters(self.request.query_params, **more))
+        now = {"now": self.now} if "now" in _parameters_of(filters) else {}
+        return filtered(self.request, filters(self.request.query_params, **now, **more))
 
 
-def filtered(request: Request, found: Any) -> Any:
+@cache
+def _parameters_of(function: Any) -> frozenset[str]:
+    return frozenset(signature(function).parameters)
+
+
+def filtered(request: Request, filters: Any) -> Any:
     """Return the queryset of a FilterSet. Raises Problem `validation` for invalid values."""
-    wrong = [
+    errors = [
         {"field": name, "message": str(message)}
-        for name, messages in (found.errors or {}).items()
+        for name, messages in (filters.errors or {}).items()
         for message in messages
     ]
     # A boolean filter ignores a value that it cannot read; here that is an error.
-    wrong += [
+    errors += [
         {"field": name, "message": "Say `true` or `false`."}
-        for name, field in found.form.fields.items()
-        if isinstance(field, NullBooleanField) and (found.data or request.query_params).get(name)
-        if found.form.cleaned_data.get(name) is None and name not in found.errors
+        for name, field in filters.form.fields.items()
+        if isinstance(field, NullBooleanField) and (filters.data or request.query_params).get(name)
+        if filters.form.cleaned_data.get(name) is None and name not in filters.errors
     ]
-    if wrong:
-        raise Problem("validation", "A filter's value cannot be read.", errors=wrong)
-    return found.qs
+    if errors:
+        raise Problem("validation", "A filter's value cannot be read.", errors=errors)
+    return filters.qs
+
+
+# Validation of query parameters against the schema, before any other code reads them.
+
+SHAPES: dict[Any, dict[str, Any]] = {
+    int: {"type": "integer"},
+    bool: {"type": "boolean"},
+    str: {"type": "string"},
+    datetime: {"type": "string", "format": "date-time"},
+}
+# No database column holds a greater number.
+LARGEST = 2**63 - 1
+
+
+def _errors(known: Iterable[OpenApiParameter], query: QueryDict) -> Iterator[dict[str, str]]:
+    """Yield the errors of given parameters that do not match their description."""
+    for parameter in known:
+        values = query.getlist(parameter.name)
+        if len(values) > 1 and not parameter.many and _shape(parameter)["type"] != "array":
+            messages = {"Say it once."}
+        else:
+            messages = {*filter(None, (_error(parameter, value) for value in values))}
+        yield from ({"field": parameter.name, "message": message} for message in sorted(messages))
+
+
+def _shape(parameter: OpenApiParameter) -> Mapping[str, Any]:
+    return parameter.type if isinstance(parameter.type, dict) else SHAPES[parameter.type]
+
+
+def _error(parameter: OpenApiParameter, value: str) -> str:
+    """Return the error of a value; empty if it is valid."""
+    shape = _shape(parameter)
+    shape = shape.get("items", shape)
+    if parameter.enum and value not in parameter.enum:
+        return f"Say one of {', '.join(f'`{each}`' for each in parameter.enum)}."
+    if shape["type"] == "integer":
+        least, most = shape.get("minimum", -LARGEST), shape.get("maximum", LARGEST)
+        digits = value.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 20 and least <= int(value) <= most):
+            return f"Say a number from {least} to {most}."
+    if shape["type"] == "boolean" and value.lower() not in ("true", "false"):
+        return "Say `true` or `false`."
+    # An invalid time is rejected by its filter, with its own message.
+    return "Say a time as RFC 3339, such as `2030-01-31T22:00:00Z`." if shape.get("format") and not value else ""

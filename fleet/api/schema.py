@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial, wraps
 from inspect import signature
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import quote
 
 import django_filters
@@ -30,6 +30,8 @@ from fleet.wording.problems import PROBLEMS
 
 if TYPE_CHECKING:
     from fleet.api.calls import Call
+
+C = TypeVar("C", bound="Call")
 
 CURSOR = OpenApiParameter("cursor", str, description="Where the page begins; taken from `next` or `previous`.")
 ROW_ID: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
@@ -95,7 +97,6 @@ def describe(
     matches: bool = False,
     version: str = "",
     location: str = "",
-    status: int = 200,
     kind: str = "",
     problems: Iterable[str] = (),
     parameters: Iterable[OpenApiParameter] = (),
@@ -112,12 +113,11 @@ def describe(
 
     def described(method: Callable[..., Any]) -> Callable[..., HttpResponseBase]:
         writes = method.__name__ != "get"
-        places = [name for name in signature(method).parameters if name != "self"]
+        places = _required(method)
         returned = Returned(answer, page) if answer or page else returned_by(method)
-        gone = missing or (_unknown(places[-1]) if places and returned.may_be_missing and not writes else None)
-        shown = returned.shown
-        done = 204 if shown is None else status
-        contract = CallContract(body, returned, gone, done, version, location, keyless, by_parts, matches)
+        gone = missing or (_unknown(places[-1]) if places and returned.may_be_missing else None)
+        status = 204 if returned.shown is None else 201 if location else 200
+        contract = CallContract(body, returned, gone, status, version, location, keyless, by_parts, matches)
         taken = [
             *parameters,
             *(contract.conditions() if writes else ()),
@@ -138,10 +138,71 @@ def describe(
             description=f"{' '.join(description.split())} Requires the scope `{needs or 'read'}`.",
             parameters=[*taken, *map(place_parameter, places), *_headers(kinds), *contract.response_headers()],
             request=body,
-            responses=_answers((done, kind) if kind else done, shown, kinds),
+            responses=_answers((status, kind) if kind else status, returned.shown, kinds),
         )(call)
 
     return described
+
+
+def detail_call(operation_id: str, read: Callable[..., Any], **options: Any) -> Callable[[type[C]], type[C]]:
+    """Define the `GET` of a class: the row that `read` returns for the parameters of the URL.
+
+    `read` is a function of a projection; it gets `now` and `person` (the caller) if it takes them. Its return type and
+    the docstring of the class serve as those of a method do in `describe`, which also takes the `options`.
+    """
+
+    def get(call: Call, **place: Any) -> Any:
+        return read(**place, **call.given_to(read))
+
+    return _getter(operation_id, read, get, **options)
+
+
+def list_call(
+    operation_id: str,
+    read: Callable[..., Page[Any]],
+    filters: type[django_filters.FilterSet] | None = None,
+    into: str = "",
+    *,
+    note: str = "",
+    orders: Iterable[str] = (),
+    **options: Any,
+) -> Callable[[type[C]], type[C]]:
+    """Define the `GET` of a class: a page of the list that `read` returns; see `detail_call`.
+
+    `into` names the parameter of `read` that takes the rows of `filters`; `note` is that of `filters_of`. `orders` are
+    columns by which callers may order the list.
+    """
+
+    def get(call: Call) -> Any:
+        rows = {into: call.filtered(filters)} if filters else {}
+        return read(**rows, **call.given_to(read), **call.place)
+
+    known = [*(filters_of(filters, note) if filters else ()), *([ordering(*orders)] if orders else ())]
+    return _getter(operation_id, read, get, parameters=known, **options)
+
+
+def _getter(
+    operation_id: str, read: Callable[..., Any], get: Callable[..., Any], **options: Any
+) -> Callable[[type[C]], type[C]]:
+    """Return the decorator of a class that makes `get` its method, with the signature of `read`."""
+
+    def define(view: type[C]) -> type[C]:
+        method = wraps(read, assigned=("__annotations__",))(get)
+        method.__doc__, view.__doc__ = view.__doc__, None
+        view.get = describe(operation_id, **options)(method)  # type: ignore[attr-defined]
+        return view
+
+    return define
+
+
+def _required(method: Callable[..., Any]) -> list[str]:
+    """Return the parameters of a method that come from the URL."""
+    return [
+        name
+        for name, parameter in signature(method).parameters.items()
+        if name not in ("self", "now", "person")
+        if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from fleet.api.authentication import person_of
 from fleet.api.calls import Call
 from fleet.api.repeats import ONE_SIGHT, answered, once
-from fleet.api.schema import describe, filters_of, ordering
+from fleet.api.schema import describe, detail_call, filters_of, list_call, ordering
 from fleet.api.shapes.derive import shape
 from fleet.domain.event_types import Severity
 from fleet.domain.shapes import InApi
@@ -77,19 +77,16 @@ TEST_LOOKS_EVERY = 0.1
 _may_wait = threading.BoundedSemaphore(2)
 
 
+@list_call("list_channels", queries.page)
 class Channels(Call):
-    @describe("list_channels")
-    def get(self) -> Page[queries.ChannelRow]:
-        """Channels: the installation's and one's own
+    """Channels: the installation's and one's own
 
-        Settings are shown to those who may change them; secrets to nobody.
-        """
-        return queries.page(person=person_of(self.request), now=self.now, **self.place)
+    Settings are shown to those who may change them; secrets to nobody.
+    """
 
     @describe(
         "create_channel",
         needs="read",
-        status=201,
         location="channels/{id}/",
         version="changed_at",
         keyless=ONE_SIGHT,
@@ -106,15 +103,13 @@ class Channels(Call):
         return NewChannel(found, secret) if found else None
 
 
+@detail_call("get_channel", queries.detail, version="changed_at", missing=NO_CHANNEL)
 class Channel(Call):
-    @describe("get_channel", version="changed_at", missing=NO_CHANNEL)
-    def get(self, channel_id: int) -> queries.ChannelRow | None:
-        """One channel
+    """One channel
 
-        Its kind, its health, and its settings for those who may change it. Secrets are never shown; `secrets_set`
-        names those that are set.
-        """
-        return queries.detail(channel_id=channel_id, person=person_of(self.request), now=self.now)
+    Its kind, its health, and its settings for those who may change it. Secrets are never shown; `secrets_set`
+    names those that are set.
+    """
 
     @describe(
         "change_channel",
@@ -218,21 +213,18 @@ class Messages(Call):
         return log.listing(rows, person=person, **self.place)
 
 
+@detail_call("get_message", log.detail, missing=NO_MESSAGE)
 class Message(Call):
-    @describe("get_message", missing=NO_MESSAGE)
-    def get(self, message_id: int) -> log.MessageRow | None:
-        """One message
+    """One message
 
-        What it is about, who it went to, and each attempt.
-        """
-        return log.detail(message_id=message_id, person=person_of(self.request))
+    What it is about, who it went to, and each attempt.
+    """
 
 
 class RedeliverMessage(Call):
     @describe(
         "redeliver_message",
         needs="read",
-        status=201,
         location="messages/{message_id}/",
         problems=("not-redeliverable",),
     )
@@ -250,19 +242,16 @@ class RedeliverMessage(Call):
 NO_ROUTE = ("not-found", "There is no route with this id.")
 
 
+@list_call("list_routes", queries.page_of_routes)
 class Routes(Call):
-    @describe("list_routes")
-    def get(self) -> Page[queries.RouteRow]:
-        """Routes: the installation's in their order, and one's own
+    """Routes: the installation's in their order, and one's own
 
-        Each that wants a moment tells its channel, and a channel is told once.
-        """
-        return queries.page_of_routes(person=person_of(self.request), **self.place)
+    Each that wants a moment tells its channel, and a channel is told once.
+    """
 
     @describe(
         "create_route",
         needs="read",
-        status=201,
         location="routes/{id}/",
         version="version",
         body=RouteRequestSerializer,
@@ -277,14 +266,12 @@ class Routes(Call):
         return queries.route(route_id=row.pk, person=person_of(self.request))
 
 
+@detail_call("get_route", queries.route, version="version", missing=NO_ROUTE)
 class Route(Call):
-    @describe("get_route", version="version", missing=NO_ROUTE)
-    def get(self, route_id: int) -> queries.RouteRow | None:
-        """One route
+    """One route
 
-        What it tells, to which channel, when, and its `wording`, the whole of it in one sentence.
-        """
-        return queries.route(route_id=route_id, person=person_of(self.request))
+    What it tells, to which channel, when, and its `wording`, the whole of it in one sentence.
+    """
 
     @describe(
         "change_route", needs="read", version="version", matches=True, body=RouteChangeSerializer, missing=NO_ROUTE

@@ -1,7 +1,7 @@
 """Approvals: grant, agree as the second approver, withdraw, and read their progress."""
 
 from fleet.api.calls import Call
-from fleet.api.schema import describe, filters_of, ordering
+from fleet.api.schema import describe, detail_call, list_call
 from fleet.api.shapes.requests import (
     ApproveSerializer,
     ClaimRequestSerializer,
@@ -16,9 +16,8 @@ from fleet.projections import approvals, orders
 from fleet.projections.approvals import ApprovalRow
 from fleet.projections.events import rows
 from fleet.projections.filters import ApprovalFilter
-from fleet.projections.pages import Page
 
-UNKNOWN = ("unknown-approval",)
+DECISION_PROBLEMS = ("guarded", "too-late", "version-changed", "stopped")
 
 
 class EventApprovals(Call):
@@ -27,9 +26,8 @@ class EventApprovals(Call):
         needs="approve",
         body=ApproveSerializer,
         matches=True,
-        status=201,
         location="approvals/{id}/",
-        problems=("unknown-event", "already-decided", "guarded", "too-late", "version-changed", "stopped"),
+        problems=(*DECISION_PROBLEMS, "already-decided"),
     )
     def post(self, event_id: str) -> ApprovalRow | None:
         """Approve: start the event now, once it is prepared, or at a time
@@ -37,28 +35,25 @@ class EventApprovals(Call):
         For every machine in `Resources`. Azure starts it once; nobody can postpone it. Where a guard or the set asks
         for a second person, the approval answers with the state `PROPOSED`.
         """
-        return granted(self, event_id, self.wanted["expected_version"])
-
-
-class Approvals(Call):
-    @describe("list_approvals", parameters=[*filters_of(ApprovalFilter), ordering("decided_at")])
-    def get(self) -> Page[ApprovalRow]:
-        """Approvals, the newest decision first
-
-        Those that wait or are on their way, and those that are over, each with its orders.
-        """
-        return approvals.listing(now=self.now, approvals=self.filtered(ApprovalFilter), **self.place)
-
-
-class Approval(Call):
-    @describe("get_approval", missing=UNKNOWN)
-    def get(self, approval_id: int) -> ApprovalRow | None:
-        """How far an approval got
-
-        Its state, what it waits for, and every order that was given to a machine. Ask again until `closed_at` is set;
-        `seconds_left` of an order counts from `server_time`.
-        """
+        approval_id = grant(self, event_id, self.wanted["expected_version"])
         return orders.approval(approval_id=approval_id, now=self.now)
+
+
+@list_call("list_approvals", approvals.listing, ApprovalFilter, "approvals", orders=("decided_at",))
+class Approvals(Call):
+    """Approvals, the newest decision first
+
+    Those that wait or are on their way, and those that are over, each with its orders.
+    """
+
+
+@detail_call("get_approval", orders.approval)
+class Approval(Call):
+    """How far an approval got
+
+    Its state, what it waits for, and every order that was given to a machine. Ask again until `closed_at` is set;
+    `seconds_left` of an order counts from `server_time`.
+    """
 
     @describe("withdraw_approval", needs="approve", body=WhySerializer, problems=("too-late",))
     def delete(self, approval_id: int) -> ApprovalRow | None:
@@ -66,7 +61,7 @@ class Approval(Call):
 
         Possible as long as no machine was offered an order; afterwards the answer is `too-late`.
         """
-        conditions.withdraw(approval_id=approval_id, actor=self.actor.because(self.wanted["comment"]), now=self.now)
+        conditions.withdraw(approval_id=approval_id, actor=self.commented, now=self.now)
         return orders.approval(approval_id=approval_id, now=self.now)
 
 
@@ -76,9 +71,8 @@ class Consents(Call):
         needs="approve",
         body=ConsentSerializer,
         matches=True,
-        status=201,
         location="approvals/{id}/",
-        problems=("guarded", "too-late", "version-changed", "stopped"),
+        problems=DECISION_PROBLEMS,
     )
     def post(self, approval_id: int) -> ApprovalRow | None:
         """Agree to a proposal as the second person
@@ -88,7 +82,7 @@ class Consents(Call):
         """
         conditions.consent(
             approval_id=approval_id,
-            actor=self.actor.because(self.wanted["comment"]),
+            actor=self.commented,
             overrides=self.wanted["override"],
             shown=self.wanted["shown"],
             expected_version=self.wanted["expected_version"],
@@ -98,17 +92,12 @@ class Consents(Call):
         return orders.approval(approval_id=approval_id, now=self.now)
 
 
-def granted(call: Call, event_id: str, version: int | None) -> ApprovalRow | None:
-    """Approve an event as the call requests it, and return the approval. Raises Refused."""
-    return orders.approval(approval_id=grant(call, event_id, version), now=call.now)
-
-
 def grant(call: Call, event_id: str, version: int | None, ahead: LockedFacts | None = None) -> int:
     """Approve an event as the call requests it, and return the approval's row id. Raises Refused."""
     when, due_at = call.wanted["when"]
     approval = approve.grant(
         event_id=event_id,
-        actor=call.actor.because(call.wanted["comment"]),
+        actor=call.commented,
         plan=Plan(
             when=when,
             due_at=due_at,
@@ -130,23 +119,20 @@ UNCLAIMED = ("not-found", "No user has claimed this event.")
 NOT_HELD = ("not-found", "No user or rule has left this event to Azure.")
 
 
+@detail_call("get_claim", rows.standing_claim, missing=UNCLAIMED)
 class EventClaims(Call):
-    @describe("get_claim", missing=UNCLAIMED)
-    def get(self, event_id: str) -> rows.ClaimTold | None:
-        """Who is on it
+    """Who is on it
 
-        The claim that stands; nothing is found where nobody has claimed the event.
-        """
-        return rows.standing_claim(event_id=event_id)
+    The claim that stands; nothing is found where nobody has claimed the event.
+    """
 
     @describe(
         "claim_event",
         needs="approve",
         body=ClaimRequestSerializer,
         matches=True,
-        status=201,
         location="events/{event_id}/claims/",
-        problems=("unknown-event", "already-claimed", "too-late"),
+        problems=("already-claimed", "too-late"),
     )
     def post(self, event_id: str) -> rows.ClaimTold:
         """Claim: say that you are on it
@@ -165,23 +151,20 @@ class EventClaims(Call):
         return rows.claim_told(row)
 
 
+@detail_call("get_hold", rows.standing_hold, missing=NOT_HELD)
 class EventHolds(Call):
-    @describe("get_hold", missing=NOT_HELD)
-    def get(self, event_id: str) -> rows.HoldTold | None:
-        """Who has left it to Azure
+    """Who has left it to Azure
 
-        The hold that stands; nothing is found where nobody has left the event to Azure.
-        """
-        return rows.standing_hold(event_id=event_id)
+    The hold that stands; nothing is found where nobody has left the event to Azure.
+    """
 
     @describe(
         "hold_event",
         needs="approve",
         body=HoldRequestSerializer,
         matches=True,
-        status=201,
         location="events/{event_id}/holds/",
-        problems=("unknown-event", "already-decided", "already-held", "too-late"),
+        problems=("already-decided", "already-held", "too-late"),
     )
     def post(self, event_id: str) -> rows.HoldTold:
         """Leave it to Azure (a hold): do not approve, let it run
@@ -206,7 +189,7 @@ def claimed(call: Call, event_id: str, version: int | None = None) -> rows.Claim
     """Claim an event as the call requests it, and return the claim. Raises Refused."""
     row = claims.claim(
         event_id=event_id,
-        actor=call.actor.because(call.wanted["comment"]),
+        actor=call.commented,
         now=call.now,
         take_over=call.wanted["take_over"],
         expected=call.expected,

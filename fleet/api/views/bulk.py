@@ -25,10 +25,6 @@ from fleet.projections.events import rows as event_rows
 from fleet.projections.filters import EventFilter
 
 Body = dict[str, Any]
-BULK = (
-    "Each event is decided separately: events of one service in the order given, with a filter by time left. A refusal"
-    " does not stop the others. With an `Idempotency-Key`, a repeated call continues where the first one was cut off."
-)
 
 
 class BulkApprovals(Call):

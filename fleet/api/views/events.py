@@ -8,12 +8,12 @@ from rest_framework.response import Response
 
 from fleet.api.calls import Call
 from fleet.api.problems import Problem
-from fleet.api.schema import describe, filters_of, ordering, page_parameters
+from fleet.api.schema import describe, detail_call, filters_of, list_call, ordering, page_parameters
 from fleet.api.shapes.answers import Documents, DocumentShape
 from fleet.projections import intake
 from fleet.projections.archived import ARCHIVE
 from fleet.projections.events import rows as event_rows
-from fleet.projections.events.detail import EventDetail, event_detail
+from fleet.projections.events.detail import event_detail
 from fleet.projections.filters import EventEntryFilter, EventFilter
 from fleet.projections.pages import DEFAULT_PAGE_SIZE, Page
 from fleet.projections.timeline import entries
@@ -31,31 +31,22 @@ class Elsewhere(Call):
         raise Problem("not-found")
 
 
-# Scheduled events, their timeline and their documents.
-
-UNKNOWN = ("unknown-event",)
-
-
+@list_call("list_events", event_rows.listing, EventFilter, "events", orders=("first_seen_at", "not_before"))
 class Events(Call):
-    @describe("list_events", parameters=[*filters_of(EventFilter), ordering("first_seen_at", "not_before")])
-    def get(self) -> Page[event_rows.EventRow]:
-        """Scheduled events by time left, then newest first
+    """Scheduled events by time left, then newest first
 
-        All of them, open and ended, real ones and drills, unless a filter says otherwise. Each has its approval, its
-        claim and its hold.
-        """
-        return event_rows.listing(now=self.now, events=self.filtered(EventFilter, now=self.now), **self.place)
+    All of them, open and ended, real ones and drills, unless a filter says otherwise. Each has its approval, its
+    claim and its hold.
+    """
 
 
+@detail_call("get_event", event_detail, version="version")
 class Event(Call):
-    @describe("get_event", version="version", missing=UNKNOWN)
-    def get(self, event_id: str) -> EventDetail | None:
-        """One scheduled event: what it hits, who saw it, what speaks against approving it
+    """One scheduled event: what it hits, who saw it, what speaks against approving it
 
-        Every sighting, every guard that speaks against approving it now, who would be asked to start it, what is
-        recommended, and its `version` for `expected_version`.
-        """
-        return event_detail(event_id=event_id, now=self.now)
+    Every sighting, every guard that speaks against approving it now, who would be asked to start it, what is
+    recommended, and its `version` for `expected_version`.
+    """
 
 
 class EventTimeline(Call):
@@ -69,19 +60,19 @@ class EventTimeline(Call):
 
         Everything that was seen, decided and reported about this event, in the order in which it happened.
         """
-        kept = self.filtered(EventEntryFilter)
-        left = ARCHIVE.entries_of(event_id)
-        if left.fault:
+        rows = self.filtered(EventEntryFilter)
+        archived = ARCHIVE.entries_of(event_id)
+        if archived.fault:
             raise Problem("archive-away")
-        if left:
+        if archived:
             filters = EventEntryFilter(self.request.query_params)
-            chosen = [entry for entry in left.entries if filters.form.is_valid() and filters.keeps(entry)]
-            return entries.complete_timeline(event_id=event_id, left=chosen, entries=kept, **self.place)
-        found = entries.for_event(event_id=event_id, entries=kept, **self.place)
+            chosen = [entry for entry in archived.entries if filters.form.is_valid() and filters.keeps(entry)]
+            return entries.complete_timeline(event_id=event_id, left=chosen, entries=rows, **self.place)
+        page = entries.for_event(event_id=event_id, entries=rows, **self.place)
         # Every event has entries; only a page without any may mean that the event does not exist.
-        if not found.results and event_detail(event_id=event_id, now=self.now) is None:
-            raise Problem(*UNKNOWN)
-        return found
+        if not page.results and event_detail(event_id=event_id, now=self.now) is None:
+            raise Problem("unknown-event")
+        return page
 
 
 class EventDocuments(Call):
@@ -97,8 +88,8 @@ class EventDocuments(Call):
         What the metadata service said, byte for byte, who read it and when first, and how each document differs from
         the one before.
         """
-        found = intake.for_event(event_id=event_id)
-        if found is None:
-            raise Problem(*UNKNOWN)
-        shown = self.paged(DocumentShape, lambda: found.page(**self.place))
-        return Response({**shown, "left_out": found.left_out})
+        documents = intake.for_event(event_id=event_id)
+        if documents is None:
+            raise Problem("unknown-event")
+        page = self.paged(DocumentShape, lambda: documents.page(**self.place))
+        return Response({**page, "left_out": documents.left_out})

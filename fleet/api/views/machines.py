@@ -9,12 +9,10 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework.parsers import BaseParser
 
 from fleet.api.calls import Call, filtered
-from fleet.api.problems import Problem, wrong
+from fleet.api.problems import Problem
 from fleet.api.repeats import ONE_SIGHT
-from fleet.api.schema import describe, filters_of, ordering
-from fleet.api.shapes.answers import (
-    JoinToken,
-)
+from fleet.api.schema import describe, detail_call, filters_of, list_call
+from fleet.api.shapes.answers import JoinToken
 from fleet.api.shapes.requests import (
     AdmissionsRequestSerializer,
     JoinTokenRequestSerializer,
@@ -66,11 +64,9 @@ class Inventory(Call):
         The body is the output of `az vm list`, `az vm availability-set list`, `az vmss list-instances` or `az vmss
         list`, as it is, or several of them in one list.
         """
-        complete = self.request.query_params.get("complete", "false").lower()
-        if complete not in ("true", "false"):
-            raise wrong("complete", "Say `true` or `false`.")
+        complete = self.request.query_params.get("complete", "").lower() == "true"
         inventory = read_inventory(self.request.data)
-        return import_inventory(inventory=inventory, actor=self.actor, complete=complete == "true", now=self.now)
+        return import_inventory(inventory=inventory, actor=self.actor, complete=complete, now=self.now)
 
 
 class BlindSpots(Call):
@@ -80,39 +76,34 @@ class BlindSpots(Call):
 
         The most dangerous first.
         """
-        found = BlindSpotFilter(self.request.query_params)
-        filtered(self.request, found)
-        return blind_spots.page(now=self.now, **found.asked_for(), **self.place)
+        filters = BlindSpotFilter(self.request.query_params)
+        filtered(self.request, filters)
+        return blind_spots.page(now=self.now, **filters.asked_for(), **self.place)
 
 
 # Machines and join tokens.
 
-UNKNOWN = ("unknown-machine",)
 NO_TOKEN = ("not-found", "No join token begins like this.")
 
 
+@list_call("list_machines", machines.listing, MachineFilter, "machines", orders=("resource_name", "enrolled_at"))
 class Machines(Call):
-    @describe("list_machines", parameters=[*filters_of(MachineFilter), ordering("resource_name", "enrolled_at")])
-    def get(self) -> Page[machines.MachineRow]:
-        """Machines by name
+    """Machines by name
 
-        Each with its set, its place in the data centre, how present its agent is, and what is wrong with it.
-        """
-        return machines.listing(now=self.now, machines=self.filtered(MachineFilter, now=self.now), **self.place)
+    Each with its set, its place in the data centre, how present its agent is, and what is wrong with it.
+    """
 
 
+@detail_call("get_machine", machines.detail)
 class Machine(Call):
-    @describe("get_machine", missing=UNKNOWN)
-    def get(self, machine_id: int) -> machines.MachineDetail | None:
-        """One machine
+    """One machine
 
-        How present its agent is, what is wrong with it, and the open events that name it or its set.
-        """
-        return machines.detail(machine_id=machine_id, now=self.now)
+    How present its agent is, what is wrong with it, and the open events that name it or its set.
+    """
 
 
 class RevokeMachine(Call):
-    @describe("revoke_machine", needs="admin", missing=UNKNOWN)
+    @describe("revoke_machine", needs="admin")
     def post(self, machine_id: int) -> machines.MachineDetail | None:
         """End a machine's credential at once
 
@@ -124,25 +115,22 @@ class RevokeMachine(Call):
 
 
 class MoveMachine(Call):
-    @describe("move_machine", needs="admin", body=MoveRequestSerializer, missing=UNKNOWN, problems=("unknown-machine",))
+    @describe("move_machine", needs="admin", body=MoveRequestSerializer)
     def post(self, machine_id: int) -> machines.MachineDetail | None:
         """Move a machine into a set and confine it there, or lift that
 
         Whatever else is stated of its set does not count then. Open events of both sets are judged anew.
         """
-        actor = self.actor.because(self.wanted["comment"])
-        move_machine(machine_id=machine_id, set_id=self.wanted["set"], actor=actor, now=self.now)
+        move_machine(machine_id=machine_id, set_id=self.wanted["set"], actor=self.commented, now=self.now)
         return machines.detail(machine_id=machine_id, now=self.now)
 
 
+@list_call("list_admissions", machines.page_of_waiting, AdmissionFilter, "rows")
 class Admissions(Call):
-    @describe("list_admissions", parameters=filters_of(AdmissionFilter))
-    def get(self) -> Page[machines.AdmissionRow]:
-        """Who waits for admission
+    """Who waits for admission
 
-        Who enrols as a known machine without its credential, as a revoked one, or as a stranger. The newest first.
-        """
-        return machines.page_of_waiting(rows=self.filtered(AdmissionFilter), **self.place)
+    Who enrols as a known machine without its credential, as a revoked one, or as a stranger. The newest first.
+    """
 
 
 class Admit(Call):
@@ -152,7 +140,7 @@ class Admit(Call):
 
         Each gets its credential when it asks again; the one before ends then. Answers who still waits.
         """
-        admissions.admit(ids=self.wanted["ids"], actor=self.actor.because(self.wanted["comment"]), now=self.now)
+        admissions.admit(ids=self.wanted["ids"], actor=self.commented, now=self.now)
         return machines.waiting()
 
 
@@ -163,18 +151,16 @@ class RefuseAdmission(Call):
 
         They may ask again. Answers who still waits.
         """
-        admissions.refuse(ids=self.wanted["ids"], actor=self.actor.because(self.wanted["comment"]), now=self.now)
+        admissions.refuse(ids=self.wanted["ids"], actor=self.commented, now=self.now)
         return machines.waiting()
 
 
+@detail_call("get_join_token", machines.join_token, needs="admin", missing=NO_TOKEN)
 class OneJoinToken(Call):
-    @describe("get_join_token", needs="admin", missing=NO_TOKEN)
-    def get(self, prefix: str) -> machines.JoinTokenRow | None:
-        """One join token
+    """One join token
 
-        Without its secret: how long it admits machines, and who enrolled by it.
-        """
-        return machines.join_token(prefix=prefix, now=self.now)
+    Without its secret: how long it admits machines, and who enrolled by it.
+    """
 
     @describe("end_join_token", needs="admin")
     def delete(self, prefix: str) -> None:
@@ -185,19 +171,16 @@ class OneJoinToken(Call):
         entrance.end_join_token(prefix=prefix, actor=self.actor, now=self.now)
 
 
+@list_call("list_join_tokens", machines.page_of_join_tokens, needs="admin")
 class JoinTokens(Call):
-    @describe("list_join_tokens", needs="admin")
-    def get(self) -> Page[machines.JoinTokenRow]:
-        """Join tokens, and who enrolled by them
+    """Join tokens, and who enrolled by them
 
-        Those that are over, too. The secret itself is not kept and cannot be shown.
-        """
-        return machines.page_of_join_tokens(now=self.now, **self.place)
+    Those that are over, too. The secret itself is not kept and cannot be shown.
+    """
 
     @describe(
         "create_join_token",
         needs="admin",
-        status=201,
         location="join-tokens/{prefix}/",
         keyless=ONE_SIGHT,
         body=JoinTokenRequestSerializer,

@@ -1,30 +1,26 @@
 """Rules, dry runs, no-approval windows, and the stop of all approvals."""
 
 from fleet.api.calls import Call
-from fleet.api.schema import describe
+from fleet.api.schema import describe, detail_call, list_call
 from fleet.api.shapes.requests import DryRunRequestSerializer, WhySerializer
 from fleet.operations.policy import rules as operations
 from fleet.operations.policy.rules import RuleFieldsSerializer, RuleRequestSerializer, WindowRequestSerializer
-from fleet.projections.pages import Page
 from fleet.projections.policy import dry_run, rules
 
 UNKNOWN = ("not-found", "There is no rule with this id.")
 UNKNOWN_WINDOW = ("not-found", "There is no no-approval window with this id.")
 
 
+@list_call("list_rules", rules.page)
 class Rules(Call):
-    @describe("list_rules")
-    def get(self) -> Page[rules.RuleRow]:
-        """Rules in their order
+    """Rules in their order
 
-        The first that matches an event decides it.
-        """
-        return rules.page(now=self.now, **self.place)
+    The first that matches an event decides it.
+    """
 
     @describe(
         "create_rule",
         needs="admin",
-        status=201,
         location="rules/{id}/",
         version="changed_at",
         body=RuleRequestSerializer,
@@ -38,14 +34,12 @@ class Rules(Call):
         return rules.detail(rule_id=row.pk, now=self.now)
 
 
+@detail_call("get_rule", rules.detail, version="changed_at", missing=UNKNOWN)
 class Rule(Call):
-    @describe("get_rule", version="changed_at", missing=UNKNOWN)
-    def get(self, rule_id: int) -> rules.RuleRow | None:
-        """One rule
+    """One rule
 
-        What it matches and does, its `wording`, the whole of it in one sentence, and how many events it has decided.
-        """
-        return rules.detail(rule_id=rule_id, now=self.now)
+    What it matches and does, its `wording`, the whole of it in one sentence, and how many events it has decided.
+    """
 
     @describe(
         "change_rule", needs="admin", version="changed_at", matches=True, body=RuleRequestSerializer, missing=UNKNOWN
@@ -81,19 +75,16 @@ class RuleDryRun(Call):
         return dry_run.dry_run(rule=rule, now=self.now, since=wanted["since"], until=wanted["until"])
 
 
+@list_call("list_no_approval_windows", rules.page_of_windows)
 class NoApprovalWindows(Call):
-    @describe("list_no_approval_windows")
-    def get(self) -> Page[rules.WindowRow]:
-        """Hours in which nothing is approved without a reason
+    """Hours in which nothing is approved without a reason
 
-        Those that are over last.
-        """
-        return rules.page_of_windows(now=self.now, **self.place)
+    Those that are over last.
+    """
 
     @describe(
         "create_no_approval_window",
         needs="admin",
-        status=201,
         location="no-approval-windows/{id}/",
         body=WindowRequestSerializer,
     )
@@ -106,14 +97,12 @@ class NoApprovalWindows(Call):
         return rules.window(window_id=row.pk, now=self.now)
 
 
+@detail_call("get_no_approval_window", rules.window, missing=UNKNOWN_WINDOW)
 class NoApprovalWindow(Call):
-    @describe("get_no_approval_window", missing=UNKNOWN_WINDOW)
-    def get(self, window_id: int) -> rules.WindowRow | None:
-        """One no-approval window
+    """One no-approval window
 
-        When and where it holds, in fields and in words.
-        """
-        return rules.window(window_id=window_id, now=self.now)
+    When and where it holds, in fields and in words.
+    """
 
     @describe("delete_no_approval_window", needs="admin")
     def delete(self, window_id: int) -> None:
@@ -124,14 +113,12 @@ class NoApprovalWindow(Call):
         operations.delete_window(window_id=window_id, actor=self.actor, now=self.now)
 
 
+@detail_call("get_stop", rules.state)
 class Stop(Call):
-    @describe("get_stop")
-    def get(self) -> rules.StopState:
-        """Whether all approvals are stopped
+    """Whether all approvals are stopped
 
-        Who stopped them and why, how many approvals are kept back, and the stops before.
-        """
-        return rules.state()
+    Who stopped them and why, how many approvals are kept back, and the stops before.
+    """
 
     @describe("stop_all_approvals", needs="approve", body=WhySerializer, problems=("stopped",))
     def post(self) -> rules.StopState:
@@ -141,7 +128,7 @@ class Stop(Call):
         goes on, every approval is refused with `stopped`, and no order is given to an agent. What Azure was asked
         already goes on.
         """
-        operations.stop_all(actor=self.actor.because(self.wanted["comment"]), now=self.now)
+        operations.stop_all(actor=self.commented, now=self.now)
         return rules.state()
 
 
@@ -152,5 +139,5 @@ class LiftStop(Call):
 
         What was decided before the stop goes on, unless NotBefore is past.
         """
-        operations.lift(actor=self.actor.because(self.wanted["comment"]), now=self.now)
+        operations.lift(actor=self.commented, now=self.now)
         return rules.state()

@@ -5,7 +5,7 @@ approval.
 from typing import Any
 
 from fleet.api.calls import Call, filtered
-from fleet.api.schema import describe, filters_of, ordering
+from fleet.api.schema import describe, detail_call, filters_of, list_call, ordering
 from fleet.api.shapes.answers import MaintenanceShape
 from fleet.api.shapes.requests import AdmissionRuleSerializer, MergeSetSerializer, NameSetSerializer
 from fleet.operations.machines import admissions
@@ -20,15 +20,13 @@ from fleet.projections.pages import Page
 OF_LISTENERS = "Caches to which a machine there listens."
 
 
+@list_call("list_caches", overview.listing, CacheFilter, "caches", note=OF_LISTENERS, orders=("host", "service"))
 class Caches(Call):
-    @describe("list_caches", parameters=[*filters_of(CacheFilter, note=OF_LISTENERS), ordering("host", "service")])
-    def get(self) -> Page[overview.CacheRow]:
-        """Caches by host, with their nodes and who listens
+    """Caches by host, with their nodes and who listens
 
-        Each with its nodes, what is known of their roles, who listens to its channel, and the maintenance that is
-        announced or under way.
-        """
-        return overview.listing(now=self.now, caches=self.filtered(CacheFilter), **self.place)
+    Each with its nodes, what is known of their roles, who listens to its channel, and the maintenance that is
+    announced or under way.
+    """
 
 
 class Cache(Call):
@@ -39,8 +37,8 @@ class Cache(Call):
         Its nodes, what is known of their roles, who listens to its channel and since when, and the maintenance that is
         announced or under way.
         """
-        found = overview.detail(cache_id=cache_id, now=self.now)
-        return found.cache if found else None
+        detail = overview.detail(cache_id=cache_id, now=self.now)
+        return detail.cache if detail else None
 
 
 class Maintenances(Call):
@@ -54,45 +52,45 @@ class Maintenances(Call):
 
         What was announced, began and ended on caches, put together from the notifications that agents heard.
         """
-        found = maintenances.listing_with_members(rows=self.filtered(MaintenanceFilter), **self.place)
-        return found.map(lambda rows: [{"maintenance": row, "members": members} for row, members in rows])
+        page = maintenances.listing_with_members(rows=self.filtered(MaintenanceFilter), **self.place)
+        return page.map(lambda rows: [{"maintenance": row, "members": members} for row, members in rows])
 
 
+@detail_call("get_maintenance", maintenances.detail, missing=("not-found", "No maintenance has this id."))
 class Maintenance(Call):
-    @describe("get_maintenance", missing=("not-found", "No maintenance has this id."))
-    def get(self, maintenance_id: int) -> maintenances.MaintenanceDetail | None:
-        """One operation with its notifications
+    """One operation with its notifications
 
-        The notifications that belong to it, oldest first, and in `unheard` what silence does not prove where nobody
-        listened.
-        """
-        return maintenances.detail(maintenance_id=maintenance_id, now=self.now)
+    The notifications that belong to it, oldest first, and in `unheard` what silence does not prove where nobody
+    listened.
+    """
 
 
+@list_call(
+    "list_notifications",
+    maintenances.notifications,
+    NotificationFilter,
+    "rows",
+    note=OF_LISTENERS,
+    orders=("first_at",),
+)
 class Notifications(Call):
-    @describe(
-        "list_notifications", parameters=[*filters_of(NotificationFilter, note=OF_LISTENERS), ordering("first_at")]
-    )
-    def get(self) -> Page[maintenances.NotificationRow]:
-        """Every line heard on a cache's channel, newest first
+    """Every line heard on a cache's channel, newest first
 
-        Copies of one line that several agents heard within a minute are one notification.
-        """
-        return maintenances.notifications(rows=self.filtered(NotificationFilter), **self.place)
+    Copies of one line that several agents heard within a minute are one notification.
+    """
 
 
 # Availability sets: read them, name a provisional one, and merge two.
 
 # With twenty machines each, they are less than 100 kB.
-USUAL = 6
+SETS_A_PAGE = 6
 UNKNOWN = ("not-found", "No set has this id.")
 SET_FILTERS = filters_of(SetFilter)
-
-IN_NUMBERS = next(each for each in SET_FILTERS if each.name == "machines")
+IN_NUMBERS = next(parameter for parameter in SET_FILTERS if parameter.name == "machines")
 
 
 class Sets(Call):
-    @describe("list_sets", page_size=USUAL, parameters=[*SET_FILTERS, ordering("name", "service")])
+    @describe("list_sets", page_size=SETS_A_PAGE, parameters=[*SET_FILTERS, ordering("name", "service")])
     def get(self) -> Page[sets.SetRow]:
         """Availability sets by name
 
@@ -101,17 +99,18 @@ class Sets(Call):
         fit into 100 kB.
         """
         filters = SetFilter(self.request.query_params, now=self.now)
-        found = sets.listing(now=self.now, sets=filtered(self.request, filters), **self.place)
-        return found.map(lambda rows: [*map(sets.in_numbers, rows)]) if filters.in_numbers else found
+        page = sets.listing(now=self.now, sets=filtered(self.request, filters), **self.place)
+        return page.map(lambda rows: [*map(sets.in_numbers, rows)]) if filters.in_numbers else page
 
 
-class OneSet(Call):
-    def one(self, set_id: int) -> sets.SetRow | None:
-        found = sets.detail(set_id=set_id, now=self.now)
-        return found.set if found else None
+class SetCall(Call):
+    def row(self, set_id: int) -> sets.SetRow | None:
+        """Return the set, or the one that it was merged into."""
+        detail = sets.detail(set_id=set_id, now=self.now)
+        return detail.set if detail else None
 
 
-class Set(OneSet):
+class Set(SetCall):
     @describe("get_set", missing=UNKNOWN, parameters=[IN_NUMBERS])
     def get(self, set_id: int) -> sets.SetRow | None:
         """One availability set with its machines and open events
@@ -119,9 +118,9 @@ class Set(OneSet):
         The id of a set that was merged answers with the set that remains. Of a set of more than 500 machines the first
         500 by name stand in it, and `omitted` counts the others: `GET machines/?set=` gives all of them.
         """
-        found = self.one(set_id)
+        row = self.row(set_id)
         in_numbers = self.request.query_params.get("machines", "").lower() == "false"
-        return sets.in_numbers(found) if found and in_numbers else found
+        return sets.in_numbers(row) if row and in_numbers else row
 
     @describe("name_set", needs="admin", body=NameSetSerializer, missing=UNKNOWN, problems=("set-exists", "guarded"))
     def patch(self, set_id: int) -> sets.SetRow | None:
@@ -132,22 +131,21 @@ class Set(OneSet):
         set takes two persons it waits in `warnings` until another administrator wants the same.
         """
         names.name_set(set_id=set_id, actor=self.actor, now=self.now, **self.wanted)
-        return self.one(set_id)
+        return self.row(set_id)
 
 
-class AdmissionRule(OneSet):
+class AdmissionRule(SetCall):
     @describe("set_admission_rule", needs="admin", body=AdmissionRuleSerializer, missing=UNKNOWN)
     def post(self, set_id: int) -> sets.SetRow | None:
         """Admit machines of this set that come back without their credential, for some time
 
         Only by a join token that confines to this set, and never a revoked machine or one that is live.
         """
-        actor = self.actor.because(self.wanted["comment"])
-        admissions.set_rule(set_id=set_id, until=self.wanted["until"], actor=actor, now=self.now)
-        return self.one(set_id)
+        admissions.set_rule(set_id=set_id, until=self.wanted["until"], actor=self.commented, now=self.now)
+        return self.row(set_id)
 
 
-class MergeSet(OneSet):
+class MergeSet(SetCall):
     @describe("merge_set", needs="admin", body=MergeSetSerializer, missing=UNKNOWN)
     def post(self, set_id: int) -> sets.SetRow | None:
         """Merge this set into another one: they are one at Azure
@@ -155,4 +153,4 @@ class MergeSet(OneSet):
         Machines, events and inventory move; no entry is lost. It cannot be undone.
         """
         names.merge_sets(set_id=set_id, into=self.wanted["into"], actor=self.actor, now=self.now)
-        return self.one(self.wanted["into"])
+        return self.row(self.wanted["into"])

@@ -1,31 +1,27 @@
 """Drills, which rehearse an event of a set with real agents and without Azure, and waves."""
 
 from fleet.api.calls import Call
-from fleet.api.schema import describe, filters_of, ordering
+from fleet.api.schema import describe, detail_call, list_call
 from fleet.api.shapes.requests import BeginDrillSerializer, BeginWaveSerializer, WhySerializer
-from fleet.operations import waves as end
+from fleet.api.views.approvals import DECISION_PROBLEMS
 from fleet.operations import waves as wave_operations
 from fleet.operations.drills import begin
 from fleet.operations.drills.begin import Wanted
 from fleet.projections import drills, waves
 from fleet.projections.filters import DrillFilter, WaveFilter
-from fleet.projections.pages import Page
 
 
+@list_call("list_drills", drills.listing, DrillFilter, "drills", orders=("created_at",))
 class Drills(Call):
-    @describe("list_drills", parameters=[*filters_of(DrillFilter), ordering("created_at")])
-    def get(self) -> Page[drills.DrillRow]:
-        """Drills, newest first
+    """Drills, newest first
 
-        Those that go on and those that are over, each with its set and its outcome.
-        """
-        return drills.listing(drills=self.filtered(DrillFilter), **self.place)
+    Those that go on and those that are over, each with its set and its outcome.
+    """
 
     @describe(
         "begin_drill",
         needs="approve",
         body=BeginDrillSerializer,
-        status=201,
         location="drills/{drill[id]}/",
         problems=("unknown-set", "real-event-open", "drill-open", "no-live-machine", "stopped"),
     )
@@ -38,7 +34,7 @@ class Drills(Call):
         wanted = self.wanted
         drill = begin.begin(
             set_id=wanted["set"],
-            actor=self.actor.because(wanted["comment"]),
+            actor=self.commented,
             now=self.now,
             wanted=Wanted(
                 event_type=wanted["type"],
@@ -50,15 +46,13 @@ class Drills(Call):
         return drills.report(drill_id=drill.pk, now=self.now)
 
 
+@detail_call("get_drill", drills.report)
 class Drill(Call):
-    @describe("get_drill", missing=("unknown-drill",))
-    def get(self, drill_id: int) -> drills.DrillReport | None:
-        """The report of a drill: every step so far, of the whole and of each machine
+    """The report of a drill: every step so far, of the whole and of each machine
 
-        What was rehearsed, which steps were reached after how many seconds, and what each machine did. While it goes
-        on, `next_step` says what to do or what is waited for.
-        """
-        return drills.report(drill_id=drill_id, now=self.now)
+    What was rehearsed, which steps were reached after how many seconds, and what each machine did. While it goes
+    on, `next_step` says what to do or what is waited for.
+    """
 
     @describe("stop_drill", needs="approve", body=WhySerializer, problems=("too-late",))
     def delete(self, drill_id: int) -> drills.DrillReport | None:
@@ -66,37 +60,26 @@ class Drill(Call):
 
         Its event ends, and the machines stop pretending. One that is over answers `too-late`.
         """
-        begin.stop(drill_id=drill_id, actor=self.actor.because(self.wanted["comment"]), now=self.now)
+        begin.stop(drill_id=drill_id, actor=self.commented, now=self.now)
         return drills.report(drill_id=drill_id, now=self.now)
 
 
 # Waves: begin, follow and stop one.
 
 
+@list_call("list_waves", waves.listing, WaveFilter, "waves", orders=("created_at",))
 class Waves(Call):
-    @describe("list_waves", parameters=[*filters_of(WaveFilter), ordering("created_at")])
-    def get(self) -> Page[waves.WaveRow]:
-        """Waves: those that run, then those that are over, newest first
+    """Waves: those that run, then those that are over, newest first
 
-        Each with its events in turn, how far it is, and what it waits for.
-        """
-        return waves.listing(now=self.now, waves=self.filtered(WaveFilter), **self.place)
+    Each with its events in turn, how far it is, and what it waits for.
+    """
 
     @describe(
         "begin_wave",
         needs="approve",
         body=BeginWaveSerializer,
-        status=201,
         location="waves/{id}/",
-        problems=(
-            "unknown-event",
-            "wave-running",
-            "guarded",
-            "already-decided",
-            "too-late",
-            "version-changed",
-            "stopped",
-        ),
+        problems=(*DECISION_PROBLEMS, "unknown-event", "wave-running", "already-decided"),
     )
     def post(self) -> waves.WaveRow | None:
         """Approve several events in turn
@@ -105,7 +88,7 @@ class Waves(Call):
         of them are decided, or none.
         """
         wave = wave_operations.begin(
-            actor=self.actor.because(self.wanted["comment"]),
+            actor=self.commented,
             events=self.wanted["events"],
             service=self.wanted["service"],
             overrides=self.wanted["override"],
@@ -116,14 +99,12 @@ class Waves(Call):
         return waves.detail(wave_id=wave.pk, now=self.now)
 
 
+@detail_call("get_wave", waves.detail)
 class Wave(Call):
-    @describe("get_wave", missing=("unknown-wave",))
-    def get(self, wave_id: int) -> waves.WaveRow | None:
-        """One wave: each event's turn, how far it is, and why it waits
+    """One wave: each event's turn, how far it is, and why it waits
 
-        Its events in turn, who of their machines is missing, and the sentence that says what it waits for.
-        """
-        return waves.detail(wave_id=wave_id, now=self.now)
+    Its events in turn, who of their machines is missing, and the sentence that says what it waits for.
+    """
 
     @describe("stop_wave", needs="approve", body=WhySerializer, problems=("too-late",))
     def delete(self, wave_id: int) -> waves.WaveRow | None:
@@ -131,5 +112,5 @@ class Wave(Call):
 
         What was sent to Azure goes on; approvals that wait are withdrawn. One that is over answers `too-late`.
         """
-        end.stop(wave_id=wave_id, actor=self.actor.because(self.wanted["comment"]), now=self.now)
+        wave_operations.stop(wave_id=wave_id, actor=self.commented, now=self.now)
         return waves.detail(wave_id=wave_id, now=self.now)
