@@ -51,6 +51,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith(LONG) and not item.nodeid.startswith(NOT_LONG):
             item.add_marker(pytest.mark.long)
+        if "one_gateway" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.flow)
     browser = [item for item in items if item.get_closest_marker("browser")]
     if browser:
         # Playwright leaves an event loop in this thread, also for the tests that follow; Django refuses models there.

@@ -20,7 +20,7 @@ RENEW = "RENEW_DURATIONS"
 # A file is named when it took so many times as long, and so many seconds more.
 TIMES, SECONDS = 1.6, 5.0
 # A run of fewer files is not a whole run: nothing is compared or recorded. `make test-long` has fewer files.
-WHOLE, WHOLE_LONG = 300, 70
+WHOLE, WHOLE_LONG = 150, 35
 
 
 def is_long(config: pytest.Config) -> bool:

@@ -51,6 +51,13 @@ class TokenFactory(DjangoModelFactory[ApiToken]):
     expires_at = factory.LazyAttribute(lambda token: token.created_at + timedelta(days=1))
 
 
+def bearer(user: User, *scopes: str, **columns: object) -> dict[str, str]:
+    """Headers of a caller with a new token of this person."""
+    secret = new_secret("dd")
+    TokenFactory(secret=secret, user=user, scopes=list(scopes), **columns)
+    return {"Authorization": f"Bearer {secret}"}
+
+
 class SetFactory(DjangoModelFactory[AvailabilitySet]):
     """An availability set with a name of its own."""
 

@@ -1,6 +1,6 @@
 """Every route, for every role, scope and kind of login: the server answers what `docs/dev/access` states.
 
-`make access` rewrites the tables. The gateway's own routes: `tests/gateway/test_gateway_routes_for_every_caller.py`.
+`make access` rewrites the tables. The gateway's own routes: `tests/gateway/test_limits_and_refusals.py`.
 """
 
 from __future__ import annotations

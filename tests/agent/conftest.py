@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 from azure_simulator.child_process import RunningSimulator
+from drydock_agent.spool.store import Spool
 
 from tests.agent.agents import FLEET, Agents, Parts, PartsFactory, SteppedClock
 from tests.agent.fleet_double import FleetDouble
+from tests.agent.machine_hooks import HookFolder
 
 ENDING: dict[str, Callable[[RunningSimulator, str], object]] = {
     "Scheduled": lambda simulator, event_id: simulator.events.cancel(event_id),
@@ -65,3 +67,16 @@ def parts(tmp_path: Path, simulator: RunningSimulator, clock: SteppedClock) -> I
             return made
 
         yield make
+
+
+@pytest.fixture
+def hooks(tmp_path: Path) -> HookFolder:
+    """An empty folder of hooks."""
+    return HookFolder(tmp_path)
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Iterator[Spool]:
+    spool = Spool(tmp_path / "spool.sqlite3")
+    yield spool
+    spool.close()

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
-import ssl
 import subprocess
 import sys
-import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from azure_simulator.child_process import RunningSimulator
 from drydock_agent import wire
-from drydock_agent.clock import Clock
-from drydock_agent.log_limiter import LogLimiter
-from drydock_agent.machine import Identity, Instance, UnknownMachine, resolve
-from drydock_agent.metadata_service.client import Imds
-from drydock_agent.settings.load import load
-from drydock_agent.state_folder import Credential, StateFolder
 from drydock_agent.version import agent_version
 
-from tests.agent.agents import VM_IDS, Agents, PartsFactory, SteppedClock
+from tests.agent.agents import VM_IDS, Agents
 from tests.agent.fleet_double import FleetDouble, eventually
+from tests.certificates import Authority
 from tests.processes import free_port
 
 pytestmark = pytest.mark.flow
@@ -46,25 +37,21 @@ def handled(pid: int, number: int) -> bool:
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_stops_in_under_a_second_while_a_call_is_held(agents: Agents, number: int) -> None:
-    process = agents.at_work()
-    assert stopped_after(process.child, number) < 1.0
-    left = sorted(path.name for path in (agents.folder / "state").iterdir())
-    assert left == ["ask", "credential.json", "spool.sqlite3", "vm-id"]
-    assert "Traceback" not in process.said() and "WARNING" not in process.said()
-
-
-@pytest.mark.real_time
-def test_it_stops_in_under_a_second_while_the_metadata_service_hangs(
-    agents: Agents, simulator: RunningSimulator
+@pytest.mark.parametrize(
+    ("number", "meanwhile"),
+    [(signal.SIGTERM, "a call is held"), (signal.SIGINT, "a call is held"), (signal.SIGTERM, "a poll hangs")],
+)
+def test_it_stops_in_under_a_second(
+    agents: Agents, simulator: RunningSimulator, number: signal.Signals, meanwhile: str
 ) -> None:
     process = agents.at_work()
-    before = len(simulator.log(vm="web-vm1"))
-    simulator.fault("web-vm1", "hang", count=10, delay_seconds=20)
-    eventually(lambda: len(simulator.log(vm="web-vm1")) >= before)
-    time.sleep(1.0)
-    assert stopped_after(process.child, signal.SIGTERM) < 1.0
+    if meanwhile == "a poll hangs":
+        simulator.fault("web-vm1", "hang", count=10, delay_seconds=20)
+        eventually(lambda: simulator.log(vm="web-vm1", limit=1)[-1]["status"] is None)
+    assert stopped_after(process.child, number) < 1.0
+    files = sorted(path.name for path in (agents.folder / "state").iterdir())
+    assert files == ["ask", "credential.json", "spool.sqlite3", "vm-id"]
+    assert "Traceback" not in process.said() and (meanwhile == "a poll hangs" or "WARNING" not in process.said())
 
 
 @pytest.mark.real_time
@@ -184,91 +171,20 @@ def test_wrong_settings_end_with_2_and_one_sentence(agents: Agents) -> None:
     assert ended.stderr == "DRYDOCK_POLL_SECONDS must be a number of seconds, not 'often'.\n"
 
 
-def who(tmp_path: Path, clock: Clock, imds_url: str, **variables: str) -> tuple[str, str]:
-    settings = load({"DRYDOCK_FLEET_URL": "https://drydock.example", **variables})
-    state = StateFolder(tmp_path, clock)
-    imds = Imds(imds_url)
-    try:
-        found = resolve(
-            settings, imds, state, clock, LogLimiter(clock), lambda _: None, answer_timeout=0, for_ever=False
-        )
-    finally:
-        imds.close()
-    return found.machine_id, found.source
-
-
-def test_a_machine_is_its_vm_id_whatever_is_configured(
-    tmp_path: Path, simulator: RunningSimulator, clock: SteppedClock
-) -> None:
-    url = simulator.vm_url("web-vm1")
-    assert who(tmp_path, clock, url, DRYDOCK_MACHINE_ID="mine") == (VM_IDS["web-vm1"], "imds")
-
-
-def test_without_a_vm_id_the_configured_id_is_required(
-    tmp_path: Path, simulator: RunningSimulator, clock: SteppedClock
-) -> None:
-    url = simulator.vm_url("nobody")
-    assert who(tmp_path, clock, url, DRYDOCK_MACHINE_ID="mine") == ("mine", "config")
-    with pytest.raises(UnknownMachine):
-        who(tmp_path, clock, url)
-
-
-def test_without_any_answer_a_machine_goes_by_what_it_remembers_and_does_not_guess(
-    tmp_path: Path, clock: SteppedClock
-) -> None:
-    nowhere = f"http://127.0.0.1:{free_port()}"
-    with pytest.raises(UnknownMachine):
-        who(tmp_path, clock, nowhere)
-    StateFolder(tmp_path, clock).keep_credential(Credential(VM_IDS["web-vm2"], "imds", "secret"))
-    assert who(tmp_path, clock, nowhere) == (VM_IDS["web-vm2"], "imds")
-
-
-def test_machine_that_changed_its_identity_reports_it(parts: PartsFactory, simulator: RunningSimulator) -> None:
-    made, changed, reported = parts(), threading.Event(), threading.Event()
-    imds = Imds(simulator.vm_url("web-vm2"))
-
-    def look(machine_id: str) -> float:
-        instance = Instance(
-            replace(made.context, machine_id=machine_id),
-            Identity(machine_id, "imds"),
-            imds=imds,
-            reported=reported.set,
-            changed=changed.set,
-        )
-        return instance.step()
-
-    assert look(VM_IDS["web-vm2"]) == 3600.0
-    assert reported.is_set() and not changed.is_set()
-    reported.clear()
-    look(VM_IDS["web-vm2"])
-    assert not reported.is_set(), "unchanged, so not reported again"
-    look(VM_IDS["web-vm1"])
-    assert changed.is_set() and len(made.waiting(wire.INSTANCE)) == 1
-    imds.close()
-
-
 @pytest.mark.real_time
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl here to make a certificate with")
 def test_the_backends_certificate_is_checked(agents: Agents, tmp_path: Path) -> None:
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-        + ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)],
-        check=True,
-        capture_output=True,
-    )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    with FleetDouble(tls=context) as fleet:
+    authority, no_certificate = Authority(tmp_path), tmp_path / "nothing.pem"
+    no_certificate.touch()
+    with FleetDouble(tls=authority.server("localhost")) as fleet:
         url = f"https://localhost:{fleet.port}"
         unknown = agents.command("once", DRYDOCK_FLEET_URL=url)
         assert unknown.returncode == 1 and "certificate verify failed" in unknown.stderr
         assert fleet.enrolments == []
-        trusted = agents.command("once", DRYDOCK_FLEET_URL=url, DRYDOCK_CA_FILE=str(certificate))
+        trusted = agents.command("once", DRYDOCK_FLEET_URL=url, DRYDOCK_CA_FILE=str(authority.path))
         assert trusted.returncode == 0, trusted.stderr
         agents.fleet = fleet
-        process = agents.at_work(DRYDOCK_FLEET_URL=url, DRYDOCK_CA_FILE=str(certificate))
+        process = agents.at_work(DRYDOCK_FLEET_URL=url, DRYDOCK_CA_FILE=str(authority.path))
         assert stopped_after(process.child, signal.SIGTERM) < 1.0
-    ended = agents.command("once", DRYDOCK_CA_FILE=str(key))
+    ended = agents.command("once", DRYDOCK_CA_FILE=str(no_certificate))
     assert ended.returncode == 2
-    assert ended.stderr == f"DRYDOCK_CA_FILE names {key}, which holds no certificates.\n"
+    assert ended.stderr == f"DRYDOCK_CA_FILE names {no_certificate}, which holds no certificates.\n"

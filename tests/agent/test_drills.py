@@ -78,6 +78,14 @@ def made(parts: PartsFactory) -> Parts:
     return made
 
 
+def announce(made: Parts, simulator: RunningSimulator, clock: SteppedClock, resource: str = "web-vm1") -> str:
+    """Return the id of a real event that the machine has read."""
+    event_id = simulator.events.create(set="web", type="Reboot", resources=[resource], notice_seconds=600)
+    clock.advance(1)
+    made.poller.step()
+    return event_id
+
+
 @pytest.fixture
 def untouched(simulator: RunningSimulator) -> Iterator[None]:
     """Whatever the test does: nothing but polls reaches the metadata service, and no request names a drill."""
@@ -154,9 +162,7 @@ def test_something_real_ends_a_drill_and_keeps_another_from_beginning(
     made: Parts, simulator: RunningSimulator, clock: SteppedClock
 ) -> None:
     carry_out(made, order(made, "rehearse"))
-    simulator.events.create(set="web", type="Reboot", resources=["web-vm2"], notice_seconds=600)
-    clock.advance(1)
-    made.poller.step()
+    announce(made, simulator, clock, "web-vm2")
     pass_time(made, clock, 0)
     assert steps(made) == ["announced", "gone real-event"]
     receipt = carry_out(made, order(made, "rehearse", order_id="rehearse-2"))
@@ -178,9 +184,7 @@ def test_an_agent_that_does_not_stay_takes_part_in_no_drill(made: Parts) -> None
 def test_a_drill_order_with_a_real_events_id_is_refused_and_azure_is_not_asked(
     made: Parts, simulator: RunningSimulator, clock: SteppedClock, step: str
 ) -> None:
-    event_id = simulator.events.create(set="web", type="Reboot", resources=["web-vm1"], notice_seconds=600)
-    clock.advance(1)
-    made.poller.step()
+    event_id = announce(made, simulator, clock)
     receipt = carry_out(made, order(made, step, event_id=event_id))
     assert (receipt["outcome"], receipt["reason"]) == ("refused", "not-a-drill")
 
@@ -221,9 +225,7 @@ def test_a_drill_that_cannot_be_read_or_goes_beyond_its_bounds_is_refused(
 def test_order_with_any_drill_value_does_not_reach_azure(
     made: Parts, simulator: RunningSimulator, clock: SteppedClock
 ) -> None:
-    event_id = simulator.events.create(set="web", type="Reboot", resources=["web-vm1"], notice_seconds=600)
-    clock.advance(1)
-    made.poller.step()
+    event_id = announce(made, simulator, clock)
     for number, odd in enumerate(("yes", 1, True, [], {}, False, "")):
         raw = {"id": f"odd-{number}", "machine_id": MACHINE, "event_id": event_id, "drill": odd}
         orders, _ = read_orders([raw])
@@ -243,46 +245,32 @@ def test_the_rehearsal_has_no_way_to_the_metadata_service() -> None:
     assert "metadata_service" not in source and "connections" not in source and "requests" not in source
 
 
-class WithHooks:
-    """The machine's hooks together with its rehearsal, wired as the agent wires them."""
-
-    def __init__(self, parts: Parts, hooks: HookFolder) -> None:
-        settings = replace(parts.context.settings, hooks_dir=hooks.root, hook_timeout_seconds=10)
-        context = replace(parts.context, settings=settings)
-        self.hooks = EventHooks(context, resource_name=lambda: "web-vm1", rehearsed=parts.rehearsal.listed)
-
-    def work(self) -> None:
-        while self.hooks.step() == 0.0:
-            pass
+def work(hooks: EventHooks) -> None:
+    while hooks.step() == 0.0:
+        pass
 
 
-@pytest.fixture
-def hooks(tmp_path: Path) -> HookFolder:
-    return HookFolder(tmp_path)
-
-
-def with_hooks(parts: Parts, hooks: HookFolder) -> WithHooks:
-    both = WithHooks(parts, hooks)
-    both.hooks.update_listed(rehearsal_document(parts))
-    both.work()
-    return both
-
-
-def rehearsal_document(parts: Parts) -> bytes:
-    return parts.imds.scheduled_events()
+def with_hooks(parts: Parts, hooks: HookFolder) -> EventHooks:
+    """Wire the machine's hooks to its rehearsal, as the agent does, and run what is due."""
+    settings = replace(parts.context.settings, hooks_dir=hooks.root, hook_timeout_seconds=10)
+    context = replace(parts.context, settings=settings)
+    event_hooks = EventHooks(context, resource_name=lambda: "web-vm1", rehearsed=parts.rehearsal.listed)
+    event_hooks.update_listed(parts.imds.scheduled_events())
+    work(event_hooks)
+    return event_hooks
 
 
 def test_hooks_know_that_it_is_a_drill(made: Parts, hooks: HookFolder, clock: SteppedClock) -> None:
     hooks.add("prepare", "10-a", 'cat; echo "drill=$DRYDOCK_DRILL $DRYDOCK_EVENT_TYPE"')
     hooks.add("recover", "10-b", 'echo "drill=$DRYDOCK_DRILL $DRYDOCK_EVENT_STATUS"')
-    both = with_hooks(made, hooks)
+    event_hooks = with_hooks(made, hooks)
     carry_out(made, order(made, "rehearse"))
-    both.work()
+    work(event_hooks)
     carry_out(made, order(made, "approve"))
     pass_time(made, clock, 2)
-    both.work()
+    work(event_hooks)
     pass_time(made, clock, 5)
-    both.work()
+    work(event_hooks)
     outputs = [data["output"] for data in made.waiting(wire.HOOK) if data["step"] == "hook"]
     event, said = outputs[0].splitlines()
     assert json.loads(event)["Drill"] is True and said == "drill=1 Reboot"
@@ -295,27 +283,25 @@ def test_a_drills_hook_makes_way_for_a_real_event_and_is_recovered_after_it(
 ) -> None:
     hooks.add("prepare", "10-a", '[ "$DRYDOCK_DRILL" = 0 ] || sleep 30')
     hooks.add("recover", "10-b", 'echo "others=$DRYDOCK_OTHER_EVENTS"')
-    both = with_hooks(made, hooks)
+    event_hooks = with_hooks(made, hooks)
     carry_out(made, order(made, "rehearse"))
-    thread = threading.Thread(target=both.work)
+    thread = threading.Thread(target=work, args=(event_hooks,))
     began = time.monotonic()
     thread.start()
     while not hooks.lines():
         time.sleep(0.01)
-    event_id = simulator.events.create(set="web", type="Reboot", resources=["web-vm1"], notice_seconds=600)
-    clock.advance(1)
-    made.poller.step()
+    event_id = announce(made, simulator, clock)
     pass_time(made, clock, 0)
-    both.hooks.update_listed(rehearsal_document(made))
+    event_hooks.update_listed(made.imds.scheduled_events())
     thread.join(20)
     assert time.monotonic() - began < 20
-    both.work()
+    work(event_hooks)
     assert hooks.lines() == [f"prepare 10-a {DRILL}", f"prepare 10-a {event_id}"], "the drill waits"
     cut = next(data for data in made.waiting(wire.HOOK) if data["step"] == "hook" and data["outcome"] == "failed")
     assert "a real event was announced" in cut["output"]
     simulator.events.cancel(event_id)
-    both.hooks.update_listed(rehearsal_document(made))
-    both.work()
+    event_hooks.update_listed(made.imds.scheduled_events())
+    work(event_hooks)
     assert hooks.lines()[2:] == [f"recover 10-b {event_id}", f"recover 10-b {DRILL}"]
     assert [data["output"] for data in made.waiting(wire.HOOK) if data["hook"] == "10-b"] == ["others=\n", "others=\n"]
 
@@ -325,14 +311,14 @@ def test_the_hooks_of_a_drill_outlive_a_restart_of_the_agent(
 ) -> None:
     hooks.add("prepare", "10-a")
     hooks.add("recover", "10-b")
-    both = with_hooks(made, hooks)
+    event_hooks = with_hooks(made, hooks)
     carry_out(made, order(made, "rehearse"))
-    both.work()
+    work(event_hooks)
     made.close()
     again = parts()
-    both = with_hooks(again, hooks)
+    event_hooks = with_hooks(again, hooks)
     assert hooks.lines() == [f"prepare 10-a {DRILL}"], "it is listed still"
     pass_time(again, clock, 60)
     pass_time(again, clock, 5)
-    both.work()
+    work(event_hooks)
     assert hooks.lines()[1:] == [f"recover 10-b {DRILL}"]

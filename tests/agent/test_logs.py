@@ -1,4 +1,4 @@
-"""StderrHandler of the agent: for people or as JSON, one event each, of a bounded length, with the decision's id."""
+"""What the agent writes: its log lines, and times as text, the same on every Python that it runs on."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import json
 import logging
 import subprocess
 import sys
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 from drydock_agent import wire
 from drydock_agent.backend.client import read_orders
+from drydock_agent.clock import from_text
 from drydock_agent.logs import JsonFormatter, StderrHandler, TextFormatter
 
 
@@ -68,3 +70,26 @@ def test_the_ids_are_no_part_of_what_is_signed() -> None:
     (without,), _ = read_orders([plain])
     assert with_ids.request_id == "r"
     assert wire.order_text(with_ids) == wire.order_text(without)
+
+
+NOON = datetime(2026, 3, 1, 12, 0, 0, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [
+        ("2026-03-01T12:00:00Z", 0),
+        ("2026-03-01T12:00:00", 0),
+        ("2026-03-01 12:00:00z", 0),
+        ("2026-03-01T12:00:00.5Z", 500_000),
+        ("2026-03-01T12:00:00.123456789Z", 123_456),
+        ("2026-03-01T14:00:00.12+02:00", 120_000),
+    ],
+)
+def test_a_time_is_read_however_it_is_spelled(text: str, micros: int) -> None:
+    assert from_text(text) == NOON + timedelta(microseconds=micros)
+
+
+@pytest.mark.parametrize("text", ["", "noon", "Z", "2026-13-01T12:00:00Z", None, 5])
+def test_what_is_no_time_is_none(text: object) -> None:
+    assert from_text(text) is None

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -29,13 +28,6 @@ spool = Spool(Path(sys.argv[1]))
 while True:
     print(spool.add("document", datetime.now(timezone.utc), {"body": "x" * 500}), flush=True)
 """
-
-
-@pytest.fixture
-def spool(tmp_path: Path) -> Iterator[Spool]:
-    spool = Spool(tmp_path / "spool.sqlite3")
-    yield spool
-    spool.close()
 
 
 def add(spool: Spool, count: int) -> list[int]:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from azure_simulator.child_process import RunningSimulator
 from drydock_agent import wire
 from drydock_agent.clock import Clock
 from drydock_agent.log_limiter import LogLimiter
-from drydock_agent.machine import CLASSIC_SECONDS, Identity, Instance, UnknownMachine, resolve
+from drydock_agent.machine import ANSWER_TIMEOUT_SECONDS, CLASSIC_SECONDS, Identity, Instance, UnknownMachine, resolve
 from drydock_agent.metadata_service.client import Imds
 from drydock_agent.settings.load import load
 from drydock_agent.state_folder import Credential, StateFolder
 
 from tests.agent.agents import VM_IDS, Agents, PartsFactory, SteppedClock, Unhurried
 from tests.agent.fleet_double import FleetDouble, eventually
+from tests.processes import free_port
 
 REAL = VM_IDS["web-vm1"]
 AN_HOUR = 3600.0
@@ -48,7 +52,12 @@ class Asking:
         self.asked = 0
 
     def who(
-        self, *, each_time: Callable[[int], object] = lambda number: None, for_ever: bool = True, **variables: str
+        self,
+        *,
+        each_time: Callable[[int], object] = lambda number: None,
+        for_ever: bool = True,
+        answer_timeout: float = ANSWER_TIMEOUT_SECONDS,
+        **variables: str,
     ) -> Identity:
         settings = load({"DRYDOCK_FLEET_URL": "https://drydock.example", **variables})
         imds = Imds(self.url, rate_limit=Unhurried(self.clock))
@@ -63,7 +72,8 @@ class Asking:
                 raise StillUnknown
 
         try:
-            return resolve(settings, imds, self.state, self.clock, LogLimiter(self.clock), pause, for_ever=for_ever)
+            limits: dict[str, Any] = {"answer_timeout": answer_timeout, "for_ever": for_ever}
+            return resolve(settings, imds, self.state, self.clock, LogLimiter(self.clock), pause, **limits)
         finally:
             imds.close()
 
@@ -71,6 +81,27 @@ class Asking:
 @pytest.fixture
 def asking(tmp_path: Path, simulator: RunningSimulator, clock: SteppedClock) -> Asking:
     return Asking(tmp_path, simulator.vm_url("web-vm1"), clock)
+
+
+def test_a_machine_is_its_vm_id_whatever_is_configured(asking: Asking, simulator: RunningSimulator) -> None:
+    found = asking.who(DRYDOCK_MACHINE_ID="mine")
+    assert (found.machine_id, found.source) == (REAL, "imds")
+
+
+def test_without_a_vm_id_the_configured_id_is_required(asking: Asking, simulator: RunningSimulator) -> None:
+    asking.url = simulator.vm_url("nobody")
+    with pytest.raises(UnknownMachine):
+        asking.who(answer_timeout=0, for_ever=False)
+    identity = asking.who(DRYDOCK_MACHINE_ID="mine")
+    assert (identity.machine_id, identity.source) == ("mine", "config")
+
+
+def test_without_any_answer_a_machine_goes_by_what_it_remembers_and_does_not_guess(asking: Asking) -> None:
+    asking.url = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(UnknownMachine):
+        asking.who(for_ever=False)
+    asking.state.keep_credential(Credential(VM_IDS["web-vm2"], "imds", "secret"))
+    assert asking.who(for_ever=False) == Identity(VM_IDS["web-vm2"], "imds")
 
 
 @pytest.mark.parametrize("answer", NO_WORD)
@@ -222,4 +253,23 @@ def test_a_partial_answer_is_soon_followed_by_another_question_and_takes_no_name
     clock.advance(AN_HOUR)
     assert instance.step() == AN_HOUR
     assert instance.resource_name() == "web-vm1"
+    imds.close()
+
+
+def test_machine_that_changed_its_identity_reports_it(parts: PartsFactory, simulator: RunningSimulator) -> None:
+    made, changed, reported = parts(), threading.Event(), threading.Event()
+    imds = Imds(simulator.vm_url("web-vm2"))
+
+    def look(machine_id: str) -> float:
+        context = replace(made.context, machine_id=machine_id)
+        identity = Identity(machine_id, "imds")
+        return Instance(context, identity, imds=imds, reported=reported.set, changed=changed.set).step()
+
+    assert look(VM_IDS["web-vm2"]) == AN_HOUR
+    assert reported.is_set() and not changed.is_set()
+    reported.clear()
+    look(VM_IDS["web-vm2"])
+    assert not reported.is_set(), "unchanged, so not reported again"
+    look(REAL)
+    assert changed.is_set() and len(made.waiting(wire.INSTANCE)) == 1
     imds.close()

@@ -8,8 +8,7 @@ import pytest
 from fleet.models import InventoryMachine
 from tests import factories
 from tests.api.conftest import Caller, problem
-from tests.machines.test_importing_inventories import IDS
-from tests.machines.test_reading_inventories import SAMPLES, sample
+from tests.machines.test_inventories import IDS, SAMPLES, sample
 
 pytestmark = pytest.mark.django_db
 

@@ -10,7 +10,7 @@ from fleet.domain import actor
 from fleet.models import ApiToken, JoinToken, Machine
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
-from tests.machines.credentials import identity_of
+from tests.machines.newcomers import identity_of
 from tests.rows import MachineFactory
 
 

@@ -16,8 +16,7 @@ from fleet.operations.machines import keys
 from fleet.projections.blind_spots import count, overview
 from fleet.wording.blind_spots import SPOTS
 from tests.factories import NOW, Fleet, acting, admin
-from tests.machines.test_importing_inventories import IDS, take
-from tests.machines.test_reading_inventories import sample
+from tests.machines.test_inventories import IDS, sample, take
 from tests.words import sentence
 
 AGENT = AgentFacts(

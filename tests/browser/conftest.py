@@ -1,8 +1,4 @@
-"""A real browser before the real server, over the database of the test: walkers change it, the page has to follow.
-
-Pictures go into `SCREENSHOTS` where that is set, else into the test's own folder. All of them, for the documentation:
-see test_pictures.py.
-"""
+"""A real browser before the real server, over the database of the test: walkers change it, the page has to follow."""
 
 from __future__ import annotations
 
@@ -14,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection
@@ -67,6 +64,22 @@ def fleet(gateway: Gateway) -> factories.Fleet:
     return factories.Fleet(now=datetime.now(UTC))
 
 
+def serious(page: Page) -> list[str]:
+    """What axe-core calls serious or critical, each with its first place."""
+    violations = Axe().run(page).response["violations"]
+    return [described(page, one) for one in violations if one["impact"] in ("serious", "critical")]
+
+
+def described(page: Page, violation: dict[str, Any]) -> str:
+    node = violation["nodes"][0]
+    return f"{page.url} {violation['id']}: {node['html'][:160]} {node.get('failureSummary', '')[:300]}"
+
+
+def width_beyond(page: Page) -> int:
+    """By how many pixels a page is wider than its window."""
+    return int(page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+
+
 class Watched:
     """A page whose console is read: an error there fails the test."""
 
@@ -105,10 +118,10 @@ class Watched:
         self.page.get_by_role("button", name="Log in").click()
         self.page.locator("#queue").wait_for()
 
-    def picture(self, target: Path, *, full_page: bool) -> None:
-        # The caret stays: hiding it would write a style into the page's fields, which htmx then copies into the next
-        # answer, where the policy forbids it.
-        self.page.screenshot(path=target, full_page=full_page, caret="initial")
+    def faults(self) -> list[str]:
+        """What keeps people from using the page as it is: serious findings of axe-core, and a cut-off right side."""
+        beyond = width_beyond(self.page)
+        return serious(self.page) + ([f"{self.page.url} is wider than its window by {beyond} px"] if beyond > 0 else [])
 
     def live(self) -> None:
         """Returns once the stream is open."""
@@ -156,11 +169,3 @@ def open_page(browser: Browser, gateway: Gateway) -> Iterator[OpenPage]:
             return found
 
         yield opened
-
-
-@pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    """Where pictures go."""
-    folder = Path(os.environ.get("SCREENSHOTS") or tmp_path / "screenshots")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder

@@ -32,7 +32,7 @@ from tests import factories
 from tests.browser.story import tell
 from tests.caches.walking import HOST, Listeners, line, the_cache
 from tests.factories import acting, listing
-from tests.machines.test_reading_inventories import sample
+from tests.machines.test_inventories import sample
 from tests.messages.sent import a_channel, a_message, a_post, failed
 from tests.policy.conftest import made
 

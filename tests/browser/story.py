@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 from tests import factories
+from tests.caches.walking import Listeners, line
 from tests.factories import Fleet, listing
 
 WEB = tuple(f"vm{number}" for number in range(1, 7))
@@ -15,6 +16,7 @@ WORKERS = tuple(f"workers_{number}" for number in range(4))
 LEGACY = ("FrontEnd_IN_0", "FrontEnd_IN_1")
 # The button that starts an event at once; it names the event.
 START_NOW = re.compile(r"^Start .+ now$")
+SESSIONS = "sessions.redis.cache.windows.net"
 MIGRATION = "Virtual machine is being paused because of a memory-preserving Live Migration operation."
 
 
@@ -138,3 +140,49 @@ def restart(event_id: str, name: str, due: datetime) -> dict[str, object]:
         EventSource="User",
         DurationInSeconds=-1,
     )
+
+
+def caches_told(now: datetime) -> Listeners:
+    """A failover twenty minutes ago on one cache, an announcement on the other, and a time without a listener."""
+    walker = Listeners(now=now - timedelta(hours=2))
+    for number in range(1, 5):
+        walker.enrol(f"web-{number}", fault_domain=number % 2, update_domain=number % 2)
+    for name in ("web-1", "web-2", "web-3"):
+        walker.cover(name, "subscribed", tier="standard")
+    walker.cover("web-3", "subscribed", host=SESSIONS, tier="basic")
+    walker.cover("web-4", "refused", host=SESSIONS, reason="NOPERM this user has no permissions")
+    walker.now = now - timedelta(minutes=80)
+    walker.heard()
+    walker.advance()
+    for name in ("web-1", "web-2", "web-3"):
+        walker.cover(name, "lost", reason="closed by the server")
+    walker.now = now - timedelta(minutes=62)
+    for name in ("web-1", "web-2", "web-3"):
+        walker.cover(name, "subscribed")
+    walker.now = now - timedelta(minutes=21)
+    start = (walker.now + timedelta(seconds=858)).strftime("%Y-%m-%dT%H:%M:%S")
+
+    def told(raw: str, names: tuple[str, ...] = ("web-1", "web-2", "web-3")) -> None:
+        for name in names:
+            walker.hear(name, raw)
+
+    told(line("NodeMaintenanceScheduled") + f"|StartTimeInUTC|{start}")
+    walker.later(767)
+    begins = (walker.now + timedelta(seconds=20)).strftime("%Y-%m-%dT%H:%M:%S")
+    told(line("NodeMaintenanceStarting") + f"|StartTimeInUTC|{begins}")
+    walker.later(20)
+    told(line("NodeMaintenanceStart"))
+    walker.later(1)
+    for name in ("web-1", "web-2"):
+        walker.cover(name, "lost", reason="closed by the server")
+    walker.later(9)
+    for name in ("web-1", "web-2"):
+        walker.cover(name, "subscribed")
+    told(line("NodeMaintenanceFailover", port=15001), ("web-3",))
+    walker.later(172)
+    told(line("NodeMaintenanceEnded", replica="True") + f"|StartTimeInUTC|{walker.now:%Y-%m-%dT%H:%M:%S}")
+    walker.now = now
+    walker.heard()
+    soon = (now + timedelta(seconds=700)).strftime("%Y-%m-%dT%H:%M:%S")
+    walker.hear("web-3", line("NodeMaintenanceScheduled") + f"|StartTimeInUTC|{soon}", host=SESSIONS)
+    return walker

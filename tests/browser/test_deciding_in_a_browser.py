@@ -1,20 +1,22 @@
-"""The decision panel in each of its states: for axe, in the dark, on a phone; and a proposal that two people make."""
+"""Decisions in a browser: each state of the panel, on a phone, several at once, and what goes wrong in the middle."""
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
 from playwright.sync_api import expect
 
 from fleet.domain.approvals.conditions import When
 from fleet.models import Approval, Order
 from fleet.operations.approvals import claims
 from tests import factories
-from tests.browser.conftest import PHONE, OpenPage
+from tests.browser.conftest import PHONE, OpenPage, width_beyond
 from tests.browser.story import START_NOW
-from tests.browser.test_everybody_can_use_it import serious
 from tests.factories import Fleet, acting, listing, seconds
 
 pytestmark = [pytest.mark.browser, pytest.mark.real_time]
@@ -49,23 +51,18 @@ def tell(fleet: Fleet) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("phone", [True, pytest.param(False, marks=pytest.mark.long)])
-def test_every_state_can_be_used_by_everybody(fleet: Fleet, open_page: OpenPage, pictures: Path, phone: bool) -> None:
+def test_every_state_can_be_used_by_everybody(fleet: Fleet, open_page: OpenPage, phone: bool) -> None:
     ids = tell(fleet)
     factories.approver()
     size = {"viewport": PHONE, "color_scheme": "dark"} if phone else {}
     watched = open_page("/", who="anna", **size)
-    watched.page.screenshot(path=pictures / f"deciding-queue{'-phone' if phone else ''}.png", full_page=True)
-    found = serious(watched.page)
-    for state, event_id in ids.items():
+    faults = watched.faults()
+    for event_id in ids.values():
         watched.open(f"/events/{event_id}/")
         for box in watched.page.locator("#decision summary").all():
             box.click()
-        found += serious(watched.page)
-        wide = watched.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-        assert wide <= 0, f"{state} is wider than its window by {wide} px"
-        name = f"deciding-{state}{'-phone' if phone else ''}.png"
-        watched.page.locator("#decision").screenshot(path=pictures / name)
-    assert found == []
+        faults += watched.faults()
+    assert faults == []
     # The second person agrees, and the panel updates without a reload.
     watched.open(f"/events/{ids['proposed']}/")
     watched.page.get_by_role("button", name=re.compile("^Agree: start .+ now$")).click()
@@ -141,4 +138,130 @@ def test_a_line_about_many_machines_fits_a_phone(fleet: Fleet, open_page: OpenPa
     fleet.all_say(listing(resources=("a-machine-with-a-long-name-1",)))
     page = open_page("/timeline/", viewport=PHONE).page
     expect(page.locator(".entry-who").filter(has_text="machines a-machine").first).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+    assert width_beyond(page) <= 0
+
+
+PASSWORD = "a pier of green heart"
+
+
+def known(password: str) -> Callable[[], object]:
+    """Otto has this password; the answer ends all sessions."""
+    otto = User.objects.get(username="otto")
+    # As the server reads it: the tests' own passwords are hashed quickly, and only for themselves.
+    otto.password = PBKDF2PasswordHasher().encode(password, "salt", iterations=10)
+    otto.save()
+    return Session.objects.all().delete
+
+
+def test_an_ended_session_asks_for_the_password_in_place_and_a_failure_keeps_what_was_typed(
+    fleet: Fleet, open_page: OpenPage
+) -> None:
+    event = factories.announced(fleet)
+    watched = open_page(f"/events/{event.event_id}/", viewport=PHONE)
+    end_sessions = known(PASSWORD)
+    watched.expected = ("401", "503")
+    page = watched.page
+    page.locator("#comment-now").fill("drained, the shop knows")
+    end_sessions()
+    # A part of the page may have asked in between, and the box be there already.
+    page.locator("#approve").evaluate("form => form.requestSubmit()")
+    box = page.get_by_role("dialog", name="Your session has ended")
+    expect(box.get_by_label("Name")).to_have_value("otto")
+    expect(box.get_by_label("Password")).to_be_focused()
+    box.get_by_label("Password").fill("wrong")
+    box.get_by_role("button", name="Log in and go on").click()
+    expect(box.get_by_role("alert")).to_contain_text("password is wrong")
+    box.get_by_label("Password").fill(PASSWORD)
+    box.get_by_label("Password").press("Enter")
+    expect(page.locator(".again-done")).to_be_visible()
+    expect(page.locator("#comment-now")).to_have_value("drained, the shop knows")
+    assert not Approval.objects.exists()
+    # The next click meets a database that does not answer.
+    page.route("**/approve/", lambda route: route.fulfill(status=503, content_type="text/html", body=AWAY))
+    page.get_by_role("button", name=START_NOW).click()
+    expect(page.locator("#approve").get_by_role("alert")).to_contain_text("The database is unavailable")
+    expect(page.locator("#comment-now")).to_have_value("drained, the shop knows")
+    page.unroute("**/approve/")
+    page.get_by_role("button", name=START_NOW).click()
+    expect(page.locator("#decision")).to_contain_text(re.compile("Approved"))
+    assert Approval.objects.get().comment == "drained, the shop knows"
+
+
+AWAY = """<!doctype html><html><body><main id="main"><h1>The database is unavailable</h1>
+<p class="what-to-do">The database cannot be reached right now.</p></main></body></html>"""
+
+
+def test_without_javascript_an_ended_session_keeps_what_was_typed(fleet: Fleet, open_page: OpenPage) -> None:
+    event = factories.announced(fleet)
+    watched = open_page(f"/events/{event.event_id}/", live=False, java_script_enabled=False)
+    end_sessions = known(PASSWORD)
+    watched.expected = ("401",)
+    page = watched.page
+    page.locator("#comment-now").fill("drained")
+    end_sessions()
+    page.get_by_role("button", name=START_NOW).click()
+    expect(page.get_by_role("heading", name="Your session has ended")).to_be_visible()
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in and go on").click()
+    expect(page.get_by_role("heading", name="You are back. This was not sent yet")).to_be_visible()
+    page.get_by_role("button", name="Send it now").click()
+    expect(page.locator("#decision")).to_contain_text("drained")
+    assert Approval.objects.get().comment == "drained"
+
+
+def announce(fleet: Fleet, count: int) -> None:
+    """So many events in sets of their own; the last is a Reboot."""
+    for number in range(count):
+        names = [f"web-{number}-{letter}" for letter in "abc"]
+        for domain, name in enumerate(names):
+            fleet.enrol(name, availability_set=f"web-{number}", fault_domain=domain)
+            fleet.say(name)
+        fleet.later(0.1)
+        told = listing(
+            f"00000000-0000-4000-8000-{number:012}",
+            event_type="Reboot" if number == count - 1 else "Freeze",
+            resources=names[:1],
+            not_before=fleet.now + seconds(600 + 10 * number),
+        )
+        fleet.all_say(told, names=names)
+
+
+def test_a_range_is_selected_kept_and_approved(fleet: Fleet, open_page: OpenPage) -> None:
+    announce(fleet, 6)
+    watched = open_page("/")
+    page = watched.page
+    boxes = page.locator("#queue input[name=event]")
+    boxes.nth(1).check()
+    boxes.nth(4).click(modifiers=["Shift"])
+    count = page.locator(".pick-count")
+    expect(count).to_have_text("4 selected")
+    # A part of the page that is replaced keeps what is ticked.
+    fleet.say("web-0-a", listing("NEW-EVENT", resources=["web-0-b"], not_before=fleet.now + seconds(900)))
+    expect(page.locator("#queue")).to_contain_text("7 events need a decision")
+    expect(count).to_have_text("4 selected")
+    expect(page.locator("#queue input[name=event]:checked")).to_have_count(4)
+    assert watched.faults() == []
+    page.locator("#pick").get_by_role("button", name="Approve").click()
+    expect(page.get_by_role("heading", name="Approve several events")).to_be_visible()
+    expect(page.locator("#bulk input[name=event]:checked")).to_have_count(4)
+    assert watched.faults() == []
+    page.get_by_role("button", name=re.compile("^Start them now")).click()
+    expect(page.get_by_role("heading", name="4 approved")).to_be_visible()
+    assert Approval.objects.count() == 4
+    watched.open("/")
+    expect(page.locator("#queue input[name=event]:checked")).to_have_count(0)
+
+
+def test_what_the_filter_hides_stays_selected_and_is_said(fleet: Fleet, open_page: OpenPage) -> None:
+    announce(fleet, 4)
+    watched = open_page("/history/", viewport=PHONE)
+    page = watched.page
+    for box in page.locator("input[name=event]").all():
+        box.check()
+    expect(page.locator(".pick-count")).to_have_text("4 selected")
+    watched.open("/history/?type=Reboot")
+    expect(page.locator(".pick-count")).to_have_text("4 selected, 3 of them hidden by the filter")
+    assert width_beyond(page) <= 0
+    page.locator("#pick").get_by_role("button", name="Claim").click()
+    expect(page.locator("#bulk input[name=event]:checked")).to_have_count(4)
+    assert width_beyond(page) <= 0

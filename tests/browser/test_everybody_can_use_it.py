@@ -17,7 +17,7 @@ from fleet.models import PresenceRow
 from fleet.operations.policy import rules as stop
 from fleet.urls import PAGES
 from tests import factories
-from tests.browser.conftest import PHONE, WIDE, OpenPage, Watched
+from tests.browser.conftest import PHONE, WIDE, OpenPage, Watched, described, width_beyond
 from tests.browser.every_page import pages, whole_fleet
 from tests.browser.story import START_NOW, tell
 from tests.caches.walking import Listeners
@@ -31,16 +31,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 @pytest.fixture
 def fleet(gateway: Gateway) -> Listeners:
     return Listeners(now=datetime.now(UTC))
-
-
-def serious(page: Page) -> list[str]:
-    """What axe-core calls serious or critical, each with its first place."""
-    found = Axe().run(page)
-    return [
-        f"{page.url} {one['id']}: {one['nodes'][0]['html'][:160]} {one['nodes'][0].get('failureSummary', '')[:300]}"
-        for one in found.response["violations"]
-        if one["impact"] in ("serious", "critical")
-    ]
 
 
 # What WCAG 2.2 asks for up to level AA, and axe-core's own good practice: landmarks, headings, regions.
@@ -81,18 +71,13 @@ SEEN = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-b
 
 def faults(page: Page, rules: Mapping[str, object] = RULES) -> list[str]:
     """Everything that axe-core finds by these rules, however small, each with its first place."""
-    found = Axe().run(page, options=dict(rules))
+    violations = Axe().run(page, options=dict(rules)).response["violations"]
     return [
-        f"{page.url} {one['id']}: {one['nodes'][0]['html'][:160]} {one['nodes'][0].get('failureSummary', '')[:300]}"
-        for one in found.response["violations"]
+        described(page, one)
+        for one in violations
         # What lies half under the bar at the bottom comes forth by scrolling.
         if not all("partially obscured" in node.get("failureSummary", "") for node in one["nodes"])
     ]
-
-
-def width_beyond(page: Page) -> int:
-    """By how many pixels a page is wider than its window."""
-    return int(page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
 
 
 def looked_at(watched: Watched, path: str, rules: Mapping[str, object] = RULES) -> list[str]:
@@ -194,12 +179,12 @@ def test_a_fleet_in_trouble_can_be_used_by_everybody(fleet: Listeners, open_page
 def test_axe_finds_nothing_serious_where_an_admin_makes_join_tokens(fleet: Fleet, open_page: OpenPage) -> None:
     fleet.enrol("vm1")
     factories.admin()
-    page = open_page("/join-tokens/", who="ada", live=False, viewport=PHONE).page
+    watched = open_page("/join-tokens/", who="ada", live=False, viewport=PHONE)
+    page = watched.page
     page.get_by_label("What is it for?").fill("rack 7")
     page.get_by_role("button", name="Make the join token").click()
     expect(page.locator("#install-linux")).to_contain_text("DRYDOCK_JOIN_TOKEN=join_")
-    assert serious(page) == []
-    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+    assert watched.faults() == []
 
 
 @pytest.mark.parametrize("size", [WIDE, pytest.param(PHONE, marks=pytest.mark.long)])
@@ -209,9 +194,10 @@ def test_axe_finds_nothing_serious_where_an_admin_names_and_merges_sets(
     tell(fleet)
     factories.admin()
     stray = fleet.agents["stray-vm"].machine.availability_set_id
-    page = open_page(f"/sets/{stray}/", who="ada", viewport=size).page
+    watched = open_page(f"/sets/{stray}/", who="ada", viewport=size)
+    page = watched.page
     page.get_by_text("Merge this set into another").click()
-    assert serious(page) == []
+    assert watched.faults() == []
     page.get_by_label("Name", exact=True).fill("harbour")
     page.get_by_label("Kind").select_option("cloud_service")
     page.get_by_role("button", name="Name it").click()

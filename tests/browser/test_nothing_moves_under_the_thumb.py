@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import PHONE, WIDE, OpenPage
-from tests.browser.test_several_in_a_browser import announce
+from tests.browser.test_deciding_in_a_browser import announce
 from tests.factories import Fleet
 
 pytestmark = [pytest.mark.browser, pytest.mark.real_time]

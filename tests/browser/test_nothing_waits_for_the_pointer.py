@@ -57,7 +57,7 @@ def rest_on(page: Page, target: Locator) -> dict[str, float]:
     box = target.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    return {"x": box["x"], "y": box["y"]}
+    return place_of(target)
 
 
 def place_of(target: Locator) -> dict[str, float]:
@@ -92,13 +92,17 @@ def test_a_new_event_is_a_card_at_once_and_the_row_under_the_pointer_stays(fleet
     page.wait_for_url(f"**/events/{EVENT}/**")
 
 
-def test_a_row_that_was_decided_is_held_for_some_seconds_at_most(fleet: Fleet, open_page: OpenPage) -> None:
+def two_events(fleet: Fleet) -> dict[str, Any]:
+    """Announce two events and return how the second one is listed."""
     fleet.enrol_set()
-    first, second = (
-        listing(one, resources=(name,), not_before=ahead(due))
-        for one, name, due in ((EVENT, "vm1", 600), (SECOND, "vm2", 700))
-    )
+    first = listing(resources=("vm1",), not_before=ahead(600))
+    second = listing(SECOND, resources=("vm2",), not_before=ahead(700))
     fleet.all_say(first, second)
+    return second
+
+
+def test_a_row_that_was_decided_is_held_for_some_seconds_at_most(fleet: Fleet, open_page: OpenPage) -> None:
+    second = two_events(fleet)
     page = open_page("/").page
     page.evaluate(COUNTS)
     rest_on(page, row_of(page, EVENT).locator(".row-go"))
@@ -110,12 +114,7 @@ def test_a_row_that_was_decided_is_held_for_some_seconds_at_most(fleet: Fleet, o
 
 
 def test_what_is_urgent_breaks_the_hold_of_a_row_that_is_gone(fleet: Fleet, open_page: OpenPage) -> None:
-    fleet.enrol_set()
-    first, second = (
-        listing(one, resources=(name,), not_before=ahead(due))
-        for one, name, due in ((EVENT, "vm1", 600), (SECOND, "vm2", 700))
-    )
-    fleet.all_say(first, second)
+    second = two_events(fleet)
     page = open_page("/").page
     link = row_of(page, EVENT).locator("a").first
     rest_on(page, link)
@@ -207,11 +206,7 @@ def test_what_a_decision_is_answered_is_shown_when_the_panel_is_asked_for_meanwh
     event = factories.announced(fleet)
     page = open_page(f"/events/{event.event_id}/").page
     slow: list[Route] = []
-
-    def hold(route: Route) -> None:
-        slow.append(route)
-
-    page.route(re.compile("/hold/"), hold)
+    page.route(re.compile("/hold/"), lambda route: slow.append(route))  # noqa: PLW0108 - Playwright wants a function
     page.locator("#decision summary", has_text="Leave it to Azure").click()
     page.locator("#hold-reason").fill("let it run")
     with page.expect_request(re.compile("/hold/")):

@@ -10,8 +10,7 @@ from fleet.models import AvailabilitySet
 from fleet.operations.machines.inventory import import_inventory
 from tests import factories
 from tests.dashboard.conftest import acts, codes, marks, text_of
-from tests.machines.test_importing_inventories import IDS
-from tests.machines.test_reading_inventories import sample
+from tests.machines.test_inventories import IDS, sample
 
 
 def provisional(fleet: factories.Fleet) -> int:

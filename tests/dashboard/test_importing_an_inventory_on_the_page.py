@@ -12,7 +12,7 @@ from fleet.domain.machines.inventory import read_inventory
 from fleet.models import Entry, InventoryMachine
 from tests.dashboard.conftest import text_of
 from tests.factories import Fleet
-from tests.machines.test_reading_inventories import sample
+from tests.machines.test_inventories import sample
 
 TAKE = "/inventory/take/"
 VMS = json.dumps(sample("vm_list"))

@@ -1,4 +1,4 @@
-"""Behind nginx as `docs/admin/proxy.md` says: agents, pages and streams work, and nothing forges an address."""
+"""Behind nginx as `docs/admin/proxy.md` and `docs/admin/scale.md` show it."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ import ssl
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import requests
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from pytest_django.plugin import DjangoDbBlocker
 
 from fleet.embedded import Urls
 from fleet.models import Entry
 from fleet.operations import wake_up
+from tests.certificates import Authority
 from tests.factories import admin, viewer
 from tests.gateway.conftest import shared
-from tests.gateway.test_held_calls import approve_for
-from tests.gateway.test_streams import events, listen, token_of
+from tests.gateway.test_long_polls import approve_for
+from tests.gateway.test_streams import events, listen
 from tests.gateway_process import Gateway, running_gateway
-from tests.nginx import replaced, running_nginx, temporary
+from tests.nginx import OF_COMPOSE, played_here, replaced, running_nginx, temporary
 from tests.processes import ROOT, free_port
+from tests.receivers import receiver
+from tests.rows import bearer
 
-pytestmark = [pytest.mark.flow, pytest.mark.real_time]
+pytestmark = pytest.mark.real_time
 
 NAME = "drydock.example.org"
+
 # Another address of this machine's loopback: a client that is not the proxy.
 STRANGER = "127.0.0.9"
 
@@ -72,36 +72,14 @@ def example() -> str:
     return found[1]
 
 
-def certify(folder: Path) -> None:
-    """A certificate for localhost that signs itself, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "fullchain.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    kind = serialization.PrivateFormat.PKCS8
-    private = key.private_bytes(serialization.Encoding.PEM, kind, serialization.NoEncryption())
-    (folder / "key.pem").write_bytes(private)
-
-
 def configuration(folder: Path, *, upstream: str, plain: int, secure: int) -> str:
     """The example with this machine's ports and paths, in as little as nginx needs around it."""
     changes = {
         "server 127.0.0.1:8000;": f"server {upstream};",
         "listen 80;": f"listen 127.0.0.1:{plain};",
         "listen 443 ssl http2;": f"listen 127.0.0.1:{secure} ssl http2;",
-        "/etc/ssl/drydock": str(folder),
+        "/etc/ssl/drydock/fullchain.pem": f"{folder}/localhost.pem",
+        "/etc/ssl/drydock/key.pem": f"{folder}/localhost.pem",
         # What is waited for here is that it ends at all.
         "client_header_timeout 15s;": "client_header_timeout 1s;",
     }
@@ -113,7 +91,8 @@ def configuration(folder: Path, *, upstream: str, plain: int, secure: int) -> st
 def proxy(one_gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
     """A gateway of its own behind nginx, on the servers that the tests of this package share."""
     folder = tmp_path_factory.mktemp("proxy")
-    certify(folder)
+    authority = Authority(folder)
+    authority.server("localhost")
     plain, secure = free_port(), free_port()
     url = f"https://localhost:{secure}"
     own = {"BASE_URL": url, "BEHIND_PROXY": "yes", "TRUSTED_PROXIES": "127.0.0.1", "STREAM_PING_SECONDS": "1"}
@@ -121,7 +100,7 @@ def proxy(one_gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Ite
         upstream = gateway.url.removeprefix("http://")
         with running_nginx(configuration(folder, upstream=upstream, plain=plain, secure=secure), folder, secure):
             outside = Gateway(url=url, process=gateway.process, urls=gateway.urls)
-            yield Proxy(outside, gateway, f"http://localhost:{plain}", folder / "fullchain.pem")
+            yield Proxy(outside, gateway, f"http://localhost:{plain}", authority.path)
 
 
 @pytest.fixture
@@ -157,8 +136,7 @@ def test_the_largest_batch_that_the_gateway_takes_goes_through(outside: Gateway)
 
 
 def test_streams_come_line_by_line(outside: Gateway) -> None:
-    token = token_of(viewer("vera"), "read")
-    with closing(listen(outside, token)) as answer:
+    with closing(listen(outside, bearer(viewer("vera"), "read"))) as answer:
         stream = events(answer)
         assert next(stream)["event"] == "clock"
         began = time.monotonic()
@@ -180,12 +158,10 @@ def test_people_log_in_and_cookies_are_for_https_only(outside: Gateway, product_
 
 @pytest.mark.parametrize("name", ["X-Forwarded-For", "X_Forwarded_For", "Forwarded"])
 def test_client_cannot_forge_its_address_in_the_audit(proxy: Proxy, outside: Gateway, name: str) -> None:
-    token = token_of(admin("ada"), "admin")
-    headers = {"Authorization": f"Bearer {token}", name: "203.0.113.9"}
-    comment = f"as told by {name}"
-    body = {"comment": comment}
-    status, said = proxy.call("POST", "/api/v1/join-tokens/", body, headers, source=STRANGER)
-    assert status == 201, said
+    headers = bearer(admin("ada"), "admin") | {name: "203.0.113.9"}
+    comment = f"as stated by {name}"
+    status, text = proxy.call("POST", "/api/v1/join-tokens/", {"comment": comment}, headers, source=STRANGER)
+    assert status == 201, text
     assert Entry.objects.get(kind="token_created", why=comment).address == STRANGER
 
 
@@ -222,3 +198,44 @@ def test_plain_http_leads_to_https(proxy: Proxy) -> None:
 def test_a_connection_on_which_nothing_is_said_ends(proxy: Proxy) -> None:
     with socket.create_connection(("127.0.0.1", proxy.port()), timeout=10) as silent:
         assert silent.recv(1) == b""
+
+
+PAGES = ("/", "/history/", "/api/v1/events/", "/stream", "/api/v1/stream", "/agent/v1/enrol")
+
+CALLS = ("/agent/v1/reports", "/agent/v1/orders?wait=40")
+
+
+@contextmanager
+def answering(name: str) -> Iterator[int]:
+    """Yield the port of a server that answers everything with this name."""
+    with receiver() as server:
+        server.body = name.encode()
+        yield server.port
+
+
+def split_configuration(folder: Path, port: int, machines: int, people: int) -> str:
+    """The file of the containers, with the upstreams that the page shows in place of its own."""
+    page = (ROOT / "docs" / "admin" / "scale.md").read_text(encoding="utf-8")
+    found = re.search(r"### One for machines, one for people.*?```nginx\n(.*?)```", page, re.DOTALL)
+    assert found is not None
+    shown = replaced(found[1], {"127.0.0.1:8000": f"127.0.0.1:{machines}", "127.0.0.1:8001": f"127.0.0.1:{people}"})
+    text, count = re.subn(r"upstream \w+ \{.*?\n    \}\n", "", OF_COMPOSE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert count == 2
+    return played_here(text.replace("http {\n", f"http {{\n{shown}", 1), folder, port)
+
+
+def test_each_has_its_own_process_and_the_other_one_where_that_is_gone(tmp_path: Path) -> None:
+    port = free_port()
+
+    def answers(paths: tuple[str, ...]) -> set[str]:
+        return {requests.get(f"http://127.0.0.1:{port}{path}", timeout=10).text for path in paths}
+
+    with answering("machines") as machines:
+        with (
+            answering("people") as people,
+            running_nginx(split_configuration(tmp_path, port, machines, people), tmp_path, port),
+        ):
+            assert (answers(PAGES), answers(CALLS)) == ({"people"}, {"machines"})
+        (tmp_path / "later").mkdir()
+        with running_nginx(split_configuration(tmp_path, port, machines, free_port()), tmp_path / "later", port):
+            assert (answers(PAGES), answers(CALLS)) == ({"machines"}, {"machines"})

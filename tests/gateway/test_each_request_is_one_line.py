@@ -12,14 +12,11 @@ import pytest
 import requests
 
 from fleet.domain.pseudonyms import pseudonym
-from fleet.domain.secrets import new_secret
 from fleet.embedded import Urls
 from tests.factories import viewer
 from tests.gateway_process import Gateway, running_gateway
 from tests.processes import PYTHON, ROOT, free_port, running, wait_for
-from tests.rows import TokenFactory
-
-pytestmark = [pytest.mark.flow]
+from tests.rows import bearer
 
 
 def lines(gateway: Gateway) -> list[dict[str, Any]]:
@@ -109,18 +106,16 @@ def test_a_stream_and_a_held_call_are_said_once_at_their_end(gateway: Gateway) -
     refused = requests.get(f"{gateway.url}/agent/v1/orders", headers={"X-Request-ID": "r10"}, timeout=10)
     assert refused.headers["X-Request-ID"] == "r10"
     assert line_of(gateway, "r10")["status"] == 401
-    secret = new_secret("dd")
     vic = viewer("vic")
-    TokenFactory(secret=secret, user=vic, scopes=["read"], name="board")
-    bearer = {"Authorization": f"Bearer {secret}"}
+    caller = bearer(vic, "read", name="board")
 
     def opens() -> bool:
-        with requests.get(f"{gateway.url}/stream", headers=bearer, stream=True, timeout=10) as stream:
+        with requests.get(f"{gateway.url}/stream", headers=caller, stream=True, timeout=10) as stream:
             return stream.status_code == 200
 
     # A gateway that has just begun says "try again" until it has read the timelines.
     wait_for(opens, seconds=30, what="streams open")
-    headers = {"X-Request-ID": "r14", **bearer}
+    headers = {"X-Request-ID": "r14", **caller}
     with requests.get(f"{gateway.url}/stream", headers=headers, stream=True, timeout=10) as stream:
         # Kept: what reads the stream closes the connection when it is thrown away.
         read = stream.iter_lines()
@@ -129,7 +124,7 @@ def test_a_stream_and_a_held_call_are_said_once_at_their_end(gateway: Gateway) -
     streamed = line_of(gateway, "r14")
     assert (streamed["status"], streamed["person"], streamed["token"]) == (200, pseudonym(vic.pk), "board")
     assert streamed["bytes"] > 0
-    assert secret not in gateway.process.said()
+    assert caller["Authorization"].split()[1] not in gateway.process.said()
     asked(gateway, "/stream", "r11")
     assert (line_of(gateway, "r11")["route"], line_of(gateway, "r11")["status"]) == ("/stream", 401)
 

@@ -1,23 +1,27 @@
+"""Limits and refusals: each is a problem of the API's list; other routes are Django's."""
+
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 
 import psycopg
 import pytest
 import requests
 from drydock_agent import wire
 
+from fleet.dashboard.agent_package import package
 from fleet.gateway.django_pages import BODY_BYTES
 from fleet.models import Machine, Observation
 from fleet.operations.machines.entrance import create_join_token
 from fleet.wording.problems import PROBLEMS
+from tests.access import table
+from tests.gateway.access_calls import COLUMNS, Door, calls
 from tests.gateway_process import Gateway, now, running_gateway
 from tests.processes import wait_for
-
-pytestmark = pytest.mark.flow
 
 
 def problem(answer: requests.Response) -> tuple[int, str]:
@@ -206,3 +210,25 @@ def test_what_the_gateway_refuses_below_api_is_a_problem_of_the_same_list(gatewa
     for place in ("/api/v1/events/%ff/", "/api/v1/events/%00/", "/api/v1/%ed%a0%80", "/api/v1/events/?type=\xff"):
         assert problem(requests.get(gateway.url + place, timeout=5))[0] in (401, 404), place
     assert problem(requests.get(gateway.url + "/api/v1/me/", headers={"Host": "evil.example"}, timeout=5))[0] == 400
+
+
+def test_machine_gets_the_file_of_the_announced_hash(gateway: Gateway) -> None:
+    found = package()
+    answer = requests.get(f"{gateway.url}/agent/{found.name}", timeout=30)
+    assert (answer.status_code, sha256(answer.content).hexdigest()) == (200, found.digest)
+
+
+def test_the_table_has_every_route_of_the_gateway_and_no_other() -> None:
+    assert set(table.read("gateway")) == set(calls()), table.STALE
+
+
+def test_the_gateway_answers_each_caller_as_its_table_says(gateway: Gateway) -> None:
+    door = Door(gateway)
+    wrong = []
+    for call, cells in table.read("gateway").items():
+        assert tuple(cells) == tuple(COLUMNS), table.STALE
+        found = {column: door.cell(*call, column) for column in cells}
+        wrong += [
+            f"{call} for {name}: {found[name]}, not {cells[name]}" for name in cells if found[name] != cells[name]
+        ]
+    assert wrong == [], table.STALE

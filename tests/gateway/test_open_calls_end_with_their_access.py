@@ -9,26 +9,26 @@ from contextlib import closing
 from datetime import timedelta
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
 import requests
 from django.contrib.auth.models import Group, User
 from django.contrib.sessions.models import Session
+from django.db.models import QuerySet
 from django.test import Client
 from django.utils import timezone
 
 from fleet.accounts import sessions, tokens
-from fleet.domain.secrets import hash_of, new_secret, prefix_of
+from fleet.domain.secrets import new_secret, prefix_of
 from fleet.embedded import Urls
 from fleet.models import ApiToken, Scope
 from tests.factories import operator, viewer
 from tests.gateway_process import Gateway, running_gateway
 from tests.processes import wait_for
-from tests.rows import TokenFactory
+from tests.rows import bearer
 
-pytestmark = [pytest.mark.flow, pytest.mark.real_time]
+pytestmark = pytest.mark.real_time
 
 # Ending takes half a second; a stream that the gateway does not end lasts 200.
 SOON = 20.0
@@ -39,16 +39,6 @@ SECRET = "a-secret-that-nobody-guesses-soon"
 def person(gateway: Gateway) -> User:
     """An operator of this test alone."""
     return operator(f"otto-{new_secret('x')[-8:]}")
-
-
-def token_of(person: User, **columns: Any) -> str:
-    secret = new_secret("dd")
-    TokenFactory(secret=secret, user=person, scopes=["read"], **columns)
-    return secret
-
-
-def bearer(secret: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {secret}"}
 
 
 def session_of(person: User) -> dict[str, str]:
@@ -81,8 +71,12 @@ def ends(answer: requests.Response, after: Callable[[], object]) -> bool:
     return time.monotonic() - began < SOON
 
 
-def expire(secret: str) -> None:
-    ApiToken.objects.filter(prefix=prefix_of(secret)).update(expires_at=timezone.now() + timedelta(seconds=0.3))
+def row_of(headers: dict[str, str]) -> QuerySet[ApiToken]:
+    return ApiToken.objects.filter(prefix=prefix_of(headers["Authorization"].split()[1]))
+
+
+def expire(headers: dict[str, str]) -> None:
+    row_of(headers).update(expires_at=timezone.now() + timedelta(seconds=0.3))
 
 
 @pytest.mark.parametrize("how", ["signed-out", "row-gone", "expired", "disabled", "no-group", "password"])
@@ -113,13 +107,13 @@ def test_a_stream_of_a_session_ends(gateway: Gateway, person: User, how: str) ->
     "how", ["expired", "revoked", "narrowed", "scoped", "other-group", "elsewhere", "maker", "gone"]
 )
 def test_a_stream_of_a_token_ends(gateway: Gateway, person: User, how: str) -> None:
-    secret = token_of(person)
-    row = ApiToken.objects.filter(prefix=prefix_of(secret))
+    headers = bearer(person, "read")
+    row = row_of(headers)
 
     def end() -> None:
         match how:
             case "expired":
-                expire(secret)
+                expire(headers)
             case "revoked":
                 row.update(revoked_at=timezone.now())
             case "narrowed":
@@ -132,12 +126,11 @@ def test_a_stream_of_a_token_ends(gateway: Gateway, person: User, how: str) -> N
                 row.update(allowed_from=["198.51.100.0/24"])
             case "maker":
                 # The token by which it was made has expired.
-                maker = token_of(person, expires_at=timezone.now())
-                row.update(made_with=ApiToken.objects.get(prefix=prefix_of(maker)))
+                row.update(made_with=row_of(bearer(person, "read", expires_at=timezone.now())).get())
             case _:
                 row.delete()
 
-    assert ends(opened(gateway, bearer(secret)), end)
+    assert ends(opened(gateway, headers), end)
 
 
 def test_what_changes_nothing_of_the_access_ends_no_stream(gateway: Gateway, person: User) -> None:
@@ -185,12 +178,11 @@ def got_all_of(answer: requests.Response, after: Callable[[], object]) -> bool:
 
 @pytest.mark.parametrize("by", ["token", "session"])
 def test_a_file_in_progress_is_cut_off(gateway: Gateway, person: User, many_entries: None, by: str) -> None:
-    secret = token_of(person)
-    headers = bearer(secret) if by == "token" else session_of(person)
+    headers = bearer(person, "read") if by == "token" else session_of(person)
 
     def end() -> None:
         if by == "token":
-            expire(secret)
+            expire(headers)
         else:
             sessions.drop(person)
             Session.objects.filter(pk=key_of(headers)).delete()
@@ -202,7 +194,7 @@ def test_a_file_in_progress_is_sent_whole_while_its_access_lasts(
     gateway: Gateway, person: User, many_entries: None
 ) -> None:
     # A browser may send whatever header it likes with a page; the session is what counts there.
-    headers = session_of(person) | bearer("dd_nothing_at_all")
+    headers = session_of(person) | {"Authorization": "Bearer dd_nothing_at_all"}
     assert got_all_of(opened(gateway, headers, "/audit/export.csv"), lambda: None)
 
 
@@ -258,14 +250,14 @@ def test_a_stream_of_the_login_proxy_ends_by_itself(
 
 
 def test_all_streams_of_one_token_end_together(gateway: Gateway, person: User) -> None:
-    secret = token_of(person)
-    answers = [opened(gateway, bearer(secret)) for _ in range(40)]
+    headers = bearer(person, "read")
+    answers = [opened(gateway, headers) for _ in range(40)]
     ended: list[bool] = []
     threads = [threading.Thread(target=lambda one=one: ended.append(ends(one, lambda: None))) for one in answers]
     for thread in threads:
         thread.start()
-    tokens.end_token(prefix=secret, now=timezone.now())
+    tokens.end_token(prefix=row_of(headers).get().prefix, now=timezone.now())
     for thread in threads:
         thread.join(SOON)
     assert ended == [True] * 40
-    assert ApiToken.objects.filter(secret_hash=hash_of(secret), revoked_at=None).count() == 0
+    assert not row_of(headers).filter(revoked_at=None).exists()

@@ -15,40 +15,29 @@ from typing import Any, cast
 import psycopg
 import pytest
 import requests
-from django.contrib.auth.models import User
-from django.utils import timezone
 from pytest_django.plugin import DjangoDbBlocker
 
-from fleet.accounts import services as account_services
-from fleet.domain.secrets import new_secret
 from fleet.embedded import Urls
 from fleet.gateway.streams import Streams
 from fleet.models import Entry
 from fleet.operations import wake_up
 from tests.factories import operator, viewer
 from tests.gateway.conftest import shared
-from tests.gateway.test_held_calls import held
+from tests.gateway.test_long_polls import held
 from tests.gateway_process import Gateway, running_gateway
 from tests.processes import wait_for
-from tests.rows import TokenFactory
+from tests.rows import bearer
 
-pytestmark = [pytest.mark.flow, pytest.mark.real_time]
+pytestmark = pytest.mark.real_time
 
-PASSWORD = "long enough to be one"
 Event = dict[str, str]
 
 
 @pytest.fixture(scope="module")
-def token(one_gateway: Gateway, django_db_blocker: DjangoDbBlocker) -> str:
-    """A token of a viewer."""
+def reader(one_gateway: Gateway, django_db_blocker: DjangoDbBlocker) -> dict[str, str]:
+    """Headers of a viewer's token."""
     with shared(one_gateway.urls, django_db_blocker):
-        return token_of(viewer(), "read")
-
-
-def token_of(person: User, scope: str) -> str:
-    secret = new_secret("dd")
-    TokenFactory(secret=secret, user=person, scopes=[scope])
-    return secret
+        return bearer(viewer(), "read")
 
 
 def events(answer: requests.Response) -> Iterator[Event]:
@@ -64,8 +53,10 @@ def events(answer: requests.Response) -> Iterator[Event]:
             event = {}
 
 
-def listen(gateway: Gateway, token: str, *, after: str = "", path: str = "/api/v1/stream") -> requests.Response:
-    headers = {"Authorization": f"Bearer {token}", **({"Last-Event-ID": after} if after else {})}
+def listen(
+    gateway: Gateway, reader: dict[str, str], *, after: str = "", path: str = "/api/v1/stream"
+) -> requests.Response:
+    headers = reader | ({"Last-Event-ID": after} if after else {})
     return requests.get(gateway.url + path, headers=headers, stream=True, timeout=20)
 
 
@@ -83,15 +74,15 @@ def test_a_stream_needs_a_person(gateway: Gateway) -> None:
 
 
 def test_a_token_without_the_scope_may_not_read(gateway: Gateway) -> None:
-    with closing(listen(gateway, token_of(operator("oskar"), "approve"))) as answer:
+    with closing(listen(gateway, bearer(operator("oskar"), "approve"))) as answer:
         assert (answer.status_code, answer.json()["type"]) == (403, "not-permitted")
 
 
 def test_a_login_opens_the_stream_of_pages(gateway: Gateway, product_passwords: None) -> None:
-    account_services.ensure_person(username="vera", group="viewer", password=PASSWORD, now=timezone.now())
+    viewer("vivian")
     browser = requests.Session()
     form = browser.get(gateway.url + "/", timeout=10)
-    fields = {"login": "vera", "password": PASSWORD, "csrfmiddlewaretoken": browser.cookies["drydock_csrf"]}
+    fields = {"login": "vivian", "password": "harbour-vivian", "csrfmiddlewaretoken": browser.cookies["drydock_csrf"]}
     browser.post(form.url, data=fields, headers={"Referer": form.url}, timeout=10)
     with closing(browser.get(gateway.url + "/stream", stream=True, timeout=10)) as answer:
         assert answer.status_code == 200
@@ -101,9 +92,9 @@ def test_a_login_opens_the_stream_of_pages(gateway: Gateway, product_passwords: 
     assert json.loads(first["data"])["server_time"].endswith("Z")
 
 
-def test_a_new_entry_comes_at_once_with_what_it_is_about(gateway: Gateway, token: str) -> None:
+def test_a_new_entry_comes_at_once_with_what_it_is_about(gateway: Gateway, reader: dict[str, str]) -> None:
     gateway.agent()
-    with closing(listen(gateway, token)) as answer:
+    with closing(listen(gateway, reader)) as answer:
         stream = events(answer)
         assert next(stream)["event"] == "clock"
         began = time.monotonic()
@@ -118,9 +109,9 @@ def test_a_new_entry_comes_at_once_with_what_it_is_about(gateway: Gateway, token
     assert (data["kind"], data["machine"], data["set"]) == ("machine_enrolled", row.machine_id, row.availability_set_id)
 
 
-def test_a_wake_up_brings_an_entry_faster_than_asking(gateway: Gateway, token: str, servers: Urls) -> None:
+def test_a_wake_up_brings_an_entry_faster_than_asking(gateway: Gateway, reader: dict[str, str], servers: Urls) -> None:
     times = []
-    with closing(listen(gateway, token)) as answer, psycopg.connect(servers.database, autocommit=True) as writer:
+    with closing(listen(gateway, reader)) as answer, psycopg.connect(servers.database, autocommit=True) as writer:
         stream = events(answer)
         next(stream)
         for number in range(7):
@@ -162,7 +153,7 @@ def slow_writers(database: str, count: int) -> Callable[[], list[str]]:
 
 
 def test_no_stream_misses_or_repeats_an_entry_of_concurrent_transactions(
-    gateway: Gateway, token: str, servers: Urls
+    gateway: Gateway, reader: dict[str, str], servers: Urls
 ) -> None:
     """One listens without a break; one is cut again and again and resumes by the last id it saw."""
     steady: list[Event] = []
@@ -170,7 +161,7 @@ def test_no_stream_misses_or_repeats_an_entry_of_concurrent_transactions(
     pieces: list[str] = []
 
     def listen_steadily() -> None:
-        with closing(listen(gateway, token)) as answer:
+        with closing(listen(gateway, reader)) as answer:
             for event in events(answer):
                 steady.append(event)
                 if "the end" in event["data"]:
@@ -178,7 +169,7 @@ def test_no_stream_misses_or_repeats_an_entry_of_concurrent_transactions(
 
     def listen_in_pieces() -> None:
         for length in itertools.cycle([1, 4, 9]):
-            with closing(listen(gateway, token, after=pieces[-1] if pieces else "")) as answer:
+            with closing(listen(gateway, reader, after=pieces[-1] if pieces else "")) as answer:
                 for event in itertools.islice(events(answer), length + 1):
                     pieces.append(event["id"])
                     if event["event"] == "changed":
@@ -203,21 +194,21 @@ def test_no_stream_misses_or_repeats_an_entry_of_concurrent_transactions(
         assert ids == sorted(set(ids))
 
 
-def test_a_stream_resumes_from_long_ago(gateway: Gateway, token: str, servers: Urls) -> None:
-    with closing(listen(gateway, token)) as answer:
+def test_a_stream_resumes_from_long_ago(gateway: Gateway, reader: dict[str, str], servers: Urls) -> None:
+    with closing(listen(gateway, reader)) as answer:
         start = next(events(answer))["id"]
     with psycopg.connect(servers.database) as writer:
         for number in range(1200):
             write(writer, f"long ago {number}")
     time.sleep(1.5)
-    with closing(listen(gateway, token, after=start)) as answer:
+    with closing(listen(gateway, reader, after=start)) as answer:
         told = (json.loads(event["data"]).get("text", "") for event in events(answer))
         # Whatever else is news in the meantime comes as well.
         heard = list(itertools.islice((text for text in told if text.startswith("long ago")), 1200))
     assert heard == [f"long ago {number}" for number in range(1200)]
 
 
-def test_stream_id_of_another_database_restarts_the_stream(gateway: Gateway, token: str) -> None:
+def test_stream_id_of_another_database_restarts_the_stream(gateway: Gateway, reader: dict[str, str]) -> None:
     for strange, reason in (
         ("99999999999.1", "ahead"),
         ("9.1.1", "ahead"),
@@ -227,7 +218,7 @@ def test_stream_id_of_another_database_restarts_the_stream(gateway: Gateway, tok
         ("\xb2.\xb9", "unreadable"),
         ("9" * 5000, "unreadable"),
     ):
-        with closing(listen(gateway, token, after=strange)) as answer:
+        with closing(listen(gateway, reader, after=strange)) as answer:
             stream = events(answer)
             first, second = next(stream), next(stream)
             assert (first["event"], second["event"]) == ("clock", "reset")
@@ -251,20 +242,20 @@ def test_an_id_from_before_the_database_came_back_is_said_to_be_and_misses_nothi
             assert thread.submit(asyncio.run, streams._start(last_id, position)).result() == begins
 
 
-def test_a_stream_takes_no_parameters(gateway: Gateway, token: str) -> None:
+def test_a_stream_takes_no_parameters(gateway: Gateway, reader: dict[str, str]) -> None:
     for path in ("/api/v1/stream?set=7&kind=x", "/stream?set=7", "/api/v1/stream?set", "/api/v1/stream?%ff"):
-        with closing(listen(gateway, token, path=path)) as answer:
+        with closing(listen(gateway, reader, path=path)) as answer:
             assert (answer.status_code, answer.json()["type"]) == (422, "validation"), path
             assert answer.json()["errors"][-1]["field"] in ("set", "ÿ", "\ufffd"), path
             assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_a_stream_pings_ends_itself_and_is_counted(servers: Urls, token: str, folder: Path) -> None:
+def test_a_stream_pings_ends_itself_and_is_counted(servers: Urls, reader: dict[str, str], folder: Path) -> None:
     settings = {"STREAM_SECONDS": "1.5", "STREAM_PING_SECONDS": "0.4"}
     with running_gateway(servers, folder, environment=settings) as gateway:
-        wait_for(lambda: listen(gateway, token).status_code == 200, seconds=20, what="the timelines can be read")
+        wait_for(lambda: listen(gateway, reader).status_code == 200, seconds=20, what="the timelines can be read")
         began = time.monotonic()
-        with closing(listen(gateway, token)) as answer:
+        with closing(listen(gateway, reader)) as answer:
             wait_for(lambda: gateway.metric("drydock_streams") >= 1, seconds=20, what="the stream is counted")
             text = answer.text
         assert 1.2 < time.monotonic() - began < 10
@@ -272,8 +263,8 @@ def test_a_stream_pings_ends_itself_and_is_counted(servers: Urls, token: str, fo
         wait_for(lambda: gateway.metric("drydock_streams") == 0, seconds=20, what="no stream is left")
 
 
-def test_a_reader_that_goes_away_is_noticed(gateway: Gateway, token: str) -> None:
-    answer = listen(gateway, token)
+def test_a_reader_that_goes_away_is_noticed(gateway: Gateway, reader: dict[str, str]) -> None:
+    answer = listen(gateway, reader)
     stream = events(answer)
     next(stream)
     wait_for(lambda: gateway.metric("drydock_streams") >= 1, seconds=20, what="the stream is counted")
@@ -281,12 +272,14 @@ def test_a_reader_that_goes_away_is_noticed(gateway: Gateway, token: str) -> Non
     wait_for(lambda: gateway.metric("drydock_streams") == 0, seconds=20, what="no stream is left")
 
 
-def test_sigterm_answers_held_calls_and_ends_streams_at_once(servers: Urls, token: str, folder: Path) -> None:
+def test_sigterm_answers_held_calls_and_ends_streams_at_once(
+    servers: Urls, reader: dict[str, str], folder: Path
+) -> None:
     with running_gateway(servers, folder) as gateway, ThreadPoolExecutor(3) as pool:
         agents = [gateway.agent() for _ in range(3)]
         calls = [pool.submit(agent.orders, wait=50) for agent in agents]
         held(gateway, 3)
-        with closing(listen(gateway, token)) as answer:
+        with closing(listen(gateway, reader)) as answer:
             stream = events(answer)
             next(stream)
             began = time.monotonic()

@@ -18,7 +18,7 @@ from fleet.operations.orders import queue
 from fleet.projections import blind_spots
 from tests.approvals.asking import entries, refused
 from tests.factories import EVENT, Fleet, acting, admin, approver, listing, open_order, the_event, the_set
-from tests.machines.test_reading_inventories import sample
+from tests.machines.test_inventories import sample
 from tests.sets.test_where_a_machine_belongs import instance, tagged
 from tests.words import sentence, sentences, text
 

@@ -16,7 +16,7 @@ from tests.api.conftest import caller, problem
 from tests.approvals.asking import entries, refused
 from tests.dashboard.conftest import text_of
 from tests.factories import Fleet, acting, admin, approver, seconds, the_set
-from tests.machines.credentials import identity_of
+from tests.machines.newcomers import identity_of
 from tests.words import text
 
 pytestmark = pytest.mark.django_db
@@ -126,13 +126,10 @@ def test_it_is_a_blind_spot_as_long_as_it_lasts(fleet: Fleet) -> None:
     assert shown() == []
 
 
-def test_the_page_and_the_api_say_it_and_show_it() -> None:
+def test_the_page_and_the_api_say_it_and_show_it(ada: Client, anna: Client) -> None:
     fleet = Fleet(now=datetime.now(UTC))
     fleet.enrol("vm1")
     here = f"/sets/{the_set().pk}/"
-    ada, anna = Client(), Client()
-    ada.force_login(admin())
-    anna.force_login(approver())
     assert anna.post(f"{here}admissions/", {"hours": "4"}).status_code == 403
     assert ada.post(f"{here}admissions/", {"hours": "5"}).status_code == 422
     seen = text_of(ada.post(f"{here}admissions/", {"hours": "4", "comment": "rebuilt"}, follow=True))

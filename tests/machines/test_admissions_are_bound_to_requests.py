@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,40 +11,17 @@ from drydock_agent import wire
 from pytest_django import Settings
 
 from fleet.models import Admission, AvailabilitySet, Machine
-from fleet.operations.machines import admissions, enrolment, entrance, instance
+from fleet.operations.machines import admissions, enrolment, instance
 from fleet.operations.machines.move import move_machine
 from fleet.operations.sets import names
 from tests.approvals.asking import entries, refused
 from tests.factories import acting, admin
 from tests.machines.forger import NOW, OTHER_VM_ID, VM_ID
-from tests.machines.newcomers import COMPUTE, ask, document, key_of, trust_azure
+from tests.machines.newcomers import COMPUTE, admit_all, ask, document, granted, home, key_of, request_of, token, waits
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("azure")]
 LAB = {"resource_name": "lab1", "availability_set": "lab", "instance": COMPUTE | {"name": "lab1"}}
 TAG = "drydock:availability-set"
-
-
-@pytest.fixture(autouse=True)
-def azure(settings: Settings, tmp_path: Path) -> None:
-    trust_azure(settings, tmp_path)
-
-
-def token(set_name: str = "") -> str:
-    day = timedelta(days=1)
-    return entrance.create_join_token(comment="", expires_in=day, now=NOW, set_name=set_name)[1]
-
-
-def admit_all() -> None:
-    rows = Admission.objects.filter(admitted_at=None)
-    admissions.admit(ids=[row.pk for row in rows], actor=acting(admin()), now=NOW)
-
-
-def waits(answer: object) -> bool:
-    return isinstance(answer, wire.EnrolPending)
-
-
-def home() -> str:
-    return Machine.objects.select_related("availability_set").get(vm_id=VM_ID).availability_set.name
 
 
 def tells(stated: str = "", **compute: Any) -> None:
@@ -90,15 +66,14 @@ def test_other_details_are_another_request(other: dict[str, Any]) -> None:
     assert not Machine.objects.exists()
     assert Admission.objects.filter(admitted_at=None).count() == 1
     # What was admitted still is.
-    assert isinstance(ask(**LAB), wire.EnrolAnswer)
+    granted(ask(**LAB))
     assert home() == "lab"
 
 
 def test_another_address_is_another_request() -> None:
     assert waits(ask(**LAB))
     admit_all()
-    request = wire.EnrolRequest(join_token="", machine_id=VM_ID, ask="its own", keyed=True, **LAB)
-    assert waits(enrolment.enrol(request=request, now=NOW, address="198.51.100.1"))
+    assert waits(enrolment.enrol(request=request_of(**LAB), now=NOW, address="198.51.100.1"))
 
 
 def test_the_token_of_one_set_is_no_way_into_another() -> None:
@@ -109,7 +84,7 @@ def test_the_token_of_one_set_is_no_way_into_another() -> None:
     admit_all()
     assert waits(ask(**fields | {"join_token": "", "availability_set": "web"}))
     assert waits(ask(**fields | {"join_token": "", "availability_set": ""}))
-    assert isinstance(ask(**fields), wire.EnrolAnswer)
+    granted(ask(**fields))
     assert home() == "lab"
 
 
@@ -147,10 +122,8 @@ def test_a_machine_admitted_without_a_set_enters_no_named_one_by_its_own_word() 
 def test_a_machine_that_enrols_again_with_its_key_stays_confined() -> None:
     ask(**LAB)
     admit_all()
-    first = ask(**LAB)
-    assert isinstance(first, wire.EnrolAnswer)
-    again = ask(**LAB | {"availability_set": "web"}, signed_by=key_of(first))
-    assert isinstance(again, wire.EnrolAnswer)
+    first = granted(ask(**LAB))
+    granted(ask(**LAB | {"availability_set": "web"}, signed_by=key_of(first)))
     assert home() == "lab"
 
 
@@ -160,7 +133,7 @@ def test_a_known_machine_is_admitted_to_the_set_where_it_is() -> None:
     assert Admission.objects.get().said["home"] == "availability_set:lab"
     admit_all()
     assert waits(ask(ask="rebuilt", **LAB | {"availability_set": "web"}))
-    assert isinstance(ask(ask="rebuilt", **LAB | {"availability_set": ""}), wire.EnrolAnswer)
+    granted(ask(ask="rebuilt", **LAB | {"availability_set": ""}))
     tells("web")
     assert home() == "lab"
 
@@ -171,12 +144,11 @@ def test_the_rule_of_a_set_admits_into_that_set_alone(settings: Settings) -> Non
     settings.ENROLMENT_POLICY = "admit"
     lab = AvailabilitySet.objects.get()
     admissions.set_rule(set_id=lab.pk, until=NOW + timedelta(days=1), actor=acting(admin()), now=NOW)
-    answer = ask(document(later), now=later, ask="rebuilt", **LAB | {"availability_set": "web"})
-    assert isinstance(answer, wire.EnrolAnswer)
+    granted(ask(document(later), now=later, ask="rebuilt", **LAB | {"availability_set": "web"}))
     assert home() == "lab"
     # An unknown machine also goes into that set.
     stranger = LAB | {"resource_name": "lab2", "machine_id": OTHER_VM_ID}
-    assert isinstance(ask(document(later, vmId=OTHER_VM_ID), now=later, **stranger), wire.EnrolAnswer)
+    granted(ask(document(later, vmId=OTHER_VM_ID), now=later, **stranger))
     confined = Machine.objects.get(vm_id=OTHER_VM_ID).confined_to
     assert confined is not None and confined["name"] == "lab"
 
@@ -193,18 +165,14 @@ def test_a_request_that_changes_while_it_waits_replaces_the_one_before() -> None
     assert not entries("machine_admitted")
 
 
-def test_the_page_shows_the_set_and_the_resource_group_that_are_admitted() -> None:
+def test_the_page_shows_the_set_and_the_resource_group_that_are_admitted(ada: Client) -> None:
     ask(**LAB | {"availability_set": "", "instance": LAB["instance"] | tagged("web")})
-    client = Client()
-    client.force_login(admin())
-    (row,) = client.get("/admissions/").context["rows"]
+    (row,) = ada.get("/admissions/").context["rows"]
     assert (row.placed_set, row.stated_resource_group, row.resource_name) == ("availability_set:web", "shop", "lab1")
 
 
-def test_a_known_machine_that_asks_for_another_set_is_contradicted() -> None:
+def test_a_known_machine_that_asks_for_another_set_is_contradicted(ada: Client) -> None:
     ask(document(), **LAB)
     ask(ask="thief", **LAB | {"availability_set": "web", "instance": LAB["instance"] | {"resourceGroupName": "shop2"}})
-    client = Client()
-    client.force_login(admin())
-    (row,) = client.get("/admissions/").context["rows"]
+    (row,) = ada.get("/admissions/").context["rows"]
     assert [reason.code for reason in row.contradictions] == ["admission-other-group", "admission-other-set"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,15 +26,10 @@ from tests.approvals.asking import entries, refused
 from tests.dashboard.conftest import text_of
 from tests.factories import acting, admin, the_set
 from tests.machines.forger import NOW, OTHER_VM_ID, SUBSCRIPTION, VM_ID
-from tests.machines.newcomers import COMPUTE, ask, document, key_of, trust_azure
+from tests.machines.newcomers import COMPUTE, admit_all, ask, document, granted, key_of, waits
 from tests.words import text
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def azure(settings: Settings, tmp_path: Path) -> None:
-    trust_azure(settings, tmp_path)
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("azure")]
 
 
 def why(attested: wire.AttestedDocument | None, **fields: Any) -> str:
@@ -45,8 +39,7 @@ def why(attested: wire.AttestedDocument | None, **fields: Any) -> str:
 
 
 def test_an_attested_machine_needs_no_join_token_and_no_person() -> None:
-    answer = ask(document())
-    assert isinstance(answer, wire.EnrolAnswer)
+    answer = granted(ask(document()))
     assert (answer.credential, len(answer.key), answer.machine_id) == ("", 64, VM_ID)
     machine = Machine.objects.get()
     assert (machine.resource_name, machine.availability_set.name) == ("vm1", "web")
@@ -58,7 +51,7 @@ def test_an_attested_machine_needs_no_join_token_and_no_person() -> None:
 
 def test_a_document_is_good_once_for_its_own_machine_in_its_own_subscription() -> None:
     once = document()
-    assert isinstance(ask(once), wire.EnrolAnswer)
+    granted(ask(once))
     assert why(once) == "attested-nonce-spent"
     # A valid document of another VM of ours; and its nonce is spent by that.
     other = document(vmId=OTHER_VM_ID)
@@ -81,22 +74,22 @@ def test_spent_nonces_are_kept_no_longer_than_they_would_count() -> None:
 @pytest.mark.parametrize("policy", ["", "auto", "admit"])
 def test_without_a_document_a_person_admits_it(policy: str, settings: Settings) -> None:
     settings.ENROLMENT_POLICY = policy
-    assert isinstance(ask(), wire.EnrolPending)
+    assert waits(ask())
     assert not Machine.objects.exists()
     (row,) = Admission.objects.all()
     assert row.machine is None
-    admissions.admit(ids=[row.pk], actor=acting(admin()), now=NOW)
+    admit_all()
     (line,) = entries("machine_admitted")
     assert "vm1" in text(line)
     # Only the machine whose request was admitted may enrol.
-    assert isinstance(ask(ask="a thief's"), wire.EnrolPending)
-    assert isinstance(ask(), wire.EnrolAnswer)
+    assert waits(ask(ask="a thief's"))
+    granted(ask())
     assert not Admission.objects.exists()
 
 
 def test_by_the_policy_admit_a_person_admits_the_attested_too(settings: Settings) -> None:
     settings.ENROLMENT_POLICY = "admit"
-    assert isinstance(ask(document()), wire.EnrolPending)
+    assert waits(ask(document()))
     assert machines.waiting()[0].attested == SUBSCRIPTION
 
 
@@ -106,15 +99,13 @@ def test_policy_attested_admits_attested_machines_only(settings: Settings) -> No
     settings.ATTESTED_SUBSCRIPTIONS = frozenset({OTHER_VM_ID})
     assert why(document()) == "attested-subscription-strange"
     settings.ATTESTED_SUBSCRIPTIONS = frozenset({SUBSCRIPTION})
-    assert isinstance(ask(document()), wire.EnrolAnswer)
+    granted(ask(document()))
 
 
-def test_subscription_that_is_not_allowed_waits_and_the_page_states_it(settings: Settings) -> None:
+def test_subscription_that_is_not_allowed_waits_and_the_page_states_it(settings: Settings, ada: Client) -> None:
     settings.ATTESTED_SUBSCRIPTIONS = frozenset()
-    assert isinstance(ask(document(), ask="one"), wire.EnrolPending)
-    assert isinstance(ask(ask="two", resource_name="vm9"), wire.EnrolPending)
-    ada = Client()
-    ada.force_login(admin())
+    assert waits(ask(document(), ask="one"))
+    assert waits(ask(ask="two", resource_name="vm9"))
     page = text_of(ada.get("/admissions/"))
     assert "attested by Azure" in page and f"subscription {SUBSCRIPTION}, which is not among those" in page
     assert "1 more ask as the same machine" in page and "unknown machine" in page
@@ -124,7 +115,7 @@ def test_subscription_that_is_not_allowed_waits_and_the_page_states_it(settings:
 def test_what_a_known_machine_says_otherwise_contradicts_it() -> None:
     ask(document(), instance=COMPUTE | {"privateIpAddresses": ["10.0.0.4"]})
     other = COMPUTE | {"location": "northeurope", "privateIpAddresses": ["10.9.9.9"]}
-    assert isinstance(ask(resource_name="other", instance=other), wire.EnrolPending)
+    assert waits(ask(resource_name="other", instance=other))
     (row,) = machines.waiting()
     assert [reason.code for reason in row.contradictions] == [
         "admission-other-name",
@@ -140,9 +131,9 @@ def test_unattested_strangers_do_not_block_other_machines(monkeypatch: pytest.Mo
     assert refused(lambda: ask(machine_id="stranger-3")).code == "admissions-full"
     # The timeline does not list them before an administrator decides.
     assert not entries("machine_waits")
-    assert isinstance(ask(document(vmId=OTHER_VM_ID), machine_id=OTHER_VM_ID), wire.EnrolAnswer)
+    granted(ask(document(vmId=OTHER_VM_ID), machine_id=OTHER_VM_ID))
     later = NOW + timedelta(hours=2)
-    assert isinstance(ask(now=later, machine_id="stranger-3"), wire.EnrolPending)
+    assert waits(ask(now=later, machine_id="stranger-3"))
     assert Admission.objects.count() == 1
 
 
@@ -152,26 +143,24 @@ def test_a_sets_rule_admits_the_attested_of_its_subscription(settings: Settings)
     until = NOW + timedelta(days=1)
     admissions.set_rule(set_id=the_set().pk, until=until, actor=acting(admin()), now=NOW)
     stranger: dict[str, Any] = {"machine_id": OTHER_VM_ID, "resource_name": "vm2"}
-    assert isinstance(ask(**stranger), wire.EnrolPending), "by its own word alone"
-    assert isinstance(ask(document(vmId=OTHER_VM_ID), **stranger), wire.EnrolAnswer)
+    assert waits(ask(**stranger)), "by its own word alone"
+    granted(ask(document(vmId=OTHER_VM_ID), **stranger))
     # A rebuilt machine is admitted, too, but not while its predecessor is live or has just got its key.
-    assert isinstance(ask(document(), ask="rebuilt"), wire.EnrolPending)
+    assert waits(ask(document(), ask="rebuilt"))
     later = NOW + timedelta(minutes=2)
-    assert isinstance(ask(document(later), now=later, ask="rebuilt"), wire.EnrolAnswer)
+    granted(ask(document(later), now=later, ask="rebuilt"))
 
 
 def test_a_key_proves_who_enrols_again_and_ends_with_that() -> None:
-    first = ask(document())
-    assert isinstance(first, wire.EnrolAnswer)
-    again = ask(signed_by=key_of(first))
-    assert isinstance(again, wire.EnrolAnswer)
+    first = granted(ask(document()))
+    again = granted(ask(signed_by=key_of(first)))
     assert again.generation > first.generation and again.key != first.key
     keys.mark_used([key_of(again)])
-    assert isinstance(ask(), wire.EnrolPending), "without its key"
-    assert isinstance(ask(signed_by=key_of(first)), wire.EnrolPending), "by the key before"
-    assert isinstance(ask(signed_by=key_of(again, OTHER_VM_ID)), wire.EnrolPending), "by another machine's key"
+    assert waits(ask()), "without its key"
+    assert waits(ask(signed_by=key_of(first))), "by the key before"
+    assert waits(ask(signed_by=key_of(again, OTHER_VM_ID))), "by another machine's key"
     keys.revoke(machine_id=Machine.objects.get().pk, actor=acting(admin()), now=NOW)
-    assert isinstance(ask(document(), signed_by=key_of(again)), wire.EnrolPending), "revoked: a person alone"
+    assert waits(ask(document(), signed_by=key_of(again))), "revoked: a person alone"
 
 
 def test_installation_with_machines_keeps_join_tokens() -> None:
@@ -183,7 +172,7 @@ def test_installation_with_machines_keeps_join_tokens() -> None:
 def test_from_the_day_on_that_is_set_credentials_count_no_more(settings: Settings) -> None:
     settings.LEGACY_CREDENTIALS_UNTIL = NOW
     assert refused(lambda: ask(document(), keyed=False)).code == "not-permitted"
-    assert isinstance(ask(document(), keyed=False, now=NOW - timedelta(seconds=1)), wire.EnrolAnswer)
+    granted(ask(document(), keyed=False, now=NOW - timedelta(seconds=1)))
     machine = Machine.objects.get()
     assert machine.key_generation == 0 and machine.credential_hash
 
@@ -261,8 +250,7 @@ def test_a_key_of_the_secret_before_counts_and_is_to_be_renewed(settings: Settin
 
 
 def test_the_name_of_a_key_is_found_by_nothing_else() -> None:
-    answer = ask(document())
-    assert isinstance(answer, wire.EnrolAnswer)
+    answer = granted(ask(document()))
     name = Machine.objects.get().credential_hash
     assert name in identities_of(hashes=[name])
     assert answer.key != name and len(name) == 64

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 
 import pytest
 from drydock_agent import wire
@@ -14,33 +13,23 @@ from pytest_django import Settings
 from fleet.domain.reasons import Refused
 from fleet.domain.sets import SetKey
 from fleet.models import Admission, AvailabilitySet, JoinToken, Machine, UnusedKey
-from fleet.operations.machines import admissions, entrance
+from fleet.operations.machines import admissions
 from fleet.operations.sets import names, placement
 from fleet.projections.machines import identities_of
 from tests.approvals.asking import entries
 from tests.approvals.racing import Crew, crew
 from tests.factories import acting, admin
 from tests.machines.forger import NOW, OTHER_VM_ID, SUBSCRIPTION
-from tests.machines.newcomers import COMPUTE, ask, document, key_of, trust_azure
+from tests.machines.newcomers import COMPUTE, admit_all, ask, document, key_of, token
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("azure")]
 CALLERS = 20
-
-
-@pytest.fixture(autouse=True)
-def azure(settings: Settings, tmp_path: Path) -> None:
-    trust_azure(settings, tmp_path)
 
 
 @pytest.fixture
 def callers() -> Iterator[Crew]:
     with crew(CALLERS) as found:
         yield found
-
-
-def token(set_name: str = "") -> str:
-    day = timedelta(days=1)
-    return entrance.create_join_token(comment="", expires_in=day, now=NOW, set_name=set_name)[1]
 
 
 def one_of(results: list[object]) -> wire.EnrolAnswer:
@@ -97,7 +86,7 @@ def test_the_rule_of_a_set_admits_one_of_twenty(callers: Crew, settings: Setting
     settings.ENROLMENT_POLICY = "admit"
     shown = token("web")
     ask(document(vmId=OTHER_VM_ID), machine_id=OTHER_VM_ID)
-    admissions.admit(ids=[Admission.objects.get().pk], actor=acting(admin()), now=NOW)
+    admit_all()
     ask(document(vmId=OTHER_VM_ID), machine_id=OTHER_VM_ID)
     web = AvailabilitySet.objects.get(name="web")
     admissions.set_rule(set_id=web.pk, until=NOW + timedelta(days=1), actor=acting(admin()), now=NOW)
@@ -110,14 +99,14 @@ def test_an_admission_admits_one_of_twenty(callers: Crew) -> None:
     """Agents of 0.1.0 have no secret: all of one address with one token are one asker."""
     shown = token()
     ask(join_token=shown, ask="")
-    admissions.admit(ids=[Admission.objects.get().pk], actor=acting(admin()), now=NOW)
+    admit_all()
     race(callers, [partial(ask, join_token=shown, ask="") for _ in range(CALLERS)])
 
 
 def test_two_ways_in_at_once_admit_one(callers: Crew) -> None:
     """One was admitted by a person, the others bring a document that Azure signed."""
     ask(ask="0")
-    admissions.admit(ids=[Admission.objects.get().pk], actor=acting(admin()), now=NOW)
+    admit_all()
     calls = [partial(ask, document() if number else None, ask=str(number)) for number in range(CALLERS)]
     race(callers, calls)
 

@@ -11,7 +11,7 @@ from fleet.notifications.grouping import ChannelHealth
 from fleet.notifications.metrics import ROUTER
 from fleet.notifications.models import Channel, Cursor
 from tests.factories import Fleet, announced, seconds
-from tests.gateway.test_the_fleet_in_numbers import numbers
+from tests.gateway.test_fleet_metrics import numbers
 from tests.messages.sent import a_channel, a_message, a_post, failed
 
 pytestmark = pytest.mark.django_db

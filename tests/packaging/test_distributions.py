@@ -238,7 +238,7 @@ def test_the_agent_and_its_tests_run_on_the_oldest_python_of_machines(dist: Path
 
 # These import parts of the simulator, which asks for the backend's Python.
 NEED_THE_SIMULATOR = (
-    "tests/agent/metadata_service/test_versions.py",
-    "tests/agent/redis/test_a_whole_maintenance.py",
+    "tests/agent/metadata_service/test_documents.py",
+    "tests/agent/redis/test_examples.py",
     "tests/agent/redis/test_examples.py",
 )

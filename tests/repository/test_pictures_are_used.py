@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tests.architecture.sources import ROOT
-from tests.browser.pictures import PICTURES
+from tests.browser.test_pictures import PICTURES
 
 FOLDER = ROOT / "docs" / "screenshots"
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -22,8 +22,7 @@ from tests.factories import (
     the_event,
     the_set,
 )
-from tests.machines.test_importing_inventories import IDS, take
-from tests.machines.test_reading_inventories import sample
+from tests.machines.test_inventories import IDS, sample, take
 from tests.sets.test_where_a_machine_belongs import instance, tagged
 from tests.words import refused, sentence, sentences, text
 

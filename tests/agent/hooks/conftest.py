@@ -16,11 +16,6 @@ from tests.agent.machine_hooks import HookFolder, Machine, MachineFactory
 
 
 @pytest.fixture
-def hooks(tmp_path: Path) -> HookFolder:
-    return HookFolder(tmp_path)
-
-
-@pytest.fixture
 def machines(
     tmp_path: Path, simulator: RunningSimulator, clock: SteppedClock, hooks: HookFolder
 ) -> Iterator[MachineFactory]:
@@ -52,8 +47,12 @@ class Stage:
         """Return a machine with a hook for each phase, and the id of the event that it has prepared for."""
         self.hooks.add("prepare", "10-a")
         self.hooks.add("recover", "10-b")
+        return self.announced()
+
+    def announced(self, **more: Any) -> tuple[Machine, str]:
+        """Return a machine that has read a new event about itself and run what follows, and the event's id."""
         machine = self.machines()
-        event_id = self.announce()
+        event_id = self.announce(**more)
         machine.look()
         return machine, event_id
 

@@ -67,9 +67,7 @@ def test_names_are_compared_without_case_and_without_the_old_underscore(resource
 
 def test_an_event_that_appears_as_started_is_prepared_for_late(stage: Stage) -> None:
     stage.hooks.add("prepare", "10-a", 'echo "$DRYDOCK_LATE $DRYDOCK_EVENT_STATUS"')
-    machine = stage.machines()
-    stage.announce(starts_as="Started")
-    machine.look()
+    machine, _ = stage.announced(starts_as="Started")
     assert machine.said() == PREPARED
     assert all(data["late"] for data in machine.reports())
     assert machine.reports()[1]["output"] == "1 Started\n"
@@ -89,9 +87,7 @@ def test_the_start_of_an_event_runs_nothing(stage: Stage) -> None:
 def test_recovering_follows_a_cancellation_too_and_knows_the_last_status(stage: Stage) -> None:
     stage.hooks.add("prepare", "10-a")
     stage.hooks.add("recover", "10-b", 'echo "$DRYDOCK_EVENT_STATUS $DRYDOCK_PREPARED"')
-    machine = stage.machines()
-    cancelled = stage.announce()
-    machine.look()
+    machine, cancelled = stage.announced()
     stage.simulator.events.cancel(cancelled)
     machine.look()
     completed = stage.announce()
@@ -108,9 +104,8 @@ def test_recovering_follows_a_cancellation_too_and_knows_the_last_status(stage: 
 def test_unreadable_answer_is_ignored(stage: Stage, fault: str) -> None:
     machine, _ = stage.prepared()
     stage.simulator.fault("web-vm1", fault, count=2)
-    machine.look()
-    machine.look()
-    machine.look()
+    for _ in range(3):
+        machine.look()
     assert machine.said() == PREPARED
 
 
@@ -201,9 +196,7 @@ def test_an_event_that_goes_in_the_middle_of_preparing_is_recovered_from_at_once
 def test_that_nothing_prepares_is_said_once_for_an_event(stage: Stage, recovers: bool) -> None:
     if recovers:
         stage.hooks.add("recover", "10-b")
-    machine = stage.machines()
-    event_id = stage.announce()
-    machine.look()
+    machine, event_id = stage.announced()
     stage.simulator.events.cancel(event_id)
     machine.look()
     assert machine.said() == ["prepare end nothing", *(RECOVERED if recovers else [])]
@@ -212,9 +205,7 @@ def test_that_nothing_prepares_is_said_once_for_an_event(stage: Stage, recovers:
 def test_a_hook_that_fails_does_not_keep_the_next_from_running(stage: Stage) -> None:
     stage.hooks.add("prepare", "10-a", "echo no; exit 3")
     stage.hooks.add("prepare", "20-b")
-    machine = stage.machines()
-    stage.announce()
-    machine.look()
+    machine, _ = stage.announced()
     assert machine.said()[1:] == ["prepare hook 10-a failed", "prepare hook 20-b succeeded", "prepare end failed"]
     assert (machine.reports()[1]["exit_status"], machine.reports()[1]["output"]) == (3, "no\n")
 

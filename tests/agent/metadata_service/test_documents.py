@@ -1,20 +1,29 @@
-"""Document reader: it accepts any answer of the metadata service without failing."""
+"""Documents of every api-version: the reader accepts any answer, and the agent steps down in an older cloud."""
 
 from __future__ import annotations
 
 import base64
 import json
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
+from azure_simulator.child_process import RunningSimulator
+from azure_simulator.documents import VERSIONS as OF_AZURE
 from drydock_agent import wire
+from drydock_agent.metadata_service.client import MetadataUnavailable
 from drydock_agent.metadata_service.document import read, to_data
+from drydock_agent.metadata_service.versions import EVENTS_VERSIONS, RETRY_NEWEST_SECONDS, Versions, mentions_version
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.agent.agents import PartsFactory, SteppedClock
+
 FIRST = "4CAEA225-A741-474D-A72E-428C86FCD853"
+
 EVENT = {"EventId": FIRST, "EventStatus": "Scheduled", "Resources": ["vm1"]}
+
 OTHER = {"EventId": "D3D9DFEC-1DCA-4B49-97AA-780E02F45DFE", "EventStatus": "Started", "Resources": ["vm2"]}
 
 json_values = st.recursive(
@@ -114,3 +123,147 @@ def test_content_and_incarnation_make_a_difference() -> None:
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}", b'{"Events":{}}', b"null", b"\xff\xfe", b'{"error":"x"}'])
 def test_what_is_no_document_is_marked_so(body: bytes) -> None:
     assert not read(body).readable
+
+
+ODD = b'{"error":"Bad request. api-version is invalid"}'
+
+
+def asked_with(simulator: RunningSimulator, since: int) -> list[str]:
+    return [entry["path"].partition("api-version=")[2] for entry in simulator.log(since=since)]
+
+
+def newest(simulator: RunningSimulator) -> int:
+    entries = simulator.log(limit=1)
+    return int(entries[-1]["index"]) if entries else 0
+
+
+def naming(*versions: str) -> bytes:
+    return json.dumps({"error": "Bad request. api-version is invalid", "newest-versions": versions}).encode()
+
+
+def test_every_documented_version_is_known_newest_first() -> None:
+    assert list(EVENTS_VERSIONS) == sorted(OF_AZURE, reverse=True)
+
+
+@pytest.mark.parametrize("version", EVENTS_VERSIONS)
+def test_a_document_of_every_version_is_read_and_says_its_version(
+    parts: PartsFactory, simulator: RunningSimulator, version: str
+) -> None:
+    event_id = simulator.events.create(set="web", type="Freeze", resources=["web-vm1"])
+    simulator.fault("web-vm1", "lagging-cloud", seconds=60, newest=version)
+    made = parts()
+    made.poller.step()
+    [document] = made.waiting(wire.DOCUMENT)
+    assert document["api_version"] == version
+    assert made.poller.listed(event_id) == event_id
+    name = json.loads(document["body"])["Events"][0]["Resources"][0]
+    assert name == ("_web-vm1" if version == "2017-03-01" else "web-vm1"), "forwarded as received"
+
+
+def test_an_order_is_posted_with_the_version_that_the_poll_found(
+    parts: PartsFactory, simulator: RunningSimulator
+) -> None:
+    simulator.events.create(set="web", type="Freeze")
+    simulator.fault("web-vm1", "lagging-cloud", seconds=60, newest="2017-08-01")
+    made = parts()
+    made.poller.step()
+    before = newest(simulator)
+    [spelled] = [made.poller.listed(event["EventId"]) for event in simulator.events.all()[-1:]]
+    assert spelled and made.orders_imds.start(spelled).status == 200
+    assert asked_with(simulator, before) == ["2017-08-01"]
+
+
+def test_a_post_before_the_first_poll_steps_down_by_itself(parts: PartsFactory, simulator: RunningSimulator) -> None:
+    event_id = simulator.events.create(set="web", type="Freeze")
+    simulator.fault("web-vm1", "lagging-cloud", seconds=60, newest="2019-04-01")
+    assert parts().orders_imds.start(event_id).status == 200
+
+
+def test_a_post_that_is_malformed_is_not_asked_again(parts: PartsFactory, simulator: RunningSimulator) -> None:
+    before = newest(simulator)
+    assert parts().orders_imds.start("no GUID").status == 400
+    assert len(asked_with(simulator, before)) == 1
+
+
+def test_a_version_that_the_answer_names_comes_before_the_next_known_one(clock: SteppedClock) -> None:
+    versions = Versions(EVENTS_VERSIONS, clock)
+    assert versions.refused(EVENTS_VERSIONS[0], naming("2021-01-01", "2018-01-01", "2019-01-01", "2017-08-01"))
+    assert versions.current == "2019-01-01"
+
+
+def test_without_a_usable_name_the_next_known_one_is_tried_and_at_last_a_strange_one(clock: SteppedClock) -> None:
+    versions = Versions(("2020-07-01", "2019-08-01"), clock)
+    assert versions.refused("2020-07-01", naming("2018-10-01", "no version", "1999-01-01"))
+    assert versions.current == "2019-08-01"
+    assert versions.refused("2019-08-01", naming("2018-10-01"))
+    assert versions.current == "2018-10-01"
+    assert not versions.refused("2018-10-01", naming("2018-10-01"))
+    assert versions.current == "2020-07-01", "and from the beginning"
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"\xff", b'{"newest-versions":7}', b'{"newest-versions":[7]}', b"[" * 9999]
+)
+def test_whatever_a_400_says_the_next_version_is_tried(clock: SteppedClock, body: bytes) -> None:
+    versions = Versions(EVENTS_VERSIONS, clock)
+    assert versions.refused("2024-07-09", body)
+    assert versions.current == "2020-07-01"
+
+
+def test_a_cloud_without_the_preview_is_asked_with_the_version_before_it(clock: SteppedClock) -> None:
+    versions = Versions(EVENTS_VERSIONS, clock)
+    # As Azure has been seen to answer: versions of another service.
+    assert versions.refused("2024-07-09", naming("2020-10-01", "2020-09-01", "2020-07-15"))
+    assert versions.current == "2020-07-01"
+
+
+def test_a_400_about_a_header_is_no_reason_to_step_down() -> None:
+    assert not mentions_version(b'{ "error": "Bad request: . Required metadata header not specified" }')
+    assert mentions_version(b"") and mentions_version(ODD)
+
+
+def test_a_refusal_of_a_version_left_already_changes_nothing(clock: SteppedClock) -> None:
+    versions = Versions(EVENTS_VERSIONS, clock)
+    assert versions.refused("2024-07-09", ODD) and versions.refused("2024-07-09", ODD)
+    assert versions.current == "2020-07-01"
+
+
+def test_after_a_day_the_newest_is_tried_again_and_then_straight_the_one_that_worked(clock: SteppedClock) -> None:
+    versions = Versions(EVENTS_VERSIONS, clock)
+    for version in EVENTS_VERSIONS[:4]:
+        versions.refused(version, ODD)
+    clock.advance(RETRY_NEWEST_SECONDS - 1)
+    assert versions.current == "2019-01-01"
+    clock.advance(1)
+    assert versions.current == "2024-07-09"
+    versions.refused("2024-07-09", ODD)
+    assert versions.current == "2019-01-01"
+
+
+def test_a_restart_tries_the_newest_and_remembers_where_it_was(
+    parts: PartsFactory, simulator: RunningSimulator, clock: SteppedClock, tmp_path: Path
+) -> None:
+    simulator.fault("web-vm1", "lagging-cloud", seconds=60, newest="2017-11-01")
+    made = parts()
+    made.poller.step()
+    assert made.spool.get("events_version") == "2017-11-01"
+    made.close()
+    simulator.clear_faults()
+    # This one names nothing, so only the memory leads there at once.
+    simulator.fault("web-vm1", "lagging-cloud", seconds=60, newest="2017-11-01", names=False)
+    before = newest(simulator)
+    parts().poller.step()
+    assert asked_with(simulator, before) == ["2024-07-09", "2017-11-01"]
+
+
+def test_after_every_version_is_refused_the_newest_is_tried_again(
+    parts: PartsFactory, simulator: RunningSimulator
+) -> None:
+    simulator.fault("web-vm1", "lagging-cloud", seconds=60, newest="2016-01-01")
+    made = parts()
+    before = newest(simulator)
+    with pytest.raises(MetadataUnavailable) as caught:
+        made.imds.scheduled_events()
+    assert caught.value.status == 400
+    assert asked_with(simulator, before) == list(EVENTS_VERSIONS)
+    assert made.versions.current == "2024-07-09"

@@ -1,4 +1,4 @@
-"""A cache's server, a path to it, and one listener in a thread, as the agent runs it."""
+"""A cache's server, a path to it, and one listener in a thread, as the agent runs it; with hooks on request."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from tests.agent.redis.servers import CacheServer, FaultyPath
 from tests.processes import wait_for
 
 HOST = "shop.redis.cache.windows.net"
+
 # As the real one, in fewer seconds.
 QUICK = Timing(
     read=0.05,
@@ -134,19 +135,48 @@ def path(server: CacheServer) -> Iterator[FaultyPath]:
 
 
 @pytest.fixture
-def spool(tmp_path: Path) -> Iterator[Spool]:
-    spool = Spool(tmp_path / "spool.sqlite3")
-    yield spool
-    spool.close()
-
-
-@pytest.fixture
 def listening(spool: Spool) -> Iterator[ListeningFactory]:
     with ExitStack() as stack:
 
-        def make(cache: Cache | int, **more: Any) -> Listening:
+        def make(cache: Cache | int, *, until: str = "", **more: Any) -> Listening:
             made = Listening(spool, cache_at(cache) if isinstance(cache, int) else cache, **more)
             stack.callback(made.stop)
+            if until:
+                made.until(until)
             return made
 
         yield make
+
+
+@pytest.fixture
+def listener(server: CacheServer, listening: ListeningFactory) -> Listening:
+    """A listener that is subscribed at the cache's server."""
+    return listening(server.port, until="subscribed")
+
+
+class Hooked:
+    """Listens to a cache and runs the hooks in `folder`/redis.d; `until_done` waits until none is left to run."""
+
+    def __init__(self, spool: Spool, cache: Cache, folder: Path, *, timeout: float = 10.0) -> None:
+        context = context_of(spool, Clock(), hooks_dir=folder, hook_timeout_seconds=timeout)
+        self.hooks = CacheHooks(context, cache, resource_name=lambda: "web-vm1")
+        self._thread = threading.Thread(target=self._work)
+        self._thread.start()
+        self.listening = Listening(spool, cache, hooks=self.hooks)
+
+    def stop(self) -> None:
+        self.listening.stop()
+        self.hooks.interrupt()
+        self.hooks.wake.set()
+        self._thread.join(5)
+        assert not self._thread.is_alive()
+
+    def _work(self) -> None:
+        try:
+            while not self.hooks._stopping.is_set():
+                self.hooks.wake.clear()
+                pause = self.hooks.step()
+                if pause:
+                    self.hooks.wake.wait(pause)
+        except Interrupted:
+            return

@@ -1,4 +1,4 @@
-"""The examples for `redis.d`, with a real cache, the lines of a real play, and a small application that obeys."""
+"""The examples for `redis.d` and the documented maintenance, with a real cache and the lines of a real play."""
 
 from __future__ import annotations
 
@@ -13,17 +13,21 @@ from pathlib import Path
 
 import pytest
 from azure_simulator.child_process import RunningSimulator
+from drydock_agent import wire
 from drydock_agent.hooks.folder import list_hooks
 from drydock_agent.spool.store import Spool
 
-from tests.agent.redis.conftest import cache_at
-from tests.agent.redis.hooked import Hooked
+from tests.agent.redis.conftest import Hooked, Listening, cache_at
 from tests.agent.redis.servers import CacheServer
 from tests.processes import ROOT, wait_for
 from tests.simulator.asking import west_norway
 
+pytestmark = pytest.mark.real_time
+
 EXAMPLES = ROOT / "examples" / "hooks" / "redis"
+
 NAMES = ["circuit-breaker", "pause-writes", "refresh-topology", "replica-reads"]
+
 CACHE = "west.redis.cache.windows.net"
 
 Example = Callable[[str], Hooked]
@@ -87,7 +91,6 @@ def say(server: CacheServer, kind: str, replica: bool = False, port: int = 15000
     server.say(f"NotificationType|{kind}|IsReplica|{replica}|IPAddress||SSLPort|{port}|NonSSLPort|{port - 2000}")
 
 
-@pytest.mark.real_time
 def test_the_breaker_routes_to_the_backup_store_over_a_whole_failover(
     example: Example, simulator: RunningSimulator, server: CacheServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,7 +111,6 @@ def test_the_breaker_routes_to_the_backup_store_over_a_whole_failover(
     changes(route, "cache")
 
 
-@pytest.mark.real_time
 @pytest.mark.parametrize(
     ("kind", "replica", "store"),
     [
@@ -138,7 +140,6 @@ def test_the_breaker_opens_for_a_primary_that_is_about_to_go(
     changes(route, "cache")
 
 
-@pytest.mark.real_time
 def test_replica_reads_go_to_the_primary_and_back_when_the_last_shard_is_done(
     example: Example, server: CacheServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,7 +160,6 @@ def test_replica_reads_go_to_the_primary_and_back_when_the_last_shard_is_done(
     assert after("NodeMaintenanceEnded", port=15002, replica=True, count=6) == "replica"
 
 
-@pytest.mark.real_time
 def test_writes_are_paused_until_it_is_safe(
     example: Example, simulator: RunningSimulator, server: CacheServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,7 +178,6 @@ def test_writes_are_paused_until_it_is_safe(
     assert made.hooks.outcomes["failed"] == 0
 
 
-@pytest.mark.real_time
 def test_a_pause_whose_end_was_missed_ends_by_itself(
     example: Example, server: CacheServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,7 +205,6 @@ while True:
 """
 
 
-@pytest.mark.real_time
 def test_the_client_refreshes_its_topology(
     example: Example, server: CacheServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,3 +223,32 @@ def test_the_client_refreshes_its_topology(
             wait_for(lambda: text_of(asked) == "3", seconds=10, what="a look after a gap")
         finally:
             application.send_signal(signal.SIGKILL)
+
+
+def kinds(lines: list[str]) -> list[str]:
+    return [line.split("|")[1].removeprefix("NodeMaintenance") for line in lines]
+
+
+@pytest.mark.long
+def test_a_failover_is_heard_with_its_gap_between_start_and_failover_complete(
+    simulator: RunningSimulator, server: CacheServer, listener: Listening
+) -> None:
+    # Fifty times as fast: the server is away for 140 ms.
+    simulator.play(CACHE, "failover", 50.0)
+    wait_for(lambda: kinds(listener.lines())[-1:] == ["Ended"] or None, seconds=30, what="the end of the maintenance")
+    assert listener.states() == ["subscribed", "lost", "subscribed"]
+    start = next(data["at"] for data in listener.reports(wire.REDIS) if "MaintenanceStart|" in data["raw"])
+    assert listener.reports(wire.COVERAGE)[1]["at"] > start, "first the notice, then the cut"
+    heard = kinds(listener.lines())
+    # A line that the server publishes while no client is subscribed is lost: a missing member is not a fault.
+    assert [kind for kind in heard if kind != "FailoverComplete"] == ["Scheduled", "Starting", "Start", "Ended"]
+    assert heard.count("FailoverComplete") <= 1
+
+
+def test_a_replica_is_maintained_without_a_gap(
+    simulator: RunningSimulator, server: CacheServer, listener: Listening
+) -> None:
+    simulator.play(CACHE, "replica", 200.0)
+    assert kinds(listener.heard(4)) == ["Scheduled", "Starting", "Start", "Ended"]
+    assert all("|IsReplica|True|" in line for line in listener.lines())
+    assert listener.states() == ["subscribed"]

@@ -15,8 +15,7 @@ from drydock_agent.redis.hooks import CONNECTION_LOST, CONNECTION_RESTORED
 from drydock_agent.spool.store import Spool
 
 from tests.agent.machine_hooks import HookFolder, alive
-from tests.agent.redis.conftest import HOST, cache_at
-from tests.agent.redis.hooked import Hooked
+from tests.agent.redis.conftest import HOST, Hooked, cache_at
 from tests.agent.redis.servers import CacheServer
 from tests.processes import ROOT, wait_for
 
@@ -29,11 +28,6 @@ STARTING = (
 )
 
 Start = Callable[..., Hooked]
-
-
-@pytest.fixture
-def hooks(tmp_path: Path) -> HookFolder:
-    return HookFolder(tmp_path)
 
 
 @pytest.fixture

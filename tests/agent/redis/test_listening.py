@@ -1,59 +1,53 @@
-"""Cache listener: it reports each line of a real server, and the times in which it listened."""
+"""Cache listener: it reports each line of a real server and when it listened, and survives every fault."""
 
 from __future__ import annotations
 
 import base64
 import threading
 import time
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
 
 import pytest
 import redis
 from drydock_agent import wire
-from drydock_agent.redis.listener import overlap
+from drydock_agent.redis.listener import Timing, overlap
 from drydock_agent.spool.store import Spool
 
-from tests.agent.redis.conftest import HOST, QUICK, ListeningFactory, cache_at
+from tests.agent.redis.conftest import HOST, QUICK, Listening, ListeningFactory, cache_at
 from tests.agent.redis.servers import CHANNEL, CacheServer, FaultyPath
 from tests.processes import wait_for
+
+pytestmark = [pytest.mark.fault, pytest.mark.real_time]
 
 LINE = "NotificationType|NodeMaintenanceStart|IsReplica|False|IPAddress|52.158.249.185|SSLPort|15000|NonSSLPort|13000"
 
 
-@pytest.mark.real_time
-def test_a_line_is_kept_as_it_came_with_the_caches_name(server: CacheServer, listening: ListeningFactory) -> None:
-    one = listening(server.port)
-    one.until("subscribed")
+def test_a_line_is_kept_as_it_came_with_the_caches_name(server: CacheServer, listener: Listening) -> None:
     assert server.say(LINE) == 1
-    assert one.heard(1) == [LINE]
-    (data,) = one.reports(wire.REDIS)
+    assert listener.heard(1) == [LINE]
+    (data,) = listener.reports(wire.REDIS)
     del data["at"]
     assert data == {"cache": HOST, "raw": LINE, "encoding": "utf-8", "cut": False}
 
 
-@pytest.mark.real_time
 def test_subscribed_is_said_with_tier_and_divisor(server: CacheServer, listening: ListeningFactory) -> None:
-    one = listening(cache_at(server.port, "&divisor=3"))
-    one.until("subscribed")
-    (data,) = one.reports(wire.COVERAGE)
+    listener = listening(cache_at(server.port, "&divisor=3"), until="subscribed")
+    (data,) = listener.reports(wire.COVERAGE)
     del data["at"]
     assert data == {"cache": HOST, "state": "subscribed", "reason": "", "tier": "premium", "divisor": 3}
 
 
-@pytest.mark.real_time
-def test_only_the_literal_channel_is_heard(server: CacheServer, listening: ListeningFactory) -> None:
-    one = listening(server.port)
-    one.until("subscribed")
+def test_only_the_literal_channel_is_heard(server: CacheServer, listener: Listening) -> None:
     with server.client() as client:
         assert client.publish("azureredisevents", "another") == 0
         assert client.publish(CHANNEL + "2", "another") == 0
     server.say(LINE)
-    assert one.heard(1) == [LINE]
+    assert listener.heard(1) == [LINE]
 
 
-@pytest.mark.real_time
-def test_odd_lines_do_no_harm_and_are_kept(server: CacheServer, listening: ListeningFactory) -> None:
-    one = listening(server.port)
-    one.until("subscribed")
+def test_odd_lines_do_no_harm_and_are_kept(server: CacheServer, listener: Listening) -> None:
     no_text = b"NotificationType|\xff\xfe|" + b"\x80" * 20_000
     odd: list[str | bytes] = [
         "",
@@ -67,8 +61,8 @@ def test_odd_lines_do_no_harm_and_are_kept(server: CacheServer, listening: Liste
     ]
     for line in odd:
         server.say(line)
-    one.heard(len(odd))
-    found = one.reports(wire.REDIS)
+    listener.heard(len(odd))
+    found = listener.reports(wire.REDIS)
     assert [data["raw"] for data in found[:2]] == ["", "|||"]
     assert (found[2]["encoding"], found[2]["cut"]) == ("base64", True)
     assert no_text.startswith(base64.b64decode(found[2]["raw"])) and len(found[2]["raw"]) == 16_000
@@ -77,42 +71,34 @@ def test_odd_lines_do_no_harm_and_are_kept(server: CacheServer, listening: Liste
     assert [data["raw"] for data in found[5:]] == odd[5:]
 
 
-@pytest.mark.real_time
-def test_repeats_and_any_order_are_kept_as_they_came(server: CacheServer, listening: ListeningFactory) -> None:
-    one = listening(server.port)
-    one.until("subscribed")
+def test_repeats_and_any_order_are_kept_as_they_came(server: CacheServer, listener: Listening) -> None:
     sent = [LINE.replace("15000", str(port)) for port in (15001, 15000, 15000, 15003, 15001, 15001)]
     for line in sent:
         server.say(line)
-    assert one.heard(len(sent)) == sent
+    assert listener.heard(len(sent)) == sent
 
 
-@pytest.mark.real_time
 def test_without_a_server_it_retries_and_reports_the_loss_once(
     server: CacheServer, listening: ListeningFactory
 ) -> None:
     server.stop()
-    one = listening(server.port)
-    one.until("lost")
+    listener = listening(server.port, until="lost")
     time.sleep(0.5)
     server.start()
-    one.until("subscribed", seconds=30)
-    assert one.states() == ["lost", "subscribed"]
-    assert "refused" in one.reports(wire.COVERAGE)[0]["reason"]
+    listener.until("subscribed", seconds=30)
+    assert listener.states() == ["lost", "subscribed"]
+    assert "refused" in listener.reports(wire.COVERAGE)[0]["reason"]
 
 
-@pytest.mark.real_time
 def test_a_stop_is_said_at_once_and_takes_no_time(server: CacheServer, listening: ListeningFactory) -> None:
-    one = listening(server.port, timing=QUICK)
-    one.until("subscribed")
+    listener = listening(server.port, timing=QUICK, until="subscribed")
     begun = time.monotonic()
-    one.stop()
+    listener.stop()
     assert time.monotonic() - begun < 3
-    assert one.states() == ["subscribed", "lost"]
-    assert one.reports(wire.COVERAGE)[-1]["reason"] == "the agent stopped"
+    assert listener.states() == ["subscribed", "lost"]
+    assert listener.reports(wire.COVERAGE)[-1]["reason"] == "the agent stopped"
 
 
-@pytest.mark.real_time
 def test_an_agent_that_was_killed_says_afterwards_how_long_it_had_listened(
     server: CacheServer, listening: ListeningFactory, spool: Spool
 ) -> None:
@@ -132,33 +118,26 @@ def test_an_agent_that_was_killed_says_afterwards_how_long_it_had_listened(
     assert gap["at"].isoformat()[:23] in alive
 
 
-@pytest.mark.real_time
-def test_backend_that_lost_coverage_gets_it_again(server: CacheServer, listening: ListeningFactory) -> None:
-    one = listening(server.port)
-    one.until("subscribed")
-    one.part.resend()
-    wait_for(lambda: one.states() == ["subscribed", "subscribed"], seconds=20, what="said again")
+def test_backend_that_lost_coverage_gets_it_again(server: CacheServer, listener: Listening) -> None:
+    listener.part.resend()
+    wait_for(lambda: listener.states() == ["subscribed", "subscribed"], seconds=20, what="said again")
 
 
-@pytest.mark.real_time
 def test_a_host_that_publishes_nothing_is_reported_and_left_alone(
     server: CacheServer, listening: ListeningFactory
 ) -> None:
     for suffix in ("westeurope.redis.azure.net", "westeurope.redisenterprise.cache.azure.net"):
         cache = cache_at(server.port)
         object.__setattr__(cache, "host", f"shop.{suffix}")
-        one = listening(cache)
-        one.until("unsupported")
+        listening(cache, until="unsupported")
     with server.client() as client:
         assert len(client.client_list()) == 1
 
 
-@pytest.mark.real_time
 def test_renewing_neither_loses_nor_doubles_a_line(server: CacheServer, listening: ListeningFactory) -> None:
     every = 0.25
     timing = type(QUICK)(**{name: getattr(QUICK, name) for name in QUICK.__slots__} | {"renew": (every, every)})
-    one = listening(server.port, timing=timing)
-    one.until("subscribed")
+    listener = listening(server.port, timing=timing, until="subscribed")
     ids: set[str] = set()
     sent: list[str] = []
     with server.client() as client:
@@ -168,23 +147,21 @@ def test_renewing_neither_loses_nor_doubles_a_line(server: CacheServer, listenin
             client.publish(CHANNEL, sent[-1])
             ids |= {each["id"] for each in client.client_list(_type="pubsub")}
             time.sleep(0.002)
-    assert one.heard(len(sent)) == sent
+    assert listener.heard(len(sent)) == sent
     assert len(ids) > 5, "it was renewed all the time"
-    assert one.states() == ["subscribed"]
+    assert listener.states() == ["subscribed"]
 
 
-@pytest.mark.real_time
 def test_lines_in_slices_and_with_delays_are_heard_whole(
     path: FaultyPath, server: CacheServer, listening: ListeningFactory
 ) -> None:
     path.slices, path.delay = True, 0.02
-    one = listening(path.port)
-    one.until("subscribed")
+    listener = listening(path.port, until="subscribed")
     sent = [f"{LINE}|{number}" for number in range(20)]
     for line in sent:
         server.say(line)
-    assert one.heard(20) == sent
-    assert one.states() == ["subscribed"]
+    assert listener.heard(20) == sent
+    assert listener.states() == ["subscribed"]
 
 
 @pytest.mark.parametrize(
@@ -205,7 +182,6 @@ def test_lines_heard_on_both_connections_are_matched_by_order(
     assert overlap(before, after) == common
 
 
-@pytest.mark.real_time
 def test_many_listeners_of_one_cache_do_not_disturb_each_other(
     server: CacheServer, listening: ListeningFactory
 ) -> None:
@@ -217,3 +193,177 @@ def test_many_listeners_of_one_cache_do_not_disturb_each_other(
         assert server.say(LINE) == 2
     assert first.heard(1) == [LINE]
     assert threading.active_count() > 1
+
+
+def test_a_client_that_the_server_kills_is_a_gap_with_its_times(server: CacheServer, listener: Listening) -> None:
+    before = datetime.now(timezone.utc)
+    assert server.kill_subscribers() == 1
+    wait_for(lambda: listener.states() == ["subscribed", "lost", "subscribed"], seconds=10, what="heard again")
+    lost, again = listener.reports(wire.COVERAGE)[1:]
+    assert before <= lost["at"] <= again["at"] <= datetime.now(timezone.utc)
+    assert (lost["at"] - before).total_seconds() < 4
+
+
+def test_a_server_that_stops_and_starts_is_heard_again(server: CacheServer, listener: Listening) -> None:
+    server.stop()
+    listener.until("lost")
+    server.start()
+    listener.until("subscribed", seconds=30)
+    server.say(LINE)
+    assert listener.heard(1) == [LINE]
+    assert listener.states() == ["subscribed", "lost", "subscribed"]
+
+
+def test_a_server_that_cuts_each_connection_at_once_is_asked_less_and_less(
+    server: CacheServer, listening: ListeningFactory
+) -> None:
+    listener = listening(server.port, timing=replace(QUICK, steady=30.0), until="subscribed")
+    end = time.monotonic() + 6
+    while time.monotonic() < end:
+        server.kill_subscribers()
+        time.sleep(0.02)
+    # Waits of up to one second each time would make about twelve.
+    assert 2 <= listener.states().count("subscribed") <= 7
+
+
+def test_during_a_maintenance_it_comes_back_within_two_seconds(
+    server: CacheServer, listening: ListeningFactory
+) -> None:
+    listener = listening(server.port, timing=replace(QUICK, hurry=(1.0, 2.0)), until="subscribed")
+    server.say(LINE)
+    listener.heard(1)
+    # Four failures in a row would otherwise be followed by waits of up to sixteen seconds.
+    server.stop()
+    listener.until("lost")
+    time.sleep(4.0)
+    server.start()
+    up = datetime.now(timezone.utc)
+    assert (listener.until("subscribed") - up).total_seconds() < 5
+
+
+@pytest.mark.parametrize("given", ["", ":wrong@"])
+def test_a_wrong_password_is_a_refusal_tried_again_slowly(
+    tmp_path: Path, listening: ListeningFactory, given: str
+) -> None:
+    server = CacheServer(tmp_path, requirepass="right")
+    try:
+        listener = listening(cache_at(server.port, user=given), until="refused")
+        with server.client() as client:
+            client.config_set("requirepass", given.strip(":@"))
+        server._options["requirepass"] = given.strip(":@")
+        listener.until("subscribed")
+        assert listener.states() == ["refused", "subscribed"]
+    finally:
+        server.stop()
+
+
+def test_a_new_key_in_the_file_needs_no_restart(tmp_path: Path, listening: ListeningFactory) -> None:
+    key = tmp_path / "key"
+    key.write_text("old\n")
+    server = CacheServer(tmp_path, requirepass="new")
+    try:
+        listener = listening(cache_at(server.port, f"&password_file={key}"), until="refused")
+        key.write_text("new\n")
+        listener.until("subscribed")
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize(
+    ("rights", "state"),
+    [
+        ("resetchannels &AzureRedisEvents -@all +subscribe +unsubscribe +ping", "subscribed"),
+        ("resetchannels &AzureRedisEvents -@all +subscribe +ping", "subscribed"),
+        ("resetchannels &another -@all +subscribe +unsubscribe +ping", "refused"),
+        ("resetchannels &AzureRedisEvents -@all +ping", "refused"),
+        ("resetchannels &AzureRedisEvents -@all +subscribe", "refused"),
+    ],
+)
+def test_the_least_rights_are_enough_and_a_missing_one_is_a_refusal(
+    server: CacheServer, listening: ListeningFactory, rights: str, state: str
+) -> None:
+    with server.client() as client:
+        client.execute_command("ACL", "SETUSER", "agent", "on", ">secret", "resetkeys", *rights.split())
+    listener = listening(cache_at(server.port, user="agent:secret@"), timing=replace(QUICK, renew=(0.3, 0.3)))
+    listener.until(state)
+    time.sleep(1.0)
+    assert listener.states() == [state], "also over pings and renewals"
+    if state == "subscribed":
+        server.say(LINE)
+        assert listener.heard(1) == [LINE]
+
+
+def test_a_right_that_is_taken_away_is_noticed(server: CacheServer, listening: ListeningFactory) -> None:
+    with server.client() as client:
+        client.execute_command("ACL", "SETUSER", "agent", "on", ">secret", "allchannels", "+@all")
+        listener = listening(cache_at(server.port, user="agent:secret@"), until="subscribed")
+        client.execute_command("ACL", "SETUSER", "agent", "resetchannels")
+    listener.until("refused")
+    with server.client() as client:
+        client.execute_command("ACL", "SETUSER", "agent", "allchannels")
+    listener.until("subscribed")
+
+
+def test_a_path_that_swallows_bytes_is_found_and_left(
+    path: FaultyPath, server: CacheServer, listening: ListeningFactory
+) -> None:
+    listener = listening(path.port, until="subscribed")
+    path.swallows = True
+    begun = datetime.now(timezone.utc)
+    found = listener.until("stale")
+    assert (found - begun).total_seconds() < 6 * (QUICK.ping + QUICK.pong)
+    # Connecting leads nowhere either, and is no news.
+    time.sleep(1.0)
+    assert listener.states() == ["subscribed", "stale"]
+    path.swallows = False
+    listener.until("subscribed", seconds=40)
+    server.say(LINE)
+    assert listener.heard(1) == [LINE]
+
+
+def test_a_line_of_which_only_a_part_comes_is_found_as_well(
+    path: FaultyPath, server: CacheServer, listening: ListeningFactory
+) -> None:
+    listener = listening(path.port, until="subscribed")
+    path.stops_after = 40
+    server.say("x" * 200)
+    listener.until("stale", seconds=15)
+    assert listener.lines() == []
+
+
+def test_a_path_that_only_delays_is_not_given_up(
+    path: FaultyPath, server: CacheServer, listening: ListeningFactory
+) -> None:
+    listener = listening(path.port, timing=replace(QUICK, pong=2.0), until="subscribed")
+    path.delay = 0.3
+    sent = [f"{LINE}|{number}" for number in range(5)]
+    for line in sent:
+        server.say(line)
+    assert listener.heard(5) == sent
+    time.sleep(1.5)
+    assert listener.states() == ["subscribed"]
+
+
+def test_what_the_disk_did_not_take_is_written_when_it_does(
+    server: CacheServer, listener: Listening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = listener.spool
+    # The file is held exclusively: the way to fill the disk is to allow no further page.
+    spool._call(lambda db: db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}"))
+    sent = [f"{LINE}|{number}|{'x' * 3000}" for number in range(10)]
+    for line in sent:
+        server.say(line)
+    wait_for(lambda: listener.part._record.waits, seconds=5, what="lines that wait")
+    spool._call(lambda db: db.execute("PRAGMA max_page_count = 1000000"))
+    assert listener.heard(10) == sent
+
+
+@pytest.mark.long
+def test_a_swallowed_connection_is_noticed_within_45_seconds_at_the_real_rhythm(
+    path: FaultyPath, listening: ListeningFactory
+) -> None:
+    listener = listening(path.port, timing=Timing(), until="subscribed")
+    path.swallows = True
+    begun = datetime.now(timezone.utc)
+    seconds = (listener.until("stale", seconds=60) - begun).total_seconds()
+    assert 30 < seconds <= 45

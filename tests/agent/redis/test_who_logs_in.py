@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import ssl
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +21,7 @@ from drydock_agent.settings.caches import Cache, read_caches
 
 from tests.agent.redis.conftest import HOST, QUICK, ListeningFactory, cache_at
 from tests.agent.redis.servers import CHANNEL, CacheServer, FaultyPath
+from tests.certificates import Authority
 from tests.processes import wait_for
 
 IDENTITY = "7f4c1f0e-3a55-4d0f-9d53-4f6d7e0b8a11"
@@ -144,31 +143,22 @@ def test_a_token_that_says_little_will_do(metadata: MetadataService) -> None:
 
 
 @pytest.fixture
-def certificate(tmp_path: Path) -> tuple[Path, ssl.SSLContext]:
-    """A certificate for the cache's name, and what a server needs to show it."""
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-keyout", key, "-out", cert,
-         "-subj", f"/CN={HOST}", "-addext", f"subjectAltName=DNS:{HOST}"],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(cert, key)
-    return cert, context
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
 
 
 @pytest.fixture
-def tls_port(server: CacheServer, certificate: tuple[Path, ssl.SSLContext]) -> Iterator[int]:
-    path = FaultyPath(server.port, tls=certificate[1])
+def tls_port(server: CacheServer, authority: Authority) -> Iterator[int]:
+    path = FaultyPath(server.port, tls=authority.server(HOST))
     yield path.port
     path.close()
 
 
 @pytest.mark.real_time
 def test_over_tls_the_cache_is_heard_wherever_it_is_reached(
-    server: CacheServer, tls_port: int, certificate: tuple[Path, ssl.SSLContext], listening: ListeningFactory
+    server: CacheServer, tls_port: int, authority: Authority, listening: ListeningFactory
 ) -> None:
-    (cache,) = read_caches(f"rediss://{HOST}?connect=127.0.0.1:{tls_port}&ca_file={certificate[0]}")
+    (cache,) = read_caches(f"rediss://{HOST}?connect=127.0.0.1:{tls_port}&ca_file={authority.path}")
     one = listening(cache)
     one.until("subscribed")
     server.say("NotificationType|NodeMaintenanceStart")
@@ -178,10 +168,10 @@ def test_over_tls_the_cache_is_heard_wherever_it_is_reached(
 @pytest.mark.real_time
 @pytest.mark.parametrize("trusted", [True, False])
 def test_certificate_with_another_name_or_untrusted_issuer_is_refused(
-    tls_port: int, certificate: tuple[Path, ssl.SSLContext], listening: ListeningFactory, trusted: bool
+    tls_port: int, authority: Authority, listening: ListeningFactory, trusted: bool
 ) -> None:
     # A trusted certificate with another name, or the right name from an untrusted issuer.
-    text = f"rediss://another.example?ca_file={certificate[0]}&" if trusted else f"rediss://{HOST}?"
+    text = f"rediss://another.example?ca_file={authority.path}&" if trusted else f"rediss://{HOST}?"
     (cache,) = read_caches(f"{text}connect=127.0.0.1:{tls_port}")
     one = listening(cache, timing=QUICK)
     one.until("lost")

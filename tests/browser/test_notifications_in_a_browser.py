@@ -1,0 +1,166 @@
+"""Browser notifications: a sound and a notification in one tab of several, and what the push worker shows."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from time import monotonic
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from fleet.models import Entry
+from fleet.operations import profile
+from tests import factories
+from tests.browser.conftest import OpenPage
+from tests.factories import Fleet, acting, listing
+
+pytestmark = pytest.mark.browser
+
+# What the browser is asked for, written down instead of done.
+LISTENING = """
+window.told = [];
+window.AudioContext = class {
+  constructor() { this.currentTime = 0; this.destination = {}; }
+  resume() {}
+  createGain() { return { gain: { setValueAtTime() {}, exponentialRampToValueAtTime() {} }, connect: (to) => to }; }
+  createOscillator() {
+    return { frequency: {}, connect: (to) => to, start: () => window.told.push("tone"), stop() {} };
+  }
+};
+window.Notification = class {
+  static permission = "granted";
+  constructor(title, { body }) { window.told.push(`${title}: ${body}`); }
+  addEventListener() {}
+};
+"""
+
+
+def heard(page: Page) -> list[str]:
+    found: list[str] = page.evaluate("window.told")
+    return found
+
+
+@pytest.mark.real_time
+def test_something_new_sounds_and_notifies_once_for_who_wants_it(fleet: Fleet, open_page: OpenPage) -> None:
+    otto = factories.operator()
+    fleet.enrol_set(3)
+    factories.announced(fleet)
+    quiet = open_page("/")
+    assert "data-tell" not in quiet.page.content()
+    profile.choose(actor=acting(otto), now=fleet.now, sound=True, notifications=True)
+    watched = open_page("/")
+    watched.page.context.add_init_script(LISTENING)
+    other = watched.page.context.new_page()
+    for page in (watched.page, other):
+        page.goto(f"{watched.url}/")
+        page.locator('#live[data-state="live"]').wait_for()
+    # What is there already is on the screen, and no news.
+    assert heard(watched.page) == heard(other) == []
+    again = listing(
+        "0A1B2C3D-0000-4000-8000-00000000000B", resources=("vm2",), not_before=fleet.now + timedelta(hours=1)
+    )
+    fleet.all_say(again, names=["vm1", "vm2"])
+    for page in (watched.page, other):
+        expect(page.locator("#pulse")).to_have_attribute("data-waiting", "2")
+    # Each tab looks once a second; what one has told stands where the other finds it.
+    deadline = monotonic() + 20
+    while not (heard(watched.page) + heard(other)) and monotonic() < deadline:
+        watched.page.wait_for_timeout(100)
+    watched.page.wait_for_timeout(1200)
+    both = heard(watched.page) + heard(other)
+    assert both.count("tone") == 2
+    assert sum(one.startswith("Drydock: ") for one in both) == 1
+
+
+@pytest.mark.real_time
+def test_the_settings_ask_the_browser_and_can_be_tried(fleet: Fleet, open_page: OpenPage) -> None:
+    watched = open_page("/you/")
+    watched.page.context.add_init_script(LISTENING)
+    watched.open("/you/")
+    page = watched.page
+    page.get_by_role("button", name="Try them").click()
+    page.get_by_text("Tick one of them first.").wait_for()
+    page.get_by_label("a sound").check()
+    page.get_by_label("a notification of the desktop").check()
+    page.get_by_role("button", name="Try them").click()
+    deadline = monotonic() + 20
+    while len(heard(page)) < 3 and monotonic() < deadline:
+        page.wait_for_timeout(50)
+    assert heard(page) == ["tone", "tone", "Drydock: This is how it looks"]
+    page.get_by_role("button", name="Save").click()
+    page.get_by_text("Saved.").wait_for()
+    assert page.get_by_label("a sound").is_checked()
+
+
+SHOWN = """async () => (await (await navigator.serviceWorker.ready).getNotifications()).map(
+  (one) => ({ title: one.title, body: one.body, tag: one.tag, url: one.data.url }))"""
+
+
+def shown(page: Any, count: int) -> list[dict[str, str]]:
+    for _ in range(20):
+        # Chromium forgets a notification that is asked for between being kept and being on the screen, so it is left
+        # alone for a moment first.
+        page.wait_for_timeout(500)
+        found: list[dict[str, str]] = page.evaluate(SHOWN)
+        if len(found) >= count:
+            return found
+    raise AssertionError("no notification is shown")
+
+
+def test_what_is_pushed_is_shown_with_its_words(fleet: Fleet, open_page: OpenPage) -> None:
+    factories.operator()
+    watched = open_page("/you/")
+    page, context = watched.page, watched.page.context
+    context.grant_permissions(["notifications"], origin=watched.url)
+    page.evaluate(
+        "async () => { await navigator.serviceWorker.register('/sw.js'); await navigator.serviceWorker.ready; }"
+    )
+    calls = context.new_cdp_session(page)
+    found: list[str] = []
+    calls.on(
+        "ServiceWorker.workerRegistrationUpdated",
+        lambda said: found.extend(one["registrationId"] for one in said["registrations"]),
+    )
+    calls.send("ServiceWorker.enable")
+    for _ in range(100):
+        if found:
+            break
+        page.wait_for_timeout(50)
+    before = Entry.objects.count()
+    said = {
+        "title": "Reboot of <b>vm1</b>",
+        "body": "in web\n4 of 6 stay up",
+        "url": "/events/X/",
+        "tag": "drydock-event:1",
+    }
+
+    def push(data: str) -> None:
+        calls.send(
+            "ServiceWorker.deliverPushMessage",
+            {"origin": watched.url, "registrationId": found[0], "data": data},
+        )
+
+    push(json.dumps(said))
+    assert shown(page, 1) == [said]
+    # The same thing takes the place of what was shown of it before; what has no words still shows something.
+    push(json.dumps({**said, "title": "Reboot of vm1 has started"}))
+    push("no json")
+    titles = sorted(one["title"] for one in shown(page, 2))
+    assert titles == ["Drydock", "Reboot of vm1 has started"]
+    assert Entry.objects.count() == before
+    watched.quiet()
+
+
+def test_content_policy_allows_the_manifest_and_the_service_worker(fleet: Fleet, open_page: OpenPage) -> None:
+    factories.operator()
+    watched = open_page("/you/")
+    manifest = watched.page.evaluate(
+        "async () => (await fetch(document.querySelector('link[rel=manifest]').href)).json()"
+    )
+    assert (manifest["name"], manifest["start_url"], manifest["display"]) == ("Drydock", "/", "standalone")
+    worker = watched.page.request.get(f"{watched.url}/sw.js")
+    assert worker.headers["content-type"].startswith("text/javascript")
+    assert worker.headers["cache-control"] == "no-cache"
+    watched.quiet()

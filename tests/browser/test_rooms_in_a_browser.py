@@ -1,0 +1,293 @@
+"""Pages of rooms in a browser: caches, drills, waves, rules, reports, the map and the search box, for everybody."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from playwright.sync_api import expect
+
+from fleet.models import AvailabilitySet, Drill, Rule, Wave
+from fleet.operations import waves
+from fleet.operations.policy import rules
+from tests import factories
+from tests.browser.conftest import PHONE, WIDE, OpenPage
+from tests.browser.story import caches_told, tell
+from tests.caches.walking import Listeners, line
+from tests.drills.walking import Walk, answer, hooks, the_order
+from tests.factories import Fleet, acting, listing
+from tests.gateway_process import Gateway
+from tests.policy.conftest import made
+
+pytestmark = [pytest.mark.browser, pytest.mark.real_time]
+
+
+def test_an_operator_begins_a_drill_on_the_page_of_a_set(fleet: Fleet, open_page: OpenPage) -> None:
+    fleet.enrol_set(3)
+    watched = open_page("/")
+    watched.open(f"/sets/{factories.the_set().pk}/")
+    page = watched.page
+    page.get_by_text("Begin a drill", exact=True).click()
+    page.get_by_label("vm2").check()
+    page.get_by_role("button", name="Begin the drill").click()
+    expect(page.locator("#drill-body h1")).to_contain_text("of vm2")
+    assert Drill.objects.get().event.resources == ["vm2"]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "size"),
+    [
+        ("dark", WIDE),
+        pytest.param("light", WIDE, marks=pytest.mark.long),
+        pytest.param("light", PHONE, marks=pytest.mark.long),
+    ],
+)
+def test_every_page_of_a_drill_can_be_used_by_everybody(
+    fleet: Fleet, open_page: OpenPage, scheme: str, size: dict[str, int]
+) -> None:
+    fleet.enrol_set(3)
+    walk = Walk(fleet, machines=["vm1", "vm2"])
+    answer(fleet, "vm3", the_order(fleet, "vm3", "rehearse"), outcome="refused", reason="not-listed")
+    walk.announced("vm1", "vm2")
+    hooks(fleet, "vm1", walk.event.event_id, "prepare")
+    walk.approved()
+    walk.all_say("started")
+    home = walk.event.availability_set_id
+    paths = ("/", "/drills/", f"/drills/{walk.drill.pk}/", f"/events/{walk.event.event_id}/", f"/sets/{home}/")
+    faults = []
+    watched = open_page("/", color_scheme=scheme, viewport=size)
+    for path in paths:
+        watched.open(path)
+        if path.startswith("/sets/"):
+            watched.page.get_by_text("Begin a drill", exact=True).click()
+        watched.page.locator(".drill-badge").first.wait_for()
+        faults += watched.faults()
+    assert faults == []
+
+
+IDS = [f"0A1B2C3D-0000-4000-8000-00000000000{number}" for number in range(1, 4)]
+
+
+def begun(fleet: Fleet) -> Wave:
+    """Three events of a service, the first of them on its way."""
+    fleet.enrol_set(3)
+    AvailabilitySet.objects.update(service="shop")
+    fleet.all_say(
+        *[
+            listing(
+                event_id,
+                event_type="Reboot",
+                resources=[f"vm{number}"],
+                not_before=fleet.now + timedelta(minutes=15 * number),
+            )
+            for number, event_id in enumerate(IDS, 1)
+        ]
+    )
+    return waves.begin(actor=factories.acting(factories.operator(), why="patch night"), service="shop", now=fleet.now)
+
+
+def test_a_wave_stops_before_the_eyes_of_who_looks_at_it(fleet: Fleet, open_page: OpenPage) -> None:
+    wave = begun(fleet)
+    watched = open_page(f"/waves/{wave.pk}/", viewport=PHONE, color_scheme="dark")
+    faults = watched.faults()
+    waves.stop(wave_id=wave.pk, actor=factories.acting(factories.operator(), via="api", why="enough"), now=fleet.now)
+    expect(watched.page.locator("#wave-body .notice.tone-bad")).to_contain_text("otto stopped it.")
+    assert faults + watched.faults() == []
+
+
+def test_the_command_by_hand_is_copied_by_one_click(fleet: Fleet, open_page: OpenPage) -> None:
+    fleet.now -= timedelta(minutes=5)
+    factories.announced(fleet, not_before=fleet.now + timedelta(minutes=30))
+    watched = open_page(f"/events/{factories.EVENT}/", permissions=["clipboard-read", "clipboard-write"])
+    page = watched.page
+    box = page.locator("#by-hand")
+    expect(box).to_contain_text("No live machine of the set lists the event")
+    box.get_by_role("button", name="Copy the command for Linux").click()
+    expect(box.get_by_role("button").first).to_contain_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == page.locator("#by-hand-linux").inner_text()
+    assert watched.faults() == []
+
+
+@pytest.mark.parametrize(("scheme", "size"), [("dark", WIDE), pytest.param("light", PHONE, marks=pytest.mark.long)])
+def test_a_rule_is_made_tried_and_switched_on(
+    fleet: Fleet, open_page: OpenPage, scheme: str, size: dict[str, int]
+) -> None:
+    tell(fleet)
+    Rule.objects.all().delete()
+    now = datetime.now(UTC)
+    made(at=now, name="Deletions of spot machines", event_types=["Preempt"], reason="They come back by themselves.")
+    made(at=now, name="Freezes are harmless", event_types=["Freeze"], max_duration_seconds=8, enabled=False)
+    rules.create_window(
+        rules.WindowRequestSerializer(
+            data={"name": "Summer sale", "reason": "The shop is full.", "weekdays": [0, 1, 2, 3, 4, 5, 6]}
+        ),
+        actor=acting(factories.admin()),
+        now=now,
+    )
+    watched = open_page("/policy/", who="ada", color_scheme=scheme, viewport=size)
+    page = watched.page
+    assert watched.faults() == []
+    page.get_by_text("New no-approval window").click()
+    assert watched.faults() == []
+    page.get_by_role("link", name="New rule").click()
+    page.get_by_label("Name", exact=True).fill("Short freezes")
+    page.get_by_label("Reason").fill("Nobody notices five seconds.")
+    page.get_by_label("Freeze").check()
+    page.get_by_label("At most, in seconds").first.fill("5")
+    page.get_by_role("button", name="Try on history").click()
+    expect(page.locator(".tried-sentence")).to_contain_text("Would have approved")
+    assert watched.faults() == []
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Short freezes")
+    page.get_by_role("link", name="Rules", exact=True).first.click()
+    page.get_by_role("button", name="Try Short freezes earlier").click()
+    expect(page.locator(".rule-name").nth(1)).to_contain_text("Short freezes")
+    page.get_by_role("switch", name="Short freezes").click()
+    expect(page.get_by_role("switch", name="Short freezes")).to_have_attribute("aria-checked", "true")
+    assert Rule.objects.get(name="Short freezes").enabled
+
+
+def test_a_printed_report_has_no_frame_and_no_box_that_scrolls(fleet: Fleet, open_page: OpenPage) -> None:
+    page = open_page(f"/reports/events/{tell(fleet).ended}/").page
+    page.emulate_media(media="print", color_scheme="light")
+    for frame in ("header.bar", "nav.tabs", ".report-files"):
+        assert page.locator(frame).is_hidden()
+    assert page.locator(".report-verdict").is_visible()
+
+
+def test_an_announcement_appears_on_the_front_page_by_itself(gateway: Gateway, open_page: OpenPage) -> None:
+    walker = caches_told(datetime.now(UTC))
+    watched = open_page("/")
+    watched.page.locator(".cache-strip >> text=sessions").wait_for()
+    soon = (walker.now + timedelta(seconds=600)).strftime("%Y-%m-%dT%H:%M:%S")
+    walker.hear("web-1", line("NodeMaintenanceScheduled", port=15001, replica="True") + f"|StartTimeInUTC|{soon}")
+    watched.page.locator(".cache-strip >> text=orders").wait_for(timeout=30_000)
+
+
+def test_the_keyboard_finds_chooses_and_opens(fleet: Fleet, open_page: OpenPage) -> None:
+    event = factories.announced(fleet)
+    fleet.enrol("vm10", availability_set="web", heard=False)
+    watched = open_page(f"/events/{event.event_id}/")
+    page = watched.page
+    # Typing on and leaving the page end requests that are under way; htmx notes that.
+    watched.expected = ("htmx:afterRequest", "htmx:sendAbort", "htmx:sendError")
+    # In the middle of a sentence, which stays as it is.
+    comment = page.locator("#comment-now")
+    comment.press_sequentially("half a / sen")
+    page.keyboard.press("Control+k")
+    box = page.get_by_role("dialog", name="Find")
+    expect(box).to_be_visible()
+    page.keyboard.type("vm1")
+    expect(box.get_by_role("link", name="vm10")).to_be_visible()
+    assert watched.faults() == []
+    page.keyboard.press("Escape")
+    expect(box).to_be_hidden()
+    expect(comment).to_be_focused()
+    expect(comment).to_have_value("half a / sen")
+    page.locator("#main").focus()
+    page.keyboard.press("/")
+    expect(page.locator("#find-text")).to_be_focused()
+    # What was typed before is selected; typing on replaces it.
+    page.keyboard.type("vm")
+    expect(box.get_by_role("link", name="vm10")).to_be_visible()
+    page.keyboard.type("10")
+    expect(box.get_by_role("link")).to_have_count(1)
+    page.keyboard.press("ArrowDown")
+    expect(box.get_by_role("link", name="vm10")).to_be_focused()
+    page.keyboard.press("ArrowUp")
+    expect(page.locator("#find-text")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("vm10")
+
+
+def test_on_a_phone_the_box_and_the_bar_of_places_fit(fleet: Fleet, open_page: OpenPage) -> None:
+    factories.announced(fleet)
+    watched = open_page("/sets/?q=web", viewport=PHONE, has_touch=True, is_mobile=True)
+    page = watched.page
+    bar = page.get_by_role("navigation", name="Places").bounding_box()
+    assert bar is not None
+    assert bar["y"] + bar["height"] == PHONE["height"]
+    page.get_by_text("Save this view").tap()
+    page.get_by_label("Name of the view").fill("Web")
+    page.get_by_role("button", name="Save", exact=True).tap()
+    expect(page.get_by_role("link", name="Web", exact=True)).to_have_attribute("aria-current", "true")
+    assert watched.faults() == []
+    page.get_by_role("link", name="Find").tap()
+    page.locator("#find-text").fill("vm2")
+    expect(page.get_by_role("link", name="vm2").first).to_be_visible()
+    assert watched.faults() == []
+    small = page.evaluate(
+        """() => [...document.querySelectorAll('.places a, .tabs a, .watch a, #find a, #find button, .saved a')]
+            .filter((node) => node.getClientRects().length && node.getBoundingClientRect().height < 43.5)
+            .map((node) => node.outerHTML.slice(0, 90))"""
+    )
+    assert small == []
+
+
+@pytest.fixture
+def services(gateway: Gateway) -> Listeners:
+    """Two services, one with three sets and a cache under maintenance, and an announced Reboot."""
+    walker = Listeners(now=datetime.now(UTC))
+    for name in ("web", "api", "batch", "mail"):
+        tags = [{"name": "drydock:service", "value": "post" if name == "mail" else "shop"}]
+        walker.enrol(f"{name}-vm1", availability_set=name, tagsList=tags)
+    walker.cover("web-vm1", "subscribed")
+    walker.hear("web-vm1", line("NodeMaintenanceStart"))
+    due = walker.now + timedelta(minutes=10)
+    walker.all_say(
+        factories.listing(event_type="Reboot", resources=["web-vm1"], not_before=due, DurationInSeconds=-1),
+        names=["web-vm1"],
+    )
+    return walker
+
+
+def test_the_map_goes_by_keyboard_and_a_service_shows_what_meets(services: Listeners, open_page: OpenPage) -> None:
+    watched = open_page("/services/")
+    page = watched.page
+    shop = page.get_by_role("group", name="shop")
+    expect(shop.locator("a")).to_have_count(4)
+    # Each service is one stop of the Tab key.
+    assert page.locator('.map a[tabindex="0"]').count() == 2
+    shop.locator("a").first.focus()
+    page.keyboard.press("ArrowRight")
+    expect(shop.locator("a").nth(1)).to_be_focused()
+    page.keyboard.press("End")
+    expect(shop.get_by_role("link", name="cache orders: maintenance under way")).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="post", exact=True)).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="mail: 1 live")).to_be_focused()
+    page.get_by_role("link", name="web: needs a decision; 1 of 1 live").press("Enter")
+    expect(page.get_by_role("heading", name="web", level=1)).to_be_visible()
+    # One state alone, by its chip.
+    watched.open("/services/")
+    page.get_by_role("link", name="1 needs a decision").click()
+    expect(page.locator(".map a")).to_have_count(1)
+    watched.open("/services/shop/")
+    expect(
+        page.locator(".notice", has_text="Reboot of web-vm1 (web) and the maintenance of orders may meet")
+    ).to_be_visible()
+    expect(page.locator(".lane-band")).to_have_count(1)
+    page.get_by_text("The same as a table").click()
+    expect(page.get_by_role("cell", name="node going, connections lost")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
+def test_on_a_phone_everybody_can_use_them(services: Listeners, open_page: OpenPage, scheme: str) -> None:
+    watched = open_page("/services/", viewport=PHONE, color_scheme=scheme, is_mobile=True, has_touch=True)
+    page = watched.page
+    machine = services.agents["web-vm1"].machine
+    for path in (
+        "/services/",
+        "/services/?as=table",
+        "/services/shop/",
+        f"/sets/{machine.availability_set_id}/",
+        f"/machines/{machine.pk}/",
+        "/timeline/",
+        f"/caches/{machine.coverage.get().cache_id}/",
+    ):
+        watched.open(path)
+        assert watched.faults() == []
+        for cell in page.locator(".map a, .ways a, .map-chip").all():
+            box = cell.bounding_box()
+            assert box is None or (box["height"] >= 44 and box["width"] >= 44), path

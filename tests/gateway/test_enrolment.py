@@ -1,0 +1,349 @@
+"""Enrolment at a real gateway: attested documents, lost answers, refusals, and credentials of 0.1.0."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pytest
+import requests
+from azure_simulator.child_process import RunningSimulator
+from drydock_agent import wire
+from drydock_agent.backend.client import Acknowledgement, AdmissionPending, BackendClient, RefusedByBackend
+from drydock_agent.backend.machine_key import Key, authorization
+from drydock_agent.clock import Clock
+from drydock_agent.connections import NoAnswer
+from prometheus_client import REGISTRY
+
+from fleet.domain.actor import COMMAND_LINE
+from fleet.domain.reasons import Reason, Refused
+from fleet.embedded import Urls
+from fleet.gateway.enrolment import MOST, Refusals
+from fleet.models import Admission, Machine, Observation, RefusedEnrolment, UnusedKey
+from fleet.operations.machines import admissions
+from tests.agent.agents import FLEET
+from tests.gateway.enrolment import FIFTH, FIRST, FOURTH, SECOND, SIXTH, SUBSCRIPTION, THIRD, VM_IDS, Doors
+from tests.gateway_process import Agent, Gateway, now, running_gateway
+from tests.processes import PYTHON, running, wait_for
+
+
+@pytest.mark.real_time
+def test_from_the_nonce_to_the_signed_call(doors: Doors) -> None:
+    enrolment, client = doors.agent(FIRST)
+    enrolment.enrol(client)
+    key = enrolment.secret
+    assert isinstance(key, Key)
+    assert Machine.objects.get(vm_id=VM_IDS[FIRST]).key_generation == key.generation
+    assert not report(client, key).renew
+    assert client.orders(key, wait=0, held=[]).takes_polls
+    # The gateway tells a machine whose clock is a day ahead the time, and the machine signs again with it.
+    late, its_client = doors.agent(SECOND, ahead=timedelta(days=1))
+    late.enrol(its_client)
+    assert late.secret is not None
+    report(its_client, late.secret)
+    overheard(doors, key)
+    forged(doors)
+    # It enrols again by its key, which ends with that; a copy of the folder is a stranger then.
+    enrolment.enrol(client)
+    assert isinstance(enrolment.secret, Key) and enrolment.secret.generation > key.generation
+    with pytest.raises(RefusedByBackend, match="401"):
+        report(client, key)
+    assert report(client, enrolment.secret) is not None
+
+
+def overheard(doors: Doors, key: Key) -> None:
+    """Replay an overheard call: it fails again, for another call and with another body."""
+    url = f"{doors.gateway.url}{wire.REPORTS_PATH}"
+    body = json.dumps({"spool": "a spool", "sent_at": now(), "reports": []}).encode()
+    said = authorization(key, "POST", wire.REPORTS_PATH, body, Clock().now())
+    headers = {"Authorization": said, "Content-Type": "application/json"}
+    other = requests.post(url, data=body + b" ", headers=headers, timeout=20)
+    assert other.status_code == 401, "another body"
+    said = authorization(key, "POST", wire.REPORTS_PATH, body, Clock().now())
+    statuses = [
+        requests.post(url, data=body, headers={"Authorization": said}, timeout=20).status_code for _ in range(3)
+    ]
+    assert statuses == [200, 401, 401]
+    orders = requests.get(f"{doors.gateway.url}{wire.ORDERS_PATH}?wait=0", headers={"Authorization": said}, timeout=20)
+    assert orders.status_code == 401
+    assert requests.post(url, data=body, headers={"Authorization": f"Bearer {key.key}"}, timeout=20).status_code == 401
+
+
+def forged(doors: Doors) -> None:
+    once = doors.document(FIRST)
+    attested = {"signature": once, "intermediates": []}
+    # As a machine that is known, by a valid document alone: a person has to admit it.
+    assert doors.enrol(attested=attested).status_code == 202
+    refusals = {
+        "used before": doors.enrol(attested=attested),
+        "another machine": doors.enrol(attested={"signature": doors.document(SECOND)}),
+        "too large": doors.enrol(attested={"signature": "A" * 100_000}),
+        "intermediates": doors.enrol(attested={"signature": once, "intermediates": ["AA"] * 5}),
+    }
+    for sentence, answer in refusals.items():
+        assert answer.status_code == 403 and sentence in answer.json()["detail"], answer.text
+        assert answer.json()["type"] == "attestation-refused"
+    assert doors.enrol(attested={"signature": "A" * 300_000}).status_code == 413
+    for fault, sentence in {
+        "altered": "signature",
+        "expired": "not valid now",
+        "foreign-root": "no root that counts",
+        "old-nonce": "not given here",
+        "other-vm": "another machine",
+        "other-subscription": "",
+        "wrong-subject": "metadata service",
+    }.items():
+        doors.azure.call("POST", "/control/faults", {"vm": SECOND, "fault": f"attested-{fault}"})
+        answer = doors.enrol(machine_id=VM_IDS[SECOND], attested={"signature": doors.document(SECOND)})
+        if not sentence:
+            # Azure has signed it: of a subscription that is not allowed a person decides.
+            assert answer.status_code == 202
+        else:
+            assert answer.status_code == 403 and sentence in answer.json()["detail"], (fault, answer.text)
+
+
+@pytest.mark.real_time
+def test_where_azure_does_not_answer_a_person_admits_it(doors: Doors) -> None:
+    stranger = "00000000-0000-4000-8000-0000000000aa"
+    doors.azure.call("POST", "/control/faults", {"vm": FIRST, "fault": "attested-404"})
+    enrolment, client = doors.agent(FIRST, machine_id=stranger)
+    with pytest.raises(AdmissionPending):
+        enrolment.enrol(client)
+    row = Admission.objects.get(vm_id=stranger)
+    assert (row.machine, row.attested, row.said["subscription"]) == (None, "", SUBSCRIPTION)
+
+
+class Way:
+    """Proxy to the gateway: it passes everything on, and drops a chosen number of enrolment answers."""
+
+    def __init__(self, backend: str) -> None:
+        parts = urlsplit(backend)
+        self.backend = (str(parts.hostname), int(parts.port or 0))
+        self.loses = 0
+        self.lost = 0
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+
+    def serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self.socket.accept()
+                threading.Thread(target=self._pass, args=(client,), daemon=True).start()
+
+    def _pass(self, client: socket.socket) -> None:
+        enrols = threading.Event()
+        with client, socket.create_connection(self.backend) as backend, suppress(OSError):
+            threading.Thread(target=self._ask, args=(client, backend, enrols), daemon=True).start()
+            while answer := backend.recv(65536):
+                # The gateway answers after its commit.
+                if enrols.is_set() and self.lost < self.loses:
+                    self.lost += 1
+                    client.shutdown(socket.SHUT_RDWR)
+                    return
+                client.sendall(answer)
+
+    @staticmethod
+    def _ask(client: socket.socket, backend: socket.socket, enrols: threading.Event) -> None:
+        with suppress(OSError):
+            while said := client.recv(65536):
+                if said.startswith(b"POST "):
+                    (enrols.set if wire.ENROL_PATH.encode() in said[:100] else enrols.clear)()
+                backend.sendall(said)
+            backend.shutdown(socket.SHUT_WR)
+
+
+@contextmanager
+def losing(backend: str) -> Iterator[Way]:
+    way = Way(backend)
+    threading.Thread(target=way.serve, daemon=True).start()
+    try:
+        yield way
+    finally:
+        way.socket.close()
+
+
+def report(client: BackendClient, secret: object) -> Acknowledgement:
+    assert isinstance(secret, Key)
+    return client.report(secret, wire.ReportsRequest(spool=f"of {secret.machine_id}", sent_at=Clock().now()), [])
+
+
+def is_out(client: BackendClient, secret: object) -> bool:
+    try:
+        report(client, secret)
+    except RefusedByBackend as error:
+        return error.status == 401
+    return False
+
+
+@pytest.mark.real_time
+def test_machine_that_got_no_answer_enrols_automatically_and_its_copy_does_not(doors: Doors) -> None:
+    with losing(doors.gateway.url) as way:
+        enrolment, client = doors.agent(THIRD, by=way.url)
+        way.loses = 2
+        for _ in range(2):
+            with pytest.raises(NoAnswer):
+                enrolment.enrol(client)
+        machine = Machine.objects.get(vm_id=VM_IDS[THIRD])
+        assert way.lost == 2 and enrolment.secret is None
+        enrolment.enrol(client)
+        assert isinstance(enrolment.secret, Key) and enrolment.secret.generation > machine.key_generation
+        # From its first call on, the new key is no longer marked as unused.
+        assert UnusedKey.objects.filter(machine=machine).exists()
+        report(client, enrolment.secret)
+        assert not UnusedKey.objects.filter(machine=machine).exists()
+        shutil.copytree(doors.folder / THIRD, doors.folder / "copy")
+        # Its key is renewed, and that answer is lost as well; the copy is of before.
+        way.loses += 1
+        with pytest.raises(NoAnswer):
+            enrolment.enrol(client)
+        # Redis notifies a gateway that has the old key in its cache.
+        wait_for(lambda: is_out(client, enrolment.secret), seconds=10, what="the old key has ended")
+        enrolment.enrol(client)
+        report(client, enrolment.secret)
+        copy, its_client = doors.agent(THIRD, by=way.url, folder="copy")
+        assert is_out(its_client, copy.secret)
+        with pytest.raises(AdmissionPending):
+            copy.enrol(its_client)
+        assert Admission.objects.filter(machine=machine).count() == 1
+        report(client, enrolment.secret)
+
+
+@pytest.mark.real_time
+def test_of_a_machine_and_its_copy_that_ask_in_turns_the_first_that_calls_stays(doors: Doors) -> None:
+    """Both have the secret, and Azure vouches for both: the copy runs on the machine itself."""
+    with losing(doors.gateway.url) as way:
+        enrolment, client = doors.agent(FOURTH, by=way.url)
+        way.loses = 1
+        with pytest.raises(NoAnswer):
+            enrolment.enrol(client)
+        shutil.copytree(doors.folder / FOURTH, doors.folder / "twin")
+        twin, its_client = doors.agent(FOURTH, by=way.url, folder="twin")
+        twin.enrol(its_client)
+        enrolment.enrol(client)
+        assert is_out(its_client, twin.secret)
+        report(client, enrolment.secret)
+        with pytest.raises(AdmissionPending):
+            twin.enrol(its_client)
+
+
+def request_of(number: int) -> wire.EnrolRequest:
+    return wire.EnrolRequest(join_token="join_wrong", machine_id=f"vm-{number}", resource_name=f"<b>vm{number}")
+
+
+def test_a_flood_costs_bounded_memory_and_one_write() -> None:
+    refusals = Refusals()
+    refused = Refused("join-token-refused", Reason("join-token-unknown"))
+    before = REGISTRY.get_sample_value("drydock_enrolments_refused_total", {"code": "join-token-refused"}) or 0.0
+    for number in range(MOST + 300):
+        refusals.note(request_of(number), refused, "203.0.113.9")
+    assert len(refusals._waiting) == MOST + 1
+    counted = REGISTRY.get_sample_value("drydock_enrolments_refused_total", {"code": "join-token-refused"})
+    assert counted == before + MOST + 300
+
+
+@pytest.mark.django_db
+def test_what_was_counted_is_written_once() -> None:
+    refusals = Refusals()
+    refused = Refused("join-token-refused", Reason("join-token-used-up", count=2))
+    for _ in range(3):
+        refusals.note(request_of(1), refused, "203.0.113.9")
+    refusals.write()
+    refusals.write()
+    row = RefusedEnrolment.objects.get()
+    assert (row.code, row.vm_id, row.count, row.address) == ("join-token-used-up", "vm-1", 3, "203.0.113.9")
+    assert "<" not in row.name
+
+
+@pytest.mark.real_time
+def test_the_gateway_says_beforehand_whether_it_would_admit(doors: Doors) -> None:
+    enrolment, client = doors.agent(FIFTH)
+    enrolment.check(client)
+    assert not Machine.objects.filter(vm_id=VM_IDS[FIFTH]).exists()
+    enrolment.enrol(client)
+    # A known machine with its key would be given another one.
+    enrolment.check(client)
+    url = f"{doors.gateway.url}{wire.ENROL_CHECK_PATH}"
+    asked = {"join_token": "", "machine_id": VM_IDS[SIXTH], "ask": "its own", "keyed": True}
+    answer = requests.post(url, json=asked, timeout=20)
+    assert (answer.status_code, answer.json()["admission"]) == (202, "pending")
+    assert not Admission.objects.filter(vm_id=VM_IDS[SIXTH]).exists()
+    forged = {"signature": "bm90IGEgZG9jdW1lbnQ=", "intermediates": []}
+    assert requests.post(url, json=asked | {"attested": forged}, timeout=20).status_code == 403
+    assert doors.enrol(machine_id=VM_IDS[SIXTH], attested=forged).status_code == 403
+    wait_for(lambda: RefusedEnrolment.objects.filter(vm_id=VM_IDS[SIXTH]).exists(), seconds=20, what="it is counted")
+    assert RefusedEnrolment.objects.get(vm_id=VM_IDS[SIXTH]).count == 1
+
+
+def with_a_credential(gateway: Gateway, folder: Path, vm_id: str) -> Agent:
+    """A machine that enrolled long ago, and its state folder as 0.1.0 has left it."""
+    old = gateway.agent(machine_id=vm_id, resource_name=f"vm-{vm_id[:8]}", availability_set="old ones")
+    folder.mkdir()
+    said = {"machine_id": vm_id, "machine_id_source": "imds", "secret": old.credential}
+    (folder / "credential.json").write_text(json.dumps(said))
+    return old
+
+
+def day(away: timedelta) -> dict[str, str]:
+    return {"ENROLMENT_POLICY": "token", "LEGACY_CREDENTIALS_UNTIL": (datetime.now(UTC) + away).date().isoformat()}
+
+
+@pytest.mark.real_time
+@pytest.mark.long
+def test_until_the_day_it_gets_a_key_and_from_then_on_a_person_admits_it(
+    gateway: Gateway, servers: Urls, folder: Path
+) -> None:
+    ids = [str(uuid4()), str(uuid4())]
+    machines = [
+        {"id": f"old{place}", "name": f"old{place}", "vm_id": vm_id, "fault_domain": 0, "update_domain": 0}
+        for place, vm_id in enumerate(ids)
+    ]
+    early, late = (with_a_credential(gateway, folder / f"old{place}", vm_id) for place, vm_id in enumerate(ids))
+    command = [PYTHON, "-m", "drydock_agent", "run"]
+    with RunningSimulator({**FLEET, "sets": [{**FLEET["sets"][0], "machines": machines}]}) as azure:
+
+        def environment(place: int, url: str) -> dict[str, str]:
+            return {
+                "DRYDOCK_FLEET_URL": url,
+                "DRYDOCK_STATE_DIR": str(folder / f"old{place}"),
+                "DRYDOCK_IMDS_URL": azure.vm_url(f"old{place}"),
+            }
+
+        def key_of(vm_id: str) -> int:
+            return Machine.objects.get(vm_id=vm_id).key_generation
+
+        with (
+            running_gateway(servers, folder, environment=day(timedelta(days=2))) as before,
+            running(command, environment=environment(0, before.url), log=folder / "early.log"),
+        ):
+            wait_for(lambda: key_of(early.vm_id), seconds=60, what="it has a key", every=0.2)
+            kept = folder / "old0" / "credential.json"
+            wait_for(lambda: json.loads(kept.read_text()).get("key"), seconds=20, what="it is kept", every=0.2)
+            assert json.loads(kept.read_text())["secret"] == ""
+            old = Agent(before.url, early.credential, early.vm_id)
+            wait_for(lambda: old.post().status_code == 401, seconds=20, what="the credential has ended", every=0.2)
+        with running_gateway(servers, folder, environment=day(-timedelta(days=2))) as after:
+            # The refusal states why, also to a caller that sends only a credential.
+            refused = Agent(after.url, late.credential, late.vm_id).post()
+            assert refused.status_code == 401 and "credential alone" in refused.json()["detail"]
+            asked = {"join_token": gateway.join_token, "machine_id": str(uuid4())}
+            assert requests.post(f"{after.url}/agent/v1/enrol", json=asked, timeout=20).status_code == 403
+            with running(command, environment=environment(0, after.url), log=folder / "early.log"):
+                seen = Observation.objects.filter(machine__vm_id=early.vm_id, kind="document")
+                wait_for(seen.exists, seconds=60, what="who has a key goes on", every=0.2)
+            more = {"DRYDOCK_JOIN_TOKEN": gateway.join_token}
+            with running(command, environment=environment(1, after.url) | more, log=folder / "late.log") as process:
+                waits = Admission.objects.filter(machine__vm_id=late.vm_id)
+                wait_for(waits.exists, seconds=60, what="who has none waits", every=0.2)
+                wait_for(lambda: "admit this machine" in process.said(), seconds=20, what="it says why", every=0.2)
+                admissions.admit(ids=[waits.get().pk], actor=COMMAND_LINE, now=datetime.now(UTC))
+                wait_for(lambda: key_of(late.vm_id), seconds=90, what="it is in again", every=0.5)
+                seen = Observation.objects.filter(machine__vm_id=late.vm_id, kind="document")
+                wait_for(seen.exists, seconds=60, what="what it saw meanwhile arrives", every=0.2)

@@ -1,0 +1,223 @@
+"""`/readyz`: it names each late or failing part, and recovers as soon as the fault ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+import redis
+import requests
+from django.db import connection
+
+from fleet.domain.db_timeouts import Connections, name_of, read_names
+from fleet.embedded import Urls
+from fleet.gateway.probes import ProbeCache, Probes
+from fleet.models import LastRun
+from fleet.notifications.router import NAME as ROUTER
+from fleet.projections.desk import readiness
+from fleet.projections.desk.readiness import connections
+from tests.databases import database_named
+from tests.gateway_process import Gateway
+from tests.loops import in_a_loop
+from tests.processes import wait_for
+
+WELL: dict[str, Any] = {"signing": "ok", "era": "ok"}
+
+NO_ROOM = Connections({"web": 2}, 90, 8, 97)
+
+
+def asked(found: ProbeCache, *, redis: bool = True) -> tuple[int, dict[str, Any]]:
+    async def run(_: Any) -> ProbeCache:
+        return found
+
+    probes: Any = Probes.__new__(Probes)
+    probes.threads, probes.agents = SimpleNamespace(run=run), SimpleNamespace(stopping=False)
+    probes.wake_ups = SimpleNamespace(heard=redis)
+    sent: list[Any] = []
+
+    async def send(part: Any) -> None:
+        sent.append(part)
+
+    in_a_loop(probes.readyz(None, send))
+    return sent[0]["status"], msgspec.json.decode(sent[1]["body"])
+
+
+@pytest.mark.parametrize(
+    ("found", "status", "said"),
+    [
+        ({}, "ok", {}),
+        ({"late": ("fleet_entry", "fleet_message")}, "degraded", {"partitions_late": ["fleet_entry", "fleet_message"]}),
+        # What cannot leave stays: nothing is lost by it.
+        ({"notices": {"archive": "store-away"}}, "ok", {"archive": "store-away"}),
+        ({"aside": {"event": 2}}, "ok", {"quarantined": {"event": 2}}),
+        ({"unusable": {"channels_unreadable": 1}}, "degraded", {"channels_unreadable": 1}),
+        ({"connections": NO_ROOM}, "degraded", {"connections": {"most": 98, "room": 97}}),
+        ({"era": "not begun"}, "degraded", {"era": "not begun"}),
+        ({"signing": "unreadable"}, "degraded", {"signing": "unreadable"}),
+        ({"redis": "refuses writes"}, "degraded", {"redis": "refuses writes"}),
+        ({"stalled": ("reconciling", "routing")}, "degraded", {"stalled": ["reconciling", "routing"]}),
+        ({"skew": -600.04}, "degraded", {"clock": {"skew_seconds": -600.0}}),
+    ],
+)
+def test_each_part_has_a_field_of_its_own(found: dict[str, Any], status: str, said: dict[str, Any]) -> None:
+    whole = {"status": status, "database": "ok", "redis": "ok", **WELL, **said}
+    assert asked(ProbeCache("ok", **(WELL | found))) == (200, whole)
+
+
+def test_without_its_database_it_is_not_ready() -> None:
+    assert asked(ProbeCache("away"))[0] == 503
+    status, said = asked(ProbeCache("locked", locked=("fleet_scheduledevent",)))
+    assert (status, said["tables_locked"]) == (503, ["fleet_scheduledevent"])
+    status, said = asked(ProbeCache("full", full=("fleet_entry",)))
+    assert (status, said["partitions_missing"]) == (503, ["fleet_entry"])
+    assert asked(ProbeCache("ok", **WELL), redis=False)[1]["status"] == "degraded"
+
+
+def test_however_many_ask_it_is_found_out_once() -> None:
+    count = []
+
+    async def run(_: Any) -> ProbeCache:
+        count.append(1)
+        await asyncio.sleep(0.05)
+        return ProbeCache("ok", **WELL)
+
+    async def send(_: Any) -> None:
+        return
+
+    async def ask() -> None:
+        probes: Any = Probes.__new__(Probes)
+        probes.threads, probes.agents = SimpleNamespace(run=run), SimpleNamespace(stopping=False)
+        probes.wake_ups = SimpleNamespace(heard=True)
+        await asyncio.gather(*(probes.readyz(None, send) for _ in range(200)))
+        await probes.readyz(None, send)
+
+    in_a_loop(ask())
+    assert len(count) == 1
+
+
+def ready(gateway: Gateway) -> tuple[int, dict[str, Any]]:
+    said = requests.get(f"{gateway.url}/readyz", timeout=10)
+    return said.status_code, said.json()
+
+
+def becomes(gateway: Gateway, code: int, /, **fields: Any) -> None:
+    def is_so() -> bool:
+        found, said = ready(gateway)
+        return found == code and all(said.get(name) == value for name, value in fields.items())
+
+    wait_for(is_so, seconds=30, what=f"{code} with {fields}", every=0.2)
+
+
+@contextmanager
+def session(servers: Urls) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(servers.database) as connection:
+        yield connection
+        connection.rollback()
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("table", ["fleet_scheduledevent", "fleet_sighting", "fleet_approval", "fleet_machine"])
+def test_a_locked_table_is_named(gateway: Gateway, servers: Urls, table: str) -> None:
+    with session(servers) as other:
+        other.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+        becomes(gateway, 503, database="locked", tables_locked=[table])
+        assert requests.get(f"{gateway.url}/healthz", timeout=10).status_code == 200
+    becomes(gateway, 200, database="ok", tables_locked=None)
+
+
+@pytest.mark.real_time
+def test_a_timeline_without_its_newest_partition_is_named(gateway: Gateway, servers: Urls) -> None:
+    with psycopg.connect(servers.database, autocommit=True) as other:
+        name, bounds = other.execute(
+            "SELECT relname, pg_get_expr(relpartbound, oid) FROM pg_class WHERE relkind = 'r'"
+            " AND pg_get_expr(relpartbound, oid) LIKE '%(MAXVALUE)' AND relname LIKE 'fleet_entry%'"
+        ).fetchone() or ("", "")
+        other.execute(f"ALTER TABLE fleet_entry DETACH PARTITION {name}")
+        try:
+            becomes(gateway, 503, database="full", partitions_missing=["fleet_entry"])
+        finally:
+            other.execute(f"ALTER TABLE fleet_entry ATTACH PARTITION {name} {bounds}")
+    becomes(gateway, 200, database="ok", partitions_missing=None)
+
+
+@pytest.mark.real_time
+def test_a_redis_that_refuses_writes_is_named(gateway: Gateway, servers: Urls) -> None:
+    with redis.Redis.from_url(servers.redis) as client:
+        client.config_set("maxmemory-policy", "noeviction")
+        client.config_set("maxmemory", 1)
+        try:
+            becomes(gateway, 200, status="degraded", redis="refuses writes")
+            wait_for(lambda: gateway.metric("drydock_redis_up") == 0, seconds=30, what="the gauge says so", every=1)
+        finally:
+            client.config_set("maxmemory", 0)
+    becomes(gateway, 200, redis="ok")
+
+
+@pytest.mark.django_db
+def test_what_has_not_run_for_too_long_is_named() -> None:
+    now = datetime.now(UTC)
+    assert readiness.stalled(now=now) == ("reconciling", "routing")
+    for name in (LastRun.RECONCILE, ROUTER):
+        LastRun.objects.create(name=name, ran_at=now, via="beat")
+    assert readiness.stalled(now=now) == ()
+    assert readiness.stalled(now=now + timedelta(seconds=30)) == ("reconciling",)
+    assert readiness.stalled(now=now + timedelta(seconds=90)) == ("reconciling", "routing")
+    # A time in the future proves nothing.
+    assert readiness.stalled(now=now - timedelta(minutes=10)) == ("reconciling", "routing")
+
+
+@pytest.mark.django_db
+def test_every_table_has_room_and_can_be_read() -> None:
+    assert (readiness.tables_without_room(), readiness.locked_tables()) == ((), ())
+
+
+def test_a_process_says_by_its_name_how_many_it_opens_at_most() -> None:
+    names = {name_of("web", most=40, process=f"{pid}@one"): 7 for pid in (1, 2, 3)}
+    names[name_of("worker", most=20, process="1@two")] = 3
+    assert read_names(names, others=5, room=197) == Connections({"web": 3, "worker": 1}, 140, 5, 197)
+
+
+def test_unnamed_connections_count_as_they_are() -> None:
+    # Release 0.1.0, psql, and one that names itself in DATABASE_URL.
+    assert read_names({"drydock": 12, "": 1, "of our own": 2}, others=0, room=97).most == 15
+
+
+def test_a_long_name_of_a_host_is_cut_and_not_the_number() -> None:
+    name = name_of("web", most=40, process=f"1@{'a' * 100}")
+    assert (len(name), read_names({name: 1}, others=0, room=97).most) == (63, 40)
+
+
+def test_more_than_there_is_room_for_does_not_fit() -> None:
+    assert Connections({"web": 2}, 90, 7, 97).fit
+    assert not Connections({"web": 2}, 90, 8, 97).fit
+
+
+def test_connections_are_read_from_postgres_by_any_process(db: Any) -> None:
+    name = name_of("worker", most=33, process="1@here")
+    with psycopg.connect(database_named(connection.settings_dict["NAME"]), application_name=name):
+        found = connections()
+    assert found.processes == {"worker": 1}
+    # This test's own says nothing of itself, and counts as one; an earlier test may have left another.
+    assert 33 + 1 <= found.most <= 33 + 4
+    assert 0 < found.room < 1000
+
+
+@pytest.mark.real_time
+def test_probes_say_where_there_is_no_room(gateway: Gateway, servers: Urls) -> None:
+    greedy = name_of("web", most=5000, process="1@elsewhere")
+    with psycopg.connect(servers.database, application_name=greedy):
+        said = requests.get(gateway.url + "/readyz", timeout=5)
+    assert (said.status_code, said.json()["status"]) == (200, "degraded")
+    assert said.json()["connections"]["most"] > 5000 > said.json()["connections"]["room"]
+
+    def whole() -> bool:
+        return "connections" not in requests.get(gateway.url + "/readyz", timeout=5).json()
+
+    wait_for(whole, seconds=10, what="there is room again")

@@ -1,0 +1,303 @@
+"""Write queue: whose reports share a commit, which are taken up first, and what waits behind the others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from drydock_agent import wire
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.gateway import committer as writing
+from fleet.gateway.committer import Committer
+from fleet.gateway.limits import GatewayLimits
+from fleet.gateway.write_queue import (
+    COSTLY,
+    LANE_REMEMBERED,
+    LOOKED_AT,
+    MOST_NAMED,
+    Lanes,
+    Pending,
+    Spending,
+    Written,
+    cost_of,
+    events_in,
+    parts_of,
+)
+from fleet.operations.intake.keep import Delivery, ParsedReport
+from fleet.operations.intake.spools import Key, Taken
+from fleet.projections.machines import identities_of
+from tests.factories import Fleet
+from tests.loops import in_a_loop
+
+NOW = datetime.now(UTC)
+
+# What a machine says: its number, its set, and how far its spool has counted.
+SAID = tuple[int, int | None, int]
+
+
+def saying(machine_id: int, seq: int = 1) -> Delivery:
+    body = json.dumps({"DocumentIncarnation": seq, "Events": []})
+    data = wire.DocumentData(body=body, hash="", incarnation=1, api_version="")
+    return Delivery(machine_id=machine_id, spool="s", reports=[ParsedReport(seq, wire.DOCUMENT, NOW, NOW, data)])
+
+
+def batches_of(*said: SAID, most: int, trouble: int | None = None) -> list[list[SAID]]:
+    """Return the batches that the lanes form of these reports, put in this order."""
+
+    async def play() -> list[list[SAID]]:
+        lanes, loop = Lanes(GatewayLimits()), asyncio.get_running_loop()
+        if trouble is not None:
+            lanes.trouble(trouble)
+        for machine_id, set_id, seq in said:
+            lanes.put(Pending(saying(machine_id, seq), 1, 1, 0.0, loop.create_future(), set_id), NOW)
+        found = []
+        while batch := lanes.take(most) or lanes.take_troubled():
+            found.append([(one.delivery.machine_id, one.set_id, one.delivery.reports[0].seq) for one in batch])
+            lanes.done(batch, behind=set())
+        assert (lanes.waiting(), lanes.since(1.0), lanes._reports, lanes._bytes) == (0, [], 0, 0)
+        return found
+
+    return in_a_loop(play())
+
+
+def test_machines_of_a_set_that_speak_in_between_others_are_taken_up_together() -> None:
+    said = [(number, number % 2, 1) for number in range(8)]
+    assert batches_of(*said, most=4) == [[said[0], said[2], said[4], said[6]], [said[1], said[3], said[5], said[7]]]
+
+
+def test_a_large_set_takes_turns_with_the_others() -> None:
+    large, small = [(number, 1, 1) for number in range(9)], (50, 2, 1)
+    assert [small in batch for batch in batches_of(*large, small, most=3)] == [False, True, False, False]
+
+
+def test_machines_without_a_set_keep_their_order() -> None:
+    said: list[SAID] = [(number, None, 1) for number in range(4)]
+    assert batches_of(*said, most=2) == [said[:2], said[2:]]
+
+
+def test_failing_machine_does_not_delay_its_set() -> None:
+    assert batches_of((1, 7, 1), (2, 7, 1), most=1, trouble=1) == [[(2, 7, 1)], [(1, 7, 1)]]
+
+
+@given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 2)), max_size=40), st.integers(1, 10), st.integers(1, 6))
+def test_whatever_comes_is_taken_up_once_and_each_machine_in_its_order(
+    calls: list[tuple[int, int]], most: int, trouble: int
+) -> None:
+    said: list[SAID] = [(machine, home or None, seq) for seq, (machine, home) in enumerate(calls, start=1)]
+    # Machines stay where they are, as far as their process knows.
+    homes = {machine: home for machine, home, _ in reversed(said)}
+    said = [(machine, homes[machine], seq) for machine, _, seq in said]
+    found = batches_of(*said, most=most, trouble=trouble)
+    assert sorted(one for batch in found for one in batch) == sorted(said)
+    seen: dict[int, list[int]] = defaultdict(list)
+    for batch in found:
+        assert len({machine for machine, *_ in batch}) == len(batch) <= most
+        for machine, _, seq in batch:
+            seen[machine].append(seq)
+    assert all(seqs == sorted(seqs) for seqs in seen.values())
+
+
+@pytest.mark.django_db
+def test_credential_identifies_the_machine_with_its_set() -> None:
+    machine = Fleet().enrol("vm1").machine
+    found = identities_of(hashes=[machine.credential_hash])
+    assert [one.set_id for one in found.values()] == [machine.availability_set_id]
+
+
+def telling(machine_id: int, *event_ids: str, status: str = "Scheduled", at: datetime = NOW) -> Delivery:
+    events = [{"EventId": event_id, "EventStatus": status} for event_id in event_ids]
+    body = json.dumps({"DocumentIncarnation": machine_id, "Events": events})
+    data = wire.DocumentData(body=body, hash="", incarnation=1, api_version="")
+    return Delivery(machine_id=machine_id, spool="s", reports=[ParsedReport(1, wire.DOCUMENT, at, at, data)])
+
+
+def order_of(*deliveries: Delivery, most: int = 1000, limits: GatewayLimits | None = None) -> list[int]:
+    """The machines in the order in which these deliveries are taken up, `most` at a time."""
+
+    async def play() -> list[int]:
+        lanes = Lanes(limits or GatewayLimits())
+        for one in deliveries:
+            lanes.put(Pending(one, 1, 1, 0.0, asyncio.get_running_loop().create_future()), NOW)
+        found: list[int] = []
+        while batch := lanes.take(most):
+            found += [pending.delivery.machine_id for pending in batch]
+        return found
+
+    return in_a_loop(play())
+
+
+def test_the_first_word_of_an_event_passes_those_who_repeat_another() -> None:
+    said = [telling(number, "A") for number in range(10)]
+    assert order_of(*said, telling(50, "B"), telling(51, "B"), most=1) == [0, 50, *range(1, 10), 51]
+
+
+def test_what_is_more_urgent_still_comes_first() -> None:
+    started, old = telling(2, "B", status="Started"), telling(3, "C", at=NOW - timedelta(hours=1))
+    assert order_of(telling(1, "A"), started, old, most=1) == [2, 1, 3]
+    # The first report of a started event also covers the event itself.
+    later = [telling(number, event_id) for number, event_id in ((5, "A"), (6, "B"), (7, "A"), (8, "D"))]
+    assert order_of(started, *later, most=1) == [2, 5, 8, 6, 7]
+
+
+def test_a_document_that_lists_nothing_is_no_news() -> None:
+    assert order_of(telling(1), telling(2, "A"), most=1) == [2, 1]
+
+
+def test_what_was_refused_for_want_of_room_is_news_when_it_comes_again() -> None:
+    limits = GatewayLimits(queue_reports=1)
+
+    async def play() -> list[bool]:
+        lanes = Lanes(limits)
+
+        def put(one: Delivery) -> bool:
+            return lanes.put(Pending(one, 1, 1, 0.0, asyncio.get_running_loop().create_future()), NOW)
+
+        first, second = put(telling(1, "A")), put(telling(2, "B"))
+        lanes.done(lanes.take(10), behind=set())
+        return [first, second, "B" in lanes._told, put(telling(2, "B")), "B" in lanes._told]
+
+    assert in_a_loop(play()) == [True, False, False, True, True]
+
+
+def test_a_word_that_has_to_wait_takes_nothing_from_the_first_that_does_not() -> None:
+    old = telling(1, "A", at=NOW - timedelta(hours=1))
+    assert order_of(old, telling(2, "B"), telling(3, "B"), telling(4, "A"), most=1) == [2, 4, 3, 1]
+
+
+def test_one_machine_that_makes_up_events_gets_no_more_than_its_turn() -> None:
+    made_up = [telling(1, *(f"{number}-{event}" for event in range(200))) for number in range(5)]
+    assert len(events_in(made_up[0])) == MOST_NAMED
+    # What costs so much is not in the commits of the others at all.
+    others = [telling(number, "A") for number in range(10, 20)]
+    assert order_of(*made_up, *others) == [*range(10, 20)]
+
+
+def test_of_an_endless_document_no_more_than_the_beginning_is_looked_at() -> None:
+    body = " " * LOOKED_AT + '{"EventId": "A"}'
+    data = wire.DocumentData(body=body, hash="", incarnation=1, api_version="")
+    late = Delivery(machine_id=1, spool="s", reports=[ParsedReport(1, wire.DOCUMENT, NOW, NOW, data)])
+    assert events_in(late) == []
+    assert events_in(telling(1, "A")) == ["A"]
+
+
+def test_so_many_are_remembered_and_no_more() -> None:
+    async def play() -> tuple[int, bool, bool]:
+        lanes = Lanes(GatewayLimits(queue_reports=10 * LANE_REMEMBERED))
+        for number in range(LANE_REMEMBERED // 10 + 1):
+            one = telling(number, *(f"{number}-{event}" for event in range(10)))
+            lanes.put(Pending(one, 1, 1, 0.0, asyncio.get_running_loop().create_future()), NOW)
+        return len(lanes._told), "0-0" in lanes._told, f"{LANE_REMEMBERED // 10}-9" in lanes._told
+
+    assert in_a_loop(play()) == (LANE_REMEMBERED, False, True)
+
+
+@given(text=st.text(max_size=200))
+def test_whatever_a_document_holds_its_events_are_looked_for_without_failing(text: str) -> None:
+    data = wire.DocumentData(body=f'{{"Events": [{{"EventId": "{text}"}}]}}', hash="", incarnation=1, api_version="")
+    one = Delivery(machine_id=1, spool="s", reports=[ParsedReport(1, wire.DOCUMENT, NOW, NOW, data)])
+    assert all(len(event_id) <= 64 for event_id in events_in(one))
+
+
+LOUD = 7
+
+
+def document(events: int) -> wire.DocumentData:
+    return wire.DocumentData(body='{"Events": [' + '{"EventId": "x"},' * events + "]}", hash="", incarnation=1)
+
+
+def delivery(machine_id: int, *data: Any, refused: Sequence[tuple[int, str]] = ()) -> Delivery:
+    reports = [ParsedReport(number, "weather", NOW, NOW, one) for number, one in enumerate(data, 1)]
+    return Delivery(machine_id=machine_id, spool="s", reports=reports, refused=refused)
+
+
+STATEMENT = wire.InstanceData(compute={}, resource_name="x")
+
+ATTACKS = {
+    "a document of many events": [document(2000)],
+    "many statements": [STATEMENT] * 200,
+    "many documents": [document(500)] * 20,
+    "many caches": [wire.CoverageData(cache=f"c{number}", state="lost") for number in range(200)],
+    "reminders of many bodies": [wire.ReminderData(hash=f"{number:064}") for number in range(50)],
+    "bytes that are no text": [wire.DocumentData(body="A" * 500_000, hash="", encoding="base64")],
+    "a receipt as a passport": [
+        wire.ReceiptData(order_id="", event_id="", outcome="answered"),
+        *[STATEMENT] * 199,
+    ],
+}
+
+
+@pytest.mark.parametrize("data", ATTACKS.values(), ids=list(ATTACKS))
+def test_what_costs_much_waits_behind_the_others(data: list[Any]) -> None:
+    lanes = Lanes(GatewayLimits())
+    future: Any = type("Open", (), {"done": lambda self: False})()
+    assert lanes.put(Pending(delivery(LOUD, *data), 100, len(data), 0.0, future), NOW)
+    assert lanes.put(Pending(delivery(8, document(1)), 100, 1, 0.0, future), NOW)
+    assert [one.delivery.machine_id for one in lanes.take(1000)] == [8]
+    assert lanes.take(1000) == []
+    assert [one.delivery.machine_id for one in lanes.take_costly()] == [LOUD]
+
+
+def test_what_machines_say_every_day_does_not() -> None:
+    starts = [
+        STATEMENT,
+        document(2),
+        *(wire.CoverageData(cache=f"c{number}", state="subscribed") for number in range(4)),
+    ]
+    receipt = wire.ReceiptData(order_id="", event_id="", outcome="answered")
+    reminders = [wire.ReminderData(hash="a" * 64)] * 200
+    for day in (starts, [document(0)] * 200, [document(3), receipt], reminders):
+        assert not Spending().is_costly(delivery(1, *day))
+
+
+def test_a_machine_that_sends_little_without_end_is_judged_by_all_of_it() -> None:
+    spending = Spending()
+    judged = [spending.is_costly(delivery(LOUD, document(20))) for _ in range(20)]
+    assert (judged[0], judged[-1]) == (False, True)
+    assert not spending.is_costly(delivery(8, document(20)))
+
+
+def test_parts_are_in_order_and_hold_everything_once() -> None:
+    whole = delivery(LOUD, *[STATEMENT] * 10, document(500), *[document(1)] * 100, refused=[(500, "no"), (501, "no")])
+    parts = list(parts_of(whole))
+    numbers = [number for part in parts for number in part.numbers]
+    assert numbers == sorted(whole.numbers)
+    assert all(sum(map(cost_of, part.reports)) <= COSTLY or len(part.reports) == 1 for part in parts)
+    assert len(parts) > 5
+
+
+def test_others_are_committed_without_the_costly_one_and_it_comes_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    commits: list[list[tuple[int, int]]] = []
+
+    def record(*, deliveries: Sequence[Delivery], now: datetime, careful: bool = False) -> dict[Key, Taken]:
+        commits.append([(one.machine_id, len(one.reports)) for one in deliveries])
+        return {one.key: Taken(max(one.numbers, default=0), before=0) for one in deliveries}
+
+    monkeypatch.setattr(writing.record, "record", record)
+    monkeypatch.setattr(writing.queue, "waited_for", set)
+    monkeypatch.setattr(writing.clock, "is_clock_correct", lambda: True)
+    monkeypatch.setattr(writing.clock, "now", lambda: NOW)
+
+    async def play() -> list[Written]:
+        committer = Committer(GatewayLimits(), asyncio.get_running_loop())
+        waiting = [asyncio.ensure_future(committer.commit(delivery(LOUD, *[STATEMENT] * 30), 100))]
+        waiting += [asyncio.ensure_future(committer.commit(delivery(number, document(1)), 100)) for number in (8, 9)]
+        await asyncio.sleep(0)
+        committer.loop.start()
+        try:
+            return await asyncio.wait_for(asyncio.gather(*waiting), 20)
+        finally:
+            committer.loop.stop()
+
+    written = in_a_loop(play())
+    assert commits[0] == [(8, 1), (9, 1)]
+    assert all(len(batch) == 1 and batch[0][1] <= COSTLY // 10 for batch in commits[1:])
+    # What was not written in the time comes again: a part of it, never none.
+    assert 0 < written[0].acknowledged <= 30
+    assert sum(count for batch in commits[1:] for _, count in batch) == written[0].acknowledged

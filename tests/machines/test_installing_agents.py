@@ -1,0 +1,179 @@
+"""Agent installation: one line for each platform, quoted and carried out here, from the backend and no index."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import stat
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from django.test import Client
+
+from fleet.dashboard import agent_package
+from fleet.domain.machines.enrolment import SETTINGS_FILE, UNIT, UNIT_FILE, install_lines
+from fleet.wording.machines import PLATFORMS
+from tests import factories
+from tests.dashboard.conftest import logged_in
+from tests.processes import ROOT
+
+URL, TOKEN = "https://desk.example.org", "join_abc-DEF_123"
+
+PACKAGE = f"drydock-agent[signed] @ {URL}/agent/drydock_agent-1-py3-none-any.whl#sha256=0a1b"
+
+LINES = {line.platform: line.text for line in install_lines(fleet_url=URL, join_token=TOKEN, package=PACKAGE)}
+
+
+def test_each_platform_has_a_line_and_a_name_and_only_scripts_have_two() -> None:
+    assert set(LINES) == set(PLATFORMS)
+    assert {name: text.count("\n") for name, text in LINES.items()} == {
+        "linux": 0, "windows": 0, "azure-cli": 0, "cloud-init": 1, "other": 1,
+    }  # fmt: skip
+    for text in LINES.values():
+        assert URL in text and TOKEN in text
+
+
+@pytest.fixture
+def pretended(tmp_path: Path) -> tuple[Path, dict[str, str]]:
+    """A folder that stands for the root of a machine, with programs that only say that they were called."""
+    programs = tmp_path / "programs"
+    for folder in (programs, tmp_path / "etc/systemd/system", tmp_path / "opt/drydock-agent/bin"):
+        folder.mkdir(parents=True)
+    note = f'#!/bin/sh\necho "$(basename "$0") $*" >> {tmp_path}/calls\n'
+    for path in (programs / "python3", programs / "systemctl", tmp_path / "opt/drydock-agent/bin/pip"):
+        path.write_text(note)
+        path.chmod(0o755)
+    (programs / "sudo").write_text('#!/bin/sh\nexec "$@"\n')
+    (programs / "sudo").chmod(0o755)
+    return tmp_path, {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+
+
+@pytest.mark.parametrize("platform", ["linux", "cloud-init", "azure-cli"])
+def test_install_lines_run_in_a_shell_and_protect_the_token(
+    pretended: tuple[Path, dict[str, str]], platform: str
+) -> None:
+    root, environment = pretended
+    text = LINES[platform]
+    if platform == "azure-cli":
+        words = shlex.split(text)
+        assert words[: words.index("--scripts")][-2:] == ["--command-id", "RunShellScript"]
+        text = words[-1]
+    for _ in range(2):
+        script = text.replace("/etc/", f"{root}/etc/").replace("/opt/", f"{root}/opt/")
+        subprocess.run(["/bin/sh", "-c", script], check=True, env=environment, umask=0o022)
+    settings = Path(f"{root}{SETTINGS_FILE}")
+    assert settings.read_text() == f"DRYDOCK_FLEET_URL={URL}\nDRYDOCK_JOIN_TOKEN={TOKEN}\n"
+    assert stat.S_IMODE(settings.stat().st_mode) == 0o600
+    unit = Path(f"{root}{UNIT_FILE}").read_text()
+    assert unit == UNIT.replace("/etc/", f"{root}/etc/").replace("/opt/", f"{root}/opt/")
+    calls = (root / "calls").read_text().splitlines()
+    assert calls[:2] == [f"python3 -m venv {root}/opt/drydock-agent", f"pip install --quiet {PACKAGE}"]
+    assert calls[2:4] == ["systemctl daemon-reload", "systemctl enable --now drydock-agent"]
+
+
+def test_what_a_shell_would_take_for_its_own_stays_text(pretended: tuple[Path, dict[str, str]]) -> None:
+    root, environment = pretended
+    hostile = "https://x.example/$(touch${IFS}owned)`id`'\"%s\\"
+    lines = install_lines(fleet_url=hostile, join_token="t", package=f"agent @ {hostile}")
+    text = {line.platform: line.text for line in lines}["linux"]
+    script = text.replace("/etc/", f"{root}/etc/").replace("/opt/", f"{root}/opt/")
+    subprocess.run(["/bin/sh", "-c", script], check=True, env=environment, cwd=root)
+    assert Path(f"{root}{SETTINGS_FILE}").read_text().splitlines()[0] == f"DRYDOCK_FLEET_URL={hostile}"
+    assert not (root / "owned").exists()
+
+
+def test_powershell_gets_strings_in_which_nothing_is_special() -> None:
+    lines = install_lines(fleet_url="https://o'hara", join_token="t", package=PACKAGE)
+    text = {line.platform: line.text for line in lines}["windows"]
+    assert "'fleet_url = \"https://o''hara\"'" in text
+    assert text.replace("''", "").count("'") % 2 == 0
+
+
+@pytest.mark.django_db
+def test_agent_package_needs_no_login_and_pip_checks_its_hash() -> None:
+    requirement = agent_package.requirement()
+    named = re.fullmatch(r"drydock-agent\[signed\] @ http\S+?(/agent/\S+\.whl)#sha256=([0-9a-f]{64})", requirement)
+    assert named is not None
+    answer = Client().get(named[1])
+    assert answer.status_code == 200 and answer["Content-Type"] == "application/zip"
+    assert sha256(answer.content).hexdigest() == named[2]
+
+
+@pytest.mark.django_db
+def test_each_process_makes_the_same_bytes() -> None:
+    first = agent_package.package()
+    agent_package.package.cache_clear()
+    assert agent_package.package() == first
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("name", ["drydock_agent-0.0.0-py3-none-any.whl", "x", "requests-2.32-py3-none-any.whl"])
+def test_nothing_else_is_there(name: str) -> None:
+    assert Client().get(f"/agent/{name}").status_code == 404
+
+
+@pytest.mark.django_db
+def test_it_installs_and_runs_and_holds_no_simulator(tmp_path: Path) -> None:
+    found = agent_package.package()
+    wheel = tmp_path / found.name
+    wheel.write_bytes(found.content)
+    place = tmp_path / "installed"
+    uv = ROOT / ".venv" / "bin" / "uv"
+    install = [str(uv), "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(place), str(wheel)]
+    subprocess.run(install, check=True)
+    assert {each.name for each in place.iterdir()} >= {
+        "drydock_agent",
+        f"drydock_agent-{found.name.split('-')[1]}.dist-info",
+    }
+    assert not (place / "azure_simulator").exists()
+    ended = subprocess.run(
+        [sys.executable, "-c", "import drydock_agent; print(drydock_agent.__path__)"],
+        env={"PYTHONPATH": str(place)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert str(place) in ended.stdout
+
+
+@pytest.mark.django_db
+def test_no_line_names_a_package_of_an_index() -> None:
+    page = logged_in(factories.admin()).post("/join-tokens/make/", {"comment": "for web", "hours": "24"})
+    body = page.content.decode()
+    assert len(PLATFORMS) > 2 and "/agent/drydock_agent-" in body
+    assert bare_names(body) == []
+    documents = [*ROOT.glob("*.md"), *ROOT.glob("agents/*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "Dockerfile"]
+    documents += [path for path in (ROOT / "examples").rglob("*") if path.is_file()]
+    assert len(documents) > 30
+    assert {path.name: found for path in documents if (found := bare_names(path.read_text()))} == {}
+
+
+@pytest.mark.django_db
+def test_the_agent_carries_the_licence_of_the_whole() -> None:
+    assert (ROOT / "agents" / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
+
+
+def bare_names(text: str) -> list[str]:
+    """Our names where an installer is given one that it would ask an index for: no address, and no file."""
+    lines = re.findall(
+        r"\b(?:pip3?(?:\.exe)?|pipx|uv tool|uv pip|uv|poetry)['\"]? (?:install|run|add)\b([^`;&|\n]*)", text
+    )
+    words = re.compile(r"(?<![\w./-])drydock(?:-fleet|-agent)?(?:\[[\w,]*\])?(?![\w.[-])(?!\s*@)")
+    return [found for line in lines for found in words.findall(line)]
+
+
+@pytest.mark.django_db
+def test_a_bare_name_would_be_found() -> None:
+    for bare in (
+        "pip install drydock",
+        "pip.exe' install --quiet 'drydock-agent[signed]'",
+        "pip install -U drydock-fleet",
+    ):
+        assert len(bare_names(bare)) == 1, bare
+    for well in (
+        "pip install 'drydock-agent[signed] @ https://x/y.whl'",
+        "pip install -r drydock-fleet.txt",
+        "drydock-fleet web",
+    ):
+        assert bare_names(well) == [], well
