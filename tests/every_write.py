@@ -24,7 +24,7 @@ from tests.people.signed_in import a_session
 
 OTHER = "0A1B2C3D-0000-4000-8000-00000000000A"
 SAMPLES = Path(__file__).parent / "samples"
-RULE = {"name": "Short freezes", "reason": "Nobody notices.", "action": "hold", "event_types": ["Freeze"]}
+RULE = {"name": "Short freezes", "reason": "No user notices.", "action": "hold", "event_types": ["Freeze"]}
 WINDOW = {"name": "Sale", "reason": "The shop is full.", "weekdays": [4], "from_time": "18:00", "time_zone": "UTC"}
 
 IN_PERSON = "ada in person"

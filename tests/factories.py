@@ -167,12 +167,14 @@ class Fleet:
     def enrol_set(self, count: int = 6, *, prefix: str = "vm", availability_set: str = "web") -> list[Agent]:
         """`count` machines over three fault and two update domains, all live, each having read an empty document."""
         agents = [self.enrol(f"{prefix}1", availability_set=availability_set, heard=False)]
-        agents += self._beside(agents[0], [(f"{prefix}{number}", number - 1) for number in range(2, count + 1)])
+        agents += self._enrol_neighbours(
+            agents[0], [(f"{prefix}{number}", number - 1) for number in range(2, count + 1)]
+        )
         self.all_say(names=[agent.machine.resource_name for agent in agents])
         return agents
 
     @transaction.atomic
-    def _beside(self, first: Agent, others: Sequence[tuple[str, int]]) -> list[Agent]:
+    def _enrol_neighbours(self, first: Agent, others: Sequence[tuple[str, int]]) -> list[Agent]:
         """Machines that enrolled as this one did, each by its name and number: its rows again, since enrolling five
         more takes longer than most tests.
         """
@@ -340,8 +342,8 @@ def approved_apart(fleet: Fleet, event_ids: Iterable[str]) -> list[Approval]:
         fleet.enrol(f"m{number}", availability_set=f"set{number}")
         due = fleet.now + timedelta(minutes=5)
         fleet.say(f"m{number}", listing(event_id, resources=[f"m{number}"], not_before=due))
-    somebody = operator()
-    return [fleet.approve(event_id, by=somebody) for event_id in ids]
+    approving = operator()
+    return [fleet.approve(event_id, by=approving) for event_id in ids]
 
 
 def lost_a_document(fleet: Fleet) -> None:

@@ -24,15 +24,15 @@ def missing() -> str:
 
 
 class Namespace:
-    """One namespace, for the length of a `with` block; `beside` names another one that it can be wired to."""
+    """One namespace, for the length of a `with` block; `neighbour` names another one that it can be wired to."""
 
-    def __init__(self, *addresses: str, beside: Namespace | None = None) -> None:
+    def __init__(self, *addresses: str, neighbour: Namespace | None = None) -> None:
         self._addresses = addresses
-        self._beside = beside
+        self._neighbour = neighbour
         self._holder: subprocess.Popen[str]
 
     def __enter__(self) -> Namespace:
-        begin = _apart() if self._beside is None else [*self._beside.command(), "unshare", "--net"]
+        begin = _apart() if self._neighbour is None else [*self._neighbour.command(), "unshare", "--net"]
         # It holds the namespace until its input is closed, which the end of this process does as well.
         self._holder = subprocess.Popen(
             [*begin, "sh", "-c", "echo ready; exec cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -85,10 +85,10 @@ def test_what_python_itself_would_print_is_json_too(
         logging.captureWarnings(capture=True)
         warnings.warn("two\nlines", stacklevel=1)
     try:
-        raise ValueError("nobody catches it")
+        raise ValueError("it is not caught")
     except ValueError as error:
         sys.excepthook(ValueError, error, error.__traceback__)
     found = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [line["logger"] for line in found][-1] == "python"
-    assert "nobody catches it" in found[-1]["event"]
+    assert "it is not caught" in found[-1]["event"]
     assert "two\nlines" in found[0]["event"]

@@ -173,7 +173,7 @@ class Written:
     @classmethod
     def of(cls, taken: Taken, earlier: Written | None) -> Written:
         """Return the result of a commit, after an earlier part of the same delivery."""
-        acknowledged = wire.RENUMBER_SPOOL if taken.begin_anew else taken.acknowledged
+        acknowledged = wire.RENUMBER_SPOOL if taken.renumber_spool else taken.acknowledged
         if earlier is None or earlier.before is None:
             return cls(acknowledged, before=taken.before, wanted=taken.wanted)
         wanted = [*earlier.wanted, *taken.wanted]

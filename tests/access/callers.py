@@ -28,7 +28,7 @@ PROXY = HeaderLogin((ip_network("10.0.0.1/32"),), "a-secret-that-nobody-guesses"
 
 # Each column and its caller. The columns after `operator` are the same person and differ only as described.
 COLUMNS = {
-    "nobody": "not signed in",
+    "anonymous": "not signed in",
     "half": "correct password, second factor not given yet",
     "blocked": "the session of a user who was deactivated later",
     "groupless": "a user in no group",
@@ -146,7 +146,7 @@ def callers(world: World) -> dict[str, Caller]:
     root = User.objects.create(username="root", is_superuser=True, is_staff=True)
     signed = authorization(Key(world.fleet.agents["vm1"].machine.vm_id, 1, "00" * 32), "GET", "/", None, now)
     return {
-        "nobody": Caller(),
+        "anonymous": Caller(),
         "half": half_in(),
         "blocked": blocked(),
         "groupless": by_session(User.objects.create(username="gert")),

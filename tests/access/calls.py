@@ -29,7 +29,7 @@ WORDS = {
     "-": "method not allowed (405)",
 }
 GUARD = "set-wants-step-up"
-# Let in: what is wrong with the call, or with the moment, was found behind the door.
+# Admitted: the call failed after the access check, because of its content or of the current state.
 FAILED_AFTER_ACCESS = (400, 409, 410, 412, 415, 422, 428)
 
 

@@ -1,7 +1,7 @@
 """Exceptions of the access matrix: why some routes are open to other callers, printed in `docs/dev/access.md`."""
 
 ELSEWHERE = "redirects to an address that requires sign-in"
-DOOR = "part of signing in"
+SIGN_IN = "part of signing in"
 PROBE = "counts and states without names; a proxy restricts access"
 BROWSER = "part of every page in a browser; no data of the fleet"
 MANUAL = "description of the API; no data of the fleet"
@@ -21,13 +21,13 @@ PUBLIC: dict[tuple[str, str], str] = {
         )
         for method in ("GET", "POST")
     },
-    ("GET", "accounts/login/"): DOOR,
-    ("POST", "accounts/login/"): DOOR,
+    ("GET", "accounts/login/"): SIGN_IN,
+    ("POST", "accounts/login/"): SIGN_IN,
     ("POST", "accounts/logout/"): "without a session it changes nothing",
-    ("GET", "accounts/passkey/"): DOOR,
+    ("GET", "accounts/passkey/"): SIGN_IN,
     ("GET", "accounts/second-factor/"): "without a correct password before, redirects to the sign-in page",
     ("POST", "accounts/second-factor/"): "without a correct password before, redirects to the sign-in page",
-    ("GET", "accounts/sign-on/"): DOOR,
+    ("GET", "accounts/sign-on/"): SIGN_IN,
     ("GET", "accounts/sign-on/end/"): "redirects to the provider's sign-out page",
     ("GET", "api/docs/"): MANUAL,
     ("GET", "api/schema/"): MANUAL,
@@ -74,7 +74,7 @@ BACK = "evaluates history and stores nothing"
 EACH = "each selected event is decided separately; the answer lists the refusals"
 
 # Routes that take a form or a body and change nothing, open to every user who may read.
-ANYBODY: dict[tuple[str, str], str] = {
+ANONYMOUS: dict[tuple[str, str], str] = {
     ("POST", "api/v1/routes/dry-run/"): BACK,
     ("POST", "api/v1/rules/dry-run/"): BACK,
     ("POST", "bulk/"): EACH,

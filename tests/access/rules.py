@@ -12,7 +12,7 @@ from tests.access.reasons import ABOUT_ONESELF, ANYBODY, OWN_RULES, PUBLIC
 IN = {"yes", "did"}
 # Callers that are not persons, and persons whose login is incomplete, blocked or expired.
 STRANGERS = (
-    *("nobody", "half", "blocked", "strange-token", "old-token", "ended-token"),
+    *("anonymous", "half", "blocked", "strange-token", "old-token", "ended-token"),
     *("machine", "key", "join-token", "calendar"),
 )
 # Each may all that the one before may.
@@ -26,7 +26,7 @@ OF_A_PERSON = (
     ("admin-token", "admin"),
 )
 READERS = ("viewer", "viewer-token", "read-token")
-OTHER_DOORS = ("by-provider", "by-proxy")
+OTHER_SIGN_IN_METHODS = ("by-provider", "by-proxy")
 MACHINES = ("join-token", "machine", "key", "revoked-machine", "revoked-key")
 NOT_MACHINES = (
     *("groupless", "blocked", "viewer", "admin", "read-token", "approve-token", "ended-token", "calendar"),
@@ -60,7 +60,7 @@ def more_than(line: Line, column: str, other: str) -> bool:
 
 
 def only_listed_routes_are_open_to_anonymous_callers(lines: Iterable[Line]) -> list[str]:
-    return [shown(line, "nobody") for line in lines if is_in(line, "nobody") and named(line) not in PUBLIC]
+    return [shown(line, "anonymous") for line in lines if is_in(line, "anonymous") and named(line) not in PUBLIC]
 
 
 def no_stranger_does_anything(lines: Iterable[Line]) -> list[str]:
@@ -69,7 +69,7 @@ def no_stranger_does_anything(lines: Iterable[Line]) -> list[str]:
         for line in lines
         if not line[1].startswith("/agent/")
         for one in STRANGERS
-        if line[3].get(one) == "did" or (more_than(line, one, "nobody") and (one, *named(line)) not in OWN_RULES)
+        if line[3].get(one) == "did" or (more_than(line, one, "anonymous") and (one, *named(line)) not in OWN_RULES)
     ]
 
 
@@ -93,7 +93,7 @@ def who_may_more_may_all_that_others_may(lines: Iterable[Line]) -> list[str]:
         shown(line, less, more)
         for line in lines
         for less, more in itertools.pairwise(LADDER)
-        # Where nothing is asked behind the door, there may be a method less.
+        # Where nothing is asked after the access check, there may be a method less.
         if line[3].get(more, "-") != "-" and more_than(line, less, more)
     ]
 
@@ -115,7 +115,7 @@ def rights_do_not_depend_on_the_sign_in_method(lines: Iterable[Line]) -> list[st
     return [
         shown(line, "operator", other)
         for line in lines
-        for other in OTHER_DOORS
+        for other in OTHER_SIGN_IN_METHODS
         if other in line[3] and line[3][other] != line[3]["operator"] and (other, *named(line)) not in OWN_RULES
         # What asks for a proof asks whom a proxy has logged in, too.
         if not (other == "by-proxy" and line[3][other] == "again" == line[3]["unproved"])
@@ -128,7 +128,7 @@ def machines_call_machine_routes_only(lines: Iterable[Line]) -> list[str]:
         for line in lines
         if not line[1].startswith("/agent/")
         for one in MACHINES
-        if more_than(line, one, "nobody")
+        if more_than(line, one, "anonymous")
     ]
 
 
@@ -138,7 +138,7 @@ def machine_routes_reject_users_and_revoked_machines(lines: Iterable[Line]) -> l
         for line in lines
         if line[1].startswith("/agent/")
         for one in NOT_MACHINES
-        if more_than(line, one, "nobody")
+        if more_than(line, one, "anonymous")
     ]
 
 

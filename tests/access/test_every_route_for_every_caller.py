@@ -15,7 +15,7 @@ from tests.access.calls import Matrix
 from tests.access.reasons import PUBLIC
 from tests.access.routes import AREAS, Route, django_routes, routes_of
 
-# Cells that the everyday suite samples in addition to those of `nobody`; number of parts of the whole matrix.
+# Cells that `make test` samples in addition to those of the column `anonymous`; number of parts of the whole matrix.
 SHARE, SEED, PARTS = 300, 1, 6
 Cell = tuple[str, str, str, str]
 
@@ -48,7 +48,7 @@ def wrong(matrix: Matrix, asked: list[Cell]) -> list[str]:
 
 
 def test_tables_match_the_answers_without_login_and_for_a_sample(matrix: Matrix) -> None:
-    asked = [cell for cell in cells() if cell[3] == "nobody"]
+    asked = [cell for cell in cells() if cell[3] == "anonymous"]
     asked += random.Random(SEED).sample(cells(), SHARE)
     assert wrong(matrix, asked) == [], table.STALE
 
@@ -66,9 +66,9 @@ def test_a_method_that_the_tables_do_not_have_does_nothing(matrix: Matrix, area:
     for route in routes_of(area):
         known = {method for pattern, method in rows if pattern == route.pattern}
         for method in {"GET", "POST", "PUT", "PATCH", "DELETE"} - known:
-            said = {column: matrix.cell(route, method, column) for column in ("nobody", "superuser")}
+            said = {column: matrix.cell(route, method, column) for column in ("anonymous", "superuser")}
             # A page may take any method for a reading one; a call of the API takes none that it does not name.
             fine = {"-", "404", "login", "no"} | ({"yes"} if area != "api" and method not in ("GET", "POST") else set())
             assert said["superuser"] in fine, (method, route.pattern, said)
             is_open = route.pattern in {pattern for _, pattern in PUBLIC}
-            assert said["nobody"] in fine - (set() if is_open else {"yes"}), (method, route.pattern, said)
+            assert said["anonymous"] in fine - (set() if is_open else {"yes"}), (method, route.pattern, said)

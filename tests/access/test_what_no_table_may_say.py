@@ -34,7 +34,7 @@ def test_each_cell_is_a_word() -> None:
 
 def test_each_reason_is_about_what_is_there() -> None:
     lines = committed()
-    open_to_anonymous = {(method, route) for _, route, method, cells in lines if cells["nobody"] in ("yes", "did")}
+    open_to_anonymous = {(method, route) for _, route, method, cells in lines if cells["anonymous"] in ("yes", "did")}
     assert open_to_anonymous == set(PUBLIC)
     there = {(method, route) for _, route, method, _ in lines}
     readers = {(line[2], line[1]) for line in lines if is_in(line, "viewer")}
@@ -67,26 +67,26 @@ def test_a_route_without_a_right_is_found(settings: Any, request: pytest.Fixture
     ]
     found = {rule.__name__: rule(lines) for rule in RULES}
     assert found["only_listed_routes_are_open_to_anonymous_callers"] == [
-        "pages: GET leak/: nobody yes", "pages: POST leak/: nobody yes",
+        "pages: GET leak/: anonymous yes", "pages: POST leak/: anonymous yes",
     ]  # fmt: skip
     assert "pages: POST act/: viewer did" in found["readers_change_what_is_their_own_and_nothing_else"]
 
 
 def test_each_rule_finds_what_breaks_it() -> None:
-    good = dict.fromkeys(("nobody", "half", "groupless", "elsewhere", "viewer"), "no")
+    good = dict.fromkeys(("anonymous", "half", "groupless", "elsewhere", "viewer"), "no")
     readers, scopes = "readers_change_what_is_their_own_and_nothing_else", "scopes_and_missing_proofs_only_take_away"
-    doors = "rights_do_not_depend_on_the_sign_in_method"
+    rule = "rights_do_not_depend_on_the_sign_in_method"
     for cells, found in (
         ({"machine": "yes"}, {"no_stranger_does_anything", "machines_call_machine_routes_only"}),
         ({"half": "did"}, {"no_stranger_does_anything"}),
         ({"viewer": "yes", "operator": "no"}, {readers, "who_may_more_may_all_that_others_may"}),
         ({"elsewhere": "did", "here": "no", "operator": "did"}, {scopes}),
         ({"approve-token": "did", "admin": "no"}, {"a_token_may_no_more_than_its_person"}),
-        ({"by-proxy": "did", "operator": "no", "unproved": "no"}, {doors}),
+        ({"by-proxy": "did", "operator": "no", "unproved": "no"}, {rule}),
     ):
         lines: list[Line] = [("pages", "a/", "POST", good | cells)]
         assert {rule.__name__ for rule in RULES if rule(lines)} == found, cells
-    revoked: list[Line] = [("gateway", "/agent/v1/orders", "GET", {"nobody": "login", "revoked-key": "yes"})]
+    revoked: list[Line] = [("gateway", "/agent/v1/orders", "GET", {"anonymous": "login", "revoked-key": "yes"})]
     assert [rule.__name__ for rule in RULES if rule(revoked)] == ["machine_routes_reject_users_and_revoked_machines"]
 
 

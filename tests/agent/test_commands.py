@@ -121,7 +121,7 @@ def test_check_says_what_it_can_reach(agents: Agents, fleet: FleetDouble) -> Non
     assert after.returncode == 0
     assert f"This is machine {VM_IDS['web-vm1']} (web-vm1)." in after.stdout
     assert "takes this machine's credential" in after.stdout and "This machine's clock is 0.0 s" in after.stdout
-    assert len(fleet.enrolments) == 1, "check itself enrols nobody"
+    assert len(fleet.enrolments) == 1, "check enrols no machine"
 
 
 def test_check_says_whether_the_backend_would_admit_the_machine(agents: Agents, fleet: FleetDouble) -> None:

@@ -251,7 +251,7 @@ def work(hooks: EventHooks) -> None:
 
 
 def with_hooks(parts: Parts, hooks: HookFolder) -> EventHooks:
-    """Wire the machine's hooks to its rehearsal, as the agent does, and run what is due."""
+    """Wire the machine's hooks to its rehearsal, as the agent does, and run its due hooks."""
     settings = replace(parts.context.settings, hooks_dir=hooks.root, hook_timeout_seconds=10)
     context = replace(parts.context, settings=settings)
     event_hooks = EventHooks(context, resource_name=lambda: "web-vm1", rehearsed=parts.rehearsal.listed)

@@ -25,7 +25,7 @@ from tests.processes import free_port
 REAL = VM_IDS["web-vm1"]
 AN_HOUR = 3600.0
 # Nothing that such an answer says makes a machine a classic one.
-NO_WORD = [
+NO_ANSWER = [
     "instance-408",
     "instance-410",
     "instance-429",
@@ -104,7 +104,7 @@ def test_without_any_answer_a_machine_goes_by_what_it_remembers_and_does_not_gue
     assert asking.who(for_ever=False) == Identity(VM_IDS["web-vm2"], "imds")
 
 
-@pytest.mark.parametrize("answer", NO_WORD)
+@pytest.mark.parametrize("answer", NO_ANSWER)
 def test_no_answer_that_says_nothing_makes_up_a_machine(
     asking: Asking, simulator: RunningSimulator, answer: str
 ) -> None:
@@ -114,7 +114,7 @@ def test_no_answer_that_says_nothing_makes_up_a_machine(
     assert not (asking.state.root / "machine-id").exists()
 
 
-@pytest.mark.parametrize("answer", [*NO_WORD, *CLASSIC])
+@pytest.mark.parametrize("answer", [*NO_ANSWER, *CLASSIC])
 def test_a_known_machine_stays_who_it_is(asking: Asking, simulator: RunningSimulator, answer: str) -> None:
     assert asking.who().machine_id == REAL
     simulator.fault("web-vm1", answer, seconds=AN_HOUR)
@@ -199,9 +199,9 @@ def test_spool_of_a_made_up_id_is_continued(tmp_path: Path, clock: Clock) -> Non
     made.add(wire.DOCUMENT, clock.now(), {"body": "1"})
     spool_id = made.id
     made.close()
-    goes_on = state.open_spool(REAL, former_id="made-up")
-    assert (goes_on.id, goes_on.pending()) == (spool_id, 1)
-    goes_on.close()
+    continued = state.open_spool(REAL, former_id="made-up")
+    assert (continued.id, continued.pending()) == (spool_id, 1)
+    continued.close()
     others = state.open_spool(VM_IDS["web-vm2"], former_id="made-up")
     assert others.pending() == 0 and others.id != spool_id
     others.close()

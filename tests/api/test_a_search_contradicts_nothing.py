@@ -29,7 +29,7 @@ SEED = 14
 # For each role so long goes the search over the edges of every shape, so long the random one, so long that for
 # sequences of calls; all of it together takes two minutes.
 SECONDS = {"examples,coverage": 20, "fuzzing": 8, "stateful": 8}
-NOBODY = ""
+ANONYMOUS = ""
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ def with_what_is_there(values: dict[str, list[object]]) -> dict[str, Any]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("role", ["admin", NOBODY])
+@pytest.mark.parametrize("role", ["admin", ANONYMOUS])
 def test_a_long_search_finds_nothing(searched: Searched, role: str) -> None:
     for phases, seconds in SECONDS.items():
         report = searched.search(role, "--phases", phases, "--max-time", str(seconds), "--seed", str(SEED))

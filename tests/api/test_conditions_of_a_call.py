@@ -14,7 +14,7 @@ from fleet.urls import CALLS
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
 
-RULE = {"name": "Short", "reason": "Nobody notices.", "action": "hold", "event_types": ["Freeze"]}
+RULE = {"name": "Short", "reason": "No user notices.", "action": "hold", "event_types": ["Freeze"]}
 HOOK = {"name": "hook", "kind": "webhook", "url": "https://hooks.example.org/1"}
 NOT_MINE = '"0"'
 

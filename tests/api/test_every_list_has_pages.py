@@ -138,7 +138,7 @@ def test_an_altered_cursor_is_refused(viewer: Caller, more: str) -> None:
 def test_a_cursor_outlives_a_new_secret_key(viewer: Caller, more: str, settings: LazySettings) -> None:
     before = viewer.get(more).json()["results"]
     settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]
-    settings.SECRET_KEY = "the next one, which is long enough for anybody"
+    settings.SECRET_KEY = "the next one, which is long enough for every check"
     assert viewer.get(more).json()["results"] == before
     settings.SECRET_KEY_FALLBACKS = []
     problem(viewer.get(more), 422, "validation")

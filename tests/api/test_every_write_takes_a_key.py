@@ -114,7 +114,7 @@ def test_a_query_makes_another_request(admin: Caller) -> None:
 
 
 def test_an_answer_without_a_body_is_kept_as_well(admin: Caller) -> None:
-    rule = {"name": "Short", "reason": "Nobody notices.", "action": "hold", "event_types": ["Freeze"]}
+    rule = {"name": "Short", "reason": "No user notices.", "action": "hold", "event_types": ["Freeze"]}
     address = f"rules/{admin.post('rules/', rule).json()['id']}/"
     assert admin.delete(address, idempotency_key="one").status_code == 204
     again = admin.delete(address, idempotency_key="one")

@@ -110,8 +110,8 @@ def test_a_planned_approval_returns_to_people_when_the_event_changes(fleet: Flee
     line = Entry.objects.get(kind="approval_withdrawn")
     assert line.data["reason"]["code"] == "decided-on-other-values"
     # People decide again, on the event's current values.
-    anew = fleet.approve(by=approver(), overrides={"lost-for-good": "no"}, expected_version=the_event().version)
-    assert anew.state in ("GRANTED", "PROPOSED")
+    second = fleet.approve(by=approver(), overrides={"lost-for-good": "no"}, expected_version=the_event().version)
+    assert second.state in ("GRANTED", "PROPOSED")
 
 
 @pytest.mark.parametrize("how", HARMLESS)
@@ -427,8 +427,8 @@ class TestRulesAreAskedAgain:
         change(fleet, resources=("vm1", "vm5"))
         go(fleet, 2)
         assert after(approval).state == "WITHDRAWN"
-        anew = Approval.objects.exclude(pk=approval.pk).get()
-        assert (anew.state, anew.decided_on["resources"]) == ("WAITING", ["vm1", "vm5"])
+        second = Approval.objects.exclude(pk=approval.pk).get()
+        assert (second.state, second.decided_on["resources"]) == ("WAITING", ["vm1", "vm5"])
 
     @pytest.mark.parametrize(
         "how",

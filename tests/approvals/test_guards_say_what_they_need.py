@@ -75,7 +75,7 @@ CASES: list[tuple[dict[str, Any], str, Need]] = [
     ({"others": (other(1), other(1))}, "set-in-flight", BLOCKS),
     ({"others": (other(2),)}, "service-in-flight", REASON),
     ({"hold": HoldFacts("olga", NOW, "sale")}, "held", REASON),
-    ({"windows": (WindowFacts("nights", "nobody is here"),)}, "no-approval-window", REASON),
+    ({"windows": (WindowFacts("nights", "no operator is here"),)}, "no-approval-window", REASON),
     ({"event_type": "Redeploy"}, "lost-for-good", REASON),
     ({"event_type": "Preempt"}, "lost-for-good", REASON),
     ({"event_type": "Terminate"}, "lost-for-good", REASON),

@@ -91,7 +91,7 @@ def test_missing_history_is_stated() -> None:
         ({"others": (OtherEvent("O", 2, "db", in_flight=True),)}, Advised.WAIT),
         ({"others": (OtherEvent("O", 2, "db", in_flight=False),)}, Advised.START_NOW),
         ({"hold": HoldFacts("otto", NOW, "The sale ends at midnight.")}, Advised.LEAVE),
-        ({"windows": (WindowFacts("Sale", "Nobody touches the shop."),)}, Advised.LOOK),
+        ({"windows": (WindowFacts("Sale", "No changes to the shop."),)}, Advised.LOOK),
     ],
 )
 def test_guards_determine_the_recommendation(fields: dict[str, Any], advised: Advised) -> None:

@@ -12,12 +12,12 @@ from tests.architecture.sources import AGENTS, FLEET, ROOT, files, imports, modu
 # Functions that may catch everything, each with its reason.
 MAY_CATCH_EVERYTHING = {
     "agents/drydock_agent/supervisor.py:Supervisor._work": "the loop of a part: an error in one must not end another",
-    "fleet/domain/machines/attestation.py:verify": "whatever goes wrong with a document, nobody gets in by it",
-    "fleet/gateway/threads.py:Loop.run": "the loop of a gateway's thread: it must go on after any failure",
+    "fleet/domain/machines/attestation.py:verify": "an error in a document must not admit its machine",
+    "fleet/gateway/threads.py:Loop.run": "the loop of a gateway's thread: it must continue after any failure",
     "fleet/gateway/committer.py:Committer._record": "whatever one report breaks, the others are committed",
     "fleet/notifications/sender/process.py:answer_to": "whatever one job leads a library to, the process answers",
     "fleet/notifications/delivery.py:_without_raising": "whatever one post breaks, others are sent",
-    "fleet/notifications/delivery.py:_news": "whatever is wrong with one message, the others are told",
+    "fleet/notifications/delivery.py:_news": "an error in one message must not stop the others",
     "fleet/operations/quarantine.py:bisect_failures": "whatever is wrong with one row, the others are advanced",
     "fleet/operations/quarantine.py:call_each": "whatever is wrong with one stage, the others are gone through",
     "fleet/operations/reports/record.py:record": "whatever one event breaks, the batch is recorded without it",

@@ -42,7 +42,7 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def checked(self) -> bool:
-        """Whether it may go on as any blob."""
+        """Whether a client may continue it like any blob."""
         parts = urlsplit(self.path)
         self.service.asked.append((self.command, parts.path))
         query = parse_qs(parts.query)

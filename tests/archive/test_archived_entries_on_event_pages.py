@@ -1,4 +1,4 @@
-"""An event's page and its API read what has left, from the archive: bounded, and only what the reader may see."""
+"""Archived entries on an event's page and in its API: bounded reads, and only rows that the reader may see."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ G = GIGABYTE
         ([Growth(2 * G, G)], 3 * G, 5),
         # There already.
         ([Growth(10 * G, 0)], 0, 0),
-        # What leaves after five days holds no more than these bring; or what is there now, however much that is.
+        # The archive of five days holds no more than these bring, or the present amount if that is more.
         ([Growth(G, G, 5)], 0, None),
         ([Growth(8 * G, G, 5)], G, None),
         ([Growth(G, G, 5), Growth(0, G)], 0, 5),

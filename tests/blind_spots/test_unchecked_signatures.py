@@ -1,4 +1,4 @@
-"""An agent that does not check the signatures of orders is a blind spot; one that has not said so is none."""
+"""Signature checks: an agent that reports that it does not check orders' signatures is a blind spot."""
 
 from __future__ import annotations
 

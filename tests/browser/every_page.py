@@ -38,7 +38,7 @@ from tests.policy.conftest import made
 
 # Addresses that end here and not at a page: they need what only a form gives them, or are another page's part. A
 # service account is not a person and cannot be erased.
-BESIDE = ("/accounts/logout/", "/accounts/sign-on/", "/accounts/passkey/", "/agent/", "/people/deploy-bot/forget/")
+ADDITIONAL = ("/accounts/logout/", "/accounts/sign-on/", "/accounts/passkey/", "/agent/", "/people/deploy-bot/forget/")
 # What an address has to ask for.
 QUERIES = {"/bulk/": "?do=approve&all=on&of=queue", "/services/": "?name=shop", "/waves/begin/": "?service=shop"}
 
@@ -169,7 +169,7 @@ def pages(whole: Whole, client: Client, *, every_state: bool = True) -> list[str
     found = []
     seen = set()
     for name, address in whole.addresses():
-        if address.startswith(BESIDE):
+        if address.startswith(ADDITIONAL):
             continue
         answer = client.get(address)
         kind = answer.get("Content-Type", "")

@@ -41,7 +41,7 @@ def tell(fleet: Fleet) -> dict[str, str]:
             told.append(listing("OTHER-EVENT", resources=names[2:], not_before=fleet.now + seconds(700)))
         fleet.all_say(*told, names=names)
     otto = factories.operator()
-    fleet.approve(ids["proposed"], comment="All three at once, nobody is in the shop.")
+    fleet.approve(ids["proposed"], comment="All three at once, the shop is closed.")
     fleet.approve(ids["waiting"], when=When.PREPARED, comment="Drains take a minute.")
     for state in ("held", "reasons"):
         claims.claim(event_id=ids[state], actor=acting(otto, why="calling the database people"), now=fleet.now)

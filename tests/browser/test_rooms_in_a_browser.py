@@ -131,7 +131,7 @@ def test_a_rule_is_made_tried_and_switched_on(
     assert watched.faults() == []
     page.get_by_role("link", name="New rule").click()
     page.get_by_label("Name", exact=True).fill("Short freezes")
-    page.get_by_label("Reason").fill("Nobody notices five seconds.")
+    page.get_by_label("Reason").fill("No user notices five seconds.")
     page.get_by_label("Freeze").check()
     page.get_by_label("At most, in seconds").first.fill("5")
     page.get_by_role("button", name="Try on history").click()

@@ -58,7 +58,7 @@ def test_passkey_is_added_signs_in_and_is_removed(fleet: Fleet, open_page: OpenP
     found = calls.send("WebAuthn.getCredentials", {"authenticatorId": made["authenticatorId"]})
     assert len(found["credentials"]) == 1
 
-    # By itself it lets in, with neither a name nor a password.
+    # The passkey alone signs in, without a name and a password.
     page.context.clear_cookies()
     watched.open("/accounts/login/?next=/sets/")
     page.get_by_role("button", name="Use a passkey").click()

@@ -116,12 +116,12 @@ def test_hooks_of_several_caches_wait_for_these_in_the_order_of_all_others() -> 
         finally:
             connection.close()
 
-    teller = threading.Thread(target=tell)
+    reporter = threading.Thread(target=tell)
     with transaction.atomic():
         Cache.objects.select_for_update().get(host=first)
-        teller.start()
+        reporter.start()
         wait_for(is_lock_awaited, seconds=10, what="the report's wait for the first cache")
         # A transaction that waits for the first cache must not already lock the last: both would wait for ever.
         Cache.objects.select_for_update(nowait=True).get(host=last)
-    teller.join(10)
+    reporter.join(10)
     assert [entry.cache.host for entry in entries() if entry.cache] == [last, first]

@@ -136,7 +136,9 @@ def test_a_process_with_a_wrong_clock_neither_decides_nor_sends(
         every=1,
     )
     wait_for(
-        lambda: "clock" in requests.get(f"{gateway.url}/readyz", timeout=10).json(), seconds=20, what="/readyz says so"
+        lambda: "clock" in requests.get(f"{gateway.url}/readyz", timeout=10).json(),
+        seconds=20,
+        what="/readyz reports the clock",
     )
     # It is the only process here, so no other process reconciles.
     LastRun.objects.filter(name=LastRun.RECONCILE).update(ran_at=datetime.now(UTC) - timedelta(minutes=1))

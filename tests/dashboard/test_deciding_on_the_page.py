@@ -178,7 +178,7 @@ def test_a_second_person_agrees(fleet: factories.Fleet, operator: Client, viewer
         assert post(client, address).status_code == 403
     shown = panel(approver)
     assert "consent" in acts(shown)
-    # What speaks against it stays in view; that it is proposed is no reason against agreeing.
+    # The guards stay in view; the proposal itself does not block the consent.
     assert "last-live-machines" in codes(shown) and "already-decided" not in codes(shown)
     done = post(approver, address, comment="seen")
     assert "anna" in text_of(done) and "seen" in text_of(done)

@@ -34,7 +34,7 @@ def test_projections_and_pages_cost_what_is_committed_and_no_more_in_a_larger_fl
     before = costs(operator)
     if not COMMITTED.exists():
         COMMITTED.write_text(json.dumps(before, indent=2) + "\n", encoding="utf-8")
-        pytest.fail(f"{COMMITTED.name} is written anew: read and commit it.")
+        pytest.fail(f"{COMMITTED.name} has been rewritten: read and commit it.")
     assert before == json.loads(COMMITTED.read_text(encoding="utf-8"))
     for number in range(2, 4):
         grow(small, number)

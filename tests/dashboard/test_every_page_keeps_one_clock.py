@@ -91,7 +91,7 @@ def of_another_clock(shown: Shown, now: datetime) -> list[str]:
     return wrong
 
 
-MOST_ALIKE = 4
+MAX_EQUAL_LISTS = 4
 # What in an address leads to other times, by steps or by a choice.
 OTHER_TIMES = {"hours", "from", "to", "since", "until", "show"}
 
@@ -99,14 +99,14 @@ OTHER_TIMES = {"hours", "from", "to", "since", "until", "show"}
 def every_page(client: Client) -> Iterator[tuple[str, str, Shown]]:
     """The address, the name and what is shown of each page, and of each part of one, to which links lead."""
     seen, waiting = {"/"}, ["/"]
-    alike: Counter[tuple[str, ...]] = Counter()
+    occurrences: Counter[tuple[str, ...]] = Counter()
     while waiting:
         address = waiting.pop()
         asked = urlsplit(address)
         # The same page with other numbers in its address, or other choices, says nothing new in the end.
         kind = (re.sub(r"[0-9A-F-]{8,}|\d+", "", asked.path), *sorted(parse_qs(asked.query)))
-        alike[kind] += 1
-        if alike[kind] > MOST_ALIKE:
+        occurrences[kind] += 1
+        if occurrences[kind] > MAX_EQUAL_LISTS:
             continue
         answer = client.get(address, headers={"HX-Request": "true"} if "part=" in address else {})
         if answer.status_code != 200 or not answer["Content-Type"].startswith("text/html"):
@@ -170,7 +170,7 @@ def approvals_of_each_kind(at: datetime) -> None:
     fleet.approve(ids[0], when=When.TIME, due_at=at + timedelta(minutes=70), overrides=reason)
     claims.hold(event_id=ids[1], actor=acting(factories.operator(), why="the import runs"), now=fleet.now)
     claims.claim(event_id=ids[2], actor=acting(factories.operator(), why="draining"), now=fleet.now)
-    fleet.approve(ids[3], overrides=reason | {"last-live-machines": "nobody is there at night"})
+    fleet.approve(ids[3], overrides=reason | {"last-live-machines": "no user is there at night"})
 
 
 def test_no_page_shows_a_second_clock(start: datetime) -> None:

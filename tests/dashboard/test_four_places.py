@@ -10,7 +10,7 @@ from fleet.dashboard.places import ADMIN, PLACES
 from fleet.urls import PAGES
 from tests import factories
 
-# A person's own pages, parts of every page, and the door.
+# A user's own pages, parts of every page, and sign-in pages.
 OWN = {"you", "you-settings", "you-password", "token-make", "token-end", "views", "view-save", "view-delete"}
 OWN |= {"calendar-make", "calendar-end"}
 OWN |= {"you-messages", "browser-tell", "browser-key", "browser-end"}
@@ -18,9 +18,9 @@ OWN |= {"you-account", "you-account-link", "you-account-unlink"}
 OWN |= {"account-security", "factor-app", "factor-app-add", "factor-passkey", "factor-passkey-add"}
 OWN |= {"you-sessions", "sessions-end-others", "session-end"}
 OWN |= {"factor-codes", "factor-remove", "step-up"}
-DOOR = {"login", "login-again", "login-again-factor", "login-passkey", "mfa_authenticate", "logout"}
-DOOR |= {"account_login", "account_logout", "sign-on", "sign-on-back", "sign-on-end"}
-WITHOUT_A_PLACE = OWN | DOOR | {"manifest", "agent-package", "pulse", "find"}
+SIGN_IN = {"login", "login-again", "login-again-factor", "login-passkey", "mfa_authenticate", "logout"}
+SIGN_IN |= {"account_login", "account_logout", "sign-on", "sign-on-back", "sign-on-end"}
+WITHOUT_A_PLACE = OWN | SIGN_IN | {"manifest", "agent-package", "pulse", "find"}
 
 
 def current(body: str, nav: str) -> list[str]:

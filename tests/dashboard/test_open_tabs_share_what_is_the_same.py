@@ -15,11 +15,11 @@ from tests.processes import wait_for
 
 
 def test_those_who_come_while_one_is_made_wait_for_the_next_and_share_it() -> None:
-    shared, goes_on, made = Alike(), threading.Event(), list[int]()
+    shared, proceed, made = Alike(), threading.Event(), list[int]()
 
     def make() -> bytes:
         made.append(1)
-        goes_on.wait(20)
+        proceed.wait(20)
         return str(len(made)).encode()
 
     with ThreadPoolExecutor(30) as tabs:
@@ -27,7 +27,7 @@ def test_those_who_come_while_one_is_made_wait_for_the_next_and_share_it() -> No
         wait_for(lambda: made, seconds=20, what="the first is being made")
         others = [tabs.submit(shared.once, "part", make) for _ in range(29)]
         wait_for(lambda: shared._turns["part"].users == 30, seconds=20, what="all others have asked")
-        goes_on.set()
+        proceed.set()
         assert first.result() == b"1"
         assert {one.result() for one in others} == {b"2"}
     assert len(made) == 2
@@ -35,12 +35,12 @@ def test_those_who_come_while_one_is_made_wait_for_the_next_and_share_it() -> No
 
 
 def test_what_fails_fails_for_one_and_the_others_make_their_own() -> None:
-    shared, goes_on, calls = Alike(), threading.Event(), list[int]()
+    shared, proceed, calls = Alike(), threading.Event(), list[int]()
 
     def make() -> bytes:
         calls.append(1)
         if len(calls) == 1:
-            goes_on.wait(20)
+            proceed.wait(20)
         if len(calls) == 2:
             raise ValueError
         return b"made"
@@ -50,7 +50,7 @@ def test_what_fails_fails_for_one_and_the_others_make_their_own() -> None:
         wait_for(lambda: calls, seconds=20, what="the first is being made")
         asked += [tabs.submit(shared.once, "part", make) for _ in range(3)]
         wait_for(lambda: shared._turns["part"].users == 4, seconds=20, what="all have asked")
-        goes_on.set()
+        proceed.set()
         failed = [one for one in asked if one.exception(20)]
     assert len(failed) == 1
 

@@ -159,7 +159,7 @@ def test_servers_that_are_named_are_used_and_no_folder_is_made(tmp_path: Path) -
     assert not (tmp_path / "unused").exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become another user")
 def test_as_root_postgres_runs_as_another_user_in_a_closed_folder(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     with servers(tmp_path, {}):
@@ -168,7 +168,7 @@ def test_as_root_postgres_runs_as_another_user_in_a_closed_folder(tmp_path: Path
     assert tmp_path.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root needs a copy for somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root needs a copy for another user")
 def test_as_root_the_private_copy_runs_as_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     who = owner_of(tmp_path)
     # A place of its own: the usual copy is what the servers of this very run, and of others, are running from.

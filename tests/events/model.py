@@ -165,8 +165,8 @@ class World:
             self.watch()
             for node, taken in calls:
                 answer = answers.get((node.agent.machine.pk, node.agent.spool))
-                if answer is not None and answer.begin_anew:
-                    self.begin_anew(node, taken)
+                if answer is not None and answer.renumber_spool:
+                    self.begin_again(node, taken)
 
     def arrives(self, node: Node, delivery: Delivery, told: Told, ahead: float) -> Delivery:
         """One document reaches the backend; as it comes there."""
@@ -183,11 +183,11 @@ class World:
         node.greeted = True
         node.heard.speaks(node.agent.spool)
         for answer in self.fleet.record(node.agent.delivery()).values():
-            if answer.begin_anew or answer.acknowledged > node.sent_upto:
-                self.begin_anew(node, [])
+            if answer.renumber_spool or answer.acknowledged > node.sent_upto:
+                self.begin_again(node, [])
         node.unsent = [one for one in node.unsent if one[0].reports[0].seq > node.heard.upto.get(one[0].spool, 0)]
 
-    def begin_anew(self, node: Node, taken: list[tuple[Delivery, Told, float]]) -> None:
+    def begin_again(self, node: Node, taken: list[tuple[Delivery, Told, float]]) -> None:
         """Give the agent's spool a new name, renumber its waiting reports, and resend its document."""
         agent = node.agent
         agent.spool, agent.seq, node.sent_upto, node.current = f"spool {self.choice.getrandbits(64)}", 0, 0, None

@@ -82,7 +82,7 @@ def both(fleet: Fleet) -> tuple[dict[str, Any], dict[str, Any]]:
     return bad, listing(GOOD, not_before=at, resources=("vm2",))
 
 
-def aside() -> dict[str, int]:
+def quarantined() -> dict[str, int]:
     return {row.what: row.row_id for row in QuarantinedRow.objects.all()}
 
 
@@ -95,7 +95,7 @@ def test_reports_about_an_event_that_cannot_be_computed_are_kept_and_the_others_
     assert the_event(GOOD).version == 1
     assert the_event(BAD).version == 0
     assert Observation.objects.filter(kind="document").count() == 4
-    assert aside() == {"event": the_event(BAD).pk}
+    assert quarantined() == {"event": the_event(BAD).pk}
     assert "Played" in QuarantinedRow.objects.get().reason
     assert any(one.gauge is gauges.SET_ASIDE and one.values == {("event",): 1} for one in measure(now=fleet.now))
 
@@ -144,7 +144,7 @@ def test_a_rule_decides_the_others(break_when: Any, fleet: Fleet) -> None:
     made()
     break_when(apply, "verdict", lambda rules, facts, **_: facts.event_id == BAD)
     fleet.advance()
-    assert aside() == {"rules": the_event(BAD).pk}
+    assert quarantined() == {"rules": the_event(BAD).pk}
     assert list(Approval.objects.values_list("event__event_id", flat=True)) == [GOOD]
 
 
@@ -158,7 +158,7 @@ def test_an_approval_that_waits_goes_without_the_others(break_when: Any, fleet: 
     fleet.later(11)
     fleet.heard()
     fleet.advance()
-    assert aside() == {"approval": Approval.objects.get(event__event_id=BAD).pk}
+    assert quarantined() == {"approval": Approval.objects.get(event__event_id=BAD).pk}
     assert Approval.objects.get(event__event_id=BAD).state == "WAITING"
     assert Approval.objects.get(event__event_id=GOOD).state != "WAITING"
 
@@ -188,7 +188,7 @@ def test_a_cache_that_cannot_be_computed_keeps_its_lines_and_makes_up_for_it(mon
         lines = [wire.RedisData(cache=host, raw=line("NodeMaintenanceStarting") + f"|X|{host}") for host in (bad, good)]
         fleet.record(agent.delivery(*(agent.report(one, kind=wire.REDIS, at=fleet.now) for one in lines)))
         assert Notification.objects.count() == 2
-        assert aside() == {"cache": Cache.objects.get(host=bad).pk}
+        assert quarantined() == {"cache": Cache.objects.get(host=bad).pk}
         assert list(Maintenance.objects.values_list("cache__host", flat=True)) == [good]
     fleet.later(11)
     fleet.advance()
@@ -211,13 +211,13 @@ def test_a_drill_that_cannot_be_advanced_does_not_keep_the_other_from_its_end(mo
         fleet.now = max(bad.ends_by, good.ends_by) + seconds(1)
         fleet.heard()
         fleet.advance()
-        assert aside() == {"drill": bad.pk}
+        assert quarantined() == {"drill": bad.pk}
         assert (is_open(bad), is_open(good)) == (True, False)
     fleet.later(11)
     fleet.heard()
     fleet.advance()
     assert not is_open(bad)
-    assert aside() == {}
+    assert quarantined() == {}
 
 
 def drill_of(fleet: Fleet, name: str) -> Drill:
@@ -257,13 +257,13 @@ def test_a_wave_that_cannot_be_advanced_stops_no_other_and_no_rule(where: str, m
             fleet.advance()
         assert bad.pk in QuarantinedRow.objects.filter(what="wave").values_list("row_id", flat=True)
         assert Wave.objects.get(pk=good.pk).state != "RUNNING"
-        assert Approval.objects.filter(event__event_id__startswith="2E").exists(), "rules go on"
+        assert Approval.objects.filter(event__event_id__startswith="2E").exists(), "rules continue"
     for _ in range(3):
         fleet.later(11)
         fleet.heard()
         fleet.advance()
     assert Wave.objects.get(pk=bad.pk).state != "RUNNING"
-    assert aside() == {}
+    assert quarantined() == {}
 
 
 def test_it_is_shown_among_the_blind_spots(break_when: Any, fleet: Fleet) -> None:

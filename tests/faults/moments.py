@@ -26,7 +26,7 @@ def reach(scene: Scene, moment: Moment, ask: Callable[[], Grant], event_id: str,
 
 
 def _stands(scene: Scene) -> None:
-    wait_for(lambda: holds.waiting(scene.database.url) > 0, seconds=SECONDS, what="a transaction stands at the hold")
+    wait_for(lambda: holds.waiting(scene.database.url) > 0, seconds=SECONDS, what="a transaction waits at the hold")
 
 
 def _held(where: str) -> Reach:

@@ -118,7 +118,7 @@ def _settle(scene: Scene, grant: Grant, recovered: float, outcome: Outcome) -> N
         )
     found = truth.approvals(scene, grant.event_id)
     if status != 201:
-        # Not granted at all, and said so.
+        # Not granted, as the answer states.
         if found:
             outcome.wrong.append(f"the repeated call got {status}, and there is approval {found}")
         return

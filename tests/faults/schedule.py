@@ -27,7 +27,7 @@ class Moment(StrEnum):
     IN_THE_GRANT = "in the grant's transaction"
     AT_THE_COMMIT = "at the grant's commit"
     AFTER_THE_COMMIT = "after the commit, before the answer and the task"
-    TASK_POPPED = "the task is popped and nobody has it"
+    TASK_POPPED = "the task is popped and no worker has it"
     TASK_RUNNING = "in the task's transaction"
     ORDER_HANDED = "the order is handed to the agent, which has not read it"
     AZURE_ACTED = "Azure has acted and not answered yet"
@@ -59,7 +59,7 @@ WEST = ("WestNO_0", "WestNO_1", "WestNO_2")
 EAST = ("EastNO_0", "EastNO_1")
 
 LONG_NOTICE = 300.0
-# NotBefore passes while the victim is away.
+# NotBefore passes while the victim is stopped.
 SHORT_NOTICE = 4.0
 
 
@@ -84,7 +84,7 @@ class Plan:
 
     def __str__(self) -> str:
         more = [f"down for {self.outage_seconds:.1f} s"]
-        more += ["another event beside it"] if len(self.events) > 1 else []
+        more += ["a second event"] if len(self.events) > 1 else []
         more += ["NotBefore passes"] if self.short else []
         more += [] if self.returns else ["it does not come back"]
         return f"round {self.number}: {self.victim}, {self.moment} ({', '.join(more)})"

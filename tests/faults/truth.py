@@ -47,7 +47,7 @@ def lies(scene: Scene, grant: Grant, *, over: bool) -> list[str]:
     event = scene.ring.simulator.events.get(grant.event_id)
     times = ", ".join(f"{each['vm']} at {each['time']}" for each in event["approvals"])
     if times and not found:
-        wrong.append(f"Azure was asked ({times}) for an event that nobody approved")
+        wrong.append(f"Azure was asked ({times}) for an event without an approval")
     for approval_id, state in found:
         if bool(times) != (state in ("ACCEPTED", "CONFIRMED")):
             wrong.append(

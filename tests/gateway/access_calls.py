@@ -23,7 +23,7 @@ from tests.gateway_process import Gateway, now
 from tests.rows import PersonFactory
 
 COLUMNS = {
-    "nobody": "not signed in",
+    "anonymous": "not signed in",
     "groupless": "a user in no group",
     "blocked": "the session of a user who was deactivated later",
     "viewer": "a viewer by session",
@@ -61,7 +61,7 @@ def people() -> dict[str, Caller]:
     User.objects.filter(pk=gone.pk).update(is_active=False)
     _, plain = calendars.make(actor=factories.acting(ada), name="Web", now=at)
     return {
-        "nobody": Caller(),
+        "anonymous": Caller(),
         "groupless": by_session(PersonFactory(username="gert", groups=[])),
         "blocked": blocked,
         "viewer": by_session(factories.viewer()),
@@ -74,7 +74,7 @@ def people() -> dict[str, Caller]:
     }
 
 
-class Door:
+class GatewayCaller:
     """Calls the gateway as one of the columns; machines are new for each call, since enrolling changes them."""
 
     def __init__(self, gateway: Gateway) -> None:

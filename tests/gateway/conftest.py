@@ -17,7 +17,7 @@ from pytest_django.plugin import DjangoDbBlocker
 from fleet.embedded import Urls
 from fleet.operations import wake_up
 from tests.databases import django_on, own_servers
-from tests.gateway.enrolment import Doors, opened
+from tests.gateway.enrolment import Installation, opened
 from tests.gateway_process import Gateway, running_gateway
 
 
@@ -78,13 +78,13 @@ def without_redis(gateway: Gateway, one_without_redis: Gateway) -> Gateway:
 
 
 @pytest.fixture(scope="package")
-def one_doors(one_gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
+def one_installation(one_gateway: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """A second gateway on the same servers; it trusts a simulated Azure."""
-    with opened(one_gateway.urls, tmp_path_factory.mktemp("doors")) as found:
+    with opened(one_gateway.urls, tmp_path_factory.mktemp("installation")) as found:
         yield found
 
 
 @pytest.fixture
-def doors(gateway: Gateway, one_doors: Doors) -> Doors:
+def installation(gateway: Gateway, one_installation: Installation) -> Installation:
     """Where machines enrol as Azure attests them; the tests of this package share it, and no machine of it."""
-    return one_doors
+    return one_installation

@@ -25,7 +25,7 @@ from fleet.embedded import Urls
 from tests.agent.agents import FLEET
 from tests.gateway_process import Gateway, running_gateway
 
-VM_IDS = {f"doors-vm{number}": f"00000000-0000-4000-8000-00000000001{number}" for number in range(1, 7)}
+VM_IDS = {f"installation-vm{number}": f"00000000-0000-4000-8000-00000000001{number}" for number in range(1, 7)}
 FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH = VM_IDS
 SUBSCRIPTION = FLEET["sets"][0]["subscription"]
 MACHINES = [
@@ -34,7 +34,7 @@ MACHINES = [
 
 
 @dataclass
-class Doors:
+class Installation:
     """A new installation that trusts the simulated Azure."""
 
     azure: RunningSimulator
@@ -75,7 +75,7 @@ class Doors:
 
 
 @contextmanager
-def opened(servers: Urls, folder: Path, **environment: str) -> Iterator[Doors]:
+def opened(servers: Urls, folder: Path, **environment: str) -> Iterator[Installation]:
     with RunningSimulator({**FLEET, "sets": [{**FLEET["sets"][0], "machines": MACHINES}]}) as azure:
         roots = folder / "roots"
         roots.mkdir()
@@ -88,4 +88,4 @@ def opened(servers: Urls, folder: Path, **environment: str) -> Iterator[Doors]:
             **environment,
         }
         with running_gateway(servers, folder, environment=whole) as gateway:
-            yield Doors(azure, gateway, folder, whole)
+            yield Installation(azure, gateway, folder, whole)

@@ -155,7 +155,7 @@ def test_the_others_are_answered_while_one_machine_brings_what_cannot_be_stored(
     assert max(slowest) < 1
     assert sorted(slowest)[len(slowest) // 2] < 0.1
     assert len(slowest) > 20
-    assert acknowledged > 0, "it goes on, too"
+    assert acknowledged > 0, "its other reports are stored, too"
 
 
 def test_it_takes_no_turn_before_those_that_cost_much(database: None) -> None:

@@ -30,14 +30,14 @@ from fleet.gateway.enrolment import MOST, Refusals
 from fleet.models import Admission, Machine, Observation, RefusedEnrolment, UnusedKey
 from fleet.operations.machines import admissions
 from tests.agent.agents import FLEET
-from tests.gateway.enrolment import FIFTH, FIRST, FOURTH, SECOND, SIXTH, SUBSCRIPTION, THIRD, VM_IDS, Doors
+from tests.gateway.enrolment import FIFTH, FIRST, FOURTH, SECOND, SIXTH, SUBSCRIPTION, THIRD, VM_IDS, Installation
 from tests.gateway_process import Agent, Gateway, now, running_gateway
 from tests.processes import PYTHON, running, wait_for
 
 
 @pytest.mark.real_time
-def test_from_the_nonce_to_the_signed_call(doors: Doors) -> None:
-    enrolment, client = doors.agent(FIRST)
+def test_from_the_nonce_to_the_signed_call(installation: Installation) -> None:
+    enrolment, client = installation.agent(FIRST)
     enrolment.enrol(client)
     key = enrolment.secret
     assert isinstance(key, Key)
@@ -45,12 +45,12 @@ def test_from_the_nonce_to_the_signed_call(doors: Doors) -> None:
     assert not report(client, key).renew
     assert client.orders(key, wait=0, held=[]).takes_polls
     # The gateway tells a machine whose clock is a day ahead the time, and the machine signs again with it.
-    late, its_client = doors.agent(SECOND, ahead=timedelta(days=1))
+    late, its_client = installation.agent(SECOND, ahead=timedelta(days=1))
     late.enrol(its_client)
     assert late.secret is not None
     report(its_client, late.secret)
-    overheard(doors, key)
-    forged(doors)
+    overheard(installation, key)
+    forged(installation)
     # It enrols again by its key, which ends with that; a copy of the folder is a stranger then.
     enrolment.enrol(client)
     assert isinstance(enrolment.secret, Key) and enrolment.secret.generation > key.generation
@@ -59,9 +59,9 @@ def test_from_the_nonce_to_the_signed_call(doors: Doors) -> None:
     assert report(client, enrolment.secret) is not None
 
 
-def overheard(doors: Doors, key: Key) -> None:
+def overheard(installation: Installation, key: Key) -> None:
     """Replay an overheard call: it fails again, for another call and with another body."""
-    url = f"{doors.gateway.url}{wire.REPORTS_PATH}"
+    url = f"{installation.gateway.url}{wire.REPORTS_PATH}"
     body = json.dumps({"spool": "a spool", "sent_at": now(), "reports": []}).encode()
     said = authorization(key, "POST", wire.REPORTS_PATH, body, Clock().now())
     headers = {"Authorization": said, "Content-Type": "application/json"}
@@ -72,26 +72,28 @@ def overheard(doors: Doors, key: Key) -> None:
         requests.post(url, data=body, headers={"Authorization": said}, timeout=20).status_code for _ in range(3)
     ]
     assert statuses == [200, 401, 401]
-    orders = requests.get(f"{doors.gateway.url}{wire.ORDERS_PATH}?wait=0", headers={"Authorization": said}, timeout=20)
+    orders = requests.get(
+        f"{installation.gateway.url}{wire.ORDERS_PATH}?wait=0", headers={"Authorization": said}, timeout=20
+    )
     assert orders.status_code == 401
     assert requests.post(url, data=body, headers={"Authorization": f"Bearer {key.key}"}, timeout=20).status_code == 401
 
 
-def forged(doors: Doors) -> None:
-    once = doors.document(FIRST)
+def forged(installation: Installation) -> None:
+    once = installation.document(FIRST)
     attested = {"signature": once, "intermediates": []}
     # As a machine that is known, by a valid document alone: a person has to admit it.
-    assert doors.enrol(attested=attested).status_code == 202
+    assert installation.enrol(attested=attested).status_code == 202
     refusals = {
-        "used before": doors.enrol(attested=attested),
-        "another machine": doors.enrol(attested={"signature": doors.document(SECOND)}),
-        "too large": doors.enrol(attested={"signature": "A" * 100_000}),
-        "intermediates": doors.enrol(attested={"signature": once, "intermediates": ["AA"] * 5}),
+        "used before": installation.enrol(attested=attested),
+        "another machine": installation.enrol(attested={"signature": installation.document(SECOND)}),
+        "too large": installation.enrol(attested={"signature": "A" * 100_000}),
+        "intermediates": installation.enrol(attested={"signature": once, "intermediates": ["AA"] * 5}),
     }
     for sentence, answer in refusals.items():
         assert answer.status_code == 403 and sentence in answer.json()["detail"], answer.text
         assert answer.json()["type"] == "attestation-refused"
-    assert doors.enrol(attested={"signature": "A" * 300_000}).status_code == 413
+    assert installation.enrol(attested={"signature": "A" * 300_000}).status_code == 413
     for fault, sentence in {
         "altered": "signature",
         "expired": "not valid now",
@@ -101,8 +103,8 @@ def forged(doors: Doors) -> None:
         "other-subscription": "",
         "wrong-subject": "metadata service",
     }.items():
-        doors.azure.call("POST", "/control/faults", {"vm": SECOND, "fault": f"attested-{fault}"})
-        answer = doors.enrol(machine_id=VM_IDS[SECOND], attested={"signature": doors.document(SECOND)})
+        installation.azure.call("POST", "/control/faults", {"vm": SECOND, "fault": f"attested-{fault}"})
+        answer = installation.enrol(machine_id=VM_IDS[SECOND], attested={"signature": installation.document(SECOND)})
         if not sentence:
             # Azure has signed it: of a subscription that is not allowed a person decides.
             assert answer.status_code == 202
@@ -111,10 +113,10 @@ def forged(doors: Doors) -> None:
 
 
 @pytest.mark.real_time
-def test_where_azure_does_not_answer_a_person_admits_it(doors: Doors) -> None:
+def test_where_azure_does_not_answer_a_person_admits_it(installation: Installation) -> None:
     stranger = "00000000-0000-4000-8000-0000000000aa"
-    doors.azure.call("POST", "/control/faults", {"vm": FIRST, "fault": "attested-404"})
-    enrolment, client = doors.agent(FIRST, machine_id=stranger)
+    installation.azure.call("POST", "/control/faults", {"vm": FIRST, "fault": "attested-404"})
+    enrolment, client = installation.agent(FIRST, machine_id=stranger)
     with pytest.raises(AdmissionPending):
         enrolment.enrol(client)
     row = Admission.objects.get(vm_id=stranger)
@@ -184,9 +186,9 @@ def is_out(client: BackendClient, secret: object) -> bool:
 
 
 @pytest.mark.real_time
-def test_machine_that_got_no_answer_enrols_automatically_and_its_copy_does_not(doors: Doors) -> None:
-    with losing(doors.gateway.url) as way:
-        enrolment, client = doors.agent(THIRD, by=way.url)
+def test_machine_that_got_no_answer_enrols_automatically_and_its_copy_does_not(installation: Installation) -> None:
+    with losing(installation.gateway.url) as way:
+        enrolment, client = installation.agent(THIRD, by=way.url)
         way.loses = 2
         for _ in range(2):
             with pytest.raises(NoAnswer):
@@ -199,7 +201,7 @@ def test_machine_that_got_no_answer_enrols_automatically_and_its_copy_does_not(d
         assert UnusedKey.objects.filter(machine=machine).exists()
         report(client, enrolment.secret)
         assert not UnusedKey.objects.filter(machine=machine).exists()
-        shutil.copytree(doors.folder / THIRD, doors.folder / "copy")
+        shutil.copytree(installation.folder / THIRD, installation.folder / "copy")
         # Its key is renewed, and that answer is lost as well; the copy is of before.
         way.loses += 1
         with pytest.raises(NoAnswer):
@@ -208,7 +210,7 @@ def test_machine_that_got_no_answer_enrols_automatically_and_its_copy_does_not(d
         wait_for(lambda: is_out(client, enrolment.secret), seconds=10, what="the old key has ended")
         enrolment.enrol(client)
         report(client, enrolment.secret)
-        copy, its_client = doors.agent(THIRD, by=way.url, folder="copy")
+        copy, its_client = installation.agent(THIRD, by=way.url, folder="copy")
         assert is_out(its_client, copy.secret)
         with pytest.raises(AdmissionPending):
             copy.enrol(its_client)
@@ -217,21 +219,21 @@ def test_machine_that_got_no_answer_enrols_automatically_and_its_copy_does_not(d
 
 
 @pytest.mark.real_time
-def test_of_a_machine_and_its_copy_that_ask_in_turns_the_first_that_calls_stays(doors: Doors) -> None:
+def test_of_a_machine_and_its_copy_that_ask_in_turns_the_first_that_calls_stays(installation: Installation) -> None:
     """Both have the secret, and Azure vouches for both: the copy runs on the machine itself."""
-    with losing(doors.gateway.url) as way:
-        enrolment, client = doors.agent(FOURTH, by=way.url)
+    with losing(installation.gateway.url) as way:
+        enrolment, client = installation.agent(FOURTH, by=way.url)
         way.loses = 1
         with pytest.raises(NoAnswer):
             enrolment.enrol(client)
-        shutil.copytree(doors.folder / FOURTH, doors.folder / "twin")
-        twin, its_client = doors.agent(FOURTH, by=way.url, folder="twin")
-        twin.enrol(its_client)
+        shutil.copytree(installation.folder / FOURTH, installation.folder / "duplicate")
+        duplicate, its_client = installation.agent(FOURTH, by=way.url, folder="duplicate")
+        duplicate.enrol(its_client)
         enrolment.enrol(client)
-        assert is_out(its_client, twin.secret)
+        assert is_out(its_client, duplicate.secret)
         report(client, enrolment.secret)
         with pytest.raises(AdmissionPending):
-            twin.enrol(its_client)
+            duplicate.enrol(its_client)
 
 
 def request_of(number: int) -> wire.EnrolRequest:
@@ -263,21 +265,21 @@ def test_what_was_counted_is_written_once() -> None:
 
 
 @pytest.mark.real_time
-def test_the_gateway_says_beforehand_whether_it_would_admit(doors: Doors) -> None:
-    enrolment, client = doors.agent(FIFTH)
+def test_the_gateway_says_beforehand_whether_it_would_admit(installation: Installation) -> None:
+    enrolment, client = installation.agent(FIFTH)
     enrolment.check(client)
     assert not Machine.objects.filter(vm_id=VM_IDS[FIFTH]).exists()
     enrolment.enrol(client)
     # A known machine with its key would be given another one.
     enrolment.check(client)
-    url = f"{doors.gateway.url}{wire.ENROL_CHECK_PATH}"
+    url = f"{installation.gateway.url}{wire.ENROL_CHECK_PATH}"
     asked = {"join_token": "", "machine_id": VM_IDS[SIXTH], "ask": "its own", "keyed": True}
     answer = requests.post(url, json=asked, timeout=20)
     assert (answer.status_code, answer.json()["admission"]) == (202, "pending")
     assert not Admission.objects.filter(vm_id=VM_IDS[SIXTH]).exists()
     forged = {"signature": "bm90IGEgZG9jdW1lbnQ=", "intermediates": []}
     assert requests.post(url, json=asked | {"attested": forged}, timeout=20).status_code == 403
-    assert doors.enrol(machine_id=VM_IDS[SIXTH], attested=forged).status_code == 403
+    assert installation.enrol(machine_id=VM_IDS[SIXTH], attested=forged).status_code == 403
     wait_for(lambda: RefusedEnrolment.objects.filter(vm_id=VM_IDS[SIXTH]).exists(), seconds=20, what="it is counted")
     assert RefusedEnrolment.objects.get(vm_id=VM_IDS[SIXTH]).count == 1
 
@@ -337,7 +339,7 @@ def test_until_the_day_it_gets_a_key_and_from_then_on_a_person_admits_it(
             assert requests.post(f"{after.url}/agent/v1/enrol", json=asked, timeout=20).status_code == 403
             with running(command, environment=environment(0, after.url), log=folder / "early.log"):
                 seen = Observation.objects.filter(machine__vm_id=early.vm_id, kind="document")
-                wait_for(seen.exists, seconds=60, what="who has a key goes on", every=0.2)
+                wait_for(seen.exists, seconds=60, what="a machine with a key continues", every=0.2)
             more = {"DRYDOCK_JOIN_TOKEN": gateway.join_token}
             with running(command, environment=environment(1, after.url) | more, log=folder / "late.log") as process:
                 waits = Admission.objects.filter(machine__vm_id=late.vm_id)

@@ -19,7 +19,7 @@ from fleet.models import Machine, Observation
 from fleet.operations.machines.entrance import create_join_token
 from fleet.wording.problems import PROBLEMS
 from tests.access import table
-from tests.gateway.access_calls import COLUMNS, Door, calls
+from tests.gateway.access_calls import COLUMNS, GatewayCaller, calls
 from tests.gateway_process import Gateway, now, running_gateway
 from tests.processes import wait_for
 
@@ -142,7 +142,7 @@ def test_under_pressure_batches_are_sent_away_and_nothing_taken_is_lost(gateway:
         for agent in agents:
             batch = [agent.document(incarnation=number) for number in range(5)]
             calls.append(pool.submit(agent.post, *batch))
-        wait_for(lambda: any(call.done() for call in calls), seconds=20, what="somebody is sent away")
+        wait_for(lambda: any(call.done() for call in calls), seconds=20, what="a call is refused")
         lock.rollback()
         answers = [call.result(30) for call in calls]
     sent_away = [answer for answer in answers if answer.status_code == 503]
@@ -223,11 +223,11 @@ def test_the_table_has_every_route_of_the_gateway_and_no_other() -> None:
 
 
 def test_the_gateway_answers_each_caller_as_its_table_says(gateway: Gateway) -> None:
-    door = Door(gateway)
+    caller = GatewayCaller(gateway)
     wrong = []
     for call, cells in table.read("gateway").items():
         assert tuple(cells) == tuple(COLUMNS), table.STALE
-        found = {column: door.cell(*call, column) for column in cells}
+        found = {column: caller.cell(*call, column) for column in cells}
         wrong += [
             f"{call} for {name}: {found[name]}, not {cells[name]}" for name in cells if found[name] != cells[name]
         ]

@@ -336,17 +336,17 @@ def test_agent_that_renews_without_waiting_is_throttled(gateway: Gateway) -> Non
 def test_where_something_is_under_way_calls_are_held_shortly(gateway: Gateway) -> None:
     place = f"availability_set:close-{uuid4().hex[:8]}"
     agent, newest = known(gateway, availability_set=place)
-    beside, _ = known(gateway, availability_set=place)
+    neighbour, _ = known(gateway, availability_set=place)
     far, _ = known(gateway)
     with ThreadPoolExecutor(2) as pool:
-        calls = [pool.submit(hold, one, wait=50, document=newest) for one in (beside, far)]
+        calls = [pool.submit(hold, one, wait=50, document=newest) for one in (neighbour, far)]
         held(gateway, 2)
         event = listing(str(uuid4()).upper(), resources=["vm"], not_before=timezone.now() + timedelta(minutes=10))
         assert agent.post(agent.document(incarnation=2, events=(event,))).json()["refused"] == []
         # The one that was held already, and the next one.
         assert calls[0].result(25).json()["orders"] == []
         began = time.monotonic()
-        hold(beside, wait=50, document=newest)
+        hold(neighbour, wait=50, document=newest)
         assert time.monotonic() - began < 20
         assert not calls[1].done()
         Machine.objects.filter(vm_id=far.vm_id).update(revoked_at=timezone.now(), credential_hash="")

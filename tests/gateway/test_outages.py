@@ -143,9 +143,9 @@ def test_quarantined_rows_are_counted_in_readyz_without_failing_it(gateway: Gate
     for what, row_id in (("event", 2**40), ("event", 2**40 + 1), ("wave", 2**40)):
         QuarantinedRow.objects.create(what=what, row_id=row_id, since=at, reason="played", next_try_at=at)
 
-    def becomes(aside: dict[str, int] | None) -> bool:
+    def becomes(expected: dict[str, int] | None) -> bool:
         answer = requests.get(f"{gateway.url}/readyz", timeout=10)
-        return (answer.status_code, answer.json().get("quarantined")) == (200, aside)
+        return (answer.status_code, answer.json().get("quarantined")) == (200, expected)
 
     # An answer may be a second old.
     wait_for(lambda: becomes({"event": 2, "wave": 1}), seconds=20, what="they are counted", every=0.2)

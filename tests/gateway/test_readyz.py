@@ -154,7 +154,7 @@ def test_a_redis_that_refuses_writes_is_named(gateway: Gateway, servers: Urls) -
         client.config_set("maxmemory", 1)
         try:
             becomes(gateway, 200, status="degraded", redis="refuses writes")
-            wait_for(lambda: gateway.metric("drydock_redis_up") == 0, seconds=30, what="the gauge says so", every=1)
+            wait_for(lambda: gateway.metric("drydock_redis_up") == 0, seconds=30, what="the gauge shows it", every=1)
         finally:
             client.config_set("maxmemory", 0)
     becomes(gateway, 200, redis="ok")

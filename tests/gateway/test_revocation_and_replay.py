@@ -25,7 +25,7 @@ from fleet.models import Admission, Approval, Machine, Observation, Order, Prese
 from fleet.operations.machines import admissions, keys
 from fleet.operations.orders import advance
 from tests.factories import Fleet, announced, open_order
-from tests.gateway.enrolment import Doors
+from tests.gateway.enrolment import Installation
 from tests.gateway_process import Agent, Gateway, running_gateway
 from tests.processes import wait_for
 
@@ -62,12 +62,12 @@ def cut_off(agents: list[Agent]) -> tuple[float, float]:
 
 
 def test_with_redis_it_takes_a_moment_and_without_it_about_a_second(
-    gateway: Gateway, doors: Doors, without_redis: Gateway, folder: Path
+    gateway: Gateway, installation: Installation, without_redis: Gateway, folder: Path
 ) -> None:
     rounds = []
     for _ in range(3):
         agent = gateway.agent()
-        rounds.append(cut_off([agent, replace(agent, url=doors.gateway.url)]))
+        rounds.append(cut_off([agent, replace(agent, url=installation.gateway.url)]))
     with running_gateway(without_redis.urls, folder) as other:
         alone = []
         for _ in range(3):

@@ -293,7 +293,7 @@ async def asked(pages: Pages, path: str) -> list[bytes]:
         if messages:
             return messages.pop()
         await asyncio.Event().wait()
-        raise RuntimeError("Nobody goes away.")
+        raise RuntimeError("No caller disconnects.")
 
     async def send(message: dict[str, Any]) -> None:
         if message["type"] == "http.response.body":

@@ -69,10 +69,10 @@ def test_a_client_that_went_away_is_heard_once_and_one_that_was_answered_not_at_
 
 
 def asked(*headers: tuple[bytes, bytes], peer: str = "127.0.0.1") -> Request:
-    async def nobody() -> dict[str, Any]:
+    async def receive_nothing() -> dict[str, Any]:
         raise AssertionError
 
-    return Request({"type": "http", "client": (peer, 5), "headers": list(headers)}, nobody)
+    return Request({"type": "http", "client": (peer, 5), "headers": list(headers)}, receive_nothing)
 
 
 def test_who_enrols_behind_a_trusted_proxy_is_known_by_their_own_address(settings: Any) -> None:
@@ -108,7 +108,7 @@ def gathering(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Dispatcher
             assert looks == [{1}], "they wait for each other"
             awaited(it)
             await until(lambda: len(looks) > 1)
-            assert looks[1] >= set(range(2, 50)), "and go with whoever does not"
+            assert looks[1] >= set(range(2, 50)), "and join calls that do not wait"
         finally:
             it.loop.stop()
             it.ask_all()
@@ -222,7 +222,7 @@ def test_at_shutdown_every_agent_gets_a_renewal_time() -> None:
         waiters.end_all()
         times = sorted(waiter.renew_in for waiter in made)
         assert all(waiter.answer.done() for waiter in made)
-        assert made[0].renew_in <= 1.0, "where something is under way nobody waits for the others"
+        assert made[0].renew_in <= 1.0, "during an operation no call waits for the others"
         # Spread evenly: of each quarter of the time about a quarter.
         for quarter in (1, 2, 3):
             assert abs(sum(one < quarter for one in times) - quarter * COMING_A_SECOND) < COMING_A_SECOND / 4

@@ -86,7 +86,7 @@ def test_who_decided_how_fast_what_was_left_and_what_lapsed(walked: factories.Fl
 
 def test_decisions_of_rules_are_listed_apart_from_people(walked: factories.Fleet) -> None:
     rule = Rule.objects.create(
-        name="Nights", reason="Nobody notices.", action="hold", created_at=walked.now, changed_at=walked.now
+        name="Nights", reason="No user notices.", action="hold", created_at=walked.now, changed_at=walked.now
     )
     approval = walked.approve(IDS[1], overrides={"set-busy": "go"})
     type(approval).objects.filter(pk=approval.pk).update(rule=rule, decided_by=None)

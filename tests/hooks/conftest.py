@@ -34,7 +34,7 @@ class Example:
         for name, value in variables.items():
             self._patch.setenv(name, str(value))
 
-    def stand_in(self, folder: Path, name: str, program: str) -> None:
+    def replace_program(self, folder: Path, name: str, program: str) -> None:
         """Puts a program of this name in front of the machine's own."""
         folder.mkdir(exist_ok=True)
         (folder / name).write_text(program, encoding="utf-8")

@@ -75,7 +75,7 @@ def cluster(tmp_path: Path) -> Cluster:
 @pytest.fixture
 def made(example: ExampleFactory, tmp_path: Path, cluster: Cluster) -> Example:
     made = example("kubernetes-node", timeout=20)
-    made.stand_in(tmp_path / "bin", "kubectl", KUBECTL.replace("{python}", sys.executable))
+    made.replace_program(tmp_path / "bin", "kubectl", KUBECTL.replace("{python}", sys.executable))
     made.set(CLUSTER=cluster.file, KUBE_NODE="node-1")
     return made
 

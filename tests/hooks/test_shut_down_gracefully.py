@@ -49,7 +49,7 @@ def units(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def made(example: ExampleFactory, tmp_path: Path, units: Path) -> Example:
     made = example("shut-down-gracefully")
-    made.stand_in(tmp_path / "bin", "systemctl", SYSTEMCTL)
+    made.replace_program(tmp_path / "bin", "systemctl", SYSTEMCTL)
     made.set(UNITS=units, SERVICES="web worker database", SERVICES_FILE=tmp_path / "stopped")
     return made
 

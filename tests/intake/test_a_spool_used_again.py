@@ -39,14 +39,14 @@ def reused() -> list[Entry]:
 def test_agent_with_a_reused_spool_restarts_and_its_newest_report_counts(fleet: Fleet) -> None:
     agent = fleet.agents["vm1"]
     (answer,) = fleet.record(empty(fleet)).values()
-    assert answer.begin_anew
+    assert answer.renumber_spool
     (line,) = reused()
     assert line.machine_id == agent.machine.pk
     # As the agent does then.
     agent.spool, agent.seq = "the third", 0
     fleet.later(1)
     (answer,) = fleet.record(agent.delivery(agent.document(listing(OTHER), at=fleet.now))).values()
-    assert not answer.begin_anew
+    assert not answer.renumber_spool
     assert the_event(OTHER).status == "SCHEDULED"
     assert LatestDocument.objects.get(machine=agent.machine).epoch == 3
 
@@ -55,7 +55,7 @@ def test_late_reports_of_an_old_spool_are_kept_and_change_no_vote(fleet: Fleet) 
     agent = fleet.agents["vm1"]
     late = agent.delivery(agent.document(at=fleet.now))
     (answer,) = fleet.record(late).values()
-    assert answer.begin_anew
+    assert answer.renumber_spool
     assert Observation.objects.filter(machine=agent.machine, epoch=1, seq=agent.seq).exists()
     assert LatestDocument.objects.get(machine=agent.machine).epoch == 2
     assert the_event(EVENT).sightings.get(machine=agent.machine).gone_at is None
@@ -94,7 +94,7 @@ def test_two_agents_with_one_identity_restart_a_limited_number_of_times() -> Non
             fleet.later(7)
             agent.spool = spools[index]
             (answer,) = fleet.record(agent.delivery()).values()
-            if answer.begin_anew:
+            if answer.renumber_spool:
                 begun += 1
                 spools[index] = f"spool {begun}"
     assert 3 < begun <= 24

@@ -51,7 +51,7 @@ def test_a_click_is_not_behind_the_news(redis_client: redis.Redis, monkeypatch: 
     # Long enough for the click to come while the second news waits, on any machine.
     monkeypatch.setattr(wake_up, "FOLLOW_PAUSE_SECONDS", 1.5)
     wake_up.hint_events([1])
-    wait_for(lambda: tasks(redis_client) or None, seconds=20, what="the first news is told at once")
+    wait_for(lambda: tasks(redis_client) or None, seconds=20, what="the first change is announced at once")
     wake_up.hint_events([2])
     wake_up.hint_approval(7)
     found = wait_for(

@@ -46,7 +46,7 @@ def fleet(unguarded: None) -> Fleet:
 
 @pytest.fixture
 def agent(fleet: Fleet) -> Agent:
-    return replace(fleet.agents["vm1"], spool="a spool that nobody knows", seq=0)
+    return replace(fleet.agents["vm1"], spool="an unknown spool", seq=0)
 
 
 def documents(fleet: Fleet, agent: Agent, count: int) -> list[keep.ParsedReport]:
@@ -110,7 +110,7 @@ def test_the_same_delivery_at_two_gateways_at_once_is_kept_once(fleet: Fleet, ag
         with transaction.atomic():
             record.record(deliveries=both, now=fleet.now)
             done = other.submit(at_the_other)
-            wait_for(is_lock_awaited, seconds=30, what="somebody waits")
+            wait_for(is_lock_awaited, seconds=30, what="a session waits for the lock")
         done.result(30)
     assert kept(agent) == [1, 2, 3]
     assert Spool.objects.get(machine=agent.machine, spool=agent.spool).acknowledged == 3

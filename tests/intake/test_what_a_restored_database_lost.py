@@ -43,7 +43,7 @@ def lost() -> list[Entry]:
 def test_missing_acknowledged_reports_are_recorded_once(fleet: Fleet) -> None:
     agent = fleet.agents["vm1"]
     (answer,) = fleet.record(told(agent, 20)).values()
-    assert (answer.before, answer.acknowledged, answer.begin_anew) == (1, 20, False)
+    assert (answer.before, answer.acknowledged, answer.renumber_spool) == (1, 20, False)
     (line,) = lost()
     assert (line.machine_id, line.data["first"], line.data["last"]) == (agent.machine.pk, 2, 20)
     assert text(line).startswith("Reports 2 to 20 of machine vm1 are not here, although Drydock had confirmed")
@@ -76,7 +76,7 @@ def test_answer_to_a_reminder_requests_the_unknown_document(fleet: Fleet) -> Non
     agent, unknown = fleet.agents["vm1"], document([listing()], incarnation=7)
     (answer,) = fleet.record(told(agent, 1, reminder(agent, fleet.now, unknown))).values()
     assert answer.wanted == [document_data(unknown).hash]
-    assert not answer.begin_anew
+    assert not answer.renumber_spool
     known = document([listing()], incarnation=8)
     other = fleet.agents["vm2"]
     fleet.record(other.delivery(other.report(document_data(known, incarnation=8), kind=wire.DOCUMENT, at=fleet.now)))
@@ -88,7 +88,7 @@ def test_agent_without_resend_restarts_and_is_a_blind_spot_until_it_reports(flee
     agent, unknown = fleet.agents["vm1"], document([listing()], incarnation=7)
     fleet.later(600)
     (answer,) = fleet.record(agent.delivery(reminder(agent, fleet.now, unknown))).values()
-    assert answer.begin_anew
+    assert answer.renumber_spool
     fleet.later(120)
     assert [spot.names for spot in overview(now=fleet.now).spots if spot.code == "document-lacking"] == [("vm1",)]
     agent.spool, agent.seq = "anew", 0
@@ -104,7 +104,7 @@ def test_restarts_of_an_agent_are_limited(fleet: Fleet) -> None:
     for _ in range(200):
         fleet.later(61)
         (answer,) = fleet.record(agent.delivery(reminder(agent, fleet.now, unknown))).values()
-        if answer.begin_anew:
+        if answer.renumber_spool:
             begun += 1
             agent.spool, agent.seq = f"spool {begun}", 0
     assert begun < 24

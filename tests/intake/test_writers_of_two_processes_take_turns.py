@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def fleet() -> Iterator[Fleet]:
-    """A set of two machines of which one has told of an event; and this thread is the writer."""
+    """A set of two machines of which one has reported an event; this thread is the writer."""
     fleet = Fleet()
     fleet.enrol_set(2)
     fleet.later(1)

@@ -212,7 +212,7 @@ FORGERIES: dict[str, Forgery] = {
     ),
     "a key of 1,024 bits": Forgery("attested-key", lambda: by(Certificate(key=rsa_key(1024), serial=9))),
     "no name": Forgery("attested-subject", lambda: by(mine(sans=None))),
-    "somebody else's name": Forgery("attested-subject", lambda: by(mine(sans=("www.example.org",)))),
+    "another subject's name": Forgery("attested-subject", lambda: by(mine(sans=("www.example.org",)))),
     "a name that ends like Azure's": Forgery("attested-subject", lambda: by(mine(sans=("evilmetadata.azure.com",)))),
     "a name that begins like Azure's": Forgery(
         "attested-subject", lambda: by(mine(sans=("metadata.azure.com.example.org",)))
@@ -270,7 +270,7 @@ FORGERIES: dict[str, Forgery] = {
     ),
     "no roots here": Forgery("attested-no-roots", circumstances=lambda: {"trust": Trust(())}),
     # Azure has signed it, and yet.
-    "a nonce of somebody else": Forgery("attested-nonce", lambda: says(nonce="20261123-120000")),
+    "a nonce of another caller": Forgery("attested-nonce", lambda: says(nonce="20261123-120000")),
     "a nonce that is a number": Forgery("attested-nonce", lambda: says(nonce=1)),
     "no nonce": Forgery("attested-unreadable", lambda: says(nonce=...)),
     "no JSON": Forgery("attested-unreadable", lambda: Document(content=b"vmId")),

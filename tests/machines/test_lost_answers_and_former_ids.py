@@ -185,12 +185,12 @@ def test_a_key_that_is_replaced_at_this_moment_is_not_used() -> None:
     first = granted(ask(document()))
     with transaction.atomic():
         second = granted(ask(document()))
-        beside: list[set[str]] = []
-        other = threading.Thread(target=_apart, args=(lambda: beside.append(keys.mark_used([key_of(first)])),))
+        concurrent: list[set[str]] = []
+        other = threading.Thread(target=_apart, args=(lambda: concurrent.append(keys.mark_used([key_of(first)])),))
         other.start()
         other.join(30)
         # It was not kept waiting, and told that this key counts for nothing.
-        assert beside == [{key_of(first)}]
+        assert concurrent == [{key_of(first)}]
     assert UnusedKey.objects.get().found_by == key_of(second)
     assert keys.mark_used([key_of(first), key_of(second)]) == set()
     assert not UnusedKey.objects.exists()

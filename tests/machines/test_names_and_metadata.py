@@ -292,7 +292,7 @@ def test_a_partial_answer_moves_no_machine_and_removes_nothing(compute: dict[str
     before, told = place(machine), Entry.objects.count()
     reports(fleet, compute)
     assert place(machine) == before
-    assert Entry.objects.count() == told, "nothing changed, so nothing is told"
+    assert Entry.objects.count() == told, "nothing changed, so nothing is recorded"
 
 
 @pytest.mark.django_db

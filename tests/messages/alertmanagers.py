@@ -19,7 +19,7 @@ from fleet.notifications.delivery import keep_references
 from fleet.notifications.models import Channel
 from tests.processes import Process, answers, free_port, running, wait_for
 
-CONFIGURATION = "route: {receiver: nobody}\nreceivers: [{name: nobody}]\n"
+CONFIGURATION = "route: {receiver: discard}\nreceivers: [{name: discard}]\n"
 
 
 @dataclass(slots=True)

@@ -60,8 +60,8 @@ def item(news: MessageNews, words: MessageWords, now: datetime, data: Mapping[st
 
 
 @dataclass
-class Teller:
-    """Posts to one channel, as the queue does: with what the channel keeps, which is kept again afterwards."""
+class ChannelDriver:
+    """Sends deliveries to one channel as the queue does, with the references that the channel stores."""
 
     module: ModuleType
     fleet: Fleet

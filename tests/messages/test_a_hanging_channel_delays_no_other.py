@@ -60,7 +60,7 @@ def test_hanging_channel_delays_no_other(fleet: Fleet, monkeypatch: pytest.Monke
     one = notification_tasks.Worker()
     one.start(via="test")
     try:
-        wait_for(lambda: len(told(state="TOLD")) == 2, seconds=20, what="the other two were told")
+        wait_for(lambda: len(told(state="TOLD")) == 2, seconds=20, what="the other two deliveries")
         assert told(state="PACKED") == [("event.first_seen", "hangs")]
         leased = Channel.objects.get(name="hangs")
         wait_for(lambda: _lease(leased) > leased.leased_until, seconds=20, what="the lease is renewed meanwhile")

@@ -13,8 +13,8 @@ NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 WAIT, INTERVAL = timedelta(seconds=2), timedelta(seconds=60)
 
 
-def planned(waiting: list[Waiting], lately: list[tuple[str, datetime, int]], *, now: datetime = NOW) -> DeliveryPlan:
-    return plan(waiting, lately, now=now, wait=WAIT, interval=INTERVAL)
+def planned(waiting: list[Waiting], recent: list[tuple[str, datetime, int]], *, now: datetime = NOW) -> DeliveryPlan:
+    return plan(waiting, recent, now=now, wait=WAIT, interval=INTERVAL)
 
 
 def events(count: int, *, service: str = "", deadline: datetime | None = None) -> list[Waiting]:
@@ -113,7 +113,7 @@ def test_first_message_of_a_quiet_set_passes_the_digest_of_a_loud_one() -> None:
     found = plan(waiting, busy, sent={LOUD: 64}, now=NOW, wait=WAIT, interval=INTERVAL)
     assert found.batches == (Batch("", (50,)), Batch(EVERYTHING, (51, 52)))
     assert set(found.later) == set(range(50))
-    # Told of it within the interval, it waits with the others.
+    # A message within the interval waits with the others.
     again = plan(of_set(QUIET, range(50, 56)), busy, sent={LOUD: 64, QUIET: 1}, now=NOW, wait=WAIT, interval=INTERVAL)
     assert not again.batches
 

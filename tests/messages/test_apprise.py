@@ -11,7 +11,7 @@ from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.sender.pool import Pool
 from tests import factories
 from tests.factories import EVENT, Fleet
-from tests.messages.posts import Teller, channel_of
+from tests.messages.posts import ChannelDriver, channel_of
 from tests.receivers import receiver
 
 pytestmark = pytest.mark.django_db
@@ -25,14 +25,14 @@ def fleet(db: None, loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Fle
     return found
 
 
-def teller_of(fleet: Fleet, url: str) -> Teller:
-    return Teller(apprise, fleet, channel_of("apprise", fleet.now, url=url), {"url": url})
+def driver_of(fleet: Fleet, url: str) -> ChannelDriver:
+    return ChannelDriver(apprise, fleet, channel_of("apprise", fleet.now, url=url), {"url": url})
 
 
 def test_service_gets_the_event_and_a_link_to_decide(fleet: Fleet) -> None:
     with receiver() as there:
-        teller = teller_of(fleet, f"json://127.0.0.1:{there.port}/hook")
-        assert teller.tell((NotificationType.FIRST_SEEN, EVENT), lines=["4 of 6 stay up.", "<b>x</b>"]).ok
+        driver = driver_of(fleet, f"json://127.0.0.1:{there.port}/hook")
+        assert driver.tell((NotificationType.FIRST_SEEN, EVENT), lines=["4 of 6 stay up.", "<b>x</b>"]).ok
     [got] = there.got
     said = json.loads(got.body)
     assert got.path == "/hook"
@@ -41,19 +41,19 @@ def test_service_gets_the_event_and_a_link_to_decide(fleet: Fleet) -> None:
 
 
 def test_worst_event_sets_the_colour(fleet: Fleet) -> None:
-    teller = teller_of(fleet, "json://127.0.0.1/")
+    driver = driver_of(fleet, "json://127.0.0.1/")
     first, ended = (NotificationType.FIRST_SEEN, EVENT), (NotificationType.ENDED, EVENT)
-    assert apprise.tone_of(teller.post(ended)) == "success"
-    assert apprise.tone_of(teller.post(ended, first)) == "warning"
-    teller.severity[EVENT] = "critical"
-    assert apprise.tone_of(teller.post(ended, first)) == "failure"
-    assert apprise.tone_of(teller.post()) == "info"
+    assert apprise.tone_of(driver.post(ended)) == "success"
+    assert apprise.tone_of(driver.post(ended, first)) == "warning"
+    driver.severity[EVENT] = "critical"
+    assert apprise.tone_of(driver.post(ended, first)) == "failure"
+    assert apprise.tone_of(driver.post()) == "info"
 
 
 def test_a_service_that_wants_time_gets_it_and_its_secrets_are_not_shown(fleet: Fleet) -> None:
     with receiver() as there:
         there.status, there.headers, there.body = 429, {"Retry-After": "30"}, b"slow down, /tokentokentoken"
-        outcome = teller_of(fleet, f"json://127.0.0.1:{there.port}/tokentokentoken").tell(
+        outcome = driver_of(fleet, f"json://127.0.0.1:{there.port}/tokentokentoken").tell(
             (NotificationType.FIRST_SEEN, EVENT)
         )
     assert (outcome.ok, outcome.again, outcome.status, outcome.wait_seconds) == (False, True, 429, 30.0)
@@ -64,5 +64,5 @@ def test_a_service_that_wants_time_gets_it_and_its_secrets_are_not_shown(fleet: 
     ("url", "why"), [("syslog://", "schema"), ("json://h/?verify=no", "parameter"), ("x", "unknown_service")]
 )
 def test_what_is_on_no_list_is_refused_with_the_reason(fleet: Fleet, url: str, why: str) -> None:
-    outcome = teller_of(fleet, url).tell((NotificationType.FIRST_SEEN, EVENT))
+    outcome = driver_of(fleet, url).tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.error) == (False, f"bad_url:{why}")

@@ -105,7 +105,7 @@ def test_foreign_events_get_200_and_do_nothing(caller: PagerDutyCaller, row: Cha
         json.dumps(
             {"event": {"event_type": "pagey.ping", "data": {"message": "Hello from your friend Pagey!"}}}
         ).encode(),
-        acknowledged("somebody else's"),
+        acknowledged("another installation's"),
         acknowledged(KEY, data=None),
         acknowledged(KEY, data={"incident_key": ["x"]}),
         acknowledged("x" * 5000),
@@ -166,7 +166,7 @@ def test_secret_of_another_channel_gets_401(announced_fleet: Fleet, caller: Page
         caller.channel = channel
         assert caller.send(acknowledged(KEY)) == 401
     # One with the same secret holds no such incident.
-    twin = channel_of("pagerduty", announced_fleet.now, routing_key="y" * 32, signing_secret=SECRET)
-    caller.channel = twin.pk
+    second_channel = channel_of("pagerduty", announced_fleet.now, routing_key="y" * 32, signing_secret=SECRET)
+    caller.channel = second_channel.pk
     assert caller.send(acknowledged(KEY)) == 200
     assert not Claim.objects.exists()

@@ -97,7 +97,7 @@ def test_every_message_arrives_and_only_what_was_in_flight_comes_twice(rounds: i
         "NOTIFICATION_GROUP_WAIT_SECONDS": "0",
         "NOTIFICATION_GROUP_INTERVAL_SECONDS": "0.1",
     }
-    log = tmp_path / "teller.log"
+    log = tmp_path / "worker.log"
     announced: list[dict[str, Any]] = []
 
     def announce() -> None:
@@ -110,18 +110,18 @@ def test_every_message_arrives_and_only_what_was_in_flight_comes_twice(rounds: i
         only(now=fleet.now, moments=["event.first_seen"])
         for _ in range(rounds):
             more = partial(_more, received, than=len(received.posts))
-            teller = start([PYTHON, "-m", "tests.messages.a_worker"], environment=environment, log=log)
+            worker = start([PYTHON, "-m", "tests.messages.a_worker"], environment=environment, log=log)
             try:
                 announce()
-                wait_for(more, seconds=60, what=f"something was told: {teller.said()}")
+                wait_for(more, seconds=60, what=f"a message was delivered: {worker.said()}")
                 announce()
                 time.sleep(random.uniform(0, 0.6))
             finally:
-                teller.kill()
+                worker.kill()
         last = start([PYTHON, "-m", "tests.messages.a_worker"], environment=environment, log=log)
         try:
             waits = Message.objects.filter(state__in=["WAITING", "PACKED"])
-            wait_for(lambda: not waits.exists(), seconds=90, what="all was told", every=0.2)
+            wait_for(lambda: not waits.exists(), seconds=90, what="every message is delivered", every=0.2)
         finally:
             last.kill()
     assert received.events == {one["EventId"] for one in announced}

@@ -20,7 +20,7 @@ from fleet.notifications.sender.pool import COMMAND, Pool
 from tests import factories
 from tests.certificates import Authority
 from tests.factories import EVENT, Fleet
-from tests.messages.posts import Teller, channel_of
+from tests.messages.posts import ChannelDriver, channel_of
 from tests.processes import PYTHON, Process, free_port, running, wait_for
 
 pytestmark = pytest.mark.django_db
@@ -67,26 +67,28 @@ def fleet(db: None) -> Fleet:
 
 
 @pytest.fixture
-def teller(
+def driver(
     fleet: Fleet, server: MailServer, loopback_pool: Pool, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> Teller:
+) -> ChannelDriver:
     # As in production, where nothing of the machine may be reached: the server is trusted because it is named.
     monkeypatch.setattr(loopback_pool, "allow", ())
     monkeypatch.setattr(mail, "send_job", loopback_pool.send)
     settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", server.port
     settings.BASE_URL = "https://drydock.example"
     server.said()
-    return teller_of(fleet, "ann@example.org")
+    return driver_of(fleet, "ann@example.org")
 
 
-def teller_of(fleet: Fleet, *recipients: str) -> Teller:
+def driver_of(fleet: Fleet, *recipients: str) -> ChannelDriver:
     values: dict[str, Any] = {"recipients": list(recipients)}
-    return Teller(mail, fleet, channel_of("mail", fleet.now, **values), values)
+    return ChannelDriver(mail, fleet, channel_of("mail", fleet.now, **values), values)
 
 
-def test_a_mail_says_in_text_and_html_what_happens_and_leads_to_the_page(teller: Teller, server: MailServer) -> None:
+def test_a_mail_says_in_text_and_html_what_happens_and_leads_to_the_page(
+    driver: ChannelDriver, server: MailServer
+) -> None:
     evil = "<b onclick=x>&amp; 4 of 6 stay up"
-    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT), lines=[evil])
+    outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT), lines=[evil])
     assert (outcome.ok, outcome.status, outcome.answer) == (True, 250, "taken as 4711")
     [got] = server.mails()
     assert (got["From"], got["To"], got["Subject"]) == (
@@ -103,14 +105,14 @@ def test_a_mail_says_in_text_and_html_what_happens_and_leads_to_the_page(teller:
     assert page.get_content().count("href=") == 1 and f'<a href="{url}">' in page.get_content()
 
 
-def test_all_mails_of_one_event_are_one_thread(teller: Teller, server: MailServer) -> None:
-    first = teller.post((NotificationType.FIRST_SEEN, EVENT))
+def test_all_mails_of_one_event_are_one_thread(driver: ChannelDriver, server: MailServer) -> None:
+    first = driver.post((NotificationType.FIRST_SEEN, EVENT))
     for post in (
         first,
         replace(first, attempt=2),
-        teller.post((NotificationType.STARTED, EVENT), title="Freeze of vm1, vm2"),
+        driver.post((NotificationType.STARTED, EVENT), title="Freeze of vm1, vm2"),
     ):
-        assert teller.send(post).ok
+        assert driver.send(post).ok
     one, again, other = server.mails()
     assert one["Message-ID"] == again["Message-ID"] == f"<{first.id}@drydock.example>"
     assert other["Message-ID"] != one["Message-ID"]
@@ -120,17 +122,17 @@ def test_all_mails_of_one_event_are_one_thread(teller: Teller, server: MailServe
     assert other["References"] == f"<{row}@drydock.example>"
 
 
-def test_a_name_that_ends_a_line_adds_no_header(teller: Teller, server: MailServer) -> None:
+def test_a_name_that_ends_a_line_adds_no_header(driver: ChannelDriver, server: MailServer) -> None:
     evil = "Freeze\r\nBcc: eve@example.org\r\n\r\nof vm1"
-    assert teller.tell((NotificationType.FIRST_SEEN, EVENT), title=evil).ok
+    assert driver.tell((NotificationType.FIRST_SEEN, EVENT), title=evil).ok
     [said] = server.said()
     got = message_from_string(said["text"], policy=policy.default)
     assert (got["Bcc"], said["to"]) == (None, ["ann@example.org"])
     assert got["Subject"] == "Freeze Bcc: eve@example.org of vm1"
 
 
-def test_refused_recipient_does_not_stop_other_mails(fleet: Fleet, teller: Teller, server: MailServer) -> None:
-    other = teller_of(fleet, "ann@example.org", "nobody@example.org", "bob@example.org")
+def test_refused_recipient_does_not_stop_other_mails(fleet: Fleet, driver: ChannelDriver, server: MailServer) -> None:
+    other = driver_of(fleet, "ann@example.org", "nobody@example.org", "bob@example.org")
     outcome = other.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.error) == (True, "some_refused")
     assert outcome.answer == "nobody@example.org: 550 no such mailbox"
@@ -138,12 +140,12 @@ def test_refused_recipient_does_not_stop_other_mails(fleet: Fleet, teller: Telle
         (["ann@example.org"], False),
         (["bob@example.org"], False),
     ]
-    nobody = teller_of(fleet, "nobody@example.org").tell((NotificationType.FIRST_SEEN, EVENT))
-    assert (nobody.ok, nobody.again, nobody.status, nobody.error) == (False, False, 550, "status")
+    unknown = driver_of(fleet, "nobody@example.org").tell((NotificationType.FIRST_SEEN, EVENT))
+    assert (unknown.ok, unknown.again, unknown.status, unknown.error) == (False, False, 550, "status")
 
 
-def test_who_has_got_it_does_not_get_it_again(fleet: Fleet, teller: Teller, server: MailServer) -> None:
-    other = teller_of(fleet, "ann@example.org", "later@example.org", "bob@example.org")
+def test_who_has_got_it_does_not_get_it_again(fleet: Fleet, driver: ChannelDriver, server: MailServer) -> None:
+    other = driver_of(fleet, "ann@example.org", "later@example.org", "bob@example.org")
     post = other.post((NotificationType.FIRST_SEEN, EVENT))
     outcome = other.send(post)
     assert (outcome.ok, outcome.again, outcome.status) == (False, True, 450)
@@ -159,44 +161,51 @@ def test_who_has_got_it_does_not_get_it_again(fleet: Fleet, teller: Teller, serv
     assert [each["to"] for each in server.said()] == [["ann@example.org"], ["bob@example.org"]]
 
 
-def test_a_group_and_a_try_are_mails_of_their_own(teller: Teller, server: MailServer) -> None:
-    assert teller.tell().ok
-    assert teller.tell((NotificationType.FIRST_SEEN, EVENT), (NotificationType.CLAIMED, EVENT)).ok
+def test_a_group_and_a_try_are_mails_of_their_own(driver: ChannelDriver, server: MailServer) -> None:
+    assert driver.tell().ok
+    assert driver.tell((NotificationType.FIRST_SEEN, EVENT), (NotificationType.CLAIMED, EVENT)).ok
     tried, group = server.mails()
     assert (tried["References"], tried["Subject"]) == (None, "0 messages")
     # Both are about the same event.
     assert group["References"] is not None
 
 
-def test_without_a_server_mail_fails_with_a_reason(teller: Teller, settings: Settings) -> None:
+def test_without_a_server_mail_fails_with_a_reason(driver: ChannelDriver, settings: Settings) -> None:
     settings.EMAIL_HOST = ""
-    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
+    outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.again, outcome.error) == (False, True, "no_mail_server")
     settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", free_port()
-    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
+    outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.again, outcome.error) == (False, True, "connect")
 
 
-def test_azures_own_address_is_no_mail_server(teller: Teller, settings: Settings) -> None:
+def test_azures_own_address_is_no_mail_server(driver: ChannelDriver, settings: Settings) -> None:
     settings.EMAIL_HOST, settings.EMAIL_PORT = "169.254.169.254", 25
-    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
+    outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.again, outcome.error) == (False, True, "refused_address:azure")
 
 
-def test_a_wrong_password_is_tried_again_and_not_shown(teller: Teller, server: MailServer, settings: Settings) -> None:
+def test_a_wrong_password_is_tried_again_and_not_shown(
+    driver: ChannelDriver, server: MailServer, settings: Settings
+) -> None:
     settings.EMAIL_HOST_USER, settings.EMAIL_HOST_PASSWORD = "ann", "hunter2"
-    assert teller.tell((NotificationType.FIRST_SEEN, EVENT)).ok
+    assert driver.tell((NotificationType.FIRST_SEEN, EVENT)).ok
     [said] = server.said()
     assert said["by"] == "ann"
     settings.EMAIL_HOST_PASSWORD = "not-hunter2"
-    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
+    outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.again, outcome.status) == (False, True, 535)
     assert "hunter2" not in outcome.answer
 
 
 @pytest.mark.parametrize("at_once", [False, True])
 def test_certificates_of_the_server_are_checked(
-    fleet: Fleet, teller: Teller, settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, at_once: bool
+    fleet: Fleet,
+    driver: ChannelDriver,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    at_once: bool,
 ) -> None:
     authority = Authority(tmp_path)
     authority.server("127.0.0.1")
@@ -207,15 +216,15 @@ def test_certificates_of_the_server_are_checked(
     with process as running_process:
         there = MailServer(running_process, port)
         wait_for(lambda: "ready" in running_process.said(), seconds=20, what="the mail server listens")
-        assert teller.tell((NotificationType.FIRST_SEEN, EVENT)).error == "tls"
+        assert driver.tell((NotificationType.FIRST_SEEN, EVENT)).error == "tls"
         monkeypatch.setattr(mail, "send_job", trusting.send)
-        assert teller.tell((NotificationType.FIRST_SEEN, EVENT)).ok
+        assert driver.tell((NotificationType.FIRST_SEEN, EVENT)).ok
         assert [each["tls"] for each in there.said()] == [True]
     trusting.close()
 
 
-def test_a_server_without_starttls_gets_nothing(teller: Teller, server: MailServer, settings: Settings) -> None:
+def test_a_server_without_starttls_gets_nothing(driver: ChannelDriver, server: MailServer, settings: Settings) -> None:
     settings.EMAIL_USE_TLS = True
-    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
+    outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.again, outcome.error) == (False, True, "tls")
     assert server.said() == []

@@ -242,10 +242,10 @@ def test_preview_lists_matching_alerts_and_changes_nothing(scene: Scene, am: Rea
     am.rings(instance=f"{scene.hit}:9100", job="tried")
     am.rings(instance="elsewhere:9100", job="tried")
     mirror = channel_to(am.url, BY_NAME.replace("shop: ", 'shop: job="tried", '), 'till: instance="{name}"')
-    hit, nobody = preview(mirror.in_use(), now=scene.fleet.now)
+    hit, outside = preview(mirror.in_use(), now=scene.fleet.now)
     assert (hit.machines, hit.alerts) == (12, 1)
     assert hit.names == (f"HostDown {{instance={scene.hit}:9100, job=tried}}",)
-    assert (nobody.machines, nobody.alerts) == (0, 0)
+    assert (outside.machines, outside.alerts) == (0, 0)
     assert ours(am, scene) == []
 
 

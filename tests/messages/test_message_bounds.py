@@ -140,13 +140,13 @@ class TestWhatHasMovedOn:
     def test_older_change_is_superseded_in_the_same_channel(self, fleet: Fleet) -> None:
         announced(fleet)
         fleet.all_say(listing(not_before=fleet.now + seconds(600), resources=("vm1", "vm2")))
-        older, beside = (
+        older, neighbour = (
             a_message(EntryKind.EVENT_CHANGED, now=fleet.now, channel=a_channel(name)) for name in ("ops", "night")
         )
         fleet.later(1)
         fleet.all_say(listing(not_before=fleet.now + seconds(500), resources=("vm1", "vm2")))
         newer = a_message(EntryKind.EVENT_CHANGED, now=fleet.now, channel=a_channel("ops"))
-        assert [self.stale(fleet, each) for each in (older, beside, newer)] == ["superseded", "", ""]
+        assert [self.stale(fleet, each) for each in (older, neighbour, newer)] == ["superseded", "", ""]
 
     def test_step_is_stale_after_a_claim_or_decision(self, fleet: Fleet) -> None:
         announced(fleet)

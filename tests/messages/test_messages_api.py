@@ -169,7 +169,7 @@ def test_the_log_is_read_page_by_page_and_filtered(admin: Caller) -> None:
     event = factories.freeze_completed(factories.Fleet(now=now))
     rows = [delivered(hook, now - timedelta(minutes=n), route=way, route_version=1, event=event) for n in range(3)]
     waits = told(other, now - timedelta(days=2), moment="event.ended")
-    nobody = told(None, now - timedelta(days=3))
+    without_route = told(None, now - timedelta(days=3))
     first = admin.get("messages/?page_size=2")
     assert [row["id"] for row in first.json()["results"]] == [rows[0].pk, rows[1].pk]
     row = first.json()["results"][0]
@@ -184,7 +184,7 @@ def test_the_log_is_read_page_by_page_and_filtered(admin: Caller) -> None:
         return [row["id"] for row in admin.get(f"messages/?{query}").json()["results"]]
 
     assert found(f"channel={other.pk}") == found("moment=event.ended") == found("state=WAITING") == [waits.pk]
-    assert found("state=UNROUTED") == [nobody.pk]
+    assert found("state=UNROUTED") == [without_route.pk]
     assert found(f"event={event.event_id.lower()}") == [one.pk for one in rows]
     assert found("since=" + (now - timedelta(seconds=30)).isoformat().replace("+00:00", "Z")) == [rows[0].pk]
     problem(admin.get("messages/?state=LOST"), 422, "validation")

@@ -14,7 +14,7 @@ from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.sender.pool import Pool
 from tests import factories
 from tests.factories import EVENT, Fleet
-from tests.messages.posts import Teller, channel_of, claim, wave
+from tests.messages.posts import ChannelDriver, channel_of, claim, wave
 from tests.messages.pretend import listening
 from tests.messages.pretend_pagerduty import ROUTING_KEY, PretendPagerDuty, said
 
@@ -30,16 +30,20 @@ def there() -> Iterator[PretendPagerDuty]:
 
 
 @pytest.fixture
-def teller(fleet: Fleet, there: PretendPagerDuty, loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Teller:
+def driver(
+    fleet: Fleet, there: PretendPagerDuty, loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> ChannelDriver:
     monkeypatch.setattr(pagerduty, "URLS", {False: f"{there.url}/v2/enqueue", True: f"{there.url}/eu/v2/enqueue"})
     monkeypatch.setattr(pagerduty, "send_job", loopback_pool.send)
     values = {"routing_key": ROUTING_KEY, "signing_secret": "x" * 32}
-    return Teller(pagerduty, fleet, channel_of("pagerduty", fleet.now, **values), values)
+    return ChannelDriver(pagerduty, fleet, channel_of("pagerduty", fleet.now, **values), values)
 
 
-def test_event_is_triggered_acknowledged_and_resolved(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
+def test_event_is_triggered_acknowledged_and_resolved(
+    fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty
+) -> None:
     factories.announced(fleet)
-    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT), lines=["4 of 6 stay up."])
+    outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT), lines=["4 of 6 stay up."])
     assert (outcome.ok, outcome.status) == (True, 202)
     assert there.states() == [(EVENT, "triggered")]
     (event,) = there.events
@@ -49,26 +53,26 @@ def test_event_is_triggered_acknowledged_and_resolved(fleet: Fleet, teller: Tell
     assert "4 of 6 stay up." in event["payload"]["custom_details"]["text"]
     fleet.later(5)
     claim(fleet)
-    assert teller.tell((NotificationType.CLAIMED, EVENT)).ok
+    assert driver.tell((NotificationType.CLAIMED, EVENT)).ok
     assert there.states() == [(EVENT, "acknowledged")]
     fleet.later(60)
     fleet.all_say()
-    assert teller.tell((NotificationType.ENDED, EVENT)).ok
+    assert driver.tell((NotificationType.ENDED, EVENT)).ok
     assert there.states() == [(EVENT, "resolved")]
     assert not Reference.objects.exists()
 
 
-def test_decision_acknowledges_the_incident(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
+def test_decision_acknowledges_the_incident(fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty) -> None:
     factories.announced(fleet)
-    teller.tell((NotificationType.FIRST_SEEN, EVENT))
+    driver.tell((NotificationType.FIRST_SEEN, EVENT))
     fleet.later(5)
     fleet.approve()
-    teller.tell((NotificationType.DECIDED, EVENT))
+    driver.tell((NotificationType.DECIDED, EVENT))
     assert there.states() == [(EVENT, "acknowledged")]
 
 
 def test_late_delivery_opens_no_incident_for_an_ended_event(
-    fleet: Fleet, teller: Teller, there: PretendPagerDuty
+    fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty
 ) -> None:
     factories.freeze_cancelled(fleet)
     for moment in (
@@ -77,103 +81,103 @@ def test_late_delivery_opens_no_incident_for_an_ended_event(
         NotificationType.OVERDUE,
         NotificationType.ENDED,
     ):
-        assert teller.tell((moment, EVENT)).ok
+        assert driver.tell((moment, EVENT)).ok
     assert there.incidents == []
 
 
 def test_delivery_repeated_after_a_kill_opens_no_second_incident(
-    fleet: Fleet, teller: Teller, there: PretendPagerDuty
+    fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty
 ) -> None:
     factories.announced(fleet)
-    teller.send(teller.post((NotificationType.FIRST_SEEN, EVENT), post_id="1"), keep=False)
-    teller.send(teller.post((NotificationType.FIRST_SEEN, EVENT), post_id="1"))
+    driver.send(driver.post((NotificationType.FIRST_SEEN, EVENT), post_id="1"), keep=False)
+    driver.send(driver.post((NotificationType.FIRST_SEEN, EVENT), post_id="1"))
     assert [(incident.key.split("-", 2)[2], incident.rang) for incident in there.incidents] == [(EVENT, 1)]
     fleet.all_say()
-    teller.send(teller.post((NotificationType.ENDED, EVENT), post_id="2"), keep=False)
-    teller.send(teller.post((NotificationType.ENDED, EVENT), post_id="2"))
+    driver.send(driver.post((NotificationType.ENDED, EVENT), post_id="2"), keep=False)
+    driver.send(driver.post((NotificationType.ENDED, EVENT), post_id="2"))
     assert there.states() == [(EVENT, "resolved")]
 
 
 def test_worse_event_triggers_a_second_incident_after_acknowledgement(
-    fleet: Fleet, teller: Teller, there: PretendPagerDuty
+    fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty
 ) -> None:
     factories.announced(fleet)
-    teller.tell((NotificationType.FIRST_SEEN, EVENT))
+    driver.tell((NotificationType.FIRST_SEEN, EVENT))
     fleet.later(5)
     claim(fleet)
-    teller.tell((NotificationType.CLAIMED, EVENT))
+    driver.tell((NotificationType.CLAIMED, EVENT))
     fleet.later(5)
     fleet.all_say(
         factories.listing(
             event_type="Redeploy", resources=("vm1", "vm2"), not_before=fleet.now + timedelta(seconds=300)
         )
     )
-    teller.tell((NotificationType.CHANGED, EVENT))
+    driver.tell((NotificationType.CHANGED, EVENT))
     assert there.states() == [(EVENT, "acknowledged"), (f"{EVENT}-2", "triggered")]
     fleet.later(60)
     fleet.all_say()
-    teller.tell((NotificationType.ENDED, EVENT))
+    driver.tell((NotificationType.ENDED, EVENT))
     assert {state for _, state in there.states()} == {"resolved"}
 
 
 def test_overdue_order_rings_again_after_acknowledgement_at_pagerduty(
-    fleet: Fleet, teller: Teller, there: PretendPagerDuty
+    fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty
 ) -> None:
     factories.announced(fleet)
-    teller.tell((NotificationType.FIRST_SEEN, EVENT))
+    driver.tell((NotificationType.FIRST_SEEN, EVENT))
     key = there.incidents[0].key
     for state, ago in ((PagerState.ACKNOWLEDGED, 0), (PagerState.TRIGGERED, 9)):
         # The older report arrives last.
-        pagerduty.note_state(teller.row.pk, key, state=state, at=fleet.now - timedelta(seconds=ago), now=fleet.now)
-    found = pagerduty.find_key(teller.row.pk, key)
+        pagerduty.note_state(driver.row.pk, key, state=state, at=fleet.now - timedelta(seconds=ago), now=fleet.now)
+    found = pagerduty.find_key(driver.row.pk, key)
     assert found is not None and (found[0], len(found[1].subjects)) == (f"event:{factories.the_event().pk}", 1)
-    teller.tell((NotificationType.OVERDUE, EVENT))
+    driver.tell((NotificationType.OVERDUE, EVENT))
     assert len(there.open) == 2
     fleet.later(60)
     fleet.all_say()
-    teller.tell((NotificationType.ENDED, EVENT))
+    driver.tell((NotificationType.ENDED, EVENT))
     # After the end, no reference of the event or its notifications remains.
     assert (there.open, Reference.objects.count()) == ([], 0)
 
 
-def test_storm_is_one_incident(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
+def test_storm_is_one_incident(fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty) -> None:
     events = wave(fleet, 12)
-    assert teller.tell(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events]).ok
+    assert driver.tell(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events]).ok
     assert [(incident.summary, incident.state) for incident in there.incidents] == [("12 messages", "triggered")]
     for number in range(11):
         fleet.say(f"w{number}")
-    teller.tell(*[(NotificationType.ENDED, event_id) for event_id in events[:11]])
+    driver.tell(*[(NotificationType.ENDED, event_id) for event_id in events[:11]])
     assert len(there.open) == 1
     fleet.say("w11")
-    teller.tell((NotificationType.ENDED, events[11]))
+    driver.tell((NotificationType.ENDED, events[11]))
     assert (there.open, len(there.events)) == ([], 2)
 
 
-def test_drill_is_labelled_with_severity_info(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
+def test_drill_is_labelled_with_severity_info(fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty) -> None:
     event = factories.announced(fleet)
     type(event).objects.filter(pk=event.pk).update(drill=True)
-    teller.severity[EVENT] = "critical"
-    teller.tell((NotificationType.FIRST_SEEN, EVENT))
+    driver.severity[EVENT] = "critical"
+    driver.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (there.incidents[0].summary, there.incidents[0].severity) == ("DRILL: Freeze of vm1, vm2", "info")
 
 
-def test_long_texts_stay_within_pagerduty_limits(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
+def test_long_texts_stay_within_pagerduty_limits(fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty) -> None:
     factories.announced(fleet)
     lines = ["\N{PILE OF POO}<b>" * 400] * 900
-    assert teller.tell((NotificationType.FIRST_SEEN, EVENT), title="x" * 5000 + "\x00", lines=lines).ok
+    assert driver.tell((NotificationType.FIRST_SEEN, EVENT), title="x" * 5000 + "\x00", lines=lines).ok
     assert there.refused == []
     assert len(there.incidents[0].summary) == 1024
 
 
-def test_channel_test_triggers_an_info_incident(teller: Teller, there: PretendPagerDuty) -> None:
-    assert teller.tell().status == 202
+def test_channel_test_triggers_an_info_incident(driver: ChannelDriver, there: PretendPagerDuty) -> None:
+    assert driver.tell().status == 202
     assert [(incident.severity, incident.state) for incident in there.incidents] == [("info", "triggered")]
 
 
-def test_unknown_routing_key_is_retried(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
+def test_unknown_routing_key_is_retried(fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty) -> None:
     factories.announced(fleet)
     there.routing_keys.clear()
-    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
+    outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.again, outcome.status) == (False, True, 400)
     assert "routing key" in outcome.answer
     assert ROUTING_KEY not in outcome.answer
@@ -182,61 +186,63 @@ def test_unknown_routing_key_is_retried(fleet: Fleet, teller: Teller, there: Pre
 
 @pytest.mark.parametrize(("status", "wait"), [(403, 60.0), (429, 60.0), (500, None)])
 def test_unavailable_pagerduty_is_retried_after_a_pause(
-    fleet: Fleet, teller: Teller, there: PretendPagerDuty, status: int, wait: float | None
+    fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty, status: int, wait: float | None
 ) -> None:
     factories.announced(fleet)
     there.instead = [said(status, {"message": "Too Many Requests"})]
-    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
+    outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.again, outcome.status, outcome.wait_seconds) == (False, True, status, wait)
 
 
-def test_calls_before_the_rate_limit_are_not_repeated(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
+def test_calls_before_the_rate_limit_are_not_repeated(
+    fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty
+) -> None:
     events = wave(fleet, 3)
     there.allowed = 2
-    post = teller.post(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events])
-    assert teller.send(post).again
+    post = driver.post(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events])
+    assert driver.send(post).again
     assert Reference.objects.count() == 2
     there.allowed = 9
-    again = teller.post(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events])
-    assert teller.send(again).ok
+    again = driver.post(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events])
+    assert driver.send(again).ok
     assert (len(there.open), len(there.events)) == (3, 3)
 
 
-def test_refused_event_does_not_block_others(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
+def test_refused_event_does_not_block_others(fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty) -> None:
     events = wave(fleet, 3)
     there.instead = [said(400, {"status": "invalid event", "errors": ["'payload.summary' is odd"]})]
-    outcome = teller.tell(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events])
+    outcome = driver.tell(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events])
     assert (outcome.ok, outcome.again, outcome.status) == (False, False, 400)
     assert len(there.open) == 2
 
 
 def test_incident_is_resolved_with_the_key_that_opened_it(
-    fleet: Fleet, teller: Teller, there: PretendPagerDuty
+    fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty
 ) -> None:
     there.routing_keys.add(SECOND)
     factories.announced(fleet)
-    teller.tell((NotificationType.FIRST_SEEN, EVENT))
-    teller.values |= {"routing_key": SECOND, "earlier_routing_key": ROUTING_KEY}
+    driver.tell((NotificationType.FIRST_SEEN, EVENT))
+    driver.values |= {"routing_key": SECOND, "earlier_routing_key": ROUTING_KEY}
     fleet.later(60)
     fleet.all_say()
-    teller.tell((NotificationType.ENDED, EVENT))
+    driver.tell((NotificationType.ENDED, EVENT))
     assert there.open == []
     assert [event["routing_key"] for event in there.events] == [ROUTING_KEY, ROUTING_KEY]
 
 
-def test_eu_account_uses_the_eu_endpoint(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
-    teller.values["eu"] = True
-    assert teller.tell().status == 404
+def test_eu_account_uses_the_eu_endpoint(fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty) -> None:
+    driver.values["eu"] = True
+    assert driver.tell().status == 404
     assert there.events == []
 
 
-def test_references_and_answers_hold_no_secret(fleet: Fleet, teller: Teller, there: PretendPagerDuty) -> None:
+def test_references_and_answers_hold_no_secret(fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty) -> None:
     factories.announced(fleet)
-    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
+    outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT))
     assert ROUTING_KEY not in json.dumps([outcome.answer, list(Reference.objects.values_list("value", flat=True))])
 
 
-def test_stand_in_enforces_pagerduty_limits(there: PretendPagerDuty) -> None:
+def test_simulated_pagerduty_enforces_limits(there: PretendPagerDuty) -> None:
     good: dict[str, Any] = {
         "routing_key": ROUTING_KEY,
         "event_action": "trigger",

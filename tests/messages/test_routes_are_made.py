@@ -123,11 +123,11 @@ def test_private_route_uses_only_the_users_own_channel(ada: Any) -> None:
 def test_sent_or_abandoned_message_is_resent_under_its_id(ada: Any) -> None:
     hook = channel()
     message = delivered(hook, NOW - timedelta(days=3))
-    beside = told(hook, NOW, state="TOLD", delivery=message.delivery)
+    second = told(hook, NOW, state="TOLD", delivery=message.delivery)
     assert route_services.redeliver(message_id=message.pk, actor=ada, now=NOW) == str(message.delivery_id)
     delivery = MessageDelivery.objects.get()
     assert (delivery.state, delivery.due_at, delivery.settled_at, delivery.attempts) == ("QUEUED", NOW, None, 1)
-    assert {row.state for row in Message.objects.filter(pk__in=[message.pk, beside.pk])} == {"PACKED"}
+    assert {row.state for row in Message.objects.filter(pk__in=[message.pk, second.pk])} == {"PACKED"}
     assert newest().kind == "message_sent_again"
     with refused("message-under-way"):
         route_services.redeliver(message_id=message.pk, actor=ada, now=NOW)

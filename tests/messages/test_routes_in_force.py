@@ -60,8 +60,8 @@ def test_routes_lead_to_enabled_channels_of_the_installation_that_take_messages(
 def test_own_routes_need_an_active_account() -> None:
     ada, ben = factories.admin(), factories.person("ben", "viewer")
     route("ada's", owner=ada, channel=channel("mail", owner=ada))
-    route("through somebody else's", owner=ben, channel=Channel.objects.get(name="mail"))
-    route("through nobody's in particular", owner=ben)
+    route("through another user's channel", owner=ben, channel=Channel.objects.get(name="mail"))
+    route("without a channel", owner=ben)
     assert led() == {"ada's": {"mail"}}
     User.objects.filter(pk=ada.pk).update(is_active=False)
     assert led() == {}

@@ -15,7 +15,7 @@ from fleet.notifications.payloads import MessageWords
 from fleet.notifications.sender.pool import Pool
 from tests import factories
 from tests.factories import EVENT, Fleet
-from tests.messages.posts import Teller, channel_of, claim, wave
+from tests.messages.posts import ChannelDriver, channel_of, claim, wave
 from tests.messages.pretend import Said, listening
 from tests.messages.pretend_slack import TOKEN, PretendSlack, faults, no
 
@@ -30,16 +30,18 @@ def there() -> Iterator[PretendSlack]:
 
 
 @pytest.fixture
-def teller(fleet: Fleet, there: PretendSlack, loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Teller:
+def driver(fleet: Fleet, there: PretendSlack, loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> ChannelDriver:
     monkeypatch.setattr(slack, "URL", f"{there.url}/api")
     monkeypatch.setattr(slack, "send_job", loopback_pool.send)
     values = {"token": TOKEN, "channel": "#shop-ops", "signing_secret": "s" * 32}
-    return Teller(slack, fleet, channel_of("slack", fleet.now, **values), values)
+    return ChannelDriver(slack, fleet, channel_of("slack", fleet.now, **values), values)
 
 
-def test_event_has_one_card_edited_in_place_with_a_thread(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
+def test_event_has_one_card_edited_in_place_with_a_thread(
+    fleet: Fleet, driver: ChannelDriver, there: PretendSlack
+) -> None:
     factories.announced(fleet)
-    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT), lines=["4 of 6 stay up."])
+    outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT), lines=["4 of 6 stay up."])
     assert (outcome.ok, outcome.wait_seconds) == (True, 1.0)
     (card,) = there.cards
     assert "Freeze of vm1, vm2" in card.seen and "4 of 6 stay up." in card.seen
@@ -47,37 +49,37 @@ def test_event_has_one_card_edited_in_place_with_a_thread(fleet: Fleet, teller: 
     assert list(card.buttons.values()) == [f"https://drydock.example/events/{EVENT}/", EVENT]
     fleet.later(5)
     claim(fleet)
-    teller.tell((NotificationType.CLAIMED, EVENT), title="otto is on it")
+    driver.tell((NotificationType.CLAIMED, EVENT), title="otto is on it")
     assert (len(there.cards), card.edits, card.thread, card.broadcast) == (1, 1, ["otto is on it"], [])
     assert "otto is on it" in card.seen
     # Other users take a claim over on the page, so the card has no button for it.
     assert EVENT not in card.buttons.values()
     fleet.later(60)
     fleet.all_say()
-    teller.tell((NotificationType.ENDED, EVENT), title="Ended")
+    driver.tell((NotificationType.ENDED, EVENT), title="Ended")
     assert (len(there.cards), card.edits, card.thread) == (1, 2, ["otto is on it", "Ended"])
     assert there.wrong == []
 
 
-def test_loud_types_are_broadcast_to_the_channel(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
+def test_loud_types_are_broadcast_to_the_channel(fleet: Fleet, driver: ChannelDriver, there: PretendSlack) -> None:
     """An edit of the card notifies no user in Slack, so loud types are broadcast."""
     factories.announced(fleet)
-    teller.tell((NotificationType.FIRST_SEEN, EVENT))
+    driver.tell((NotificationType.FIRST_SEEN, EVENT))
     for moment in (
         NotificationType.CHANGED,
         NotificationType.UNDECIDED,
         NotificationType.OVERDUE,
         NotificationType.STARTED,
     ):
-        teller.tell((moment, EVENT), title=moment.value)
+        driver.tell((moment, EVENT), title=moment.value)
     assert there.cards[0].broadcast == ["event.changed", "event.undecided", "approval.overdue"]
 
 
-def test_markup_in_names_is_escaped(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
+def test_markup_in_names_is_escaped(fleet: Fleet, driver: ChannelDriver, there: PretendSlack) -> None:
     factories.announced(fleet)
     evil = "<!channel> & <@U1> <https://evil.example|log in> *bold* https://evil.example"
-    teller.tell((NotificationType.FIRST_SEEN, EVENT), title=evil, lines=[evil])
-    teller.tell((NotificationType.CHANGED, EVENT), title=evil, lines=[evil])
+    driver.tell((NotificationType.FIRST_SEEN, EVENT), title=evil, lines=[evil])
+    driver.tell((NotificationType.CHANGED, EVENT), title=evil, lines=[evil])
     (card,) = there.cards
     assert evil in card.seen
     for _, arguments in there.calls:
@@ -88,11 +90,11 @@ def test_markup_in_names_is_escaped(fleet: Fleet, teller: Teller, there: Pretend
     assert (thread["mrkdwn"], thread["unfurl_links"]) == (False, False)
 
 
-def test_long_texts_stay_within_slack_limits(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
+def test_long_texts_stay_within_slack_limits(fleet: Fleet, driver: ChannelDriver, there: PretendSlack) -> None:
     factories.announced(fleet)
     for text in ("&" * 9000, "\N{PILE OF POO}" * 9000, "\x00" * 50, "", "a\u202eb" * 5000):
-        assert teller.tell((NotificationType.FIRST_SEEN, EVENT), title=text or " ", lines=[text] * 300).ok
-        assert teller.tell((NotificationType.CHANGED, EVENT), title=text or " ", lines=[text] * 300).ok
+        assert driver.tell((NotificationType.FIRST_SEEN, EVENT), title=text or " ", lines=[text] * 300).ok
+        assert driver.tell((NotificationType.CHANGED, EVENT), title=text or " ", lines=[text] * 300).ok
         assert there.wrong == []
 
 
@@ -103,20 +105,20 @@ def test_entities_are_never_cut() -> None:
         assert not list(faults({"text": text}))
 
 
-def test_deleted_card_is_posted_again(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
+def test_deleted_card_is_posted_again(fleet: Fleet, driver: ChannelDriver, there: PretendSlack) -> None:
     factories.announced(fleet)
-    teller.tell((NotificationType.FIRST_SEEN, EVENT))
+    driver.tell((NotificationType.FIRST_SEEN, EVENT))
     there.cards.clear()
-    assert teller.tell((NotificationType.CHANGED, EVENT)).ok
-    assert teller.tell((NotificationType.STARTED, EVENT)).ok
+    assert driver.tell((NotificationType.CHANGED, EVENT)).ok
+    assert driver.tell((NotificationType.STARTED, EVENT)).ok
     (card,) = there.cards
     assert (card.edits, len(card.thread)) == (1, 1)
 
 
-def test_rejected_blocks_fall_back_to_plain_text(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
+def test_rejected_blocks_fall_back_to_plain_text(fleet: Fleet, driver: ChannelDriver, there: PretendSlack) -> None:
     factories.announced(fleet)
     there.instead = [no("invalid_blocks")]
-    assert teller.tell((NotificationType.FIRST_SEEN, EVENT)).ok
+    assert driver.tell((NotificationType.FIRST_SEEN, EVENT)).ok
     assert [(card.text, card.blocks) for card in there.cards] == [("Freeze of vm1, vm2", [])]
 
 
@@ -135,113 +137,113 @@ CODES = ("channel_not_found", "not_in_channel", "invalid_auth", "token_revoked",
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_refusals_are_retried_unless_they_are_about_the_text(
-    fleet: Fleet, teller: Teller, there: PretendSlack, answers: list[Said], again: bool, wait: float, words: str
+    fleet: Fleet, driver: ChannelDriver, there: PretendSlack, answers: list[Said], again: bool, wait: float, words: str
 ) -> None:
     factories.announced(fleet)
     there.instead = answers
-    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
+    outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.again, outcome.gone, outcome.wait_seconds) == (False, again, False, wait)
     assert outcome.answer.startswith(words)
-    assert teller.tell((NotificationType.FIRST_SEEN, EVENT)).ok
+    assert driver.tell((NotificationType.FIRST_SEEN, EVENT)).ok
 
 
-def test_interrupted_delivery_resumes_without_repeats(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
+def test_interrupted_delivery_resumes_without_repeats(fleet: Fleet, driver: ChannelDriver, there: PretendSlack) -> None:
     events = wave(fleet, 4)
-    post = teller.post(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events])
+    post = driver.post(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events])
     there.allowed = 2
-    assert not teller.send(post).ok
+    assert not driver.send(post).ok
     there.allowed = 100
-    again = replace(teller.post(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events]), id=post.id)
-    assert teller.send(again).ok
+    again = replace(driver.post(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events]), id=post.id)
+    assert driver.send(again).ok
     assert len(there.cards) == 4
     assert sum(card.edits for card in there.cards) == 0
 
 
-def test_storm_is_one_digest_card(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
+def test_storm_is_one_digest_card(fleet: Fleet, driver: ChannelDriver, there: PretendSlack) -> None:
     events = wave(fleet, 14)
-    assert teller.tell(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events[:12]]).ok
+    assert driver.tell(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events[:12]]).ok
     (digest,) = there.cards
     assert "12 Reboot" in digest.seen
     assert digest.seen.index("Reboot of w0") < digest.seen.index("Reboot of w4")
     assert "w5" not in digest.seen
     # A few more have a card each; one of the storm that changes is an edit.
     claim(fleet, events[0])
-    teller.tell((NotificationType.CLAIMED, events[0]), title="otto is on it: Reboot of w0")
+    driver.tell((NotificationType.CLAIMED, events[0]), title="otto is on it: Reboot of w0")
     assert (len(there.cards), digest.edits, digest.thread) == (1, 1, ["otto is on it: Reboot of w0"])
     for number in range(12):
         fleet.say(f"w{number}")
-    teller.tell(*[(NotificationType.ENDED, event_id) for event_id in events[:11]])
-    teller.tell((NotificationType.ENDED, events[11]), title="Ended: Reboot of w11")
+    driver.tell(*[(NotificationType.ENDED, event_id) for event_id in events[:11]])
+    driver.tell((NotificationType.ENDED, events[11]), title="Ended: Reboot of w11")
     assert (len(there.cards), there.wrong) == (1, [])
     # What comes later is no part of it, and what comes back neither.
-    teller.tell((NotificationType.FIRST_SEEN, events[12]))
-    teller.tell((NotificationType.CHANGED, events[0]))
+    driver.tell((NotificationType.FIRST_SEEN, events[12]))
+    driver.tell((NotificationType.CHANGED, events[0]))
     assert (len(there.cards), digest.edits) == (3, 3)
 
 
-def test_digest_is_broadcast_only_when_more_urgent(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
+def test_digest_is_broadcast_only_when_more_urgent(fleet: Fleet, driver: ChannelDriver, there: PretendSlack) -> None:
     events = wave(fleet, 24)
-    teller.tell(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events[6:16]])
+    driver.tell(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events[6:16]])
     (digest,) = there.cards
-    teller.tell(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events[16:]])
+    driver.tell(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events[16:]])
     assert (len(digest.thread), digest.broadcast) == (1, [])
     assert "18" in digest.thread[0]
     # These have nearer deadlines.
-    teller.tell(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events[:6]])
+    driver.tell(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events[:6]])
     assert len(digest.broadcast) == 1
     assert len(there.cards) == 1
 
 
-def test_retried_digest_counts_events_once(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
+def test_retried_digest_counts_events_once(fleet: Fleet, driver: ChannelDriver, there: PretendSlack) -> None:
     events = wave(fleet, 10)
-    teller.tell(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events])
+    driver.tell(*[(NotificationType.FIRST_SEEN, event_id) for event_id in events])
     for number in range(10):
         fleet.say(f"w{number}")
     ended = [(NotificationType.ENDED, event_id) for event_id in events]
     # Edited, and then too much for the thread.
     there.allowed = 1
-    post = teller.post(*ended)
-    assert not teller.send(post).ok
+    post = driver.post(*ended)
+    assert not driver.send(post).ok
     there.allowed = 100
-    assert teller.send(replace(teller.post(*ended), id=post.id)).ok
-    assert teller.send(replace(teller.post(*ended), id=post.id)).ok
+    assert driver.send(replace(driver.post(*ended), id=post.id)).ok
+    assert driver.send(replace(driver.post(*ended), id=post.id)).ok
     (digest,) = there.cards
     assert len(digest.thread) == 1
 
 
-def test_thousand_events_need_one_call(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
+def test_thousand_events_need_one_call(fleet: Fleet, driver: ChannelDriver, there: PretendSlack) -> None:
     (event_id,) = wave(fleet, 1)
-    post = teller.post((NotificationType.FIRST_SEEN, event_id))
+    post = driver.post((NotificationType.FIRST_SEEN, event_id))
     (item,) = post.items
     many = tuple(replace(item, news=replace(item.news, subject=f"event:{number}")) for number in range(1000))
     storm = replace(post, items=many, moment="group")
-    outcome = teller.send(storm)
+    outcome = driver.send(storm)
     assert (outcome.ok, len(there.calls), len(there.cards)) == (True, 1, 1)
     assert "1,000 events" in there.cards[0].seen
     assert len(json.dumps(outcome.references["group"])) < 400_000
 
 
-def test_no_claim_button_without_signing_secret(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
-    teller.values.pop("signing_secret")
+def test_no_claim_button_without_signing_secret(fleet: Fleet, driver: ChannelDriver, there: PretendSlack) -> None:
+    driver.values.pop("signing_secret")
     factories.announced(fleet)
-    teller.tell((NotificationType.FIRST_SEEN, EVENT))
+    driver.tell((NotificationType.FIRST_SEEN, EVENT))
     assert EVENT not in there.cards[0].buttons.values()
 
 
-def test_channel_test_is_posted(teller: Teller, there: PretendSlack) -> None:
-    assert teller.tell().ok
+def test_channel_test_is_posted(driver: ChannelDriver, there: PretendSlack) -> None:
+    assert driver.tell().ok
     assert len(there.cards) == 1
     there.member = False
-    assert teller.tell().answer == "not_in_channel"
+    assert driver.tell().answer == "not_in_channel"
 
 
-def test_references_and_answers_hold_no_secret(fleet: Fleet, teller: Teller, there: PretendSlack) -> None:
+def test_references_and_answers_hold_no_secret(fleet: Fleet, driver: ChannelDriver, there: PretendSlack) -> None:
     factories.announced(fleet)
-    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
+    outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT))
     assert TOKEN not in json.dumps([outcome.answer, list(Reference.objects.values_list("value", flat=True))])
 
 
-def test_stand_in_enforces_slack_limits() -> None:
+def test_simulated_slack_enforces_limits() -> None:
     header: dict[str, Any] = {"type": "header", "text": {"type": "plain_text", "text": "h" * 151}}
     section = {"type": "section", "text": {"type": "plain_text", "text": "s" * 3001}}
     for arguments in (

@@ -24,7 +24,7 @@ from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.sender.jobs import SendError
 from fleet.notifications.sender.pool import Pool
 from tests.factories import EVENT, Fleet
-from tests.messages.posts import Teller, channel_of, item
+from tests.messages.posts import ChannelDriver, channel_of, item
 from tests.processes import PYTHON, ROOT, Process, free_port, running, wait_for
 from tests.receivers import receiver
 
@@ -79,25 +79,25 @@ def sending(loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webhook, "send_job", loopback_pool.send)
 
 
-def teller_of(fleet: Fleet, url: str, **more: str) -> Teller:
+def driver_of(fleet: Fleet, url: str, **more: str) -> ChannelDriver:
     values = {"url": url, "secret": SECRET, **more}
-    return Teller(webhook, fleet, channel_of("webhook", fleet.now, **values), values)
+    return ChannelDriver(webhook, fleet, channel_of("webhook", fleet.now, **values), values)
 
 
 def test_the_receiver_of_the_documentation_takes_each_message_once(fleet: Fleet, documented: Documented) -> None:
-    teller = teller_of(fleet, documented.url)
+    driver = driver_of(fleet, documented.url)
     before = len(documented.said())
-    post = teller.post((NotificationType.FIRST_SEEN, EVENT))
+    post = driver.post((NotificationType.FIRST_SEEN, EVENT))
     for attempt in (1, 2):
-        outcome = teller.send(replace(post, attempt=attempt))
+        outcome = driver.send(replace(post, attempt=attempt))
         assert (outcome.ok, outcome.status) == (True, 204)
     [message] = documented.said()[before:]
     assert message == {"type": "event.first_seen", "timestamp": iso(fleet.now), "data": post.items[0].data}
 
 
 def test_unsigned_webhook_is_refused(fleet: Fleet, documented: Documented) -> None:
-    teller = teller_of(fleet, documented.url, secret=new_secret())
-    outcome = teller.tell((NotificationType.FIRST_SEEN, EVENT))
+    driver = driver_of(fleet, documented.url, secret=new_secret())
+    outcome = driver.tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.status) == (False, 400)
     for headers in ({}, {"webhook-id": "1", "webhook-timestamp": "x", "webhook-signature": "y"}):
         assert requests.post(documented.url, data=b"{}", headers=headers, timeout=5).status_code == 400
@@ -105,10 +105,10 @@ def test_unsigned_webhook_is_refused(fleet: Fleet, documented: Documented) -> No
 
 def test_while_a_secret_is_replaced_both_are_good(fleet: Fleet, documented: Documented) -> None:
     until = iso(fleet.now + timedelta(days=1))
-    teller = teller_of(fleet, documented.url, secret=new_secret(), earlier_secret=SECRET, earlier_secret_until=until)
-    assert teller.tell((NotificationType.FIRST_SEEN, EVENT)).ok
-    teller.values["earlier_secret_until"] = iso(fleet.now)
-    assert teller.tell((NotificationType.FIRST_SEEN, EVENT)).status == 400
+    driver = driver_of(fleet, documented.url, secret=new_secret(), earlier_secret=SECRET, earlier_secret_until=until)
+    assert driver.tell((NotificationType.FIRST_SEEN, EVENT)).ok
+    driver.values["earlier_secret_until"] = iso(fleet.now)
+    assert driver.tell((NotificationType.FIRST_SEEN, EVENT)).status == 400
 
 
 def test_times_of_any_zone_are_signed_as_they_are(fleet: Fleet) -> None:
@@ -120,9 +120,9 @@ def test_times_of_any_zone_are_signed_as_they_are(fleet: Fleet) -> None:
 
 def test_digest_and_test_message_are_marked(fleet: Fleet) -> None:
     with receiver() as there:
-        teller = teller_of(fleet, there.url)
-        assert teller.tell((NotificationType.FIRST_SEEN, EVENT), (NotificationType.CLAIMED, EVENT)).ok
-        assert teller.tell().ok
+        driver = driver_of(fleet, there.url)
+        assert driver.tell((NotificationType.FIRST_SEEN, EVENT), (NotificationType.CLAIMED, EVENT)).ok
+        assert driver.tell().ok
     group, tried = [json.loads(each.body) for each in there.got]
     assert (group["type"], group["data"]["count"], group["data"]["others"]) == ("group", 2, [])
     assert [item["type"] for item in group["data"]["items"]] == ["event.first_seen", "event.claimed"]
@@ -134,12 +134,12 @@ def test_digest_and_test_message_are_marked(fleet: Fleet) -> None:
 
 def test_a_storm_is_bounded_and_names_what_has_no_room(fleet: Fleet) -> None:
     with receiver() as there:
-        teller = teller_of(fleet, there.url)
-        post = teller.post((NotificationType.FIRST_SEEN, EVENT))
+        driver = driver_of(fleet, there.url)
+        post = driver.post((NotificationType.FIRST_SEEN, EVENT))
         one = post.items[0]
         large = item(one.news, one.words, fleet.now, {"text": "x" * 10_000})
-        assert teller.send(replace(post, moment="group", items=post.items * 1000)).ok
-        assert teller.send(replace(post, moment="group", items=(large,) * 1000)).ok
+        assert driver.send(replace(post, moment="group", items=post.items * 1000)).ok
+        assert driver.send(replace(post, moment="group", items=(large,) * 1000)).ok
     small, big = [json.loads(each.body)["data"] for each in there.got]
     assert (small["count"], len(small["items"]), len(small["others"])) == (1000, 200, 800)
     assert 0 < len(big["items"]) < 50 and len(big["items"]) + len(big["others"]) == big["count"] == 1000
@@ -156,7 +156,7 @@ def test_a_storm_is_bounded_and_names_what_has_no_room(fleet: Fleet) -> None:
 def test_what_a_receiver_answers_decides_what_becomes_of_it(fleet: Fleet, status: int, again: bool, gone: bool) -> None:
     with receiver() as there:
         there.status, there.headers, there.body = status, {"Retry-After": "30", "Location": "/"}, b"no"
-        outcome = teller_of(fleet, there.url).tell((NotificationType.FIRST_SEEN, EVENT))
+        outcome = driver_of(fleet, there.url).tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.again, outcome.gone, outcome.status) == (False, again, gone, status)
     assert outcome.wait_seconds == (30.0 if status in (429, 503) else None)
     assert (outcome.answer, len(there.got)) == ("no", 1)
@@ -167,7 +167,7 @@ def test_where_a_webhook_may_not_go_it_says_why(
 ) -> None:
     monkeypatch.setattr(loopback_pool, "allow", ())
     with receiver() as there:
-        outcome = teller_of(fleet, there.url).tell((NotificationType.FIRST_SEEN, EVENT))
+        outcome = driver_of(fleet, there.url).tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.again, outcome.error) == (False, True, "refused_address:loopback")
     assert error_words(outcome.error) == "its address is one that messages may not reach (this machine)"
     assert there.got == []

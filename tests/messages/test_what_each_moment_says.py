@@ -207,7 +207,7 @@ MOMENTS: dict[str, Callable[[], str]] = {
     "refused": refused,
     "started": started,
     "ended": ended,
-    "an event that nobody watches": unwatched_event,
+    "an unwatched event": unwatched_event,
     "a source went quiet": source_quiet,
     "a set lost its watchers": set_unwatched,
     "a blind spot closed": coverage_closed,

@@ -18,7 +18,7 @@ from tests.messages.telling import a_message, news
 from tests.rows import PersonFactory, TokenFactory
 
 pytestmark = pytest.mark.django_db
-BESIDE = {"url", "decide_by", "stay_up", "blast", "severity", "drill"}
+ADDITIONAL = {"url", "decide_by", "stay_up", "blast", "severity", "drill"}
 # Counted from the moment of the answer.
 CLOCKS = {"server_time", "seconds_left", "started_seconds"}
 
@@ -43,7 +43,7 @@ def test_an_event_is_as_the_api_shows_it() -> None:
     message = a_message(EntryKind.EVENT_SEEN, now=fleet.now)
     told = event_data(news(message, now=fleet.now))
     (shown,) = asked("events/")["results"]
-    assert set(told) == set(shown) | BESIDE
+    assert set(told) == set(shown) | ADDITIONAL
     assert without_clocks({name: told[name] for name in shown}) == without_clocks(shown)
     assert set(told["approval"]["orders"][0]) == set(shown["approval"]["orders"][0])
     whole = asked(f"events/{factories.EVENT}/")
@@ -61,7 +61,7 @@ def test_a_maintenance_is_as_the_api_shows_it() -> None:
     told = event_data(news(a_message(EntryKind.MAINTENANCE_SCHEDULED, now=listeners.now), now=listeners.now))
     (shown,) = asked("maintenances/")["results"]
     brief = {name: value for name, value in shown.items() if name in told}
-    assert set(told) - BESIDE <= set(shown)
+    assert set(told) - ADDITIONAL <= set(shown)
     assert without_clocks({name: told[name] for name in brief}) == without_clocks(brief)
     assert (told["severity"], told["cache"]["host"][:6]) == ("warning", "orders")
     assert told["url"].endswith(f"/maintenances/{shown['id']}/")

@@ -52,7 +52,7 @@ def all_sealed(last: int) -> bool:
 
 
 def runs(now: datetime) -> list[str]:
-    """What has left once nothing leaves any more."""
+    """Return the archived entries after the last archiving step."""
     dropped: list[str] = []
     while True:
         done = retention.retain(now=now)

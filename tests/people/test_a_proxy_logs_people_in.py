@@ -18,7 +18,7 @@ from tests import factories
 from tests.dashboard.conftest import text_of
 
 pytestmark = pytest.mark.django_db
-SECRET = "a-secret-that-nobody-guesses-soon"
+SECRET = "a-secret-that-takes-long-to-guess"
 
 
 @pytest.fixture(autouse=True)
@@ -51,10 +51,10 @@ def test_unknown_and_blocked_names_are_refused(settings: Any) -> None:
     settings.EMERGENCY_ACCOUNT = "ada"
     factories.admin()
     User.objects.filter(pk=factories.operator().pk).update(is_active=False)
-    for name in ("nobody", "otto", "ada", "OTTO"):
+    for name in ("stranger", "otto", "ada", "OTTO"):
         answer = got(Client(), ToldByProxy(name, None))
         assert answer.status_code == 403, name
-    assert "There is no user nobody" in text_of(got(Client(), ToldByProxy("nobody", None)))
+    assert "There is no user stranger" in text_of(got(Client(), ToldByProxy("stranger", None)))
 
 
 def test_where_it_names_groups_the_mapping_says_what_they_may() -> None:

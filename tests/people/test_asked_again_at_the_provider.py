@@ -93,7 +93,7 @@ def test_another_person_at_the_provider_proves_nothing_and_sees_nothing(otto: Cl
     assert answer.status_code == 403
     assert otto.get("/api/v1/me/").json()["username"] == "otto@contoso.example"
     assert approve(otto).status_code == 401 and not Approval.objects.exists()
-    # As herself, in the same browser, she does not go on with what he typed.
+    # Signed in as herself in the same browser, she does not get the form that he filled.
     assert come(otto, "ada").status_code == 302
     assert TYPED not in otto.get(query["next"], follow=True).content.decode()
 

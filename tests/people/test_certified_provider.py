@@ -80,7 +80,7 @@ def test_user_signs_in_is_checked_again_and_signs_out_at_the_provider(issuer: st
     me = client.get("/api/v1/me/").json()
     assert (me["username"], me["group"]) == ("otto@another.example", "operator")
     # A user without a role here has an account at the provider and no access.
-    come(stranger, "nobody")
+    come(stranger, "guest")
     assert stranger.get("/api/v1/me/").status_code == 401
 
     ottos = SignOn.objects.filter(user__username="otto@another.example")

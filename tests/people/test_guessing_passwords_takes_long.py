@@ -150,8 +150,8 @@ def test_guesses_side_by_side_do_not_slip_through() -> None:
         assert sum(wait == 0.0 for wait in pool.map(guess, range(24))) == 5
 
 
-@pytest.mark.parametrize("door", ["/accounts/login/", "/admin/login/"])
-def test_the_form_says_how_long_to_wait_and_does_not_look_at_the_password(client: Client, door: str) -> None:
+@pytest.mark.parametrize("address", ["/accounts/login/", "/admin/login/"])
+def test_the_form_says_how_long_to_wait_and_does_not_look_at_the_password(client: Client, address: str) -> None:
     factories.operator()
     for _ in range(5):
         answer = client.post("/accounts/login/", {"login": "otto", "password": "guess"})
@@ -160,7 +160,7 @@ def test_the_form_says_how_long_to_wait_and_does_not_look_at_the_password(client
     assert answer.status_code == 429
     assert answer.headers["Retry-After"] == "1"
     assert "Too many attempts failed. Wait 1 s, then try again." in text_of(answer)
-    assert client.get(door, follow=True).resolver_match.url_name == "account_login"
+    assert client.get(address, follow=True).resolver_match.url_name == "account_login"
 
 
 def test_browser_of_an_earlier_sign_in_is_known(client: Client) -> None:

@@ -147,12 +147,12 @@ def sent(fleet: Listeners) -> None:
         Route.objects.create(name=name, channel=row, owner=owner, created_at=fleet.now, changed_at=fleet.now)
         for event in ScheduledEvent.objects.all():
             if event.availability_set.name.startswith("web") is (owner is None):
-                told_of = MessageDelivery.objects.create(
+                hidden_delivery = MessageDelivery.objects.create(
                     channel=row, moment="event.first_seen", created_at=fleet.now, due_at=fleet.now
                 )
                 Message.objects.create(
                     moment="event.first_seen", subject=f"event:{event.pk}", event=event, at=fleet.now, channel=row,
-                    created_at=fleet.now, due_at=fleet.now, severity="info", state="PACKED", delivery=told_of,
+                    created_at=fleet.now, due_at=fleet.now, severity="info", state="PACKED", delivery=hidden_delivery,
                 )  # fmt: skip
 
 
@@ -333,9 +333,9 @@ def test_filters_and_parts_find_no_hidden_rows(world: World) -> None:
 def test_hidden_rows_cannot_be_changed_and_refusals_do_not_disclose_them(world: World) -> None:
     page, call = callers(world)
     assert isinstance(page, Client) and isinstance(call, Caller)
-    nobody = "0A1B2C3D-0000-4000-8000-0000000000FF"
+    unknown_id = "0A1B2C3D-0000-4000-8000-0000000000FF"
     for what, body in (("approvals/", {"comment": "x"}), ("claims/", {}), ("holds/", {"reason": "x"})):
-        there, not_there = (call.post(f"events/{one}/{what}", body) for one in (HIDDEN_EVENTS[1], nobody))
+        there, not_there = (call.post(f"events/{one}/{what}", body) for one in (HIDDEN_EVENTS[1], unknown_id))
         assert there.status_code == not_there.status_code == 404
         assert there.json()["type"] == not_there.json()["type"] == "unknown-event"
         assert leaks(there) == []
@@ -346,7 +346,7 @@ def test_hidden_rows_cannot_be_changed_and_refusals_do_not_disclose_them(world: 
             answer = page.post(address, {}) if not route.startswith("/api/") else call.post(address, {})
             assert answer.status_code in (403, 404, 405), (address, answer.status_code)
             assert leaks(answer) == [], address
-    answer = call.post("bulk/approvals/", {"events": [HIDDEN_EVENTS[0], nobody], "comment": "x"})
+    answer = call.post("bulk/approvals/", {"events": [HIDDEN_EVENTS[0], unknown_id], "comment": "x"})
     kinds = {str(one.get("type") or one.get("code") or one) for one in answer.json()["results"]}
     assert MARK not in str(kinds).replace(HIDDEN_EVENTS[0], "")
     assert "not-permitted" not in body_of(answer)

@@ -255,7 +255,7 @@ def test_who_only_asks_for_a_challenge_is_forgotten_within_minutes(db: None) -> 
     otto.save()
     client.post("/accounts/login/", {"login": "otto", "password": "a long enough word"})
     (session,) = Session.objects.all()
-    assert session.expire_date > now + timedelta(hours=1), "whoever logged in stays as long as ever"
+    assert session.expire_date > now + timedelta(hours=1), "a signed-in user keeps the full session length"
 
 
 @pytest.mark.parametrize("htmx", [False, True])

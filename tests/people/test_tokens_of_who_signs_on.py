@@ -34,7 +34,7 @@ def browser(entra: Directory) -> Client:
 
 @pytest.fixture
 def script(browser: Client) -> Caller:
-    """A script that runs with Otto's token while he is away."""
+    """A script that runs with Otto's token while he is signed out."""
     return caller(User.objects.get(username=NAME))
 
 
@@ -75,7 +75,7 @@ def test_who_loses_the_role_loses_what_the_token_may_with_the_next_question(
     entra: Directory, script: Caller, roles: list[str]
 ) -> None:
     entra.control("accounts", name="otto", roles=roles)
-    assert may(script) == (True, True), "nobody was asked yet"
+    assert may(script) == (True, True), "the provider was not queried yet"
     assert in_minutes(11)["confirmed"] == 1
     assert may(script) == (False, False)
     # With the role comes back what the token may: it was not revoked.

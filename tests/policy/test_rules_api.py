@@ -15,7 +15,7 @@ pytestmark = pytest.mark.django_db
 
 FREEZES = {
     "name": "Short freezes",
-    "reason": "Nobody notices.",
+    "reason": "No user notices.",
     "action": "approve_now",
     "event_types": ["Freeze"],
     "max_duration_seconds": 8,

@@ -21,7 +21,7 @@ from tests.policy.conftest import made
 
 FORM = {
     "name": "Short freezes",
-    "reason": "Nobody notices.",
+    "reason": "No user notices.",
     "action": "approve_now",
     "event_types": ["Freeze"],
     "max_duration_seconds": "8",
@@ -73,7 +73,7 @@ def test_a_rule_is_tried_before_it_is_saved_and_saved_off(fleet: factories.Fleet
     factories.freeze_completed(fleet)
     tried = admin.post("/rules/new/", {**FORM, "name": "", "do": "try"})
     assert "dry-run" in codes(tried) and "approve" in states(tried)
-    assert 'value="Nobody notices."' in tried.content.decode()
+    assert 'value="No user notices."' in tried.content.decode()
     assert not Rule.objects.exists()
     answer = admin.post("/rules/new/", {**FORM, "do": "save"}, follow=True)
     row = Rule.objects.get()

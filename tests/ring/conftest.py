@@ -20,5 +20,5 @@ def one_ring(migrated_template: str, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture
 def it(one_ring: Ring) -> Ring:
     """The ring, in which every part runs, every machine is live and no event is open."""
-    one_ring.begin_anew()
+    one_ring.begin_again()
     return one_ring

@@ -105,7 +105,7 @@ class Ring:
         # Where the test began that the ring is used for: lines of Azure's log before are those of others.
         self.begun = 0
 
-    def begin_anew(self) -> None:
+    def begin_again(self) -> None:
         """For the next test: whatever was stopped runs again, every event is over, and Azure's log begins here."""
         stopped = [name for name in self.recipes if name not in self.processes]
         if stopped:

@@ -86,7 +86,7 @@ def test_a_drill_goes_round_and_never_reaches_the_metadata_service(hooks: HookFo
 
     # The proof: while all that happened, nothing but polls reached the metadata service, and none named the drill.
     during = it.simulator.log()[before:]
-    assert len(during) > 3, "the agents went on polling"
+    assert len(during) > 3, "the agents continued polling"
     assert {line["method"] for line in during} == {"GET"}
     assert "drill" not in json.dumps(during).lower()
     assert it.starts() == []

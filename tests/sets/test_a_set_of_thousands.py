@@ -42,7 +42,7 @@ def fleet(db: None, monkeypatch: pytest.MonkeyPatch) -> factories.Fleet:
         if number != 8:
             PresenceRow.objects.create(machine=machine, last_heard_at=heard, last_poll_at=heard)
     Machine.objects.filter(resource_name="m01").update(revoked_at=found.now)
-    Machine.objects.filter(resource_name="m09").update(warnings=["It says so."])
+    Machine.objects.filter(resource_name="m09").update(warnings=["Not detectable."])
     found.later(0.1)
     found.say("m00", factories.listing(resources=("m25",), not_before=found.now + timedelta(minutes=9)))
     return found
@@ -113,7 +113,7 @@ def test_the_api_keeps_its_shape_and_says_how_many_are_left_out(fleet: factories
         20,
         {"live": 27, "late": 0, "silent": 1, "gone": 1, "expected": 1},
     )
-    assert found["warnings"] == ["Not heard: m07.", "Enrolled but never heard: m08.", "m09: It says so."]
+    assert found["warnings"] == ["Not heard: m07.", "Enrolled but never heard: m08.", "m09: Not detectable."]
     (listed,) = reader.get("sets/").json()["results"]
     assert listed == found | {"server_time": listed["server_time"], "open_events": listed["open_events"]}
     names, address = [], f"machines/?set={home.pk}&page_size=7"

@@ -43,7 +43,7 @@ def test_events_stay_in_their_set_whichever_machine_lists_them_first(fleet: Flee
     fleet.say("vm3", *events)
     for event_id in EVENTS:
         assert the_event(event_id).availability_set == the_set()
-        assert not the_event(event_id).watched, "nobody of its set has listed it yet"
+        assert not the_event(event_id).watched, "no machine of its set has listed it yet"
     fleet.all_say(*events, names=["vm1", "vm2"])
     for event_id in EVENTS:
         is_of_web(event_id, stranger)
@@ -73,7 +73,7 @@ def test_an_event_that_it_captured_before_the_set_was_live_goes_back_with_its_or
     fleet.enrol("vm1", heard=False)
     stranger = fleet.enrol("vm3", availability_set="")
     fleet.say("vm3", listing(resources=["vm1"]))
-    assert the_event().availability_set == home(stranger), "nobody knows better yet"
+    assert the_event().availability_set == home(stranger), "no better set is known yet"
     approval = fleet.approve()
     assert open_order(approval).machine == stranger.machine
     fleet.later(1)

@@ -97,7 +97,7 @@ def test_the_first_call_is_slow_and_so_is_the_first_one_after_a_day() -> None:
         assert took("WestNO_0") < 1.4, "asked within the day"
         simulator.advance(DAY + 60)
         assert took("WestNO_0") > 1.4, "a day without a call switched it off"
-        assert incarnations == [1, 1, 2, 2, 1], "and the incarnation begins anew"
+        assert incarnations == [1, 1, 2, 2, 1], "and the incarnation starts again"
 
 
 def test_a_refused_call_does_not_switch_the_service_on() -> None:

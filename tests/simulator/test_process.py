@@ -117,7 +117,7 @@ def test_a_signal_ends_it_at_once_even_while_a_request_hangs(fleet_file: Path, n
     ("options", "complaint"),
     [
         (["--listen", "somewhere"], "--listen takes HOST:PORT"),
-        (["--as-vm", "nobody"], "no machine 'nobody'"),
+        (["--as-vm", "vm99"], "no machine 'vm99'"),
         (["--fleet", "/nonexistent/fleet.json"], "cannot read the fleet file"),
     ],
 )
@@ -150,7 +150,7 @@ def test_a_request_in_many_pieces_is_understood(line: socket.socket) -> None:
 
 def test_a_later_request_waits_for_one_that_is_slow(azure: Simulated, line: socket.socket) -> None:
     azure.control("POST", "faults", {"vm": "WestNO_0", "fault": "slow", "delay_seconds": 0.2})
-    unknown = POLL.replace(b"WestNO_0", b"nobody") + b"\r\n"
+    unknown = POLL.replace(b"WestNO_0", b"vm99") + b"\r\n"
     line.sendall(POLL + b"\r\n" + unknown)
     received = read_until(line, 1, b"404 Not Found")
     assert received.index(b"200 OK") < received.index(b"404 Not Found")

@@ -104,7 +104,9 @@ def test_an_announcement_that_is_repeated_keeps_its_start(simulator: RunningSimu
 def test_server_does_not_answer_during_downtime(simulator: RunningSimulator, server: CacheServer) -> None:
     simulator.play(CACHE, "basic_tier", 100.0)
     wait_for(
-        lambda: len(simulator.call("GET", "/control/redis")[0]["said"]) == 4, seconds=20, what="the server is away"
+        lambda: len(simulator.call("GET", "/control/redis")[0]["said"]) == 4,
+        seconds=20,
+        what="the server is unavailable",
     )
     with socket.create_connection(("127.0.0.1", server.port), timeout=0.2) as connection:
         connection.sendall(b"PING\r\n")

@@ -76,7 +76,7 @@ def walked(rows: QuerySet[Entry]) -> tuple[list[int], list[int]]:
     [
         {"q": "for the"},
         {"q": "100 %"},
-        {"q": "nobody says this"},
+        {"q": "no entry has this"},
         {"q": "x_y", "via": ["api"]},
         {"via": ["slack"]},
         {"via": ["api", "rule"], "kind": ["event_claimed"]},
@@ -97,7 +97,7 @@ def test_all_pages_together_are_what_the_filter_leaves_there_and_back(acts: None
 
 
 def test_a_page_looks_through_one_portion_and_says_how_far_it_came(acts: None) -> None:
-    rows = audit_queries.AuditFilter({"q": "nobody says this"}).qs
+    rows = audit_queries.AuditFilter({"q": "no entry has this"}).qs
     with CaptureQueriesContext(connection) as caught:
         page = audit_queries.listing(entries=rows)
     assert (page.results, len(caught)) == ((), 2)
@@ -174,7 +174,7 @@ def test_forged_cursor_costs_no_more(acts: None, viewer: Client) -> None:
 
 
 def test_page_states_how_far_it_searched_and_continues(acts: None, viewer: Client) -> None:
-    answer = viewer.get("/audit/?q=nobody+says+this")
+    answer = viewer.get("/audit/?q=no+entry+has+this")
     said = text_of(answer)
     assert "Nothing matches back to" in said
     assert "Search further back" in said
@@ -189,7 +189,7 @@ def test_files_hold_everything_and_pause_where_nothing_is_found(acts: None) -> N
     pieces = list(audit_queries.json_lines(rows, text=lambda row: ""))
     assert sum(piece.count("\n") for piece in pieces) == len(whole)
     nothing = list(
-        audit_queries.csv_lines(audit_queries.AuditFilter({"q": "nobody says this"}).qs, text=lambda row: "")
+        audit_queries.csv_lines(audit_queries.AuditFilter({"q": "no entry has this"}).qs, text=lambda row: "")
     )
     # The head, and a pause after each portion.
     assert len([piece for piece in nothing if not piece]) > 4

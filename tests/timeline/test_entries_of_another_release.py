@@ -1,4 +1,4 @@
-"""An entry whose kind this release does not know is shown as it is: pages, calls, files, streams and searches go on."""
+"""Entries of an unknown kind, from another release: pages, calls, files, streams and searches show them unchanged."""
 
 import json
 from datetime import UTC, datetime
@@ -60,8 +60,8 @@ def test_pages_show_it(line: Entry) -> None:
 
 def test_calls_files_searches_and_streams_tell_it(line: Entry) -> None:
     reader = caller(admin())
-    told_of_event: list[dict[str, Any]] = reader.get(f"events/{EVENT}/timeline/").json()["results"]
-    (found,) = [row for row in told_of_event if row["kind"] == KIND]
+    event_timeline: list[dict[str, Any]] = reader.get(f"events/{EVENT}/timeline/").json()["results"]
+    (found,) = [row for row in event_timeline if row["kind"] == KIND]
     assert (found["text"], found["actor_kind"], found["data"]) == (SAID, "person", {"tide": "low"})
     for query in ("q=moonlight", "q=low", "person=ada"):
         assert KIND in [row["kind"] for row in reader.get(f"audit/?{query}").json()["results"]], query

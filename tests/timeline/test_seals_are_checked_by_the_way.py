@@ -60,7 +60,7 @@ def test_what_is_as_it_was_sealed_holds_and_nothing_at_all_does_too() -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE fleet_entry SET actor = 'nobody' WHERE id = (SELECT max(id) FROM fleet_entry)",
+        "UPDATE fleet_entry SET actor = 'stranger' WHERE id = (SELECT max(id) FROM fleet_entry)",
         "DELETE FROM fleet_entry WHERE id = (SELECT max(id) FROM fleet_entry)",
         "UPDATE fleet_seal SET hash = md5('x') WHERE number = 9",
         "UPDATE fleet_seal SET previous_hash = md5('x') WHERE number = 9",
@@ -76,7 +76,7 @@ def test_whatever_is_changed_among_the_newest_shows_at_once(statement: str) -> N
 
 def test_what_lies_further_back_shows_when_its_turn_comes() -> None:
     sealed(12)
-    with behind_our_back("UPDATE fleet_entry SET actor = 'nobody' WHERE id = (SELECT min(id) + 4 FROM fleet_entry)"):
+    with behind_our_back("UPDATE fleet_entry SET actor = 'stranger' WHERE id = (SELECT min(id) + 4 FROM fleet_entry)"):
         assert checked(2) == [None, 5]
     LastRun.objects.filter(name=seals.RUN).update(newest_id=0)
     # Three at a time, and then from the beginning again.
@@ -88,7 +88,7 @@ def test_broken_seal_is_reported_once_and_its_end_once() -> None:
     sealed(4)
     # After the last seal: a seal of later than now would be trouble of its own.
     blind_spots.compare(now=NOW + timedelta(minutes=4), via="beat")
-    with behind_our_back("UPDATE fleet_entry SET actor = 'nobody' WHERE id = (SELECT max(id) FROM fleet_entry)"):
+    with behind_our_back("UPDATE fleet_entry SET actor = 'stranger' WHERE id = (SELECT max(id) FROM fleet_entry)"):
         for minutes in (10, 16, 17, 22):
             blind_spots.compare(now=NOW + timedelta(minutes=minutes), via="beat")
         (line,) = Entry.objects.filter(kind=EntryKind.AUDIT_FAILED.value)
@@ -98,7 +98,7 @@ def test_broken_seal_is_reported_once_and_its_end_once() -> None:
         )
         assert OpenTrouble.objects.filter(code="audit-failed").count() == 1
         with connection.cursor() as cursor:
-            cursor.execute("UPDATE fleet_entry SET actor = 'Drydock' WHERE actor = 'nobody'")
+            cursor.execute("UPDATE fleet_entry SET actor = 'Drydock' WHERE actor = 'stranger'")
         blind_spots.compare(now=NOW + timedelta(minutes=28), via="beat")
         (over,) = Entry.objects.filter(kind=EntryKind.COVERAGE_CLOSED.value)
         assert text(over) == "Over: The timeline is not as it was sealed."

@@ -161,13 +161,13 @@ def streamed(answer: Any) -> str:
     return b"".join(answer).decode()
 
 
-@pytest.mark.parametrize("door", ["api", "page"])
-def test_files_hold_all_rows_and_no_formula(told: factories.Fleet, reader: Caller, door: str) -> None:
+@pytest.mark.parametrize("edge", ["api", "page"])
+def test_files_hold_all_rows_and_no_formula(told: factories.Fleet, reader: Caller, edge: str) -> None:
     client = logged_in(factories.viewer())
 
     def get(name: str, query: str) -> str:
         address = f"audit/export.{name}{query}"
-        return streamed(reader.get(address) if door == "api" else client.get(f"/{address}"))
+        return streamed(reader.get(address) if edge == "api" else client.get(f"/{address}"))
 
     rows = list(csv.DictReader(io.StringIO(get("csv", ""))))
     assert [int(row["id"]) for row in rows] == list(

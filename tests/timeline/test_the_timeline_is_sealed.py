@@ -256,7 +256,7 @@ def test_a_tail_that_was_cut_is_found_by_a_head_out_of_the_log_and_by_rows_witho
 
 def test_rebuilt_chain_is_found_by_a_logged_head(sealed: list[Seal]) -> None:
     with behind_our_back() as cursor:
-        cursor.execute("UPDATE fleet_entry SET text = 'it was somebody else' WHERE id = %s", [ids_of(sealed[0])[0]])
+        cursor.execute("UPDATE fleet_entry SET text = 'it was another user' WHERE id = %s", [ids_of(sealed[0])[0]])
         cursor.execute("DELETE FROM fleet_seal")
         sealing.seal(now=NOW, via="beat")
         assert findings() == []

@@ -46,7 +46,7 @@ class Plain:
     started_after: int
     ended_after: int
     back_after: int | None
-    fate: str
+    outcome: str
     began_at: datetime | None = None
 
     @property
@@ -60,14 +60,14 @@ class Plain:
 
     def tick(self, now: datetime) -> None:
         m = self.member
-        heard = now if self.fate != "all silent" or self.began_at is None else m.last_heard_at
+        heard = now if self.outcome != "all silent" or self.began_at is None else m.last_heard_at
         m = replace(m, last_heard_at=heard)
         if self.began_at is None:
             self.member = self._without_us(m, now)
             return
         past = (now - self.began_at).total_seconds()
         down = (ReturnFacts(m.resources[0], back=False),)
-        if self.fate == "refused" and m.approval_state in FLYING:
+        if self.outcome == "refused" and m.approval_state in FLYING:
             m = replace(m, approval_state=ApprovalState.REFUSED, reason="Azure refused.")
         elif m.approval_state in FLYING and past >= self.accepted_after:
             m = replace(m, approval_state=ApprovalState.ACCEPTED)
@@ -79,7 +79,7 @@ class Plain:
                     started=True,
                     machines=down,
                 )
-        elif m.event_status is EventStatus.STARTED and past >= self.ended_after and self.fate != "all silent":
+        elif m.event_status is EventStatus.STARTED and past >= self.ended_after and self.outcome != "all silent":
             m = replace(m, event_status=EventStatus.ENDED, ended_at=now)
         elif m.ended_at and self.back_after is not None and (now - m.ended_at).total_seconds() >= self.back_after:
             m = replace(m, machines=(ReturnFacts(m.resources[0], back=True),))
@@ -92,9 +92,9 @@ class Plain:
             # Azure cancels it in this model, since no wave can separate events that Azure starts on its own.
             reason = "NotBefore came before its condition was met."
             return replace(m, approval_state=ApprovalState.LAPSED, reason=reason)
-        if self.fate == "withdrawn":
+        if self.outcome == "withdrawn":
             return replace(m, approval_state=ApprovalState.WITHDRAWN, reason="otto withdrew it.")
-        if self.fate == "cancelled":
+        if self.outcome == "cancelled":
             return replace(m, approval_state=ApprovalState.VOID, event_status=EventStatus.ENDED, ended_at=now)
         return m
 
@@ -116,7 +116,7 @@ def test_never_two_fault_domains_of_a_set_are_in_flight_and_it_ends_with_a_reaso
                 started_after=started,
                 ended_after=started + dice.choice([0, 60, 1200]),
                 back_after=dice.choice([0, 0, 30, 500, None]),
-                fate=dice.choice(fates),
+                outcome=dice.choice(fates),
             )
         )
     now, state, reason = NOW, WaveState.RUNNING, ""

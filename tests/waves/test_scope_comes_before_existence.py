@@ -64,12 +64,12 @@ def drill_event() -> str:
     return str(AvailabilitySet.objects.get(name="dock").events.get(drill=True).event_id)
 
 
-@pytest.mark.parametrize("beside", [[], [SEEN], [NOWHERE]])
+@pytest.mark.parametrize("neighbours", [[], [SEEN], [NOWHERE]])
 def test_a_wave_of_events_that_are_hidden_is_one_of_events_that_are_not_there(
-    narrow: Caller, beside: list[str]
+    narrow: Caller, neighbours: list[str]
 ) -> None:
     def asked(*events: str) -> tuple[int, str]:
-        return answer(narrow.post("waves/", {"events": [*beside, *events], "comment": "x"}), *events)
+        return answer(narrow.post("waves/", {"events": [*neighbours, *events], "comment": "x"}), *events)
 
     nowhere = asked("11111111-0000-4000-8000-000000000001")
     assert nowhere[0] == 404

@@ -85,13 +85,13 @@ class Taken:
     """Committed answer to one call.
 
     `acknowledged` and `before` are the new and the former position. `wanted` are hashes of documents that reminders
-    name and no agent has sent. `begin_anew`: the agent is to begin a new spool.
+    name and no agent has sent. `renumber_spool`: the agent must begin a new spool.
     """
 
     acknowledged: int
     before: int
     wanted: list[str] = field(default_factory=list)
-    begin_anew: bool = False
+    renumber_spool: bool = False
 
 
 def taken(
@@ -124,7 +124,7 @@ def taken(
     behind = {key for key, numbered in spools.items() if numbered.behind}
     if behind or speechless:
         for key in _allowed(behind | speechless, now):
-            found[key].begin_anew = True
+            found[key].renumber_spool = True
     _record(_gaps(deliveries, spools) + _reused(deliveries, spools, behind), now)
     return found
 

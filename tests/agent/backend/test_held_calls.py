@@ -151,7 +151,7 @@ def test_an_unchanged_poll_that_the_backend_heard_of_writes_nothing(parts: Parts
             made.poller.defer_reminder()
         clock.advance(1)
     assert made.waiting(wire.REMINDER) == []
-    # The backend is away: then what is seen is written down as ever.
+    # While the backend is unavailable, the agent stores what it sees as usual.
     for _ in range(700):
         made.poller.step()
         clock.advance(1)

@@ -186,7 +186,7 @@ def test_only_a_trusted_key_introduces_or_retires_a_key(tmp_path: Path) -> None:
     )
     assert trust.trusted == ["ours"]
     trust.apply_notices([OURS.word(OURS, retired=True)])
-    assert trust.trusted == ["ours"], "a key cannot retire itself: somebody has to follow it"
+    assert trust.trusted == ["ours"], "a key cannot retire itself: another one has to follow it"
 
 
 def test_unchecked_signatures_are_reported_and_strict_mode_needs_a_key(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_the_agent_stops_in_under_a_second_and_takes_the_running_hook_along(
     before = time.monotonic()
     process.child.send_signal(signal.SIGTERM)
     assert process.child.wait(10) == 0
-    # Under a second where nothing else runs; the hook would go on for a minute.
+    # Under a second where nothing else runs; the hook would run for a minute.
     assert time.monotonic() - before < 4
     eventually(lambda: not alive(pid))
     assert "Traceback" not in process.said() and "WARNING" not in process.said()

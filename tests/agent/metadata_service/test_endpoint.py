@@ -239,7 +239,7 @@ def test_what_was_found_is_used_again_as_long_as_something_answers_there(classic
     assert dhcp.said().count("answered") == 1
     metadata.stop()
     assert classic.find() == [f"http://{WIRE_SERVER_IP}", "True"]
-    assert dhcp.said().count("answered") == 2, "asked anew where nothing answers"
+    assert dhcp.said().count("answered") == 2, "queried again while nothing answers"
 
 
 @pytest.mark.flow

@@ -1,4 +1,4 @@
-"""The poller against the simulator: what is forwarded, what odd answers do, and what is kept before identification."""
+"""The poller against the simulator: what is forwarded, what odd answers do, and reports before identification."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def test_event_that_ends_before_the_machine_is_identified_is_reported(
     polled_again()
     simulator.events.cancel(event_id)
     polled_again()
-    assert not fleet.reports(), "nobody knows yet whose reports they would be"
+    assert not fleet.reports(), "the machine's identity is not known yet"
     simulator.clear_faults()
     eventually(lambda: len(fleet.reports(wire.DOCUMENT)) >= 3)
     bodies = [json.loads(report["data"]["body"])["Events"] for report in fleet.reports(wire.DOCUMENT)]

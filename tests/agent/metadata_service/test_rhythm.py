@@ -210,9 +210,9 @@ def test_jumping_or_restarting_incarnation_is_forwarded_unchanged(
             simulator.fault("web-vm1", fault)
         made.poller.step()
         clock.advance(1)
-    first, jumped, anew = [document["incarnation"] for document in made.waiting(wire.DOCUMENT)]
+    first, jumped, restarted = [document["incarnation"] for document in made.waiting(wire.DOCUMENT)]
     assert jumped == first + 3
-    assert anew == 1
+    assert restarted == 1
 
 
 def test_the_instance_metadata_is_read_at_the_start_and_hourly(

@@ -47,7 +47,7 @@ class NoTokens(TokenClient):
     """For caches with a password."""
 
     def fetch(self, cache: Cache) -> Login:
-        raise AssertionError(f"nobody asks for a token of {cache.host}")
+        raise AssertionError(f"unexpected request of a token for {cache.host}")
 
 
 class Listening:

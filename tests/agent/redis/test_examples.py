@@ -186,7 +186,7 @@ def test_a_pause_whose_end_was_missed_ends_by_itself(
     monkeypatch.setenv("PAUSE_MOST_SECONDS", "60")
     example("pause-writes")
     server.say("NotificationType|NodeMaintenanceStart")
-    wait_for(pause.exists, seconds=5, what="a pause, though nobody said that it is a primary")
+    wait_for(pause.exists, seconds=5, what="a pause, though no message states that it is a primary")
     assert 50 < float(text_of(pause)) - time.time() <= 61
 
 
@@ -233,7 +233,7 @@ def kinds(lines: list[str]) -> list[str]:
 def test_a_failover_is_heard_with_its_gap_between_start_and_failover_complete(
     simulator: RunningSimulator, server: CacheServer, listener: Listening
 ) -> None:
-    # Fifty times as fast: the server is away for 140 ms.
+    # Fifty times as fast: the server is unavailable for 140 ms.
     simulator.play(CACHE, "failover", 50.0)
     wait_for(lambda: kinds(listener.lines())[-1:] == ["Ended"] or None, seconds=30, what="the end of the maintenance")
     assert listener.states() == ["subscribed", "lost", "subscribed"]

@@ -1,8 +1,8 @@
-// A certified implementation of OpenID Connect, with one client and whoever says so: PORT, and where to lead back.
+// A certified implementation of OpenID Connect, with one client and a chosen account: PORT, and where to lead back.
 import { Provider } from "oidc-provider";
 
 const [port, back, after] = process.argv.slice(2);
-const accounts = { otto: ["Drydock.Operator"], nobody: [] };
+const accounts = { otto: ["Drydock.Operator"], guest: [] };
 
 const provider = new Provider(`http://127.0.0.1:${port}`, {
   clients: [
@@ -15,7 +15,7 @@ const provider = new Provider(`http://127.0.0.1:${port}`, {
     },
   ],
   claims: { openid: ["sub", "roles"], profile: ["preferred_username"] },
-  // Roles stand in the ID token, as an app role of Entra ID does.
+  // Roles are in the ID token, as an app role of Entra ID does.
   conformIdTokenClaims: false,
   findAccount: (context, id) => ({
     accountId: id,
