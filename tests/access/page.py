@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.access.callers import COLUMNS
 from tests.access.calls import WORDS
-from tests.access.reasons import ABOUT_ONESELF, ANYBODY, OWN_RULES, PUBLIC
+from tests.access.reasons import ABOUT_ONESELF, EVERY_USER, OWN_RULES, PUBLIC
 from tests.gateway.access_calls import COLUMNS as AT_THE_GATEWAY
 
 PLACE = Path(__file__).parents[2] / "docs" / "dev" / "access.md"
@@ -44,7 +44,7 @@ PARTS = {
     ),
     "public": lambda: reasons(PUBLIC),
     "own": lambda: reasons(ABOUT_ONESELF),
-    "harmless": lambda: reasons(ANYBODY),
+    "harmless": lambda: reasons(EVERY_USER),
     "kinds": kinds,
 }
 

@@ -74,7 +74,7 @@ BACK = "evaluates history and stores nothing"
 EACH = "each selected event is decided separately; the answer lists the refusals"
 
 # Routes that take a form or a body and change nothing, open to every user who may read.
-ANONYMOUS: dict[tuple[str, str], str] = {
+EVERY_USER: dict[tuple[str, str], str] = {
     ("POST", "api/v1/routes/dry-run/"): BACK,
     ("POST", "api/v1/rules/dry-run/"): BACK,
     ("POST", "bulk/"): EACH,

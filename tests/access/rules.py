@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 
-from tests.access.reasons import ABOUT_ONESELF, ANYBODY, OWN_RULES, PUBLIC
+from tests.access.reasons import ABOUT_ONESELF, EVERY_USER, OWN_RULES, PUBLIC
 
 IN = {"yes", "did"}
 # Callers that are not persons, and persons whose login is incomplete, blocked or expired.
@@ -83,7 +83,7 @@ def readers_change_what_is_their_own_and_nothing_else(lines: Iterable[Line]) -> 
         for line in lines
         if not reads(line) and not line[1].startswith("/agent/")
         for one in READERS
-        if (is_in(line, one) and named(line) not in (ABOUT_ONESELF | ANYBODY | PUBLIC))
+        if (is_in(line, one) and named(line) not in (ABOUT_ONESELF | EVERY_USER | PUBLIC))
         or (line[3].get(one) == "did" and named(line) not in ABOUT_ONESELF)
     ]  # fmt: skip
 

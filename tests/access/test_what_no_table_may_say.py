@@ -14,7 +14,7 @@ from fleet.dashboard.pages import Asked, action_view
 from fleet.operations import profile
 from tests.access import page, table
 from tests.access.calls import WORDS, Matrix
-from tests.access.reasons import ABOUT_ONESELF, ANYBODY, OWN_RULES, PUBLIC
+from tests.access.reasons import ABOUT_ONESELF, EVERY_USER, OWN_RULES, PUBLIC
 from tests.access.routes import Route, routes_of
 from tests.access.rules import RULES, Line, is_in
 
@@ -38,7 +38,7 @@ def test_each_reason_is_about_what_is_there() -> None:
     assert open_to_anonymous == set(PUBLIC)
     there = {(method, route) for _, route, method, _ in lines}
     readers = {(line[2], line[1]) for line in lines if is_in(line, "viewer")}
-    assert set(ABOUT_ONESELF) | set(ANYBODY) <= readers
+    assert set(ABOUT_ONESELF) | set(EVERY_USER) <= readers
     assert {named[1:] for named in OWN_RULES} <= there
 
 
