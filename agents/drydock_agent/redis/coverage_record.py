@@ -29,7 +29,7 @@ class CoverageRecord:
     """Writes the lines and the coverage of one cache. Used by the listener's thread, and by another one at the stop."""
 
     def __init__(self, context: Context, cache: Cache) -> None:
-        self.state = ""
+        self.state = self._reason = ""
         self._cache = cache
         self._clock = context.clock
         self._outbox = context.outbox()
@@ -54,7 +54,7 @@ class CoverageRecord:
         with self._lock:
             if self._ended:
                 raise Interrupted
-            self.state = state
+            self.state, self._reason = state, reason
             self._note(state, reason, at)
         self.write()
 
@@ -62,7 +62,7 @@ class CoverageRecord:
         """Report the current state again, for a backend that may lack it."""
         with self._lock:
             if self.state:
-                self._note(self.state, "", self._clock.now())
+                self._note(self.state, self._reason, self._clock.now())
         self.write()
 
     def alive(self) -> None:

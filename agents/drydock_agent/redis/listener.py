@@ -142,9 +142,14 @@ class CacheListener:
         self._alive()
         self._since = self._alive_at
         self._limiter.recovered(self.name, f"{self._cache.host}: the connection to the channel is restored.")
-        self._report(SUBSCRIBED, "")
+        self._report_subscription()
         if self._hooks is not None:
             self._hooks.restored(at)
+
+    def _report_subscription(self) -> None:
+        """Report that this machine listens, or why nothing will come: it listens all the same, for a rollback."""
+        replacement = self._subscription.replacement if self._subscription is not None else ""
+        self._report(UNSUPPORTED if replacement else SUBSCRIBED, replacement)
 
     def _open(self) -> connection.Subscription:
         """Return an acknowledged connection and set the time of its renewal."""
@@ -216,6 +221,8 @@ class CacheListener:
         if heard.kind != connection.LINE:
             return
         at, raw = self._clock.now(), heard.data
+        # Whatever the server is, it publishes.
+        self._report(SUBSCRIBED, "")
         # Written to disk before it is interpreted.
         self._record.line(raw, at)
         notification = line.read(raw)
@@ -246,6 +253,7 @@ class CacheListener:
             if heard is not None and heard.kind == connection.LINE:
                 after.append(heard)
         self._alive()
+        self._report_subscription()
         for heard in after[overlap([each.data for each in before], [each.data for each in after]) :]:
             self._take(heard)
 
@@ -274,7 +282,7 @@ class CacheListener:
         at = self._clock.now()
         self._record.coverage(state, reason, at)
         log.info("%s: %s%s.", self._cache.host, state, f" ({reason})" if reason else "")
-        if before == SUBSCRIBED and self._hooks is not None:
+        if before == SUBSCRIBED and state != UNSUPPORTED and self._hooks is not None:
             self._hooks.lost(state, reason, at)
 
 

@@ -42,7 +42,9 @@ def check(cache: Cache, settings: Settings) -> tuple[bool, str]:
     if not cache.publishes:
         return False, _unsupported(cache)
     try:
-        with closing(connection.Subscription(cache, login_for(cache, TokenClient(settings.imds_url)))):
+        with closing(connection.Subscription(cache, login_for(cache, TokenClient(settings.imds_url)))) as opened:
+            if opened.replacement:
+                return False, f"No notifications will come from {cache.host}: {opened.replacement}."
             return True, f"The notifications of {cache.host} can be heard."
     except ModuleNotFoundError:
         return False, f"{cache.host} is not listened to: the Python package redis is missing (drydock-agent[redis])."

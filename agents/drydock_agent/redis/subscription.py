@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, cast
 
+from drydock_agent import wire
 from drydock_agent.redis.errors import CacheConnectionLost, RefusedByCache
 from drydock_agent.redis.login import Login
 from drydock_agent.settings.caches import Cache
@@ -28,6 +29,7 @@ for _name in _UNWANTED:
 try:
     import redis
     from redis.backoff import NoBackoff
+    from redis.driver_info import DriverInfo
     from redis.retry import Retry
 finally:
     for _name in _UNWANTED:
@@ -35,6 +37,8 @@ finally:
 
 CHANNEL = "AzureRedisEvents"
 CONNECT_SECONDS = 5.0
+# Azure Cache for Redis is Redis 6, without modules, until it is retired; Azure Managed Redis is Redis 7.4 or newer.
+NEWEST_MAJOR = 6
 # For each answer while connecting, and for the rest of one of which a part has come.
 ANSWER_SECONDS = 3.0
 
@@ -58,6 +62,8 @@ class Subscription:
 
     def __init__(self, cache: Cache, login: Login, *, answer_seconds: float = ANSWER_SECONDS) -> None:
         """Connect and subscribe. Raises `RefusedByCache` and `CacheConnectionLost`."""
+        # Why this is no Azure Cache for Redis any more, which publishes no notifications; else empty.
+        self.replacement = ""
         self._connection: Any = _connection(cache, login, answer_seconds)
         try:
             try:
@@ -66,6 +72,7 @@ class Subscription:
                     # Before it listens: without the right to ping it could not watch over itself.
                     self._connection.send_command("PING")
                     self._connection.read_response()
+                    self.replacement = _replacement(cache, self._server())
                     self._connection.send_command("SUBSCRIBE", CHANNEL)
             except _NoReply as error:
                 raise CacheConnectionLost("the cache did not answer") from error
@@ -76,6 +83,17 @@ class Subscription:
         except CacheConnectionLost:
             self.close()
             raise
+
+    def _server(self) -> dict[str, Any]:
+        """Return what the server states of itself, which needs no right; nothing from a server without HELLO."""
+        try:
+            self._connection.send_command("HELLO")
+            answer = self._connection.read_response()
+        except redis.ResponseError:
+            return {}
+        words = answer if isinstance(answer, list) else []
+        names = [word.decode("ascii", "replace") if isinstance(word, bytes) else "" for word in words[::2]]
+        return dict(zip(names, words[1::2], strict=False))
 
     def read(self, seconds: float) -> CacheReply | None:
         """Return the next answer, or None where none has arrived within the time, or not whole within `answer_seconds`
@@ -116,6 +134,31 @@ class Subscription:
     def close(self) -> None:
         """Let go of the connection."""
         self._connection.disconnect()
+
+
+def _replacement(cache: Cache, server: dict[str, Any]) -> str:
+    """Return what shows that another service answers under the name of an Azure Cache for Redis, as after a migration
+    to Azure Managed Redis, which moves the DNS name; empty where nothing does.
+    """
+    name = "" if cache.socket or cache.address[0] != cache.host else canonical_name(cache.host)
+    if name.endswith(wire.CACHE_HOSTS_WITHOUT_NOTIFICATIONS):
+        return f"its name leads to {name}, an Azure Managed Redis, which publishes no maintenance notifications"
+    version = server.get("version")
+    major = version.partition(b".")[0] if isinstance(version, bytes) else b""
+    # Other servers, as Valkey, are no service of Azure: they count as what the configuration states.
+    if server.get("server") == b"redis" and (server.get("modules") or (major.isdigit() and int(major) > NEWEST_MAJOR)):
+        stated = version.decode("ascii", "replace") if isinstance(version, bytes) else "with modules"
+        return f"the server is Redis {stated}, an Azure Managed Redis, which publishes no maintenance notifications"
+    return ""
+
+
+def canonical_name(host: str) -> str:
+    """Return the name to which DNS aliases lead, in lower case; empty where it cannot be resolved."""
+    try:
+        answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_CANONNAME)
+    except (OSError, UnicodeError):
+        return ""
+    return answers[0][3].rstrip(".").lower()
 
 
 class _NoReply(Exception):
@@ -166,6 +209,8 @@ def _connection(cache: Cache, login: Login, answer_seconds: float) -> Any:
         "socket_timeout": answer_seconds,
         "socket_connect_timeout": CONNECT_SECONDS,
         "retry": Retry(NoBackoff(), 0),
+        # Empty: the client does not send CLIENT SETINFO, for which the agent needs no right.
+        "driver_info": DriverInfo(name="", lib_version=""),
         # The newer protocol mixes lines with answers to pings.
         "protocol": 2,
         "decode_responses": False,

@@ -29,12 +29,12 @@ class CacheServer:
     def __init__(self, folder: Path, **options: str) -> None:
         self.port = free_port()
         self._folder = folder
-        self._options = options
+        self.options = options
         self._child: subprocess.Popen[bytes] | None = None
         self.start()
 
     def start(self) -> None:
-        options: Mapping[str, str] = {"save": "", "appendonly": "no", "bind": "127.0.0.1", **self._options}
+        options: Mapping[str, str] = {"save": "", "appendonly": "no", "bind": "127.0.0.1", **self.options}
         if "tls-port" not in options:
             options = {"port": str(self.port), **options}
         words = [
@@ -57,7 +57,7 @@ class CacheServer:
             self._child = None
 
     def client(self) -> redis.Redis:
-        return redis.Redis(port=self.port, password=self._options.get("requirepass"))
+        return redis.Redis(port=self.port, password=self.options.get("requirepass"))
 
     def say(self, line: str | bytes) -> int:
         """Publish one line; how many subscribers got it."""

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 import redis
 from drydock_agent import wire
+from drydock_agent.redis import subscription
 from drydock_agent.redis.listener import Timing, overlap
+from drydock_agent.settings.caches import read_caches
 from drydock_agent.spool.store import Spool
 
 from tests.agent.redis.conftest import HOST, QUICK, Listening, ListeningFactory, cache_at
@@ -134,6 +136,77 @@ def test_a_host_that_publishes_nothing_is_reported_and_left_alone(
         assert len(client.client_list()) == 1
 
 
+# As Azure Managed Redis states itself: Redis 7.
+MANAGED = {"extended-redis-compatibility": "yes"}
+
+
+@pytest.mark.real_time
+def test_a_cache_that_was_migrated_under_its_name_is_recognised_until_it_is_rolled_back(
+    server: CacheServer, listening: ListeningFactory
+) -> None:
+    one = listening(server.port)
+    one.until("subscribed")
+    server.stop()
+    server.options |= MANAGED
+    server.start()
+    one.until("unsupported")
+    assert "Azure Managed Redis" in one.reports(wire.COVERAGE)[-1]["reason"]
+    server.stop()
+    del server.options["extended-redis-compatibility"]
+    server.start()
+    one.until("subscribed")
+
+
+@pytest.mark.real_time
+def test_a_migration_without_a_cut_is_recognised_at_the_next_renewal(
+    server: CacheServer, listening: ListeningFactory
+) -> None:
+    one = listening(server.port, timing=replace(QUICK, renew=(0.3, 0.3)))
+    one.until("subscribed")
+    with server.client() as client:
+        client.config_set("extended-redis-compatibility", "yes")
+    one.until("unsupported")
+    with server.client() as client:
+        client.config_set("extended-redis-compatibility", "no")
+    one.until("subscribed")
+
+
+@pytest.mark.real_time
+def test_a_line_shows_that_the_cache_publishes_whatever_its_server_states(
+    server: CacheServer, listening: ListeningFactory
+) -> None:
+    with server.client() as client:
+        client.config_set("extended-redis-compatibility", "yes")
+    one = listening(server.port)
+    one.until("unsupported")
+    server.say(LINE)
+    assert one.heard(1) == [LINE]
+    one.until("subscribed")
+
+
+@pytest.mark.parametrize(
+    ("name", "server", "is_replaced"),
+    [
+        ("shop.westeurope.redis.azure.net", {}, True),
+        ("shop.redisenterprise.cache.azure.net", {}, True),
+        (HOST, {}, False),
+        ("", {"server": b"redis", "version": b"6.0.14", "modules": []}, False),
+        ("", {"server": b"redis", "version": b"7.4.1", "modules": []}, True),
+        ("", {"server": b"redis", "version": b"6.2.6", "modules": [[b"name", b"search"]]}, True),
+        ("", {"server": b"valkey", "version": b"9.0.0", "modules": []}, False),
+        ("", {"server": b"redis", "version": 7, "modules": b""}, False),
+        ("", {"server": 7, "version": b"x"}, False),
+    ],
+)
+def test_a_name_or_a_server_shows_the_replacement(
+    monkeypatch: pytest.MonkeyPatch, name: str, server: dict[str, object], is_replaced: bool
+) -> None:
+    (cache,) = read_caches(f"rediss://{HOST}")
+    monkeypatch.setattr(subscription, "canonical_name", lambda host: name)
+    assert bool(subscription._replacement(cache, server)) is is_replaced
+
+
+@pytest.mark.real_time
 def test_renewing_neither_loses_nor_doubles_a_line(server: CacheServer, listening: ListeningFactory) -> None:
     every = 0.25
     timing = type(QUICK)(**{name: getattr(QUICK, name) for name in QUICK.__slots__} | {"renew": (every, every)})
@@ -291,6 +364,9 @@ def test_the_least_rights_are_enough_and_a_missing_one_is_a_refusal(
     if state == "subscribed":
         server.say(LINE)
         assert listener.heard(1) == [LINE]
+    if "+unsubscribe" in rights and state == "subscribed":
+        with server.client() as client:
+            assert client.acl_log() == [], "the agent sends nothing that needs another right"
 
 
 def test_a_right_that_is_taken_away_is_noticed(server: CacheServer, listening: ListeningFactory) -> None:
