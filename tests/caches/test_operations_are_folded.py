@@ -177,6 +177,38 @@ def test_both_nodes_of_a_shard_one_after_the_other_are_two_operations() -> None:
     assert second.swapped is False
 
 
+# Maintenance of both nodes of one shard at the same time: 15000 fails over to 15001, which then fails over to 15000.
+OVERLAPPING = [
+    heard("16:21:39", line("NodeMaintenanceScheduled", start="16:35:57")),
+    heard("16:22:10", line("NodeMaintenanceScheduled", replica="True", port=15001, start="16:38:00")),
+    heard("16:34:26", line("NodeMaintenanceStarting", start="16:34:46")),
+    heard("16:34:46", line("NodeMaintenanceStart")),
+    heard("16:34:56", line("NodeMaintenanceFailoverComplete", port=15001)),
+    heard("16:36:00", line("NodeMaintenanceStarting", port=15001, start="16:36:20")),
+    heard("16:36:20", line("NodeMaintenanceStart", port=15001)),
+    heard("16:36:30", line("NodeMaintenanceFailoverComplete", port=15000)),
+    heard("16:37:48", line("NodeMaintenanceEnded", replica="True", start="16:37:48")),
+    heard("16:39:02", line("NodeMaintenanceEnded", replica="True", port=15001, start="16:39:02")),
+]
+
+
+@pytest.mark.parametrize("lost", [None, *range(len(OVERLAPPING))])
+def test_maintenance_of_both_nodes_at_once_is_two_operations_each_with_its_failover(lost: int | None) -> None:
+    came = [member for number, member in enumerate(OVERLAPPING) if number != lost]
+    first, second = sorted(operations_of(came), key=lambda operation: operation.node_port or 0)
+    assert (first.node_port, second.node_port) == (15000, 15001)
+    assert first.failover_at == (None if lost == 4 else clock("16:34:56"))
+    assert second.failover_at == (None if lost == 7 else clock("16:36:30"))
+    assert first.ended_at == (None if lost == 8 else clock("16:37:48"))
+    assert second.ended_at == (None if lost == 9 else clock("16:39:02"))
+
+
+def test_a_failover_whose_other_lines_are_lost_is_not_that_of_the_promoted_node() -> None:
+    first, second = operations_of([*OVERLAPPING[:1], *OVERLAPPING[2:5], OVERLAPPING[7]])
+    assert (first.node_port, first.partner_port, first.failover_at) == (15000, 15001, clock("16:34:56"))
+    assert (second.node_port, second.partner_port, second.failover_at) == (None, 15000, clock("16:36:30"))
+
+
 def test_adding_nodes_is_an_operation_that_is_over() -> None:
     operation = one(heard("12:00:00", line("NodeMaintenanceScaleComplete", port=15002)))
     assert status_of(operation, now=clock("12:00:00")) is MaintenanceStatus.ENDED

@@ -149,9 +149,13 @@ class Operation:
         kind = heard.kind
         if kind is None:
             return heard.at - self.last_at <= NOTICE
-        partner = kind in (NotificationType.FAILOVER_COMPLETE, NotificationType.SCALE_COMPLETE)
-        if not partner and None not in (heard.port, self.node_port) and heard.port != self.node_port:
-            return False
+        if heard.port is not None and kind is not NotificationType.SCALE_COMPLETE:
+            # FailoverComplete names the partner that was promoted, every other type the node itself. Where both nodes
+            # of a shard are maintained at the same time, this tells whose failover it was, also where lines are lost.
+            is_partner = kind is NotificationType.FAILOVER_COMPLETE
+            own, other = (self.partner_port, self.node_port) if is_partner else (self.node_port, self.partner_port)
+            if heard.port == other or (not is_partner and own not in (None, heard.port)):
+                return False
         if kind is NotificationType.ENDED:
             if self.ended_at is not None:
                 return abs(heard.moment - self.ended_at) <= SLACK
@@ -177,7 +181,8 @@ class Operation:
 
     def distance(self, heard: Heard) -> tuple[bool, timedelta]:
         """Return the distance of a notification from this operation; the smallest wins."""
-        return (heard.port != self.node_port, abs(heard.moment - (self.expected_at or self.last_at)))
+        names = self.partner_port if heard.kind is NotificationType.FAILOVER_COMPLETE else self.node_port
+        return (heard.port != names, abs(heard.moment - (self.expected_at or self.last_at)))
 
     def take(self, heard: Heard) -> None:
         """Add a notification; they come in the order in which they were heard."""
