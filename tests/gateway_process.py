@@ -89,9 +89,9 @@ class Agent:
         body = {**body, "held": [], "reports": list(reports), **changes}
         return requests.post(f"{self.url}/agent/v1/reports", json=body, headers=self.headers, timeout=timeout)
 
-    def orders(self, *, wait: float = 0, held: str = "", timeout: float = 60) -> requests.Response:
+    def orders(self, *, wait: float = 0, held: str = "", timeout: float = 60, **more: str) -> requests.Response:
         """One call for orders."""
-        query = {"wait": f"{wait:g}", "sent_at": now(), "last_poll_at": now(), "held": held}
+        query = {"wait": f"{wait:g}", "sent_at": now(), "last_poll_at": now(), "held": held, **more}
         return requests.get(f"{self.url}/agent/v1/orders", params=query, headers=self.headers, timeout=timeout)
 
 

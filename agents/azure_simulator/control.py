@@ -129,13 +129,16 @@ class Control:
 
     def add_fault(self, body: Body) -> list[dict[str, Any]]:
         """Lay a fault on one machine or on all (`*`). Raises RefusedError."""
-        only(body, {"vm", "fault", "count", "seconds", "delay_seconds", "method", "newest", "names"})
+        only(body, {"vm", "fault", "count", "seconds", "delay_seconds", "method", "newest", "names", "status"})
         vm = text(body, "vm")
         if vm != "*" and vm not in self._azure.machines:
             raise RefusedError(400, f"vm: the fleet has no machine {vm!r}")
         count = optional_number(body, "count", least=1)
         if count is not None and count != int(count):
             raise RefusedError(400, "count: must be a whole number")
+        status = body.get("status", 400)
+        if status not in (400, 404):
+            raise RefusedError(400, "status: must be 400 or 404")
         added = self._faults.add(
             one_of(body, "fault", tuple(STAGES)),
             self._azure.machines if vm == "*" else [vm],
@@ -146,6 +149,7 @@ class Control:
             method=one_of(body, "method", ("GET", "POST")) if "method" in body else "",
             newest=text(body, "newest", default="2019-08-01"),
             names=body.get("names") is not False,
+            status=status,
         )
         return [fault.shown() for fault in added]
 

@@ -28,6 +28,7 @@ STAGES = {
     "empty": TRANSPORT,
     "garbage": TRANSPORT,
     "cut-short": TRANSPORT,
+    "status-403": TRANSPORT,
     "status-404": TRANSPORT,
     "status-410": TRANSPORT,
     "status-429": TRANSPORT,
@@ -53,6 +54,7 @@ STAGES = {
     "resources-unknown": DOCUMENT,
     "resources-none": DOCUMENT,
     "tenants-delay": APPROVAL,
+    "instance-403": INSTANCE,
     "instance-404": INSTANCE,
     "instance-408": INSTANCE,
     "instance-410": INSTANCE,
@@ -92,9 +94,10 @@ class Fault:
     until: datetime | None
     delay_seconds: float
     method: str
-    # Of a lagging cloud: the newest version that it knows, and whether its refusals name those it knows.
+    # Of a lagging cloud: the newest version that it knows, whether its refusals name those it knows, and their status.
     newest: str = ""
     names: bool = True
+    status: int = 400
 
     def shown(self) -> dict[str, Any]:
         return {"fault": self.name, "vm": self.vm, "remaining": self.remaining, "delay_seconds": self.delay_seconds}
@@ -118,13 +121,14 @@ class Faults:
         method: str = "",
         newest: str = "",
         names: bool = True,
+        status: int = 400,
     ) -> list[Fault]:
         """Lay a fault on each machine. With neither `count` nor `seconds` it bites once."""
         if count is None and seconds is None:
             count = 1
         until = None if seconds is None else now + timedelta(seconds=seconds)
         delay = DEFAULT_DELAYS.get(name, 0.0) if delay_seconds is None else delay_seconds
-        added = [Fault(name, vm, count, until, delay, method, newest, names) for vm in vms]
+        added = [Fault(name, vm, count, until, delay, method, newest, names, status) for vm in vms]
         for fault in added:
             self._waiting.setdefault(fault.vm, []).append(fault)
         return added
@@ -132,6 +136,11 @@ class Faults:
     def clear(self, vms: Iterable[str]) -> None:
         for vm in vms:
             self._waiting.pop(vm, None)
+
+    def newest_version(self, vm: str, now: datetime) -> str:
+        """The newest version that the cloud of this machine knows; empty where it does not lag. Uses up nothing."""
+        lagging = (fault for fault in self._waiting.get(vm, ()) if STAGES[fault.name] == VERSION)
+        return next((fault.newest for fault in lagging if fault.until is None or now < fault.until), "")
 
     def waiting(self) -> list[Fault]:
         return [fault for faults in self._waiting.values() for fault in faults]

@@ -13,8 +13,8 @@ from collections.abc import Coroutine
 from datetime import datetime, timedelta
 from typing import Any
 
-from azure_simulator import documents, faults
-from azure_simulator.answers import ATTESTED, INSTANCE, Answers
+from azure_simulator import documents, faults, instance
+from azure_simulator.answers import ATTESTED, INSTANCE, VERSIONS, Answers
 from azure_simulator.attestation import Authority
 from azure_simulator.azure import Azure
 from azure_simulator.clock import Clock, rfc1123
@@ -89,6 +89,9 @@ class Metadata:
                 answer = self._faulty_instance(fault, *found, path, dict(parameters(request)), now)
                 if answer is not None:
                     return answer
+        newest = self._faults.newest_version(found[1].id, now)
+        if path == VERSIONS and newest:
+            return Response(200, encoded({"apiVersions": [name for name in instance.VERSIONS if name <= newest]}))
         forged = ""
         if path == ATTESTED:
             for fault in self._faults.take(found[1].id, faults.ATTESTED, request.method, now):
@@ -150,10 +153,7 @@ class Metadata:
             return refusal
         for fault in self._faults.take(machine.id, faults.VERSION, request.method, now):
             if name > fault.newest:
-                named = [version for version in reversed(documents.VERSIONS) if version <= fault.newest]
-                return Response(
-                    400, encoded({"error": BAD_VERSION_TEXT, "newest-versions": named if fault.names else []})
-                )
+                return _unknown_version(fault)
         version = documents.VERSIONS[name]
         if request.method == "GET":
             return self._document(in_set, machine, name, version, request, now)
@@ -254,7 +254,17 @@ class Metadata:
         return answer
 
 
+def _unknown_version(fault: faults.Fault) -> Response:
+    """The refusal of a version: as documented with 400, as some clouds with 404, where it may give no reason."""
+    if fault.status == 404 and not fault.names:
+        return error(404, _LATER[404])
+    named = [version for version in reversed(documents.VERSIONS) if version <= fault.newest]
+    body = {"error": BAD_VERSION_TEXT, "newest-versions": named if fault.names else []}
+    return Response(fault.status, encoded(body))
+
+
 _LATER = {
+    403: "Forbidden",
     404: "Not found",
     408: "Request timeout",
     410: "Gone. The service is moving; try again",

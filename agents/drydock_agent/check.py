@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 else:
     caches = LazyImport("drydock_agent.redis.parts")
 
+REMEDY = (
+    "Azure's Metadata Security Protocol or a firewall on this machine may refuse this process: allow it in the VM's"
+    " access control profile, or remove the rule."
+)
+PROXY = "See to it that no proxy or other program answers at that address."
+
 # Beyond this many seconds the backend corrects a machine's times.
 OFFSET_SECONDS = 2.0
 
@@ -68,18 +74,23 @@ def _metadata(imds: Imds, settings: Settings) -> list[Finding]:
         found = machine.vm_id(compute)
         name = machine.resource_name(settings, compute) or "no name"
         text = f"This is machine {found} ({name})." if found else "The instance metadata has no vmId."
+        text += f" The instance metadata has api-version {imds.instance_version}."
         findings.append(Finding(bool(found or settings.machine_id), text))
     except MetadataUnavailable as error:
         findings.append(Finding(False, f"The instance metadata cannot be read: {error}."))
     try:
         document = read(imds.scheduled_events(first_call=True))
     except MetadataUnavailable as error:
-        findings.append(Finding(False, f"Scheduled events cannot be read at {settings.imds_url}: {error}."))
+        text = f"Scheduled events cannot be read at {settings.imds_url}: {error}."
+        findings.append(Finding(False, f"{text} {REMEDY}" if error.is_lasting else text))
     else:
         count = len(document.listed)
-        text = f"The metadata service lists {count} scheduled event{'' if count == 1 else 's'}."
+        events = f"{count} scheduled event{'' if count == 1 else 's'}"
+        text = f"The metadata service lists {events}, with api-version {imds.events_version}."
         good = document.readable
-        findings.append(Finding(good, text if good else "The metadata service answers, but not with a document."))
+        findings.append(
+            Finding(good, text if good else f"The metadata service answers, but not with a document. {PROXY}")
+        )
     imds.close()
     return findings
 

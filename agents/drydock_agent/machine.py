@@ -39,7 +39,7 @@ _NIL_UUID = "00000000-0000-0000-0000-000000000000"
 class Identity:
     """The identity of a machine. `source` is the origin of the id: `imds`, `config` or `file`. `compute` is the
     instance metadata, if read; `complete` means that an empty value in it is a statement. `former_id` is the id with
-    which this machine enrolled while Azure gave no `vmId`, else empty.
+    which this machine enrolled while Azure gave no `vmId`, else empty. `api_version` is that of `compute`.
     """
 
     machine_id: str
@@ -47,6 +47,7 @@ class Identity:
     compute: dict[str, Any] | None = None
     complete: bool = False
     former_id: str = ""
+    api_version: str = ""
 
 
 class UnknownMachine(Exception):
@@ -129,7 +130,7 @@ def _identity_from_azure(
         state.keep_vm_id(found)
     except StateError as error:
         limiter.warn("vm-id kept", f"The vmId is not kept: {error}")
-    return Identity(found, "imds", compute, imds.instance_complete, former_id(state, found))
+    return Identity(found, "imds", compute, imds.instance_complete, former_id(state, found), imds.instance_version)
 
 
 def former_id(state: StateFolder, machine_id: str) -> str:
@@ -168,6 +169,8 @@ class Instance:
         self.wake = threading.Event()
         self.compute = identity.compute
         self._complete = identity.complete
+        # Of the newest reading; empty before the first.
+        self.api_version = identity.api_version
         self._name = resource_name(context.settings, identity.compute)
         self._context = context
         self._clock = context.clock
@@ -189,7 +192,7 @@ class Instance:
                 return remaining
             try:
                 self._unreported = self._imds.instance()
-                self._complete = self._imds.instance_complete
+                self._complete, self.api_version = self._imds.instance_complete, self._imds.instance_version
             except MetadataUnavailable as error:
                 self._limiter.warn("instance", f"The instance metadata was not read: {error}.")
                 self._due = self._clock.monotonic() + RETRY_SECONDS

@@ -7,6 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Protocol
 
+from drydock_agent import wire
 from drydock_agent.backend.client import BackendClient, tls_context
 from drydock_agent.backend.enrolment import Enrolment
 from drydock_agent.backend.listener import OrderListener
@@ -134,6 +135,9 @@ class Supervisor:
                 self.context.clock, resend_document=self.scheduled_events.resend_if_wanted, resend_all=self._resend_all
             ),
             delivered_poll=lambda: self.scheduled_events.spooled_poll,
+            metadata_state=lambda: wire.metadata_text(
+                self.scheduled_events.problem, self.scheduled_events.events_version, self.instance.api_version
+            ),
             renewed=self._renewed,
             heartbeat_replaced=lambda: self.listener.replaces_heartbeat,
             is_urgent=self._is_urgent,

@@ -10,9 +10,9 @@ An agent makes four calls, all outbound:
 * `POST ENROL_PATH`: an attested document, a join token, or both, for a key or a credential of this machine. Everything
   else carries `Authorization: Drydock ...` (see `call_text`), or `Authorization: Bearer <credential>` as 0.1.0 does.
 * `POST REPORTS_PATH`: numbered reports in, an acknowledgement and waiting orders out.
-* `GET ORDERS_PATH?wait=50&sent_at=…&last_poll_at=…&held=<order id>:<via>,…&spool=…&acknowledged=…&document=…&keys=…`:
-  held open until an order arrives or the backend's hold time ends, then repeated at once. Its query reports everything
-  that the backend needs to know of a machine while nothing happens: see `OrdersAnswer`.
+* `GET ORDERS_PATH?wait=50&sent_at=…&last_poll_at=…&held=<order id>:<via>,…&spool=…&acknowledged=…&document=…&keys=…
+  &metadata=…`: held open until an order arrives or the backend's hold time ends, then repeated at once. Its query
+  reports everything that the backend needs to know of a machine while nothing happens: see `OrdersAnswer`.
 
 Errors are `application/problem+json` with `type`, `title`, `status`, `detail`: 401 (credential unknown or revoked:
 enrol again; with `server_time` the clock differed: sign the call again by that time), 403 (join token or attested
@@ -77,6 +77,13 @@ REDIS = "redis"
 COVERAGE = "coverage"
 REDIS_HOOK = "redis_hook"
 REHEARSAL = "rehearsal"
+
+# Problem of the metadata service's last answer, as `metadata_text` states it: none; no answer; 200 without a body; 200
+# with a body that is no document. Another status is stated as `status-403`.
+NO_PROBLEM = "ok"
+NO_ANSWER = "no-answer"
+EMPTY = "empty"
+UNREADABLE = "unreadable"
 
 # Outcomes of an order, as a receipt states them.
 ANSWERED = "answered"
@@ -201,6 +208,13 @@ class EnrolAnswer:
     protocol: int = PROTOCOL
     key: str = ""
     generation: int = 0
+
+
+def metadata_text(problem: str, events_version: str, instance_version: str) -> str:
+    """Return the state of the metadata service as heartbeats carry it: `<problem>,<version>,<version>`, the problem of
+    the last poll, and the api-versions in use for scheduled events and for instance metadata (empty where unknown).
+    """
+    return f"{problem},{events_version},{instance_version}" if problem else ""
 
 
 def call_text(method: str, target: str, body_hash: str, at: str, call_id: str) -> bytes:
@@ -399,6 +413,8 @@ class ReportsRequest:
     reports: list[Any] = field(default_factory=list)
     acknowledged: int | None = None
     protocol: int = PROTOCOL
+    # A `metadata_text`; empty from agents before 0.2.0, and before the first poll.
+    metadata: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -483,12 +499,12 @@ class ReportsAnswer:
 class OrdersAnswer:
     """The answer to a long poll; `orders` is empty when the wait ended without one.
 
-    The call names the agent's `spool`, its position `acknowledged`, the hash of its newest `document`, and the ids of
-    the trusted signing `keys` (none where it checks no signatures). `last_poll_at` and `document` are omitted while
-    reports wait in the spool. A backend that `takes_polls` needs no other heartbeat; 0.1.0 does not, and ignores fields
-    that it does not know. `report`: it requests a report, even an empty one, since its record of the spool or the keys
-    differs. `remind`: it requests a reminder, since it does not have this document as the newest. The agent makes the
-    next call after `renew_in` seconds: 0, except where all agents would call at once.
+    The call names the agent's `spool`, its position `acknowledged`, the hash of its newest `document`, the ids of the
+    trusted signing `keys` (none where it checks no signatures), and `metadata` (a `metadata_text`). `last_poll_at` and
+    `document` are omitted while reports wait in the spool. A backend that `takes_polls` needs no other heartbeat; 0.1.0
+    does not, and ignores fields that it does not know. `report`: it requests a report, even an empty one, since its
+    record of the spool or the keys differs. `remind`: it requests a reminder, since it does not have this document as
+    the newest. The agent makes the next call after `renew_in` seconds: 0, except where all agents would call at once.
     """
 
     server_time: datetime

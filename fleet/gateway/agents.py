@@ -28,7 +28,7 @@ from fleet.gateway.enrolment import Entrance
 from fleet.gateway.http import Problem, Request, Send, answer
 from fleet.gateway.limits import Buckets, GatewayLimits, throttle
 from fleet.gateway.presence import Contacts
-from fleet.gateway.readers import Clock, utc
+from fleet.gateway.readers import Clock, metadata_state, utc
 from fleet.gateway.signed_calls import Keys, SignedCall, SignedCalls
 from fleet.gateway.threads import Loop, Threads
 from fleet.gateway.waiters import LongPollTimes, Waiter, Waiters
@@ -136,7 +136,8 @@ class Agents:
         finally:
             # Only now: a poll counts when everything that was written down before it is here.
             check = self.keys.check(wanted.signing_keys)
-            self._note(machine, its_clock, wanted.last_poll_at, [], now, check, late=late)
+            state = metadata_state(wanted.metadata)
+            self._note(machine, its_clock, wanted.last_poll_at, [], now, check, state, late=late)
         said = wire.ReportsAnswer(
             acknowledged=written.acknowledged,
             server_time=clock.now(),
@@ -198,9 +199,9 @@ class Agents:
                 # Without the database, the last known keys count.
                 await self.keys.look(now)
             check, waiter.report = self.keys.judged(query.get("keys"))
-        self._note(
-            machine, its_clock, _moment("last_poll_at", query.get("last_poll_at", "")), held, now, check, late=late
-        )
+        polled_at = _moment("last_poll_at", query.get("last_poll_at", ""))
+        state = metadata_state(query.get("metadata", ""))
+        self._note(machine, its_clock, polled_at, held, now, check, state, late=late)
         request.forget()
         longest = min(wait, self.waiters.holds.long()) if waiter.carries else wait
         if caller.signed is None and settings.LEGACY_CREDENTIALS_UNTIL is not None:
@@ -263,6 +264,7 @@ class Agents:
         held: list[str],
         now: datetime,
         check: str = "",
+        metadata: str = "",
         *,
         late: bool,
     ) -> None:
@@ -275,6 +277,7 @@ class Agents:
             poll_at=its_clock.not_after(last_poll_at, now),
             clock_offset=None if late else its_clock.offset,
             signatures=check,
+            metadata=metadata,
         )
         noted = []
         for item in held[:MOST_HELD]:

@@ -36,6 +36,7 @@ class Contacts:
         poll_at: datetime | None,
         clock_offset: float | None,
         signatures: str = "",
+        metadata: str = "",
     ) -> None:
         with self._lock:
             known = self._noted.get(machine_id)
@@ -44,8 +45,8 @@ class Contacts:
                 heard_at = max(heard_at, known.heard_at)
                 poll_at = max(poll_at, known.poll_at) if poll_at and known.poll_at else poll_at or known.poll_at
                 clock_offset = known.clock_offset if clock_offset is None else clock_offset
-                signatures = signatures or known.signatures
-            self._noted[machine_id] = Contact(machine_id, heard_at, poll_at, clock_offset, signatures)
+                signatures, metadata = signatures or known.signatures, metadata or known.metadata
+            self._noted[machine_id] = Contact(machine_id, heard_at, poll_at, clock_offset, signatures, metadata)
 
     def flush(self) -> None:
         """Write the noted contacts; while Postgres is unavailable they are kept."""

@@ -88,6 +88,11 @@ class Clock:
 # Data of reports by kind: each check cuts texts to their maximum length, and raises Unreadable.
 
 HASH = re.compile(r"[0-9a-f]{64}")
+_VERSION = r"(?:20\d\d-\d\d-\d\d)?"
+_METADATA = re.compile(
+    rf"(?:{wire.NO_PROBLEM}|{wire.NO_ANSWER}|{wire.EMPTY}|{wire.UNREADABLE}|status-[1-5]\d\d),{_VERSION},{_VERSION}",
+    re.ASCII,
+)
 ENCODINGS = ("utf-8", "base64")
 LONGEST = 2_000
 LONGEST_LINE = 16_000
@@ -98,6 +103,11 @@ MOST_RETRY_SECONDS = 3600.0
 
 # Names and addresses of caches.
 HOST = re.compile(r"[a-z0-9._:-]{1,255}")
+
+
+def metadata_state(text: str) -> str:
+    """Return the stated state of the metadata service; empty where it is in no form that `wire.metadata_text` has."""
+    return text if _METADATA.fullmatch(text) else ""
 
 
 class Unreadable(ValueError):

@@ -88,6 +88,11 @@ class PresenceRow(ChangeColumn):
     seen = models.SmallIntegerField(null=True, blank=True)
     # Its agent's handling of signatures of orders (`fleet.domain.orders.series`); empty until reported.
     signatures = models.TextField(blank=True, default="", db_default="")
+    # As its agent stated last (`drydock_agent.wire.metadata_text`), empty until then: the problem of its last poll, and
+    # the api-versions in use for scheduled events and for instance metadata.
+    poll_problem = models.TextField(blank=True, default="", db_default="")
+    events_version = models.TextField(blank=True, default="", db_default="")
+    instance_version = models.TextField(blank=True, default="", db_default="")
     # From here on gaps in its polls are recorded (`PollGap`); before that only its reports show when it polled.
     watched_from = models.DateTimeField(null=True, blank=True)
     # Since when it reminds of a document that is not here; NULL again with its next document.

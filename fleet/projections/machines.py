@@ -9,7 +9,7 @@ from typing import Annotated, Any, Unpack
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
-from fleet.domain.blind_spots.facts import BlindSpot, Confidence
+from fleet.domain.blind_spots.facts import NO_PROBLEM, BlindSpot, Confidence
 from fleet.domain.blind_spots.find import SIGNATURES
 from fleet.domain.intake import Limits
 from fleet.domain.machines.enrolment import Claimed, claim_contradictions, claimed_of, remedy_of
@@ -25,6 +25,8 @@ from fleet.projections.pages import At, OrderedAt, Page, Segment, read_list
 from fleet.projections.refs import SetRef, plain_name, set_ref
 from fleet.projections.visibility import visible
 
+# Texts of a machine's row that its presence row has.
+FROM_PRESENCE = ("poll_problem", "events_version", "instance_version", "signatures")
 # At most this many refused enrolments are shown on a page.
 MOST_REFUSED = 20
 
@@ -48,6 +50,11 @@ class MachineRow:
     last_poll_at: Annotated[datetime | None, "When that agent last had a good answer from the metadata service."]
     agent_version: str
     clock_offset_seconds: Annotated[float | None, "How far its clock is ahead."]
+    poll_problem: Annotated[
+        str, "Why its agent's last poll was not good, such as `status-403`; `ok` if it was, empty if not stated."
+    ]
+    events_version: Annotated[str, "The api-version that its agent uses for scheduled events; empty if not stated."]
+    instance_version: Annotated[str, "The api-version that it uses for instance metadata; empty if not stated."]
     # How its agent treats signatures of orders; empty until reported.
     signatures: str
     enrolled_at: datetime
@@ -68,7 +75,19 @@ class MachineRow:
     def unsigned(self) -> BlindSpot | None:
         """Return the blind spot that its agent does not check orders as it should, if so."""
         code = SIGNATURES.get(self.signatures) if self.revoked_at is None else None
-        return BlindSpot(code, Confidence.CERTAIN, self.set.id, (self.id,), (self.resource_name,)) if code else None
+        return self._spot(code) if code else None
+
+    @property
+    def without_document(self) -> BlindSpot | None:
+        """Return the blind spot that its agent gets no document, and why, if so."""
+        polled, heard, problem = self.last_poll_at, self.last_heard_at, self.poll_problem
+        if self.presence is Presence.LIVE or self.revoked_at is not None or problem in NO_PROBLEM:
+            return None
+        is_heard = heard is not None and (polled is None or polled < heard)
+        return self._spot("metadata-unavailable", problem=problem) if is_heard else None
+
+    def _spot(self, code: str, **values: Any) -> BlindSpot:
+        return BlindSpot(code, Confidence.CERTAIN, self.set.id, (self.id,), (self.resource_name,), values, count=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +201,7 @@ def _machine_row(machine: Machine, *, now: datetime, limits: Limits) -> MachineR
         last_heard_at=heard_at,
         last_poll_at=polled_at,
         clock_offset_seconds=row.clock_offset if row else None,
-        signatures=row.signatures if row else "",
+        **{name: getattr(row, name) if row else "" for name in FROM_PRESENCE},
         changed_at=changed_at(machine, row),
         warnings=(*_named(machine), *from_json([*machine.set_warnings, *machine.warnings])),
     )

@@ -64,6 +64,42 @@ def _lists_of(values: Mapping[str, Any], reader: Reader) -> str:
     )
 
 
+CHECK = "Run “drydock-agent check” on the machine"
+REFUSES = "The metadata service refuses the agent with status {}."
+ALLOW = (
+    "Azure's Metadata Security Protocol or a firewall on the machine may refuse the agent's process: allow it in the"
+    " access control profile of the VM, or remove the rule."
+)
+# Problem of the metadata service -> what happened, and what to do.
+PROBLEMS: dict[str, tuple[str, str]] = {
+    "no-answer": (
+        "The agents can reach Drydock, but the metadata service does not answer them.",
+        f"{CHECK}. Check the route and the firewall to 169.254.169.254.",
+    ),
+    "empty": (
+        "The metadata service answers with status 200 and an empty body.",
+        "Wait some minutes: Azure does so after changes. If it lasts, restart the machine and ask Azure's support.",
+    ),
+    "unreadable": (
+        "The metadata service answers with something that is no document, for example an HTML page.",
+        f"{CHECK}. Make sure that no proxy and no other program answers at 169.254.169.254.",
+    ),
+    "status-401": (REFUSES.format(401), ALLOW),
+    "status-403": (REFUSES.format(403), ALLOW),
+    "status-429": (
+        "The metadata service answers with status 429, too many requests.",
+        "Find the other program on the machine that requests more than five times a second from 169.254.169.254.",
+    ),
+}
+
+
+def _problem(code: str) -> tuple[str, str]:
+    """What happened, and what to do."""
+    status = code.removeprefix("status-")
+    other = f"The metadata service answers with status {status}."
+    return PROBLEMS.get(code) or (other, f"{CHECK}. If it lasts, ask Azure's support.")
+
+
 BRING_BACK = "Bring one of its agents back: its first request switches the service on, and may take two minutes."
 ENABLE = "Enable OSImageNotificationProfile of the scale set if upgrades of its operating system should be announced."
 
@@ -122,6 +158,13 @@ SPOTS: dict[str, SpotWords] = {
         "No machine of the set has had a good answer for {hours} hours. After 24 hours without a request Azure"
         " switches Scheduled Events off.",
         BRING_BACK,
+    ),
+    "metadata-unavailable": SpotWords(
+        "Agents without an answer from the metadata service",
+        lambda values, reader: (
+            f"{_problem(values['problem'])[0]} These agents receive no events: {some(values['names'])}."
+        ),
+        lambda values, reader: _problem(values["problem"])[1],
     ),
     "agent-silent": SpotWords(
         "Silent agents",

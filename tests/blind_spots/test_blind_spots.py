@@ -65,6 +65,32 @@ def test_agents_that_are_not_live_are_named(presence: Presence, code: str) -> No
     assert "vm2" in sentence(spot.reason)
 
 
+@pytest.mark.parametrize("problem", ["no-answer", "empty", "unreadable", "status-403", "status-429", "status-418"])
+def test_an_agent_that_is_heard_but_gets_no_document_is_named_with_the_reason(problem: str) -> None:
+    refused = agent(machine_id=2, name="vm2", presence=Presence.SILENT, poll_problem=problem)
+    found = spots(AGENT, refused)
+    assert set(found) == {"metadata-unavailable"}
+    spot: BlindSpot = found["metadata-unavailable"]
+    assert (spot.machine_ids, spot.part, spot.values["problem"]) == ((2,), problem, problem)
+    assert "vm2" in sentence(spot.reason) and sentence(spot.advice)
+    if problem.startswith("status"):
+        assert problem[-3:] in sentence(spot.reason)
+
+
+def test_different_problems_of_one_set_are_different_blind_spots() -> None:
+    refused = [
+        agent(machine_id=n, name=f"vm{n}", presence=Presence.LATE, poll_problem=problem)
+        for n, problem in ((2, "status-403"), (3, "unreadable"))
+    ]
+    each = SetFacts(set_id=7, kind="availability_set", upgrade_notices=None, agents=(AGENT, *refused))
+    found = of_set(each, now=NOW, version="1.2.0", protocol=2, clock_tolerance=2)
+    assert sorted(spot.part for spot in found) == ["status-403", "unreadable"]
+
+
+def test_a_live_agent_with_a_passing_problem_has_no_blind_spot() -> None:
+    assert spots(agent(poll_problem="status-403")) == {}
+
+
 def test_many_agents_of_one_set_are_one_blind_spot() -> None:
     silent = [agent(machine_id=n, name=f"vm{n}", presence=Presence.SILENT) for n in range(2, 10)]
     found = spots(AGENT, *silent)["agent-silent"]

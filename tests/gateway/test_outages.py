@@ -53,6 +53,28 @@ def test_what_it_does_about_signatures_is_noted(gateway: Gateway) -> None:
         noted(agent, signatures=stated)
 
 
+@pytest.mark.parametrize("held", [True, False])
+def test_why_an_agent_gets_no_document_is_recorded(gateway: Gateway, held: bool) -> None:
+    agent = gateway.agent()
+
+    def state(text: str) -> None:
+        if held:
+            agent.orders(wait=0, metadata=text)
+        else:
+            agent.post(metadata=text)
+
+    state("ok,2020-07-01,2020-09-01")
+    noted(agent, poll_problem="ok", events_version="2020-07-01", instance_version="2020-09-01")
+    # An answer of 403 states no versions; those in use stay.
+    state("status-403,,")
+    noted(agent, poll_problem="status-403", events_version="2020-07-01", instance_version="2020-09-01")
+    # A text in another form counts as not stated.
+    for text in ("", "status-999,,", "ok", "ok,2020-07-01,<b>", "ok,2020-07-01,2020-09-01,more", "\0,,", "x" * 5000):
+        state(text)
+    state("unreadable,2019-08-01,2020-09-01")
+    noted(agent, poll_problem="unreadable", events_version="2019-08-01", instance_version="2020-09-01")
+
+
 def test_times_of_a_clock_that_is_a_day_off_are_corrected(gateway: Gateway) -> None:
     agent = gateway.agent()
     real = datetime.now(UTC)

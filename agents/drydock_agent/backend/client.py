@@ -68,7 +68,7 @@ class AgentStatus:
     """Status of this agent in a long poll, which replaces heartbeats.
 
     `last_poll_at` and `document` are set only if all reports are delivered. `keys` are the ids of the trusted signing
-    keys, None if signatures are not checked.
+    keys, None if signatures are not checked. `metadata` is a `wire.metadata_text`.
     """
 
     spool: str
@@ -76,6 +76,7 @@ class AgentStatus:
     last_poll_at: datetime | None = None
     document: str | None = None
     keys: list[str] | None = None
+    metadata: str = ""
 
 
 @dataclass(slots=True, frozen=True)
@@ -204,6 +205,8 @@ class BackendClient:
                 query["document"] = status_report.document
             if status_report.keys is not None:
                 query["keys"] = ",".join(status_report.keys)
+            if status_report.metadata:
+                query["metadata"] = status_report.metadata
         path = f"{wire.ORDERS_PATH}?{urlencode(query, safe=':,')}"
         content = self._call("GET", path, secret, wait=wait)
         orders, unreadable = read_orders(content.get("orders"))

@@ -49,6 +49,7 @@ class Uploader:
         orders: Orders,
         loss_recovery: LossRecovery,
         delivered_poll: Callable[[], tuple[datetime | None, str]],
+        metadata_state: Callable[[], str],
         renewed: Callable[[], None],
         heartbeat_replaced: Callable[[], bool] = lambda: False,
         is_urgent: Callable[[], bool] = lambda: True,
@@ -64,6 +65,7 @@ class Uploader:
         self._loss_recovery = loss_recovery
         self._backoff = Backoff(context.random, most=BACKEND_SECONDS)
         self._delivered_poll = delivered_poll
+        self._metadata_state = metadata_state
         self._renewed = renewed
         self._heartbeat_replaced = heartbeat_replaced
         self._is_urgent = is_urgent
@@ -115,9 +117,10 @@ class Uploader:
         except SpoolError:
             delivered = False
         keys = self._keyring.trusted
+        state = self._metadata_state()
         if not delivered:
-            return AgentStatus(spool, acknowledged, keys=keys)
-        return AgentStatus(spool, acknowledged, poll_at, document, keys)
+            return AgentStatus(spool, acknowledged, keys=keys, metadata=state)
+        return AgentStatus(spool, acknowledged, poll_at, document, keys, state)
 
     def interrupt(self) -> None:
         """End the call in progress."""
@@ -201,6 +204,7 @@ class Uploader:
             held=self._orders.unacknowledged(),
             signing_keys=self._keyring.trusted,
             acknowledged=known,
+            metadata=self._metadata_state(),
         )
         answer = self._client.report(secret, request, batch)
         self._keyring.apply_notices(answer.key_words)

@@ -1,12 +1,14 @@
 """The client of Azure's Instance Metadata Service.
 
 Facts: https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events (page of 2023-01-25). The first call
-may take two minutes, a 200 may come with an empty body, and a cloud that lags refuses an api-version it does not know.
+may take two minutes, a 200 may come with an empty body, and a cloud that lags refuses an api-version that it does not
+know, with 400 or with 404.
 """
 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +16,13 @@ from drydock_agent import wire
 from drydock_agent.clock import Clock
 from drydock_agent.connections import Answer, Connections, NoAnswer
 from drydock_agent.metadata_service.rate_limit import OF_THIS_PROCESS, RateLimit
-from drydock_agent.metadata_service.versions import EVENTS_VERSIONS, INSTANCE_VERSIONS, Versions, mentions_version
+from drydock_agent.metadata_service.versions import (
+    EVENTS_VERSIONS,
+    INSTANCE_VERSIONS,
+    Versions,
+    is_about_version,
+    newest_of,
+)
 from drydock_agent.version import user_agent
 
 CONNECT_SECONDS = 2.0
@@ -23,6 +31,9 @@ READ_SECONDS = 10.0
 FIRST_READ_SECONDS = 130.0
 # An answer that arrives in many small pieces is cut after this many seconds beyond that.
 WHOLE_SECONDS = 20.0
+
+# A plain 404 may pass, or be about the version: the list of versions tells, and is read at most so often.
+LIST_VERSIONS_SECONDS = 600.0
 
 # Keys of `compute` that every VM states, and those that may rightly be empty.
 NEVER_EMPTY = ("vmId", "name", "location", "resourceGroupName", "subscriptionId", "vmSize", "osType")
@@ -39,6 +50,10 @@ MAYBE_EMPTY = (
 LIMIT = wire.MAX_DOCUMENT_BYTES
 
 
+# "Try again later", as Azure documents it; every other 4xx stays until somebody changes the machine.
+PASSING_STATUSES = (404, 408, 410, 429)
+
+
 class MetadataUnavailable(Exception):
     """The metadata service gave no good answer this time; the sentence has the reason. `status` is None without an
     answer."""
@@ -46,6 +61,18 @@ class MetadataUnavailable(Exception):
     def __init__(self, sentence: str, *, status: int | None = None) -> None:
         super().__init__(sentence)
         self.status = status
+
+    @property
+    def problem(self) -> str:
+        """The reason as `wire.metadata_text` names it."""
+        if self.status is None:
+            return wire.NO_ANSWER
+        return wire.EMPTY if self.status == 200 else f"status-{self.status}"
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether the service refuses these calls, so that asking more often does not help."""
+        return self.status is not None and 400 <= self.status < 500 and self.status not in PASSING_STATUSES
 
 
 class NoComputeMetadata(MetadataUnavailable):
@@ -80,6 +107,11 @@ class Imds:
             }
         )
         self.events_version = self.versions.current
+        # Of the newest good answer; empty before the first.
+        self.instance_version = ""
+        self._clock = Clock()
+        self._newest_listed = ""
+        self._list_again_at = float("-inf")
         # Whether the last answer of `instance` states every key that Drydock reads.
         self.instance_complete = False
 
@@ -99,7 +131,7 @@ class Imds:
         `NoComputeMetadata` where a classic VM answers so, else `MetadataUnavailable`.
         """
         self.instance_complete = False
-        answer, extended = self._instance()
+        answer, self.instance_version, extended = self._instance()
         try:
             content = json.loads(answer.body.decode("utf-8-sig"), strict=False)
         except (ValueError, RecursionError):
@@ -113,16 +145,18 @@ class Imds:
         found = _private_addresses(content.get("network"))
         return compute | {"privateIpAddresses": found} if found else compute
 
-    def _instance(self) -> tuple[Answer, bool]:
-        """Request the instance metadata, and say whether the answer is the extended one: others may be partial."""
+    def _instance(self) -> tuple[Answer, str, bool]:
+        """Request the instance metadata. Return the answer, its api-version, and whether it is the extended one: others
+        may be partial.
+        """
         try:
-            return self._get("instance", self._instance_versions, READ_SECONDS, "&extended=true")[0], True
+            return *self._get("instance", self._instance_versions, READ_SECONDS, "&extended=true"), True
         except MetadataUnavailable as error:
             if error.status == 404:
                 raise NoComputeMetadata(str(error), status=404) from error
             if error.status != 400:
                 raise
-        return self._get("instance", self._instance_versions, READ_SECONDS)[0], False
+        return *self._get("instance", self._instance_versions, READ_SECONDS), False
 
     def attested(self, nonce: str) -> str:
         """Return the attested document for `nonce`: PKCS #7 in base64. Raises `MetadataUnavailable`."""
@@ -151,9 +185,7 @@ class Imds:
                 headers={"Content-Type": "application/json"},
                 body=body,
             )
-            # A 400 may also concern the id: only one that names the version is repeated with another version.
-            about_version = answer.status == 400 and b"api-version" in answer.body
-            if not (about_version and self.versions.refused(version, answer.body)):
+            if not self._steps_down(self.versions, version, "POST", answer):
                 seconds = answer.headers.get("Retry-After", "")
                 return StartAnswer(
                     answer.status,
@@ -192,9 +224,34 @@ class Imds:
                 raise MetadataUnavailable(f"the metadata service does not answer: {error}") from error
             if answer.status == 200:
                 return answer, version
-            if answer.status == 400 and mentions_version(answer.body) and versions.refused(version, answer.body):
+            if self._steps_down(versions, version, "GET", answer):
                 continue
             raise MetadataUnavailable(f"the metadata service answered {answer.status}", status=answer.status)
+
+    def _steps_down(self, versions: Versions, version: str, method: str, answer: Answer) -> bool:
+        """Whether this answer refuses the version, and another one is left to try."""
+        if is_about_version(method, answer.status, answer.body):
+            return versions.refused(version, answer.body)
+        if answer.status != 404:
+            return False
+        newest = self._newest_version()
+        return bool(newest) and newest < version and versions.refused(version, answer.body, newest=newest)
+
+    def _newest_version(self) -> str:
+        """The newest version that the service lists; empty where it lists none. Read at most once in ten minutes."""
+        if self._clock.monotonic() >= self._list_again_at:
+            self._list_again_at = self._clock.monotonic() + LIST_VERSIONS_SECONDS
+            self._rate_limit.wait()
+            with suppress(NoAnswer):
+                answer = self._connections.send(
+                    "GET",
+                    f"{self._url}/metadata/versions",
+                    timeout=(CONNECT_SECONDS, READ_SECONDS),
+                    whole=READ_SECONDS + WHOLE_SECONDS,
+                    limit=LIMIT,
+                )
+                self._newest_listed = newest_of(answer.body) if answer.status == 200 else ""
+        return self._newest_listed
 
 
 def _is_complete(compute: dict[str, Any]) -> bool:

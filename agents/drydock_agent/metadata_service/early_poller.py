@@ -12,6 +12,8 @@ from drydock_agent.metadata_service.client import LIMIT, Imds, MetadataUnavailab
 # More than an hour of changes. A further document replaces the newest, so that the first and the last are kept.
 MAX_DOCUMENTS = 64
 MAX_BYTES = 2 * LIMIT
+# Pause after an answer that refuses this agent.
+REFUSED_SECONDS = 30.0
 
 
 @dataclass(slots=True, frozen=True)
@@ -30,21 +32,24 @@ class EarlyPoller:
         self.documents: list[EarlyDocument] = []
         self._imds = imds
         self._clock = clock
-        self._poll_seconds = poll_seconds
+        self._poll_seconds = self._pause = poll_seconds
         self._stop = stop
 
     def pause(self, seconds: float) -> None:
         """Poll for `seconds`; return early when the agent stops."""
         ends = self._clock.monotonic() + seconds
         while not self._stop.is_set() and (left := ends - self._clock.monotonic()) > 0:
+            self._pause = self._poll_seconds
             self._poll()
-            self._stop.wait(max(min(self._poll_seconds, left), 0.05))
+            self._stop.wait(max(min(self._pause, left), 0.05))
 
     def _poll(self) -> None:
         try:
             body = self._imds.scheduled_events()
-        except MetadataUnavailable:
+        except MetadataUnavailable as error:
             # `machine.resolve` has logged it already.
+            if error.is_lasting:
+                self._pause = REFUSED_SECONDS
             return
         if self.documents and self.documents[-1].body == body:
             return

@@ -21,6 +21,10 @@ from drydock_agent.spool.store import Spool
 UNREADABLE_BYTES = 4 * (wire.MAX_DOCUMENT_BYTES + 4096)
 UNREADABLE_SECONDS = 3600.0
 UNREADABLE_MIN_BYTES = 4096
+# While the service refuses this agent, or answers with something that is no document, each pause before the next poll
+# is twice the last one, up to this. A page in place of a document may be gone with the next answer.
+MAX_REFUSED_SECONDS = 30.0
+MAX_UNREADABLE_SECONDS = 5.0
 # The service switches itself off after a day without a call; the next call may then take two minutes.
 SWITCHED_OFF_SECONDS = 24 * 3600.0
 
@@ -39,6 +43,9 @@ class ScheduledEvents:
         # Set by the first good answer of this run: from then on `listed` is current.
         self.seen = threading.Event()
         self.last_poll_at: datetime | None = None
+        # Why the last poll was not good, as in `wire.metadata_text`; empty before the first poll.
+        self.problem = ""
+        self._refusals = 0
         # Time of the last good poll and hash of the last forwarded document; set once all findings are in the spool.
         self.spooled_poll: tuple[datetime | None, str] = (None, "")
         self._context = context
@@ -69,6 +76,11 @@ class ScheduledEvents:
         self._last_good_at = polled
         self._kept_version = context.spool.get("events_version") or ""
         imds.versions.remembered = self._kept_version
+
+    @property
+    def events_version(self) -> str:
+        """The api-version of the last good poll; of an earlier run before the first."""
+        return self._imds.events_version if self.seen.is_set() else self._kept_version
 
     @property
     def lists_any(self) -> bool:
@@ -119,10 +131,16 @@ class ScheduledEvents:
         except MetadataUnavailable as error:
             self._trouble.add(f"poll {error.status}")
             self._limiter.warn(f"poll {error.status}", f"No document: {error}.")
+            self.problem = error.problem
+            self._refusals = self._refusals + 1 if error.is_lasting else 0
             if error.status == 429:
                 self._due += 4 * self._poll_seconds
         else:
             self._take(body, self._clock.now())
+        if self._refusals:
+            most = MAX_UNREADABLE_SECONDS if self.problem == wire.UNREADABLE else MAX_REFUSED_SECONDS
+            longer = min(self._poll_seconds * 2 ** min(self._refusals, 10), most)
+            self._due = now + max(longer, self._poll_seconds)
         if self._outbox.write():
             self._keep_version()
             self.spooled_poll = (self.last_poll_at, self._hash)
@@ -166,6 +184,7 @@ class ScheduledEvents:
             document, self._unconfirmed = self._unconfirmed, None
             self._on_document(document)
         self.last_poll_at = self._last_good_at = at
+        self.problem, self._refusals = wire.NO_PROBLEM, 0
         self.seen.set()
         while self._trouble:
             self._limiter.recovered(self._trouble.pop(), "The metadata service answers again.")
@@ -206,6 +225,8 @@ class ScheduledEvents:
 
     def _take_unreadable(self, document: Document, at: datetime) -> None:
         self._limiter.warn("unreadable", "The metadata service answered with something that is no document.")
+        self.problem = wire.UNREADABLE
+        self._refusals += 1
         now = self._clock.monotonic()
         if now >= self._unreadable_until:
             self._unreadable_until, self._unreadable_left = now + UNREADABLE_SECONDS, UNREADABLE_BYTES

@@ -1,6 +1,7 @@
 """Choice of the api-version: the newest that the metadata service supports.
 
-A cloud that lags answers 400 to a version that it does not know, and may name others. Source of the versions:
+A cloud that lags answers 400 or 404 to a version that it does not know, and may name others in the answer or under
+`/metadata/versions`. Source of the versions:
 https://learn.microsoft.com/azure/virtual-machines/linux/scheduled-events (page of 2023-01-25).
 """
 
@@ -28,6 +29,7 @@ INSTANCE_VERSIONS = ("2020-09-01", "2019-08-01", "2017-12-01")
 RETRY_NEWEST_SECONDS = 24 * 3600.0
 
 _VERSION = re.compile(r"20\d\d-\d\d-\d\d")
+_ABOUT_VERSION = re.compile(rb"api.?version|newest.?versions", re.IGNORECASE)
 
 
 class Versions:
@@ -52,13 +54,14 @@ class Versions:
             self.remembered, self._current = self._current, self.known[0]
         return self._current
 
-    def refused(self, version: str, body: bytes) -> bool:
-        """Step down from `version`, which was answered with 400 and `body`. False when none is left: then the next
-        call begins with the newest again."""
+    def refused(self, version: str, body: bytes, *, newest: str = "") -> bool:
+        """Step down from `version`, which was answered with 400 or 404 and `body`. `newest` is the newest version of
+        the service, where that is known. False when none is left: then the next call begins with the newest again.
+        """
         if version != self._current:
             # Another thread has stepped down meanwhile.
             return True
-        lower = self._lower(version, body)
+        lower = self._lower(version, body, newest)
         if lower is None:
             self._current, self._again_at, self.remembered = self.known[0], None, ""
             return False
@@ -66,28 +69,37 @@ class Versions:
         self._again_at = self._clock.monotonic() + RETRY_NEWEST_SECONDS
         return True
 
-    def _lower(self, version: str, body: bytes) -> str | None:
+    def _lower(self, version: str, body: bytes, newest: str) -> str | None:
         remembered, self.remembered = self.remembered, ""
         if remembered and remembered < version:
             return remembered
-        lower = [known for known in self.known if known < version]
-        named = [name for name in _named(body) if name < version]
+        lower = [known for known in self.known if known < version and known <= (newest or version)]
+        named = [name for name in _versions(body, "newest-versions") if name < version]
         both = [known for known in lower if known in named]
         # One that the answer names and that is known; else the next known one; else what the answer names.
         return next(iter([*both, *lower, *named]), None)
 
 
-def mentions_version(body: bytes) -> bool:
-    """Return whether a 400 may be about the version, and not about a header."""
-    return b"api-version" in body or b"header" not in body.lower()
+def is_about_version(method: str, status: int, body: bytes) -> bool:
+    """Return whether an answer states that the version is the reason. A 404 may have other reasons that pass, the 400
+    of a POST may be about the event, and that of a GET about a header.
+    """
+    if status not in (400, 404):
+        return False
+    return bool(_ABOUT_VERSION.search(body)) or (status == 400 and method == "GET" and b"header" not in body.lower())
 
 
-def _named(body: bytes) -> list[str]:
-    """The versions that the body of a 400 names, newest first."""
+def newest_of(body: bytes) -> str:
+    """Return the newest version that the answer of `/metadata/versions` lists; empty where it cannot be read."""
+    return max(_versions(body, "apiVersions"), default="")
+
+
+def _versions(body: bytes, name: str) -> list[str]:
+    """The versions in this list of an answer, newest first."""
     try:
         content = json.loads(body.decode("utf-8-sig"), strict=False)
     except (ValueError, RecursionError):
         return []
-    named = content.get("newest-versions") if isinstance(content, dict) else None
-    texts = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
+    listed = content.get(name) if isinstance(content, dict) else None
+    texts = [text for text in listed if isinstance(text, str)] if isinstance(listed, list) else []
     return sorted({text for text in texts if _VERSION.fullmatch(text)}, reverse=True)

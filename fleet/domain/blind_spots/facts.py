@@ -10,6 +10,9 @@ from fleet.domain.reasons import Reason
 from fleet.domain.states import Presence
 from fleet.domain.timeline import EntryKind
 
+# The problems of the metadata service that are none: not stated, and a good answer.
+NO_PROBLEM = ("", "ok")
+
 
 class Confidence(StrEnum):
     """The certainty of a blind spot."""
@@ -48,6 +51,8 @@ class AgentFacts:
     # Since when it reminds of a document that is not here; and how many spools it began within a day.
     lacking_since: datetime | None = None
     spools: int = 0
+    # While it is heard: why it gets no document, as `drydock_agent.wire.metadata_text` names it; else empty.
+    poll_problem: str = ""
     # Reconciling has not noted yet that it is as present as it is.
     turning: bool = False
 

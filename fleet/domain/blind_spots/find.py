@@ -48,8 +48,12 @@ def of_its_agents(
     each: SetFacts, *, now: datetime, version: str, protocol: int, clock_tolerance: float
 ) -> Iterator[BlindSpot]:
     """Yield the blind spots of a set's agents; `version` and `protocol` are the backend's own."""
+    refused = [agent for agent in each.agents if agent.poll_problem and not agent.live]
+    for problem in sorted({agent.poll_problem for agent in refused}):
+        agents = [agent for agent in refused if agent.poll_problem == problem]
+        yield of_agents(each, agents, "metadata-unavailable", part=problem, problem=problem)
     for presence, code in PRESENCES.items():
-        if agents := [agent for agent in each.agents if agent.presence is presence]:
+        if agents := [agent for agent in each.agents if agent.presence is presence and agent not in refused]:
             yield of_agents(each, agents, code)
     for check, code in SIGNATURES.items():
         if agents := [agent for agent in each.agents if agent.signatures == check]:
@@ -169,6 +173,7 @@ ORDER = (
     "document-lacking",
     "switched-off",
     "near-switch-off",
+    "metadata-unavailable",
     "agent-silent",
     "agent-gone",
     "agent-late",
@@ -199,6 +204,8 @@ RANKS = {code: rank for rank, code in enumerate(ORDER)}
 HOUR = timedelta(hours=1)
 # Intermediate states, such as an unrecorded change of presence, are checked again after this time.
 SOON = timedelta(seconds=5)
+# An agent's problem with the metadata service may become another one, or the agent is not heard any more.
+PROBLEM_CHECK = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +236,8 @@ def due_at(each: SetFacts, spots: Iterable[BlindSpot], *, now: datetime) -> date
         edges.append(polled + (whole + 1) * HOUR)
     if any(agent.turning for agent in each.agents):
         edges.append(now + SOON)
+    if any(agent.poll_problem for agent in each.agents):
+        edges.append(now + PROBLEM_CHECK)
     if any(spot.code == "many-spools" for spot in spots):
         edges.append(now + HOUR)
     return min((edge for edge in edges if edge > now), default=None)

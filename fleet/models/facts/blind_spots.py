@@ -11,7 +11,7 @@ from django.db import connection
 from django.db.models import Count, Q
 from django.db.models.functions import Coalesce
 
-from fleet.domain.blind_spots.facts import MOST_NAMES, AgentFacts, BlindSpot, SetFacts, Trouble
+from fleet.domain.blind_spots.facts import MOST_NAMES, NO_PROBLEM, AgentFacts, BlindSpot, SetFacts, Trouble
 from fleet.domain.blind_spots.find import LACKING, NEAR_SWITCH_OFF, due_at, of_set
 from fleet.domain.clock import seconds_since
 from fleet.domain.intake import MANY_A_DAY, NUMBERS, PERIOD, Limits, presence_of
@@ -47,6 +47,7 @@ MACHINE = {
     "signatures": "presence__signatures",
     "lacking_since": "presence__lacking_since",
     "seen": "presence__seen",
+    "poll_problem": "presence__poll_problem",
     "document_at": "latest_document__at",
 }
 # A machine that is revoked stands as gone, and one without an agent is none.
@@ -129,6 +130,7 @@ def _agent(
     polled = latest(row["last_poll_at"], row["document_at"])
     heard, revoked = row["last_heard_at"], row["revoked_at"] is not None
     presence = presence_of(last_heard_at=heard, last_poll_at=polled, revoked=revoked, now=now, limits=limits)
+    is_heard = heard is not None and now - heard <= timedelta(seconds=limits.live)
     lists_of, lists_of_set = elsewhere.get(row["machine_id"], (None, None))
     warned = from_json(row["set_warnings"])
     return AgentFacts(
@@ -142,6 +144,7 @@ def _agent(
         lists_of_set=lists_of_set,
         signatures=row["signatures"] or "",
         spools=spools,
+        poll_problem=row["poll_problem"] if is_heard and row["poll_problem"] not in (None, *NO_PROBLEM) else "",
         turning=not revoked and heard is not None and row["seen"] != NUMBERS[presence],
     )
 

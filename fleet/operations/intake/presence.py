@@ -29,8 +29,9 @@ NOTE_UNREADABLE = f"""
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """One contact: backend's time, the machine's last good poll (corrected), seconds its clock is ahead, and its
-    handling of signatures; empty where the contact does not state it.
+    """One contact: backend's time, the machine's last good poll (corrected), seconds its clock is ahead, its handling
+    of signatures, and the state of its metadata service (`wire.metadata_text`); empty where the contact does not state
+    it.
     """
 
     machine_id: int
@@ -38,6 +39,7 @@ class Contact:
     poll_at: datetime | None = None
     clock_offset: float | None = None
     signatures: str = ""
+    metadata: str = ""
 
     def not_after(self, now: datetime) -> "Contact":
         """Return this contact with no time later than `now`."""
@@ -61,10 +63,11 @@ def flush(*, contacts: Iterable[Contact]) -> int:
         cursor.execute(
             f"""
             INSERT INTO {table} AS row (machine_id, last_heard_at, last_poll_at, clock_offset, signatures,
-                                            watched_from)
-            SELECT given.*, given.heard_at
-            FROM unnest(%s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::float8[], %s::text[])
-                AS given (machine_id, heard_at, poll_at, clock_offset, signatures)
+                                            poll_problem, events_version, instance_version, watched_from)
+            SELECT machine_id, heard_at, poll_at, clock_offset, signatures, split_part(metadata, ',', 1),
+                   split_part(metadata, ',', 2), split_part(metadata, ',', 3), heard_at
+            FROM unnest(%s::bigint[], %s::timestamptz[], %s::timestamptz[], %s::float8[], %s::text[], %s::text[])
+                AS given (machine_id, heard_at, poll_at, clock_offset, signatures, metadata)
             ON CONFLICT (machine_id) DO UPDATE SET
                 watched_from = COALESCE(row.watched_from, EXCLUDED.watched_from),
                 last_heard_at = GREATEST(row.last_heard_at, EXCLUDED.last_heard_at),
@@ -76,10 +79,16 @@ def flush(*, contacts: Iterable[Contact]) -> int:
                     CASE WHEN EXCLUDED.last_poll_at IS NOT NULL
                          THEN LEAST(EXCLUDED.last_poll_at, row.unreadable_since) END),
                 clock_offset = COALESCE(EXCLUDED.clock_offset, row.clock_offset),
-                signatures = COALESCE(NULLIF(EXCLUDED.signatures, ''), row.signatures)
+                signatures = COALESCE(NULLIF(EXCLUDED.signatures, ''), row.signatures),
+                poll_problem = COALESCE(NULLIF(EXCLUDED.poll_problem, ''), row.poll_problem),
+                events_version = COALESCE(NULLIF(EXCLUDED.events_version, ''), row.events_version),
+                instance_version = COALESCE(NULLIF(EXCLUDED.instance_version, ''), row.instance_version)
             """,
             driver.arrays(
-                [(row.machine_id, row.heard_at, row.poll_at, row.clock_offset, row.signatures) for row in rows]
+                [
+                    (row.machine_id, row.heard_at, row.poll_at, row.clock_offset, row.signatures, row.metadata)
+                    for row in rows
+                ]
             ),
         )
     return len(rows)

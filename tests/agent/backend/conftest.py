@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from drydock_agent import wire
 from drydock_agent.backend.client import BackendClient, tls_context
 from drydock_agent.backend.enrolment import Enrolment
 from drydock_agent.backend.loss_recovery import LossRecovery
@@ -45,6 +46,7 @@ def uploader(
         orders=made.orders,
         loss_recovery=LossRecovery(clock, resend_document=made.poller.resend_if_wanted, resend_all=told_again.append),
         delivered_poll=lambda: made.poller.spooled_poll,
+        metadata_state=lambda: wire.metadata_text(made.poller.problem, made.poller.events_version, ""),
         renewed=made.poller.resend,
     )
     client.close()

@@ -12,9 +12,15 @@ import pytest
 from azure_simulator.child_process import RunningSimulator
 from azure_simulator.documents import VERSIONS as OF_AZURE
 from drydock_agent import wire
-from drydock_agent.metadata_service.client import MetadataUnavailable
+from drydock_agent.metadata_service.client import LIST_VERSIONS_SECONDS, MetadataUnavailable
 from drydock_agent.metadata_service.document import read, to_data
-from drydock_agent.metadata_service.versions import EVENTS_VERSIONS, RETRY_NEWEST_SECONDS, Versions, mentions_version
+from drydock_agent.metadata_service.versions import (
+    EVENTS_VERSIONS,
+    RETRY_NEWEST_SECONDS,
+    Versions,
+    is_about_version,
+    newest_of,
+)
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -217,9 +223,64 @@ def test_a_cloud_without_the_preview_is_asked_with_the_version_before_it(clock: 
     assert versions.current == "2020-07-01"
 
 
-def test_a_400_about_a_header_is_no_reason_to_step_down() -> None:
-    assert not mentions_version(b'{ "error": "Bad request: . Required metadata header not specified" }')
-    assert mentions_version(b"") and mentions_version(ODD)
+NO_HEADER = b'{ "error": "Bad request: . Required metadata header not specified" }'
+
+
+@pytest.mark.parametrize(
+    ("method", "status", "body", "about"),
+    [
+        ("GET", 400, ODD, True),
+        ("GET", 400, b"", True),
+        ("GET", 400, NO_HEADER, False),
+        ("POST", 400, ODD, True),
+        ("POST", 400, b"", False),
+        ("GET", 404, ODD, True),
+        ("POST", 404, naming("2019-08-01"), True),
+        ("GET", 404, b"", False),
+        ("GET", 404, b'<?xml version="1.0"?><html><body>Not Found</body></html>', False),
+        ("GET", 403, ODD, False),
+        ("GET", 503, ODD, False),
+    ],
+)
+def test_only_an_answer_about_the_version_is_a_reason_to_step_down(
+    method: str, status: int, body: bytes, about: bool
+) -> None:
+    assert is_about_version(method, status, body) is about
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"\xff", b'{"apiVersions":7}', b'{"apiVersions":[7, "x"]}', b"[" * 9999])
+def test_a_list_of_versions_that_cannot_be_read_names_none(body: bytes) -> None:
+    assert newest_of(body) == ""
+
+
+@pytest.mark.parametrize("status", [400, 404])
+@pytest.mark.parametrize("names", [True, False])
+def test_a_cloud_that_lags_is_understood_by_polls_and_approvals(
+    parts: PartsFactory, simulator: RunningSimulator, status: int, names: bool
+) -> None:
+    # With 404 and no names, only the list of versions states the reason.
+    event_id = simulator.events.create(set="web", type="Freeze", resources=["web-vm1"])
+    simulator.fault("web-vm1", "lagging-cloud", seconds=60, newest="2019-08-01", names=names, status=status)
+    made = parts()
+    assert made.orders_imds.start(event_id).status == 200
+    made.poller.step()
+    assert made.versions.current == "2019-08-01"
+    assert made.poller.listed(event_id) == event_id
+
+
+def test_a_plain_404_is_asked_again_with_the_same_version(
+    parts: PartsFactory, simulator: RunningSimulator, clock: SteppedClock
+) -> None:
+    made = parts()
+    simulator.fault("web-vm1", "status-404", count=3)
+    before = newest(simulator)
+    for _ in range(4):
+        made.poller.step()
+        clock.advance(1)
+    paths = [entry["path"] for entry in simulator.log(since=before)]
+    assert len([path for path in paths if path.endswith("api-version=2024-07-09")]) == 4
+    assert len([path for path in paths if path.endswith("/metadata/versions")]) == 1, "not with every poll"
+    assert made.versions.current == "2024-07-09" and LIST_VERSIONS_SECONDS >= 60
 
 
 def test_a_refusal_of_a_version_left_already_changes_nothing(clock: SteppedClock) -> None:

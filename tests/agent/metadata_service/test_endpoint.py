@@ -227,7 +227,7 @@ def test_without_a_way_to_the_usual_address_the_agent_finds_the_wire_server_and_
         f"ok   The metadata service is not at the configured address: DHCP named {WIRE_SERVER_IP} earlier."
         in check.stdout
     )
-    assert "ok   The metadata service lists 0 scheduled events." in check.stdout
+    assert "ok   The metadata service lists 0 scheduled events, with api-version 2024-07-09." in check.stdout
 
 
 @pytest.mark.flow

@@ -105,6 +105,46 @@ def test_too_many_requests_slow_the_poller_down(
     assert made.poller.step() == 1.0
 
 
+@pytest.mark.parametrize(
+    ("fault", "problem", "slower"),
+    [("status-403", "status-403", [2, 4, 8, 16, 30, 30, 30]), ("garbage", wire.UNREADABLE, [2, 4, 5, 5, 5, 5, 5])],
+)
+def test_a_lasting_refusal_slows_the_poller_down_and_is_named(
+    parts: PartsFactory,
+    simulator: RunningSimulator,
+    clock: SteppedClock,
+    fault: str,
+    problem: str,
+    slower: list[float],
+) -> None:
+    made = parts()
+    made.poller.step()
+    assert made.poller.problem == wire.NO_PROBLEM
+    simulator.fault("web-vm1", fault, count=7)
+    pauses = []
+    for _ in range(7):
+        clock.advance(40)
+        pauses.append(made.poller.step())
+        assert made.poller.problem == problem
+    assert pauses == slower
+    clock.advance(40)
+    assert made.poller.step() == 1.0 and made.poller.problem == wire.NO_PROBLEM
+
+
+@pytest.mark.parametrize(
+    ("fault", "problem"),
+    [("status-404", "status-404"), ("status-500", "status-500"), ("empty", wire.EMPTY), ("reset", wire.NO_ANSWER)],
+)
+def test_a_refusal_that_passes_is_named_and_asked_again_as_often(
+    parts: PartsFactory, simulator: RunningSimulator, clock: SteppedClock, fault: str, problem: str
+) -> None:
+    made = parts()
+    simulator.fault("web-vm1", fault, count=2)
+    for _ in range(2):
+        assert made.poller.step() == 1.0 and made.poller.problem == problem
+        clock.advance(1)
+
+
 def test_what_is_no_document_is_forwarded_once_and_changes_nothing_that_is_listed(
     parts: PartsFactory, simulator: RunningSimulator, clock: SteppedClock
 ) -> None:
@@ -129,7 +169,7 @@ def test_every_page_that_is_no_document_is_kept_up_to_so_many_bytes_an_hour(
     monkeypatch.setattr(made.poller._imds, "scheduled_events", lambda first_call: next(answers))
     for _ in pages:
         made.poller.step()
-        clock.advance(1)
+        clock.advance(5)
     assert [len(data["body"]) for data in made.waiting(wire.DOCUMENT)] == [6] * 5 + [LIMIT] * 3
     assert made.poller.last_poll_at is None
     clock.advance(3600)
