@@ -323,7 +323,7 @@ def test_a_wrong_password_is_a_refusal_tried_again_slowly(
         listener = listening(cache_at(server.port, user=given), until="refused")
         with server.client() as client:
             client.config_set("requirepass", given.strip(":@"))
-        server._options["requirepass"] = given.strip(":@")
+        server.options["requirepass"] = given.strip(":@")
         listener.until("subscribed")
         assert listener.states() == ["refused", "subscribed"]
     finally:
