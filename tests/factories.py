@@ -32,6 +32,7 @@ from fleet.operations.intake import keep, presence
 from fleet.operations.machines import enrolment, entrance
 from fleet.operations.orders import advance, receipts
 from fleet.operations.reports import record as reporting
+from fleet.operations.sets import changes
 from fleet.operations.timeline.entries import entry, write
 from fleet.projections.timeline.entries import TimelineRow, rows_of
 from tests.rows import PersonFactory
@@ -317,6 +318,11 @@ def the_event(event_id: str = EVENT) -> ScheduledEvent:
 
 def the_set(name: str = "web") -> AvailabilitySet:
     return AvailabilitySet.objects.get(name=name)
+
+
+def change_set(*, set_id: int, actor: Actor, now: datetime, **fields: Any) -> AvailabilitySet:
+    """Change these fields of a set."""
+    return changes.change_set(changes.NameSetSerializer(data=fields), set_id=set_id, actor=actor, now=now)
 
 
 def open_order(approval: Approval) -> Order:

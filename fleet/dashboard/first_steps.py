@@ -11,12 +11,13 @@ from django.views.decorators.debug import sensitive_post_parameters
 from fleet.dashboard.forms import Sent, line
 from fleet.dashboard.machines import created_token
 from fleet.dashboard.pages import Asked, action_view, done, page, read_view
-from fleet.dashboard.sets import KINDS, SetNameForm
+from fleet.dashboard.sets import KINDS
 from fleet.domain.machines.enrolment import CHOICES
 from fleet.domain.people import Right
 from fleet.operations import profile
 from fleet.operations.machines import entrance
-from fleet.operations.sets import names
+from fleet.operations.sets import changes
+from fleet.operations.sets.changes import SetNameForm
 from fleet.projections.desk import readiness
 
 # For the first machines; the page of join tokens offers other times.
@@ -91,10 +92,7 @@ def make_token(request: Asked) -> HttpResponse:
 
 @action_view(steps_answer)
 def name_set(request: Asked, set_id: int) -> HttpResponse:
-    sent = SetNameForm(request.POST).values
-    row = names.name_set(
-        set_id=set_id, actor=request.actor, now=request.now, name=sent["name"], kind=sent["kind"], service=None
-    )
+    row = changes.change_set(SetNameForm(request.POST), set_id=set_id, actor=request.actor, now=request.now)
     return done(request, f"This set is now called “{row.name}”.", "first-steps")
 
 

@@ -24,7 +24,7 @@ from fleet.domain.reasons import Refused
 from fleet.operations import clock
 from fleet.operations.machines import admissions, entrance, keys
 from fleet.operations.machines.inventory import import_inventory, try_inventory
-from fleet.operations.machines.move import move_machine
+from fleet.operations.sets.changes import move_machine
 from fleet.projections import machines, sets
 from fleet.projections.filters import MachineFilter
 from fleet.projections.timeline import entries

@@ -11,14 +11,15 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 
 from fleet.dashboard import timeline
-from fleet.dashboard.forms import CommentForm, Sent, line
+from fleet.dashboard.forms import CommentForm, Sent
 from fleet.dashboard.pages import HISTORY_SIZE, Asked, action_view, done, history, known, listed, page, pager, read_view
 from fleet.dashboard.reauthentication import proved
 from fleet.domain import drills
 from fleet.domain.people import Right
 from fleet.domain.sets import MAX_NEEDS, NAMED_KINDS
 from fleet.operations.machines import admissions
-from fleet.operations.sets import names
+from fleet.operations.sets import changes
+from fleet.operations.sets.changes import RequirementForm, SetNameForm
 from fleet.projections import set_summaries, sets
 from fleet.projections.filters import SetFilter
 from fleet.projections.pages import BadCursorError
@@ -40,26 +41,9 @@ DRILL_FORM = {
 }
 
 
-class SetNameForm(Sent):
-    wrong = "A set needs a name of up to 200 characters and one of the kinds."
-    name = line(200, required=True)
-    kind = forms.ChoiceField(choices=KINDS)
-    service = line(200)
-
-
 class MergeForm(Sent):
     wrong = "Choose the set that remains."
     into = forms.IntegerField(min_value=1)
-
-
-class RequirementForm(Sent):
-    """Requirements of a set for decisions; each form on the page sends one of them."""
-
-    wrong = f"Enter how many live machines it needs: 1 to {MAX_NEEDS}, or nothing if no number is known."
-    second_person = forms.BooleanField(required=False)
-    step_up = forms.BooleanField(required=False)
-    spares = forms.BooleanField(required=False)
-    min_live = forms.IntegerField(min_value=0, max_value=MAX_NEEDS, required=False)
 
 
 class AdmissionRuleForm(CommentForm):
@@ -117,36 +101,29 @@ set_page = read_view(set_answer)
 @action_view(set_answer)
 @proved
 def name_set(request: Asked, set_id: int) -> HttpResponse:
-    values = SetNameForm(request.POST).values
-    row = names.name_set(
-        set_id=set_id,
-        actor=request.actor,
-        now=request.now,
-        name=values["name"],
-        kind=values["kind"],
-        service=values["service"] or None,
-    )
+    row = changes.change_set(SetNameForm(request.POST), set_id=set_id, actor=request.actor, now=request.now)
     return done(request, f"This set is now called “{row.name}”.", "set", set_id=set_id)
 
 
 @action_view(set_answer)
 def merge_set(request: Asked, set_id: int) -> HttpResponse:
     into = MergeForm(request.POST).values["into"]
-    row = names.merge_sets(set_id=set_id, into=into, actor=request.actor, now=request.now)
+    row = changes.merge_sets(set_id=set_id, into=into, actor=request.actor, now=request.now)
     return done(request, f"Merged: “{row.name}” remains.", "set", set_id=row.pk)
 
 
-def requirement_view(column: str, off: str, on: str, sent_as: str = "") -> Callable[..., HttpResponseBase]:
+def requirement_view(column: str, off: str, on: str) -> Callable[..., HttpResponseBase]:
     """Return the view of a form that changes one requirement of a set; `off` and `on` are its messages."""
 
     @action_view(set_answer)
     @proved
     def change(request: Asked, set_id: int) -> HttpResponse:
-        wanted: Any = RequirementForm(request.POST).values[sent_as or column] or 0
-        row = names.name_set(set_id=set_id, actor=request.actor, now=request.now, **{column: wanted})
+        sent = RequirementForm(column, request.POST)
+        row = changes.change_set(sent, set_id=set_id, actor=request.actor, now=request.now)
+        wanted = sent.cleaned_data[column] or None
         # Lowering it takes two administrators.
         said = on.format(wanted) if wanted else off
-        return done(request, said if (getattr(row, column) or 0) == wanted else WAITS, "set", set_id=set_id)
+        return done(request, said if (getattr(row, column) or None) == wanted else WAITS, "set", set_id=set_id)
 
     return change
 
@@ -161,7 +138,6 @@ exempt_services = requirement_view(
     "exempt_service_accounts",
     "Service accounts do not approve here either.",
     "Service accounts approve here without a proof of identity.",
-    sent_as="spares",
 )
 set_min_live = requirement_view(
     "min_live", "No minimum of live machines is set.", "Minimum number of live machines: {}."

@@ -2,10 +2,12 @@
 
 from django.conf import settings
 from django.contrib.postgres.indexes import GinIndex
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models.functions import Upper
 
-from fleet.domain.sets import KINDS
+from fleet.domain.sets import KINDS, MAX_NEEDS
+from fleet.models.fields import Line
 from fleet.models.index_scan import ChangeColumn, words_of
 
 
@@ -18,22 +20,36 @@ class AvailabilitySet(ChangeColumn):
 
     key = models.TextField(unique=True)
     kind = models.TextField()
-    name = models.TextField()
+    name = Line(help_text="The name that a provisional set gets; another one has its name.")
     subscription = models.TextField(blank=True, default="")
     resource_group = models.TextField(blank=True, default="")
-    service = models.TextField(blank=True, default="")
+    service = Line(blank=True, default="", help_text="What it belongs to; empty for nothing.")
     # The suffix that distinguishes it from another set of its name, such as its subscription; empty without one.
     name_suffix = models.TextField(blank=True, default="", db_default="")
     # Whether its scale set announces upgrades and reimages of the operating system; None when not stated.
     upgrade_notices = models.BooleanField(null=True, blank=True)
-    # Whether approving in it always takes a second person.
-    second_person = models.BooleanField(default=False)
-    # Whether approving in it requires verification. A process of an earlier release writes no value.
-    step_up = models.BooleanField(default=False, db_default=False)
-    # Except for service accounts, which cannot verify.
-    exempt_service_accounts = models.BooleanField(default=False, db_default=False)
-    # How many live machines it takes to do its work; None when not stated.
-    min_live = models.IntegerField(null=True, blank=True)
+    second_person = models.BooleanField(
+        default=False, help_text="Whether approving in it always takes a second person."
+    )
+    # A process of an earlier release writes no value.
+    step_up = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="Whether approvers must authenticate again to approve in the set; tokens then cannot approve in it.",
+    )
+    exempt_service_accounts = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text=(
+            "Whether service accounts may approve in it without authenticating again. A person's token never may."
+        ),
+    )
+    min_live = models.IntegerField(
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(0), MaxValueValidator(MAX_NEEDS)],
+        help_text="How many live machines the set needs to do its work; 0 if not specified.",
+    )
     # Requirements that an administrator wants to lower where two persons are required, by name, with the requester and
     # time, until another administrator requests the same.
     lowering = models.JSONField(null=True, blank=True)

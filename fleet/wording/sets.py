@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.domain.sets import MAX_NAME, MAX_NEEDS, NAMED_KINDS, OUTSIDE, PROVISIONAL, SetSource
+from fleet.domain.sets import MAX_NAME, NAMED_KINDS, OUTSIDE, PROVISIONAL, SetSource
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
@@ -144,8 +144,6 @@ SENTENCES: dict[str, Sentence] = {
     "set-unknown": "There is no set with this id.",
     "set-named-already": "This set has a name: “{name}”. Only a provisional set can be named.",
     "set-name-unusable": f"A name has 1 to {MAX_NAME} characters, and no “|” among them.",
-    "set-kind-unknown": f"A kind is one of {', '.join(NAMED_KINDS)}.",
-    "set-needs-unusable": f"Say how many live machines it needs: 1 to {MAX_NEEDS}, or 0 if no number is known.",
     "set-kind-alone": "Give a kind together with a name.",
     "set-exists": "There is already a set of this kind and name: “{name}”.",
     "merge-into-itself": "A set cannot be merged into itself.",

@@ -94,7 +94,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "sets/<int:set_id>/admissions/": {"hours": "1", "comment": "rebuilt"},
     "sets/<int:set_id>/second-person/": {"second_person": "on"},
     "sets/<int:set_id>/step-up/": {"step_up": "on"},
-    "sets/<int:set_id>/spares/": {"spares": "on"},
+    "sets/<int:set_id>/spares/": {"exempt_service_accounts": "on"},
     "sets/<int:set_id>/needs/": {"min_live": "5"},
     "sets/<int:set_id>/merge/": {"into": "{set_id}"},
     "sets/<int:set_id>/drill/": {"type": "Freeze", "notice_seconds": "120", "duration_seconds": "10"},

@@ -24,7 +24,6 @@ from fleet.operations.approvals import claims
 from fleet.operations.drills import begin as drills
 from fleet.operations.machines import enrolment, entrance
 from fleet.operations.policy import rules
-from fleet.operations.sets import names
 from tests import factories
 from tests.caches.walking import HOST, Listeners, line, the_cache
 from tests.factories import EVENT, acting, listing
@@ -90,7 +89,7 @@ def sets(fleet: Listeners) -> None:
 
 
 def decisions(fleet: Listeners, gina: User) -> None:
-    names.name_set(
+    factories.change_set(
         set_id=factories.the_set("web-second").pk,
         second_person=True,
         actor=acting(factories.admin("amy")),

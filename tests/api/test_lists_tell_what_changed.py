@@ -12,7 +12,6 @@ from django.test.utils import CaptureQueriesContext
 
 from fleet.models import Approval, AvailabilitySet, Machine, ScheduledEvent, Scope
 from fleet.operations.approvals import claims
-from fleet.operations.sets import names
 from fleet.projections.changes import PARTS
 from fleet.projections.filters import EventFilter
 from tests import factories
@@ -135,7 +134,7 @@ def test_a_set_changes_when_it_is_named_and_when_a_machine_joins(fleet: factorie
     fleet.enrol_set(2)
     since = clock()
     assert changed(viewer, "sets/", since) == []
-    names.name_set(set_id=factories.the_set().pk, service="shop", actor=acting(factories.admin()), now=fleet.now)
+    factories.change_set(set_id=factories.the_set().pk, service="shop", actor=acting(factories.admin()), now=fleet.now)
     assert [row["service"] for row in changed(viewer, "sets/", since)] == ["shop"]
     since = clock()
     fleet.enrol("vm9")

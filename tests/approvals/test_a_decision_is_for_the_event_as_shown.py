@@ -14,7 +14,6 @@ from fleet.operations.approvals import approve, conditions
 from fleet.operations.approvals.approve import Plan
 from fleet.operations.orders import advance, queue
 from fleet.operations.policy import rules
-from fleet.operations.sets import names
 from fleet.projections import approvals
 from tests.approvals.asking import OTHER, refused
 from tests.factories import (
@@ -24,6 +23,7 @@ from tests.factories import (
     admin,
     announced,
     approver,
+    change_set,
     listing,
     open_order,
     operator,
@@ -222,7 +222,7 @@ class TestAfterItWasGranted:
         self, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         approval = self.granted(fleet)
-        names.name_set(set_id=the_set().pk, actor=acting(admin()), now=fleet.now, second_person=True)
+        change_set(set_id=the_set().pk, actor=acting(admin()), now=fleet.now, second_person=True)
         assert handed_out(monkeypatch, fleet) == 0
         go(fleet, 2)
         assert after(approval).state == "WITHDRAWN"
@@ -356,7 +356,7 @@ class TestWhoDecidedMustStillBeAbleTo:
 
     def test_the_second_person_too(self, fleet: Fleet) -> None:
         announced(fleet, **FIRST)
-        names.name_set(set_id=the_set().pk, actor=acting(admin()), now=fleet.now, second_person=True)
+        change_set(set_id=the_set().pk, actor=acting(admin()), now=fleet.now, second_person=True)
         anna = approver()
         approval = fleet.approve(when=When.TIME, due_at=fleet.now + seconds(60))
         conditions.consent(approval_id=approval.pk, actor=acting(anna), now=fleet.now)
@@ -369,7 +369,7 @@ class TestWhoDecidedMustStillBeAbleTo:
 class TestTheSecondPerson:
     def proposed(self, fleet: Fleet) -> Approval:
         announced(fleet, **FIRST)
-        names.name_set(set_id=the_set().pk, actor=acting(admin()), now=fleet.now, second_person=True)
+        change_set(set_id=the_set().pk, actor=acting(admin()), now=fleet.now, second_person=True)
         return fleet.approve()
 
     def test_an_old_page_is_answered_with_a_conflict(self, fleet: Fleet) -> None:

@@ -7,7 +7,6 @@ from fleet.domain.approvals.conditions import When
 from fleet.models import Approval, AvailabilitySet
 from fleet.operations.approvals import conditions
 from fleet.operations.approvals.approve import Plan
-from fleet.operations.sets import names
 from tests.approvals.asking import OTHER, by_rule, codes, entries, held, orders, refused, two_events
 from tests.factories import (
     Fleet,
@@ -15,6 +14,7 @@ from tests.factories import (
     admin,
     announced,
     approver,
+    change_set,
     listing,
     open_order,
     operator,
@@ -167,21 +167,21 @@ class TestTheSetsSetting:
     def test_an_admin_switches_it_and_the_entry_says_what_was_before(self, fleet: Fleet) -> None:
         announced(fleet)
         ada = acting(admin(), via="api", token_name="ops")
-        row = names.name_set(set_id=the_set().pk, actor=ada, now=fleet.now, second_person=True)
+        row = change_set(set_id=the_set().pk, actor=ada, now=fleet.now, second_person=True)
         assert row.second_person
         (line,) = entries("set_changed")
         assert text(line) == "ada said that approving here always takes a second person."
         assert (line.before, line.after) == ({"second_person": False}, {"second_person": True})
         assert (line.via, line.token_name) == ("api", "ops")
         assert fleet.approve().state == "PROPOSED"
-        names.name_set(set_id=row.pk, actor=ada, now=fleet.now, second_person=True)
+        change_set(set_id=row.pk, actor=ada, now=fleet.now, second_person=True)
         assert len(entries("set_changed")) == 1
 
     def test_non_admins_may_not(self, fleet: Fleet) -> None:
         announced(fleet)
         for person in (operator(), approver()):
             error = refused(
-                lambda by=person: names.name_set(  # type: ignore[misc]
+                lambda by=person: change_set(  # type: ignore[misc]
                     set_id=the_set().pk, actor=acting(by), now=fleet.now, second_person=True
                 )
             )
@@ -190,7 +190,7 @@ class TestTheSetsSetting:
     def test_it_holds_for_each_event_of_the_set_and_no_other(self, fleet: Fleet) -> None:
         two_events(fleet)
         fleet.enrol("db1", availability_set="db")
-        names.name_set(set_id=the_set().pk, actor=acting(admin()), now=fleet.now, second_person=True)
+        change_set(set_id=the_set().pk, actor=acting(admin()), now=fleet.now, second_person=True)
         assert [fleet.approve().state, fleet.approve(OTHER).state] == ["PROPOSED", "PROPOSED"]
         fleet.say("db1", listing("DB-EVENT", resources=["db1"], not_before=fleet.now + seconds(900)))
         assert fleet.approve("DB-EVENT").state == "GRANTED"

@@ -9,7 +9,6 @@ from django.utils import timezone
 
 from fleet.models import Approval, Entry
 from fleet.operations import step_up
-from fleet.operations.sets import names
 from tests import factories
 from tests.api.conftest import caller, problem
 from tests.dashboard.conftest import text_of
@@ -24,7 +23,7 @@ def otto() -> Client:
     """Logged in for long; the event lies in a set that asks again."""
     fleet = factories.Fleet(now=datetime.now(UTC))
     factories.announced(fleet)
-    names.name_set(
+    factories.change_set(
         set_id=factories.the_set().pk, step_up=True, actor=factories.acting(factories.admin()), now=fleet.now
     )
     user = factories.operator()

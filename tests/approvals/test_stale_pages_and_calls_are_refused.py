@@ -9,7 +9,6 @@ import pytest
 from fleet.domain.approvals.conditions import When
 from fleet.models import Approval, Claim, Hold, Rule, Wave
 from fleet.operations.policy import rules
-from fleet.operations.sets import names
 from tests import factories
 from tests.api.conftest import Caller, caller, problem
 from tests.approvals.asking import OTHER
@@ -43,7 +42,7 @@ def two(fleet: Fleet) -> Fleet:
 
 
 def proposed(fleet: Fleet) -> Approval:
-    names.name_set(set_id=the_set().pk, actor=acting(factories.admin()), now=fleet.now, second_person=True)
+    factories.change_set(set_id=the_set().pk, actor=acting(factories.admin()), now=fleet.now, second_person=True)
     approval = fleet.approve()
     assert approval.state == "PROPOSED"
     return approval

@@ -15,8 +15,8 @@ from fleet.models.facts.blind_spots import load_findings
 from fleet.models.facts.events import presence_limits
 from fleet.operations.intake import presence
 from fleet.operations.machines import keys
+from fleet.operations.sets import changes
 from fleet.operations.sets import coverage as keeping
-from fleet.operations.sets import names
 from fleet.projections import blind_spots
 from fleet.projections.counts import counts_of_sets
 from tests import factories
@@ -110,7 +110,7 @@ def merge(fleet: Fleet, chance: random.Random) -> None:
     sets = list(AvailabilitySet.objects.filter(merged_into=None).order_by("pk"))
     if len(sets) > 2 and (own := chance.choice(sets)).kind == "provisional":
         into = chance.choice([row for row in sets if row != own])
-        names.merge_sets(set_id=own.pk, into=into.pk, actor=acting(admin()), now=fleet.now)
+        changes.merge_sets(set_id=own.pk, into=into.pk, actor=acting(admin()), now=fleet.now)
 
 
 def change_a_set(fleet: Fleet, chance: random.Random) -> None:

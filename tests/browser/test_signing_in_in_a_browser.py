@@ -12,7 +12,6 @@ from playwright.sync_api import expect
 
 from fleet.models import Admission
 from fleet.operations.machines import enrolment
-from fleet.operations.sets import names
 from tests import factories
 from tests.browser.conftest import PHONE, WIDE, OpenPage
 from tests.factories import Fleet
@@ -114,7 +113,7 @@ def test_who_waits_is_ticked_at_the_top_left_of_its_card(fleet: factories.Fleet,
 def test_the_box_asks_again_and_keeps_what_was_typed(fleet: factories.Fleet, open_page: OpenPage) -> None:
     factories.announced(fleet)
     actor = factories.acting(factories.admin())
-    names.name_set(set_id=factories.the_set().pk, step_up=True, actor=actor, now=fleet.now)
+    factories.change_set(set_id=factories.the_set().pk, step_up=True, actor=actor, now=fleet.now)
     watched = open_page(f"/events/{factories.EVENT}/", viewport=PHONE)
     watched.expected = ("401",)
     page = watched.page

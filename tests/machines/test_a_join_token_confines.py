@@ -13,8 +13,8 @@ from fleet.domain.machines.inventory import read_inventory
 from fleet.models import AvailabilitySet, Entry, JoinToken, Machine, Order, Sighting
 from fleet.operations.machines import entrance
 from fleet.operations.machines.inventory import RefusedStatement, import_inventory
-from fleet.operations.machines.move import move_machine
 from fleet.operations.orders import queue
+from fleet.operations.sets.changes import move_machine
 from fleet.projections import blind_spots
 from tests.approvals.asking import entries, refused
 from tests.factories import EVENT, Fleet, acting, admin, approver, listing, open_order, the_event, the_set

@@ -12,10 +12,9 @@ from pytest_django import Settings
 
 from fleet.models import Admission, AvailabilitySet, Machine
 from fleet.operations.machines import admissions, enrolment, instance
-from fleet.operations.machines.move import move_machine
-from fleet.operations.sets import names
+from fleet.operations.sets.changes import move_machine
 from tests.approvals.asking import entries, refused
-from tests.factories import acting, admin
+from tests.factories import acting, admin, change_set
 from tests.machines.forger import NOW, OTHER_VM_ID, VM_ID
 from tests.machines.newcomers import COMPUTE, admit_all, ask, document, granted, home, key_of, request_of, token, waits
 
@@ -114,7 +113,7 @@ def test_a_machine_admitted_without_a_set_enters_no_named_one_by_its_own_word() 
     machine = Machine.objects.select_related("availability_set").get()
     assert machine.availability_set.kind == "provisional"
     # A person names its set, and it stays there.
-    names.name_set(set_id=machine.availability_set_id, actor=acting(admin()), now=NOW, name="lab")
+    change_set(set_id=machine.availability_set_id, actor=acting(admin()), now=NOW, name="lab")
     tells("web")
     assert home() == "lab"
 

@@ -14,11 +14,11 @@ from fleet.domain.reasons import Refused
 from fleet.domain.sets import SetKey
 from fleet.models import Admission, AvailabilitySet, JoinToken, Machine, UnusedKey
 from fleet.operations.machines import admissions
-from fleet.operations.sets import names, placement
+from fleet.operations.sets import placement
 from fleet.projections.machines import identities_of
 from tests.approvals.asking import entries
 from tests.approvals.racing import Crew, crew
-from tests.factories import acting, admin
+from tests.factories import acting, admin, change_set
 from tests.machines.forger import NOW, OTHER_VM_ID, SUBSCRIPTION
 from tests.machines.newcomers import COMPUTE, admit_all, ask, document, key_of, token
 
@@ -135,9 +135,7 @@ def test_of_two_sets_that_get_one_name_at_once_one_has_it(callers: Crew, setting
     sets = list(AvailabilitySet.objects.filter(kind="provisional"))
     assert len(sets) == CALLERS
     actor = acting(admin())
-    results = callers.at_once(
-        *[partial(names.name_set, set_id=one.pk, actor=actor, now=NOW, name="web") for one in sets]
-    )
+    results = callers.at_once(*[partial(change_set, set_id=one.pk, actor=actor, now=NOW, name="web") for one in sets])
     assert sum(isinstance(one, AvailabilitySet) for one in results) == 1
     assert {one.code for one in results if isinstance(one, Refused)} == {"set-exists"}
     assert AvailabilitySet.objects.filter(kind="availability_set", name="web").count() == 1

@@ -6,13 +6,13 @@ import pytest
 
 from fleet.domain.approvals.guards import EventFacts, MachineFacts, OtherEvent
 from fleet.domain.event_types import Severity
+from fleet.domain.reasons import Refused
 from fleet.domain.states import EventStatus, Presence
 from fleet.models.facts.events import load_facts
 from fleet.notifications.notification_types import NotificationType, cache_severity, severity, stay_up
-from fleet.operations.sets import names
 from fleet.projections.events import detail
-from tests.factories import NOW, Fleet, acting, admin, announced, listing, the_event, the_set
-from tests.words import refused, sentence
+from tests.factories import NOW, Fleet, acting, admin, announced, change_set, listing, the_event, the_set
+from tests.words import sentence
 
 
 def facts(event_type: str = "Reboot", *, silent: int = 0, **fields: object) -> EventFacts:
@@ -79,7 +79,7 @@ def test_other_types_declare_their_severity() -> None:
 @pytest.mark.django_db
 class TestInTheFleet:
     def needs(self, fleet: Fleet, count: int) -> None:
-        names.name_set(set_id=the_set().pk, actor=acting(admin()), now=fleet.now, min_live=count)
+        change_set(set_id=the_set().pk, actor=acting(admin()), now=fleet.now, min_live=count)
 
     def test_remaining_machines_agree_with_the_card(self) -> None:
         fleet = Fleet()
@@ -111,5 +111,6 @@ class TestInTheFleet:
         fleet = Fleet()
         fleet.enrol_set(1)
         for count in (-1, 1001, 10**12):
-            with refused("set-needs-unusable"):
-                names.name_set(set_id=the_set().pk, actor=acting(admin(f"ada{count}")), now=fleet.now, min_live=count)
+            with pytest.raises(Refused) as error:
+                change_set(set_id=the_set().pk, actor=acting(admin(f"ada{count}")), now=fleet.now, min_live=count)
+            assert [one["field"] for one in error.value.details["errors"]] == ["min_live"]

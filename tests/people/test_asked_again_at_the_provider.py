@@ -16,7 +16,6 @@ from pytest_django import Settings
 from fleet.accounts import sign_on
 from fleet.accounts.models import SignOn
 from fleet.models import Approval
-from fleet.operations.sets import names
 from tests import factories
 from tests.dashboard.conftest import text_of
 from tests.people.directory import BACK, Directory, asked_for, come, there
@@ -33,7 +32,7 @@ def otto(entra: Directory) -> Client:
     fleet = factories.Fleet(now=datetime.now(UTC))
     factories.announced(fleet)
     admin = factories.acting(factories.admin("root"))
-    names.name_set(set_id=factories.the_set().pk, step_up=True, actor=admin, now=fleet.now)
+    factories.change_set(set_id=factories.the_set().pk, step_up=True, actor=admin, now=fleet.now)
     sign_on.create(actor=admin, value="Drydock.Operator", group="operator", now=fleet.now)
     sign_on.create(actor=admin, value="Drydock.Admin", group="admin", now=fleet.now)
     client = Client()

@@ -7,7 +7,7 @@ from django.test import Client
 
 from fleet.domain.sets import with_suffix
 from fleet.models import AvailabilitySet
-from fleet.operations.sets.names import merge_sets
+from fleet.operations.sets.changes import merge_sets
 from tests import factories
 from tests.dashboard.conftest import logged_in, text_of
 from tests.factories import Fleet, listing

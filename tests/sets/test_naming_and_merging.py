@@ -6,7 +6,7 @@ import pytest
 
 from fleet.domain.reasons import Refused
 from fleet.models import AvailabilitySet, Entry, InventoryMachine, Machine
-from fleet.operations.sets import names
+from fleet.operations.sets import changes
 from fleet.projections import sets
 from fleet.projections.filters import EntryFilter
 from fleet.projections.timeline import entries
@@ -15,6 +15,7 @@ from tests.factories import (
     Fleet,
     acting,
     admin,
+    change_set,
     freeze_completed,
     listing,
     open_order,
@@ -30,11 +31,11 @@ pytestmark = pytest.mark.django_db
 
 
 def name(fleet: Fleet, row: AvailabilitySet, **fields: Any) -> AvailabilitySet:
-    return names.name_set(set_id=row.pk, actor=acting(admin()), now=fleet.now, **fields)
+    return change_set(set_id=row.pk, actor=acting(admin()), now=fleet.now, **fields)
 
 
 def merge(fleet: Fleet, source: AvailabilitySet, target: AvailabilitySet) -> AvailabilitySet:
-    return names.merge_sets(set_id=source.pk, into=target.pk, actor=acting(admin()), now=fleet.now)
+    return changes.merge_sets(set_id=source.pk, into=target.pk, actor=acting(admin()), now=fleet.now)
 
 
 def provisional(fleet: Fleet, machine: str = "a") -> AvailabilitySet:
@@ -63,19 +64,24 @@ def test_what_a_shared_event_brought_together_is_named_as_one(fleet: Fleet) -> N
 
 
 @pytest.mark.parametrize(
-    ("fields", "code"),
-    [
-        ({"name": "  "}, "set-name-unusable"),
-        ({"name": "a|b"}, "set-name-unusable"),
-        ({"name": "x" * 201}, "set-name-unusable"),
-        ({"name": "x", "kind": "provisional"}, "set-kind-unknown"),
-        ({"kind": "scale_set"}, "set-kind-alone"),
-    ],
+    ("fields", "field"),
+    [({"name": "  "}, "name"), ({"name": "x" * 201}, "name"), ({"name": "x", "kind": "provisional"}, "kind")],
 )
-def test_a_name_that_is_none_is_refused(fields: dict[str, str], code: str, fleet: Fleet) -> None:
-    row = provisional(fleet)
+def test_a_name_or_kind_that_is_none_is_refused(fields: dict[str, str], field: str, fleet: Fleet) -> None:
+    with pytest.raises(Refused) as error:
+        name(fleet, provisional(fleet), **fields)
+    assert [one["field"] for one in error.value.details["errors"]] == [field]
+    assert AvailabilitySet.objects.get().kind == "provisional"
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"), [({"name": "a|b"}, "set-name-unusable"), ({"kind": "scale_set"}, "set-kind-alone")]
+)
+def test_a_name_with_a_bar_and_a_kind_without_a_name_are_refused(
+    fields: dict[str, str], code: str, fleet: Fleet
+) -> None:
     with refused(code):
-        name(fleet, row, **fields)
+        name(fleet, provisional(fleet), **fields)
     assert AvailabilitySet.objects.get().kind == "provisional"
 
 
@@ -93,9 +99,9 @@ def test_naming_and_merging_need_the_right_of_an_admin(fleet: Fleet) -> None:
     row = provisional(fleet)
     fleet.enrol("vm1")
     with pytest.raises(Refused) as naming:
-        names.name_set(set_id=row.pk, actor=acting(operator()), now=fleet.now, name="x")
+        change_set(set_id=row.pk, actor=acting(operator()), now=fleet.now, name="x")
     with pytest.raises(Refused) as merging:
-        names.merge_sets(set_id=row.pk, into=the_set().pk, actor=acting(operator()), now=fleet.now)
+        changes.merge_sets(set_id=row.pk, into=the_set().pk, actor=acting(operator()), now=fleet.now)
     assert all("right of an admin" in sentence(caught.value) for caught in (naming, merging))
 
 
@@ -187,7 +193,7 @@ def test_what_cannot_be_one_is_not_merged(fleet: Fleet) -> None:
     with refused("merged-already"):
         merge(fleet, row, web)
     with refused("set-unknown"):
-        names.merge_sets(set_id=web.pk, into=10**9, actor=acting(admin()), now=fleet.now)
+        changes.merge_sets(set_id=web.pk, into=10**9, actor=acting(admin()), now=fleet.now)
     with refused("set-unknown"):
         name(fleet, row, name="x")
 

@@ -20,8 +20,7 @@ from fleet.models import AvailabilitySet, Entry, ScheduledEvent
 from fleet.models.facts.events import load_facts
 from fleet.notifications.notification_types import TYPE_OF_ENTRY, NotificationType
 from fleet.operations.control import one_person
-from fleet.operations.machines import move
-from fleet.operations.sets import names
+from fleet.operations.sets import changes
 from tests import factories
 from tests.api.conftest import caller, in_person, problem
 from tests.factories import EVENT, Fleet, listing, the_event, the_set
@@ -144,35 +143,35 @@ def test_the_other_one_is_not_an_account_that_the_first_one_holds(fleet: Fleet) 
     row, ada = strict(), factories.admin()
     account_services.make_person(username="puppet", group="admin", now=fleet.now, actor=factories.acting(ada))
     puppet = User.objects.get(username="puppet")
-    names.name_set(set_id=row.pk, actor=proved(ada), now=fleet.now, second_person=False)
+    factories.change_set(set_id=row.pk, actor=proved(ada), now=fleet.now, second_person=False)
     with pytest.raises(Refused) as error:
-        names.name_set(set_id=row.pk, actor=proved(puppet), now=fleet.now, second_person=False)
+        factories.change_set(set_id=row.pk, actor=proved(puppet), now=fleet.now, second_person=False)
     assert getattr(error.value.reason, "code", "") == "consent-of-held"
     assert the_set().second_person
 
 
 def test_what_one_wanted_does_not_wait_for_ever(fleet: Fleet) -> None:
     row, ada, olga = strict(), factories.admin(), factories.admin("olga")
-    names.name_set(set_id=row.pk, actor=proved(ada), now=fleet.now, second_person=False)
+    factories.change_set(set_id=row.pk, actor=proved(ada), now=fleet.now, second_person=False)
     late = fleet.now + timedelta(days=1, seconds=1)
-    names.name_set(set_id=row.pk, actor=proved(olga), now=late, second_person=False)
+    factories.change_set(set_id=row.pk, actor=proved(olga), now=late, second_person=False)
     assert the_set().second_person
     # Nor does the wish of a former administrator count.
     account_services.change_person(username="olga", group="viewer", now=late)
-    names.name_set(set_id=row.pk, actor=proved(ada), now=late, second_person=False)
+    factories.change_set(set_id=row.pk, actor=proved(ada), now=late, second_person=False)
     assert the_set().second_person
     assert one_person(olga, ada, at=late) is None
 
 
 def test_command_line_lowers_a_requirement_alone(fleet: Fleet) -> None:
-    names.name_set(set_id=strict().pk, actor=COMMAND_LINE, now=fleet.now, second_person=False)
+    factories.change_set(set_id=strict().pk, actor=COMMAND_LINE, now=fleet.now, second_person=False)
     assert not the_set().second_person
     assert lines() == ["lowered"]
 
 
 def test_an_open_event_keeps_what_was_required_until_it_is_over(fleet: Fleet) -> None:
     row = strict(step_up=True, second_person=True)
-    names.name_set(set_id=row.pk, actor=COMMAND_LINE, now=fleet.now, second_person=False, step_up=False)
+    factories.change_set(set_id=row.pk, actor=COMMAND_LINE, now=fleet.now, second_person=False, step_up=False)
     assert required(fleet) == (True, True)
     other = "0A1B2C3D-0000-4000-8000-00000000000A"
     fleet.say("vm1", listing(), listing(other, resources=("vm1",)))
@@ -247,7 +246,7 @@ def test_no_machine_makes_itself_the_only_one_of_its_set() -> None:
     assert second()
     restate(fleet, "vm1", "standalone:vm1")
     assert second()
-    move.move_machine(machine_id=fleet.agents["vm1"].machine.pk, set_id=None, actor=COMMAND_LINE, now=fleet.now)
+    changes.move_machine(machine_id=fleet.agents["vm1"].machine.pk, set_id=None, actor=COMMAND_LINE, now=fleet.now)
     assert second()
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fleet.domain.sets import NAMED_KINDS, OUTSIDE, SetKey, SetSource, disagreement, read_statements
 from fleet.models import AvailabilitySet, Entry, JoinToken, Machine
 from fleet.operations.machines import entrance
-from fleet.operations.machines.move import move_machine
+from fleet.operations.sets.changes import move_machine
 from tests.factories import Fleet, acting, admin, listing, the_event, the_set
 from tests.words import sentence, sentences, text
 

@@ -90,7 +90,7 @@ FORMS: list[tuple[str, dict[str, str]]] = [
     ("/people/service/", {"username": "bot", "group": "viewer", "owner": "ada", "purpose": "deploys", "scopes": ""}),
     ("/people/bot/service/", {"owner": "ada", "purpose": "releases"}),
     ("/people/bot/tokens/", {"name": "ci", "scopes": "read", "days": "7"}),
-    ("/sets/{web}/spares/", {"spares": "1"}),
+    ("/sets/{web}/spares/", {"exempt_service_accounts": "1"}),
     ("/sessions/{session}/end/", {}),
     ("/people/nina/sessions/end/", {}),
     ("/you/sessions/end/", {}),

@@ -18,7 +18,6 @@ from fleet.domain.drills import (
     KINDS,
     NOTICE_SECONDS,
 )
-from fleet.domain.sets import MAX_NEEDS, NAMED_KINDS
 from fleet.domain.times import in_bounds
 from fleet.domain.waves import MAX_EVENTS
 from fleet.operations.inputs import RequestSerializer, Time
@@ -31,45 +30,6 @@ def comment_field(**kwargs: Any) -> serializers.CharField:
 
 class WhySerializer(RequestSerializer):
     comment = comment_field(required=False, default="", help_text="The reason; it is recorded in the timeline.")
-
-
-class NameSetSerializer(RequestSerializer):
-    name = serializers.CharField(
-        required=False, max_length=200, help_text="The name that a provisional set gets; another one has its name."
-    )
-    kind = serializers.ChoiceField(
-        NAMED_KINDS, required=False, help_text="With a name; `availability_set` if nothing is said."
-    )
-    service = serializers.CharField(
-        required=False, allow_blank=True, max_length=200, help_text="What it belongs to; empty for nothing."
-    )
-
-    second_person = serializers.BooleanField(
-        required=False, help_text="Whether approving in it always takes a second person."
-    )
-    step_up = serializers.BooleanField(
-        required=False,
-        help_text="Whether approvers must authenticate again to approve in the set; tokens then cannot approve in it.",
-    )
-    exempt_service_accounts = serializers.BooleanField(
-        required=False,
-        help_text=(
-            "Whether service accounts may approve in it without authenticating again. A person's token never may."
-        ),
-    )
-    min_live = serializers.IntegerField(
-        required=False,
-        min_value=0,
-        max_value=MAX_NEEDS,
-        help_text="How many live machines the set needs to do its work; 0 if not specified.",
-    )
-
-    def validate(self, values: dict[str, Any]) -> dict[str, Any]:
-        if not values:
-            raise serializers.ValidationError(
-                "Say a name, a service, `second_person`, `step_up`, `exempt_service_accounts` or `min_live`."
-            )
-        return values
 
 
 class MergeSetSerializer(RequestSerializer):

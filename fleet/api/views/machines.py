@@ -21,7 +21,7 @@ from fleet.api.shapes.requests import (
 from fleet.domain.machines.inventory import read_inventory, read_json
 from fleet.operations.machines import admissions, entrance, keys
 from fleet.operations.machines.inventory import Imported, import_inventory
-from fleet.operations.machines.move import move_machine
+from fleet.operations.sets.changes import move_machine
 from fleet.projections import blind_spots, machines
 from fleet.projections.filters import AdmissionFilter, BlindSpotFilter, MachineFilter
 from fleet.projections.pages import Page

@@ -7,9 +7,10 @@ from typing import Any
 from fleet.api.calls import Call, filtered
 from fleet.api.schema import describe, detail_call, filters_of, list_call, ordering
 from fleet.api.shapes.answers import MaintenanceShape
-from fleet.api.shapes.requests import AdmissionRuleSerializer, MergeSetSerializer, NameSetSerializer
+from fleet.api.shapes.requests import AdmissionRuleSerializer, MergeSetSerializer
 from fleet.operations.machines import admissions
-from fleet.operations.sets import names
+from fleet.operations.sets import changes
+from fleet.operations.sets.changes import NameSetSerializer
 from fleet.projections import sets
 from fleet.projections.caches import maintenances, overview
 from fleet.projections.caches.coverage import CacheFilter, MaintenanceFilter, NotificationFilter
@@ -130,7 +131,7 @@ class Set(SetCall):
         lowers a requirement takes the session of a person who has just proved who they are, and no token; where the
         set takes two persons it waits in `warnings` until another administrator wants the same.
         """
-        names.name_set(set_id=set_id, actor=self.actor, now=self.now, **self.wanted)
+        changes.change_set(self.wanted, set_id=set_id, actor=self.actor, now=self.now)
         return self.row(set_id)
 
 
@@ -152,5 +153,5 @@ class MergeSet(SetCall):
 
         Machines, events and inventory move; no entry is lost. It cannot be undone.
         """
-        names.merge_sets(set_id=set_id, into=self.wanted["into"], actor=self.actor, now=self.now)
+        changes.merge_sets(set_id=set_id, into=self.wanted["into"], actor=self.actor, now=self.now)
         return self.row(self.wanted["into"])

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from fleet.domain.actor import COMMAND_LINE
 from fleet.management.helpers import WHY, OperationCommand
-from fleet.operations.machines.move import move_machine
+from fleet.operations.sets.changes import move_machine
 from fleet.projections.machines import row_id
 
 

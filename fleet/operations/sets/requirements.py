@@ -2,8 +2,8 @@
 Each lowering is notified, and an open event keeps the requirements from its announcement.
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import asdict, fields, replace
+from collections.abc import Collection
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
@@ -25,19 +25,19 @@ from fleet.operations.timeline.entries import tell
 OF_DECISIONS = ("second_person", "step_up", "exempt_service_accounts")
 
 
-def lowered(row: AvailabilitySet, stated: Mapping[str, Any]) -> list[str]:
-    """Which of the stated columns of a set would be lower than they are. A set that leaves its service leaves the
-    guards that count what happens there.
+def lowered(before: AvailabilitySet, after: AvailabilitySet) -> list[str]:
+    """Return the columns of a set that are lower than before. A set that leaves its service leaves the guards that
+    count what happens there.
     """
-    was = Requirements.of(row)
-    names = {each.name for each in fields(Requirements)}
-    found = was.lowered(replace(was, **{name: value for name, value in stated.items() if name in names}))
-    return [*found, *(["service"] if row.service and stated.get("service", row.service) != row.service else [])]
+    names = Requirements.of(before).lowered(Requirements.of(after))
+    return [*names, "service"] if before.service and after.service != before.service else names
 
 
-def agreed(row: AvailabilitySet, wanted: dict[str, Any], *, actor: Actor, now: datetime) -> bool:
-    """Whether these requirements (values by column) may be lowered now. Where the set requires two persons, they wait
-    on its row, which the caller has locked and saves, until another administrator requests the same.
+def agreed(
+    row: AvailabilitySet, before: AvailabilitySet, wanted: dict[str, Any], *, actor: Actor, now: datetime
+) -> bool:
+    """Whether these requirements (values by column) may be lowered now. Where the set required two persons `before`,
+    they wait on its row, which the caller has locked and saves, until another administrator requests the same.
 
     Raises Refused: `not-permitted` for a token, and for a person who cannot be the second one; `guarded` for a person
     who has not just verified.
@@ -49,7 +49,7 @@ def agreed(row: AvailabilitySet, wanted: dict[str, Any], *, actor: Actor, now: d
         asks = Reason("lowering-wants-step-up")
         guard = {"code": asks.code, "sentence": asks, "needs": Need.STEP_UP.value, "overridable": False}
         raise Refused("guarded", asks, guards=[guard])
-    if not row.second_person:
+    if not before.second_person:
         return True
     first, at = row.lowering_by, row.lowering_at
     waits = row.lowering == wanted and at is not None and now - at < LOWERING_WAITS
