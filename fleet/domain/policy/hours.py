@@ -1,8 +1,8 @@
 """Hours of a week in a time zone, and the values of rules and no-approval windows."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import fields
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
@@ -25,21 +25,59 @@ def is_within_hours(
     """Whether a moment lies in these hours: local time, `from_time` included, `until_time` not.
 
     Hours that pass midnight belong to the weekday on which they begin. No weekdays are all of them, no times the whole
-    day. Raises ValueError for an unknown time zone.
+    day. Where clocks are changed, hours are one stretch: one that begins or ends in the repeated hour begins in its
+    first and ends in its second run, one that begins or ends in the skipped hour does so when clocks are changed.
+    Raises ValueError for an unknown time zone.
     """
-    local = moment.astimezone(zone_of(time_zone))
-    clock = local.time()
-    day = local.weekday()
-    start, end = from_time or time.min, until_time
-    if end is None or end == time.min:
-        return clock >= start and _on(day, weekdays)
-    if start < end:
-        return start <= clock < end and _on(day, weekdays)
-    if start == end:
-        return _on(day, weekdays)
-    if clock >= start:
-        return _on(day, weekdays)
-    return clock < end and _on((local - timedelta(days=1)).weekday(), weekdays)
+    zone = zone_of(time_zone)
+    today = moment.astimezone(zone).date()
+    stretches = (_stretch(day, from_time, until_time, zone) for day in _days(today, weekdays, days=1))
+    return any(begin <= moment < end for begin, end in stretches)
+
+
+def next_edge(
+    moment: datetime, *, weekdays: Collection[int], from_time: time | None, until_time: time | None, time_zone: str
+) -> datetime | None:
+    """The first moment after this one at which `is_within_hours` may say something else; None where it never does."""
+    if not weekdays and from_time is None and until_time is None:
+        return None
+    zone = zone_of(time_zone)
+    today = moment.astimezone(zone).date()
+    # Stretches follow one another, so the first edge that lies ahead is the next. There is one within a week.
+    stretches = (_stretch(day, from_time, until_time, zone) for day in _days(today, weekdays, days=8))
+    return next((edge for stretch in stretches for edge in stretch if edge > moment), None)
+
+
+def _days(today: date, weekdays: Collection[int], *, days: int) -> Iterator[date]:
+    """Yesterday, and so many days from today on, as far as they are among the weekdays."""
+    every = (today + timedelta(days=number) for number in range(-1, days))
+    return (day for day in every if not weekdays or day.weekday() in weekdays)
+
+
+def _stretch(day: date, from_time: time | None, until_time: time | None, zone: ZoneInfo) -> tuple[datetime, datetime]:
+    """Return when the hours of a day begin and end."""
+    begin, end = from_time or time.min, until_time or time.min
+    if begin == end:
+        begin = end = time.min
+    last = day if begin < end else day + timedelta(days=1)
+    return _instant(day, begin, zone, fold=0), _instant(last, end, zone, fold=1)
+
+
+def _instant(day: date, clock: time, zone: ZoneInfo, *, fold: int) -> datetime:
+    """Return a local time in UTC: of a time that occurs twice the first (`fold` 0) or second one, of a skipped time the
+    moment at which clocks are changed.
+    """
+    local = datetime.combine(day, clock, zone).replace(fold=fold)
+    found = local.astimezone(UTC)
+    if found.astimezone(zone).replace(tzinfo=None) == local.replace(tzinfo=None):
+        return found
+    # Clocks are changed between what the time would be before the change and after it, at a full second.
+    low, high = sorted(local.replace(microsecond=0, fold=each).astimezone(UTC) for each in (0, 1))
+    before = low.astimezone(zone).utcoffset()
+    while high - low > timedelta(seconds=1):
+        middle = low + timedelta(seconds=(high - low) // timedelta(seconds=2))
+        low, high = (middle, high) if middle.astimezone(zone).utcoffset() == before else (low, middle)
+    return high
 
 
 class NamesHours(Protocol):
@@ -66,29 +104,6 @@ def in_hours(what: NamesHours, moment: datetime) -> bool:
         until_time=what.until_time,
         time_zone=what.time_zone,
     )
-
-
-def next_edge(
-    moment: datetime, *, weekdays: Collection[int], from_time: time | None, until_time: time | None, time_zone: str
-) -> datetime | None:
-    """The first moment after this one at which `within` may say something else; None where it never does."""
-    if not weekdays and from_time is None and until_time is None:
-        return None
-    zone = zone_of(time_zone)
-    local = moment.astimezone(zone)
-    clocks = {time.min, *(clock for clock in (from_time, until_time) if clock is not None)}
-    days = [local.date(), local.date() + timedelta(days=1)]
-    edges = [datetime.combine(day, clock, zone).astimezone(UTC) for day in days for clock in clocks]
-    first = min(edge for edge in edges if edge > moment)
-    if first.astimezone(zone).utcoffset() != local.utcoffset():
-        # Clocks are changed until then, at a full quarter of an hour.
-        quarter = moment.astimezone(UTC).replace(minute=moment.minute // 15 * 15, second=0, microsecond=0)
-        return min(first, quarter + timedelta(minutes=15))
-    return first
-
-
-def _on(day: int, weekdays: Collection[int]) -> bool:
-    return not weekdays or day in weekdays
 
 
 # What people state in a rule or a no-approval window: tidied, and as JSON values.
