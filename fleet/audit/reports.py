@@ -29,6 +29,7 @@ from django.db.models import (
 from django.db.models.functions import Coalesce
 
 from fleet.domain import history
+from fleet.domain.event_types import NOTICE_TOLERANCE_SECONDS
 from fleet.domain.history import (
     DECISIONS,
     LONGEST_LOOK,
@@ -236,8 +237,6 @@ def _part(name: str, rows: QuerySet[Entry], kinds: tuple[EntryKind, ...] = ()) -
 
 # Rows of a table on the page; its file contains all.
 MAX_MONTH_ROWS = 100
-# Agents poll once a second, and Azure states whole seconds: notice is shorter only below this difference.
-SLACK_SECONDS = 2
 # Months that the list reaches back.
 MONTHS = 60
 
@@ -384,7 +383,7 @@ def _notice(rows: QuerySet[ScheduledEvent], documented: Mapping[str, int | None]
             least=Min("notice_seconds"),
             median=Median("notice_seconds", output_field=FloatField()),
             most=Max("notice_seconds"),
-            short=Count("pk", filter=Q(notice_seconds__lt=F("promised") - SLACK_SECONDS)),
+            short=Count("pk", filter=Q(notice_seconds__lt=F("promised") - NOTICE_TOLERANCE_SECONDS)),
             none=Count("pk", filter=Q(notice_seconds=None)),
         )
         .order_by("event_type", "region")

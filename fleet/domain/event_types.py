@@ -117,6 +117,19 @@ def event_type_of(name: str) -> EventType:
     return _BY_NAME.get(name.strip().casefold(), UNKNOWN_TYPE)
 
 
+# Agents poll once a second and Azure states whole seconds, so the notice counts as shorter only beyond this difference.
+NOTICE_TOLERANCE_SECONDS = 5
+
+
+def is_notice_short(event_type: str, notice_seconds: int | None) -> bool:
+    """Return whether a known notice was shorter than Microsoft documents for the type."""
+    documented = event_type_of(event_type).documented_notice_seconds
+    return (
+        None not in (documented, notice_seconds)
+        and (notice_seconds or 0) < (documented or 0) - NOTICE_TOLERANCE_SECONDS
+    )
+
+
 def canonical_type(name: str) -> str:
     """Return a documented type in Microsoft's spelling, whatever its letter case; any other name unchanged."""
     known = _BY_NAME.get(name.casefold())

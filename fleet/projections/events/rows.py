@@ -10,7 +10,7 @@ from django.contrib.postgres.aggregates import ArrayAgg
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Coalesce
 
-from fleet.domain.event_types import ADVICE_TYPES, is_advice
+from fleet.domain.event_types import ADVICE_TYPES, is_advice, is_notice_short
 from fleet.domain.events import FAR_AHEAD, if_nobody_acts
 from fleet.domain.reasons import Reason
 from fleet.domain.shapes import InApi, from_row
@@ -325,6 +325,10 @@ class EventRow:
         float | None, "Until NotBefore, never below 0; null once it is not scheduled or has no time."
     ]
     server_time: datetime
+
+    @property
+    def is_notice_short(self) -> bool:
+        return is_notice_short(self.event_type, self.notice_seconds)
 
     @property
     def open(self) -> bool:
