@@ -195,7 +195,7 @@ def classic(tmp_path: Path) -> Iterator[Classic]:
         pytest.skip(reason)
     with ExitStack() as stack:
         machine = stack.enter_context(Namespace())
-        host = stack.enter_context(Namespace(beside=machine))
+        host = stack.enter_context(Namespace(neighbour=machine))
         wire = ["ip", "link", "add", "v0", "type", "veth", "peer", "name", "v1", "netns", str(host.pid)]
         machine.run(*wire)
         for namespace, name, address in ((machine, "v0", "10.0.0.4/24"), (host, "v1", "10.0.0.1/24")):
