@@ -31,7 +31,7 @@ FAILURE_DESCRIPTION = "Virtual machine has encountered a failure."
 _GUID = re.compile(r"[0-9A-F]{8}(-[0-9A-F]{4}){3}-[0-9A-F]{12}")
 _KNOWN = {
     "set", "type", "resources", "notice_seconds", "duration_seconds", "source", "description", "starts_as",
-    "started_seconds", "event_id", "back_after_seconds",
+    "started_seconds", "event_id", "back_after_seconds", "os_upgrade",
 }  # fmt: skip
 
 
@@ -75,13 +75,19 @@ def announce(azure: Azure, body: Mapping[str, Any], now: datetime, *, after_seco
         raise RefusedError(400, "event_id: must be a GUID")
     if event_id and azure.find(event_id) is not None:
         raise RefusedError(409, f"there has been an event {event_id} already")
-    notice = number(body, "notice_seconds", default=NOTICE_SECONDS[event_type], least=0)
+    least = NOTICE_SECONDS[event_type]
+    if event_type == "Terminate" and in_set.terminate_notice_seconds is not None:
+        least = float(in_set.terminate_notice_seconds)
+    notice = number(body, "notice_seconds", default=least, least=0)
     started = number(body, "started_seconds", default=max(STARTED_SECONDS, duration + 10), least=0)
+    resources = _resources(body, in_set)
+    if body.get("os_upgrade") is True:
+        _refuse_unannounced_upgrade(in_set, resources)
     return azure.create(
         now=now,
         in_set=in_set,
         event_type=event_type,
-        resources=_resources(body, in_set),
+        resources=resources,
         notice_seconds=notice,
         duration_seconds=int(duration),
         started_seconds=started,
@@ -142,6 +148,19 @@ def _resources(body: Mapping[str, Any], in_set: MachineSet) -> tuple[str, ...]:
             400, f"resources: {in_set.name} has no {', '.join(unknown)}; it has {', '.join(of_set.values())}"
         )
     return tuple(of_set[name.lower()] for name in names)
+
+
+# Series of sizes for which upgrades and reimages of the operating system are never announced.
+_WITHOUT_UPGRADE_EVENTS = re.compile(r"(?:standard_|basic_)?[gmnh][a-z]*\d", re.IGNORECASE)
+
+
+def _refuse_unannounced_upgrade(in_set: MachineSet, resources: tuple[str, ...]) -> None:
+    """Raises RefusedError where Azure announces no upgrade of the operating system of these machines."""
+    if not in_set.upgrades_announced:
+        raise RefusedError(409, f"os_upgrade: OSImageNotificationProfile of {in_set.name} is not enabled")
+    never = [m.name for m in in_set.machines if m.name in resources and _WITHOUT_UPGRADE_EVENTS.match(m.size)]
+    if never:
+        raise RefusedError(409, f"os_upgrade: sizes of the series G, M, N and H get no such event: {', '.join(never)}")
 
 
 def only(body: Mapping[str, Any], known: set[str]) -> None:

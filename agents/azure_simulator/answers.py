@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
+import uuid
 from datetime import datetime
 
 from azure_simulator import attestation, instance, load_balancer
@@ -15,6 +18,11 @@ INSTANCE = "/metadata/instance"
 ATTESTED = "/metadata/attested/document"
 LOAD_BALANCER = "/metadata/loadbalancer"
 VERSIONS = "/metadata/versions"
+IDENTITY = "/metadata/identity/oauth2/token"
+VALID_SECONDS = 86_400
+# From here on each has the same form.
+_OLDEST_VERSION = "2018-02-01"
+_NAMESPACE = uuid.UUID("1b0e4a0c-7d5a-4f7e-8f43-64c3b2b9d6b1")
 
 
 class Answers:
@@ -38,6 +46,8 @@ class Answers:
             return Response(200, encoded({"apiVersions": list(instance.VERSIONS)}))
         if path == LOAD_BALANCER:
             return _load_balancer(in_set, machine, version)
+        if path == IDENTITY:
+            return _token(machine, parameters, now)
         if path == ATTESTED:
             return self._attested(in_set, machine, version, parameters.get("nonce", ""), now, forged)
         if path == INSTANCE or path.startswith(INSTANCE + "/"):
@@ -61,6 +71,45 @@ class Answers:
         except attestation.UnavailableError as unavailable:
             return error(503, str(unavailable))
         return Response(200, encoded(document))
+
+
+def _token(machine: Machine, parameters: dict[str, str], now: datetime) -> Response:
+    """A token of a managed identity, which no service accepts. Source: "How managed identities for Azure resources work
+    with Azure virtual machines", Microsoft, 2025.
+    """
+    resource, client_id = parameters.get("resource", ""), parameters.get("client_id", "")
+    if parameters.get("api-version", "") < _OLDEST_VERSION:
+        return _no_token("invalid_request", "Required query variable 'api-version' is missing")
+    if not resource:
+        return _no_token("invalid_resource", "AADSTS500011: The resource principal named was not found")
+    found = [identity for identity in machine.identities if client_id.lower() in ("", identity.lower())]
+    if not found:
+        return _no_token("invalid_request", "Identity not found")
+    if len(found) > 1:
+        return _no_token("invalid_request", "Multiple user assigned identities exist, please specify the clientId")
+    expires = int(now.timestamp()) + VALID_SECONDS
+    claims = {"aud": resource, "appid": found[0], "oid": str(uuid.uuid5(_NAMESPACE, found[0])), "exp": expires}
+    parts = [json.dumps(part).encode() for part in ({"alg": "none", "typ": "JWT"}, claims)]
+    text = ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts)
+    return Response(
+        200,
+        encoded(
+            {
+                "access_token": f"{text}.simulated",
+                "client_id": found[0],
+                "expires_in": str(VALID_SECONDS),
+                "expires_on": str(expires),
+                "ext_expires_in": str(VALID_SECONDS),
+                "not_before": str(int(now.timestamp()) - 300),
+                "resource": resource,
+                "token_type": "Bearer",
+            }
+        ),
+    )
+
+
+def _no_token(code: str, description: str) -> Response:
+    return Response(400, encoded({"error": code, "error_description": description}))
 
 
 def _load_balancer(in_set: MachineSet, machine: Machine, version: str) -> Response:

@@ -25,7 +25,8 @@ class FleetError(ValueError):
 class Machine:
     """One VM. `id` is unique in the file; `name` is what `Resources` holds and is unique only within its set.
 
-    An empty `vm_id` makes a machine of the classic model, for which Azure has no compute metadata.
+    An empty `vm_id` makes a machine of the classic model, for which Azure has no compute metadata. `identities` are the
+    client ids of its managed identities.
     """
 
     id: str
@@ -37,6 +38,7 @@ class Machine:
     location: str
     size: str
     tags: tuple[tuple[str, str], ...]
+    identities: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,12 @@ class LoadBalancer:
 
 @dataclass(frozen=True, slots=True)
 class MachineSet:
-    """The machines that receive the same events. `placement_group_id` is empty unless it is a scale set."""
+    """The machines that receive the same events. A scale set has one of these for each of its placement groups, told
+    apart by `placement_group`, a name of the file; Azure's `placement_group_id` is empty unless it is a scale set.
+
+    `upgrades_announced`: its OSImageNotificationProfile is enabled. `terminate_notice_seconds` is that of its
+    TerminateNotificationProfile, None where the file states none.
+    """
 
     kind: str
     name: str
@@ -58,11 +65,15 @@ class MachineSet:
     placement_group_id: str
     machines: tuple[Machine, ...]
     load_balancer: LoadBalancer | None = None
+    placement_group: str = ""
+    upgrades_announced: bool = False
+    terminate_notice_seconds: int | None = None
 
     @property
     def key(self) -> str:
         """Unique within the fleet: `availability_set:<subscription>/<resource group>/web`, lower case."""
-        return f"{self.kind}:{self.subscription}/{self.resource_group}/{self.name}".lower()
+        group = f"/{self.placement_group}" if self.placement_group else ""
+        return f"{self.kind}:{self.subscription}/{self.resource_group}/{self.name}{group}".lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +137,24 @@ def parse(data: Any) -> Fleet:
     caches = tuple(_cache(item, f"caches[{i}]") for i, item in enumerate(_list(top.get("caches", []), "caches")))
     if not sets:
         raise FleetError("sets: there must be at least one")
-    _unique([s.key for s in sets], "two sets have the same kind, subscription, resource group and name")
+    _unique(
+        [s.key for s in sets], "two sets have the same kind, subscription, resource group, name and placement group"
+    )
     _unique([m.id for s in sets for m in s.machines], "two machines have the same id")
     _unique([m.vm_id for s in sets for m in s.machines if m.vm_id], "two machines have the same vm_id")
     _unique([c.host.lower() for c in caches], "two caches have the same host")
     return Fleet(sets=sets, caches=caches)
 
 
+_OF_A_SET = {
+    "kind", "name", "subscription", "resource_group", "machines", "load_balancer", "placement_group",
+    "upgrades_announced", "terminate_notice_seconds",
+}  # fmt: skip
+
+
 def _set(data: Any, where: str) -> MachineSet:
     item = _object(data, where)
-    _only(item, where, {"kind", "name", "subscription", "resource_group", "machines", "load_balancer"})
+    _only(item, where, _OF_A_SET)
     kind = _text(item, "kind", where)
     if kind not in KINDS:
         raise FleetError(f"{where}.kind: {kind!r} is none of {', '.join(KINDS)}")
@@ -150,7 +169,18 @@ def _set(data: Any, where: str) -> MachineSet:
     if kind == "standalone" and len(machines) > 1:
         raise FleetError(f"{where}: a standalone set has one machine, this one has {len(machines)}")
     _unique([m.name.lower() for m in machines], f"{where}: two machines of the set have the same name")
-    group_id = str(uuid.uuid5(_NAMESPACE, f"{subscription}/{resource_group}/{name}".lower()))
+    placement_group = _text(item, "placement_group", where, default="", empty=True)
+    for key in ("placement_group", "upgrades_announced"):
+        if item.get(key) and kind != "scale_set":
+            raise FleetError(f"{where}.{key}: only a scale set has one")
+    upgrades = item.get("upgrades_announced", False)
+    if not isinstance(upgrades, bool):
+        raise FleetError(f"{where}.upgrades_announced: expected true or false, found {_kind_of(upgrades)}")
+    notice = item.get("terminate_notice_seconds")
+    if notice is not None and (type(notice) is not int or not 300 <= notice <= 900):
+        raise FleetError(f"{where}.terminate_notice_seconds: expected 300 to 900, found {notice!r}")
+    parts = [subscription, resource_group, name, *([placement_group] if placement_group else ())]
+    group_id = str(uuid.uuid5(_NAMESPACE, "/".join(parts).lower()))
     return MachineSet(
         kind=kind,
         name=name,
@@ -161,6 +191,9 @@ def _set(data: Any, where: str) -> MachineSet:
         load_balancer=_load_balancer(item["load_balancer"], f"{where}.load_balancer")
         if "load_balancer" in item
         else None,
+        placement_group=placement_group,
+        upgrades_announced=upgrades,
+        terminate_notice_seconds=notice,
     )
 
 
@@ -179,7 +212,7 @@ def _load_balancer(data: Any, where: str) -> LoadBalancer:
 
 def _machine(data: Any, where: str) -> Machine:
     item = _object(data, where)
-    known = {"id", "name", "vm_id", "fault_domain", "update_domain", "zone", "location", "size", "tags"}
+    known = {"id", "name", "vm_id", "fault_domain", "update_domain", "zone", "location", "size", "tags", "identities"}
     _only(item, where, known)
     identifier = _text(item, "id", where)
     # The id is one segment of the path under which the machine is served.
@@ -188,6 +221,9 @@ def _machine(data: Any, where: str) -> Machine:
     tags = _object(item.get("tags", {}), f"{where}.tags")
     if not all(isinstance(value, str) for value in tags.values()):
         raise FleetError(f"{where}.tags: every value must be text")
+    identities = _list(item.get("identities", []), f"{where}.identities")
+    if not all(isinstance(identity, str) and identity for identity in identities):
+        raise FleetError(f"{where}.identities: every client id must be text")
     return Machine(
         id=identifier,
         name=_text(item, "name", where),
@@ -198,6 +234,7 @@ def _machine(data: Any, where: str) -> Machine:
         location=_text(item, "location", where, default="westeurope"),
         size=_text(item, "size", where, default="Standard_D2s_v5"),
         tags=tuple(sorted(tags.items())),
+        identities=tuple(identities),
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import pytest
@@ -52,6 +54,50 @@ def test_event_is_listed_by_every_machine_of_any_set_in_any_zone(region: Simulat
         if [event["EventId"] for event in region.document(one["id"])["Events"]] == [event_id]
     }
     assert told == {one["id"] for one in region.control("GET", "machines").json if one["set"] == kind}
+
+
+def test_an_event_stays_in_its_placement_group_of_a_scale_set() -> None:
+    groups = [{**of_kind("scale_set", 2), "placement_group": name} for name in ("first", "second")]
+    for group in groups:
+        name = group["placement_group"]
+        for each in group["machines"]:
+            each |= {"id": f"{name}-{each['id']}", "vm_id": f"{name}-{each['vm_id']}"}
+    with simulated({"sets": groups}) as region:
+        refused = region.control("POST", "events", {"set": "scale_set", "type": "Reboot"})
+        assert refused.status == 400 and "names several sets" in refused.json["error"]
+        key = f"scale_set:{PLACE['subscription']}/scope/scale_set/second"
+        event_id = region.create(set=key, type="Reboot")
+        seen = {
+            one["id"]: [event["EventId"] for event in region.document(one["id"])["Events"]]
+            for one in region.control("GET", "machines").json
+        }
+        assert seen == {
+            "first-scale_set_0": [],
+            "first-scale_set_1": [],
+            "second-scale_set_0": [event_id],
+            "second-scale_set_1": [event_id],
+        }
+        leaf = "/metadata/instance/compute/{}?api-version=2021-02-01&format=text"
+        groups_seen, names_seen = (
+            {region.get(vm, leaf.format(name)).body for vm in seen} for name in ("placementGroupId", "vmScaleSetName")
+        )
+        assert len(groups_seen) == 2 and names_seen == {b"scale_set"}
+
+
+@pytest.mark.parametrize(
+    ("announced", "size", "listed"),
+    [(True, "Standard_D2s_v5", 1), (True, "Standard_M64s", 0), (False, "Standard_D2s_v5", 0)],
+)
+def test_an_upgrade_of_the_system_is_announced_only_where_the_profile_and_the_size_allow_it(
+    announced: bool, size: str, listed: int
+) -> None:
+    whole = {**of_kind("scale_set", 2), "upgrades_announced": announced}
+    for each in whole["machines"]:
+        each["size"] = size
+    with simulated({"sets": [whole]}) as region:
+        answer = region.control("POST", "events", {"set": "scale_set", "type": "Reboot", "os_upgrade": True})
+        assert answer.status == (200 if listed else 409)
+        assert len(region.document("scale_set_0")["Events"]) == listed
 
 
 def domains(region: Simulated, event_id: str) -> set[str]:
@@ -115,6 +161,14 @@ def test_after_one_fault_domain_the_next_may_follow_at_once(region: Simulated) -
 def test_the_notice_of_a_deletion_is_configured(region: Simulated, seconds: int, not_before: str) -> None:
     region.create(set="scale_set", type="Terminate", notice_seconds=seconds)
     assert not_before in region.document("scale_set_0")["Events"][0]["NotBefore"]
+
+
+@pytest.mark.parametrize("seconds", [300, 900])
+def test_the_notice_of_a_deletion_is_that_of_the_profile(seconds: int) -> None:
+    with simulated({"sets": [{**of_kind("scale_set", 2), "terminate_notice_seconds": seconds}]}) as region:
+        event = region.event(region.create(set="scale_set", type="Terminate"))
+        created, not_before = datetime.fromisoformat(event["created_at"]), parsedate_to_datetime(event["not_before"])
+        assert seconds <= (not_before - created).total_seconds() < seconds + 1
 
 
 def test_a_failing_host_is_announced_days_ahead(region: Simulated) -> None:
