@@ -1,6 +1,6 @@
 """State of a scheduled event, computed from what the machines of its set report; advice on it."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -202,22 +202,26 @@ def _newest(listings: Listings, field: str, not_stated: Any) -> Any:
     return value
 
 
-def compute_state(witnesses: Iterable[Witness], *, now: datetime, was_ended: bool = False) -> ComputedState | None:
-    """Compute the event's state; None when no machine of its set ever listed it.
+def compute_state(
+    witnesses: Iterable[Witness], *, now: datetime, was_ended: bool = False, known: Mapping[str, Any] | None = None
+) -> ComputedState | None:
+    """Compute the event's state; None when no machine of its set ever listed it. `known` has what was stated of the
+    event before: a field that no listing states any more keeps that value.
 
     An event has ended when no live machine lists it and one that had listed it no longer does. In addition, at least
     one machine, and every live machine of the set, must have polled without it since the last listing. Silence alone
-    ends no event, with one exception: the machine that a Preempt or Terminate deleted. That is inferred once all
-    machines that list it are silent and NotBefore is past. An ended event (`was_ended`) stays ended until a live
+    ends no event, with two exceptions. The machine that a Preempt or Terminate deleted: that is inferred once all
+    machines that list it are silent and NotBefore is past. And an event of which all machines that list it have been
+    gone for a day: how it ended is unknown. An ended event (`was_ended`) stays ended until a live
     machine lists it. A machine that returns with an old poll, or a witness that has died since, changes nothing.
     """
     every = without_unconfirmed(witnesses)
     everyone = [w for w in every if w.revoked_at is None]
     listings = _votes(everyone)
     if not listings:
-        return _only_revoked(every)
+        return _only_revoked(every, known)
     started_at = min((listing.started_at for _, listing in listings if listing.started_at is not None), default=None)
-    stated = {field: _newest(listings, field, not_stated) for field, not_stated in NOT_STATED.items()}
+    stated = _stated(listings, known)
     not_before: datetime | None = stated["not_before"]
     watched = any(w.live and w.lists_it for w in everyone)
     ending = None
@@ -225,6 +229,8 @@ def compute_state(witnesses: Iterable[Witness], *, now: datetime, was_ended: boo
         ending = _seen_gone(everyone, listings, started_at, was_ended=was_ended, now=now)
         if ending is None and stated["event_type"] in DELETING_TYPES and (not_before is None or not_before <= now):
             ending = _machine_deleted(everyone, not_before, was_ended=was_ended, now=now)
+        if ending is None:
+            ending = _witnesses_gone(everyone, was_ended=was_ended, now=now)
     if ending is not None:
         status, watched = EventStatus.ENDED, ending.watched
     else:
@@ -280,7 +286,15 @@ def _votes(witnesses: Iterable[Witness]) -> Listings:
     return [(w.machine_id, w.listing) for w in witnesses if w.listing is not None and not w.listing.foreign]
 
 
-def _only_revoked(witnesses: list[Witness]) -> ComputedState | None:
+def _stated(listings: Listings, known: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what Azure states of the event. Some answers leave fields out that earlier ones had."""
+    newest = {field: _newest(listings, field, not_stated) for field, not_stated in NOT_STATED.items()}
+    if known is None:
+        return newest
+    return {field: known[field] if value == NOT_STATED[field] else value for field, value in newest.items()}
+
+
+def _only_revoked(witnesses: list[Witness], known: Mapping[str, Any] | None) -> ComputedState | None:
     """Return the ended state of an event that only revoked machines have listed: their listings do not keep it open."""
     listings = _votes(witnesses)
     if not listings:
@@ -294,7 +308,7 @@ def _only_revoked(witnesses: list[Witness]) -> ComputedState | None:
         first_seen_at=min(listing.first_at for _, listing in listings),
         started_at=min((one.started_at for _, one in listings if one.started_at is not None), default=None),
         ended_at=max((w.revoked_at for w in witnesses if w.machine_id in named and w.revoked_at), default=None),
-        **{field: _newest(listings, field, not_stated) for field, not_stated in NOT_STATED.items()},
+        **_stated(listings, known),
     )
 
 
@@ -344,6 +358,14 @@ def _machine_deleted(
     return _Ending(
         EndedAs.MACHINE_DELETED, Certainty.INFERRED, not_before or last_listing(everyone, now), watched=False
     )
+
+
+def _witnesses_gone(everyone: list[Witness], *, was_ended: bool, now: datetime) -> _Ending | None:
+    """All who list it have been gone for a day, so nobody will see how it ends."""
+    listers = [w for w in everyone if w.lists_it]
+    if not listers or not (was_ended or all(w.presence is Presence.GONE for w in listers)):
+        return None
+    return _Ending(EndedAs.UNKNOWN, Certainty.INFERRED, last_listing(everyone, now), watched=False)
 
 
 def _how_it_ended(listings: Listings, started_at: datetime | None) -> tuple[EndedAs, Certainty]:

@@ -3,7 +3,19 @@
 import pytest
 
 from fleet.models import DocumentBody, Entry, Observation, ScheduledEvent, Sighting
-from tests.factories import EVENT, Fleet, announced, freeze_cancelled, freeze_completed, listing, seconds, the_event
+from fleet.operations.machines import keys
+from tests.factories import (
+    EVENT,
+    Fleet,
+    acting,
+    admin,
+    announced,
+    freeze_cancelled,
+    freeze_completed,
+    listing,
+    seconds,
+    the_event,
+)
 from tests.words import text
 
 pytestmark = pytest.mark.django_db
@@ -71,6 +83,50 @@ def test_no_witness_left_alive_never_ends_an_event(fleet: Fleet) -> None:
     event = the_event()
     assert (event.status, event.watched) == ("SCHEDULED", False)
     assert "event_unwatched" in kinds(event)
+
+
+@pytest.mark.parametrize("event_type", ["Freeze", "Reboot", "Redeploy", "Terminate"])
+def test_an_event_whose_witnesses_have_been_gone_for_a_day_ends_as_unknown(fleet: Fleet, event_type: str) -> None:
+    announced(fleet, event_type=event_type, not_before=fleet.now + seconds(10 * 86400))
+    fleet.later(86_000)
+    fleet.advance()
+    assert (the_event().status, the_event().watched) == ("SCHEDULED", False)
+    fleet.later(1_000)
+    fleet.advance()
+    event = the_event()
+    assert (event.status, event.ended_as, event.certainty) == ("ENDED", "unknown", "inferred")
+    assert kinds(event).count("event_ended") == 1
+    # It stays so until a machine that is heard lists it again.
+    fleet.later(60)
+    fleet.heard("vm6", poll_at=fleet.now - seconds(86_000))
+    fleet.advance()
+    assert the_event().status == "ENDED"
+    fleet.later(60)
+    fleet.all_say(listing(event_type=event_type, resources=["vm1", "vm2"], not_before=fleet.now + seconds(86400)))
+    assert (the_event().status, the_event().ended_as) == ("SCHEDULED", "")
+
+
+def test_revoked_and_gone_witnesses_together_end_it_too(fleet: Fleet) -> None:
+    announced(fleet)
+    for name in ("vm1", "vm2", "vm3"):
+        keys.revoke(machine_id=fleet.agents[name].machine.pk, actor=acting(admin(), why="sold"), now=fleet.now)
+    fleet.later(90_000)
+    fleet.advance()
+    assert (the_event().status, the_event().ended_as) == ("ENDED", "unknown")
+
+
+def test_fields_that_a_later_listing_leaves_out_keep_their_values(fleet: Fleet) -> None:
+    before = announced(fleet, event_type="Redeploy")
+    stated = ("event_type", "source", "description", "duration_seconds", "not_before", "resources", "version")
+    values = {name: getattr(before, name) for name in stated}
+    fleet.later(5)
+    fleet.all_say({"EventId": EVENT, "EventStatus": "Scheduled"})
+    after = the_event()
+    assert {name: getattr(after, name) for name in stated} == values
+    # What a listing states counts.
+    fleet.later(5)
+    fleet.say("vm1", {"EventId": EVENT, "EventStatus": "Scheduled", "EventType": "Reboot"})
+    assert (the_event().event_type, the_event().not_before) == ("Reboot", values["not_before"])
 
 
 def test_a_machine_that_was_deleted_by_preempt_is_inferred_once_all_witnesses_are_silent(fleet: Fleet) -> None:

@@ -65,7 +65,9 @@ def compute_state(
     changed: list[ScheduledEvent] = []
     for event in events:
         of_event = witnesses[event.pk]
-        state = sightings.compute_state(of_event, now=now, was_ended=event.status == EventStatus.ENDED.value)
+        state = sightings.compute_state(
+            of_event, now=now, was_ended=event.status == EventStatus.ENDED.value, known=_known(event)
+        )
         if state is None:
             # Only machines of other sets list it: nothing that counts is known yet.
             if _is_dropped(event, now):
@@ -94,6 +96,13 @@ def compute_state(
             Claim.objects.filter(event_id__in=over, ended_at__isnull=True).update(ended_at=now)
             Hold.objects.filter(event_id__in=over, ended_at__isnull=True).update(ended_at=now)
     return changed
+
+
+def _known(event: ScheduledEvent) -> dict[str, Any] | None:
+    """Return what was stated of the event; None before its first listing by a machine of its set."""
+    if not event.version:
+        return None
+    return {name: getattr(event, name) for name in NOT_STATED} | {"resources": tuple(event.resources)}
 
 
 def _is_dropped(event: ScheduledEvent, now: datetime) -> bool:
