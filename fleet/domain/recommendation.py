@@ -109,7 +109,7 @@ def _not_like_others(facts: EventFacts, found: Mapping[str, Guard], now: datetim
     if not own and "lost-for-good" in found:
         return _because(Advised.LOOK, found["lost-for-good"])
     last = found.get("last-live-machines")
-    if last is not None and not event_type_of(facts.event_type).keeps_memory:
+    if last is not None and not own and not event_type_of(facts.event_type).keeps_memory:
         return _because(Advised.LOOK, last)
     missing = unprepared_names(facts)
     if not missing:

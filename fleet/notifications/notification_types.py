@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from fleet.domain.approvals.guards import EventFacts
+from fleet.domain.approvals.guards import EventFacts, MachineFacts
 from fleet.domain.event_types import TYPES, Severity, event_type_of
 from fleet.domain.recommendation import OWN
 from fleet.domain.states import ApprovalState, EventStatus
@@ -377,16 +377,27 @@ TIER_SEVERITIES: Mapping[str, Severity] = {"standard": Severity.INFO, "premium":
 
 def stay_up(facts: EventFacts) -> int:
     """Return the number of live machines of the set that neither this event names nor another started one."""
+    return sum(machine.live for machine in _not_named(facts))
+
+
+def _not_named(facts: EventFacts) -> list[MachineFacts]:
     down = {name.casefold() for name in facts.resources}
     down |= {name.casefold() for other in facts.others if other.set_id == facts.set_id for name in other.taken}
-    return sum(machine.live and machine.name.casefold() not in down for machine in facts.machines)
+    return [machine for machine in facts.machines if machine.name.casefold() not in down]
 
 
 def severity(facts: EventFacts) -> Severity:
     """Return the severity of an event. It is the same after the end, so that routes by severity report both."""
     if facts.min_live is not None and stay_up(facts) < facts.min_live:
         return Severity.CRITICAL
-    return type_severity(facts.event_type, facts.source)
+    return Severity.CRITICAL if _takes_down_whole_set(facts) else type_severity(facts.event_type, facts.source)
+
+
+def _takes_down_whole_set(facts: EventFacts) -> bool:
+    """Return whether a set of two or more machines goes down by more than a pause, and no user requested it."""
+    if facts.source == OWN or event_type_of(facts.event_type).keeps_memory or len(facts.machines) < 2:
+        return False
+    return not _not_named(facts)
 
 
 def type_severity(event_type: str, source: str) -> Severity:

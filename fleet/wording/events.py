@@ -94,7 +94,9 @@ SENTENCES: dict[str, Sentence] = {
     " not see it start.}",
     "no-resources": "Azure names no machine in Resources.",
     "unknown-resources": "No agent of this set is known for {names:list}.",
-    "spans-update-domains": "Resources spans update domains {domains:list}: the inventory of this set is out of date.",
+    "spans-update-domains": "The event names machines of the update domains {domains:list}"
+    "{unknown:? and machines whose update domain is unknown}; Azure documents one domain at a time. Check which"
+    " machines it affects before you approve it.",
     "blast-radius": _blast,
     "seen-by": _seen_by,
     "sighting-gone": "no longer listed",

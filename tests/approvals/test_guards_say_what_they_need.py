@@ -93,6 +93,13 @@ CASES: list[tuple[dict[str, Any], str, Need]] = [
 ]
 
 
+@pytest.mark.parametrize("event_type", ["Preempt", "Terminate"])
+@pytest.mark.parametrize("of_set", [1, 2])
+def test_no_event_in_flight_stands_against_one_that_cannot_be_avoided(event_type: str, of_set: int) -> None:
+    found = guards(replace(CALM, event_type=event_type, others=(other(of_set),)), now=NOW, expected_version=3)
+    assert [guard.code for guard in found] == ["lost-for-good"]
+
+
 @pytest.mark.parametrize(("changed", "code", "needs"), CASES)
 def test_each_guard_applies_alone_and_states_what_it_needs(changed: dict[str, Any], code: str, needs: Need) -> None:
     found = guards(replace(CALM, **changed), now=NOW, expected_version=3)
@@ -125,7 +132,7 @@ def test_a_rule_may_accept_what_takes_a_reason_but_no_hold_and_nothing_that_bloc
 def test_guards_are_ordered_by_blocks_second_person_reasons_and_notes() -> None:
     facts = replace(
         CALM,
-        event_type="Terminate",
+        event_type="Redeploy",
         second_person=True,
         other_open=("X",),
         others=(other(1),),

@@ -85,6 +85,8 @@ def test_missing_history_is_stated() -> None:
         ({"machines": (machine(2),)}, Advised.LOOK),
         ({"machines": (machine(1),), "event_type": "Reboot"}, Advised.LOOK),
         ({"machines": (machine(1),)}, Advised.START_NOW),
+        ({"machines": (machine(1),), "event_type": "Reboot", "source": "User"}, Advised.START_NOW),
+        ({"event_type": "Reboot", "source": "User"}, Advised.START_NOW),
         ({"resources": ("vm1", "vm2", "vm3"), "event_type": "Reboot"}, Advised.PROPOSE),
         ({"second_person": True}, Advised.PROPOSE),
         ({"others": (OtherEvent("O", 1, "web", in_flight=True),)}, Advised.WAIT),

@@ -6,6 +6,7 @@ import pytest
 
 from fleet.domain.events import advice, if_nobody_acts
 from fleet.domain.states import EventStatus
+from fleet.models import Machine
 from tests.factories import NOW, Fleet, announced, listing, seconds, the_event
 from tests.words import sentence, sentences
 
@@ -13,10 +14,15 @@ SOON, DAYS_AHEAD = NOW + timedelta(minutes=15), NOW + timedelta(days=5)
 
 
 @pytest.mark.django_db
-def test_resources_of_two_update_domains_mean_that_the_inventory_is_wrong(fleet: Fleet) -> None:
+def test_resources_of_several_or_unknown_update_domains_cause_a_warning(fleet: Fleet) -> None:
     event = announced(fleet, resources=("vm1", "vm2"))
     assert [warning["code"] for warning in event.warnings] == ["spans-update-domains"]
     assert announced(fleet, resources=("vm1", "vm3"), event_id="ONE-DOMAIN").warnings == []
+    Machine.objects.filter(resource_name="vm3").update(update_domain=None)
+    event = announced(fleet, resources=("vm1", "vm3"), event_id="UNKNOWN-DOMAIN")
+    assert [warning["code"] for warning in event.warnings] == ["spans-update-domains"]
+    Machine.objects.update(update_domain=None)
+    assert announced(fleet, resources=("vm1", "vm3"), event_id="NO-DOMAIN").warnings == []
 
 
 @pytest.mark.django_db

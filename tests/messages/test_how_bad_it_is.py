@@ -14,6 +14,8 @@ from fleet.projections.events import detail
 from tests.factories import NOW, Fleet, acting, admin, announced, change_set, listing, the_event, the_set
 from tests.words import sentence
 
+WHOLE = tuple(f"vm{number}" for number in range(1, 7))
+
 
 def facts(event_type: str = "Reboot", *, silent: int = 0, **fields: object) -> EventFacts:
     """Six machines of which the last ones are silent; an event names vm1 and vm2."""
@@ -50,6 +52,14 @@ def facts(event_type: str = "Reboot", *, silent: int = 0, **fields: object) -> E
         ("Reboot", {"min_live": 4, "others": (OtherEvent("O", 1, "web", True, taken=("vm3",)),)}, "critical"),
         ("Reboot", {"min_live": 4, "others": (OtherEvent("O", 2, "db", True, taken=("vm3",)),)}, "warning"),
         ("Reboot", {"min_live": 4, "others": (OtherEvent("O", 1, "web", True),)}, "warning"),
+        # The whole set goes down, even where it requires nothing: but for a pause, or where a user wanted it.
+        ("Reboot", {"resources": WHOLE}, "critical"),
+        ("Redeploy", {"resources": WHOLE, "silent": 3}, "critical"),
+        ("Compress", {"resources": WHOLE}, "critical"),
+        ("Reboot", {"resources": WHOLE[:4], "others": (OtherEvent("O", 1, "web", True, taken=WHOLE[4:]),)}, "critical"),
+        ("Freeze", {"resources": WHOLE}, "info"),
+        ("Reboot", {"resources": WHOLE, "source": "User"}, "info"),
+        ("Reboot", {"resources": ("vm1",), "machines": (MachineFacts(1, "vm1", Presence.LIVE),)}, "warning"),
         # Who heard that it came hears under the same that it is over.
         ("Freeze", {"min_live": 5, "status": EventStatus.ENDED}, "critical"),
     ],

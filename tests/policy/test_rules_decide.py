@@ -244,6 +244,27 @@ def test_a_preempt_is_decided_at_its_first_report(fleet: Fleet) -> None:
     assert open_order(approval).machine.resource_name == "vm1"
 
 
+def test_a_burst_of_reclaimed_spot_machines_is_decided_as_a_whole(fleet: Fleet) -> None:
+    made(event_types=["Preempt"], accepts=["lost-for-good"])
+    agents = fleet.enrol_set(30)
+    fleet.later(1)
+    ids = [f"{number:08X}-0000-4000-8000-000000000000" for number in range(25)]
+    names = [agent.machine.resource_name for agent in agents]
+    fleet.all_say(
+        *(
+            listing(event_id, event_type="Preempt", resources=(name,), not_before=fleet.now + seconds(30))
+            for event_id, name in zip(ids, names, strict=False)
+        )
+    )
+    fleet.later(1)
+    fleet.advance()
+    approvals = Approval.objects.all()
+    assert {approval.event.event_id for approval in approvals} == set(ids)
+    assert max(approval.decided_at for approval in approvals) <= fleet.now
+    # The first machine that lists an event can pass its approval on.
+    assert all(open_order(approval) for approval in approvals)
+
+
 def test_rules_for_certain_places_leave_unnamed_sets_alone(fleet: Fleet) -> None:
     made(set_pattern="*")
     fleet.enrol("stray", availability_set="")

@@ -115,6 +115,7 @@ EXAMPLES: dict[str, tuple[Any, ...]] = {
     "notification_type": ("NodeMaintenanceStart", ""),
     "number": (1,),
     "of": ("web",),
+    "unknown": (False, True),
     "problem": ("status-403", "status-418", "no-answer", "empty", "unreadable"),
     "offset": (12.5, -12.5),
     "only": (False, True),

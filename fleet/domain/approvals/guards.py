@@ -279,12 +279,23 @@ def _decided(facts: EventFacts) -> list[Values]:
     return [] if decided is None else [{"by": decided.by, "at": decided.at, "state": decided.state}]
 
 
+def is_unavoidable(facts: EventFacts) -> bool:
+    """Return whether the machines are deleted whatever else happens in the set: to wait for another event saves none.
+    A burst of reclaimed spot machines comes in one document.
+    """
+    return event_type_of(facts.event_type).deletes
+
+
 def _set_in_flight(facts: EventFacts) -> list[Values]:
+    if is_unavoidable(facts):
+        return []
     events = sorted(other.event_id for other in facts.others if other.in_flight and other.set_id in facts.own_sets)
     return _if(bool(events), count=len(events), events=events)
 
 
 def _service_in_flight(facts: EventFacts) -> list[Values]:
+    if is_unavoidable(facts):
+        return []
     there = [other for other in facts.others if other.in_flight and other.set_id not in facts.own_sets]
     sets, events = sorted({other.set_name for other in there}), sorted(other.event_id for other in there)
     return _if(bool(there), service=facts.set_service, sets=sets, events=events)
@@ -384,7 +395,8 @@ GUARD_TYPES = (
     GuardType(
         "set-in-flight",
         Need.BLOCKS,
-        "Another event of the set is in flight. An approver can override this with a reason.",
+        "Another event of the set is in flight. An approver can override this with a reason. Not for a Preempt or"
+        " Terminate, which deletes the machine in any case.",
         _set_in_flight,
         label="Another event of the set is under way",
         overridable=True,
@@ -392,7 +404,7 @@ GUARD_TYPES = (
     GuardType(
         "service-in-flight",
         Need.REASON,
-        "Another event of the service is in flight, in another set.",
+        "Another event of the service is in flight, in another set. Not for a Preempt or Terminate.",
         _service_in_flight,
         label="Another event of the service is under way",
         acceptable=True,

@@ -158,10 +158,11 @@ def _warnings(state: ComputedState, witnesses: list[Witness]) -> list[dict[str, 
     if unknown:
         found.append(Reason("unknown-resources", names=unknown))
     named = {name.lower() for name in state.resources}
-    domains = sorted({w.update_domain for w in witnesses if w.update_domain is not None and w.name.lower() in named})
-    if len(domains) > 1:
-        # Azure promises machines of at most one update domain, so what we know of the domains is wrong.
-        found.append(Reason("spans-update-domains", domains=domains))
+    stated = {w.update_domain for w in witnesses if w.name.lower() in named}
+    domains = sorted(domain for domain in stated if domain is not None)
+    if domains and len(stated) > 1:
+        # Azure promises machines of at most one update domain. Which of the two is wrong cannot be told from here.
+        found.append(Reason("spans-update-domains", domains=domains, unknown=None in stated))
     return [as_json(reason) for reason in found]
 
 
