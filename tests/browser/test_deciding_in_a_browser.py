@@ -82,6 +82,20 @@ def test_enter_in_a_time_field_never_starts_the_event_now(fleet: Fleet, open_pag
     assert (approval.when, approval.state) == ("time", "WAITING")
 
 
+def test_at_not_before_nothing_can_be_approved_even_without_an_update(fleet: Fleet, open_page: OpenPage) -> None:
+    event = factories.announced(fleet, not_before=datetime.now(UTC) + timedelta(seconds=12))
+    queue, page = open_page("/").page, open_page(f"/events/{event.event_id}/").page
+    box, button = queue.locator("#queue input[name=event]"), page.locator("#approve-now")
+    expect(button).to_be_enabled()
+    box.check()
+    for each in (queue, page):
+        # From here on no request of theirs is answered.
+        each.route("**/*", lambda route: None)
+    expect(button).to_be_disabled(timeout=20_000)
+    expect(box).to_be_disabled()
+    expect(box).not_to_be_checked()
+
+
 # However high the header is, and whether or not it stays at the top.
 HEADERS = {"as it is": "", "high": "header.bar { min-height: 240px }", "sticky": "header.bar { position: sticky }"}
 

@@ -59,6 +59,13 @@ function tickTimes() {
   }
   for (const node of document.querySelectorAll("[data-until]")) node.hidden = Date.parse(node.dataset.until) <= now;
   for (const node of document.querySelectorAll("[data-from]")) node.hidden = Date.parse(node.dataset.from) > now;
+  // Azure may start the event from NotBefore on: nothing is left to approve, whether or not an update has arrived.
+  for (const node of document.querySelectorAll("[data-closes]")) {
+    if (Date.parse(node.dataset.closes) > now || node.disabled) continue;
+    // A disabled box takes no click.
+    if (node.checked) node.click();
+    node.disabled = true;
+  }
   const clock = document.getElementById("clock");
   if (clock) clock.textContent = clockText(new Date(now));
   const pulse = document.getElementById("pulse");
@@ -158,6 +165,7 @@ function essence(node, { pictures = true } = {}) {
     time.replaceWith(time.dataset.countdown ?? time.dataset.since ?? "");
   }
   for (const box of copy.querySelectorAll("details")) box.removeAttribute("open");
+  for (const button of copy.querySelectorAll("[data-closes]")) button.removeAttribute("disabled");
   for (const line of copy.querySelectorAll("[data-until], [data-from]")) line.removeAttribute("hidden");
   for (const any of [copy, ...copy.querySelectorAll("[class]")]) {
     any.classList.remove("is-new", "is-past", "is-short", "is-near", "htmx-request", "htmx-settling", "htmx-swapping", "htmx-added");
