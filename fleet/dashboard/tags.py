@@ -182,6 +182,12 @@ def countdown(context: Any, at: datetime | None) -> SafeString:
     )
 
 
+@register.simple_tag
+def closes(at: datetime | None) -> SafeString:
+    """Return the attribute of a button or box that the browser disables at a time, by the server's clock."""
+    return format_html('data-closes="{}"', times.iso(at)) if at is not None else mark_safe("")
+
+
 def _now(context: Any) -> datetime:
     return context.get("now") or clock.now()
 
