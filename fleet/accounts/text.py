@@ -17,20 +17,20 @@ DOING = {
     "this": "This",
     "approve": "Approving",
     "claim": "Claiming",
-    "give-back": "Giving a claim back",
+    "give-back": "Releasing a claim",
     "hold": "Leaving an event to Azure",
-    "lift": "Taking back what was left to Azure",
+    "lift": "No longer leaving an event to Azure",
     "withdraw": "Withdrawing",
-    "consent": "Being the second person",
+    "consent": "Agreeing as the second person",
     "override": "Overriding a guard that blocks",
-    "make-token": "Making a token",
-    "make-rule": "Making a rule",
-    "begin-wave": "Beginning a wave",
+    "make-token": "Creating a token",
+    "make-rule": "Creating a rule",
+    "begin-wave": "Starting a wave",
     "stop-wave": "Stopping a wave",
-    "drill": "Rehearsing",
+    "drill": "Starting a drill",
     "stop-drill": "Stopping a drill",
     "stop-all": "Stopping all approvals",
-    "lift-stop": "Lifting the stop",
+    "lift-stop": "Allowing approvals again",
 }
 # Services whose accounts can be linked to users, to claim for them.
 OUTSIDE = {"slack": "Slack", "pagerduty": "PagerDuty"}
@@ -69,7 +69,7 @@ def scope(values: Mapping[str, Any], reader: Reader) -> str:
 
 def scope_ends_before(values: Mapping[str, Any], reader: Reader) -> str:
     where = " or ".join(scope({"kind": kind, "pattern": pattern}, reader) for kind, pattern in values["scopes"])
-    return f"Your right does not cover the set {values['set']}: it covers {where}."
+    return f"You cannot act in the set {values['set']}. Your access covers: {where}. Ask an administrator."
 
 
 SENTENCES: dict[str, Sentence] = {
@@ -84,7 +84,7 @@ SENTENCES: dict[str, Sentence] = {
     "service-owner": "“{name}” is no user with access: name the owner of the service account.",
     "service-purpose": "Enter the purpose of the service account, of 1 to {longest} characters.",
     "service-no-login": "{name} is a service account: it authenticates by tokens only.",
-    "forget-service": "{name} is a service account, not a user: end its access instead.",
+    "forget-service": "{name} is a service account, not a user: block its access instead.",
     "person-forgotten": "{name} was erased, which cannot be undone.",
     "forget-oneself": "You cannot erase your own account: ask another administrator.",
     "forget-unconfirmed": "Type {name} to confirm: this cannot be undone.",
@@ -100,7 +100,7 @@ SENTENCES: dict[str, Sentence] = {
     "scope-pattern-length": "The pattern of a scope has 1 to {longest} characters.",
     "no-time-zone": "There is no time zone {name}: use one such as Europe/Berlin.",
     "token-scopes": "Scopes are {scopes:list}; name at least one.",
-    "token-name-length": "Give the token a name of up to {longest} characters: what is it for?",
+    "token-name-length": "Enter a purpose of up to {longest} characters for the token.",
     "token-time": "A token must be valid for some time, and for at most {days} days.",
     "token-needs-right": lambda values, reader: (
         f"A token with the scope `{values['scope']}` needs the right of {role(Right(values['right']))}."
@@ -112,8 +112,8 @@ SENTENCES: dict[str, Sentence] = {
     "token-address": "This token is not accepted from {address}.",
     "beyond-carried-token": "The token of this call does not have the scope `{scope}` itself.",
     "calendar-name-length": "Enter a name of up to {longest} characters for the calendar.",
-    "calendar-too-many": "You have {most} calendars, the most allowed: end one first.",
-    "calendar-unknown": "There is no such calendar, or it has ended.",
+    "calendar-too-many": "You have {most} calendars, the maximum: delete one first.",
+    "calendar-unknown": "There is no such calendar, or it was deleted.",
     "outside-kind": "An account is one of {kinds:list}, not {kind}.",
     "outside-account": "Name the account by its id there, of up to {longest} characters without blanks.",
     "outside-taken": "This account is linked to {name}: an administrator can unlink it first.",
@@ -121,14 +121,14 @@ SENTENCES: dict[str, Sentence] = {
     "outside-invitation": "This link has expired: press the button again, and use the new link.",
     "factor-app-there": "You have an authenticator app already: remove it first.",
     "factor-code-wrong": "This code is wrong, or too old. Wait for the next one and try again.",
-    "factor-too-many": "You have {most} passkeys, the most allowed: remove one first.",
-    "factor-unknown": "This is none of your second factors, or it was removed already.",
+    "factor-too-many": "You have {most} passkeys, the maximum: remove one first.",
+    "factor-unknown": "You have no such second factor, or it was removed.",
     "factor-none": "Recovery codes replace a lost second factor: add one first.",
     "factor-passkey-wrong": "The browser's answer does not match the request. Try again.",
     "session-unknown": "There is no such session, or it has ended.",
     "token-unknown": "No token has this prefix.",
-    "token-is-no-person": "A token may not do this: sign in and do it on a page.",
-    "token-ended": "This token has ended already.",
+    "token-is-no-person": "A token is not permitted to do this: sign in and use the page.",
+    "token-ended": "This token is already revoked or expired.",
     "token-without-scope": "The token of this call does not have the scope `{scope}`.",
     "issuer-https": "The issuer must be an https address without a user name or a query.",
     "issuer-shared": "The issuer must be that of one tenant, not of a directory of many.",
@@ -139,12 +139,12 @@ SENTENCES: dict[str, Sentence] = {
         " assign app roles, or send only the groups that are assigned to Drydock."
     ),
     "sign-on-not-mapped": "The mapping gives no rights to the roles or groups of this account.",
-    "sign-on-blocked": "This user has no access here.",
+    "sign-on-blocked": "The access of this user is blocked.",
     "sign-on-ended-there": "The provider no longer admits this account.",
     "sign-on-taken": "This account at the provider is linked to {name}.",
     "sign-on-has-one": "{name} is linked to another account at the provider: unlink that first.",
     "sign-on-subject": "Name the account by its object id, which never changes; for other providers by its `sub`.",
-    "sign-on-no-provider": "Set OIDC_ISSUER first: an account is one at a provider.",
+    "sign-on-no-provider": "Set OIDC_ISSUER first.",
     "sign-on-unknown": "There is no such link.",
     "sign-on-break-glass": "{name} is the emergency account, which must work without the provider.",
     "grant-value": "A role or group has 1 to {longest} characters.",
@@ -159,7 +159,8 @@ SENTENCES: dict[str, Sentence] = {
 FACTORS = {"totp": "an authenticator app", "webauthn": "a passkey", "recovery_codes": "recovery codes"}
 # Changes of a user, by the code `did` of the entry.
 PERSON_CHANGES = {
-    "linked": "{actor} linked the {outside} account {account}{named} to {person}: what it claims, {person} claims.",
+    "linked": "{actor} linked the {outside} account {account}{named} to {person}. Its claims count as claims of"
+    " {person}.",
     "unlinked": "{actor} unlinked the {outside} account {account}{named} from {person}.",
     "signed-on": "{actor} linked the account {after[account]} of single sign-on to {person}.",
     "signed-off": "{actor} unlinked the account {before[account]} of single sign-on from {person}.",
@@ -270,8 +271,8 @@ def counted_part(what: str, count: int, *, more: bool = False) -> str:
 
 def person_forgotten(row: TimelineRow, reader: Reader) -> str:
     gone = [counted_part(what, count) for what, count in row.data["goes"].items()]
-    also = f", with {listed(gone)}" if gone else ""
-    return f"{row.actor} erased a user, who is {row.data['person']} now{also}."
+    also = f" Also erased or renamed: {listed(gone)}." if gone else ""
+    return f"{row.actor} erased a user, whose pseudonym is {row.data['person']}.{also}"
 
 
 FACTOR_WRONG = "This code is wrong, too old, or was used before."

@@ -145,7 +145,7 @@ def make_token(request: Asked) -> HttpResponse:
 @action_view(you_answer)
 def end_token(request: Asked, prefix: str) -> HttpResponse:
     token = tokens.end_token(prefix=prefix, actor=request.actor, now=request.now)
-    said = f"The token “{token.name}” has ended."
+    said = f"The token “{token.name}” was revoked."
     if token.user_id != request.user.pk:
         return done(request, said, "person", username=token.user.get_username())
     return done(request, said, "you")
@@ -160,7 +160,7 @@ def make_calendar(request: Asked) -> HttpResponse:
 @action_view(you_answer)
 def end_calendar(request: Asked, prefix: str) -> HttpResponse:
     feed = calendars.end(actor=request.actor, prefix=prefix, now=request.now)
-    return done(request, f"The calendar “{feed.name}” has ended.", "you")
+    return done(request, f"The calendar “{feed.name}” was deleted.", "you")
 
 
 @sensitive_post_parameters()
@@ -195,7 +195,7 @@ def scopes_of(text: str) -> list[tuple[str, str]]:
         if colon:
             pairs.append((kind.strip().lower().replace(" ", "_"), pattern.strip()))
         elif each.strip():
-            raise forms.ValidationError("Write one scope a line, such as name: web* or service: shop.")
+            raise forms.ValidationError("Enter one scope per line, such as name: web* or service: shop.")
     return pairs
 
 
@@ -233,13 +233,13 @@ class ChangePersonForm(PersonForm):
 
 
 class ServiceForm(PersonForm):
-    wrong = "Enter a name, choose a group, and say who answers for it and what it is for."
+    wrong = "Enter a name, a group, an owner and a purpose."
     owner = line(150, required=True)
     purpose = line(200, required=True)
 
 
 class OwnerForm(Sent):
-    wrong = "Say who answers for it and what it is for."
+    wrong = "Enter an owner and a purpose."
     owner = line(150, required=True)
     purpose = line(200, required=True)
 
@@ -337,20 +337,21 @@ def forget_person(request: Asked, username: str) -> HttpResponse:
     found = forgetting.forget(
         username=username, confirmed=request.POST.get("confirmed", ""), actor=request.actor, now=request.now
     )
-    return done(request, f"The name was erased: who had it is {found.former} from now on.", "people")
+    return done(request, f"The user was erased. The pseudonym is {found.former}.", "people")
 
 
 @action_view(person_answer)
 def reset_factors(request: Asked, username: str) -> HttpResponse:
     gone = factors.remove_all(username=username, actor=request.actor, now=request.now)
-    said = "Second factors removed. The user signs in with the password only." if gone else "There was none to remove."
+    said = "Second factors removed. The user signs in with the password only." if gone else "There is no second factor."
     return done(request, said, "person", username=username)
 
 
 @action_view(people_answer)
 def make_service(request: Asked) -> HttpResponse:
     row = service_accounts.make(actor=request.actor, now=request.now, **ServiceForm(request.POST).values)
-    return done(request, "It is there. Make it a token.", "person", username=row.user.get_username())
+    said = "The service account was created. Create a token for it."
+    return done(request, said, "person", username=row.user.get_username())
 
 
 @action_view(person_answer)
@@ -387,13 +388,13 @@ account = read_view(invitation_answer)
 @action_view(invitation_answer)
 def link_account(request: Asked, invitation: str) -> HttpResponse:
     row = external_accounts.link_own(actor=request.actor, token=invitation, now=request.now)
-    return done(request, f"What the {OUTSIDE[row.kind]} account {row.account} claims, you claim.", "you")
+    return done(request, f"The {OUTSIDE[row.kind]} account {row.account} is linked: its claims count as yours.", "you")
 
 
 @action_view(you_answer)
 def unlink_account(request: Asked, account_id: int) -> HttpResponse:
     external_accounts.unlink(actor=request.actor, account_id=account_id, now=request.now)
-    return done(request, "It claims nothing for you any more.", "you")
+    return done(request, "The account was unlinked.", "you")
 
 
 # The user's own sessions, and for administrators those of any user.
@@ -440,4 +441,4 @@ def _own(request: Asked) -> tuple[SessionRow, ...]:
 
 
 def _ended(count: int) -> str:
-    return f"{count} session{'' if count == 1 else 's'} ended." if count else "There was none to end."
+    return f"{count} session{'' if count == 1 else 's'} ended." if count else "There was no session to end."

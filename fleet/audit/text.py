@@ -12,22 +12,22 @@ from fleet.wording.sentences import EntryText, Sentence
 from fleet.wording.times import Reader
 
 DECIDED: dict[Decided, str] = {
-    Decided.UNDER_WAY: "approved by {by}, and on its way to Azure",
-    Decided.LAPSED: "approved by {by}, but too late: NotBefore came before Azure had accepted it",
+    Decided.UNDER_WAY: "approved by {by}, and being sent to Azure",
+    Decided.LAPSED: "approved by {by}, but too late: NotBefore passed before Azure accepted the approval",
     Decided.REFUSED: "approved by {by}, but Azure refused it on every machine",
-    Decided.WITHDRAWN: "approved by {by}, and taken back",
-    Decided.VOID: "approved by {by}, which changed nothing any more",
+    Decided.WITHDRAWN: "approved by {by}, and withdrawn",
+    Decided.VOID: "approved by {by}, without effect",
     Decided.LEFT: "left to Azure by {by}",
     Decided.NOBODY: "not decided",
 }
 HAPPENED: dict[Happened, str] = {
-    Happened.WAITS: "it has not started yet",
-    Happened.RUNS: "it is running",
-    Happened.RAN: "it ran for {took}",
-    Happened.CANCELLED: f"Azure cancelled it before it started: {NOTHING_LOST}",
-    Happened.MAYBE: "it was cancelled, or it ran between two polls",
-    Happened.DELETED: "it ended with the machine deleted",
-    Happened.UNSEEN: "its end was not observed",
+    Happened.WAITS: "the event has not started yet",
+    Happened.RUNS: "the event has started",
+    Happened.RAN: "the event lasted {took}",
+    Happened.CANCELLED: f"Azure cancelled the event before its start: {NOTHING_LOST}",
+    Happened.MAYBE: "the event was cancelled, or started and ended between two polls",
+    Happened.DELETED: "the event ended with the deletion of the machine",
+    Happened.UNSEEN: "the end of the event was not observed",
 }
 
 
@@ -72,20 +72,22 @@ class PartWords:
 
 
 HANDOVER: dict[str, PartWords] = {
-    "decided": PartWords("Decided", "by people and rules", "No decisions."),
-    "failed": PartWords("Came to nothing", "lapsed, refused or void", "Nothing lapsed, was refused or became void."),
-    "started": PartWords("Started", "events, caches and drills", "Nothing started."),
-    "ended": PartWords("Ended", "events, caches and drills", "Nothing ended."),
-    "announced": PartWords("Announced", "by Azure", "Azure announced nothing."),
-    "desk": PartWords("Changed at the desk", "claims, rules, people, sets and machines", "Nothing else was changed."),
+    "decided": PartWords("Decided", "By users and rules", "No event was decided."),
+    "failed": PartWords(
+        "Failed approvals", "Lapsed, refused or void", "No approval lapsed, was refused or became void."
+    ),
+    "started": PartWords("Started", "Events, cache maintenance and drills", "No event started."),
+    "ended": PartWords("Ended", "Events, cache maintenance and drills", "No event ended."),
+    "announced": PartWords("Announced", "By Azure", "Azure announced no event."),
+    "desk": PartWords("Other changes", "Claims, rules, users, sets and machines", "There were no other changes."),
 }
 
 # Labels of the fields of the audit's search form, by parameter.
 FILTER_LABELS = {
     "q": "Search",
-    "person": "Who",
-    "via": "Through",
-    "kind": "What",
+    "person": "User",
+    "via": "Interface",
+    "kind": "Action",
     "event": "Event",
     "since": "Since",
     "until": "Until",

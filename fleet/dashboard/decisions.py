@@ -51,7 +51,7 @@ class ClaimForm(ConsentForm):
 
 
 class HoldForm(Sent):
-    wrong = "Say why it is left to Azure, in up to 2,000 characters: others will ask."
+    wrong = "Enter a reason of up to 2,000 characters for leaving the event to Azure."
     reason = line(required=True)
     expected_version = forms.IntegerField(required=False)
 

@@ -177,9 +177,9 @@ class DecisionPanel:
     verb: str
 
     @property
-    def start(self) -> str:
-        """Return the beginning of the button texts; the event follows."""
-        return "Start" if self.verb == "Approve" else f"{self.verb}: start"
+    def start_now(self) -> str:
+        """Return the label of the button that starts the event at once; the event follows."""
+        return "Start now" if self.verb == "Approve" else "Propose to start now"
 
 
 def panel_of(

@@ -53,11 +53,11 @@ view_list = read_view(views_answer)
 def save_view(request: Asked) -> HttpResponse:
     sent = {**request.POST.dict(), "query": filters_of(QueryDict(request.POST.get("query", "")))}
     row = kept.save_view(kept.ViewForm(sent), actor=request.actor, now=request.now)
-    done(request, f"The view “{row.name}” is kept.", row.page)
+    done(request, f"The view “{row.name}” was saved.", row.page)
     return redirect(reverse(row.page) + (f"?{row.query}" if row.query else ""))
 
 
 @action_view(views_answer)
 def delete_view(request: Asked, view_id: int) -> HttpResponse:
     row = kept.delete_view(actor=request.actor, view_id=view_id, now=request.now)
-    return done(request, f"The view “{row.name}” is deleted.", "views")
+    return done(request, f"The view “{row.name}” was deleted.", "views")

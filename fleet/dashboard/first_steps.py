@@ -53,7 +53,7 @@ def steps_answer(request: Asked, /, **context: Any) -> HttpResponse:
     """Return the checklist, also in response to its forms, refused or with a new join token."""
     context.pop("set_id", None)
     if not request.rights.may(Right.ADMINISTER):
-        reason = "The first steps need the right of an admin."
+        reason = "You need the role admin to see the first steps."
         return render(request, "403.html", {"reason": reason}, status=403)
     return page(request, "desk/first_steps_page.html", {"desk/first_steps.html": lambda: parts(request)}, **context)
 
@@ -78,7 +78,7 @@ def choose_entrance(request: Asked) -> HttpResponse:
     sent = EntranceForm(request.POST).values
     named = sent["subscriptions"].replace(",", " ").split()
     entrance.choose(policy=sent["policy"], subscriptions=named, actor=request.actor, now=request.now)
-    return done(request, "Saved: this is how unknown machines enrol now.", "first-steps")
+    return done(request, "Enrolment policy saved.", "first-steps")
 
 
 @sensitive_post_parameters()
@@ -93,7 +93,7 @@ def make_token(request: Asked) -> HttpResponse:
 @action_view(steps_answer)
 def name_set(request: Asked, set_id: int) -> HttpResponse:
     row = changes.change_set(SetNameForm(request.POST), set_id=set_id, actor=request.actor, now=request.now)
-    return done(request, f"This set is now called “{row.name}”.", "first-steps")
+    return done(request, f"The set was named “{row.name}”.", "first-steps")
 
 
 @action_view(steps_answer)

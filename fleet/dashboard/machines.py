@@ -41,7 +41,7 @@ MOST_CHANGES = 500
 
 
 class InventoryForm(Sent):
-    wrong = f"What is pasted may have up to {MOST_PASTED // 1024**2} MiB: upload larger lists as files."
+    wrong = f"Paste at most {MOST_PASTED // 1024**2} MiB: upload larger lists as files."
     pasted = forms.CharField(required=False, max_length=MOST_PASTED, strip=True)
     complete = forms.BooleanField(required=False)
     what = forms.ChoiceField(choices=[("try", ""), ("import", "")])
@@ -50,7 +50,7 @@ class InventoryForm(Sent):
 def inventory_answer(request: Asked, /, status: int = 200, **context: Any) -> HttpResponse:
     """Return the inventory and the form with the text `kept` in it, also in response to a refused or tried import."""
     if not request.rights.may(Right.ADMINISTER):
-        reason = "The inventory needs the right of an admin."
+        reason = "You need the role admin to see the inventory."
         return render(request, "403.html", {"reason": reason}, status=403)
     q, only = request.GET.get("q", "").replace("\x00", ""), request.GET.get("agent") == "none"
     read = partial(machines.inventory, q=q, without_agent=only)
@@ -96,7 +96,7 @@ def _items(files: Iterable["UploadedFile[Any]"], pasted: str) -> tuple[list[Any]
         (file.name or "a file", partial(file.read, MOST_BYTES + 1)) for file in files
     ]
     if pasted:
-        sources.append(("What was pasted", pasted.encode))
+        sources.append(("Pasted text", pasted.encode))
     items: list[Any] = []
     errors: list[tuple[str, str]] = []
     for name, read in sources:
@@ -113,7 +113,7 @@ def _items(files: Iterable["UploadedFile[Any]"], pasted: str) -> tuple[list[Any]
             continue
         items += printed if isinstance(printed, list) else [printed]
     if not sources:
-        errors.append(("Nothing", "was sent: choose files, or paste what `az` printed."))
+        errors.append(("No input", "choose files, or paste the output of `az`."))
     return items, errors
 
 
@@ -163,7 +163,7 @@ def revoke(request: Asked, machine_id: int) -> HttpResponse:
 
 
 class MoveForm(CommentForm):
-    wrong = "Choose a set; the reason may have up to 2,000 characters."
+    wrong = "Choose a set. The comment has up to 2,000 characters."
     set = forms.IntegerField(min_value=1)
 
 
@@ -188,7 +188,7 @@ ADMISSIONS_A_PAGE = 50
 
 
 class AdmissionsForm(CommentForm):
-    wrong = "Select at least one waiting agent; the reason may have up to 2,000 characters."
+    wrong = "Select at least one request. The comment has up to 2,000 characters."
     ids = forms.TypedMultipleChoiceField(coerce=int)
     decision = forms.ChoiceField(choices=[("admit", ""), ("refuse", "")])
 
@@ -222,7 +222,7 @@ def decide(request: Asked) -> HttpResponse:
 
 
 class JoinTokenForm(Sent):
-    wrong = "Say what it is for, for how long, and for how many machines (1 to 100,000, or nothing)."
+    wrong = "Enter a purpose, a duration and the number of machines (1 to 100,000, or empty)."
     comment = line(required=True)
     hours = forms.TypedChoiceField(choices=LIFETIMES, coerce=int)
     uses = forms.IntegerField(required=False, min_value=1, max_value=entrance.MOST_USES)
@@ -260,4 +260,4 @@ def make_token(request: Asked) -> HttpResponse:
 @action_view(tokens_answer)
 def end_token(request: Asked, prefix: str) -> HttpResponse:
     entrance.end_join_token(prefix=prefix, actor=request.actor, now=request.now)
-    return done(request, "Join token revoked: it admits no more machines.", "join-tokens")
+    return done(request, "Join token revoked.", "join-tokens")

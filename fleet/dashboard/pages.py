@@ -91,14 +91,14 @@ def require_reader(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpR
             return _ended(asked)
         asked.rights = rights(asked.user)
         if not asked.rights.may(Right.READ):
-            return render(request, "403.html", {"reason": "You are in none of the groups that may read."}, status=403)
+            return render(request, "403.html", {"reason": "You are in no group with read access."}, status=403)
         asked.now, asked.own = clock.now(), own_settings(user_id=asked.user.pk)
         request_id, address = request.META.get(REQUEST_ID, ""), request.META["REMOTE_ADDR"]
         proved = step_up.recent(step_up.last(request.session), now=asked.now)
         asked.actor = actor.person(asked.user, "page", request_id=request_id, address=address, proved=proved)
         visibility.set_reader(asked.rights, name=asked.actor.name, number=asked.user.pk)
         if request.method not in ("GET", "HEAD") and visibility.out_of_sight(kwargs):
-            raise Http404("Nothing is known at this address.")
+            raise Http404("There is no object at this address.")
         if request.method not in ("GET", "HEAD") and not clock.may_clock_decide():
             title, reason = CLOCK_WRONG
             return failure(503, title=title, reason=reason)

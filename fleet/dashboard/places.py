@@ -69,7 +69,7 @@ PLACES = (
         "scale",
         (
             Tab("Rules and windows", "rules", ("rule", "window")),
-            Tab("Messages", "messages", ("message", "channel", "route", "delivery")),
+            Tab("Notifications", "messages", ("message", "channel", "route", "delivery")),
             Tab("Stop all approvals", "stop", ("stop",)),
         ),
     ),
@@ -79,7 +79,7 @@ ADMIN = Area(
     "Admin",
     "wrench",
     (
-        Tab("People", "people", ("person",), Right.ADMINISTER),
+        Tab("Users", "people", ("person",), Right.ADMINISTER),
         Tab("Single sign-on", "mapping", ("mapping",), Right.ADMINISTER),
         Tab("Join tokens", "join-tokens", ("join-token",), Right.ADMINISTER),
         Tab("Machines to admit", "admissions", ("admissions",)),

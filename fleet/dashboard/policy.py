@@ -172,4 +172,4 @@ def stop_all(request: Asked) -> HttpResponse:
 @action_view(stop_answer)
 def lift(request: Asked) -> HttpResponse:
     operations.lift(actor=commented(request), now=request.now, expected=_seen(request))
-    return done(request, "The stop is lifted: approvals go on.", "stop")
+    return done(request, "Approvals are allowed again.", "stop")

@@ -27,7 +27,7 @@ from fleet.projections.timeline import entries
 from fleet.wording import sets as wording
 
 # Message when a second administrator must agree.
-WAITS = "This lowers what the set requires: it is done when another administrator chooses the same within a day."
+WAITS = "This lowers a requirement: it takes effect when another administrator makes the same change within a day."
 KINDS = [(kind, wording.KINDS[kind]) for kind in NAMED_KINDS]
 # How long a set admits returning machines, in hours, as the form offers it; 0 ends it.
 ADMIT_HOURS = [(1, "1 hour"), (4, "4 hours"), (24, "1 day"), (168, "1 week")]
@@ -47,7 +47,7 @@ class MergeForm(Sent):
 
 
 class AdmissionRuleForm(CommentForm):
-    wrong = "Choose for how long; the reason may have up to 2,000 characters."
+    wrong = "Choose a duration. The comment has up to 2,000 characters."
     hours = forms.TypedChoiceField(choices=[(0, ""), *ADMIT_HOURS], coerce=int)
 
 
@@ -102,7 +102,7 @@ set_page = read_view(set_answer)
 @proved
 def name_set(request: Asked, set_id: int) -> HttpResponse:
     row = changes.change_set(SetNameForm(request.POST), set_id=set_id, actor=request.actor, now=request.now)
-    return done(request, f"This set is now called “{row.name}”.", "set", set_id=set_id)
+    return done(request, f"The set was named “{row.name}”.", "set", set_id=set_id)
 
 
 @action_view(set_answer)
@@ -129,15 +129,15 @@ def requirement_view(column: str, off: str, on: str) -> Callable[..., HttpRespon
 
 
 ask_for_second = requirement_view(
-    "second_person", "Approving here now takes one person.", "Approving here now always takes a second person."
+    "second_person", "Approvals in this set need one person.", "Approvals in this set always need a second person."
 )
 ask_again = requirement_view(
-    "step_up", "Approving here needs no new proof of identity.", "Approving here now needs a new proof of identity."
+    "step_up", "Approvers need not confirm their identity.", "Approvers must confirm their identity."
 )
 exempt_services = requirement_view(
     "exempt_service_accounts",
-    "Service accounts do not approve here either.",
-    "Service accounts approve here without a proof of identity.",
+    "Service accounts cannot approve in this set.",
+    "Service accounts can approve in this set without confirmation.",
 )
 set_min_live = requirement_view(
     "min_live", "No minimum of live machines is set.", "Minimum number of live machines: {}."
@@ -150,5 +150,5 @@ def admit_by_rule(request: Asked, set_id: int) -> HttpResponse:
     until = request.now + timedelta(hours=sent["hours"]) if sent["hours"] else None
     actor = request.actor.because(sent["comment"])
     admissions.set_rule(set_id=set_id, until=until, actor=actor, now=request.now)
-    who = "are admitted by themselves" if until else "wait for a person again"
-    return done(request, f"Machines of this set that come back {who}.", "set", set_id=set_id)
+    who = "are admitted automatically" if until else "wait for admission"
+    return done(request, f"Machines of this set that enrol again {who}.", "set", set_id=set_id)

@@ -27,7 +27,7 @@ from fleet.wording import approvals, caches, events, machines, sets, timeline, t
 from fleet.wording import say as wording
 from fleet.wording.badges import STEP_BADGES, badge_of, state_of
 from fleet.wording.card import card_words
-from fleet.wording.desk import LISTS
+from fleet.wording.desk import LISTS, RELAY_TITLES
 from fleet.wording.times import Reader, page_reader
 
 register = Library()
@@ -167,6 +167,16 @@ def since(context: Any, at: datetime | None) -> SafeString:
 
 
 @register.simple_tag(takes_context=True)
+def age(context: Any, at: datetime) -> SafeString:
+    """Return the time that has passed since then, as a bare length; the browser updates it."""
+    return format_html(
+        '<time datetime="{0}" data-since="{0}" data-age>{1}</time>',
+        times.iso(at),
+        times.age((_now(context) - at).total_seconds()),
+    )
+
+
+@register.simple_tag(takes_context=True)
 def countdown(context: Any, at: datetime | None) -> SafeString:
     """Return the time left; the browser updates it by the server's clock."""
     if at is None:
@@ -223,6 +233,7 @@ FILTERS: Mapping[str, Callable[[Any], Any]] = {
     # A clock's offset: `+0.2 s`.
     "offset": lambda seconds: DASH if seconds is None else f"{round(seconds, 1) + 0.0:+.1f} s",
     "platform": lambda name: machines.PLATFORMS[name],
+    "relay_title": lambda health: RELAY_TITLES[health],
     "role": lambda is_replica: caches.ROLES[is_replica],
     "set_kind": lambda kind: sets.KINDS[kind],
     "set_source": lambda source: sets.SOURCES[SetSource(source)].label,

@@ -107,7 +107,7 @@ def of_machine(request: Asked, detail: MachineDetail) -> TimelinePart:
     choice, shown, types = _asked(request, spans.enrolled_since(pk=machine.id))
     found = _left(spans.of_machine(machine.id, machine.set.id, choice.window, types=types, now=request.now), shown)
     own = (machine.resource_name, "")
-    rest = ("others of its set", reverse("set", args=[machine.set.id]))
+    rest = ("others of the set", reverse("set", args=[machine.set.id]))
 
     def names(event: EventSpan) -> list[tuple[str, str]]:
         return [own if plain_name(own[0]) in map(plain_name, event.resources) else rest]
@@ -123,7 +123,7 @@ def of_cache(request: Asked, choice: Choice, detail: CacheDetail) -> TimelinePar
     found = spans.of_cache(detail.cache.id, choice.window, now=request.now)
     (own,) = found.caches
     lanes = [*shard_rows(own.maintenances, now=request.now), *listener_rows(detail.stretches)]
-    return _part(request, choice, lanes, Spans((), (), False, detail.gaps), gap_said="Not listened to", kinds={})
+    return _part(request, choice, lanes, Spans((), (), False, detail.gaps), gap_said="No listener", kinds={})
 
 
 def service_choice(request: Asked, since: datetime | None) -> tuple[Choice, tuple[str, ...]]:

@@ -55,7 +55,7 @@ def begin(request: Asked, set_id: int) -> HttpResponse:
             duration_seconds=values["duration_seconds"],
         ),
     )
-    said = "The drill has begun. Decide about its event as you would about a real one."
+    said = "The drill was started. Decide its event as you would decide a real one."
     return done(request, said, "drill", drill_id=drill.pk)
 
 
@@ -117,7 +117,7 @@ def begin_wave(request: Asked) -> HttpResponse:
         except Refused as error:
             context |= refused(error) | {"takes_reason": _takes_reason(error)}
         else:
-            return done(request, "The wave has begun.", "wave", wave_id=wave.pk)
+            return done(request, "The wave was started.", "wave", wave_id=wave.pk)
     place = form.cleaned_data if form.is_valid() else {}
     service, set_id = str(place.get("service", "")), place.get("set")
     found = waves.candidates(now=request.now, service=service, set_id=set_id)

@@ -54,28 +54,28 @@ class EventType:
 EVENT_TYPES = (
     EventType(
         "Freeze",
-        effect="Pauses for seconds; CPU and network may stand still. Memory and open files stay.",
+        effect="Pauses the machine for some seconds: CPU and network may stop. Memory and open files are kept.",
         documented_notice_seconds=15 * 60,
         severity=Severity.INFO,
         icon="snowflake",
     ),
     EventType(
         "Reboot",
-        effect="Restarts. Memory is lost; disks stay.",
+        effect="Restarts the machine. Memory is lost; disks are kept.",
         lost="memory",
         documented_notice_seconds=15 * 60,
         icon="rotate-cw",
     ),
     EventType(
         "Redeploy",
-        effect="Moves to another host. Memory and ephemeral disks are lost.",
+        effect="Moves the machine to another host. Memory and ephemeral disks are lost.",
         lost="ephemeral disks",
         documented_notice_seconds=10 * 60,
         icon="truck",
     ),
     EventType(
         "Preempt",
-        effect="The spot machine is deleted, with its ephemeral disks.",
+        effect="Deletes the spot machine and its ephemeral disks.",
         lost="the machine",
         documented_notice_seconds=30,
         severity=Severity.CRITICAL,
@@ -84,7 +84,7 @@ EVENT_TYPES = (
     ),
     EventType(
         "Terminate",
-        effect="The machine is deleted.",
+        effect="Deletes the machine.",
         lost="the machine",
         documented_notice_seconds=5 * 60,
         severity=Severity.CRITICAL,
@@ -94,11 +94,11 @@ EVENT_TYPES = (
     # Preview, since api-version 2024-07-09.
     EventType(
         "SpotRebalanceRecommendation",
-        effect="Advice: the spot machine may be evicted soon. Azure starts nothing now.",
+        effect="Advice: Azure may evict the spot machine soon. Azure starts nothing now.",
         is_advice=True,
     ),
 )
-UNKNOWN_TYPE = EventType("", effect="Azure has not said what this type does. Treat it as impactful.")
+UNKNOWN_TYPE = EventType("", effect="Azure does not document the effect of this type. Treat the event as disruptive.")
 
 
 def _names(types: Iterable[EventType]) -> tuple[str, ...]:

@@ -69,8 +69,8 @@ class EntryKind(StrEnum):
     EVENT_STARTED = "event_started", "Started", "busy", "play", Trait.MOVES_EVENT
     EVENT_ENDED = "event_ended", "Ended", "good", "circle-check", Trait.MOVES_EVENT
     EVENT_REOPENED = "event_reopened", "Reopened", "due", "rotate-ccw", Trait.MOVES_EVENT
-    EVENT_UNWATCHED = "event_unwatched", "Unwatched", "bad", "eye-off"
-    EVENT_WATCHED = "event_watched", "Watched again", "quiet", "eye"
+    EVENT_UNWATCHED = "event_unwatched", "No live agent", "bad", "eye-off"
+    EVENT_WATCHED = "event_watched", "Agent live again", "quiet", "eye"
     FOREIGN_SIGHTING = "foreign_sighting", "Foreign sighting", "bad", "triangle-alert", Trait.NAMES_TWO_SETS
     DOCUMENT_UNREADABLE = "document_unreadable", "Unreadable document", "bad", "file-question-mark"
     REPORT_UNKNOWN = "report_unknown", "Unknown report", "due", "file-question-mark"
@@ -79,9 +79,9 @@ class EntryKind(StrEnum):
     REPORTS_LOST = "reports_lost", "Lost reports", "bad", "file-question-mark"
     SPOOL_REUSED = "spool_reused", "Older state folder", "due", "history"
     EVENT_CLAIMED = "event_claimed", "Claimed", "calm", "hand", Trait.NAMES_CLAIM
-    CLAIM_ENDED = "claim_ended", "Given back", "quiet", "undo-2", Trait.NAMES_CLAIM
+    CLAIM_ENDED = "claim_ended", "Claim released", "quiet", "undo-2", Trait.NAMES_CLAIM
     EVENT_HELD = "event_held", "Left to Azure", "due", "circle-pause", Trait.NAMES_HOLD
-    HOLD_ENDED = "hold_ended", "Taken back", "quiet", "circle-play", Trait.NAMES_HOLD
+    HOLD_ENDED = "hold_ended", "No longer left to Azure", "quiet", "circle-play", Trait.NAMES_HOLD
     APPROVAL_PROPOSED = "approval_proposed", "Proposed", "due", "users", Trait.NAMES_IN_REASONS
     APPROVAL_CONSENTED = (
         "approval_consented",
@@ -91,7 +91,7 @@ class EntryKind(StrEnum):
         Trait.MOVES_EVENT,
         Trait.NAMES_IN_REASONS,
     )
-    APPROVAL_PLANNED = "approval_planned", "Approved, waits", "busy", "hourglass", Trait.NAMES_IN_REASONS
+    APPROVAL_PLANNED = "approval_planned", "Approved, waiting", "busy", "hourglass", Trait.NAMES_IN_REASONS
     APPROVAL_GRANTED = "approval_granted", "Approved", "busy", "gavel", Trait.MOVES_EVENT, Trait.NAMES_IN_REASONS
     APPROVAL_DUE = "approval_due", "Condition met", "busy", "gavel", Trait.MOVES_EVENT, Trait.NAMES_IN_REASONS
     APPROVAL_ACCEPTED = "approval_accepted", "Azure accepted", "busy", "cloud"
@@ -131,13 +131,13 @@ class EntryKind(StrEnum):
     LATE_RECEIPT = "late_receipt", "Late receipt", "quiet", "history"
     HOOK_SUCCEEDED = "hook_succeeded", "Hook succeeded", "good", "terminal"
     HOOK_FAILED = "hook_failed", "Hook failed", "bad", "terminal"
-    HOOK_LATE = "hook_late", "Prepares late", "due", "clock-alert"
-    HOOKS_BEGAN = "hooks_began", "Hooks began", "busy", "loader-circle"
+    HOOK_LATE = "hook_late", "Prepared late", "due", "clock-alert"
+    HOOKS_BEGAN = "hooks_began", "Hooks started", "busy", "loader-circle"
     HOOKS_ENDED = "hooks_ended", "Hooks ended", "quiet", "terminal"
-    WAVE_BEGAN = "wave_began", "Wave began", "busy", "waves-horizontal", Trait.NAMES_IN_REASONS
+    WAVE_BEGAN = "wave_began", "Wave started", "busy", "waves-horizontal", Trait.NAMES_IN_REASONS
     WAVE_ENDED = "wave_ended", "Wave done", "good", "waves-horizontal", Trait.NAMES_IN_REASONS
     WAVE_STOPPED = "wave_stopped", "Wave stopped", "bad", "octagon-x", Trait.NAMES_IN_REASONS
-    DRILL_BEGAN = "drill_began", "Drill began", "busy", "siren", Trait.NAMES_IN_REASONS
+    DRILL_BEGAN = "drill_began", "Drill started", "busy", "siren", Trait.NAMES_IN_REASONS
     DRILL_STEP = "drill_step", "Drill", "calm", "siren", Trait.NAMES_IN_REASONS
     DRILL_ENDED = "drill_ended", "Drill ended", "good", "siren", Trait.NAMES_IN_REASONS
     MACHINE_ENROLLED = "machine_enrolled", "Enrolled", "calm", "server", Trait.MOVES_MACHINE
@@ -145,11 +145,11 @@ class EntryKind(StrEnum):
     MACHINE_CHANGED = "machine_changed", "Machine changed", "calm", "server-cog", Trait.MOVES_MACHINE
     MACHINE_IDENTIFIED = "machine_identified", "Machine identified", "calm", "server-cog", Trait.MOVES_MACHINE
     MACHINE_REVOKED = "machine_revoked", "Revoked", "bad", "server-off", Trait.MOVES_MACHINE
-    MACHINE_WAITS = "machine_waits", "Waits for admission", "due", "hourglass"
+    MACHINE_WAITS = "machine_waits", "Waiting for admission", "due", "hourglass"
     MACHINE_ADMITTED = "machine_admitted", "Admitted", "calm", "user-check", Trait.MOVES_MACHINE
     ADMISSION_REFUSED = "admission_refused", "Admission refused", "bad", "shield-x"
-    NAME_HELD = "name_held", "Name held", "due", "triangle-alert", Trait.NAMES_TWO_SETS
-    NAME_GIVEN = "name_given", "Name given", "calm", "server-cog", Trait.NAMES_TWO_SETS
+    NAME_HELD = "name_held", "Name in use", "due", "triangle-alert", Trait.NAMES_TWO_SETS
+    NAME_GIVEN = "name_given", "Name changed", "calm", "server-cog", Trait.NAMES_TWO_SETS
     MACHINE_MOVED = (
         "machine_moved",
         "Moved to another set",
@@ -158,12 +158,12 @@ class EntryKind(StrEnum):
         Trait.MOVES_MACHINE,
         Trait.NAMES_TWO_SETS,
     )
-    SET_MERGED = "set_merged", "Sets joined", "calm", "merge", Trait.MOVES_MACHINE, Trait.NAMES_TWO_SETS
+    SET_MERGED = "set_merged", "Sets merged", "calm", "merge", Trait.MOVES_MACHINE, Trait.NAMES_TWO_SETS
     SET_NAMED = "set_named", "Set named", "calm", "tag", Trait.MOVES_MACHINE
     SET_CHANGED = "set_changed", "Set's settings changed", "calm", "settings-2", Trait.CHANGES_FLEET
     SET_LOWERED = "set_lowered", "Requirement lowered", "due", "shield-alert"
-    SET_DISPUTED = "set_disputed", "Set unclear", "due", "triangle-alert", Trait.NAMES_TWO_SETS
-    SET_AGREED = "set_agreed", "Set clear again", "quiet", "circle-check", Trait.NAMES_TWO_SETS
+    SET_DISPUTED = "set_disputed", "Set not clear", "due", "triangle-alert", Trait.NAMES_TWO_SETS
+    SET_AGREED = "set_agreed", "Set confirmed", "quiet", "circle-check", Trait.NAMES_TWO_SETS
     INVENTORY_IMPORTED = "inventory_imported", "Inventory imported", "calm", "clipboard-list", Trait.CHANGES_FLEET
     MAINTENANCE_SCHEDULED = "maintenance_scheduled", "Cache maintenance announced", "due", "calendar-clock"
     MAINTENANCE_STARTING = "maintenance_starting", "Cache maintenance starting", "due", "timer"
@@ -179,10 +179,10 @@ class EntryKind(StrEnum):
     CACHE_LOST_UNANNOUNCED = "cache_lost_unannounced", "Connection lost unannounced", "bad", "unplug"
     CACHE_REFUSED = "cache_refused", "Login refused", "bad", "shield-x"
     CACHE_UNSUPPORTED = "cache_unsupported", "Publishes nothing", "due", "ear-off"
-    RULE_CREATED = "rule_created", "Rule made", "calm", "scale", Trait.CHANGES_FLEET
+    RULE_CREATED = "rule_created", "Rule created", "calm", "scale", Trait.CHANGES_FLEET
     RULE_CHANGED = "rule_changed", "Rule changed", "calm", "scale", Trait.CHANGES_FLEET
     RULE_DELETED = "rule_deleted", "Rule deleted", "calm", "scale", Trait.CHANGES_FLEET
-    WINDOW_CREATED = "window_created", "No-approval window made", "calm", "calendar-off", Trait.CHANGES_FLEET
+    WINDOW_CREATED = "window_created", "No-approval window created", "calm", "calendar-off", Trait.CHANGES_FLEET
     WINDOW_DELETED = "window_deleted", "No-approval window deleted", "calm", "calendar-off", Trait.CHANGES_FLEET
     APPROVALS_STOPPED = (
         "approvals_stopped",
@@ -195,7 +195,7 @@ class EntryKind(StrEnum):
     STOP_LIFTED = "stop_lifted", "Stop lifted", "due", "circle-play", Trait.CHANGES_FLEET, Trait.FOR_ALL, Trait.NAMES_BY
     PERSON_CHANGED = (
         "person_changed",
-        "Person changed",
+        "User changed",
         "calm",
         "user-cog",
         Trait.CHANGES_PEOPLE,
@@ -203,48 +203,48 @@ class EntryKind(StrEnum):
         Trait.NAMES_OWNER,
     )
     MAPPING_CHANGED = "mapping_changed", "Mapping changed", "calm", "key-round", Trait.CHANGES_PEOPLE
-    BREAK_GLASS_USED = "break_glass_used", "Break-glass account used", "bad", "siren", Trait.FOR_ALL, Trait.NAMES_PERSON
+    BREAK_GLASS_USED = "break_glass_used", "Emergency account used", "bad", "siren", Trait.FOR_ALL, Trait.NAMES_PERSON
     PERSON_FORGOTTEN = (
         "person_forgotten",
-        "Person forgotten",
+        "User erased",
         "calm",
         "user-cog",
         Trait.CHANGES_PEOPLE,
         Trait.NAMES_PERSON,
     )
-    SIGNING_KEY_MADE = "signing_key_made", "Signing key made", "calm", "file-key"
+    SIGNING_KEY_MADE = "signing_key_made", "Signing key created", "calm", "file-key"
     SIGNING_KEY_RETIRED = "signing_key_retired", "Signing key retired", "calm", "file-key"
-    TOKEN_CREATED = "token_created", "Token made", "calm", "key-round", Trait.NAMES_PERSON
+    TOKEN_CREATED = "token_created", "Token created", "calm", "key-round", Trait.NAMES_PERSON
     TOKEN_EXPIRES = "token_expires", "Token expires soon", "due", "key-round", Trait.NAMES_PERSON
     TOKEN_ENDED = "token_ended", "Token ended", "calm", "key-round", Trait.CHANGES_PEOPLE, Trait.NAMES_PERSON
-    CALENDAR_MADE = "calendar_made", "Calendar made", "calm", "calendar"
+    CALENDAR_MADE = "calendar_made", "Calendar created", "calm", "calendar"
     CALENDAR_ENDED = "calendar_ended", "Calendar ended", "calm", "calendar", Trait.NAMES_PERSON
-    PUSH_KEY_MADE = "push_key_made", "Push key made", "calm", "file-key"
+    PUSH_KEY_MADE = "push_key_made", "Push key created", "calm", "file-key"
     ENTRANCE_CHANGED = "entrance_changed", "Enrolment policy changed", "calm", "key-round"
     JOIN_TOKEN_ENDED = "join_token_ended", "Join token ended", "calm", "key-round"
-    LOGINS_REFUSED = "logins_refused", "Password guessed at", "due", "shield-alert", Trait.NAMES_PERSON
+    LOGINS_REFUSED = "logins_refused", "Sign-in attempts failed", "due", "shield-alert", Trait.NAMES_PERSON
     NEW_DEVICE = "new_device", "New device", "due", "monitor-smartphone", Trait.NAMES_PERSON
     ERA_BEGUN = "era_begun", "Era begun", "due", "rotate-ccw", Trait.CHANGES_FLEET, Trait.FOR_ALL
-    ROWS_ARCHIVED = "rows_archived", "Left for the archive", "quiet", "archive"
-    HANDOVER_READ = "handover_read", "Took over", "calm", "book-open-check"
+    ROWS_ARCHIVED = "rows_archived", "Archived", "quiet", "archive"
+    HANDOVER_READ = "handover_read", "Handover read", "calm", "book-open-check"
     VIEW_SAVED = "view_saved", "View saved", "quiet", "bookmark"
     VIEW_DELETED = "view_deleted", "View deleted", "quiet", "bookmark-x"
     CHANNEL_FAILING = "channel_failing", "Channel fails", "bad", "bell-off"
     CHANNEL_WORKS = "channel_works", "Channel works again", "good", "bell-ring"
-    SOURCE_QUIET = "source_quiet", "Source went quiet", "due", "circle-off"
-    SET_UNWATCHED = "set_unwatched", "Set is not watched", "bad", "eye-off"
+    SOURCE_QUIET = "source_quiet", "Agent or listener lost", "due", "circle-off"
+    SET_UNWATCHED = "set_unwatched", "No live agent in set", "bad", "eye-off"
     COVERAGE_OPENED = "coverage_opened", "Blind spot", "due", "eye-off"
-    COVERAGE_CLOSED = "coverage_closed", "Blind spot is gone", "good", "eye"
-    AUDIT_FAILED = "audit_failed", "Audit does not verify", "bad", "shield-x"
-    STORAGE_TROUBLE = "storage_trouble", "Trouble with storage", "bad", "database-zap"
-    CHANNEL_CREATED = "channel_created", "Channel made", "calm", "megaphone"
+    COVERAGE_CLOSED = "coverage_closed", "Blind spot resolved", "good", "eye"
+    AUDIT_FAILED = "audit_failed", "Audit verification failed", "bad", "shield-x"
+    STORAGE_TROUBLE = "storage_trouble", "Storage problem", "bad", "database-zap"
+    CHANNEL_CREATED = "channel_created", "Channel created", "calm", "megaphone"
     CHANNEL_CHANGED = "channel_changed", "Channel changed", "calm", "megaphone"
     CHANNEL_DELETED = "channel_deleted", "Channel deleted", "calm", "megaphone-off"
-    CHANNEL_TRIED = "channel_tried", "Channel tried", "quiet", "send"
-    ROUTE_CREATED = "route_created", "Route made", "calm", "split"
+    CHANNEL_TRIED = "channel_tried", "Channel tested", "quiet", "send"
+    ROUTE_CREATED = "route_created", "Route created", "calm", "split"
     ROUTE_CHANGED = "route_changed", "Route changed", "calm", "split"
     ROUTE_DELETED = "route_deleted", "Route deleted", "calm", "split"
-    MESSAGE_SENT_AGAIN = "message_sent_again", "Message sent again", "calm", "send"
+    MESSAGE_SENT_AGAIN = "message_sent_again", "Notification sent again", "calm", "send"
 
     @classmethod
     def _missing_(cls, value: object) -> "EntryKind | None":

@@ -77,7 +77,7 @@ def for_html(text: str) -> str:
 
 def claimed(person: str) -> str:
     """Return the answer after a claim."""
-    return f"You are on it, as {without_links(person)}. Whether to approve it, you decide on its page."
+    return f"You claimed the event as {without_links(person)}. Decide on the page of the event."
 
 
 def refused(sentence: str) -> str:

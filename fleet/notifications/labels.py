@@ -38,12 +38,12 @@ def route(values: Values, reader: Reader) -> str:
 def _when(values: Values) -> str:
     if "unclaimed_after_seconds" in values:
         after = times.duration(values["unclaimed_after_seconds"])
-        return f"{after} after the first sighting, if it is not claimed"
+        return f"{after} after the announcement, if the event is still unclaimed"
     if "before_decide_by_seconds" in values:
         before = times.duration(values["before_decide_by_seconds"])
-        return f"{before} before the time to decide by, if it is not decided"
+        return f"{before} before the latest time for a decision, if the event is still undecided"
     moments = values.get("moments")
-    return listed(map(type_label, in_order(moments))) if moments else "everything"
+    return listed(map(type_label, in_order(moments))) if moments else "all notifications"
 
 
 def in_order(moments: Iterable[str]) -> list[str]:
@@ -57,7 +57,7 @@ def _of_what(values: Values) -> Iterator[str]:
     found = [f"{one_of(types)} events"] if types else []
     found += conditions(values)
     if severities:
-        found.append(f"where it is {one_of(severities)}")
+        found.append(f"with severity {one_of(severities)}")
     if found:
         yield ", ".join(found)
 
@@ -68,17 +68,17 @@ def kind_label(kind: str) -> str:
 
 
 def dry_run(values: Values, reader: Reader) -> str:
-    """Return the result of a dry run, such as `In the last 30 days: 31 messages, 4 at night.`"""
-    messages = counted(values["messages"], "message") if values["messages"] else "no message"
+    """Return the result of a dry run, such as `In the last 30 days: 31 notifications, 4 at night.`"""
+    messages = counted(values["messages"], "notification") if values["messages"] else "no notification"
     night = f", {values['outside_working_hours']} at night" if values["messages"] else ""
     return f"In the last {values['days']} days: {messages}{night}."
 
 
 SENTENCES: dict[str, Sentence] = {
-    "browser-endpoint": "The browser names an address without TLS, which no browser has.",
+    "browser-endpoint": "The push address of the browser is not an https address.",
     "route": route,
     "route-dry-run": dry_run,
-    "past-severity": ("How bad each event was goes by its type: how many machines were live at that time is not kept."),
+    "past-severity": "Severity is estimated from the event type: Drydock does not keep earlier presence.",
     "past-told-as-now": (
         "Services, names and NotBefore are the last known values. A notification that another route sends to the same"
         " channel is sent once, but counted here."
@@ -90,23 +90,23 @@ SENTENCES: dict[str, Sentence] = {
     "channel-unknown": "There is no channel with this id.",
     "own-route-without-channel": "Choose one of your channels.",
     "route-unknown": "There is no route with this id.",
-    "message-unknown": "There is no message with this id.",
-    "message-never-sent": "This message was never sent to a channel, so it cannot be sent again.",
-    "message-under-way": "This message is still being sent, or is no longer needed.",
+    "message-unknown": "There is no notification with this id.",
+    "message-never-sent": "This notification was never sent to a channel, so it cannot be sent again.",
+    "message-under-way": "This notification is still being sent, or is no longer needed.",
     "channel-is-off": "The channel is switched off: switch it on first.",
-    "channel-takes-no-posts": "This channel mirrors open events and receives no messages. Check it at the provider.",
+    "channel-takes-no-posts": "This channel mirrors open events and receives no notifications.",
     "channel-without-secret": "Only webhooks have a secret that can be rotated.",
     "test-under-way": "A test of this channel is under way already.",
     "channels-too-many": "There are {most} channels already: delete one that is no longer needed.",
     "routes-too-many": "There are {most} routes already: delete one that is no longer needed.",
     "channel-name-taken": "There is already a channel with this name.",
     "route-name-taken": "There is already a route with this name.",
-    "channel-of-routes": "Routes lead to it: {routes:some}. Change or delete them first.",
-    "channel-kind-not-personal": "One alone may have a channel of these kinds: {known:list}.",
-    "too-many-lines": "Give at most {most}.",
-    "two-steps": "A step of escalation goes by one clock: make two routes.",
-    "step-with-moments": "A step of escalation goes by the clock: it takes no moments.",
-    "own-without-person": "Only a person may have something alone.",
+    "channel-of-routes": "These routes use the channel: {routes:some}. Change or delete them first.",
+    "channel-kind-not-personal": "Personal channels can be of these kinds: {known:list}.",
+    "too-many-lines": "Enter at most {most}.",
+    "two-steps": "A route has one escalation step: create a second route for the other.",
+    "step-with-moments": "A route with an escalation step has no notification types.",
+    "own-without-person": "Only a user can have personal channels and routes.",
     "token-only-reads": "The token only reads: use one with the scope `approve` or `admin`, or the pages.",
 }
 
@@ -149,29 +149,29 @@ def _route(row: TimelineRow, then: str = "") -> str:
 
 # Reasons why a channel did not accept a message, by Drydock's codes. The receiver's own answer is shown in addition.
 ERRORS: dict[str, str] = {
-    "status": "it answered with an error",
-    "redirect": "it sent us elsewhere, and redirects are not followed",
-    "refused": "it refused the message",
-    "refused_address": "its address is one that messages may not reach",
-    "bad_url": "its URL cannot be used",
-    "bad_job": "something in the message cannot be sent",
-    "too_large": "the message is too large",
-    "dns": "its name could not be resolved",
-    "connect": "it could not be reached",
-    "tls": "no safe connection: its certificate could not be verified, or it offers no TLS",
-    "no_answer": "it ended the connection without an answer",
-    "timeout": "it did not answer in time",
-    "died": "the sender was ended while it waited",
-    "busy": "too much was being sent at once",
-    "no_mail_server": "no mail server is set (`EMAIL_HOST`)",
-    "some_refused": "not every recipient was taken",
+    "status": "the receiver answered with an error",
+    "redirect": "the receiver answered with a redirect, which Drydock does not follow",
+    "refused": "the receiver refused the notification",
+    "refused_address": "Drydock does not send to this address",
+    "bad_url": "the URL cannot be used",
+    "bad_job": "the notification contains something that cannot be sent",
+    "too_large": "the notification is too large",
+    "dns": "the host name could not be resolved",
+    "connect": "the receiver could not be reached",
+    "tls": "the certificate of the receiver could not be verified, or the receiver has no TLS",
+    "no_answer": "the receiver closed the connection without an answer",
+    "timeout": "the receiver did not answer in time",
+    "died": "the sending process ended before the answer",
+    "busy": "Drydock was sending too many notifications at the same time",
+    "no_mail_server": "no mail server is configured (`EMAIL_HOST`)",
+    "some_refused": "the mail server refused some recipients",
     "unknown": "unknown: the worker stopped before it recorded the result",
-    "own-failure": "something went wrong in Drydock: its log says what",
+    "own-failure": "an error in Drydock: see its log",
 }
 # Details about an address or URL, which follow the code after a colon.
 ABOUT: dict[str, str] = {
     "azure": "Azure's own",
-    "unspecified": "no address",
+    "unspecified": "not an address",
     "loopback": "this machine",
     "link_local": "link-local",
     "private": "a private network",
@@ -182,13 +182,13 @@ ABOUT: dict[str, str] = {
     "documentation": "reserved for documentation",
     "reserved": "reserved",
     "tunnel": "a tunnel",
-    "port": "a port that is none of the web or of mail",
-    "not_literal": "no address",
-    "beside_proxy": "not by the proxy",
+    "port": "the port is not allowed",
+    "not_literal": "not an address",
+    "beside_proxy": "not through the proxy",
     "schema": "a service that is not allowed",
     "parameter": "a parameter that is not allowed",
-    "unknown_service": "no service is known by it",
-    "incomplete": "something is missing in it",
+    "unknown_service": "unknown service",
+    "incomplete": "incomplete",
 }
 
 
@@ -201,22 +201,22 @@ def error_words(code: str) -> str:
 
 def _failing(row: TimelineRow, reader: Reader) -> str:
     if row.data.get("gone"):
-        return f"The channel {row.data['name']} says that it is gone, and is switched off."
-    return f"The channel {row.data['name']} takes nothing: {error_words(row.data['error'])}."
+        return f"The receiver of the channel {row.data['name']} no longer exists: Drydock switched the channel off."
+    return f"The channel {row.data['name']} fails: {error_words(row.data['error'])}."
 
 
 ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.CHANNEL_FAILING: _failing,
     EntryKind.CHANNEL_WORKS: lambda row, reader: f"The channel {row.data['name']} works again.",
-    EntryKind.CHANNEL_CREATED: lambda row, reader: f"{row.actor} made {_channel(row)}.",
+    EntryKind.CHANNEL_CREATED: lambda row, reader: f"{row.actor} created {_channel(row)}.",
     EntryKind.CHANNEL_CHANGED: channel_changed,
     EntryKind.CHANNEL_DELETED: lambda row, reader: f"{row.actor} deleted {_channel(row)}.",
-    EntryKind.CHANNEL_TRIED: lambda row, reader: f"{row.actor} tried {_channel(row)}.",
-    EntryKind.ROUTE_CREATED: lambda row, reader: f"{row.actor} made {_route(row)}",
+    EntryKind.CHANNEL_TRIED: lambda row, reader: f"{row.actor} tested {_channel(row)}.",
+    EntryKind.ROUTE_CREATED: lambda row, reader: f"{row.actor} created {_route(row)}",
     EntryKind.ROUTE_CHANGED: route_changed,
     EntryKind.ROUTE_DELETED: lambda row, reader: f"{row.actor} deleted {_route(row)}",
     EntryKind.MESSAGE_SENT_AGAIN: lambda row, reader: (
-        f"{row.actor} had “{type_label(row.data['moment'])}” sent again through “{row.data['channel']}”."
+        f"{row.actor} sent “{type_label(row.data['moment'])}” again through “{row.data['channel']}”."
     ),
 }
 
@@ -225,15 +225,15 @@ ENTRIES: dict[EntryKind, EntryText] = {
 
 BADGES: Mapping[type, Mapping[Any, Badge]] = {
     NotificationHealth: {
-        NotificationHealth.STANDS_STILL: Badge("Notifications delayed", "bad", "bell-off"),
-        NotificationHealth.ALL_FAIL: Badge("Notifications fail", "bad", "bell-off"),
-        NotificationHealth.UNDELIVERED: Badge("Notifications undelivered", "bad", "bell-off"),
-        NotificationHealth.SOME_FAIL: Badge("A channel fails", "due", "bell-dot"),
-        NotificationHealth.NOBODY: Badge("No notification channel", "quiet", "bell-minus"),
-        NotificationHealth.WORKS: Badge("Notifications work", "good", "bell"),
+        NotificationHealth.STANDS_STILL: Badge("delayed", "bad", "bell-off"),
+        NotificationHealth.ALL_FAIL: Badge("every channel fails", "bad", "bell-off"),
+        NotificationHealth.UNDELIVERED: Badge("some not delivered", "bad", "bell-off"),
+        NotificationHealth.SOME_FAIL: Badge("a channel fails", "due", "bell-dot"),
+        NotificationHealth.NOBODY: Badge("not configured", "quiet", "bell-minus"),
+        NotificationHealth.WORKS: Badge("OK", "good", "bell"),
     },
     MessageState: {
-        MessageState.WAITING: Badge("waits", "due", "hourglass"),
+        MessageState.WAITING: Badge("waiting", "due", "hourglass"),
         MessageState.BATCHED: Badge("being sent", "busy", "send"),
         MessageState.SENT: Badge("delivered", "good", "circle-check"),
         MessageState.DROPPED: Badge("not sent", "quiet", "circle-slash"),
@@ -241,7 +241,7 @@ BADGES: Mapping[type, Mapping[Any, Badge]] = {
         MessageState.UNROUTED: Badge("no channel", "bad", "bell-off"),
     },
     DeliveryState: {
-        DeliveryState.QUEUED: Badge("waits", "due", "hourglass"),
+        DeliveryState.QUEUED: Badge("waiting", "due", "hourglass"),
         DeliveryState.SENDING: Badge("being sent", "busy", "send"),
         DeliveryState.DELIVERED: Badge("delivered", "good", "circle-check"),
         DeliveryState.DROPPED: Badge("not sent", "quiet", "circle-slash"),
@@ -249,8 +249,8 @@ BADGES: Mapping[type, Mapping[Any, Badge]] = {
     },
     ChannelHealth: {
         ChannelHealth.WORKS: Badge("works", "good", "circle-check"),
-        ChannelHealth.NEW: Badge("not tried yet", "calm", "circle-dashed"),
-        ChannelHealth.HELD: Badge("held back", "due", "circle-pause"),
+        ChannelHealth.NEW: Badge("not tested yet", "calm", "circle-dashed"),
+        ChannelHealth.HELD: Badge("paused after errors", "due", "circle-pause"),
         ChannelHealth.FAILS: Badge("fails", "bad", "octagon-x"),
         ChannelHealth.OFF: Badge("switched off", "quiet", "circle-off"),
     },

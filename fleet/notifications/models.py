@@ -52,9 +52,9 @@ class Channel(models.Model):
 
     kind = Line(
         choices=lambda: [(name, kind.label) for name, kind in KINDS.items()],
-        help_text="Which fields it takes follows from it.",
+        help_text="The kind determines the fields.",
     )
-    name = Line(help_text="What people call it; no two channels share one.")
+    name = Line(help_text="Unique name of the channel.")
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.CASCADE, related_name="channels"
     )
@@ -131,7 +131,7 @@ class Route(HoursAndPlace):
     by* while it is undecided. Hours are as in rules. `version` increases with each change.
     """
 
-    name = Line(help_text="What people call it; no two routes share one.")
+    name = Line(help_text="Unique name of the route.")
     position = models.IntegerField(default=0)
     enabled = models.BooleanField(default=True, help_text="Whether the route is on. New routes are on by default.")
     channel = models.ForeignKey(
@@ -140,7 +140,7 @@ class Route(HoursAndPlace):
         blank=True,
         on_delete=models.PROTECT,
         related_name="routes",
-        verbose_name="through",
+        verbose_name="channel",
         help_text="The id of a channel; null: every channel of the installation.",
     )
     owner = models.ForeignKey(
@@ -150,7 +150,7 @@ class Route(HoursAndPlace):
         each=Line(choices=NOT_PERSONAL),
         # Other types are sent by steps of escalation.
         ticks=[(value, label) for value, label in NOT_PERSONAL if value not in STEPS],
-        help_text="Empty: every moment.",
+        help_text="Empty: every type.",
     )
     event_types = ListOf(
         "types", each=Line(choices=[(name, name) for name in (*TYPES, *ADVICE_TYPES)]), help_text="Empty: every type."

@@ -153,10 +153,12 @@ class NotificationType(StrEnum):
         member.declared = declared
         return member
 
-    FIRST_SEEN = Declaration("event.first_seen", "first seen", (EntryKind.EVENT_SEEN,), always_notify=True, loud=True)
+    FIRST_SEEN = Declaration(
+        "event.first_seen", "event announced", (EntryKind.EVENT_SEEN,), always_notify=True, loud=True
+    )
     CHANGED = Declaration(
         "event.changed",
-        "changed",
+        "event changed",
         (EntryKind.EVENT_CHANGED, EntryKind.EVENT_REOPENED),
         headline="Changed",
         stale=_unless_newer,
@@ -164,11 +166,11 @@ class NotificationType(StrEnum):
         loud=True,
     )
     CLAIMED = Declaration(
-        "event.claimed", "claimed", (EntryKind.EVENT_CLAIMED,), stale=_while_claimed, followed=True, opens=False
+        "event.claimed", "event claimed", (EntryKind.EVENT_CLAIMED,), stale=_while_claimed, followed=True, opens=False
     )
     UNCLAIMED = Declaration(
         "event.unclaimed",
-        "unclaimed",
+        "event still unclaimed",
         clock=("event.first_seen",),
         only_if="unclaimed",
         stale=_while_unclaimed,
@@ -177,7 +179,7 @@ class NotificationType(StrEnum):
     )
     UNDECIDED = Declaration(
         "event.undecided",
-        "undecided",
+        "event still undecided",
         clock=("event.first_seen", "event.changed"),
         only_if="undecided",
         stale=_while_undecided,
@@ -186,7 +188,7 @@ class NotificationType(StrEnum):
     )
     PROPOSED = Declaration(
         "approval.proposed",
-        "proposed",
+        "approval proposed",
         (EntryKind.APPROVAL_PROPOSED,),
         headline="A second person has to agree",
         stale=_while_proposed,
@@ -194,19 +196,23 @@ class NotificationType(StrEnum):
     )
     DECIDED = Declaration(
         "approval.decided",
-        "decided",
+        "event decided",
         (EntryKind.APPROVAL_CONSENTED, EntryKind.APPROVAL_PLANNED, EntryKind.APPROVAL_GRANTED, EntryKind.EVENT_HELD),
         stale=_while_in_effect,
         followed=True,
         opens=False,
     )
     WITHDRAWN = Declaration(
-        "approval.withdrawn", "withdrawn", (EntryKind.APPROVAL_WITHDRAWN,), stale=_unless_decided_again, followed=True
+        "approval.withdrawn",
+        "approval withdrawn",
+        (EntryKind.APPROVAL_WITHDRAWN,),
+        stale=_unless_decided_again,
+        followed=True,
     )
     OVERDUE = Declaration(
         "approval.overdue",
-        "overdue",
-        headline="No agent answers, start it by hand",
+        "approval overdue",
+        headline="No agent answers, start the event by hand",
         clock=(EntryKind.APPROVAL_GRANTED, EntryKind.APPROVAL_CONSENTED, EntryKind.APPROVAL_DUE),
         only_if="unanswered",
         stale=_while_unanswered,
@@ -216,7 +222,7 @@ class NotificationType(StrEnum):
     )
     REFUSED = Declaration(
         "approval.refused",
-        "refused or lapsed",
+        "approval refused or lapsed",
         (EntryKind.APPROVAL_REFUSED, EntryKind.APPROVAL_LAPSED),
         stale=_while_refused,
         followed=True,
@@ -226,7 +232,7 @@ class NotificationType(StrEnum):
     )
     CORRECTED = Declaration(
         "approval.corrected",
-        "corrected by a late answer of Azure",
+        "approval corrected by a late answer of Azure",
         (EntryKind.APPROVAL_CORRECTED,),
         headline="Correction: Azure had accepted the approval",
         followed=True,
@@ -234,11 +240,13 @@ class NotificationType(StrEnum):
         opens=False,
         loud=True,
     )
-    STARTED = Declaration("event.started", "started", (EntryKind.EVENT_STARTED,), headline="Started", followed=True)
-    ENDED = Declaration("event.ended", "ended", (EntryKind.EVENT_ENDED,), followed=True, opens=False, ends=True)
+    STARTED = Declaration(
+        "event.started", "event started", (EntryKind.EVENT_STARTED,), headline="Started", followed=True
+    )
+    ENDED = Declaration("event.ended", "event ended", (EntryKind.EVENT_ENDED,), followed=True, opens=False, ends=True)
     SOURCE_QUIET = Declaration(
         "source.quiet",
-        "a source went quiet",
+        "agents or listeners stopped reporting",
         (EntryKind.SOURCE_QUIET,),
         severity=Severity.WARNING,
         stale=_while_lasting,
@@ -246,9 +254,9 @@ class NotificationType(StrEnum):
     )
     SET_UNWATCHED = Declaration(
         "set.unwatched",
-        "a set lost its watchers",
+        "no live agent in a set",
         (EntryKind.EVENT_UNWATCHED, EntryKind.SET_UNWATCHED),
-        headline="Not watched",
+        headline="No live agent",
         severity=Severity.WARNING,
         stale=_while_unwatched,
         wakes=True,
@@ -257,14 +265,14 @@ class NotificationType(StrEnum):
     )
     SET_LOWERED = Declaration(
         "set.lowered",
-        "a requirement of a set was lowered",
+        "requirement of a set lowered",
         (EntryKind.SET_LOWERED,),
         severity=Severity.WARNING,
         endless=True,
     )
     COVERAGE_OPENED = Declaration(
         "coverage.opened",
-        "a blind spot opened",
+        "blind spot found",
         (EntryKind.COVERAGE_OPENED,),
         severity=Severity.WARNING,
         path="/blind-spots/",
@@ -272,7 +280,7 @@ class NotificationType(StrEnum):
     )
     COVERAGE_CLOSED = Declaration(
         "coverage.closed",
-        "a blind spot closed",
+        "blind spot resolved",
         (EntryKind.COVERAGE_CLOSED,),
         severity=Severity.INFO,
         path="/blind-spots/",
@@ -285,7 +293,7 @@ class NotificationType(StrEnum):
     )
     MAINTENANCE_ENDED = Declaration(
         "maintenance.ended",
-        "cache maintenance over",
+        "cache maintenance ended",
         (EntryKind.MAINTENANCE_ENDED, EntryKind.MAINTENANCE_END_NOT_SEEN, EntryKind.MAINTENANCE_NEVER_STARTED),
         opens=False,
         ends=True,
@@ -300,7 +308,7 @@ class NotificationType(StrEnum):
     )
     STORAGE_TROUBLE = Declaration(
         "storage.trouble",
-        "disk or retention trouble",
+        "storage problem",
         (EntryKind.STORAGE_TROUBLE,),
         severity=Severity.CRITICAL,
         path="/timeline/",
@@ -309,7 +317,7 @@ class NotificationType(StrEnum):
     )
     BREAK_GLASS = Declaration(
         "break_glass.used",
-        "the break-glass account was used",
+        "emergency account used",
         (EntryKind.BREAK_GLASS_USED,),
         severity=Severity.CRITICAL,
         path="/audit/",
@@ -317,7 +325,7 @@ class NotificationType(StrEnum):
     )
     ACCOUNT = Declaration(
         "account.notice",
-        "your account",
+        "notice about your account",
         (
             EntryKind.PERSON_CHANGED,
             EntryKind.TOKEN_CREATED,
@@ -331,14 +339,14 @@ class NotificationType(StrEnum):
     )
     CHANNEL_FAILING = Declaration(
         "channel.failing",
-        "a channel fails",
+        "channel failing",
         (EntryKind.CHANNEL_FAILING,),
         severity=Severity.WARNING,
         stale=_while_lasting,
     )
     CHANNEL_WORKS = Declaration(
         "channel.works",
-        "a channel works again",
+        "channel working again",
         (EntryKind.CHANNEL_WORKS,),
         severity=Severity.INFO,
         stale=_while_over,

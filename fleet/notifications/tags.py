@@ -22,16 +22,16 @@ register = Library()
 WHY: Mapping[str, str] = {
     "event-over": "the event was over",
     "event-open-again": "the event was open again",
-    "over": "it was over",
-    "decided": "it was decided",
-    "claimed": "it was claimed",
+    "over": "the problem was over",
+    "decided": "the event was decided",
+    "claimed": "the event was claimed",
     "answered": "Azure had answered",
     "started": "the event had started",
-    "superseded": "a newer message says the same and more",
-    "claim-ended": "its claim had ended",
-    "came-to-nothing": "the decision came to nothing",
-    "hold-ended": "it was no longer left to Azure",
-    "watched": "the set was watched again",
+    "superseded": "a newer notification replaced this one",
+    "claim-ended": "the claim had ended",
+    "came-to-nothing": "the decision had no effect",
+    "hold-ended": "the event was no longer left to Azure",
+    "watched": "an agent of the set was live again",
     "moved": "NotBefore had changed, and the due time was recalculated",
     "channel-deleted": "the channel was deleted",
 }
@@ -59,12 +59,12 @@ def channel_named(channel: ChannelNamed) -> str:
 @register.filter
 def moment_named(moment: str) -> str:
     """Return the label of a notification type, of a group or of a test."""
-    return {GROUP: "several at once", TEST: "test"}.get(moment) or type_label(moment)
+    return {GROUP: "several notifications", TEST: "test"}.get(moment) or type_label(moment)
 
 
 @register.filter
 def delivery_named(row: DeliveryRow) -> str:
-    return f"{counted(row.count, 'message')} at once" if row.moment == GROUP else moment_named(row.moment)
+    return f"{counted(row.count, 'notification')}" if row.moment == GROUP else moment_named(row.moment)
 
 
 @register.filter
@@ -123,4 +123,4 @@ def _failed(row: DeliveryRow, reader: Reader) -> str:
     name = channel_named(row.channel)
     if not row.open:
         return f"{name} failed and was given up"
-    return f"{name} failed, next try {at(row.next_at, reader)}" if row.next_at else f"{name} failed, tried again now"
+    return f"{name} failed, next try {at(row.next_at, reader)}" if row.next_at else f"{name} failed, being sent again"

@@ -104,7 +104,7 @@ def _ended(news: MessageNews, event: EventRow, reader: Reader) -> str:
 # Headlines that depend on the event; all others are in the registry.
 HEADLINES: Mapping[NotificationType, Callable[[MessageNews, EventRow, Reader], str]] = {
     NotificationType.CLAIMED: lambda news, event, reader: (
-        f"{one_line(event.claim.by, 40)} is on it" if event.claim else "Claimed"
+        f"Claimed by {one_line(event.claim.by, 40)}" if event.claim else "Claimed"
     ),
     NotificationType.DECIDED: _decided,
     NotificationType.WITHDRAWN: lambda news, event, reader: (
@@ -146,7 +146,7 @@ def _details(news: MessageNews, event: EventRow, card: DecisionCard, reader: Rea
     ):
         yield text_of(news.entry, reader)
     if event.drill:
-        yield "This is a drill: a rehearsal with real agents. Azure knows nothing of it."
+        yield "This is a drill with the real agents. Azure is not involved."
     if moment is NotificationType.ENDED:
         yield from _how_it_was(event, reader)
     else:
@@ -171,9 +171,9 @@ def _how_it_was(event: EventRow, reader: Reader) -> Iterator[str]:
     if event.notice_seconds is not None:
         yield f"Azure gave {times.duration(event.notice_seconds)} of notice."
     if event.approval is not None and event.approval.granted_at is not None:
-        yield f"{say(event.approval.by, reader)} approved it at {times.at(event.approval.granted_at, reader)}."
+        yield f"{say(event.approval.by, reader)} approved the event at {times.at(event.approval.granted_at, reader)}."
     elif event.started_at is not None:
-        yield "It was not approved here."
+        yield "The event was not approved in Drydock."
     if event.started_at is not None:
         yield f"Started {times.at(event.started_at, reader)}, for {times.duration(event.started_seconds)}."
 
@@ -182,8 +182,9 @@ def _by_hand(hand: ByHandRow | None, reader: Reader) -> Iterator[str]:
     """Yield instructions for an approval without agents: a command to copy, and the machines for it."""
     if hand is None:
         return
-    yield f"By hand: {say(hand.reason, reader)}"
-    yield f"Run this on any one of {some([one_line(one.machine.resource_name, NAME) for one in hand.machines], 5)}:"
+    yield f"Start by hand: {say(hand.reason, reader)}"
+    names = [one_line(one.machine.resource_name, NAME) for one in hand.machines]
+    yield f"Run this command on any one of {some(names, 5)}:"
     if not all(one.windows for one in hand.machines):
         yield hand.linux
     if any(one.windows for one in hand.machines):
@@ -192,7 +193,7 @@ def _by_hand(hand: ByHandRow | None, reader: Reader) -> Iterator[str]:
 
 # Texts of a single message, and of a test.
 
-PERSONAL_WARNING = "Was that not you? End the sessions that you do not know, and change your password."
+PERSONAL_WARNING = "If this was not you, end the sessions that you do not know and change your password."
 
 
 def message_words(news: MessageNews, reader: Reader) -> MessageWords:
@@ -208,10 +209,10 @@ def message_words(news: MessageNews, reader: Reader) -> MessageWords:
 def test_words(reader: Reader) -> MessageWords:
     """Return the texts of a test."""
     reader = replace(reader, form=Form.MESSAGE)
-    title = "A test by Drydock: nothing has happened"
+    title = "Test by Drydock: nothing happened"
     lines = [title, "This is a test of the channel. Notifications look like this."]
     if reader.now is not None:
-        lines.append(f"It was sent at {times.at(reader.now, replace(reader, now=None))}.")
+        lines.append(f"Sent at {times.at(reader.now, replace(reader, now=None))}.")
     return MessageWords(title, title, tuple(lines), f"{title}.", "/")
 
 
@@ -237,8 +238,8 @@ def _of_maintenance(news: MessageNews, row: MaintenanceRow, reader: Reader) -> M
 
 # Maintenance whose start or end was never reported.
 UNSEEN = {
-    EntryKind.MAINTENANCE_NEVER_STARTED: " was announced and did not begin",
-    EntryKind.MAINTENANCE_END_NOT_SEEN: " began, and its end was not reported",
+    EntryKind.MAINTENANCE_NEVER_STARTED: " was announced and did not start",
+    EntryKind.MAINTENANCE_END_NOT_SEEN: " started, and no agent reported the end",
 }
 
 
@@ -247,9 +248,9 @@ def _when(news: MessageNews, row: MaintenanceRow, reader: Reader) -> str:
         return UNSEEN[news.entry.kind]
     if not row.active:
         lasted = f" after {times.duration(row.seconds)}" if row.seconds is not None else ""
-        return f" is over{lasted}"
+        return f" ended{lasted}"
     soonest = row.earliest_at or row.expected_at
-    return f" is announced, the node may go from {times.at(soonest, reader)}" if soonest else " is announced"
+    return f" is announced, the node may stop from {times.at(soonest, reader)}" if soonest else " is announced"
 
 
 def _of_rest(news: MessageNews, reader: Reader) -> MessageWords:
@@ -297,7 +298,7 @@ def group_words(several: Sequence[MessageNews], reader: Reader) -> MessageWords:
     if len(newest) == 1:
         words = message_words(newest[0], reader)
         happened = [type_label(news.moment) for news in several]
-        return replace(words, lines=in_lines([*words.lines, f"What has happened: {', '.join(happened)}."]))
+        return replace(words, lines=in_lines([*words.lines, f"What happened: {', '.join(happened)}."]))
     newest.sort(key=_urgency)
     head = DRILL if all(news.drill for news in newest) else ""
     what = _counts(newest)
@@ -306,7 +307,7 @@ def group_words(several: Sequence[MessageNews], reader: Reader) -> MessageWords:
     worst = _severities(newest)
     return MessageWords(
         title=one_line(f"{head}{what}{by}", TITLE),
-        subject="Several at once",
+        subject="Several notifications",
         lines=in_lines([f"{head}{what}{by}", f"Severity: {worst}.", *_happened(newest), *_listed(newest, reader)]),
         short=_short_digest(head, what, newest, by, worst),
         path="/",
@@ -328,11 +329,11 @@ def _rank(severity: str) -> int:
     return WORST.index(Severity(severity)) if severity in set(WORST) else len(WORST)
 
 
-COUNTED = (("event",), ("drill",), ("maintenance of a cache", "maintenances of caches"), ("other matter",))
+COUNTED = (("event",), ("drill",), ("cache maintenance",), ("other notification",))
 
 
 def _counts(newest: Iterable[MessageNews]) -> str:
-    """Return counts, as `12 events and 1 maintenance of a cache`."""
+    """Return counts, as `12 events and 1 cache maintenance`."""
     of_events = [news for news in newest if news.event is not None]
     drills = sum(news.drill for news in of_events)
     maintenances = sum(news.maintenance is not None for news in newest)
@@ -355,7 +356,7 @@ def _severities(newest: Iterable[MessageNews]) -> str:
 def _happened(newest: Sequence[MessageNews]) -> Iterator[str]:
     """Yield lines with counts by notification type, and by service and event type."""
     moments = Counter[str](news.moment for news in newest)
-    yield f"{', '.join(f'{moments[moment]} {type_label(moment)}' for moment in in_order(moments))}."
+    yield f"{', '.join(f'{type_label(moment)}: {moments[moment]}' for moment in in_order(moments))}."
     types: dict[str, Counter[str]] = {}
     for news in newest:
         if news.event is not None:

@@ -125,7 +125,7 @@ def channel_delete(request: Asked, channel_id: int) -> HttpResponse:
 
 # The delivery log: deliveries with their attempts, unsent messages with the reason, and one delivery.
 
-UNKNOWN_DELIVERY = "No post has this number."
+UNKNOWN_DELIVERY = "No delivery has this number."
 
 
 @read_view
@@ -169,7 +169,9 @@ delivery_page = read_view(delivery_answer)
 def delivery_again(request: Asked, delivery_id: UUID) -> HttpResponse:
     """Send a delivery again, under the same id."""
     found = known(log.delivery(delivery_id=delivery_id, user_id=request.user.pk, now=request.now), UNKNOWN_DELIVERY)
-    first = known(next(iter(found.messages), None), "This post carries no message: try its channel instead.")
+    first = known(
+        next(iter(found.messages), None), "This delivery contains no notification: send a test to its channel instead."
+    )
     route_services.redeliver(message_id=first.id, actor=request.actor, now=request.now)
     return redirect("delivery", delivery_id=delivery_id)
 

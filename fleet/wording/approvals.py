@@ -23,13 +23,13 @@ Values = Mapping[str, Any]
 # Heading of each recommendation on the card.
 ADVISED = {
     Advised.START_NOW: "Start now",
-    Advised.WHEN_PREPARED: "Start when prepared",
-    Advised.PROPOSE: "Propose it",
+    Advised.WHEN_PREPARED: "Approve when prepared",
+    Advised.PROPOSE: "Propose",
     Advised.WAIT: "Wait",
-    Advised.LOOK: "Look first",
-    Advised.LEAVE: "Leave it to Azure",
-    Advised.REDEPLOY: "Redeploy it yourself",
-    Advised.BY_HAND: "Do it by hand",
+    Advised.LOOK: "Check first",
+    Advised.LEAVE: "Leave to Azure",
+    Advised.REDEPLOY: "Redeploy the machine yourself",
+    Advised.BY_HAND: "Start by hand",
 }
 # What an event type does to a machine while it is Started.
 AWAY = {"Freeze": "median pause", "Reboot": "median restart"}
@@ -39,10 +39,10 @@ def earlier(values: Values, reader: Reader) -> str:
     """Return the experience with a type, such as `12 earlier Freezes here, median pause 4 s`: part of a sentence."""
     count, event_type = values["count"], values["event_type"]
     if not count:
-        return f"no earlier {event_type} here was seen to its end"
+        return f"no earlier {event_type} of this set was observed until its end"
     away = f", {AWAY.get(event_type, 'median time away')} {duration(values['seconds'])}"
     cancelled = f", {values['cancelled']} more cancelled by Azure" if values["cancelled"] else ""
-    return f"{counted(count, f'earlier {event_type}')} here{away}{cancelled}"
+    return f"{counted(count, f'earlier {event_type}')} in this set{away}{cancelled}"
 
 
 def open_events_of_the_set(values: Values, reader: Reader) -> str:
@@ -64,12 +64,10 @@ ADVICE: dict[str, Sentence] = {
     "recommend-start_now": start_now,
     "recommend-earlier": earlier,
     "recommend-open": open_events_of_the_set,
-    "recommend-own": "your own organisation asked for it",
+    "recommend-own": "your organisation requested the event",
     "recommend-only-machine": "waiting would not spare the set's only machine the pause",
-    "recommend-far-ahead": (
-        "It was announced days ahead: the host's hardware is predicted to fail. Move the machine before it does."
-    ),
-    "recommend-unknown-type": "Azure has not said what this type does.",
+    "recommend-far-ahead": ("Azure predicts that the hardware of the host will fail. Move the machine before that."),
+    "recommend-unknown-type": "Azure does not document the effect of this event type.",
     "recommend-prepares": "{machines:are} not prepared yet.",
     "recommend-nobody-prepares": "No live agent prepares {machines:list}.",
 }
@@ -84,11 +82,11 @@ def standing(event: EventRow) -> str:
     """Return the state of the decision about an event, as a heading."""
     approval = event.approval
     if approval is not None and approval.live:
-        return {ApprovalState.PROPOSED: "Proposed", ApprovalState.WAITING: "Approved, waits"}.get(
+        return {ApprovalState.PROPOSED: "Proposed", ApprovalState.WAITING: "Approved, waiting"}.get(
             approval.state, "Approved"
         )
     if event.status is not EventStatus.SCHEDULED:
-        return "Running" if event.status is EventStatus.STARTED else "Over"
+        return "Started" if event.status is EventStatus.STARTED else "Ended"
     if event.past_not_before:
         return "Too late to approve"
     return "Left to Azure" if event.hold and not event.hold.by_rule else "Decision"
@@ -106,9 +104,13 @@ def asks_for(needs: Need, *, overridable: bool, may_override: bool) -> str:
 
 
 def decided_already(values: Values, reader: Reader) -> str:
-    done, then = WAITING_DECISIONS.get(values["state"], ("approved", ""))
-    when = f" at {at(values['at'], reader)}" if values["at"] else ""
-    return f"{values['by']} has {done} it already{when}{then}."
+    by, when = values["by"], f" at {at(values['at'], reader)}" if values["at"] else ""
+    match values["state"]:
+        case ApprovalState.PROPOSED.value:
+            return f"{by} proposed this event{when}: a second person has to agree."
+        case ApprovalState.WAITING.value:
+            return f"{by} approved this event{when}: the approval waits for its condition."
+    return f"{by} approved this event{when}."
 
 
 def set_in_flight(values: Values, reader: Reader) -> str:
@@ -119,12 +121,12 @@ def set_in_flight(values: Values, reader: Reader) -> str:
 
 def last_live_machines(values: Values, reader: Reader) -> str:
     if values["pauses"] and values["only"]:
-        return "It pauses the only machine of the set."
+        return "The event pauses the only machine of the set."
     if values["pauses"]:
-        return "It pauses every live machine of the set at once."
+        return "The event pauses every live machine of the set at once."
     if values["only"]:
-        return "It hits the only machine of the set."
-    return "It takes down every live machine of the set: none stays up."
+        return "The event affects the only machine of the set."
+    return "The event takes down every live machine of the set."
 
 
 def hook_failed(values: Values, reader: Reader) -> str:
@@ -132,63 +134,56 @@ def hook_failed(values: Values, reader: Reader) -> str:
     return f"A prepare hook failed on {machines}."
 
 
-# Result and next condition of a decision that was not sent to Azure yet.
-WAITING_DECISIONS = {
-    ApprovalState.PROPOSED.value: ("proposed", ": a second person has to agree"),
-    ApprovalState.WAITING.value: ("approved", ": it goes once its condition is met"),
-}
 # Sentence of each guard.
 GUARDS: dict[str, Sentence] = {
     "already-decided": decided_already,
     "event-not-open": lambda values, reader: (
         "The event is over: there is nothing left to approve."
         if values["status"] == EventStatus.ENDED.value
-        else "The event has started already: Azure needs no approval any more."
+        else "The event has started: Azure no longer needs an approval."
     ),
-    "too-late": "NotBefore is past: Azure may start the event at any moment by itself.",
+    "too-late": "NotBefore has passed: Azure may start the event at any moment without an approval.",
     "advice-only": "{event_type} is advice: Azure starts nothing, and acknowledging it has no effect.",
-    "version-changed": "The event has changed since you looked. Read it again, then decide.",
-    "all-stopped": "{by} stopped all approvals at {at:time}; an admin can lift that. Reason: “{why}”",
-    "no-live-machine": "No live machine of the set lists this event, so no agent can ask Azure.",
+    "version-changed": "The event changed after this page was loaded. Read it again, then decide.",
+    "all-stopped": "{by} stopped all approvals at {at:time}. An administrator can allow them again. Reason: “{why}”",
+    "no-live-machine": "No live machine of the set lists this event, so no agent can send the approval to Azure.",
     "set-in-flight": set_in_flight,
     "service-in-flight": lambda values, reader: (
         f"Another event of the service {values['service']} is under way, in {', '.join(sets_named(values['sets']))}."
     ),
-    "set-wants-step-up": "Approving in this set asks once more who you are, by a second factor or the password.",
-    "set-wants-second": "Approving in this set always takes a second person, an approver.",
+    "set-wants-step-up": "Before you approve in this set, confirm your identity with a second factor or your password.",
+    "set-wants-second": "Every approval in this set needs a second person with the role approver.",
     "last-live-machines": last_live_machines,
-    "held": "{by} left it to Azure at {at:time}: “{reason}”",
-    "no-approval-window": "These are hours without approvals ({name}): {reason}",
-    "lost-for-good": lambda values, reader: (
-        f"What is lost does not come back: {event_type_of(values['event_type']).lost}."
-    ),
+    "held": "{by} left the event to Azure at {at:time}: “{reason}”",
+    "no-approval-window": "A no-approval window is open ({name}): {reason}",
+    "lost-for-good": lambda values, reader: f"Permanent loss: {event_type_of(values['event_type']).lost}.",
     "hook-failed": hook_failed,
     "not-prepared": "{machines:are} still preparing.",
     "other-open-event": "The set has {count:other event|other events} open.",
-    "event-type-unknown": "Drydock does not know the type {event_type:or of this event}: treat it as impactful.",
-    "unnamed-set": "This machine's set has no name yet: others may be hit, too.",
+    "event-type-unknown": "Drydock does not know the type {event_type:or of this event}: the event may be disruptive.",
+    "unnamed-set": "The set of this machine has no name yet: further machines may be affected.",
 }
 # Conditions that an approval waits for, and reasons why it no longer waits.
 WAITS: dict[str, Sentence] = {
-    "waits-for-second": "It waits for a second person.",
-    "waits-for-undo": "It goes to Azure at {due_at:time}, unless it is undone.",
-    "waits-for-prepared": "It waits until every machine that it hits is prepared.",
-    "waits-for-machines": "It waits until {machines:are} prepared.",
-    "waits-for-time": "It waits until {due_at:time}.",
-    "waits-for-turn": "It waits for its turn in the wave.",
+    "waits-for-second": "A second person has to agree.",
+    "waits-for-undo": "Drydock sends the approval at {due_at:time} unless it is undone.",
+    "waits-for-prepared": "Drydock sends the approval when every affected machine is prepared.",
+    "waits-for-machines": "Drydock sends the approval when {machines:are} prepared.",
+    "waits-for-time": "Drydock sends the approval at {due_at:time}.",
+    "waits-for-turn": "Drydock sends the approval when the earlier events of the wave are over.",
     "kept-by-guard": "{reason} But: {guard}",
-    "met-now": "There is nothing to wait for.",
+    "met-now": "The approval has no condition.",
     "met-undo": "The undo period passed without an undo.",
-    "met-prepared": "Every machine that it hits is prepared.",
-    "met-time": "It was due {due_at:time}.",
-    "met-turn": "It is its turn in the wave.",
+    "met-prepared": "Every affected machine is prepared.",
+    "met-time": "The approval was due at {due_at:time}.",
+    "met-turn": "The earlier events of the wave are over.",
     "started-before-sent": "The event started before the approval was sent.",
     "ended-before-sent": "The event ended before the approval was sent.",
     "lapsed-waiting": "NotBefore came before {proposed:?a second person agreed|its condition was met}.",
 }
 
 
-AGAIN = "{rule:?The rules are applied to it again.|It needs a new decision.}"
+AGAIN = "{rule:?The rules are applied again.|Decide again.}"
 
 
 def _changes(values: Values, reader: Reader) -> str:
@@ -197,9 +192,7 @@ def _changes(values: Values, reader: Reader) -> str:
 
 def _after_delivery(values: Values, reader: Reader) -> str:
     had = "has" if len(values["machines"]) == 1 else "have"
-    return (
-        f"{values['reason']} {listed(values['machines'])} {had} its order, which cannot be recalled, and may ask Azure."
-    )
+    return f"{values['reason']} {listed(values['machines'])} {had} the order, which cannot be recalled."
 
 
 # Why a decision no longer holds.
@@ -207,12 +200,12 @@ RETURNED: dict[str, Sentence] = {
     "decided-on-other-values": lambda values, reader: (
         f"The event changed after the decision: {_changes(values, reader)}. {fill(AGAIN, values, reader)}"
     ),
-    "decided-before-guard": f"A guard applies that the decision does not cover: {{guard}} {AGAIN}",
+    "decided-before-guard": f"After the decision another guard applied: {{guard}} {AGAIN}",
     "returned-after-delivery": _after_delivery,
-    "decider-lost-account": "{by}, who decided, can no longer sign in. It needs a new decision.",
-    "decider-lost-right": "{by}, who decided, may no longer do so: {missing} It needs a new decision.",
-    "decider-lost-token": "{by} decided by the token “{token}”, which is revoked or expired. It needs a new decision.",
-    "rule-decides-otherwise": ("The rule “{rule}” no longer approves this event. The rules are applied to it again."),
+    "decider-lost-account": "{by}, who decided, can no longer sign in. Decide again.",
+    "decider-lost-right": "{by}, who decided, no longer has the right: {missing} Decide again.",
+    "decider-lost-token": "{by} decided with the token “{token}”, which is revoked or expired. Decide again.",
+    "rule-decides-otherwise": ("The rule “{rule}” no longer approves this event. The rules are applied again."),
     "consent-of-changed": lambda values, reader: (
         f"The event changed after it was proposed: {_changes(values, reader)}. Propose it again."
     ),
@@ -222,23 +215,23 @@ STEPS: dict[str, Sentence] = {
     "step-proposed": "Proposed",
     "step-decided": "Decided",
     "step-agreed": "Second person agreed",
-    "step-agrees": "Second person agrees",
-    "step-undo": "Not undone",
+    "step-agrees": "Second person",
+    "step-undo": "Undo period",
     "step-prepared": "Machines prepared",
-    "step-time": "Its time comes",
-    "step-turn": "Its turn comes",
-    "step-taken-back": "Taken back",
+    "step-time": "Chosen time",
+    "step-turn": "Turn in the wave",
+    "step-taken-back": "Withdrawn",
     "step-returned": "Returned for a new decision",
-    "step-sent": "Sent to {machine}",
-    "step-send": "Send to {machine:or a machine}",
+    "step-sent": "Sent via {machine}",
+    "step-send": "Sending via {machine:or a machine}",
     "step-answered": lambda values, reader: f"Azure answered {values['status'] or ''}".rstrip(),
-    "step-answers": "Azure answers 200",
-    "step-starts": "Starts",
+    "step-answers": "Answer of Azure",
+    "step-starts": "Start of the event",
     "step-started": "Started",
-    "step-gone": "Gone",
+    "step-gone": "Ended",
     "step-by": "by {by}",
-    "step-waits-for-agent": "waits for its agent",
-    "step-answer-inferred": "inferred: the receipt never came",
+    "step-waits-for-agent": "waiting for the agent",
+    "step-answer-inferred": "inferred: the agent sent no receipt",
     "step-others-agree": "other tenants may have to agree",
     "step-not-seen": "not seen",
     "step-cancelled": "Cancelled by Azure, not started",
@@ -251,38 +244,38 @@ SENTENCES: dict[str, Sentence] = {
     **RETURNED,
     **ADVICE,
     "decided-by-rule": lambda values, reader: rule_named(values["rule"]),
-    "bulk-of-many": "These are more than {most} events, which is as many as are decided at once: narrow the filter.",
-    "bulk-of-none": "No event was chosen.",
+    "bulk-of-many": "At most {most} events can be decided at once: narrow the filter.",
+    "bulk-of-none": "Select at least one event.",
     "bulk-changed": lambda values, reader: (
-        f"The list has changed since you looked: it had {values['seen']} events then and has {values['count']} now."
+        f"The list changed after it was loaded: from {values['seen']} to {values['count']} events. Check it again."
         if values["seen"] != values["count"]
-        else f"The list has changed since you looked: it still has {values['count']} events, and not the same ones."
+        else f"The list changed after it was loaded: it has other events now, also {values['count']}. Check it again."
     ),
     "event-unknown": "No machine has reported an event with this id.",
     "approval-unknown": "There is no approval with this id.",
-    "approved-meanwhile": "This event is approved already.",
-    "needs-two-people": "It needs two people.",
+    "approved-meanwhile": "This event is already approved.",
+    "needs-two-people": "Two people have to agree to this approval.",
     "due-time-past": "Choose a time in the future, or approve now.",
-    "due-time-too-late": "Choose a time before NotBefore: from then on Azure may start it by itself.",
+    "due-time-too-late": "Choose a time before NotBefore: after that Azure may start the event without an approval.",
     "withdraw-order-offered": lambda values, reader: (
-        f"It cannot be withdrawn: an order was offered to a machine. Its state: {state_label(values['state'])}."
+        f"The approval cannot be withdrawn: a machine may have it already. State: {state_label(values['state'])}."
     ),
     "withdraw-ended": lambda values, reader: (
-        f"It cannot be withdrawn, since it has ended: {state_label(values['state'])}. {values['why']}".strip()
+        f"The approval has ended. State: {state_label(values['state'])}. {values['why']}".strip()
     ),
-    "claim-event-over": "The event is over: there is nothing left to claim.",
-    "claimed-already": "{by} is on it already, since {at:time}.",
-    "not-claimed": "This event is not claimed.",
-    "claim-of-another": "It is {by}'s claim: only {by} or an approver may give it back.",
-    "hold-without-reason": "Say why it is left to Azure: others will ask.",
-    "hold-event-not-waiting": "The event is no longer waiting: it cannot be left to Azure any more.",
-    "hold-decided-already": "{by} has approved it already: withdraw that first, unless it is already on its way.",
-    "held-already": "{by} has left it to Azure already.",
-    "hold-after-withdrawal": "What the rule decided was withdrawn.",
+    "claim-event-over": "The event is over and cannot be claimed.",
+    "claimed-already": "{by} claimed this event at {at:time}.",
+    "not-claimed": "This event is unclaimed.",
+    "claim-of-another": "{by} claimed this event: only {by} or an approver can release the claim.",
+    "hold-without-reason": "Enter a reason for leaving the event to Azure.",
+    "hold-event-not-waiting": "The event is no longer Scheduled, so it cannot be left to Azure.",
+    "hold-decided-already": "{by} already approved the event: withdraw the approval first, if that is still possible.",
+    "held-already": "{by} already left the event to Azure.",
+    "hold-after-withdrawal": "The decision of the rule was withdrawn.",
     "not-held": "This event is not left to Azure.",
-    "withdrawn": "{by} withdrew it.{comment:quoted}",
-    "undone": "{by} undid it before it went.{comment:quoted}",
-    "beaten-by-person": "{by} decided: that goes before {rule}.",
+    "withdrawn": "{by} withdrew the approval.{comment:quoted}",
+    "undone": "{by} undid the approval before it was sent.{comment:quoted}",
+    "beaten-by-person": "{by} decided, which takes precedence over {rule}.",
     "consent-of-service": "A service account cannot agree to a proposal: a person has to sign in and agree.",
     "consent-of-token-maker": "You made a token of the service account that proposed it: another approver has"
     " to agree.",
@@ -291,9 +284,9 @@ SENTENCES: dict[str, Sentence] = {
     " another approver has to agree.",
     "consent-of-held": "Another person behind the proposal knows the password of this account: choose your own first.",
     "consent-of-proposer": "You proposed it yourself: another approver has to agree.",
-    "consent-too-late": "It no longer waits for a second person.",
+    "consent-too-late": "The proposal no longer waits for a second person.",
     "consent-not-proposed": lambda values, reader: (
-        f"It is not waiting for a second person. Its state: {state_label(values['state'])}."
+        f"The approval does not wait for a second person. State: {state_label(values['state'])}."
     ),
 }
 
@@ -313,21 +306,23 @@ def given(state: str, when: str, *, agreed: bool = False) -> str:
     """Return the message of a page after an approval, or after the second approval (`agreed`)."""
     verb = "Agreed" if agreed else "Approved"
     if state == ApprovalState.WAITING and when == When.UNDO:
-        return f"{verb}. It goes to Azure in a moment: you can still undo it."
+        return f"{verb}. Drydock sends the approval in a few seconds: you can still undo it."
     if state == ApprovalState.PROPOSED:
-        return "Proposed. A second person, an approver, has to agree."
+        return "Proposed. A second person with the role approver has to agree."
     waits = state == ApprovalState.WAITING
-    return f"{verb}. It goes to Azure once its condition is met." if waits else f"{verb}. It is on its way to Azure."
+    if waits:
+        return f"{verb}. Drydock sends the approval when its condition is met."
+    return f"{verb}. Drydock sends the approval to Azure."
 
 
 # Messages of a page after the other actions of the decision panel.
 DONE = {
     "withdraw": "Withdrawn. The event needs a decision again.",
-    "undo": "Undone: nothing went to Azure. The event needs a decision again.",
-    "claim": "Claimed: other users see that you are handling it.",
-    "give-back": "Claim released: the event is unclaimed.",
-    "hold": "Left to Azure: no rule approves it, and Azure may start it from NotBefore on.",
-    "lift": "Taken back: people and rules may decide again.",
+    "undo": "Undone: nothing was sent to Azure. The event needs a decision again.",
+    "claim": "Claimed: other users see that you handle this event.",
+    "give-back": "Released: the event is unclaimed.",
+    "hold": "Left to Azure: no rule approves the event, and Azure may start it after NotBefore.",
+    "lift": "No longer left to Azure: users and rules can decide again.",
 }
 
 
@@ -341,16 +336,16 @@ class BulkWords:
 
 
 BULK = {
-    "approve": BulkWords("Approve several events", "Start them now", "approved"),
-    "claim": BulkWords("Claim several events", "Claim them", "claimed"),
-    "leave": BulkWords("Leave several events to Azure", "Leave them to Azure", "left to Azure"),
-    "wave": BulkWords("Approve several events in a wave", "Begin the wave", "in a wave"),
+    "approve": BulkWords("Approve several events", "Start now", "approved"),
+    "claim": BulkWords("Claim several events", "Claim", "claimed"),
+    "leave": BulkWords("Leave several events to Azure", "Leave to Azure", "left to Azure"),
+    "wave": BulkWords("Approve several events in a wave", "Start the wave", "in a wave"),
     "undo": BulkWords("Undo", "Undo", "undone"),
 }
 # Label of each guard that takes a reason, when it applies to some of several events.
 ASKS = {each.code: each.label for each in GUARD_TYPES if each.label}
-BULK_GONE = "It is over, or was never seen."
-WAVE_STANDS = "Other events block the wave, so it has not begun."
+BULK_GONE = "This event is over or unknown."
+WAVE_STANDS = "Other events block the wave, so it was not started."
 
 
 def in_wave(turn: int, count: int) -> str:
@@ -380,27 +375,27 @@ def lifted(row: TimelineRow, reader: Reader) -> str:
     holder = (row.before or {})["hold"]
     of_rule = holder.startswith("rule: ")
     whose = rule_named(holder.removeprefix("rule: ")) if of_rule else holder
-    return f"{row.actor} took it back: {whose} had left it to Azure."
+    return f"{row.actor} no longer leaves the event to Azure, as {whose} did."
 
 
 def claimed(row: TimelineRow, reader: Reader) -> str:
     before = (row.before or {})["claim"]
-    taken = f" It was {before}'s." if before not in (None, row.actor) else ""
-    return f"{row.actor} is on it.{taken}{quoted(row.why)}"
+    taken = f" and replaced the claim of {before}" if before not in (None, row.actor) else ""
+    return f"{row.actor} claimed the event{taken}.{quoted(row.why)}"
 
 
 def claim_ended(row: TimelineRow, reader: Reader) -> str:
     before = (row.before or {})["claim"]
-    whose = "it" if before == row.actor else f"{before}'s claim"
-    return f"{row.actor} gave {whose} back."
+    whose = "the claim" if before == row.actor else f"the claim of {before}"
+    return f"{row.actor} released {whose}."
 
 
 def held(row: TimelineRow, reader: Reader) -> str:
     if row.data["withdrew_rule"]:
-        return f"{row.actor} withdrew what the rule decided, so rules leave it alone.{quoted(row.why)}"
+        return f"{row.actor} withdrew the decision of the rule: rules no longer decide this event.{quoted(row.why)}"
     if row.via == "rule":
-        return f"{who(row)} leaves it to Azure: people may still decide.{quoted(row.why)}"
-    return f"{row.actor} left it to Azure: no rule approves it, Azure may start it from NotBefore on.{quoted(row.why)}"
+        return f"{who(row)} left the event to Azure: users can still decide.{quoted(row.why)}"
+    return f"{row.actor} left the event to Azure: no rule approves it.{quoted(row.why)}"
 
 
 ENTRIES: dict[EntryKind, EntryText] = {
@@ -408,7 +403,7 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.APPROVAL_PLANNED: approved,
     EntryKind.APPROVAL_GRANTED: approved,
     EntryKind.APPROVAL_CONSENTED: "{actor} agreed as the second person.{why:quoted}",
-    EntryKind.APPROVAL_DUE: "{reason} The approval goes to Azure.",
+    EntryKind.APPROVAL_DUE: "{reason} Drydock sends the approval to Azure.",
     EntryKind.EVENT_CLAIMED: claimed,
     EntryKind.CLAIM_ENDED: claim_ended,
     EntryKind.EVENT_HELD: held,

@@ -36,7 +36,7 @@ RUNNING_BADGE = Badge("under way", "busy", "loader-circle")
 COVERAGE_BADGES: dict[str, Badge] = {
     "subscribed": Badge("listening", "good", "ear"),
     "lost": Badge("connection lost", "bad", "unplug"),
-    "stale": Badge("no sign of life", "bad", "ear-off"),
+    "stale": Badge("no answer", "bad", "ear-off"),
     "refused": Badge("refused", "bad", "shield-x"),
     "unsupported": Badge("publishes nothing", "quiet", "minus"),
     # Not reported by the agent: the agent itself is not heard.
@@ -46,8 +46,8 @@ STEP_BADGES: dict[str, Badge] = {
     "done": Badge("done", "good", "circle-check"),
     "now": Badge("in progress", "busy", "loader-circle"),
     "overdue": Badge("overdue", "bad", "clock-alert"),
-    "failed": Badge("did not happen", "bad", "circle-x"),
-    "ahead": Badge("ahead", "quiet", "circle-dashed"),
+    "failed": Badge("failed", "bad", "circle-x"),
+    "ahead": Badge("not yet", "quiet", "circle-dashed"),
 }
 # Series of entries that share one line, by the code of their text.
 SERIES_BADGES: dict[str, Badge] = {
@@ -57,7 +57,7 @@ SERIES_BADGES: dict[str, Badge] = {
     "machines-came": Badge("Enrolled", "calm", "server"),
 }
 # An entry written by another release.
-OTHER_BADGE = Badge("Of another release", "quiet", "circle-question-mark")
+OTHER_BADGE = Badge("From another release", "quiet", "circle-question-mark")
 
 # Annexes add the badges of their own states.
 BY_KIND: dict[type, Mapping[Any, Badge]] = {
@@ -74,10 +74,10 @@ BY_KIND: dict[type, Mapping[Any, Badge]] = {
         EndedAs.UNKNOWN: Badge("ending unknown", "quiet", "circle-question-mark"),
     },
     ApprovalState: {
-        ApprovalState.PROPOSED: Badge("Waits for a second person", "due", "users"),
-        ApprovalState.WAITING: Badge("Waits for its condition", "due", "hourglass"),
+        ApprovalState.PROPOSED: Badge("Waiting for a second person", "due", "users"),
+        ApprovalState.WAITING: Badge("Approved, waiting", "due", "hourglass"),
         ApprovalState.GRANTED: Badge("Decided", "busy", "gavel"),
-        ApprovalState.RELAYING: Badge("On its way", "busy", "send"),
+        ApprovalState.RELAYING: Badge("Sent to an agent", "busy", "send"),
         ApprovalState.ACCEPTED: Badge("Azure answered 200", "busy", "cloud"),
         ApprovalState.CONFIRMED: Badge("Confirmed", "good", "circle-check"),
         ApprovalState.WITHDRAWN: Badge("Withdrawn", "quiet", "undo-2"),
@@ -98,12 +98,12 @@ BY_KIND: dict[type, Mapping[Any, Badge]] = {
         Presence.LATE: Badge("late", "due", "clock-alert"),
         Presence.SILENT: Badge("silent", "bad", "circle-off"),
         Presence.GONE: Badge("gone", "quiet", "circle-x"),
-        Presence.EXPECTED: Badge("expected", "calm", "circle-dashed"),
+        Presence.EXPECTED: Badge("not connected yet", "calm", "circle-dashed"),
     },
     Outcome: {
         Outcome.COMPLETED: Badge("completed", "good", "circle-check"),
         Outcome.NOT_APPROVED: Badge("not approved in time", "bad", "timer-off"),
-        Outcome.STOPPED: Badge("stopped by a person", "quiet", "ban"),
+        Outcome.STOPPED: Badge("stopped by a user", "quiet", "ban"),
         Outcome.OVERTAKEN: Badge("cancelled for a real event", "due", "triangle-alert"),
         Outcome.NOBODY: Badge("no machine took part", "bad", "circle-off"),
         Outcome.UNFINISHED: Badge("not completed", "bad", "octagon-x"),
@@ -114,11 +114,11 @@ BY_KIND: dict[type, Mapping[Any, Badge]] = {
         WaveState.STOPPED: Badge("Stopped", "bad", "octagon-x"),
     },
     Phase: {
-        Phase.WAITS: Badge("Waits for its turn", "due", "hourglass"),
+        Phase.WAITS: Badge("Waiting", "due", "hourglass"),
         Phase.IN_FLIGHT: Badge("Under way", "busy", "play"),
         Phase.RETURNING: Badge("Not back yet", "due", "rotate-ccw"),
         Phase.BACK: Badge("Back", "good", "circle-check"),
-        Phase.LEFT_OUT: Badge("Left out", "quiet", "minus"),
+        Phase.LEFT_OUT: Badge("Skipped", "quiet", "minus"),
     },
     MaintenanceStatus: {
         MaintenanceStatus.ANNOUNCED: Badge("announced", "due", "calendar-clock"),
@@ -149,9 +149,9 @@ BY_KIND: dict[type, Mapping[Any, Badge]] = {
         Would.APPROVE: Badge("approve", "good", "gavel"),
         Would.LATER: Badge("approve later", "busy", "hourglass"),
         Would.HOLD: Badge("leave to Azure", "due", "circle-pause"),
-        Would.LEAVE: Badge("leave to people", "calm", "users"),
-        Would.GUARDED: Badge("left by a guard", "due", "shield-alert"),
-        Would.EARLIER: Badge("an earlier rule", "quiet", "list-ordered"),
+        Would.LEAVE: Badge("leave to users", "calm", "users"),
+        Would.GUARDED: Badge("blocked by a guard", "due", "shield-alert"),
+        Would.EARLIER: Badge("decided by an earlier rule", "quiet", "list-ordered"),
     },
     EntryKind: {kind: Badge(kind.label, kind.tone, kind.icon) for kind in EntryKind},
     Need: {
@@ -167,19 +167,19 @@ BY_KIND: dict[type, Mapping[Any, Badge]] = {
         Severity.INFO: Badge("info", "calm", "info"),
     },
     RelayHealth: {
-        RelayHealth.WORKS: Badge("Relay works", "good", "radio-tower"),
-        RelayHealth.WITHOUT_CELERY: Badge("Relay without Celery", "due", "triangle-alert"),
-        RelayHealth.STANDS_STILL: Badge("Relay stopped working", "bad", "octagon-x"),
+        RelayHealth.WORKS: Badge("OK", "good", "radio-tower"),
+        RelayHealth.WITHOUT_CELERY: Badge("Celery not running", "due", "triangle-alert"),
+        RelayHealth.STANDS_STILL: Badge("not running", "bad", "octagon-x"),
     },
     # Worst state of a set or a cache on the map; each has its own shape there.
     WorstState: {
-        WorstState.DECIDE: Badge("needs a decision", "due", "triangle-alert"),
-        WorstState.UNWATCHED: Badge("not watched", "bad", "eye-off"),
-        WorstState.STARTED: Badge("under way", "busy", "play"),
-        WorstState.SCHEDULED: Badge("announced", "busy", "calendar-clock"),
-        WorstState.PARTLY: Badge("partly watched", "due", "circle-off"),
-        WorstState.LATE: Badge("late", "due", "clock-alert"),
-        WorstState.LIVE: Badge("all live", "good", "circle-dot"),
+        WorstState.DECIDE: Badge("decision needed", "due", "triangle-alert"),
+        WorstState.UNWATCHED: Badge("no live agent", "bad", "eye-off"),
+        WorstState.STARTED: Badge("event under way", "busy", "play"),
+        WorstState.SCHEDULED: Badge("event announced", "busy", "calendar-clock"),
+        WorstState.PARTLY: Badge("some agents not live", "due", "circle-off"),
+        WorstState.LATE: Badge("some agents late", "due", "clock-alert"),
+        WorstState.LIVE: Badge("all agents live", "good", "circle-dot"),
         WorstState.EMPTY: Badge("no machines", "quiet", "circle-dashed"),
     },
 }

@@ -28,7 +28,7 @@ def _too_old(values: Mapping[str, Any], reader: Reader) -> str:
     versions = ", ".join(version or "an unknown version" for version in values["versions"])
     return (
         f"{some(values['names'])} run {versions}, older than Drydock's own {values['own']}."
-        " What an older agent does not know, it does not report."
+        " Older agents may not report everything."
     )
 
 
@@ -36,31 +36,31 @@ def _wrong_clock(values: Mapping[str, Any], reader: Reader) -> str:
     offset = values["offset"]
     return (
         f"The clock of {some(values['names'])} is wrong by up to {abs(offset):.1f} seconds"
-        f" ({'ahead' if offset > 0 else 'behind'}). Reported times are corrected; what the machine does by its own"
-        " clock is not."
+        f" ({'ahead' if offset > 0 else 'behind'}). Drydock corrects reported times, but not schedules of the machine"
+        " itself."
     )
 
 
 def _unheard(values: Mapping[str, Any], reader: Reader) -> str:
     host = values["names"][0]
     if not values["supported"]:
-        return f"{host} publishes no maintenance notifications: its maintenance cannot be seen."
+        return f"{host} publishes no maintenance notifications, so Drydock cannot see maintenance of this cache."
     why = f" ({some([spoken(said) for said in values['reasons']], 3)})" if values["reasons"] else ""
     return f"No agent listens to {host}{why}. Notifications are not repeated: those sent now are lost."
 
 
 def _unnamed(values: Mapping[str, Any], reader: Reader) -> str:
     return (
-        f"It is not stated which set {some(values['names']) or 'this'} belongs to. Its other machines may be missing"
-        " here, and do not count when an event is judged."
+        f"The set of {some(values['names']) or 'these machines'} is unknown. Drydock cannot see which other machines"
+        " belong to the set, and does not count them when it checks an event."
     )
 
 
 def _lists_of(values: Mapping[str, Any], reader: Reader) -> str:
     of = f"“{values['set']}”" if values["set"] else "a set without a name"
     return (
-        f"{some(values['names'])} may belong to {of}: an open event of that set is listed there, and only machines of"
-        " one set see the same events. But an EventId is no secret, so a person decides."
+        f"{some(values['names'])} may belong to {of}, because an open event of that set is listed there. An EventId"
+        " is no secret, therefore a user has to decide."
     )
 
 
@@ -100,13 +100,15 @@ def _problem(code: str) -> tuple[str, str]:
     return PROBLEMS.get(code) or (other, f"{CHECK}. If it lasts, ask Azure's support.")
 
 
-BRING_BACK = "Bring one of its agents back: its first request switches the service on, and may take two minutes."
+BRING_BACK = (
+    "Start an agent of this set. Its requests keep Scheduled Events enabled; the first request may take two minutes."
+)
 ENABLE = "Enable OSImageNotificationProfile of the scale set if upgrades of its operating system should be announced."
 
 # Quarantined kinds, at the beginning of a sentence.
 ASIDE: dict[str, str] = {
     QuarantineKind.EVENT: "The event",
-    QuarantineKind.RULES: "What rules say of the event",
+    QuarantineKind.RULES: "The decision of rules about the event",
     QuarantineKind.APPROVAL: "Approval",
     QuarantineKind.WAVE: "Wave",
     QuarantineKind.DRILL: "Drill",
@@ -117,46 +119,48 @@ ASIDE: dict[str, str] = {
 SPOTS: dict[str, SpotWords] = {
     "era-not-begun": SpotWords(
         "A restored database without a new era",
-        "The newest lines of the timeline name transactions that this server has not reached: a dump was restored."
-        " Until a new era begins, new lines come before old ones, streams do not tell them and they are not sealed.",
+        "The database was restored from a backup: the newest entries of the timeline have higher transaction numbers"
+        " than this server. Until you begin a new era, new entries are sorted wrongly, not streamed and not sealed.",
         "Run “drydock-fleet begin_era” as the owner of the tables.",
     ),
     "document-lacking": SpotWords(
-        "Documents that are not here",
-        "Reminding of a document that this database never had, as after a backup was restored: {names:some}. What Azure"
-        " lists there may be missing here.",
-        "Upgrade the agent and restart it. Or stop it, delete spool.sqlite3 in its state folder, and start it again.",
+        "Documents missing after a restore",
+        "These agents refer to documents that the database does not contain, probably after a restore: {names:some}."
+        " Drydock may miss events of these machines.",
+        "Upgrade and restart the agent. Otherwise stop the agent, delete spool.sqlite3 in its state folder, and"
+        " start it: it"
+        " then reports its current state.",
     ),
     "reports-quarantined": SpotWords(
         "Machines with quarantined reports",
-        "Within the last hour these machines reported more than one machine may: {names:some}. What is beyond the"
-        " bounds is kept as received and quarantined; events that name the machine itself are not affected.",
-        "See the timeline of the machine for what it reported. If you did not expect it, revoke the machine.",
+        "Within the last hour these machines exceeded the limits for reports: {names:some}. Drydock stores the excess"
+        " reports unprocessed. Events that name the machine itself are not affected.",
+        "Check the reports on the timeline of the machine. If you did not expect them, revoke the machine.",
     ),
     "many-spools": SpotWords(
-        "Agents that restart their spool too often",
-        "Up to {most} new state folders within a day: {names:some}. Two agents may be using one identity, or the folder"
-        " does not outlive the agent.",
-        "See to it that each machine has one agent, and that its state folder is kept, in a container on a volume.",
+        "Agents with changing state folders",
+        "Up to {most} new state folders within a day: {names:some}. Two agents may use one identity, or the folder is"
+        " deleted with each restart.",
+        "Run one agent on each machine and keep its state folder; in a container, use a volume.",
     ),
     "set-aside": SpotWords(
-        "What cannot be advanced",
+        "Objects that Drydock cannot process",
         lambda values, reader: (
-            f"{ASIDE.get(values['what'], values['what'])} {some(values['names'])} cannot be advanced: {values['why']}."
-            f" It was tried {counted(values['tries'], 'time')} and is retried automatically. Everything else continues."
+            f"{ASIDE.get(values['what'], values['what'])} {some(values['names'])} cannot be processed: {values['why']}."
+            f" Drydock failed {counted(values['tries'], 'time')} and retries automatically. Everything else continues."
         ),
-        "Decide it manually if it is urgent, and report this text and the log of the backend.",
+        "If it is urgent, start the event by hand. Report this text with the log of Drydock.",
     ),
     "switched-off": SpotWords(
-        "Scheduled Events may be switched off",
-        "No machine of the set has had a good answer for {hours} hours, and Azure switches Scheduled Events off after"
-        " 24 hours without a request. Another program on the machines may still ask.",
+        "Scheduled Events may be disabled",
+        "No agent of the set has polled successfully for {hours} hours. Azure disables Scheduled Events after 24 hours"
+        " without a request. Other programs on the machines may still poll.",
         BRING_BACK,
     ),
     "near-switch-off": SpotWords(
-        "Scheduled Events are about to be switched off",
-        "No machine of the set has had a good answer for {hours} hours. After 24 hours without a request Azure"
-        " switches Scheduled Events off.",
+        "Scheduled Events will soon be disabled",
+        "No agent of the set has polled successfully for {hours} hours. After 24 hours without a request Azure"
+        " disables Scheduled Events.",
         BRING_BACK,
     ),
     "metadata-unavailable": SpotWords(
@@ -168,118 +172,121 @@ SPOTS: dict[str, SpotWords] = {
     ),
     "agent-silent": SpotWords(
         "Silent agents",
-        "Not heard, or without a good answer from the metadata service, for some time: {names:some}.",
-        "Check that the machine and its agent are running, and what “drydock-agent check” says there.",
+        "No recent report, or no recent successful poll of the metadata service: {names:some}.",
+        "Check that the machine and the agent are running, then run “drydock-agent check” on the machine.",
     ),
     "agent-gone": SpotWords(
-        "Agents that are gone",
-        "Not heard for more than a day: {names:some}.",
-        "Revoke it if the machine no longer exists; otherwise bring its agent back.",
+        "Agents that no longer report",
+        "No report for more than a day: {names:some}.",
+        "If the machine no longer exists, revoke it. Otherwise start its agent.",
     ),
     "agent-late": SpotWords(
         "Late agents",
-        "Not heard recently: {names:some}. Their votes and orders wait until they are heard again.",
-        "Wait a few minutes; if nothing changes, check the network between the machine and Drydock.",
+        "The last report is overdue: {names:some}. Reports and orders of these machines are delayed.",
+        "Wait a few minutes. If the agent stays late, check the network between the machine and Drydock.",
     ),
     "agent-never-heard": SpotWords(
-        "Agents never heard",
-        "Enrolled but never heard: {names:some}.",
-        "Check the agent's log: it enrolled, so it can reach Drydock.",
+        "Agents without a first report",
+        "Enrolled, but without a report so far: {names:some}.",
+        "Check the log of the agent. It enrolled, therefore it can reach Drydock.",
     ),
     "waits-for-admission": SpotWords(
         "Machines that wait for admission",
-        "A machine enrols as {names:some} without the credential of that machine, or as a revoked one.",
-        "Check the request on the Admissions page: admit the machine, or refuse any other agent.",
+        "An agent enrols as {names:some} without the credential of that machine, or the machine was revoked.",
+        "Check the request on the page Machines to admit, then admit or refuse it.",
     ),
     "admits-by-itself": SpotWords(
         "Sets that admit machines automatically",
         "Until {until:time}, any caller with a join token for this set and the vmId of one of its machines that is not"
-        " live is admitted as that machine without approval.",
-        "End the rule on the set's page as soon as all machines are back.",
+        " live is admitted as that machine automatically.",
+        "When all machines have enrolled again, end the automatic admission on the page of the set.",
     ),
     "states-another-set": SpotWords(
-        "Machines of which another set is stated",
+        "Machines that report another set",
         "{names:some}: {warning}",
-        "What Azure announces to the other set does not count here: find out which of the two is right.",
+        "Correct the set of the machine. Until then Drydock ignores events that Azure announces to the other set.",
     ),
     "lists-of-another-set": SpotWords(
         "Machines that list events of another set",
         _lists_of,
-        "If they are machines of that set, name it in their configuration, or merge the two sets on the page of this"
-        " one. If they are not, find out how they know the event: they have no vote on it.",
+        "If these machines belong to that set, correct their set or merge the two sets on the page of this set. If not,"
+        " find out how they know the event. Their reports about it do not count.",
     ),
     "name-held": SpotWords(
-        "Machines that call themselves as others do",
-        "{names:some} would be called {called:some} by what the agent says, but another machine of the set was called"
-        " so first, and is heard: what Azure announces for that name counts for the other one.",
-        "If the machine was created again, it gets the name once the old one is silent, or at once when you revoke the"
-        " old one. If not, find out why it reports this name.",
+        "Machines with the name of another machine",
+        "{names:some} reports the name {called:some}, but another live machine of the set has this name already. Events"
+        " that name it count for the other machine.",
+        "If the machine was created again, revoke the old machine, or wait until it is silent. Otherwise find out"
+        " why the"
+        " machine reports this name.",
     ),
     "no-agent": SpotWords(
         "Machines without an agent",
         "{names:machine of the imported inventory has|machines of the imported inventory have} no agent: {names:some}.",
-        "Install the agent there, or import a newer inventory with --complete if the machine no longer exists.",
+        "Install an agent on the machine. If the machine no longer exists, import a newer inventory with --complete.",
     ),
     "cache-unheard": SpotWords(
         "Caches without a listener",
         _unheard,
-        "{supported:?See the page of the cache; have agents on at least two machines listen.|Make the programs that use"
-        " it detect lost connections themselves, and remove it from the caches of the agents.}",
+        "{supported:?Let agents on at least two machines listen, and check the page of the cache.|Let the clients of"
+        " the cache detect lost connections, and remove the cache from the setting of the agents.}",
     ),
     "wrong-clock": SpotWords("Wrong clocks", _wrong_clock, "Fix the machine's time synchronisation."),
     "agent-too-old": SpotWords(
         "Agents too old",
         _too_old,
-        "Upgrade the agents to the backend's version; each may be restarted at any time.",
+        "Upgrade the agents to the version of Drydock. You can restart an agent at any time.",
     ),
     "signatures-unchecked": SpotWords(
         "Agents that do not check signatures",
-        "{names:some} would start an event for an order forged on the network path: the agent does not check"
-        " signatures.",
-        "Install the agent there with its extra “signed”, as the install command next to a join token does. Check that"
-        " DRYDOCK_SIGNED_ORDERS is not “never”,"
-        " and give it the key that drydock-fleet list_signing_keys prints: drydock-agent trust KEY.",
+        "{names:some} would accept a forged order, because the agent does not check signatures.",
+        "Install the agent with its extra “signed”, as the install command of a join token does. Check that"
+        " DRYDOCK_SIGNED_ORDERS is not “never”. Then run “drydock-agent trust KEY” with the key from"
+        " “drydock-fleet list_signing_keys”.",
     ),
     "no-signing-key": SpotWords(
         "Agents without a signing key",
-        "{names:some} can check signatures, but trust no key: every order is taken unchecked, or with"
-        " DRYDOCK_SIGNED_ORDERS=always refused.",
-        "Run “drydock-agent trust KEY” there, with the key that drydock-fleet list_signing_keys prints.",
+        "{names:some} can check signatures, but trust no key: the agent accepts every order, or refuses every order"
+        " with DRYDOCK_SIGNED_ORDERS=always.",
+        "Run “drydock-agent trust KEY” on the machine, with the key from “drydock-fleet list_signing_keys”.",
     ),
     "strange-signing-keys": SpotWords(
         "Agents that trust other signing keys",
         "{names:some} trust none of Drydock's signing keys, and refuse every order.",
-        "If Drydock has lost its keys, run “drydock-agent trust KEY” there. If it has not, find out who gave the agent"
-        " its keys.",
+        "If Drydock has lost its keys, run “drydock-agent trust KEY” on the machine. If not, find out where the keys"
+        " of the agent come from.",
     ),
     "upgrades-unannounced": SpotWords(
         "Upgrades that are not announced",
-        "The imported inventory says that OSImageNotificationProfile is not enabled: upgrades and reimages of the"
-        " operating system come without an event.",
+        "According to the imported inventory, OSImageNotificationProfile is not enabled: Azure does not announce"
+        " upgrades"
+        " and reimages of the operating system.",
         ENABLE,
     ),
     "size-without-upgrade-events": SpotWords(
         "Sizes without events for upgrades",
-        "Machines of size {sizes:some} never get events for upgrades and reimages of their operating system: the"
-        " series G, M, N and H have none.",
-        "Plan such upgrades yourself; every other event is announced as usual.",
+        "Azure announces no upgrades and reimages of the operating system for machines of size {sizes:some} (series G,"
+        " M, N and H).",
+        "Plan these upgrades yourself. Azure announces all other events as usual.",
     ),
     "zone-without-poller": SpotWords(
         "Zones without a poller",
-        "No live agent of the set is in zone {zone}. Microsoft's page says that delivery does not depend on zones;"
-        " one issue thread says that a zonal scale set needs a poller in each zone.",
-        "Have at least one live agent in zone {zone}, to be on the safe side.",
+        "No live agent of the set is in zone {zone}. According to Microsoft's documentation, delivery does not"
+        " depend on"
+        " zones. According to one issue thread, a zonal scale set needs a poller in each zone.",
+        "To be safe, run at least one agent in zone {zone}.",
     ),
     "upgrades-unknown": SpotWords(
         "Upgrades that may not be announced",
         "Upgrades and reimages of a scale set's operating system are announced only where its"
-        " OSImageNotificationProfile is enabled; a machine cannot see that, and no inventory has said it.",
-        f"Import what “az vmss list” prints. {ENABLE}",
+        " OSImageNotificationProfile is enabled. Machines cannot report this, and no inventory has stated it.",
+        f"Import the output of “az vmss list”. {ENABLE}",
     ),
     "unnamed-set": SpotWords(
         "Sets without a name",
         _unnamed,
-        "Name it on its page, state it in the agent's configuration or a tag, or import an inventory."
+        "Enter a name on the page of the set, state it in the configuration of the agent or in a tag, or import an"
+        " inventory."
         " Sets without a name whose machines list the same events are merged automatically.",
     ),
 }
@@ -310,17 +317,17 @@ def _is_of_many(row: TimelineRow) -> bool:
 def _quiet(row: TimelineRow, reader: Reader) -> str:
     of_cache = row.data["code"] == "cache-unheard"
     if _is_of_many(row):
-        return f"{'No agent listens to' if of_cache else 'Not heard any more are machines of'} {_places(row)}."
+        return f"{'No agent listens to' if of_cache else 'Machines no longer report in'} {_places(row)}."
     if of_cache:
-        return f"No agent listens to {row.data['of']} any more: what is announced now is lost."
-    return f"Not heard any more in {row.data['of']}: {_names(row)}."
+        return f"No agent listens to {row.data['of']} any more: notifications are lost."
+    return f"Machines of {row.data['of']} no longer report: {_names(row)}."
 
 
 def _unwatched(row: TimelineRow, reader: Reader) -> str:
-    lost = "nothing that Azure announces there would be seen"
+    lost = "Drydock sees no event there"
     if _is_of_many(row):
-        return f"No live agent watches {_places(row)}; {lost}."
-    return f"No live agent watches {row.data['of']} any more: {lost}. Not live: {_names(row)}."
+        return f"No live agent in {_places(row)}; {lost}."
+    return f"No live agent in {row.data['of']} any more: {lost}. Not live: {_names(row)}."
 
 
 def _opened(row: TimelineRow, reader: Reader) -> str:
@@ -332,29 +339,30 @@ def _opened(row: TimelineRow, reader: Reader) -> str:
 
 
 def _closed(row: TimelineRow, reader: Reader) -> str:
-    return f"Over: {_opened(row, reader)}"
+    return f"Resolved: {_opened(row, reader)}"
 
 
 def _of_storage(row: TimelineRow, reader: Reader) -> str:
     code, values = row.data["code"], row.data["values"]
     if code == "not-sealed":
-        return f"The timeline has not been sealed since {times.at(values['at'], reader)}: see what Celery's log says."
+        return f"The timeline has not been sealed since {times.at(values['at'], reader)}: check the log of Celery."
     if code == "database-large":
         size, most = values["size"] / 1024**3, values["most"] / 1024**3
-        return f"The database holds {size:.1f} of {most:.0f} GB: give it more room, or remove what is old."
+        return f"The database uses {size:.1f} of {most:.0f} GB: increase its size, or archive old data."
     if code == "partition-late":
         return (
-            f"No partition begins soon enough of {', '.join(values['tables'])}: nothing is lost, the last one grows."
-            " See what Celery's log says, or run `drydock-fleet make_partitions` as the owner of the tables."
+            f"The next partition of {', '.join(values['tables'])} is missing. Nothing is lost: the last one grows."
+            f" Check"
+            " the log of Celery, or run `drydock-fleet make_partitions` as the owner of the tables."
         )
     if code == "archive-fails":
         return (
-            f"Nothing leaves for the archive since {times.at(values['at'], reader)}: {FAULTS[values['fault']]}."
-            " All of it stays in the database until that is put right."
+            f"Archiving has failed since {times.at(values['at'], reader)}: {FAULTS[values['fault']]}."
+            " All data is retained in the database until this is fixed."
         )
     return (
         f"The database has used {values['transactions']} transactions since its oldest row was frozen, and stops"
-        " writing at about two thousand million: see why its autovacuum does not come through."
+        " writing at about two thousand million: find out why autovacuum does not finish."
     )
 
 
@@ -370,13 +378,13 @@ TROUBLES: dict[str, str] = {
     "waits-for-admission": SPOTS["waits-for-admission"].title,
     "set-aside": SPOTS["set-aside"].title,
     "era-not-begun": SPOTS["era-not-begun"].title,
-    "clocks-wrong": "The clock of a process of Drydock is wrong, so it neither decides nor sends",
-    "audit-failed": "The timeline is not as it was sealed",
+    "clocks-wrong": "A server of Drydock has a wrong clock, so it neither decides nor sends",
+    "audit-failed": "The timeline does not match its seals",
     "not-sealed": "The timeline is not sealed",
-    "database-large": "The database is nearly as large as it may be",
+    "database-large": "The database is nearly full",
     "partition-late": "The next partition of a large table is missing",
     "transactions-run-out": "The database runs out of transactions",
-    "archive-fails": "Nothing leaves for the archive",
+    "archive-fails": "Archiving fails",
 }
 
 ENTRIES: dict[EntryKind, EntryText] = {
@@ -385,8 +393,8 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.COVERAGE_OPENED: _opened,
     EntryKind.COVERAGE_CLOSED: _closed,
     EntryKind.AUDIT_FAILED: lambda row, reader: (
-        f"The timeline is not as it was sealed: seal {row.data['values']['seal']} does not fit its rows."
-        " Run “drydock-fleet verify_audit”, which says what differs."
+        f"The timeline was changed after sealing: seal {row.data['values']['seal']} does not match its rows."
+        " Run “drydock-fleet verify_audit” to see the difference."
     ),
     EntryKind.STORAGE_TROUBLE: _of_storage,
 }

@@ -13,8 +13,8 @@ from fleet.wording.sentences import EntryText, Sentence, counted, some, spoken, 
 from fleet.wording.times import Reader
 
 NO_APPROVAL = (
-    "These notifications are made for programs: they come seconds to minutes ahead, and cannot be answered. "
-    "There is nothing to approve; hooks on the machines act on them."
+    "Maintenance notifications arrive seconds to minutes before the maintenance, which cannot be approved or delayed. "
+    "Hooks on the machines can react to them."
 )
 
 
@@ -36,26 +36,26 @@ NOTIFICATIONS: dict[NotificationType, NotificationWords] = {
     NotificationType.SCHEDULED: NotificationWords(
         "Scheduled",
         "due",
-        "Get ready. The time is approximate: the node may go up to 3 minutes earlier.",
+        "Prepare. The time is approximate: the node may stop up to 3 minutes earlier.",
         "maintenance is announced",
     ),
     NotificationType.STARTING: NotificationWords(
-        "Starting", "due", "Stop writing or break the circuit: about 20 seconds are left.", "maintenance begins"
+        "Starting", "due", "Stop writing or open the circuit breaker: about 20 seconds are left.", "maintenance begins"
     ),
     NotificationType.START: NotificationWords(
         "Start",
         "busy",
-        "The node goes within seconds and closes its connections. Send nothing to it.",
-        "the node goes within seconds",
+        "The node stops within seconds and closes its connections. Send nothing to this node.",
+        "the node stops within seconds",
     ),
     NotificationType.FAILOVER_COMPLETE: NotificationWords(
         "Failover complete",
         "calm",
-        "The replica is the primary now. Refresh the topology; writing is safe again.",
+        "The replica is now the primary. Refresh the topology; writing is safe again.",
         "is the primary now",
     ),
     NotificationType.ENDED: NotificationWords(
-        "Ended", "quiet", "All nodes are back. Readers of the replica may return.", "maintenance ended"
+        "Ended", "quiet", "All nodes are available. Clients can read from the replica again.", "maintenance ended"
     ),
     NotificationType.SCALE_COMPLETE: NotificationWords(
         "Scale complete", "calm", "Nodes were added or removed. Refresh the topology.", "nodes were added or removed"
@@ -63,9 +63,9 @@ NOTIFICATIONS: dict[NotificationType, NotificationWords] = {
 }
 
 TIERS: dict[str, str] = {
-    "basic": "Basic has one node: it is down until the maintenance ends.",
-    "standard": "Standard fails over to the replica: a few seconds of lost connections.",
-    "premium": "Premium fails over to the replica, shard by shard: a few seconds of lost connections.",
+    "basic": "Tier Basic has one node: the cache is unavailable until the maintenance ends.",
+    "standard": "Tier Standard fails over to the replica: connections are lost for a few seconds.",
+    "premium": "Tier Premium fails over to the replica, shard by shard: connections are lost for a few seconds.",
 }
 
 
@@ -81,29 +81,29 @@ def _label(values: Mapping[str, Any], reader: Reader) -> str:
 def _meaning(values: Mapping[str, Any], reader: Reader) -> str:
     kind, tier = _kind(values["type"]), values["tier"]
     if kind is None:
-        return "A type that is not documented; it is kept as it was heard."
+        return "Azure does not document this type."
     if tier == "basic" and kind is NotificationType.START:
-        return "The one node goes within seconds: the cache is down until it ends. Use another store."
+        return "The only node stops within seconds: the cache is unavailable until the end. Use another store."
     if tier == "basic" and kind is NotificationType.ENDED:
-        return "The node is back. Programs may return to the cache; what it held may be gone."
+        return "The node is available. Clients can use the cache again; its data may be lost."
     if values["is_replica"] and kind in (NotificationType.STARTING, NotificationType.START):
-        return "A replica goes: move its readers to the primary. Writing is not affected."
+        return "A replica stops: read from the primary instead. Writing is not affected."
     return NOTIFICATIONS[kind].meaning
 
 
 def _effect(values: Mapping[str, Any], reader: Reader) -> str:
     if values["tier"] != "basic" and values["was_replica"]:
-        return "A replica is affected: nothing fails over, and its readers should use the primary meanwhile."
-    return TIERS.get(values["tier"], "The tier is not known: Basic is down, Standard and Premium fail over.")
+        return "A replica is affected: there is no failover. Read from the primary meanwhile."
+    return TIERS.get(values["tier"], "The tier is unknown: Basic is unavailable, Standard and Premium fail over.")
 
 
 def _cut_off(values: Mapping[str, Any], reader: Reader) -> str:
-    """Return a sentence such as `8 listeners of orders cut off, back within 2 s.`"""
-    cut = counted(values["count"], "listener")
-    said = f"{cut} of {values['host']} cut off{' without any notice' if values['unannounced'] else ''}"
+    """Return a sentence such as `8 machines lost their connection to orders. All reconnected within 2 s.`"""
+    lost = f"{counted(values['count'], 'machine')} lost {'its' if values['count'] == 1 else 'their'} connection"
+    lost = f"{lost} to {values['host']}{' without a notification' if values['unannounced'] else ''}."
     if values["away"]:
-        return f"{said}; not back yet: {some(values['away'], 3)}."
-    return f"{said}, back within {times.duration(max(1.0, math.ceil(values['seconds'] or 0)))}."
+        return f"{lost} Not reconnected yet: {some(values['away'], 3)}."
+    return f"{lost} All reconnected within {times.duration(max(1.0, math.ceil(values['seconds'] or 0)))}."
 
 
 SENTENCES: dict[str, Sentence] = {
@@ -113,8 +113,8 @@ SENTENCES: dict[str, Sentence] = {
     "tier-effect": lambda values, reader: TIERS.get(values["tier"], ""),
     "listeners-cut-off": _cut_off,
     "listeners-came": "{count} machines listen to {host}.",
-    "start-unheard": "There was no listener for some of the time: it may have happened unnoticed.",
-    "end-unheard": "There was no listener for some of the time: its end may have been missed.",
+    "start-unheard": "No agent listened for part of this time: the start may have been missed.",
+    "end-unheard": "No agent listened for part of this time: the end may have been missed.",
     "no-text": "not UTF-8",
     "line-too-long": f"longer than {LONGEST} characters",
     "line-empty": "empty",
@@ -144,10 +144,10 @@ def _node(port: int | None, is_replica: bool | None = None) -> str:
 
 def _heard(row: TimelineRow, reader: Reader) -> str:
     data, kind = row.data, _kind(row.data["type"])
-    late = " It arrived after its start." if data["late"] else ""
+    late = " This notification arrived after the start." if data["late"] else ""
     if kind is None:
         what = f"a notification of the type {within_quotes(data['type'])}" if data["type"] else "a line without a type"
-        return f"{data['host']}: {what}; it is kept as it was heard.{late}"
+        return f"{data['host']}: {what}.{late}"
     failed_over = kind is NotificationType.FAILOVER_COMPLETE
     text = f"{data['host']}, {_node(data['port'], None if failed_over else data['is_replica'])}"
     text += f"{' ' if failed_over else ': '}{NOTIFICATIONS[kind].happens}"
@@ -161,11 +161,11 @@ def _heard(row: TimelineRow, reader: Reader) -> str:
 
 def _never_started(row: TimelineRow, reader: Reader) -> str:
     due = f" at {times.at(row.data['expected_at'], reader)}" if row.data["expected_at"] else ""
-    return f"{row.data['host']}: maintenance was announced{due}, and nothing followed."
+    return f"{row.data['host']}: maintenance was announced{due}, but did not start."
 
 
 def _end_not_seen(row: TimelineRow, reader: Reader) -> str:
-    return f"{row.data['host']}: maintenance began, and no agent received its end ({_node(row.data['port'])})."
+    return f"{row.data['host']}: maintenance started, but no agent received the end ({_node(row.data['port'])})."
 
 
 def _reason(row: TimelineRow) -> str:
@@ -182,7 +182,7 @@ def _lost(row: TimelineRow, reader: Reader) -> str:
     host = row.data["host"]
     if not row.data["listened"]:
         return f"{row.actor} cannot listen to {host}{_reason(row)}."
-    return f"{row.actor} lost {host} during its maintenance{_reason(row)}: that is expected."
+    return f"{row.actor} lost the connection to {host} during the maintenance{_reason(row)}, as expected."
 
 
 ENTRIES: dict[EntryKind, EntryText] = {
@@ -198,8 +198,9 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.CACHE_LISTENED: _listened,
     EntryKind.CACHE_LOST: _lost,
     EntryKind.CACHE_LOST_UNANNOUNCED: lambda row, reader: (
-        f"{row.actor} lost {row.data['host']} without any notice{_reason(row)};"
-        " reboots by users and monthly patching send none."
+        f"{row.actor} lost the connection to {row.data['host']} without a notification{_reason(row)}. Azure sends"
+        f" none for"
+        " reboots by users and for monthly patching."
     ),
     EntryKind.CACHE_REFUSED: lambda row, reader: f"{row.data['host']} refuses {row.actor}{_reason(row)}.",
     EntryKind.CACHE_UNSUPPORTED: lambda row, reader: (

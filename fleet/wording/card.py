@@ -23,51 +23,59 @@ class CardWords:
     """Texts of a decision card: sentences or names, empty where nothing applies.
 
     `guards` state what each requires. `before` describes an earlier approval: one that waits for a second approver, or
-    one that failed. `advised` is the heading of the advice (`Start now`), `why` its reason, `tone` its tone.
+    one that failed. `advised` is the heading of the advice (`Start now`), `why` its reason, `tone` its tone. `measured`
+    states what `decide_by` is based on, and `waits` that `nobody` happens without a decision.
     """
 
     title: str
     effect: str
-    lost: str
+    is_lossy: bool
     stays: str
     until: str
     decide_by: str
+    measured: str
     advised: str
     why: str
     tone: str
     guards: tuple[str, ...]
     before: str
     nobody: str
+    waits: bool
     who: str
 
     @property
     def lines(self) -> tuple[str, ...]:
         """Return all texts line by line, for places that cannot show a card."""
-        advice = f"Recommended: {self.advised}. {self.why}" if self.advised else ""
-        told = (self.effect, self.lost, self.stays, self.until, self.decide_by, advice, *self.guards)
-        return tuple(line for line in (self.title, *told, self.before, self.nobody, self.who) if line)
+        advice = f"Recommendation: {self.advised}. {self.why}" if self.advised else ""
+        decide_by = f"Decide by {self.decide_by}. {self.measured}" if self.decide_by else ""
+        nobody = f"Without a decision: {self.nobody}" if self.waits else self.nobody
+        facts = (self.effect, self.stays, self.until, decide_by, advice, *self.guards)
+        return tuple(line for line in (self.title, *facts, self.before, nobody, self.who) if line)
 
 
 def card_words(card: DecisionCard, reader: Reader) -> CardWords:
     """Return the texts of the card for this reader."""
     event, known = card.event, effect_of(card.event)
     scheduled = event.status is EventStatus.SCHEDULED
-    missing = f", {card.blast.not_live} not live" if card.blast.not_live else ""
+    away = card.blast.total - card.blast.stay_up - card.blast.hit
+    affected = f"; {card.blast.hit} affected" + (f", {away} already unavailable" if away > 0 else "")
     advice = card.recommendation
     return CardWords(
         title=("DRILL: " if event.drill else "") + named(event.event_type, event.resources),
         effect=known.effect,
-        lost=f"Lost: {known.lost}." if known.lost else "",
+        is_lossy=bool(known.lost),
         # An ended event no longer takes machines away.
-        stays=f"In {say(event.set.label, reader)}: {say(card.blast.summary, reader)}{missing}." if event.open else "",
+        stays=f"In {say(event.set.label, reader)}: {say(card.blast.summary, reader)}{affected}." if event.open else "",
         until=f"NotBefore {at(event.not_before, reader)}" if scheduled and event.not_before else "",
-        decide_by=_decide_by(card, reader),
+        decide_by=at(card.decide_by, reader) if card.decide_by else "",
+        measured=_measured(card),
         advised=ADVISED[advice.advised] if advice else "",
         why=_why(card, reader),
         tone=TONES.get(advice.advised, "due") if advice else "",
         guards=tuple(_against(guard, reader) for guard in _to_tell(card)),
         before=_before(card, reader),
         nobody=_without_decision(card, reader),
+        waits=_waits(card),
         who=_who(card, reader),
     )
 
@@ -93,20 +101,15 @@ def _why(card: DecisionCard, reader: Reader) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _decide_by(card: DecisionCard, reader: Reader) -> str:
-    if card.decide_by is None:
-        return ""
+def _measured(card: DecisionCard) -> str:
     took = card.took_seconds
-    known = (
-        f"recent approvals here took {_seconds(took)} to reach Azure"
-        if took is not None
-        else "no approval was sent from here yet"
-    )
-    return f"Decide by {at(card.decide_by, reader)}: {known}."
+    if took is None:
+        return "There is no earlier approval of this set to measure."
+    return f"Recent approvals of this set reached Azure in {_seconds(took)}."
 
 
 def _seconds(count: float) -> str:
-    return "under 1 s" if count < 1 else duration(count)
+    return "less than 1 s" if count < 1 else duration(count)
 
 
 def _before(card: DecisionCard, reader: Reader) -> str:
@@ -114,25 +117,30 @@ def _before(card: DecisionCard, reader: Reader) -> str:
     if approval is None or not card.event.needs_decision:
         return ""
     if approval.state is ApprovalState.PROPOSED:
-        return f"Waits for a second person: {say(approval.by, reader)} proposed it."
-    return f"An earlier approval: {say(approval.reason, reader)}" if approval.reason else ""
+        return f"{say(approval.by, reader)} proposed this event: a second person has to agree."
+    return f"Earlier approval: {say(approval.reason, reader)}" if approval.reason else ""
 
 
 def _without_decision(card: DecisionCard, reader: Reader) -> str:
-    event, approval = card.event, card.event.approval
+    approval = card.event.approval
     if approval is not None and approval.may_be_undone:
         # The approval can be undone; its time is shown next to it.
         return ""
-    acted = approval is not None and approval.live and approval.state is not ApprovalState.PROPOSED
-    waits = event.status is EventStatus.SCHEDULED and not acted
-    return ("If no user acts: " if waits else "") + say(event.if_nobody_acts, reader)
+    return say(card.event.if_nobody_acts, reader)
+
+
+def _waits(card: DecisionCard) -> bool:
+    """Return whether the event still waits for a decision that takes effect."""
+    approval = card.event.approval
+    decided = approval is not None and approval.live and approval.state is not ApprovalState.PROPOSED
+    return card.event.status is EventStatus.SCHEDULED and not decided
 
 
 def _who(card: DecisionCard, reader: Reader) -> str:
     claim = card.event.claim
     if claim is None:
         return "Unclaimed." if card.event.open else ""
-    return f"{claim.by} claimed it at {at(claim.at, reader)}.{quoted(claim.comment)}"
+    return f"Claimed by {claim.by} at {at(claim.at, reader)}.{quoted(claim.comment)}"
 
 
 def together(found: Together, do: str, reader: Reader) -> str:
@@ -149,8 +157,10 @@ def _kept_apart(found: Together, do: str) -> str:
     if do == "wave":
         return "The wave starts the next one when the one before is over and its machines are live again."
     if found.in_flight:
-        return "Another event is under way there: without a reason they are left out, with a reason they run together."
+        return "Another event is under way there. With a reason the events run at the same time, else they are skipped."
     if not found.one_by_one:
-        return f"The first is sent at once, and {others} will be refused while it is under way."
-    then = "goes when the first is over" if found.count == 2 else "go one by one, each when the one before is over"
-    return f"Drydock keeps them apart: {others} {then}. From its NotBefore on, Azure may start each by itself."
+        return f"Drydock sends the first at once and refuses {others} while it is under way."
+    then = (
+        "follows when the first is over" if found.count == 2 else "follow one by one, each when the one before is over"
+    )
+    return f"Drydock sends the first at once; {others} {then}. Azure may start each event after its NotBefore."

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fleet.domain.desk import WorstState
+from fleet.domain.desk import RelayHealth, WorstState
 from fleet.domain.timeline import EntryKind
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording.badges import badge_of
@@ -13,7 +13,7 @@ from fleet.wording.times import Reader, at
 
 
 def _set_at_a_glance(values: Mapping[str, Any], reader: Reader) -> str:
-    """Return a title such as `web: needs a decision; 5 of 6 live`. It is short for a live set, because a page has
+    """Return a title such as `web: decision needed; 5 of 6 agents live`. It is short for a live set, because a page has
     thousands of them.
     """
     name, live, total, missing = values["name"], values["live"], values["total"], values["without_agent"]
@@ -21,8 +21,8 @@ def _set_at_a_glance(values: Mapping[str, Any], reader: Reader) -> str:
         return f"{name}: {live} live"
     said = f"{name}: {badge_of(WorstState(values['glance'])).label}"
     if total:
-        said += f"; {live} of {total} live"
-    return f"{said}; {missing} without agent" if missing else said
+        said += f"; {live} of {total} agents live"
+    return f"{said}; {counted(missing, 'machine')} without an agent" if missing else said
 
 
 def _cache_at_a_glance(values: Mapping[str, Any], reader: Reader) -> str:
@@ -37,8 +37,8 @@ def _cache_at_a_glance(values: Mapping[str, Any], reader: Reader) -> str:
 
 
 def _service_at_a_glance(values: Mapping[str, Any], reader: Reader) -> str:
-    """Return a title such as `shop-001: 2 needs a decision, 18 live`."""
-    said = ", ".join(f"{count} {badge_of(WorstState(glance)).label}" for glance, count in values["counts"])
+    """Return a title such as `shop-001: decision needed: 2, all agents live: 18`."""
+    said = ", ".join(f"{badge_of(WorstState(glance)).label}: {count}" for glance, count in values["counts"])
     return f"{values['name'] or 'no service stated'}: {said}"
 
 
@@ -48,10 +48,10 @@ def _meeting(values: Mapping[str, Any], reader: Reader) -> str:
     begin, end = at(values["begin"], reader), at(values["end"], reader)
     cache = f"the maintenance of {values['cache']}"
     if values["tense"] == "past":
-        return f"{event} and {cache} met: both from {begin} to {end}."
+        return f"{event} and {cache} overlapped from {begin} to {end}."
     if values["tense"] == "now":
-        return f"{event} and {cache} are both under way since {begin}."
-    return f"{event} and {cache} may meet: from {begin} on both can happen at once."
+        return f"{event} and {cache} have overlapped since {begin}."
+    return f"{event} and {cache} may overlap from {begin} on."
 
 
 SENTENCES: dict[str, Sentence] = {
@@ -59,9 +59,9 @@ SENTENCES: dict[str, Sentence] = {
     "set-at-a-glance": _set_at_a_glance,
     "service-at-a-glance": _service_at_a_glance,
     "cache-at-a-glance": _cache_at_a_glance,
-    "no-agents": "No agent has enrolled, so nothing that Azure announces is seen.",
-    "no-live-agents": "None of {count:agent|agents} is live, so nothing that Azure announces is seen.",
-    "agents-missing": "{count:agent is|agents are} not live: what only they would see is missed.",
+    "no-agents": "No agent has enrolled, so Drydock sees no event.",
+    "no-live-agents": "None of {count:agent|agents} is live, so Drydock sees no event.",
+    "agents-missing": "{count:agent is|agents are} not live: Drydock misses events that only these agents see.",
     "machines-without-agents": "{count:machine of the inventory has|machines of the inventory have} no agent.",
     "nobody-reconciles": lambda values, reader: (
         f"No process has reconciled since {at(values['at'], reader)}."
@@ -70,11 +70,17 @@ SENTENCES: dict[str, Sentence] = {
     ),
     "clock-wrong": "The clock of this process differs from the database's by {seconds} seconds.",
     "clocks-wrong": "The clock of {count:process is|processes are} wrong, by up to {seconds} seconds: {names:list}."
-    " None of them decides or sends.",
-    "view-of-no-list": "This page has no filters that could be kept.",
-    "too-many-views": "You keep {most} views already: delete one first.",
-    "no-such-view": "No view of yours has this number.",
-    "celery-is-away": "Celery is unavailable: the web processes reconcile, a few seconds later.",
+    " They neither decide nor send.",
+    "view-of-no-list": "This page has no filters to save.",
+    "too-many-views": "You have {most} saved views, the maximum: delete one first.",
+    "no-such-view": "You have no view with this number.",
+    "celery-is-away": "Celery is not running: the web processes do its work, a few seconds later.",
+}
+# Tooltips of the relay in the status bar.
+RELAY_TITLES = {
+    RelayHealth.WORKS: "Celery sends approvals to the agents.",
+    RelayHealth.WITHOUT_CELERY: "The web processes do the work of Celery: approvals are sent a few seconds later.",
+    RelayHealth.STANDS_STILL: "No process sends approvals to the agents.",
 }
 # Names of the lists with saved views.
 LISTS = {

@@ -12,10 +12,10 @@ from fleet.projections.events.rows import EventRow
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
 from fleet.wording.badges import badge_of
-from fleet.wording.sentences import EntryText, Sentence, listed, machine_named, some
+from fleet.wording.sentences import EntryText, Sentence, counted, listed, machine_named, some
 from fleet.wording.times import Reader
 
-NOTHING_LOST = "no machine was hit and nothing was lost"
+NOTHING_LOST = "no machine was affected and nothing was lost"
 # No start was observed, so the effect of the type is uncertain.
 UNSEEN_STARTS = (Happened.MAYBE, Happened.UNSEEN)
 
@@ -30,11 +30,11 @@ def effect_of(event: EventRow) -> EventType:
     known, fate = event_type_of(event.event_type), fate_of(event)
     inferred = " (inferred)" if event.certainty is Certainty.INFERRED else ""
     if event.drill and not event.open:
-        return replace(known, effect=f"A rehearsal: {NOTHING_LOST}.", lost="")
+        return replace(known, effect=f"A drill: {NOTHING_LOST}.", lost="")
     if fate is Happened.CANCELLED:
         return replace(known, effect=f"Azure cancelled it{inferred}: {NOTHING_LOST}.", lost="")
     if fate in UNSEEN_STARTS:
-        return replace(known, effect=f"No machine saw it start. What it does, if it started: {known.effect}", lost="")
+        return replace(known, effect=f"No machine saw the start. Effect of a start: {known.effect}", lost="")
     return known
 
 
@@ -42,12 +42,10 @@ def hit_heading(event: EventRow) -> str:
     """Return the heading above the machines that an event names."""
     fate = fate_of(event)
     if fate is Happened.CANCELLED or (event.drill and not event.open):
-        return "Machines that would have been hit"
+        return "Machines that would have been affected"
     if fate in UNSEEN_STARTS:
-        return "Machines that may have been hit"
-    return {Happened.WAITS: "Machines that will be hit", Happened.RUNS: "Machines that are hit"}.get(
-        fate, "Machines that were hit"
-    )
+        return "Machines that may have been affected"
+    return "Affected machines" if event.open else "Machines that were affected"
 
 
 def named(event_type: str, resources: Sequence[str]) -> str:
@@ -59,8 +57,9 @@ def _blast(values: Mapping[str, Any], reader: Reader) -> str:
     if not values["total"]:
         return "no machine of the set is known"
     needs = values.get("min_live")
-    told = f", it needs {needs}" if needs is not None else ""
-    return f"{values['stay_up']} of {values['total']} {'stays' if values['stay_up'] == 1 else 'stay'} up{told}"
+    required = f" (minimum {needs})" if needs is not None else ""
+    stay = "stays" if 1 in (values["stay_up"], values["total"]) else "stay"
+    return f"{values['stay_up']} of {counted(values['total'], 'machine')} {stay} live{required}"
 
 
 def _seen_by(values: Mapping[str, Any], reader: Reader) -> str:
@@ -72,10 +71,10 @@ def _seen_by(values: Mapping[str, Any], reader: Reader) -> str:
 
 
 SENTENCES: dict[str, Sentence] = {
-    "version-moved": "It has changed since you looked.",
+    "version-moved": "The event changed after it was loaded.",
     "advice-own-event": (
-        "A user in your organisation requested this: like every event, it waits until it is approved or "
-        "NotBefore comes. Microsoft advises approving such events at once."
+        "A user in your organisation requested this event. It waits for an approval or NotBefore, like every event. "
+        "Microsoft advises approving such events at once."
     ),
     "advice-hardware-fails": (
         "Announced days ahead: the host's hardware is predicted to fail. Microsoft advises redeploying the machine "
@@ -84,14 +83,14 @@ SENTENCES: dict[str, Sentence] = {
     "advice-spot-rebalance": (
         "Azure recommends moving the load off this spot machine: it may be evicted soon. There is nothing to approve."
     ),
-    "advice-starts-nothing": "Nothing: this is advice, and Azure starts nothing because of it.",
+    "advice-starts-nothing": "Nothing: this is advice, and Azure starts nothing.",
     "event-over": "Nothing: the event is over.",
-    "event-runs": "It runs and ends by itself; until it is gone there may be further, shorter impacts.",
-    "starts-any-moment": "Azure has stated no time: it may start at any moment.",
-    "drill-starts": "A drill: it starts by itself at {at:time}, and Azure knows nothing of it.",
-    "starts-overdue": "NotBefore was at {at:time}: Azure may start it at any moment.",
-    "starts-after": "Azure starts it any time after {at:time}.{watched:?| No live agent watches it, so Drydock may"
-    " not see it start.}",
+    "event-runs": "The event ends automatically. Until then there may be further, shorter impacts.",
+    "starts-any-moment": "Azure may start the event at any moment: it stated no NotBefore.",
+    "drill-starts": "The drill starts at {at:time}. Azure is not involved.",
+    "starts-overdue": "Azure may start the event at any moment: NotBefore was {at:time}.",
+    "starts-after": "Azure starts the event after {at:time}.{watched:?| No live agent lists the event, so Drydock may"
+    " not see the start.}",
     "no-resources": "Azure names no machine in Resources.",
     "unknown-resources": "No agent of this set is known for {names:list}.",
     "spans-update-domains": "The event names machines of the update domains {domains:list}"
@@ -169,8 +168,8 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.EVENT_CHANGED: _changed,
     EntryKind.EVENT_STARTED: _started,
     EntryKind.EVENT_ENDED: _ended,
-    EntryKind.EVENT_REOPENED: "A newer document lists the event again: it is open.",
-    EntryKind.EVENT_UNWATCHED: "No live agent lists the event any more: it is not watched.",
+    EntryKind.EVENT_REOPENED: "A newer document lists the event again, so it is open again.",
+    EntryKind.EVENT_UNWATCHED: "No live agent lists the event any more, so Drydock may miss its start and end.",
     EntryKind.EVENT_WATCHED: "A live agent lists the event again.",
-    EntryKind.FOREIGN_SIGHTING: "Machine {name} lists this event but belongs to another set: kept, without a vote.",
+    EntryKind.FOREIGN_SIGHTING: "Machine {name} of another set lists this event. Its report does not count.",
 }

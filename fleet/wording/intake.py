@@ -10,31 +10,31 @@ SENTENCES: dict[str, Sentence] = {
     "event-id-unusable": "an event without a usable EventId",
     "body-empty": "empty body",
     "body-no-json": "not JSON",
-    "body-cut": "longer than 1 MiB, so it is kept cut and says nothing of any event",
-    "body-not-kept": "{bytes} bytes that were not kept: too much came that could not be understood",
-    "too-much-not-understood": "More than {megabytes} MiB in an hour could not be understood. Until {until} only the"
-    " size of what comes is kept.",
+    "body-cut": "longer than 1 MiB: stored shortened and not read",
+    "body-not-kept": "{bytes} bytes, not stored: too many unreadable bodies",
+    "too-much-not-understood": "More than {megabytes} MiB of unreadable data in an hour. Until {until} Drydock stores"
+    " only the size of further bodies.",
     "body-no-events": "no Events list",
-    "events-not-read": "{count} more events are listed, which were kept and not read",
-    "too-many-events": "it lists too many events that do not name it",
-    "too-many-caches": "it names too many caches that no machine has named before",
-    "too-many-statements": "it states another name, set or instance data too often",
+    "events-not-read": "{count} more events are listed, but were not read",
+    "too-many-events": "the machine lists too many events that do not name it",
+    "too-many-caches": "the machine names too many new caches",
+    "too-many-statements": "the machine changes its name, set or instance data too often",
     "incarnation-unreadable": "DocumentIncarnation cannot be read",
     "event-listed-twice": "event {event} is listed twice",
     "resources-unreadable": "{event}: Resources holds repeated or unreadable names",
     "resources-no-list": "{event}: Resources is not a list",
     "not-before-unreadable": "{event}: NotBefore cannot be read",
-    "not-before-out-of-bounds": "{event}: NotBefore is not between the years 2000 and 2100, so it counts as not stated",
+    "not-before-out-of-bounds": "{event}: NotBefore is not between the years 2000 and 2100, therefore ignored",
     "duration-unreadable": "{event}: DurationInSeconds cannot be read",
     "duration-out-of-range": "{event}: DurationInSeconds is out of range",
     "status-unknown": "{event}: unknown EventStatus {status!r}",
     "status-missing": "{event}: EventStatus is missing",
     "resource-type-unknown": "{event}: unknown ResourceType {resource_type!r}",
     "report-kept": lambda values, reader: (
-        f"A report of kind {within_quotes(values['kind'])} was kept as received: {values['flag']}."
+        f"A report of kind {within_quotes(values['kind'])} was stored unprocessed: {values['flag']}."
     ),
-    "document-unknown": "A reminder names a document that was never received here.",
-    "rehearsal-unknown": "A report came from a drill that this machine was never asked to take part in.",
+    "document-unknown": "The agent refers to a document that Drydock never received.",
+    "rehearsal-unknown": "The machine reported about a drill that it does not take part in.",
 }
 
 OUTCOMES = {"timed-out": "ran out of time"}
@@ -77,25 +77,25 @@ def _lost(row: TimelineRow, reader: Reader) -> str:
     which = f"Report {first} of {of} is" if first == last else f"Reports {first} to {last} of {of} are"
     if data["certain"]:
         return (
-            f"{which} not here, although Drydock had confirmed them to the agent: the database was restored to an older"
-            " state. Drydock requests that the agent report its current state again."
+            f"{which} missing, although Drydock had confirmed them: the database was restored to an older state."
+            f" Drydock"
+            " requests the current state from the agent."
         )
     return f"{which} missing: the database was restored to an older state, or the agent could not send them."
 
 
 ENTRIES: dict[EntryKind, EntryText] = {
-    EntryKind.DOCUMENT_UNREADABLE: "A document could not be read ({flags:list}); it is kept as received.",
+    EntryKind.DOCUMENT_UNREADABLE: "A document could not be read ({flags:list}). Drydock stored it as received.",
     EntryKind.REPORT_UNKNOWN: "{reason}",
-    EntryKind.QUARANTINED: "Reports of {machine} are quarantined for an hour: {reason}. They are kept as received;"
-    " events that name the machine are not affected. If you did not expect this, revoke the machine.",
+    EntryKind.QUARANTINED: "Reports of {machine} are quarantined for an hour: {reason}. Drydock stores them"
+    " unprocessed; events that name the machine are not affected. If you did not expect this, revoke the machine.",
     EntryKind.REPORT_REFUSED: "Report {seq} was refused: {reason}.",
     EntryKind.REPORTS_LOST: _lost,
-    EntryKind.SPOOL_REUSED: "{machine} sends from an older state folder than before: it was restored, or a delivery"
-    " was late. These reports are kept and change nothing. A running agent starts a new state folder, and its"
-    " reports count again.",
+    EntryKind.SPOOL_REUSED: "{machine} sends from an older state folder, after a restore or a late delivery. Drydock"
+    " stores these reports without effect. When the agent starts a new state folder, its reports count again.",
     EntryKind.HOOK_SUCCEEDED: _hook,
     EntryKind.HOOK_FAILED: _hook,
-    EntryKind.HOOK_LATE: "{actor} begins to {phase} late: the event had started already.",
-    EntryKind.HOOKS_BEGAN: "{actor} begins to {phase}.",
+    EntryKind.HOOK_LATE: "{actor} started to {phase} late: the event had already started.",
+    EntryKind.HOOKS_BEGAN: "{actor} started to {phase}.",
     EntryKind.HOOKS_ENDED: _hooks_ended,
 }

@@ -13,124 +13,131 @@ from fleet.wording.times import Reader
 
 def _strange(values: Mapping[str, Any], reader: Reader) -> str:
     kind = values["type"]
-    what = f"of type {kind}" if kind else "none of the things that an inventory is made of"
+    what = f"of type {kind}" if kind else "of an unknown type"
     return (
-        f"Item {values['number']} is {what}: print it with `az vm list`, `az vm availability-set list`,"
+        f"Item {values['number']} is {what}. Use the output of `az vm list`, `az vm availability-set list`,"
         " `az vmss list-instances` or `az vmss list`."
     )
 
 
 SENTENCES: dict[str, Sentence] = {
     "machines-came": "{count} machines enrolled: {names:some}.",
-    "move-into-provisional": "A machine is moved into a set that has a name: name that one first.",
-    "name-held": "It calls itself {called}, and another machine of its set is taken for that one: of those that are"
-    " heard, the other one was called so first.",
+    "move-into-provisional": "The set has no name yet: name it first.",
+    "name-held": "This machine reports the name {called}, which another live machine of the set already has.",
     "machine-unknown": "There is no machine with this id.",
     "admissions-full": "Too many machines wait for admission already.",
-    "admission-twice": "Several of these enrol as {name}: admit the one that it is.",
+    "admission-twice": "Several of these requests are for {name}: admit only one.",
     "admission-unknown": "No agent waits for admission under one of these ids: reload the list.",
     "machine-id-unusable": "machine_id is empty or longer than {most} characters.",
     "enrolled-again": "Enrolled again at {at:time}: the previous credential was revoked.",
-    "attested-too-large": "The attested document is too large: it may have {most:,} bytes.",
+    "attested-too-large": "The attested document is too large: at most {most:,} bytes are accepted.",
     "attested-not-base64": "The attested document is not base64.",
     "attested-not-der": "The attested document is not PKCS #7 as Azure writes it, in DER.",
     "attested-detached": "The attested document has no content.",
     "attested-signers": "The attested document has {count} signers, and Azure's have one.",
-    "attested-signer-certificate": "The signer of the attested document names one certificate, and {count} of that name"
-    " are in it.",
+    "attested-signer-certificate": "The attested document contains {count} certificates with the name of its signer"
+    " instead of one.",
     "attested-certificate-unreadable": "A certificate of the attested document cannot be read.",
     "attested-algorithm": "The attested document is signed by another algorithm than SHA-256 with RSA.",
     "attested-attributes": "The attested document has attributes next to its signature; Azure's documents have none.",
     "attested-key": "The key that signed the attested document is not RSA of at least {least:,} bits.",
-    "attested-signature": "The signature of the attested document is not over its content.",
-    "attested-subject": "The certificate that signed the attested document is not a metadata service's of Azure.",
+    "attested-signature": "The signature of the attested document does not match its content.",
+    "attested-subject": "The certificate that signed the attested document does not belong to Azure's metadata"
+    " service.",
     "attested-use": "The certificate that signed the attested document is not for servers that sign.",
     "attested-certificate-over": "The certificate that signed the attested document is not valid now; it ends"
     " {at:time}.",
     "attested-no-roots": "No roots of attested documents are configured: see the setting ATTESTED_ROOTS.",
-    "attested-chain": "The certificates of the attested document lead to no root that counts here; the last is issued"
-    " by {issuer}. If that is Azure's, put its root into the folder of ATTESTED_ROOTS.",
-    "attested-intermediate": "Intermediate wanted: {url}",
+    "attested-chain": "The certificates of the attested document lead to no trusted root; the last one is issued by"
+    " {issuer}. If this issuer is Azure's, add its root to the folder ATTESTED_ROOTS.",
+    "attested-intermediate": "Intermediate certificate missing: {url}",
     "attested-many-intermediates": "More than {most} intermediates came with the attested document.",
-    "attested-nonce": "The nonce of the attested document was not given here.",
-    "attested-nonce-over": "The nonce of the attested document is older than {seconds} seconds: ask for a new one.",
-    "attested-nonce-spent": "The nonce of the attested document was used before: ask for a new one.",
-    "attested-times": "The times of the attested document are not as Azure writes them.",
+    "attested-nonce": "Drydock did not issue the nonce of the attested document.",
+    "attested-nonce-over": "The nonce of the attested document is older than {seconds} seconds: request a new one.",
+    "attested-nonce-spent": "The nonce of the attested document was used before: request a new one.",
+    "attested-times": "The times of the attested document are not in the format of Azure.",
     "attested-expired": "The attested document is not valid now: it ends {at:time}.",
     "attested-vm-id": "The attested document states no vmId.",
     "attested-subscription": "The attested document states no subscription.",
-    "attested-subscription-strange": "The subscription {subscription} is not among those that may enrol here: see the"
-    " setting ATTESTED_SUBSCRIPTIONS.",
-    "attested-other-machine": "The attested document is that of another machine.",
+    "attested-subscription-strange": "The subscription {subscription} is not permitted to enrol: see the setting"
+    " ATTESTED_SUBSCRIPTIONS.",
+    "attested-other-machine": "The attested document belongs to another machine.",
     "attested-unreadable": "The attested document cannot be read.",
-    "attested-other-subscription": "Azure says that this machine is in the subscription {subscription}, and it says"
-    " another of itself.",
-    "bearer-over": "Calls with a credential alone are over here: install an agent of this release, then have it"
-    " admitted.",
-    "remedy-policy": "Name the machine's subscription, or choose another way to enrol, on First steps; where settings"
-    " state these, change ENROLMENT_POLICY or ATTESTED_SUBSCRIPTIONS.",
+    "attested-other-subscription": "According to Azure this machine is in the subscription {subscription}, but the"
+    " machine reports another.",
+    "bearer-over": "Drydock no longer accepts credentials without a signature: install an agent of this release, then"
+    " admit the machine.",
+    "remedy-policy": "Add the subscription of the machine, or choose another enrolment policy, on the page First"
+    " steps. If"
+    " settings state them, change ENROLMENT_POLICY or ATTESTED_SUBSCRIPTIONS.",
     "remedy-attested": "See “Who may enrol” in the agent's documentation: certificates and clocks are the usual causes."
-    " A machine without a usable document enrols with a join token where the policy allows that.",
-    "remedy-set": "Give the machine the set of its join token, or create a join token for the set that it states.",
+    " A machine without a usable document can enrol with a join token if the policy permits it.",
+    "remedy-set": "Configure the set of the join token on the machine, or create a join token for the reported set.",
     "remedy-join-token": "Create a join token and set it as DRYDOCK_JOIN_TOKEN on the machine.",
     "remedy-admissions": "Admit or refuse the machines that wait for admission.",
-    "remedy-other": "Correct what the reason names on the machine; its agent tries again by itself.",
+    "remedy-other": "Correct the stated reason on the machine. The agent retries automatically.",
     "enrolment-refused": "The enrolment was refused.",
-    "entrance-stated": "The setting ENROLMENT_POLICY states {policy}: change it there.",
+    "entrance-stated": "The setting ENROLMENT_POLICY is {policy}: change the setting.",
     "entrance-unknown": "Choose how machines enrol.",
     "entrance-subscription": "Enter at most {most} subscription ids, such as 00000000-0000-0000-0000-000000000000.",
     "entrance-no-subscription": "Enter the id of the subscription whose machines may enrol with an attested document.",
-    "admission-twins": "{count} more ask as the same machine.",
-    "admission-subscription": "Azure says that it is in the subscription {subscription}, which is not among those that"
-    " may enrol.",
-    "admission-namesake": "Another machine here is called {name} already.",
-    "admission-other-name": "The machine that is known is called {name}.",
-    "admission-other-subscription": "The machine that is known is in the subscription {subscription}.",
-    "admission-other-region": "The machine that is known is in {region}.",
-    "admission-other-group": "The machine that is known is in the resource group {name}.",
-    "admission-other-set": "The machine that is known is in the set {name}.",
-    "admission-other-address": "The machine that is known has other addresses: {addresses:list}.",
-    "attested-required": "Machines enrol here with an attested document of Azure's, and none came.",
+    "admission-twins": "{count} more requests for the same machine.",
+    "admission-subscription": "According to Azure the machine is in the subscription {subscription}, which is not"
+    " permitted to enrol.",
+    "admission-namesake": "Another machine already has the name {name}.",
+    "admission-other-name": "The known machine has the name {name}.",
+    "admission-other-subscription": "The known machine is in the subscription {subscription}.",
+    "admission-other-region": "The known machine is in {region}.",
+    "admission-other-group": "The known machine is in the resource group {name}.",
+    "admission-other-set": "The known machine is in the set {name}.",
+    "admission-other-address": "The known machine has other addresses: {addresses:list}.",
+    "attested-required": "Machines need an attested document of Azure to enrol, and the request contains none.",
     "join-token-time": "A join token must be valid for some time, and for at most {days} days.",
-    "join-token-unknown": "This join token is not known here. Make one and configure it.",
-    "join-token-over": "This join token has expired or was revoked. Make a new one.",
-    "join-token-uses": "A join token admits from 1 to {most:,} machines.",
-    "join-token-used-up": "This join token has admitted {count:,} machines, as many as it may. Make a new one.",
-    "join-token-two-sets": "Name the set of a join token, or choose one that is here; not both.",
+    "join-token-unknown": "Drydock does not know this join token. Create a new one and configure it.",
+    "join-token-over": "This join token has expired or was revoked. Create a new one.",
+    "join-token-uses": "A join token is valid for 1 to {most:,} machines.",
+    "join-token-used-up": "This join token was used by {count:,} machines, the maximum. Create a new one.",
+    "join-token-two-sets": "Enter a new set or choose an existing set, not both.",
     "join-token-which-set": (
-        "There are several sets of this kind called “{name}”, in {places:list}. Choose the one that is meant, by id."
+        "There are several sets of this kind called “{name}”, in {places:list}. Choose the set by its id."
     ),
-    "join-token-none": "There is no join token that begins like this.",
-    "inventory-no-json": "This is not JSON: print it with `az … --output json`.",
-    "inventory-no-object": "Item {number} is not an object: this is not what `az` prints with `--output json`.",
+    "join-token-none": "There is no join token with this prefix.",
+    "inventory-no-json": "This is not JSON: use the output of `az … --output json`.",
+    "inventory-no-object": "Item {number} is not an object: this is not the output of `az` with `--output json`.",
     "inventory-strange": _strange,
 }
 
 SIGNATURES: dict[str, str] = {
     SignatureCheck.CHECKED: "checked",
     SignatureCheck.NONE: "not checked",
-    SignatureCheck.NO_KEY: "no key to check them by",
-    SignatureCheck.STRANGE_KEYS: "by other keys than Drydock's",
+    SignatureCheck.NO_KEY: "no trusted key",
+    SignatureCheck.STRANGE_KEYS: "other keys than Drydock's",
 }
 
 # For each way to install the agent: its platform, and the requirements shown with it.
 PLATFORMS: dict[str, tuple[str, str]] = {
-    "linux": ("Linux with systemd", "In a shell on the machine. It needs Python 3.11 or newer with its venv module."),
-    "windows": ("Windows", "In PowerShell as administrator. It needs Python 3.11 or newer with its launcher, py."),
-    "cloud-init": ("New Linux machines, by cloud-init", "The custom data of a VM or of a scale set's model, as it is."),
-    "azure-cli": (
-        "Linux machines from afar, with az",
-        "Where you are logged in to Azure; put in the names of your own.",
+    "linux": (
+        "Linux with systemd",
+        "Run in a shell on the machine. Requires Python 3.11 or newer with the venv module.",
     ),
-    "other": ("Anything else", "The settings of each new agent, as environment variables; an .env file takes them."),
+    "windows": (
+        "Windows",
+        "Run in PowerShell as administrator. Requires Python 3.11 or newer with the launcher py.",
+    ),
+    "cloud-init": ("New Linux VMs, with cloud-init", "Use this as the custom data of a VM or of a scale set."),
+    "azure-cli": (
+        "Existing Linux VMs, remotely with the Azure CLI",
+        "Run this where you are signed in to Azure. Replace the names.",
+    ),
+    "other": ("Other systems", "Settings of the agent as environment variables, for example in an .env file."),
 }
 
 # Effect of an inventory on a machine.
 CHANGES: dict[str, str] = {
-    "dropped": "dropped",
+    "dropped": "removed",
     "changed": "changed",
     "new": "new",
-    "same": "as before",
+    "same": "unchanged",
 }
 
 LABELS = {
@@ -154,27 +161,27 @@ def _changed(row: TimelineRow, reader: Reader) -> str:
         case "inventory":
             return f"{name} is in “{row.data['set']}” according to the imported inventory."
         case "event":
-            return f"{name} is in “{row.data['set']}” now, and the event with it."
+            return f"{name} moved to “{row.data['set']}”, together with its event."
         case "person":
             return f"{row.actor} moved {name} into “{row.data['set']}” and confined it there.{quoted(row.why)}"
         case "lifted":
             return (
-                f"{row.actor} lifted the confinement of {name}: what is stated about it counts, and it is in"
-                f" “{row.data['set']}”.{quoted(row.why)}"
+                f"{row.actor} lifted the confinement of {name}, which is now in"
+                f" “{row.data['set']}” as stated.{quoted(row.why)}"
             )
-    return f"{name} says that its {', '.join(LABELS[field] for field in row.data['changes'])} changed."
+    return f"{name} reports a changed {', '.join(LABELS[field] for field in row.data['changes'])}."
 
 
 def _imported(row: TimelineRow, reader: Reader) -> str:
     found = row.after or {}
-    dropped = f", {found['dropped']} dropped" if row.data["complete"] else ""
+    dropped = f", {found['dropped']} removed" if row.data["complete"] else ""
     # Since 0.2.0.
     refused = [
-        f" Refused: that {one['machine']} is in {one['stated']}; it is confined to {one['confined_to']}."
+        f" Ignored: {one['machine']} in {one['stated']}, because it is confined to {one['confined_to']}."
         for one in found.get("refused", [])
     ]
     return (
-        f"An inventory was imported by {row.actor}: {found['machines']} machines, {found['new']} of them new,"
+        f"{row.actor} imported an inventory: {found['machines']} machines, {found['new']} of them new,"
         f" {found['without_agent']} without an agent{dropped}.{''.join(refused)}"
     )
 
@@ -182,21 +189,21 @@ def _imported(row: TimelineRow, reader: Reader) -> str:
 def _identified(row: TimelineRow, reader: Reader) -> str:
     before, after = (row.before or {}).get("vm_id", ""), (row.after or {}).get("vm_id", "")
     return (
-        f"{machine_named(row.data['name'])} had the id {before} while Azure gave it no vmId. It has the vmId {after}:"
+        f"{machine_named(row.data['name'])} had the id {before} before Azure assigned the vmId {after}:"
         " both are one machine."
     )
 
 
 def _waits(row: TimelineRow, reader: Reader) -> str:
-    why = "it was revoked" if row.data["revoked"] else "without the credential that this machine has"
+    why = "which was revoked" if row.data["revoked"] else "without the credential of this machine"
     address = row.data["address"] or "an unknown address"
-    return f"An agent at {address} enrols as {row.data['name']}, {why}: it waits for admission."
+    return f"An agent at {address} enrols as {row.data['name']}, {why}. The request waits for admission."
 
 
 def _entrance_changed(row: TimelineRow, reader: Reader) -> str:
     after = row.after or {}
     named = ", ".join(after.get("subscriptions", [])) or "none"
-    return f"{row.actor} chose how machines enrol: {after.get('policy')}; subscriptions: {named}.{quoted(row.why)}"
+    return f"{row.actor} set the enrolment policy: {after.get('policy')}; subscriptions: {named}.{quoted(row.why)}"
 
 
 def _decided(row: TimelineRow, reader: Reader) -> str:
@@ -204,23 +211,22 @@ def _decided(row: TimelineRow, reader: Reader) -> str:
     where = row.data["address"] or "an unknown address"
     if "until" in row.data:
         until = times.at(row.data["until"], reader)
-        return f"{machine_named(row.data['name'])} came back from {where}: its set's rule admitted it, until {until}."
-    return f"{row.actor} {what} who asked from {where} as {row.data['name']}.{quoted(row.why)}"
+        again = f"{machine_named(row.data['name'])} enrolled again from {where}."
+        return f"{again} The set admits machines automatically until {until}."
+    return f"{row.actor} {what} the request from {where} to enrol as {row.data['name']}.{quoted(row.why)}"
 
 
 ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.MACHINE_ENROLLED: "{actor} enrolled.",
-    EntryKind.MACHINE_ENROLLED_AGAIN: "{actor} enrolled again; its old credential ended.",
+    EntryKind.MACHINE_ENROLLED_AGAIN: "{actor} enrolled again. The old credential was revoked.",
     EntryKind.MACHINE_CHANGED: _changed,
     EntryKind.MACHINE_IDENTIFIED: _identified,
     EntryKind.MACHINE_MOVED: _changed,
-    EntryKind.NAME_HELD: "Machine {name} calls itself {called}, and another machine of its set is taken for that one:"
-    " of those that are heard, the other one was called so first.",
-    EntryKind.NAME_GIVEN: "Machine {name} is taken for {called} from now on: of those that are heard, it was called so"
-    " first.",
+    EntryKind.NAME_HELD: "Machine {name} reports the name {called}, which another live machine of the set already has.",
+    EntryKind.NAME_GIVEN: "Machine {name} now has the name {called}.",
     EntryKind.MACHINE_REVOKED: "{actor} revoked the credential of {name}.{why:quoted}",
     EntryKind.ENTRANCE_CHANGED: _entrance_changed,
-    EntryKind.JOIN_TOKEN_ENDED: "The join token {prefix} was ended by {actor}.",
+    EntryKind.JOIN_TOKEN_ENDED: "{actor} revoked the join token {prefix}.",
     EntryKind.MACHINE_WAITS: _waits,
     EntryKind.MACHINE_ADMITTED: _decided,
     EntryKind.ADMISSION_REFUSED: _decided,

@@ -42,8 +42,8 @@ def conditions(values: Values) -> Iterator[str]:
         yield f"with source {one_of(values['sources'])}"
     duration = _limits(values, "duration")
     if duration:
-        unknown = ", or for an unknown time" if values.get("unknown_duration") else ""
-        yield f"announced to last {duration}{unknown}"
+        unknown = ", or with unknown duration" if values.get("unknown_duration") else ""
+        yield f"with an announced duration of {duration}{unknown}"
     if "set_pattern" in values:
         yield f"in sets named “{values['set_pattern']}”"
     if "service" in values:
@@ -117,7 +117,7 @@ def dry_run(values: Values, reader: Reader) -> str:
     if held:
         parts.append(f"Would have left {held} of {considered} to Azure")
     elif left:
-        parts.append(f"Would have left {left} of {considered} to people")
+        parts.append(f"Would have left {left} of {considered} to users")
     else:
         approved, agreed = values["approve"] + later, values["agreed"]
         parts.append(f"Would have approved {approved} of {considered}")
@@ -126,9 +126,9 @@ def dry_run(values: Values, reader: Reader) -> str:
         if approved:
             parts.append(f"{agreed} of them {'was' if agreed == 1 else 'were'} approved by a user")
     if values["guarded"]:
-        parts.append(f"{values['guarded']} more that it matches would have been left to people by a guard")
+        parts.append(f"{values['guarded']} more match, but a guard would have left them to users")
     if values["earlier"]:
-        parts.append(f"{values['earlier']} more belong to rules before it")
+        parts.append(f"{values['earlier']} more would have been decided by earlier rules")
     return f"{'; '.join(parts)}."
 
 
@@ -142,52 +142,45 @@ SENTENCES: dict[str, Sentence] = {
     "window": window,
     "rule-unknown": "There is no rule with this id.",
     "window-unknown": "There is no no-approval window with this id.",
-    "stop-without-why": "Enter a reason: it is shown to everyone who cannot approve.",
+    "stop-without-why": "Enter a reason: Drydock shows it to all users.",
     "stopped-already": "{by} stopped all approvals at {at:time} already.",
-    "not-stopped": "Approvals are not stopped: there is nothing to lift.",
+    "not-stopped": "Approvals are not stopped.",
     "rules-too-many": "There are {most} rules already: delete one that is no longer needed.",
     "rule-name-taken": "There is already a rule with this name.",
     "position-unknown": "The position is a number from 1 to {most}.",
     "field-unknown": "There is no such field.",
     "text-too-long": "The {what} is longer than {most:,} characters.",
-    "accepts-without-approving": "Only a rule that approves can accept what speaks against it.",
+    "accepts-without-approving": "Only a rule that approves can accept guards.",
     "choice-unknown": choice_unknown,
     "limits-reversed": "The limits are reversed: the {what} cannot be {least} s or more and {most} s or less.",
-    "expiry-past": "The expiry is past: choose a time in the future, or none.",
-    "window-once-and-weekly": "Say either a beginning and an end, or hours of the week, not both.",
-    "window-without-time": "Say when: a beginning and an end, or weekdays and hours.",
-    "window-end-past": "The end is past: choose a time in the future.",
-    "window-reversed": "The end must come after the beginning.",
+    "expiry-past": "The expiry has passed: choose a time in the future, or none.",
+    "window-once-and-weekly": "Enter either start and end, or weekly hours, not both.",
+    "window-without-time": "Enter start and end, or weekly hours.",
+    "window-end-past": "The end has passed: choose a time in the future.",
+    "window-reversed": "The end must be after the start.",
     "dry-run": dry_run,
-    "would-approve": "It would have approved it{prepared:?, to start once every machine was prepared|}.",
-    "would-approve-later": "It would have approved it later. {guard}",
-    "would-hold": "It would have left it to Azure.",
-    "would-leave": "It would have left it to people.",
+    "would-approve": "The rule would have approved the event{prepared:? when every machine was prepared|}.",
+    "would-approve-later": "The rule would have approved the event later. {guard}",
+    "would-hold": "The rule would have left the event to Azure.",
+    "would-leave": "The rule would have left the event to users.",
     "would-be-guarded": "A guard blocked it: {guard}",
-    "would-be-earlier": "The rule “{rule}” stands before it and would have decided first.",
-    "past-presence": (
-        "How present each machine was at that time is not kept: all machines enrolled in the set count as live."
-    ),
-    "past-preparation": (
-        "How prepared each machine was at that time is not kept: hooks count as neither running nor failed."
-    ),
+    "would-be-earlier": "The earlier rule “{rule}” would have decided the event.",
+    "past-presence": ("Drydock does not store earlier presence: all enrolled machines of the set count as live."),
+    "past-preparation": ("Drydock does not store earlier preparation: hooks count as neither running nor failed."),
     "past-fields": (
-        "Type, source, duration, NotBefore and Resources are the last that Azure stated; they may have changed on the "
-        "way."
+        "Type, source, duration, NotBefore and Resources are the last known values, which may have changed during the "
+        "event."
     ),
-    "past-arrangement": (
-        "Services, names and whether a set needs two people are those of today, and so are the other rules."
-    ),
+    "past-arrangement": ("Services, names, requirements of sets and other rules are the current ones."),
     "past-consequences": (
-        "An event that the rule would have started earlier would have ended earlier, too: what was under way is as it "
-        "was."
+        "The dry run does not change start and end of events: an earlier start would also have meant an earlier end."
     ),
 }
 
 
 def rule_created(row: TimelineRow, reader: Reader) -> str:
     state = "switched on" if (row.after or {})["enabled"] else "off"
-    return f"{row.actor} made the rule “{row.data['name']}” ({state}): {row.data['wording']}"
+    return f"{row.actor} created the rule “{row.data['name']}” ({state}): {row.data['wording']}"
 
 
 def rule_changed(row: TimelineRow, reader: Reader) -> str:
@@ -198,7 +191,7 @@ def rule_changed(row: TimelineRow, reader: Reader) -> str:
     if "enabled" in after:
         parts.append(f"switched {name} {'on' if after['enabled'] else 'off'}: {wording}")
     if "position" in after:
-        parts.append(f"moved {name} to place {after['position']}.")
+        parts.append(f"moved {name} to position {after['position']}.")
     return f"{row.actor} {' '.join(parts)}"
 
 
@@ -206,8 +199,8 @@ ENTRIES: dict[EntryKind, EntryText] = {
     EntryKind.RULE_CREATED: rule_created,
     EntryKind.RULE_CHANGED: rule_changed,
     EntryKind.RULE_DELETED: "{actor} deleted the rule “{name}”: {wording}",
-    EntryKind.WINDOW_CREATED: "{actor} made the no-approval window “{name}”: {wording}. “{why}”",
+    EntryKind.WINDOW_CREATED: "{actor} created the no-approval window “{name}”: {wording}. “{why}”",
     EntryKind.WINDOW_DELETED: "{actor} deleted the no-approval window “{name}”: {wording}.",
-    EntryKind.APPROVALS_STOPPED: "{actor} stopped all approvals: no order is sent.{why:quoted}",
-    EntryKind.STOP_LIFTED: "{actor} lifted the stop of all approvals by {by}.{why:quoted}",
+    EntryKind.APPROVALS_STOPPED: "{actor} stopped all approvals: Drydock sends no order.{why:quoted}",
+    EntryKind.STOP_LIFTED: "{actor} allowed approvals again after the stop by {by}.{why:quoted}",
 }

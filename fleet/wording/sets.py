@@ -34,16 +34,16 @@ class SourceWords:
 
 
 SOURCES: dict[SetSource, SourceWords] = {
-    SetSource.CONFINEMENT: SourceWords("confined to it", "", ""),
+    SetSource.CONFINEMENT: SourceWords("confined to this set", "", ""),
     SetSource.CONFIGURATION: SourceWords(
-        "by its configuration",
+        "by configuration",
         "its configuration",
         "DRYDOCK_AVAILABILITY_SET on the machine",
     ),
-    SetSource.TAG: SourceWords("by its tag", "its tag {tag}", "the tag {tag} of the VM"),
+    SetSource.TAG: SourceWords("by tag", "its tag {tag}", "the tag {tag} of the VM"),
     SetSource.SCALE_SET: SourceWords("by scale set metadata", "Azure's scale set metadata", ""),
     SetSource.INVENTORY: SourceWords(
-        "by the inventory", "the imported inventory", "the inventory by importing a newer one"
+        "by inventory", "the imported inventory", "the inventory by importing a newer one"
     ),
 }
 
@@ -59,14 +59,14 @@ def _disagree(values: Mapping[str, Any], reader: Reader) -> str:
     alike = len({name.lower() for name in names}) < len(names)
     sources = [SOURCES[SetSource(each["source"])] for each in stated]
     said = ", ".join(
-        f"{source.name.format(tag=tag)} says {name}{_where(each) if alike else ''}"
+        f"{source.name.format(tag=tag)} states {name}{_where(each) if alike else ''}"
         for each, name, source in zip(stated, names, sources, strict=True)
     )
     first = sources[0].name.format(tag=tag)
     ways = [source.correct.format(tag=tag) for source in sources if source.correct]
     return (
-        f"It is not clear which set this machine is in: {said}. Until they agree, {first} counts. Correct the"
-        f" one that is wrong: {', or '.join(ways)}; or merge the two sets if both names mean one."
+        f"The set of this machine is not clear: {said}. Until they agree, {first} applies. Correct the wrong one:"
+        f" {', or '.join(ways)}. If both names mean one set, merge the two sets."
     )
 
 
@@ -80,14 +80,16 @@ def _outside(values: Mapping[str, Any], reader: Reader) -> tuple[str, str, str]:
 
     tag, sources = values["tag"], [SOURCES[SetSource(each["source"])] for each in others]
     names = [one.name.format(tag=tag) for one in sources]
-    said = ", ".join(f"{name} says {shown(each)}" for name, each in zip(names, others, strict=True))
+    said = ", ".join(f"{name} states {shown(each)}" for name, each in zip(names, others, strict=True))
     return shown(first), said, ", or ".join(one.correct.format(tag=tag) for one in sources if one.correct)
 
 
 def _states_another(values: Mapping[str, Any], reader: Reader) -> str:
     home, said, ways = _outside(values, reader)
     correct = f"Correct {ways}; or let" if ways else "Let"
-    return f"This machine is confined to {home}, but {said}: that does not count. {correct} an admin move the machine."
+    return (
+        f"This machine is confined to {home}, but {said}, which Drydock ignores. {correct} an admin move the machine."
+    )
 
 
 def _enrols_elsewhere(values: Mapping[str, Any], reader: Reader) -> str:
@@ -130,8 +132,8 @@ def _lowered(names: Iterable[str]) -> str:
 
 def lowering_proposed(values: Mapping[str, Any], reader: Reader) -> str:
     return (
-        f"An administrator wants {_lowered(values['lowered'])} to be lowered here: it is done when another one chooses"
-        " the same within a day."
+        f"An administrator proposed to lower {_lowered(values['lowered'])} of this set. Another administrator has to"
+        " make the same change within a day."
     )
 
 
@@ -143,30 +145,31 @@ SENTENCES: dict[str, Sentence] = {
     "enrols-elsewhere": _enrols_elsewhere,
     "set-unknown": "There is no set with this id.",
     "set-named-already": "This set has a name: “{name}”. Only a provisional set can be named.",
-    "set-name-unusable": f"A name has 1 to {MAX_NAME} characters, and no “|” among them.",
-    "set-kind-alone": "Give a kind together with a name.",
+    "set-name-unusable": f"A name has 1 to {MAX_NAME} characters without “|”.",
+    "set-kind-alone": "Enter the kind together with a name.",
     "set-exists": "There is already a set of this kind and name: “{name}”.",
     "merge-into-itself": "A set cannot be merged into itself.",
     "merged-already": "“{name}” was merged into another set already.",
-    "merge-into-provisional": ("A set with a name is not merged into a provisional one: do it the other way round."),
-    "merge-across-subscriptions": "Sets of two subscriptions cannot be one: Azure knows no such set.",
-    "admission-rule-unnamed": "Name this set first: only a join token that confines to it is admitted by itself.",
-    "admission-rule-time": "Say a time that lies ahead, at most {days} days from now.",
+    "merge-into-provisional": "A named set cannot be merged into a provisional set. Merge the provisional set into"
+    " the named one.",
+    "merge-across-subscriptions": "Sets of different subscriptions cannot be merged.",
+    "admission-rule-unnamed": "Name this set first: automatic admission needs a join token for a named set.",
+    "admission-rule-time": "Enter a time in the future, at most {days} days from now.",
     "set-unnamed": (
-        "This set has no stated name, so it is provisional. State it in the agents' configuration, in a"
-        " tag or by an inventory, or let an admin name it."
+        "This set has no name yet. State the name in the configuration of the agents, in a tag or by an"
+        " inventory, or let an administrator enter it."
     ),
-    "set-silent": "Not heard: {names:some}.",
-    "set-expected": "Enrolled but never heard: {names:some}.",
+    "set-silent": "No recent report: {names:some}.",
+    "set-expected": "Enrolled, but without a report so far: {names:some}.",
     "set-without-agents": "According to the imported inventory, {names:machine has|machines have} no agent:"
     " {names:some}.",
-    "set-unwatched": "No live agent: nothing that Azure announces here would be seen.",
+    "set-unwatched": "No live agent: Drydock does not see new events of this set.",
     "set-lowering-proposed": lowering_proposed,
-    "lowering-wants-step-up": "Lowering requirements of a set needs a new proof of identity.",
+    "lowering-wants-step-up": "Confirm your identity to lower the requirements of a set.",
     "set-name-twice": "Two machines have the same resource name.",
     "set-foreign": (
         "{machine} of “{set}” lists an open event of this set, and only machines of one set see the same events."
-        " Correct which set the machine is in, or merge the two sets."
+        " Correct the set of the machine, or merge the two sets."
     ),
     "set-apart": "{name} ({apart})",
     "unnamed-set-label": "unnamed set",
@@ -180,29 +183,30 @@ def _changed(row: TimelineRow, reader: Reader) -> str:
     """Return the sentence of a change by a person: the set's name, service or requirements."""
     after, said = row.after or {}, []
     if row.kind is EntryKind.SET_NAMED:
-        said.append(f"named the provisional set {row.data['was']}: it is “{row.data['name']}”")
+        said.append(f"named the provisional set {row.data['was']} “{row.data['name']}”")
     if "service" in after:
         service = f"the service “{after['service']}”" if after["service"] else "no service"
-        said.append(f"said that it belongs to {service}")
+        said.append(f"assigned the set to {service}")
     if "second_person" in after:
-        needs = "always takes" if after["second_person"] else "takes"
-        where = "" if after["second_person"] else " only where a guard asks for one"
-        said.append(f"said that approving here {needs} a second person{where}")
+        when = "every approval" if after["second_person"] else "an approval only if a guard requires it"
+        said.append(f"required a second person for {when}")
     if "step_up" in after:
-        said.append(f"specified that approvers here {'must' if after['step_up'] else 'need not'} authenticate again")
+        said.append(f"specified that approvers {'must' if after['step_up'] else 'need not'} confirm their identity")
     if "exempt_service_accounts" in after:
-        asks = "are not asked again" if after["exempt_service_accounts"] else "do not approve either"
-        said.append(f"said that service accounts {asks} where people are")
+        may = "can approve without confirmation" if after["exempt_service_accounts"] else "cannot approve"
+        said.append(f"specified that service accounts {may}")
     if after.get("lowering"):
-        said.append(f"wants {_lowered(after['lowering'])} to be lowered, which takes another administrator")
+        said.append(f"proposed to lower {_lowered(after['lowering'])}; another administrator has to agree")
     if "min_live" in after:
         needs = after["min_live"]
-        said.append(f"said that it needs {counted(needs, 'live machine')}" if needs else "took back how many it needs")
+        said.append(
+            f"set a minimum of {counted(needs, 'live machine')}" if needs else "removed the minimum of live machines"
+        )
     if "admits_until" in after:
         until = after["admits_until"]
         said.append(
-            "said that machines of this set that come back without their credential"
-            f" {'are admitted by themselves until ' + times.at(until, reader) if until else 'wait for a person again'}"
+            "specified that machines that enrol again without their credential"
+            f" {'are admitted automatically until ' + times.at(until, reader) if until else 'wait for admission'}"
         )
     return f"{row.actor} {' and '.join(said)}.{quoted(row.why)}"
 
@@ -212,10 +216,10 @@ def _requirement_lowered(row: TimelineRow, reader: Reader) -> str:
     names, where = _lowered(row.data["lowered"]), f"“{row.data['set']}”"
     match row.data["did"]:
         case "proposed":
-            return f"{where}: an administrator wants {names} to be lowered. Another one has to agree within a day."
+            return f"{where}: an administrator proposed to lower {names}. Another one has to agree within a day."
         case "left":
             return f"Machine {row.data['name']} left {where} for a set that requires less: {names}."
-    return f"{where} requires less than before: {names}. Events that are open keep what it required."
+    return f"{where} requires less than before: {names}. Open events keep the earlier requirements."
 
 
 def _merged(row: TimelineRow, reader: Reader) -> str:
@@ -223,8 +227,8 @@ def _merged(row: TimelineRow, reader: Reader) -> str:
     if row.is_act:
         return f"{row.actor} merged “{source}” into “{target}”."
     if row.data["stated_by"]:
-        return f"{row.data['stated_by']} states its set: “{source}” is “{target}”."
-    return f"“{source}” belongs to “{target}”: its machine lists the same event."
+        return f"{row.data['stated_by']} states that “{source}” is “{target}”."
+    return f"“{source}” was merged into “{target}”, because a machine lists the same event."
 
 
 ENTRIES: dict[EntryKind, EntryText] = {

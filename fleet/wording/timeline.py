@@ -79,35 +79,36 @@ SENTENCES: dict[str, Sentence] = {
     "seal-missing": "Seal {seal} is missing.",
     "seals-missing": seals_missing,
     "seal-follows-no-hash": "Seal {seal} does not follow the hash of seal {before}.",
-    "seal-begins-no-chain": "Seal 1 does not begin a chain: it names a hash before it.",
-    "seal-ends-early": "Seal {seal} ends before the one in front of it: it was edited.",
+    "seal-begins-no-chain": "Seal 1 names an earlier hash, but must be the first of the chain.",
+    "seal-ends-early": "Seal {seal} ends before the previous seal: it was edited.",
     "seal-over-other-rows": lambda values, reader: sentences.fill(
-        "Seal {seal} of {at:time} is over {rows} rows, and {found} are there: "
+        "Seal {seal} of {at:time} covers {rows} rows, but {found} exist: "
         + ("rows were deleted" if values["found"] < values["rows"] else "rows were inserted")
         + ", or the seal was edited.",
         values,
         reader,
     ),
-    "seal-hash-edited": "The hash of seal {seal} of {at:time} was edited; its {rows} rows are whole.",
+    "seal-hash-edited": "The hash of seal {seal} of {at:time} was edited; its {rows} rows are unchanged.",
     "seal-broken": "Seal {seal} of {at:time} is broken: one of its {rows} rows, or the seal, was edited.",
-    "seal-cut": "Seal {seal}, which the log names, is not there: the tail was cut.",
-    "seal-other": "Seal {seal} is not the one that the log names: the chain was made again.",
+    "seal-cut": "Seal {seal} is in the log, but missing: the newest entries were deleted.",
+    "seal-other": "Seal {seal} differs from the log: the chain was created again.",
     "rows-unsealed": "{rows} rows since {since:time} have no seal: sealing has stopped, or seals were cut.",
-    "rows-unborn": "{rows} rows name a transaction that has not happened yet: they were inserted by hand.",
-    "era-missing": "The newest row names transaction {newest}, and this server is only at {next}: a dump was restored."
+    "rows-unborn": "{rows} rows have a transaction number of the future: they were inserted by hand.",
+    "era-missing": "The newest row has transaction {newest}, but this server is at {next}: a backup was restored."
     " Run “drydock-fleet begin_era”.",
-    "rows-ahead": "{rows} rows say that they were written in the future.",
+    "rows-ahead": "{rows} rows have a time in the future.",
     "archive-missing": "File {file} of the archive is missing: {name}.",
-    "archive-altered": "File {file} of the archive is not as it was written: {name}.",
+    "archive-altered": "File {file} of the archive was changed after it was written: {name}.",
     "archive-unreadable": "File {file} of the archive cannot be read by this release: {name}.",
     "archive-reordered": "File {file} of the archive does not follow the one before it: one was removed, or its"
     " manifest was edited.",
-    "archive-manifest": "The manifest of file {file} of the archive is missing, or is not as it was written: {name}.",
-    "store-away": "File {file} of the archive cannot be had, since the store does not answer: {name}.",
-    "store-slow": "File {file} of the archive cannot be had in time: {name}.",
-    "store-full": "File {file} of the archive cannot be had, since the store is full: {name}.",
-    "store-refused": "File {file} of the archive cannot be had, since the store refuses it: {name}.",
-    "store-elsewhere": "File {file} of the archive cannot be had, since the store leads elsewhere: {name}.",
+    "archive-manifest": "The manifest of file {file} of the archive is missing, or was changed after it was written:"
+    " {name}.",
+    "store-away": "File {file} of the archive cannot be read, because the store does not answer: {name}.",
+    "store-slow": "File {file} of the archive could not be read in time: {name}.",
+    "store-full": "File {file} of the archive cannot be written, because the store is full: {name}.",
+    "store-refused": "File {file} of the archive cannot be read, because the store refuses it: {name}.",
+    "store-elsewhere": "File {file} of the archive cannot be read, because the store redirects: {name}.",
     "store-missing": "File {file} of the archive is missing: {name}.",
 }
 
@@ -115,7 +116,7 @@ SENTENCES: dict[str, Sentence] = {
 def _era(row: TimelineRow, reader: Reader) -> str:
     era = (row.after or {}).get("era", "")
     if row.data["fallen"]:
-        return f"Era {era} of the timeline began: a dump was restored, and transaction numbers start again."
+        return f"Era {era} of the timeline began: a backup was restored, and transaction numbers start again."
     return f"Era {era} of the timeline began: the database was restored from a backup."
 
 
@@ -125,7 +126,7 @@ def _archived(row: TimelineRow, reader: Reader) -> str:
     files = f"file {first}" if first == last else f"files {first} to {last}"
     span = f"{times.at(told['first_at'], reader)} to {times.at(told['last_at'], reader)}"
     what = ARCHIVED.get(told["archived"], told["archived"])
-    return f"{told['rows']} {what} of {span} left the database; they are in the archive, in {files}."
+    return f"{told['rows']} {what} of {span} were archived in {files}."
 
 
 # Names of archived kinds of rows.
@@ -133,26 +134,26 @@ ARCHIVED: dict[str, str] = {
     "entries": "entries of the timeline",
     "observations": "reports of agents",
     "notifications": "notifications of caches",
-    "messages": "messages out",
+    "messages": "sent notifications",
 }
 # Faults of the archive, and reasons why rows are retained.
 FAULTS: dict[str, str] = {
-    "store-away": "the archive's store does not answer",
-    "store-slow": "the archive's store answers too slowly",
-    "store-full": "the archive's store is full",
-    "store-refused": "the archive's store refuses what it is asked for",
-    "store-elsewhere": "the archive's store leads elsewhere, and Drydock does not follow",
-    "store-missing": "a file is not in the archive's store, or its folder or container is not there",
-    "store-differs": "what the archive's store gives back is not what was written",
+    "store-away": "the store of the archive does not answer",
+    "store-slow": "the store of the archive answers too slowly",
+    "store-full": "the store of the archive is full",
+    "store-refused": "the store of the archive refuses the request",
+    "store-elsewhere": "the store of the archive redirects, which Drydock does not follow",
+    "store-missing": "a file, its folder or its container is missing in the store of the archive",
+    "store-differs": "the store of the archive returns other data than was written",
     "archive-missing": "a file of the archive is missing",
-    "archive-altered": "a file of the archive is not as it was written",
+    "archive-altered": "a file of the archive was changed",
     "archive-unreadable": "a file of the archive cannot be read by this release",
-    "archive-manifest": "a manifest of the archive is not as it was written",
+    "archive-manifest": "a manifest of the archive was changed",
     "held-open-event": "an event is still open",
-    "held-open-maintenance": "an operation on a cache is still under way",
-    "held-unsent": "a notification is still to be sent",
+    "held-open-maintenance": "a cache maintenance is still under way",
+    "held-unsent": "a notification is not sent yet",
     "held-unsealed": "some rows have no seal yet",
-    "held-needed": "something in them is still needed",
+    "held-needed": "some rows are still needed",
     "held-busy": "the table was in use",
 }
 

@@ -82,13 +82,16 @@ def span(seconds: float) -> str:
 
 def ago(seconds: float) -> str:
     """Return an age such as `just now`, `42 s ago`, `5 min ago`, `3 h ago` or `2 d ago`."""
-    whole = int(seconds)
-    if whole < 2:
-        return "just now"
+    return "just now" if int(seconds) < 2 else f"{age(seconds)} ago"
+
+
+def age(seconds: float) -> str:
+    """Return an age such as `42 s`, `5 min`, `3 h` or `2 d`."""
+    whole = max(0, int(seconds))
     for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h")):
         if whole < limit:
-            return f"{whole // unit} {name} ago"
-    return f"{whole // 86400} d ago"
+            return f"{whole // unit} {name}"
+    return f"{whole // 86400} d"
 
 
 def duration(seconds: float | None) -> str:

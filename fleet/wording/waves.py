@@ -37,59 +37,59 @@ def why_out(values: Mapping[str, Any]) -> str:
 
 def summary(values: Mapping[str, Any], reader: Reader) -> str:
     were = "was" if values["back"] == 1 else "were"
-    text = f"{values['back']} of {values['count']} events {were} started in turn and came back."
+    text = f"{values['back']} of {values['count']} events {were} started in turn, and their machines are live again."
     out = "; ".join(f"{event_named(one['event'])} ({why_out(one)})" for one in values["left_out"])
-    return f"{text} Left out: {out}." if out else text
+    return f"{text} Skipped: {out}." if out else text
 
 
 def member_ahead(values: Mapping[str, Any], reader: Reader) -> str:
-    return "One event goes before it." if values["count"] == 1 else f"{values['count']} events go before it."
+    return "One event is before this one." if values["count"] == 1 else f"{values['count']} events are before this one."
 
 
 def in_the_way(values: Mapping[str, Any], reader: Reader) -> str:
-    more = f" So do {values['count'] - 1} more." if values["count"] > 1 else ""
+    more = f" {values['count'] - 1} more block the wave." if values["count"] > 1 else ""
     return f"{values['event_id']} blocks the wave: {values['reason']}{more}"
 
 
 SENTENCES: dict[str, Sentence] = {
-    "wave-turn": _about("It is the turn of the {event}."),
+    "wave-turn": _about("Next: {event}."),
     "wave-not-back": _about(
-        "{machines:list} has not come back within {seconds:span} after the {event} had ended.",
-        many="{machines:list} have not come back within {seconds:span} after the {event} had ended.",
+        "{machines:list} was not live again within {seconds:span} after the end of the {event}.",
+        many="{machines:list} were not live again within {seconds:span} after the end of the {event}.",
     ),
-    "wave-unheard": _about("No machine of {set} has been heard for {seconds:span} while the {event} is under way."),
+    "wave-unheard": _about("No agent of {set} has reported for {seconds:span} while the {event} is under way."),
     "wave-waits-for-return": _about(
-        "It waits until {machines:list} is live again after the {event}; it stops after {seconds:span}.",
-        many="It waits until {machines:list} are live again after the {event}; it stops after {seconds:span}.",
+        "Waiting until {machines:list} is live again after the {event}, at most {seconds:span}.",
+        many="Waiting until {machines:list} are live again after the {event}, at most {seconds:span}.",
     ),
-    "wave-waits-for-end": _about("It waits until the {event} has ended."),
+    "wave-waits-for-end": _about("Waiting for the end of the {event}."),
     "wave-waits-for-azure": _about(
-        "It waits for the {event}: NotBefore is past, and Azure may start it at any moment."
+        "Waiting for the {event}: NotBefore has passed, and Azure may start it at any moment."
     ),
-    "wave-waits-for-order": _about("It waits for the {event}, which is on its way to Azure."),
+    "wave-waits-for-order": _about("Waiting for the {event}, which Drydock is sending to Azure."),
     "wave-summary": summary,
     "wave-kept": "{reason} But: {against}",
     "wave-stopped": "Wave {wave} stopped: {reason}",
-    "wave-stopped-by": "{by} stopped it.{comment:quoted}",
-    "wave-member-waits": "It waits.",
-    "wave-member-turn": "It is its turn.",
+    "wave-stopped-by": "{by} stopped the wave.{comment:quoted}",
+    "wave-member-waits": "Waiting.",
+    "wave-member-turn": "Next.",
     "wave-member-ahead": member_ahead,
     "wave-member-started": "Started.",
-    "wave-member-left-to-azure": "Left to Azure: NotBefore is past.",
-    "wave-member-on-its-way": "On its way to Azure.",
-    "wave-member-not-back": "Ended. {machines:are} not back yet.",
+    "wave-member-left-to-azure": "Left to Azure: NotBefore has passed.",
+    "wave-member-on-its-way": "Sent to Azure.",
+    "wave-member-not-back": "Ended. {machines:are} not live yet.",
     "wave-member-back": "{machines:?Ended, and its machines are live|Ended}.",
-    "wave-member-left-out": lambda values, reader: f"Left out: {why_out(values)}.",
-    "wave-of-one": "A wave takes at least two events that wait for a decision.",
-    "wave-of-many": "A wave takes at most {most} events.",
-    "wave-of-services": "The events of a wave belong to one service, or to one set.",
+    "wave-member-left-out": lambda values, reader: f"Skipped: {why_out(values)}.",
+    "wave-of-one": "A wave needs at least two events that need a decision.",
+    "wave-of-many": "A wave has at most {most} events.",
+    "wave-of-services": "All events of a wave must belong to one service or one set.",
     "wave-already-decided": "One of these events is already approved.",
     "wave-unknown-event": "No machine has reported an event with the id {event_id}.",
-    "wave-takes-no-drill": "A drill runs by itself: a wave takes real events only.",
+    "wave-takes-no-drill": "A wave can contain real events only, no drills.",
     "wave-running-elsewhere": "Another wave is under way in this service. Wait until it is over.",
     "wave-running": "Wave {wave} is under way here. Wait for it, or stop it.",
     "wave-stands-in-the-way": in_the_way,
-    "wave-waits-for-no-second": "{guard} A wave does not wait for a second person: propose this event by itself.",
+    "wave-waits-for-no-second": "{guard} A wave cannot wait for a second person: propose this event separately.",
     "wave-over": lambda values, reader: (
         f"The wave is over: {badge_of(WaveState(values['state'])).label.lower()}. {values['why']}"
     ),
@@ -100,7 +100,7 @@ SENTENCES: dict[str, Sentence] = {
 def began(row: TimelineRow, reader: Reader) -> str:
     events = "; ".join(event_named(event) for event in row.data["named"])
     count = len(row.data["named"])
-    return f"{row.actor} began wave {row.data['wave']}, {count} events in turn: {events}.{quoted(row.why)}"
+    return f"{row.actor} started wave {row.data['wave']} with {count} events: {events}.{quoted(row.why)}"
 
 
 ENTRIES: dict[EntryKind, EntryText] = {

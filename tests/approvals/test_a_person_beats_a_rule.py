@@ -4,9 +4,9 @@ import pytest
 
 from fleet.domain.approvals.conditions import When
 from fleet.operations.approvals.approve import Plan
-from tests.approvals.asking import by_rule, entries, refused
+from tests.approvals.asking import by_rule, refused
 from tests.factories import Fleet, announced, listing, seconds
-from tests.words import sentence, text
+from tests.words import code_of, sentence
 
 pytestmark = pytest.mark.django_db
 
@@ -23,7 +23,7 @@ def test_a_rules_waiting_approval_is_withdrawn_for_the_persons(fleet: Fleet) -> 
     mine = fleet.approve()
     planned.refresh_from_db()
     assert (planned.state, mine.state) == ("WITHDRAWN", "GRANTED")
-    assert text(entries("approval_withdrawn")[0]) == "otto decided: that goes before the rule “freezes”."
+    assert code_of(planned.reason) == "beaten-by-person"
 
 
 def test_sent_rule_approval_stays_and_the_refusal_names_the_rule(fleet: Fleet) -> None:

@@ -22,7 +22,7 @@ from tests.factories import (
     the_set,
     who,
 )
-from tests.words import sentence, text
+from tests.words import code_of, sentence, text
 
 pytestmark = pytest.mark.django_db
 ALL = tuple(f"vm{number}" for number in range(1, 7))
@@ -145,7 +145,7 @@ def test_it_lapses_at_not_before_and_is_void_when_it_started(fleet: Fleet) -> No
     fleet.heard()
     fleet.advance()
     approval.refresh_from_db()
-    assert (approval.state, sentence(approval.reason)) == ("LAPSED", "NotBefore came before a second person agreed.")
+    assert (approval.state, code_of(approval.reason)) == ("LAPSED", "lapsed-waiting")
     assert refused(lambda: agree(fleet, approval, approver())).code == "too-late"
 
 
@@ -170,7 +170,7 @@ class TestTheSetsSetting:
         row = change_set(set_id=the_set().pk, actor=ada, now=fleet.now, second_person=True)
         assert row.second_person
         (line,) = entries("set_changed")
-        assert text(line) == "ada said that approving here always takes a second person."
+        assert text(line) == "ada required a second person for every approval."
         assert (line.before, line.after) == ({"second_person": False}, {"second_person": True})
         assert (line.via, line.token_name) == ("api", "ops")
         assert fleet.approve().state == "PROPOSED"

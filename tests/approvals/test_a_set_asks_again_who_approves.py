@@ -48,7 +48,7 @@ def test_a_plain_form_is_kept_while_its_person_is_asked_again(otto: Client) -> N
     assert "drained &lt;vm1&gt;" in wrong.content.decode()
     assert not Approval.objects.exists()
     right = otto.post("/you/again/", {"kept": kept, "password": PASSWORD}, follow=True)
-    assert "This was not sent yet" in text_of(right)
+    assert "Your input was not sent yet" in text_of(right)
     assert "drained &lt;vm1&gt;" in right.content.decode()
     # Remembered for some minutes.
     assert approve(otto).status_code == 302
@@ -61,7 +61,7 @@ def test_form_of_a_page_gets_a_reauthentication_box(otto: Client) -> None:
     assert (asked.status_code, asked["HX-Retarget"]) == (401, "#again")
     assert otto.post("/you/again/", {"password": "wrong"}, headers=headers).status_code == 401
     done = otto.post("/you/again/", {"password": PASSWORD}, headers=headers, follow=True)
-    assert "press the button once more" in text_of(done)
+    assert "press the button again" in text_of(done)
     assert approve(otto, **headers).status_code == 200
     assert Approval.objects.count() == 1
 

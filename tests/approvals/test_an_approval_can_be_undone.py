@@ -14,7 +14,7 @@ from tests.approvals.asking import entries, orders
 from tests.dashboard.conftest import acts, codes, logged_in, text_of
 from tests.factories import Fleet, acting, announced, approver, operator, seconds
 from tests.policy.conftest import made
-from tests.words import sentence, text
+from tests.words import code_of, text
 
 pytestmark = pytest.mark.django_db
 ALL = tuple(f"vm{number}" for number in range(1, 7))
@@ -60,7 +60,7 @@ def test_nothing_goes_to_azure_before_the_seconds_are_over(fleet: Fleet) -> None
     assert (after(approval).state, after(approval).granted_at, orders(approval)) == ("GRANTED", fleet.now, 1)
     assert [text(line) for line in (*entries("approval_planned"), *entries("approval_due"))] == [
         "otto approved: start now. “go”",
-        "The undo period passed without an undo. The approval goes to Azure.",
+        "The undo period passed without an undo. Drydock sends the approval to Azure.",
     ]
 
 
@@ -70,7 +70,7 @@ def test_undone_it_leaves_an_entry_and_can_be_decided_again(fleet: Fleet) -> Non
     fleet.later(1)
     undo(fleet, approval, comment="the wrong one")
     assert after(approval).state == "WITHDRAWN"
-    assert sentence(after(approval).reason) == "otto undid it before it went. “the wrong one”"
+    assert code_of(after(approval).reason) == "undone"
     fleet.later(10)
     fleet.advance()
     assert orders(approval) == 0

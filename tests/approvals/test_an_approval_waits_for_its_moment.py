@@ -42,7 +42,7 @@ class TestOnceItIsPrepared:
         assert approval.granted_at == fleet.now
         assert open_order(approval).machine.resource_name == "vm1"
         (line,) = entries("approval_due")
-        assert text(line) == "Every machine that it hits is prepared. The approval goes to Azure."
+        assert text(line) == "Every affected machine is prepared. Drydock sends the approval to Azure."
         assert (line.before, line.after) == ({"approval": "WAITING"}, {"approval": "GRANTED"})
 
     def test_a_machine_without_hooks_is_prepared_as_long_as_it_is_live(self, fleet: Fleet) -> None:
@@ -162,4 +162,4 @@ class TestItsEnd:
         self.planned(fleet, when)
         error = refused(lambda: fleet.approve(by=operator("olga")))
         assert (error.code, error.details["by"]) == ("already-decided", "otto")
-        assert "once its condition is met" in sentence(error)
+        assert error.reason.values["state"] == "WAITING"

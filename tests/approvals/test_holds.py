@@ -10,7 +10,7 @@ from fleet.operations.approvals import approve, claims
 from fleet.operations.approvals.approve import Plan
 from tests.approvals.asking import a_rule, by_rule, codes, entries, held, refused
 from tests.factories import EVENT, Fleet, acting, announced, listing, operator, told, viewer
-from tests.words import sentence, text
+from tests.words import code_of, sentence, text
 
 pytestmark = pytest.mark.django_db
 
@@ -29,18 +29,13 @@ def test_a_hold_says_who_since_when_why_and_what_it_means(fleet: Fleet) -> None:
     row = held(fleet, event, operator("olga"), "the shop is open")
     assert (row.at, row.reason, row.ended_at) == (fleet.now, "the shop is open", None)
     (line,) = entries("event_held")
-    assert text(line) == (
-        "olga left it to Azure: no rule approves it, Azure may start it from NotBefore on. “the shop is open”"
-    )
+    assert text(line) == "olga left the event to Azure: no rule approves it. “the shop is open”"
     assert (told(line).before, told(line).after, line.why) == ({"hold": None}, {"hold": "olga"}, "the shop is open")
 
 
 def test_it_takes_a_reason(fleet: Fleet) -> None:
     event = announced(fleet)
-    assert (
-        sentence(refused(lambda: held(fleet, event, operator(), " ")))
-        == "Say why it is left to Azure: others will ask."
-    )
+    assert refused(lambda: held(fleet, event, operator(), " ")).reason.code == "hold-without-reason"
 
 
 def test_approving_against_it_takes_a_reason_and_lifting_it_none(fleet: Fleet) -> None:
@@ -49,7 +44,7 @@ def test_approving_against_it_takes_a_reason_and_lifting_it_none(fleet: Fleet) -
     held(fleet, event, olga)
     assert codes(refused(fleet.approve)) == ["held"]
     lift(fleet, operator("otto"))
-    assert text(entries("hold_ended")[0]) == "otto took it back: olga had left it to Azure."
+    assert text(entries("hold_ended")[0]) == "otto no longer leaves the event to Azure, as olga did."
     assert fleet.approve().state == "GRANTED"
 
 
@@ -58,9 +53,9 @@ def test_second_hold_and_second_lift_are_refused(fleet: Fleet) -> None:
     olga = operator("olga")
     held(fleet, event, olga)
     error = refused(lambda: held(fleet, event, operator()))
-    assert (error.code, sentence(error), error.details["reason"]) == (
+    assert (error.code, error.reason.code, error.details["reason"]) == (
         "already-held",
-        "olga has left it to Azure already.",
+        "held-already",
         "the shop is open",
     )
     lift(fleet, olga)
@@ -92,10 +87,7 @@ def test_it_beats_what_a_rule_has_decided_and_not_sent(fleet: Fleet) -> None:
     approval = by_rule(fleet, event, Plan(when=When.PREPARED))
     held(fleet, event, operator("olga"))
     approval.refresh_from_db()
-    assert (approval.state, sentence(approval.reason)) == (
-        "WITHDRAWN",
-        "olga decided: that goes before the rule “freezes”.",
-    )
+    assert (approval.state, code_of(approval.reason)) == ("WITHDRAWN", "beaten-by-person")
 
 
 def test_a_rule_holds_too_and_a_person_may_go_past_it(fleet: Fleet) -> None:

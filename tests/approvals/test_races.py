@@ -190,4 +190,4 @@ def test_concurrent_workers_leave_one_open_order_and_record_a_superseded_one(swe
             check(EVENT, orders=number + 2)
     former = Order.objects.filter(approval=approval).order_by("offered_at")[:swept]
     assert {order.state for order in former} == {"SUPERSEDED"}
-    assert all(sentence(order.reason) == "The machine asked before has not answered." for order in former)
+    assert all(sentence(order.reason) == "The machine before has not answered." for order in former)

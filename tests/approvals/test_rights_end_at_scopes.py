@@ -50,7 +50,7 @@ def test_a_scope_goes_by_name_service_or_resource_group(fleet: Fleet, scope: tup
     where = f"{scope[0].replace('_', ' ')} {scope[1]}"
     assert (error.code, sentence(error)) == (
         "not-permitted",
-        f"Your right does not cover the set web: it covers {where}.",
+        f"You cannot act in the set web. Your access covers: {where}. Ask an administrator.",
     )
 
 
@@ -70,7 +70,7 @@ def test_every_act_ends_there(fleet: Fleet) -> None:
         error = refused(act)
         assert (error.code, sentence(error)) == (
             "not-permitted",
-            "Your right does not cover the set web: it covers name db*.",
+            "You cannot act in the set web. Your access covers: name db*. Ask an administrator.",
         )
 
 

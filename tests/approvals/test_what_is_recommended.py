@@ -55,7 +55,10 @@ def said(facts: EventFacts, experience: Experience = SEEN_OFTEN) -> str:
 
 
 def test_unguarded_event_is_recommended_with_reasons() -> None:
-    assert said(FACTS) == "Start now: 12 earlier Freezes here, median pause 4 s, nothing else open in the service shop."
+    assert (
+        said(FACTS)
+        == "Start now: 12 earlier Freezes in this set, median pause 4 s, nothing else open in the service shop."
+    )
 
 
 def test_of_the_only_machine_of_a_set_it_says_why_a_pause_need_not_wait() -> None:
@@ -63,12 +66,12 @@ def test_of_the_only_machine_of_a_set_it_says_why_a_pause_need_not_wait() -> Non
     assert "waiting would not spare the set's only machine the pause" in said(alone)
     assert "only machine" not in said(FACTS)
     (guard,) = [guard for guard in guards(alone, now=NOW) if guard.code == "last-live-machines"]
-    assert say(guard.sentence, API) == "It pauses the only machine of the set."
+    assert (guard.sentence.values["pauses"], guard.sentence.values["only"]) == (True, True)
 
 
 def test_missing_history_is_stated() -> None:
-    assert "no earlier Freeze here was seen to its end" in said(FACTS, Experience())
-    assert "1 earlier Freeze here" in said(FACTS, Experience(count=1, median_seconds=3.0))
+    assert "no earlier Freeze of this set" in said(FACTS, Experience())
+    assert "1 earlier Freeze in this set" in said(FACTS, Experience(count=1, median_seconds=3.0))
 
 
 @pytest.mark.parametrize(
@@ -168,12 +171,12 @@ def test_card_has_one_line_for_each_fact(fleet: Fleet) -> None:
     assert lines[0] == "Reboot of vm1, vm2"
     told = "\n".join(lines)
     for part in (
-        "Lost: memory.",
-        "In web: 4 of 6 stay up.",
+        "Memory is lost",
+        "In web: 4 of 6 machines stay live; 2 affected.",
         "NotBefore 2022-04-11 22:27:00 UTC",
         "Decide by 2022-04-11 22:26:",
-        "Recommended: Start when prepared.",
-        "If no user acts: Azure starts it any time after",
+        "Recommendation: Approve when prepared.",
+        "Without a decision: Azure starts the event after",
         "Unclaimed.",
     ):
         assert part in told

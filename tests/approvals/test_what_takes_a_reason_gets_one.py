@@ -43,7 +43,7 @@ def test_reason_is_recorded_in_the_approval_and_on_the_timeline(fleet: Fleet) ->
         {"code": "lost-for-good", "values": {"event_type": "Redeploy"}, "reason": "nothing is kept there"},
     ]
     (shown,) = detail(approval_id=approval.pk, now=fleet.now).overrides  # type: ignore[union-attr]
-    assert sentence(shown.sentence) == "What is lost does not come back: ephemeral disks."
+    assert sentence(shown.sentence) == "Permanent loss: ephemeral disks."
     assert (approval.state, approval.overrides) == ("GRANTED", given)
     (line,) = entries("approval_granted")
     assert line.data["overrides"] == given
@@ -96,7 +96,7 @@ def test_a_window_counts_at_the_time_for_which_it_is_approved(fleet: Fleet) -> N
     )
     error = refused(lambda: fleet.approve(when=When.TIME, due_at=fleet.now + seconds(400)))
     assert [sentence(guard["sentence"]) for guard in error.details["guards"]] == [
-        "These are hours without approvals (soon): sale"
+        "A no-approval window is open (soon): sale"
     ]
     assert fleet.approve(when=When.TIME, due_at=fleet.now + seconds(120)).state == "WAITING"
 

@@ -118,7 +118,7 @@ def test_lists_name_the_file_and_the_command_to_admins(left: list[Entry], client
     client.force_login(factories.person("vic", "viewer"))
     page = client.get("/audit/").content.decode()
     assert newest not in page
-    assert "an admin can print" in page
+    assert "An administrator can print" in page
 
 
 def test_a_span_that_begins_later_opens_no_earlier_file(left: list[Entry], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,7 +115,7 @@ class Watched:
         self.open("/accounts/login/")
         self.page.get_by_label("Name").fill(username)
         self.page.get_by_label("Password").fill(password)
-        self.page.get_by_role("button", name="Log in").click()
+        self.page.get_by_role("button", name="Sign in").click()
         self.page.locator("#queue").wait_for()
 
     def faults(self) -> list[str]:

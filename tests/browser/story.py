@@ -15,7 +15,7 @@ WEB = tuple(f"vm{number}" for number in range(1, 7))
 WORKERS = tuple(f"workers_{number}" for number in range(4))
 LEGACY = ("FrontEnd_IN_0", "FrontEnd_IN_1")
 # The button that starts an event at once; it names the event.
-START_NOW = re.compile(r"^Start .+ now$")
+START_NOW = re.compile(r"^Start now: ")
 SESSIONS = "sessions.redis.cache.windows.net"
 MIGRATION = "Virtual machine is being paused because of a memory-preserving Live Migration operation."
 

@@ -65,7 +65,7 @@ def test_every_state_can_be_used_by_everybody(fleet: Fleet, open_page: OpenPage,
     assert faults == []
     # The second person agrees, and the panel updates without a reload.
     watched.open(f"/events/{ids['proposed']}/")
-    watched.page.get_by_role("button", name=re.compile("^Agree: start .+ now$")).click()
+    watched.page.get_by_role("button", name=re.compile("^Agree: ")).click()
     expect(watched.page.locator("#decision")).to_contain_text("anna agreed as the second person")
 
 
@@ -73,11 +73,11 @@ def test_every_state_can_be_used_by_everybody(fleet: Fleet, open_page: OpenPage,
 def test_enter_in_a_time_field_never_starts_the_event_now(fleet: Fleet, open_page: OpenPage, field: str) -> None:
     event = factories.announced(fleet)
     page = open_page(f"/events/{event.event_id}/").page
-    page.get_by_text("Approve for later").click()
+    page.get_by_text("Approve when prepared, or at a time").click()
     due = datetime.now(UTC) + timedelta(minutes=3)
     page.fill("#at", f"{due:%Y-%m-%dT%H:%M:%S}")
     page.locator(f"#{field}").press("Enter")
-    expect(page.locator("#decision")).to_contain_text("It waits until")
+    expect(page.locator("#decision [data-code=waits-for-time]")).to_be_visible()
     approval = Approval.objects.get(event=event)
     assert (approval.when, approval.state) == ("time", "WAITING")
 
@@ -138,10 +138,10 @@ def test_a_click_can_be_undone_in_front_of_everybody(fleet: Fleet, open_page: Op
     hers = open_page(f"/events/{event.event_id}/#decision", who="olga", viewport=PHONE).page
     fleet.approve(event.event_id, when=When.UNDO)
     expect(hers.locator("#decision")).to_contain_text("by otto")
-    expect(hers.locator("#decision .undo")).to_contain_text(re.compile(r"otto approved: goes to Azure in 0:0\d"))
+    expect(hers.locator("#decision .undo")).to_contain_text(re.compile(r"otto approved.* in 0:0\d"))
     expect(hers.get_by_role("button", name="Undo")).to_be_in_viewport(ratio=1)
     hers.get_by_role("button", name="Undo").click()
-    expect(hers.get_by_role("status").filter(has_text="Undone: nothing went to Azure.")).to_be_visible()
+    expect(hers.locator("#decision [role=status][data-answer]")).to_be_visible()
     expect(hers.get_by_role("button", name=START_NOW)).to_be_visible()
     assert not Order.objects.exists()
 
@@ -183,7 +183,7 @@ def test_an_ended_session_asks_for_the_password_in_place_and_a_failure_keeps_wha
     expect(box.get_by_label("Name")).to_have_value("otto")
     expect(box.get_by_label("Password")).to_be_focused()
     box.get_by_label("Password").fill("wrong")
-    box.get_by_role("button", name="Log in and go on").click()
+    box.get_by_role("button", name="Sign in and continue").click()
     expect(box.get_by_role("alert")).to_contain_text("password is wrong")
     box.get_by_label("Password").fill(PASSWORD)
     box.get_by_label("Password").press("Enter")
@@ -216,8 +216,8 @@ def test_without_javascript_an_ended_session_keeps_what_was_typed(fleet: Fleet, 
     page.get_by_role("button", name=START_NOW).click()
     expect(page.get_by_role("heading", name="Your session has ended")).to_be_visible()
     page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Log in and go on").click()
-    expect(page.get_by_role("heading", name="You are back. This was not sent yet")).to_be_visible()
+    page.get_by_role("button", name="Sign in and continue").click()
+    expect(page.get_by_role("heading", name="Signed in. Your input was not sent yet")).to_be_visible()
     page.get_by_role("button", name="Send it now").click()
     expect(page.locator("#decision")).to_contain_text("drained")
     assert Approval.objects.get().comment == "drained"
@@ -259,7 +259,7 @@ def test_a_range_is_selected_kept_and_approved(fleet: Fleet, open_page: OpenPage
     expect(page.get_by_role("heading", name="Approve several events")).to_be_visible()
     expect(page.locator("#bulk input[name=event]:checked")).to_have_count(4)
     assert watched.faults() == []
-    page.get_by_role("button", name=re.compile("^Start them now")).click()
+    page.get_by_role("button", name=re.compile("^Start now")).click()
     expect(page.get_by_role("heading", name="4 approved")).to_be_visible()
     assert Approval.objects.count() == 4
     watched.open("/")

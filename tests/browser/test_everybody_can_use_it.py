@@ -167,8 +167,8 @@ def test_a_fleet_in_trouble_can_be_used_by_everybody(fleet: Listeners, open_page
         found += looked_at(watched, path)
     watched.expected = ("422",)
     watched.open("/inventory/")
-    page.get_by_label("Or paste what it printed").fill("no inventory")
-    page.get_by_role("button", name="Try it").click()
+    page.get_by_label("Or paste the output").fill("no inventory")
+    page.get_by_role("button", name="Dry run").click()
     expect(page.get_by_role("alert").last).to_contain_text("This is not JSON")
     found += faults(page)
     page.evaluate("document.getElementById('live').dataset.state = 'stale'")
@@ -181,8 +181,8 @@ def test_axe_finds_nothing_serious_where_an_admin_makes_join_tokens(fleet: Fleet
     factories.admin()
     watched = open_page("/join-tokens/", who="ada", live=False, viewport=PHONE)
     page = watched.page
-    page.get_by_label("What is it for?").fill("rack 7")
-    page.get_by_role("button", name="Make the join token").click()
+    page.get_by_label("Purpose").fill("rack 7")
+    page.get_by_role("button", name="Create the join token").click()
     expect(page.locator("#install-linux")).to_contain_text("DRYDOCK_JOIN_TOKEN=join_")
     assert watched.faults() == []
 
@@ -200,7 +200,7 @@ def test_axe_finds_nothing_serious_where_an_admin_names_and_merges_sets(
     assert watched.faults() == []
     page.get_by_label("Name", exact=True).fill("harbour")
     page.get_by_label("Kind").select_option("cloud_service")
-    page.get_by_role("button", name="Name it").click()
+    page.get_by_role("button", name="Save the name").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("harbour")
     page.get_by_text("Merge this set into another").click()
     page.get_by_label("The set that remains").select_option(label="web (availability set)")

@@ -41,7 +41,7 @@ def test_a_page_that_comes_alive_stays_where_it_is(fleet: Fleet, open_page: Open
     assert page.evaluate("window.moved") == []
     bar = page.locator("#live")
     width = bar.bounding_box()
-    for word in ("connecting", "every 10 s", "stale for 120 s"):
+    for word in ("Connecting", "Page: every 10 s", "Page stale 120 s"):
         page.evaluate("(word) => { document.querySelector('.live-word').textContent = word; }", word)
         assert bar.bounding_box() == width
         assert _overflow(page) <= 0

@@ -80,18 +80,18 @@ def test_the_settings_ask_the_browser_and_can_be_tried(fleet: Fleet, open_page: 
     watched.page.context.add_init_script(LISTENING)
     watched.open("/you/")
     page = watched.page
-    page.get_by_role("button", name="Try them").click()
-    page.get_by_text("Tick one of them first.").wait_for()
-    page.get_by_label("a sound").check()
-    page.get_by_label("a notification of the desktop").check()
-    page.get_by_role("button", name="Try them").click()
+    page.get_by_role("button", name="Test").click()
+    page.get_by_text("Select an option first.").wait_for()
+    page.get_by_label("Play a sound").check()
+    page.get_by_label("Show a desktop notification").check()
+    page.get_by_role("button", name="Test").click()
     deadline = monotonic() + 20
     while len(heard(page)) < 3 and monotonic() < deadline:
         page.wait_for_timeout(50)
-    assert heard(page) == ["tone", "tone", "Drydock: This is how it looks"]
+    assert heard(page) == ["tone", "tone", "Drydock: Test of Drydock"]
     page.get_by_role("button", name="Save").click()
     page.get_by_text("Saved.").wait_for()
-    assert page.get_by_label("a sound").is_checked()
+    assert page.get_by_label("Play a sound").is_checked()
 
 
 SHOWN = """async () => (await (await navigator.serviceWorker.ready).getNotifications()).map(

@@ -49,7 +49,7 @@ PICTURES: tuple[Picture, ...] = (
     Picture("fleet-light", "/fleet/"),
     Picture("messages-light", "/messages/"),
     Picture("set-light", "/sets/{set}/"),
-    Picture("first-steps-light", "/first-steps/", story="empty", presses=("Make a join token",), whole=True),
+    Picture("first-steps-light", "/first-steps/", story="empty", presses=("Create a join token",), whole=True),
     Picture("cache-light", "/caches/{cache}/?hours=6", story="caches", whole=True),
     Picture("maintenance-light", "/maintenances/{maintenance}/", story="caches", whole=True),
 )

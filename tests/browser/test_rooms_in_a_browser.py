@@ -27,9 +27,9 @@ def test_an_operator_begins_a_drill_on_the_page_of_a_set(fleet: Fleet, open_page
     watched = open_page("/")
     watched.open(f"/sets/{factories.the_set().pk}/")
     page = watched.page
-    page.get_by_text("Begin a drill", exact=True).click()
+    page.get_by_text("Start a drill", exact=True).click()
     page.get_by_label("vm2").check()
-    page.get_by_role("button", name="Begin the drill").click()
+    page.get_by_role("button", name="Start the drill").click()
     expect(page.locator("#drill-body h1")).to_contain_text("of vm2")
     assert Drill.objects.get().event.resources == ["vm2"]
 
@@ -59,7 +59,7 @@ def test_every_page_of_a_drill_can_be_used_by_everybody(
     for path in paths:
         watched.open(path)
         if path.startswith("/sets/"):
-            watched.page.get_by_text("Begin a drill", exact=True).click()
+            watched.page.get_by_text("Start a drill", exact=True).click()
         watched.page.locator(".drill-badge").first.wait_for()
         faults += watched.faults()
     assert faults == []
@@ -134,7 +134,7 @@ def test_a_rule_is_made_tried_and_switched_on(
     page.get_by_label("Reason").fill("No user notices five seconds.")
     page.get_by_label("Freeze").check()
     page.get_by_label("At most, in seconds").first.fill("5")
-    page.get_by_role("button", name="Try on history").click()
+    page.get_by_role("button", name="Dry run on history").click()
     expect(page.locator(".tried-sentence")).to_contain_text("Would have approved")
     assert watched.faults() == []
     page.get_by_role("button", name="Save").click()
@@ -204,7 +204,7 @@ def test_on_a_phone_the_box_and_the_bar_of_places_fit(fleet: Fleet, open_page: O
     factories.announced(fleet)
     watched = open_page("/sets/?q=web", viewport=PHONE, has_touch=True, is_mobile=True)
     page = watched.page
-    bar = page.get_by_role("navigation", name="Places").bounding_box()
+    bar = page.get_by_role("navigation", name="Areas").bounding_box()
     assert bar is not None
     assert bar["y"] + bar["height"] == PHONE["height"]
     page.get_by_text("Save this view").tap()
@@ -257,19 +257,17 @@ def test_the_map_goes_by_keyboard_and_a_service_shows_what_meets(services: Liste
     expect(page.get_by_role("link", name="post", exact=True)).to_be_focused()
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="mail: 1 live")).to_be_focused()
-    page.get_by_role("link", name="web: needs a decision; 1 of 1 live").press("Enter")
+    page.get_by_role("link", name="web: decision needed; 1 of 1 agents live").press("Enter")
     expect(page.get_by_role("heading", name="web", level=1)).to_be_visible()
     # One state alone, by its chip.
     watched.open("/services/")
     page.get_by_role("link", name="1 needs a decision").click()
     expect(page.locator(".map a")).to_have_count(1)
     watched.open("/services/shop/")
-    expect(
-        page.locator(".notice", has_text="Reboot of web-vm1 (web) and the maintenance of orders may meet")
-    ).to_be_visible()
+    expect(page.locator(".notice", has_text="Reboot of web-vm1 (web) and the maintenance of orders")).to_be_visible()
     expect(page.locator(".lane-band")).to_have_count(1)
-    page.get_by_text("The same as a table").click()
-    expect(page.get_by_role("cell", name="node going, connections lost")).to_be_visible()
+    page.get_by_text("Show as a table").click()
+    expect(page.get_by_role("cell", name="node stopped, connections lost")).to_be_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])

@@ -169,7 +169,7 @@ def test_an_announcement_that_arrives_after_its_start_is_late(listeners: Listene
     listeners.now = clock("16:36:00")
     listeners.hear("vm1", EXAMPLE[0][1], at=clock("16:21:39"))
     assert Notification.objects.get().late
-    assert "arrived after its start" in text(Entry.objects.get(cache__isnull=False))
+    assert "after the start" in text(Entry.objects.get(cache__isnull=False))
     listeners.hear("vm1", EXAMPLE[4][1], at=clock("16:37:48"))
     assert Notification.objects.filter(late=True).count() == 1
 

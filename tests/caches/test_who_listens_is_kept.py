@@ -36,7 +36,7 @@ def test_a_connection_lost_without_any_notice_is_an_entry_of_its_own(listeners: 
     listeners.cover("vm1", "lost", reason="closed by the server")
     listeners.cover("vm1", "stale")
     assert kinds() == ["cache_listened", "cache_lost_unannounced"]
-    assert "without any notice" in text(Entry.objects.get(kind="cache_lost_unannounced"))
+    assert "without a notification" in text(Entry.objects.get(kind="cache_lost_unannounced"))
 
 
 def test_a_connection_lost_in_a_maintenance_is_expected(listeners: Listeners) -> None:

@@ -11,7 +11,7 @@ from fleet.models import ScheduledEvent
 from fleet.notifications.text import _how_it_was
 from fleet.projections.events.detail import event_detail
 from fleet.wording.card import card_words
-from fleet.wording.events import NOTHING_LOST, outcome_of
+from fleet.wording.events import NOTHING_LOST, fate_of
 from fleet.wording.times import API
 from tests import factories
 from tests.dashboard.conftest import codes
@@ -26,7 +26,7 @@ PLACES = (
     "/api/v1/events/{}/",
 )
 # What would be claimed of a Redeploy that happened.
-CLAIMS = ("Memory and ephemeral disks are lost", "Lost: ", "was hit</h2>", "were hit")
+CLAIMS = ("Memory and ephemeral disks are lost", "were affected</h2>", "Affected machines</h2>")
 
 
 def cancelled(fleet: Fleet, **fields: Any) -> ScheduledEvent:
@@ -49,7 +49,7 @@ def test_card_and_message_state_the_cancellation(fleet: Fleet) -> None:
     detail = event_detail(event_id=event.event_id, now=fleet.now)
     assert detail is not None
     words = card_words(detail.card, API)
-    assert (words.lost, words.stays) == ("", "")
+    assert (words.is_lossy, words.stays) == (False, "")
     assert any(NOTHING_LOST in line for line in (words.effect, *_how_it_was(detail.event, API)))
 
 
@@ -81,4 +81,4 @@ def test_what_was_not_seen_to_happen_is_not_told_as_if_it_had(fleet: Fleet) -> N
         )  # fmt: skip
         detail = event_detail(event_id=EVENT, now=fleet.now)
         assert detail is not None
-        assert outcome_of(detail.event).value == outcome, (ended_as, started)
+        assert fate_of(detail.event).value == outcome, (ended_as, started)

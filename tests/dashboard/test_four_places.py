@@ -53,7 +53,7 @@ def test_page_marks_its_place_and_tab(operator: Client) -> None:
         ("/stop/", "Policy", "Stop all approvals"),
     ):
         body = operator.get(path).content.decode()
-        assert [one.split()[0] for one in current(body, "Places")] == [place]
+        assert [one.split()[0] for one in current(body, "Areas")] == [place]
         assert current(body, place) == [tab]
 
 
@@ -88,7 +88,7 @@ def test_an_old_address_leads_on_with_its_filters(operator: Client, old: str, ne
 
 def test_admin_holds_what_only_admins_open_for_admins(admin: Client, operator: Client) -> None:
     body = admin.get("/people/").content.decode()
-    assert current(body, "Admin") == ["People"]
+    assert current(body, "Admin") == ["Users"]
     assert 'href="/join-tokens/"' in body
     seen = operator.get("/admissions/").content.decode()
     assert current(seen, "Admin") == ["Machines to admit"]
@@ -106,4 +106,4 @@ def test_what_is_not_there_still_leads_to_the_four_places(operator: Client, path
 
 @pytest.mark.django_db
 def test_places_are_hidden_before_sign_in(client: Client) -> None:
-    assert 'aria-label="Places"' not in client.get("/accounts/login/").content.decode()
+    assert 'aria-label="Areas"' not in client.get("/accounts/login/").content.decode()

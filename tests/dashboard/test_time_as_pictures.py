@@ -83,7 +83,7 @@ def test_fleet_service_set_machine_and_cache_have_one(fleet: Listeners, viewer: 
         ("/timeline/", ["shop", "orders"]),
         ("/services/shop/", ["web", "orders"]),
         (f"/sets/{machine.availability_set_id}/", ["vm1", "vm2", "orders"]),
-        (f"/machines/{machine.pk}/", ["vm1", "others of its set", "orders"]),
+        (f"/machines/{machine.pk}/", ["vm1", "others of the set", "orders"]),
         (f"/caches/{the_cache().pk}/", ["shard 0", "vm1"]),
     ):
         svg = picture(viewer, address)
@@ -144,7 +144,7 @@ def test_the_links_lead_earlier_later_closer_and_farther() -> None:
     choice = chosen_window({"from": "2022-04-11T20:00:00Z", "to": "2022-04-11T22:00:00Z", "show": "Reboot"}, now=NOW)
     ways = {way.label: way.href for way in choice.ways}
     assert "from=2022-04-11T19%3A00%3A00.000Z&to=2022-04-11T21%3A00%3A00.000Z" in ways["Earlier"]
-    assert "from=2022-04-11T20%3A30%3A00.000Z&to=2022-04-11T21%3A30%3A00.000Z" in ways["Closer"]
+    assert "from=2022-04-11T20%3A30%3A00.000Z&to=2022-04-11T21%3A30%3A00.000Z" in ways["Zoom in"]
     assert ways["Now"] == "?show=Reboot"
     assert all("show=Reboot" in href for href in ways.values())
     # The chart draws nothing of a time before the first agent could have listened.

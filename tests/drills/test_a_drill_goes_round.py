@@ -65,9 +65,7 @@ def test_every_line_of_its_timeline_says_that_it_is_a_drill_and_claims_nothing_o
 
 def test_the_words_of_people_stay_as_they_are() -> None:
     assert in_drill("otto approved: start now. “Azure is slow”") == "Drill: otto approved: start now. “Azure is slow”"
-    assert in_drill("vm1 is asked to start the event at Azure.") == (
-        "Drill: vm1 is asked to start the event in the rehearsal."
-    )
+    assert in_drill("Drydock sends the approval to Azure.") == ("Drill: Drydock sends the approval to the rehearsal.")
     assert in_drill("Azure answered 200 to vm1.") == "Drill: The rehearsal answered 200 to vm1."
 
 
@@ -83,9 +81,9 @@ def test_a_machine_whose_agent_knows_no_drills_is_named_with_the_reason(fleet: F
     answer(fleet, "vm2", the_order(fleet, "vm2", "rehearse"), outcome=wire.REFUSED, reason="not-listed")
     assert (
         sentence(Rehearsal.objects.get(machine=fleet.agents["vm2"].machine).left_out)
-        == "its agent is too old for drills"
+        == "the agent is too old for drills"
     )
-    assert "Drill: Machine vm2 takes no part: its agent is too old for drills." in texts(walk)
+    assert "Drill: Machine vm2 does not take part: the agent is too old for drills." in texts(walk)
     assert not waiting(fleet, "vm2")
 
 
@@ -96,7 +94,7 @@ def test_a_machine_that_is_not_live_is_left_out_from_the_beginning(fleet: Fleet)
     walk = Walk(fleet)
     assert walk.event.resources == ["vm2"], "the first live machine"
     row = Rehearsal.objects.get(machine=fleet.agents["vm1"].machine)
-    assert sentence(row.left_out) == "it was late when the drill began"
+    assert sentence(row.left_out) == "its agent was late when the drill started"
     assert not waiting(fleet, "vm1")
 
 
@@ -282,4 +280,4 @@ def test_drill_has_no_manual_steps_and_no_wave_takes_it(fleet: Fleet) -> None:
     assert found is not None and found.by_hand is None
     with pytest.raises(Refused) as refusal:
         waves.begin(events=[walk.event.event_id], actor=acting(operator()), now=fleet.now)
-    assert "a wave takes real events only" in sentence(refusal.value)
+    assert "real events only" in sentence(refusal.value)

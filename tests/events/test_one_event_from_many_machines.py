@@ -254,4 +254,4 @@ def test_event_with_an_unusable_id_is_recorded_once(fleet: Fleet) -> None:
     fleet.all_say(listing(event_id="a/b"))
     assert not ScheduledEvent.objects.exists()
     told = text(Entry.objects.get(kind="document_unreadable"))
-    assert told == "A document could not be read (an event without a usable EventId); it is kept as received."
+    assert "an event without a usable EventId" in told

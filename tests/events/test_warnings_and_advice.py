@@ -53,7 +53,7 @@ def test_a_warning_goes_away_with_its_reason(fleet: Fleet) -> None:
 
 def test_a_users_event_says_why_it_waits() -> None:
     text = sentence(advice(status=EventStatus.SCHEDULED, source="User", not_before=SOON, now=NOW))
-    assert "waits until it is approved" in text
+    assert "waits for an approval" in text
     assert "approving such events at once" in text
 
 
@@ -73,11 +73,11 @@ def test_there_is_no_advice_where_there_is_nothing_special_to_say(status: EventS
 @pytest.mark.parametrize(
     ("status", "not_before", "watched", "words"),
     [
-        (EventStatus.SCHEDULED, SOON, True, "Azure starts it any time after 2022-04-11 22:27:00 UTC."),
-        (EventStatus.SCHEDULED, SOON, False, "No live agent watches it"),
+        (EventStatus.SCHEDULED, SOON, True, "Azure starts the event after 2022-04-11 22:27:00 UTC."),
+        (EventStatus.SCHEDULED, SOON, False, "No live agent lists the event"),
         (EventStatus.SCHEDULED, DAYS_AHEAD, True, "2022-04-16 22:12:00 UTC"),
         (EventStatus.SCHEDULED, NOW - seconds(1), True, "at any moment"),
-        (EventStatus.SCHEDULED, None, True, "stated no time"),
+        (EventStatus.SCHEDULED, None, True, "stated no NotBefore"),
         (EventStatus.STARTED, None, True, "further, shorter impacts"),
         (EventStatus.ENDED, None, True, "over"),
     ],

@@ -271,7 +271,7 @@ def test_it_is_shown_among_the_blind_spots(break_when: Any, fleet: Fleet) -> Non
     break_computing(break_when)
     fleet.all_say(bad, good)
     (spot,) = [spot for spot in blind_spots.overview(now=fleet.now).spots if spot.code == "set-aside"]
-    assert sentence(spot.reason).startswith(f"The event {BAD} cannot be advanced: ")
+    assert sentence(spot.reason).startswith(f"The event {BAD} cannot be processed: ")
     assert "Played" in sentence(spot.reason)
     assert f'href="/events/{BAD}/"' in logged_in(operator()).get("/blind-spots/").content.decode()
     assert ScheduledEvent.objects.count() == 2

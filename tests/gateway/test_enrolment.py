@@ -97,8 +97,8 @@ def forged(installation: Installation) -> None:
     for fault, sentence in {
         "altered": "signature",
         "expired": "not valid now",
-        "foreign-root": "no root that counts",
-        "old-nonce": "not given here",
+        "foreign-root": "no trusted root",
+        "old-nonce": "did not issue the nonce",
         "other-vm": "another machine",
         "other-subscription": "",
         "wrong-subject": "metadata service",
@@ -334,7 +334,7 @@ def test_until_the_day_it_gets_a_key_and_from_then_on_a_person_admits_it(
         with running_gateway(servers, folder, environment=day(-timedelta(days=2))) as after:
             # The refusal states why, also to a caller that sends only a credential.
             refused = Agent(after.url, late.credential, late.vm_id).post()
-            assert refused.status_code == 401 and "credential alone" in refused.json()["detail"]
+            assert refused.status_code == 401 and "without a signature" in refused.json()["detail"]
             asked = {"join_token": gateway.join_token, "machine_id": str(uuid4())}
             assert requests.post(f"{after.url}/agent/v1/enrol", json=asked, timeout=20).status_code == 403
             with running(command, environment=environment(0, after.url), log=folder / "early.log"):

@@ -110,8 +110,8 @@ def test_every_table_is_a_file_and_no_cell_is_a_formula(walked: factories.Fleet,
 def test_empty_month_is_stated_and_a_future_month_is_404(fleet: factories.Fleet, viewer: Client) -> None:
     month = month_of(fleet.now)
     shown = text_of(viewer.get(f"/reports/{month}/"))
-    assert "No event was seen in this month." in shown
-    assert "Everything was decided in time." in shown
+    assert "There were no events in this month." in shown
+    assert "All events were decided in time." in shown
     assert viewer.get(f"/reports/{month.next}/").status_code == 404
     assert viewer.get(f"/reports/{month.previous}/").status_code == 200
     assert viewer.get("/reports/2026-13/").status_code == 404

@@ -51,7 +51,7 @@ def test_it_tells_what_was_decided_started_ended_and_is_open_and_by_whom(
     assert [row.event_id for row in found.still_open] == [OTHER]
     shown = view(viewer, since=now - timedelta(hours=2), until=now)
     assert "claimed by otto" in shown
-    assert "Nothing lapsed, was refused or became void." in shown
+    assert "No approval lapsed, was refused or became void." in shown
     assert "1 open now" in shown and "1 decided" in shown
 
 
@@ -87,7 +87,7 @@ def test_handover_starts_where_the_user_stopped_reading(shift: factories.Fleet, 
 
 def test_times_that_cannot_be_read_are_named_and_left_out(fleet: factories.Fleet, viewer: Client) -> None:
     shown = text_of(viewer.get("/handover/?since=soon&until=9999-99-99"))
-    assert "could not be read and were left out: since, until" in shown
+    assert "could not be read and were ignored: since, until" in shown
     answer = viewer.post("/handover/read/", {"until": "soon"})
     assert answer.status_code == 422
     assert "Say until when you have read." in text_of(answer)
@@ -110,5 +110,5 @@ def test_milestones_go_by_their_index(shift: factories.Fleet) -> None:
 
 def test_empty_shift_is_stated(fleet: factories.Fleet, viewer: Client) -> None:
     shown = text_of(viewer.get("/handover/", follow=True))
-    for words in ("No event is open.", "No decisions.", "Nothing started.", "Nothing ended."):
+    for words in ("No event is open.", "No event was decided.", "No event started.", "No event ended."):
         assert words in shown

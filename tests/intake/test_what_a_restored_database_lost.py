@@ -46,7 +46,7 @@ def test_missing_acknowledged_reports_are_recorded_once(fleet: Fleet) -> None:
     assert (answer.before, answer.acknowledged, answer.renumber_spool) == (1, 20, False)
     (line,) = lost()
     assert (line.machine_id, line.data["first"], line.data["last"]) == (agent.machine.pk, 2, 20)
-    assert text(line).startswith("Reports 2 to 20 of machine vm1 are not here, although Drydock had confirmed")
+    assert text(line).startswith("Reports 2 to 20 of machine vm1 are missing, although Drydock had confirmed")
     agent.seq = 20
     fleet.later(15)
     (answer,) = fleet.record(told(agent, 20, agent.document(listing(), at=fleet.now))).values()

@@ -53,10 +53,10 @@ def home_of(machine: Machine) -> str:
 @pytest.mark.parametrize(
     ("stated", "compute", "said"),
     [
-        ("db", {}, "its configuration says availability set “db”"),
-        ("", tagged("db"), "its tag drydock:availability-set says availability set “db”"),
-        ("web", tagged("scale_set:web"), "its tag drydock:availability-set says scale set “web”"),
-        ("", {"vmScaleSetName": "workers"}, "Azure's scale set metadata says scale set “workers”"),
+        ("db", {}, "its configuration states availability set “db”"),
+        ("", tagged("db"), "its tag drydock:availability-set states availability set “db”"),
+        ("web", tagged("scale_set:web"), "its tag drydock:availability-set states scale set “web”"),
+        ("", {"vmScaleSetName": "workers"}, "Azure's scale set metadata states scale set “workers”"),
     ],
 )
 def test_who_states_another_set_when_it_enrols_is_refused_with_both_names(
@@ -76,7 +76,7 @@ def test_so_is_whom_the_inventory_knows_elsewhere(fleet: Fleet) -> None:
     import_inventory(inventory=read_inventory(items), now=fleet.now)
     use_token(fleet, "db")
     error = refused(lambda: fleet.enrol("web1", availability_set="", vm_id=items[0]["vmId"]))
-    assert "the imported inventory says availability set “WEB”" in sentence(error)
+    assert "the imported inventory states availability set “WEB”" in sentence(error)
 
 
 def test_later_stated_set_is_ignored_with_a_warning(fleet: Fleet) -> None:
@@ -233,9 +233,7 @@ def test_lifting_lets_what_is_stated_count_again(fleet: Fleet) -> None:
     assert home_of(machine) == "db"
     assert Machine.objects.get(pk=machine.pk).set_warnings == []
     (told,) = entries("machine_moved")
-    assert text(told) == (
-        "ada lifted the confinement of machine vm1: what is stated about it counts, and it is in “db”. “rebuilt”"
-    )
+    assert text(told) == ("ada lifted the confinement of machine vm1, which is now in “db” as stated. “rebuilt”")
     before = Entry.objects.count()
     move(fleet, machine, None)
     assert Entry.objects.count() == before

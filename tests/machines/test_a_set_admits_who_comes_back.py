@@ -109,9 +109,9 @@ def test_admin_enables_readmission_for_a_week_at_most_and_disables_it(fleet: Fle
     assert not comes_back(fleet)
     first, last = entries("set_changed")
     assert (first.before, first.why) == ({"admits_until": None}, "rebuilt")
-    assert "are admitted by themselves until 2022-04-12" in text(first)
+    assert "are admitted automatically until 2022-04-12" in text(first)
     assert text(last) == (
-        "alma said that machines of this set that come back without their credential wait for a person again. “rebuilt”"
+        "alma specified that machines that enrol again without their credential wait for admission. “rebuilt”"
     )
 
 
@@ -133,11 +133,11 @@ def test_the_page_and_the_api_say_it_and_show_it(ada: Client, anna: Client) -> N
     assert anna.post(f"{here}admissions/", {"hours": "4"}).status_code == 403
     assert ada.post(f"{here}admissions/", {"hours": "5"}).status_code == 422
     seen = text_of(ada.post(f"{here}admissions/", {"hours": "4", "comment": "rebuilt"}, follow=True))
-    assert "are admitted by themselves until" in seen
+    assert "are admitted automatically until" in seen
     for page in (here, "/sets/"):
-        assert "admits machines by itself" in text_of(anna.get(page))
+        assert "admits machines automatically" in text_of(anna.get(page))
     assert ada.post(f"{here}admissions/", {"hours": "0"}).status_code == 302
-    assert "admits machines by itself" not in text_of(anna.get("/sets/"))
+    assert "admits machines automatically" not in text_of(anna.get("/sets/"))
     api, until = caller(factories.admin("alma")), fleet.now + seconds(3600)
     row = api.post(f"sets/{the_set().pk}/admissions/", {"until": until.isoformat(), "comment": "rebuilt"}).json()
     assert row["admits_until"] is not None

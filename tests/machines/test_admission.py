@@ -130,7 +130,7 @@ def test_only_admins_admit_many_at_once_on_the_page(ada: Client, anna: Client) -
         asks(fleet, fleet.enrol(name), "")
     rows = [str(row.pk) for row in Admission.objects.all()]
     assert "203.0.113.9" in text_of(anna.get("/admissions/"))
-    assert "an agent of 0.1.0" in text_of(anna.get("/admissions/"))
+    assert "agent of release 0.1.0" in text_of(anna.get("/admissions/"))
     assert anna.post("/admissions/decide/", {"ids": rows, "decision": "admit"}).status_code == 403
     assert ada.post("/admissions/decide/", {"decision": "admit"}).status_code == 422
     assert ada.post("/admissions/decide/", {"ids": ["99999999"], "decision": "admit"}).status_code == 404
@@ -304,9 +304,9 @@ def test_only_admins_revoke_and_admit_on_the_page(ada: Client, anna: Client) -> 
     here = f"/machines/{agent.machine.pk}/"
     assert "Revoke" not in text_of(anna.get(here))
     assert anna.post(f"{here}revoke/").status_code == 403
-    assert "Who enrols as this machine" not in text_of(ada.get(here))
+    assert "Requests to enrol as this machine" not in text_of(ada.get(here))
     assert ada.post(f"{here}revoke/", {"comment": "stolen"}).status_code == 302
-    assert "no vote" in text_of(ada.get(here))
+    assert "do not count" in text_of(ada.get(here))
     assert "“stolen”" in text_of(ada.get(here))
     assert "No agent is waiting for admission" in text_of(ada.get(here))
     asks(fleet, agent, "rebuilt")
@@ -314,7 +314,7 @@ def test_only_admins_revoke_and_admit_on_the_page(ada: Client, anna: Client) -> 
     sent = {"ids": [Admission.objects.get().pk], "decision": "admit", "comment": "clean"}
     assert anna.post("/admissions/decide/", sent).status_code == 403
     assert ada.post("/admissions/decide/", sent).status_code == 302
-    assert "ada admitted who asked from 203.0.113.9 as vm1. “clean”" in text_of(ada.get(here))
+    assert "ada admitted the request from 203.0.113.9 to enrol as vm1. “clean”" in text_of(ada.get(here))
     assert Machine.objects.get().revoked_at is not None
     asks(fleet, agent, "rebuilt")
     assert Machine.objects.get().revoked_at is None

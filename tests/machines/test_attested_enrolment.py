@@ -107,9 +107,9 @@ def test_subscription_that_is_not_allowed_waits_and_the_page_states_it(settings:
     assert waits(ask(document(), ask="one"))
     assert waits(ask(ask="two", resource_name="vm9"))
     page = text_of(ada.get("/admissions/"))
-    assert "attested by Azure" in page and f"subscription {SUBSCRIPTION}, which is not among those" in page
-    assert "1 more ask as the same machine" in page and "unknown machine" in page
-    assert "by its own word" in page
+    assert "attested by Azure" in page and f"subscription {SUBSCRIPTION}, which is not permitted" in page
+    assert "1 more requests for the same machine" in page and "unknown machine" in page
+    assert "(as reported)" in page
 
 
 def test_what_a_known_machine_says_otherwise_contradicts_it() -> None:

@@ -175,7 +175,7 @@ def test_imported_set_without_an_agent_warns(fleet: Fleet) -> None:
     take(fleet, sample("vm_availability_set_list"))
     detail = sets.detail(set_id=the_set("web").pk, now=fleet.now)
     assert detail is not None
-    assert "No live agent: nothing that Azure announces here would be seen." in sentences(detail.set.warnings)
+    assert "set-unwatched" in [warning.code for warning in detail.set.warnings]
     assert not AvailabilitySet.objects.filter(name="empty").exists()
 
 
@@ -230,7 +230,7 @@ def test_an_inventory_that_says_otherwise_is_a_warning_until_it_is_corrected(fle
     take(fleet, sample("vm_list"))
     machine = Machine.objects.get()
     assert machine.availability_set.name == "shop"
-    assert "the imported inventory says availability set WEB" in sentences(machine.set_warnings)[0]
+    assert "the imported inventory states availability set WEB" in sentences(machine.set_warnings)[0]
     in_shop = [
         {**each, "availabilitySet": {"id": each["availabilitySet"]["id"].replace("WEB", "SHOP")}}
         for each in sample("vm_list")
@@ -277,9 +277,7 @@ def test_the_command_reads_several_files_and_says_what_it_found() -> None:
     said = run(path("vm_list"), path("vm_availability_set_list"), path("vmss_list_instances"), path("vmss_list"))
     assert said == "7 machines, 7 of them new, 7 without an agent; 2 scale sets; 0 dropped.\n"
     entry = Entry.objects.get(kind="inventory_imported")
-    assert (
-        text(entry) == "An inventory was imported by the command line: 7 machines, 7 of them new, 7 without an agent."
-    )
+    assert text(entry) == "The command line imported an inventory: 7 machines, 7 of them new, 7 without an agent."
 
 
 @pytest.mark.django_db

@@ -66,18 +66,15 @@ def test_a_machine_that_renames_itself_keeps_its_own_name(fleet: Fleet) -> None:
     assert open_order(approval).machine_id == victim.machine.pk
     line = Entry.objects.get(kind="name_held")
     assert (line.machine_id, line.data["holder"]) == (evil.machine.pk, victim.machine.vm_id)
-    assert text(line) == (
-        "Machine vm6 calls itself VM1, and another machine of its set is taken for that one: of those that are heard,"
-        " the other one was called so first."
-    )
+    assert text(line).startswith("Machine vm6 reports the name VM1")
     # Recorded once, however often the machine reports it; shown on its page and among the blind spots.
     says(fleet, evil, "VM1")
     assert Entry.objects.filter(kind="name_held").count() == 1
     shown = machines.detail(machine_id=evil.machine.pk, now=fleet.now)
     assert shown is not None
-    assert any("calls itself VM1" in one for one in sentences(shown.machine.warnings))
+    assert any("reports the name VM1" in one for one in sentences(shown.machine.warnings))
     (spot,) = [one for one in blind_spots.overview(now=fleet.now).spots if one.code == "name-held"]
-    assert sentence(spot.reason).startswith("vm6 would be called VM1")
+    assert sentence(spot.reason).startswith("vm6 reports the name VM1")
     # Any other name it may have.
     assert says(fleet, evil, "vm66").resource_name == "vm66"
     assert says(fleet, evil, "vm66").called == ""
@@ -107,7 +104,7 @@ def test_rebuilt_vm_gets_the_name_once_the_old_one_is_silent(fleet: Fleet) -> No
     assert called(old).resource_name == f"vm1~{old.machine.vm_id[:8]}"
     assert hit(fleet)[0] == new.machine.pk
     given = Entry.objects.get(kind="name_given")
-    assert text(given).startswith(f"Machine vm1~{new.machine.vm_id[:8]} is taken for vm1 from now on")
+    assert text(given).startswith(f"Machine vm1~{new.machine.vm_id[:8]} now has the name vm1")
     assert not [one for one in blind_spots.overview(now=fleet.now).spots if one.code == "name-held"]
 
 

@@ -244,7 +244,7 @@ def test_it_is_made_shown_once_and_ended_on_ones_own_page(today: Fleet, client: 
     prefix = CalendarFeed.objects.get().prefix
     assert "new-calendar" not in shown
     assert prefix in shown
-    assert "a calendar is not an alert" in " ".join(shown.split())
+    assert "do not use a calendar as an alert" in " ".join(shown.split())
     client.force_login(factories.operator())
     assert client.post(f"/you/calendars/{prefix}/end/").status_code == 403
     client.force_login(User.objects.get(username="vera"))

@@ -74,7 +74,7 @@ def test_a_webhook_gets_a_secret_that_is_returned_once_and_kept_encrypted(ada: A
     row.refresh_from_db()
     assert in_use(row, now=NOW)["secret"] == secret
     entry = newest()
-    assert said(entry) == "ada made the channel “hook” (Webhook)."
+    assert said(entry) == "ada created the channel “hook” (Webhook)."
     assert "s3cr3t" not in json.dumps(entry.after)
     assert entry.after["url"].startswith("https://hooks.example.org/…")
 
@@ -171,7 +171,7 @@ def test_only_admins_make_the_installations_and_everybody_their_own(ada: Any) ->
         made(vera)
     row = made(vera, "mail", own=True, recipients=["vera@example.org"])
     assert "vera@example.org" not in json.dumps([newest().after, newest().data])
-    assert said(newest()) == "vera made their own channel “hook” (Mail)."
+    assert said(newest()) == "vera created their own channel “hook” (Mail)."
     with refused("channel-kind-not-personal"):
         made(vera, own=True)
     with pytest.raises(Refused, match="not-found"):
@@ -228,7 +228,7 @@ def test_a_test_is_one_delivery_at_a_time(ada: Any) -> None:
     assert (delivery.moment, delivery.state, delivery.channel_id) == ("test", "QUEUED", row.pk)
     row.refresh_from_db()
     assert row.held_until is None
-    assert said(newest()) == "ada tried the channel “hook” (Webhook)."
+    assert said(newest()) == "ada tested the channel “hook” (Webhook)."
     with refused("test-under-way"):
         channel_services.request_test(channel_id=row.pk, actor=ada, now=NOW)
     MessageDelivery.objects.update(state="DELIVERED")

@@ -57,7 +57,7 @@ def test_press_claims_the_event_as_the_linked_user(caller: SlackCaller, there: P
     assert (row.by.get_username(), row.via, row.token_name) == ("otto", "slack", "slack #1")
     line = Entry.objects.get(kind="event_claimed")
     assert (factories.who(line), line.via, line.request_id, line.address) == ("otto", "slack", "press-1", "127.0.0.1")
-    assert said(there) == "You are on it, as otto. Whether to approve it, you decide on its page."
+    assert said(there).startswith("You claimed the event as otto.")
     assert not Approval.objects.exists()
 
 
@@ -85,7 +85,7 @@ def test_unknown_account_gets_a_link_and_claims_nothing(caller: SlackCaller, the
     assert OutsideAccount.objects.filter(user=None).exists()
     assert otto.post(f"{address}link/").status_code == 302
     assert caller.send(press(EVENT, user="U9", response_url=f"{there.url}/actions/2")) == 200
-    assert said(there).startswith("You are on it, as otto.")
+    assert said(there).startswith("You claimed the event as otto.")
     assert [factories.who(line) for line in Entry.objects.filter(kind="person_changed", data__did="linked")] == ["otto"]
 
 
@@ -101,7 +101,7 @@ def test_scopes_apply(caller: SlackCaller, there: PretendSlack, settings: Any) -
     otto.scopes.create(kind="name", pattern="dock*")
     link(otto, "slack", "U1", "T1")
     caller.send(press(EVENT, response_url=f"{there.url}/actions/1"))
-    assert "does not cover the set web" in said(there)
+    assert "cannot act in the set web" in said(there)
     # Where people read by scope, it does not even exist.
     settings.SCOPED_READ_ACCESS = True
     caller.skew = 1

@@ -110,11 +110,11 @@ class TestInTheFleet:
         announced(fleet)
         shown = detail.event_detail(event_id=the_event().event_id, now=fleet.now)
         assert shown is not None
-        assert sentence(shown.blast.summary) == "4 of 6 stay up"
+        assert sentence(shown.blast.summary) == "4 of 6 machines stay live"
         self.needs(fleet, 5)
         shown = detail.event_detail(event_id=the_event().event_id, now=fleet.now)
         assert shown is not None
-        assert sentence(shown.blast.summary) == "4 of 6 stay up, it needs 5"
+        assert sentence(shown.blast.summary) == "4 of 6 machines stay live (minimum 5)"
         assert severity(load_facts([the_event().pk], now=fleet.now)[the_event().pk]) == "critical"
 
     def test_impossible_requirement_is_refused(self) -> None:

@@ -93,8 +93,8 @@ def test_several_messages_of_one_subject_show_the_newest_and_the_history(fleet: 
     second = a_message(EntryKind.EVENT_CLAIMED, now=fleet.now)
     found = news_of([first.pk, second.pk], now=fleet.now)
     words = group_words([found[first.pk], found[second.pk]], reader(fleet))
-    assert words.title.startswith("otto is on it: Freeze of vm1, vm2 in web")
-    assert words.lines[-1] == "What has happened: first seen, claimed."
+    assert words.title.startswith("Claimed by otto: Freeze of vm1, vm2 in web")
+    assert words.lines[-1] == "What happened: event announced, event claimed."
 
 
 def test_drill_is_labelled_first(fleet: Fleet) -> None:
@@ -104,7 +104,7 @@ def test_drill_is_labelled_first(fleet: Fleet) -> None:
     event = replace(told.event, drill=True)
     words = message_words(replace(told, event=event, card=replace(told.card, event=event), drill=True), reader(fleet))
     assert all(text.startswith("DRILL: ") for text in (words.title, words.subject, words.short))
-    assert "Azure knows nothing of it" in " ".join(words.lines)
+    assert "Azure is not involved" in " ".join(words.lines)
 
 
 def test_mail_subject_never_changes(fleet: Fleet) -> None:
@@ -118,7 +118,7 @@ def test_mail_subject_never_changes(fleet: Fleet) -> None:
 
 def test_test_notification_states_that_it_is_a_test(fleet: Fleet) -> None:
     words = words_of_a_try(reader(fleet))
-    assert words.lines[-1] == "It was sent at 2022-04-11 19:42:00 NDT (22:12:00 UTC)."
+    assert words.lines[-1] == "Sent at 2022-04-11 19:42:00 NDT (22:12:00 UTC)."
     assert len(words.short) <= 160
 
 

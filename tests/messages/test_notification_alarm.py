@@ -97,7 +97,8 @@ def test_status_bar_shows_health_red_only_on_failure(now: datetime, client: Clie
     assert "tone-text-bad" in told()
     assert 'data-state="all_fail"' in told()
     Channel.objects.filter(pk=found.pk).update(failures=0)
-    assert 'href="/stop/"' in told()
+    assert 'data-state="works"' in told()
+    assert "tone-text-bad" not in told()
 
 
 @pytest.fixture

@@ -71,11 +71,11 @@ def test_live_fleet_is_not_reported() -> None:
 def test_quiet_source_is_reported_once_and_its_return() -> None:
     watched = Watched()
     watched.pass_by(720, *all_but("web2"))
-    assert told() == ["Not heard any more in web: web2."]
+    assert told() == ["Machines of web no longer report: web2."]
     watched.pass_by(900, *all_but("web2", "web3"))
     assert len(told()) == 1
     watched.pass_by(60, *all_but())
-    assert told()[1:] == ["Over: Silent agents in web: web2."]
+    assert told()[1:] == ["Resolved: Silent agents in web: web2."]
 
 
 def test_trouble_shorter_than_two_checks_is_not_reported() -> None:
@@ -90,9 +90,7 @@ def test_unwatched_set_is_reported_within_two_minutes() -> None:
     watched = Watched()
     watched.pass_by(120, *all_but("db1", "db2", "db3"))
     (line,) = told()
-    assert line == (
-        "No live agent watches db any more: nothing that Azure announces there would be seen. Not live: db1, db2, db3."
-    )
+    assert line == ("No live agent in db any more: Drydock sees no event there. Not live: db1, db2, db3.")
     watched.pass_by(660, *all_but("db1", "db2", "db3"))
     assert len(told()) == 1
 
@@ -102,7 +100,7 @@ def test_scheduled_events_expiry_is_reported_after_twenty_hours() -> None:
     watched.pass_by(120, *all_but("db1", "db2", "db3"))
     watched.later(20 * 3600)
     watched.pass_by(120, *all_but("db1", "db2", "db3"))
-    assert told()[1:] == ["Scheduled Events are about to be switched off in db: db1, db2, db3."]
+    assert told()[1:] == ["Scheduled Events will soon be disabled in db: db1, db2, db3."]
     watched.later(20 * 3600)
     watched.pass_by(60, *all_but("db1", "db2", "db3"))
     assert len(told()) == 2
@@ -127,8 +125,7 @@ def test_many_troubles_are_one_entry() -> None:
         blind_spots.compare(now=fleet.now, via="beat")
     (line,) = told()
     assert line == (
-        "No live agent watches 29 sets: set01, set02, set03, set04, set05 and 24 more;"
-        " nothing that Azure announces there would be seen."
+        "No live agent in 29 sets: set01, set02, set03, set04, set05 and 24 more; Drydock sees no event there."
     )
     message = a_message(EntryKind.SET_UNWATCHED, now=fleet.now)
     assert news(message, now=fleet.now).stale == ""
@@ -136,7 +133,7 @@ def test_many_troubles_are_one_entry() -> None:
     fleet.heard()
     blind_spots.compare(now=fleet.now, via="beat")
     assert news(message, now=fleet.now).stale == "over"
-    assert told()[1:] == ["Over: No live agent, in 29 sets: set01, set02, set03, set04, set05 and 24 more."]
+    assert told()[1:] == ["Resolved: No live agent, in 29 sets: set01, set02, set03, set04, set05 and 24 more."]
 
 
 def test_few_troubles_have_an_entry_each() -> None:
@@ -159,7 +156,7 @@ def test_trouble_at_the_first_check_is_not_reported() -> None:
     fleet.heard()
     fleet.later(11)
     blind_spots.compare(now=fleet.now, via="beat")
-    assert told() == ["Over: No live agent in old: old."]
+    assert told() == ["Resolved: No live agent in old: old."]
 
 
 def test_wrong_clocks_and_missing_documents_are_reported() -> None:
@@ -168,7 +165,7 @@ def test_wrong_clocks_and_missing_documents_are_reported() -> None:
     lacking = PresenceRow.objects.filter(machine__resource_name="db2")
     lacking.update(lacking_since=watched.now - timedelta(hours=1))
     watched.pass_by(90, *all_but())
-    assert sorted(told()) == ["Documents that are not here in db: db2.", "Wrong clocks in web: web1."]
+    assert sorted(told()) == ["Documents missing after a restore in db: db2.", "Wrong clocks in web: web1."]
 
 
 def test_admissions_and_quarantined_rows_are_reported() -> None:
@@ -181,7 +178,7 @@ def test_admissions_and_quarantined_rows_are_reported() -> None:
         what="event", row_id=1, since=watched.now, reason="x", tries=4, next_try_at=watched.now
     )
     watched.pass_by(90, *all_but())
-    assert sorted(told()) == ["Machines that wait for admission: web1.", "What cannot be advanced: event."]
+    assert sorted(told()) == ["Machines that wait for admission: web1.", "Objects that Drydock cannot process: event."]
 
 
 def test_late_seal_and_full_database_are_reported(settings: Any) -> None:
@@ -189,11 +186,11 @@ def test_late_seal_and_full_database_are_reported(settings: Any) -> None:
     seal(now=watched.now, via="beat")
     watched.pass_by(660, *all_but())
     assert told() == [
-        "The timeline has not been sealed since 2022-04-11 22:12:00 UTC: see what Celery's log says.",
+        "The timeline has not been sealed since 2022-04-11 22:12:00 UTC: check the log of Celery.",
     ]
     settings.DATABASE_MAX_GIGABYTES = 0.001
     watched.pass_by(30, *all_but())
-    assert "GB: give it more room" in told()[1]
+    assert "GB: increase its size" in told()[1]
 
 
 def test_one_process_checks_at_a_time() -> None:

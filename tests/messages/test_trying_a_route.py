@@ -44,7 +44,7 @@ def test_what_happened_is_counted_and_the_newest_stand_by_name(fleet: Fleet) -> 
         "event.started": 1,
         "event.ended": 1,
     }
-    assert sentence(found.sentence) == "In the last 30 days: 4 messages, 4 at night."
+    assert sentence(found.sentence) == "In the last 30 days: 4 notifications, 4 at night."
     newest = found.newest[0]
     assert (newest.moment, newest.event, newest.event_type, newest.severity) == (
         "event.ended", event.event_id, "Freeze", "info",

@@ -169,7 +169,7 @@ def test_where_a_webhook_may_not_go_it_says_why(
     with receiver() as there:
         outcome = driver_of(fleet, there.url).tell((NotificationType.FIRST_SEEN, EVENT))
     assert (outcome.ok, outcome.again, outcome.error) == (False, True, "refused_address:loopback")
-    assert error_words(outcome.error) == "its address is one that messages may not reach (this machine)"
+    assert error_words(outcome.error) == "Drydock does not send to this address (this machine)"
     assert there.got == []
 
 

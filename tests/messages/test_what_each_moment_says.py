@@ -207,12 +207,12 @@ MOMENTS: dict[str, Callable[[], str]] = {
     "refused": refused,
     "started": started,
     "ended": ended,
-    "an unwatched event": unwatched_event,
-    "a source went quiet": source_quiet,
-    "a set lost its watchers": set_unwatched,
-    "a blind spot closed": coverage_closed,
+    "an event without a live agent": unwatched_event,
+    "machines that no longer report": source_quiet,
+    "a set without a live agent": set_unwatched,
+    "a blind spot resolved": coverage_closed,
     "cache maintenance announced": lambda: maintenance(1, EntryKind.MAINTENANCE_SCHEDULED),
-    "cache maintenance over": lambda: maintenance(len(EXAMPLE), EntryKind.MAINTENANCE_ENDED),
+    "cache maintenance ended": lambda: maintenance(len(EXAMPLE), EntryKind.MAINTENANCE_ENDED),
     "your account": your_account,
 }
 

@@ -99,7 +99,7 @@ def test_the_event_tells_who_is_asked_next_and_then_the_relay_asks_it(fleet: Fle
     told = found.event.approval.next_asked
     assert told is not None and told.silent is not None
     assert (told.machine.resource_name, told.silent.resource_name) == ("vm2", "vm1")
-    assert sentence(told.sentence) == "vm2 is asked at 2022-04-11 22:12:04 UTC if vm1 stays silent."
+    assert sentence(told.sentence) == "vm2 receives the next order at 2022-04-11 22:12:04 UTC if vm1 does not answer."
     assert relaying.approval(approval_id=approval.pk, now=fleet.now) == found.event.approval
     fleet.later(2.9)
     fleet.advance()
@@ -138,7 +138,8 @@ def test_when_every_agent_refuses_the_approval_ends_and_does_not_blame_azure(fle
     approval.refresh_from_db()
     assert approval.state == "REFUSED"
     assert sentence(approval.reason) == (
-        "No machine that could be asked has passed it on (vm1: its newest document does not list the event; "
+        "No available machine sent the approval to Azure (vm1: the newest document of the machine does not list the"
+        " event; "
         "vm2: the order had expired by the backend's clock)."
     )
 

@@ -79,7 +79,7 @@ def test_sign_in_on_an_unknown_device_notifies_only_its_user(otto: User, others:
     [(channel, said)] = said_by(Message.objects.all(), fleet.now)
     assert channel == "otto's mail"
     assert said.startswith("otto signed in on an unknown device: Firefox on Linux from 198.51.100.9, by password.")
-    assert "Was that not you?" in said
+    assert "If this was not you" in said
     assert Entry.objects.get(kind="new_device").actor == f"person {otto.pk}"
 
 

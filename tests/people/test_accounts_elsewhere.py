@@ -34,7 +34,7 @@ def test_an_admin_says_whose_an_account_is_and_one_line_tells_it() -> None:
     line = Entry.objects.get(kind="person_changed")
     assert (factories.who(line), line.before, line.after) == ("ada", {"account": None}, {"account": "U1"})
     (row,) = rows_of([line])
-    assert text_of(row, API) == "ada linked the Slack account U1 to otto: what it claims, otto claims."
+    assert text_of(row, API) == "ada linked the Slack account U1 to otto. Its claims count as claims of otto."
 
 
 def test_only_admins_link_accounts_and_no_linked_one_is_reassigned() -> None:

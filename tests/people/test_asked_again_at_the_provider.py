@@ -59,19 +59,19 @@ def test_what_was_typed_comes_back_from_the_provider_and_the_approval_goes_throu
     at_provider = asked_for(otto, **query)
     assert (at_provider["prompt"], at_provider["max_age"]) == ("login", "0")
     # Before the provider has said anything nothing of it is shown or sent.
-    assert "Are you still there?" in text_of(otto.get(query["next"], follow=True))
+    assert "Confirm your identity" in text_of(otto.get(query["next"], follow=True))
     assert approve(otto, **headers).status_code == 401
     back = otto.get(BACK, there(at_provider, "otto"))
     assert back["Location"] == query["next"]
     shown = otto.get(back["Location"])
-    assert "This was not sent yet" in text_of(shown)
+    assert "Your input was not sent yet" in text_of(shown)
     kept = shown.context["kept"]
     assert (kept.to, dict(kept.fields)["comment"]) == (APPROVE, TYPED)
     assert not Approval.objects.exists()
     assert otto.post(kept.to, dict(kept.fields)).status_code == 302
     assert Approval.objects.get().comment == TYPED
     # It is shown once, and remembered for some minutes.
-    assert "This was not sent yet" not in text_of(otto.get(back["Location"], follow=True))
+    assert "Your input was not sent yet" not in text_of(otto.get(back["Location"], follow=True))
 
 
 @pytest.mark.parametrize("lie", NOT_AGAIN)

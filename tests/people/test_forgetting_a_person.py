@@ -286,10 +286,10 @@ def test_the_page_says_before_what_goes_and_what_stays(fleet: factories.Fleet) -
     ):
         assert part in text, part
     answer = session.post(f"/people/{NAME}/forget/now/", {"confirmed": NAME}, follow=True)
-    assert f"who had it is {erased_name(zelda.pk)} from now on" in text_of(answer)
+    assert f"The pseudonym is {erased_name(zelda.pk)}" in text_of(answer)
     line = Entry.objects.get(kind="person_forgotten")
     assert (NAME in str(line.data), line.data["person"], line.via) == (False, pseudonym(zelda.pk), "page")
-    assert "forgotten" in text_of(session.get(f"/people/{erased_name(zelda.pk)}/"))
+    assert "erased" in text_of(session.get(f"/people/{erased_name(zelda.pk)}/"))
 
 
 def test_the_command_looks_first_and_erases_with_yes(fleet: factories.Fleet) -> None:

@@ -64,7 +64,7 @@ def test_sign_in_needs_the_code_after_the_password(otto: Otto, to: str) -> None:
     assert answer["Location"] == "/accounts/second-factor/"
     assert not otto.is_in
     assert not KnownDevice.objects.exists()
-    assert "One thing more" in text_of(otto.client.get("/accounts/second-factor/"))
+    assert "Second factor" in text_of(otto.client.get("/accounts/second-factor/"))
     code = otto.code()
     assert otto.second(code)["Location"] == to
     assert otto.is_in
@@ -273,7 +273,7 @@ def test_a_session_that_ended_asks_for_the_code_in_its_place_too(
     answer = otto.client.post(
         "/accounts/login/", {"login": "otto", "password": PASSWORD, **kept}, headers=headers, follow=True
     )
-    assert "one thing more" in text_of(answer).lower()
+    assert "enter your second factor" in text_of(answer).lower()
     assert not otto.is_in
     wrong = otto.client.post("/accounts/second-factor/", {"code": "000000"}, headers=headers)
     assert (wrong.status_code, otto.is_in) == (401, False)

@@ -201,10 +201,10 @@ def test_set_with_reauthentication_exempts_listed_service_accounts_and_no_user_t
     for who in (its, hers):
         problem(who.post(f"events/{EVENT}/approvals/", {"comment": "go"}), 409, "guarded")
     page = ada.client
-    page.post(f"/sets/{web.pk}/spares/", {"spares": "1"})
+    page.post(f"/sets/{web.pk}/spares/", {"exempt_service_accounts": "1"})
     line = Entry.objects.filter(kind="set_changed").latest("pk")
     assert line.after == {"exempt_service_accounts": True}
-    assert "service accounts are not asked again" in text_of(page.get("/audit/"))
+    assert "service accounts can approve without confirmation" in text_of(page.get("/audit/"))
     problem(hers.post(f"events/{EVENT}/approvals/", {"comment": "go"}), 409, "guarded")
     assert its.post(f"events/{EVENT}/approvals/", {"comment": "go"}).status_code == 201
 
@@ -220,7 +220,7 @@ def test_without_an_owner_it_continues_and_admins_see_it(bot: User, anna: User) 
     page.force_login(User.objects.get(username="ada"))
     assert "no owner" in text_of(page.get("/people/"))
     privacy.forget(username="anna", now=NOW)
-    assert "no owner: name one" in text_of(page.get("/people/bot/"))
+    assert "no owner: enter one below" in text_of(page.get("/people/bot/"))
     assert Caller(token).get("me/").status_code == 200
 
 
@@ -230,7 +230,7 @@ def test_the_page_the_api_and_the_command_make_one(anna: User) -> None:
     form = {"username": "bot-1", "group": "operator", "owner": "anna", "purpose": "deploys", "scopes": "name: web*"}
     assert page.post("/people/service/", form)["Location"] == "/people/bot-1/"
     token = {"name": "ci", "scopes": "read", "days": "7", "allowed_from": "10.0.0.0/8"}
-    assert "The new token" in text_of(page.post("/people/bot-1/tokens/", token))
+    assert "New token" in text_of(page.post("/people/bot-1/tokens/", token))
     page.post("/people/bot-1/service/", {"owner": "ada", "purpose": "deploys at night"})
     body = {"username": "bot-2", "group": "viewer", "owner": "anna", "purpose": "reports"}
     assert in_person(ada).post("service-accounts/", body).status_code == 201

@@ -431,7 +431,7 @@ def test_disabled_passwords_admit_only_the_emergency_account_and_warn(
     assert factories.told(told).data == {"person": "glass", "from_address": "127.0.0.1"}
     otto = Client()
     come(otto, "otto")
-    assert "The break-glass account glass was used" in text_of(otto.get("/machines/"))
+    assert "The emergency account glass was used" in text_of(otto.get("/machines/"))
     # It must work without the provider, so no admin can link it to an account there.
     with pytest.raises(Refused):
         sign_on.link(actor=factories.acting(factories.admin("ada2")), username="glass", subject="x", now=NOW)

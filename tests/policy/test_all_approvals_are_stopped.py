@@ -191,5 +191,5 @@ def test_the_command_line_stops_and_lifts(capsys: Any) -> None:
     with pytest.raises(CommandError, match="already"):
         call_command("stop_all_approvals", why="again")
     call_command("lift_stop")
-    with pytest.raises(CommandError, match="nothing to lift"):
+    with pytest.raises(CommandError, match="not stopped"):
         call_command("lift_stop")

@@ -60,7 +60,7 @@ def test_new_rule_is_disabled_and_last() -> None:
     entry = newest("rule_created")
     assert (who(entry), entry.via, entry.token_name, entry.why) == ("ada", "api", "ci", "r")
     assert entry.before is None
-    assert text(entry) == "ada made the rule “second” (off): Leave it to Azure: Freeze or Reboot events."
+    assert text(entry) == "ada created the rule “second” (off): Leave it to Azure: Freeze or Reboot events."
     assert made(name="third", position=1).position == 1
     assert order() == ["third", "first", "second"]
 
@@ -84,7 +84,7 @@ def test_switching_and_moving_a_rule_are_recorded() -> None:
     change(rows[0], enabled=True)
     assert text(newest("rule_changed")) == "ada switched the rule “a” on: Approve now: every event."
     rules.move(rule_id=rows[2].pk, actor=acting(admin()), now=NOW, steps=-1)
-    assert text(newest("rule_changed")) == "ada moved the rule “c” to place 2."
+    assert text(newest("rule_changed")) == "ada moved the rule “c” to position 2."
     change(rows[0], position=3)
     assert order() == ["c", "b", "a"]
     rules.move(rule_id=rows[2].pk, actor=acting(admin()), now=NOW, steps=-1)
@@ -187,7 +187,7 @@ def test_a_window_is_made_and_deleted_with_its_words() -> None:
     assert row.weekdays == [0, 4]
     entry = newest("window_created")
     assert text(entry) == (
-        "ada made the no-approval window “sales”: Mon, Fri, 18:00 to 22:00 (Europe/Berlin), for the service “shop”."
+        "ada created the no-approval window “sales”: Mon, Fri, 18:00 to 22:00 (Europe/Berlin), for the service “shop”."
         " “the shop is full”"
     )
     assert (entry.via, entry.token_name, (entry.after or {})["from_time"]) == ("api", "ci", "18:00:00")

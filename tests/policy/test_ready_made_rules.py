@@ -22,6 +22,6 @@ def test_two_sound_rules_are_offered_once_and_off() -> None:
     user, freezes = map(rule_of, Rule.objects.order_by("position"))
     assert not (user.enabled or freezes.enabled)
     assert sentence(wording(user)) == "Approve now: every event, with source User; even if something is lost for good."
-    assert sentence(wording(freezes)) == "Approve now: Freeze events, announced to last 0 s to 8 s."
+    assert sentence(wording(freezes)) == "Approve now: Freeze events, with an announced duration of 0 s to 8 s."
     assert [*faults(user, now=NOW), *faults(freezes, now=NOW)] == []
     assert set(Rule.objects.values_list("author", flat=True)) == {None}

@@ -45,7 +45,7 @@ def test_a_rule_is_made_read_changed_moved_and_deleted(admin: Caller, viewer: Ca
     assert made.status_code == 201
     body = made.json()
     assert (body["enabled"], body["in_force"], body["position"], body["author"]) == (False, False, 1, "ada")
-    assert body["wording"] == "Approve now: Freeze events, announced to last at most 8 s."
+    assert body["wording"] == "Approve now: Freeze events, with an announced duration of at most 8 s."
     later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     second = admin.post("rules/", {**FREEZES, "name": "second", "position": 1, "expires_at": later}).json()
     assert 3590 < second["seconds_left"] <= 3600

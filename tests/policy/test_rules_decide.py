@@ -34,7 +34,7 @@ def test_a_rule_approves_at_the_first_report_and_keeps_its_wording(fleet: Fleet)
     fleet.say("vm3", listing(resources=("vm1", "vm2"), not_before=fleet.now + seconds(900)))
     approval = Approval.objects.get()
     assert (approval.state, approval.via, approval.rule, approval.decided_by) == ("GRANTED", "rule", rule, None)
-    assert sentence(approval.rule_wording) == "Approve now: Freeze events, announced to last at most 8 s."
+    assert sentence(approval.rule_wording) == "Approve now: Freeze events, with an announced duration of at most 8 s."
     assert (approval.comment, approval.decided_at) == (rule.reason, fleet.now)
     assert open_order(approval).machine.resource_name == "vm3"
     entry = Entry.objects.get(kind="approval_granted")

@@ -261,8 +261,8 @@ def test_a_sound_rule_has_no_fault_and_a_plain_wording() -> None:
     )
     assert not [*faults(sound, now=NOW)]
     assert words.sentence(wording(sound)) == (
-        "Approve now: Freeze or Reboot events, with source Platform, announced to last 0 s to 8 s, or for an unknown"
-        " time, in sets named “web*”, with at least 2 min left until NotBefore, on Mon, Fri, 08:00 to 18:00"
+        "Approve now: Freeze or Reboot events, with source Platform, with an announced duration of 0 s to 8 s, or with"
+        " unknown duration, in sets named “web*”, with at least 2 min left until NotBefore, on Mon, Fri, 08:00 to 18:00"
         " (Europe/Berlin); even if it falls into hours without approvals or something is lost for good; until"
         " 2026-03-03 12:00:00 UTC."
     )

@@ -69,12 +69,12 @@ def test_a_drill_goes_round_and_never_reaches_the_metadata_service(hooks: HookFo
 
     report = wait_for(over, seconds=40, what="the drill is over")
     assert (report["drill"]["outcome"], report["drill"]["reason"]) == (
-        "completed", "It was approved, started and ended.",
+        "completed", "The event was approved, started and ended.",
     )  # fmt: skip
     assert all(machine["took_part"] for machine in report["machines"])
     for machine in report["machines"]:
         labels = {step["label"] for step in machine["steps"]}
-        assert {"Has the order", "Announced", "Started", "Gone"} <= labels
+        assert {"Order received", "Announced", "Event started", "Event ended"} <= labels
         hit = machine["machine"]["resource_name"] == "WestNO_1"
         assert hit == ("Prepare hooks ended" in labels) == ("Recover hooks ended" in labels)
 

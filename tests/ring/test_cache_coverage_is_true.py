@@ -32,7 +32,7 @@ CUT, SLOW, KEY, RIGHT, SWALLOWED = (
 LABELS = {
     "subscribed": "listening",
     "lost": "connection lost",
-    "stale": "no sign of life",
+    "stale": "no answer",
     "refused": "refused",
 }
 ROW = re.compile(

@@ -32,7 +32,7 @@ def test_an_event_arrives_is_approved_and_ends_without_a_reload(it: Ring, browse
         row = page.locator(f'[data-rows="waiting"] [data-key="{event_id}"]')
         expect(row).to_be_visible(timeout=30_000)
         expect(row).to_contain_text("Freeze of WestNO_0, WestNO_1")
-        expect(row).to_contain_text("1 of 3 stays up")
+        expect(row).to_contain_text("1 of 3 machines stays live")
         expect(page).to_have_title(TITLE)
         assert page.evaluate("window.notReloaded") is True
 
@@ -41,14 +41,14 @@ def test_an_event_arrives_is_approved_and_ends_without_a_reload(it: Ring, browse
         expect(page.get_by_text("seen by 3 of 3", exact=True)).to_be_visible(timeout=30_000)
         page.evaluate("window.notReloaded = true")
         page.locator("#comment-now").fill("Drained by hand.")
-        page.get_by_role("button", name="Start Freeze of WestNO_0, WestNO_1 now").click()
+        page.get_by_role("button", name="Start now: Freeze of WestNO_0, WestNO_1").click()
         panel = page.locator("#decision")
         expect(panel).to_contain_text("Azure answered 200", timeout=30_000)
         # The pointer still rests where the button was: what comes next must not wait for it.
         page.mouse.move(5, 5)
-        expect(panel.get_by_role("heading", name="Running")).to_be_visible(timeout=30_000)
+        expect(panel.get_by_role("heading", name="Started")).to_be_visible(timeout=30_000)
         it.simulator.events.complete(event_id)
-        expect(panel.get_by_role("heading", name="Over")).to_be_visible(timeout=60_000)
+        expect(panel.get_by_role("heading", name="Ended")).to_be_visible(timeout=60_000)
         expect(panel).to_contain_text("Confirmed")
         expect(page.locator("#event-head")).to_contain_text("completed")
         expect(page.locator("#event-body .entries")).to_contain_text("Drained by hand.")

@@ -80,8 +80,8 @@ def viewer(db: None) -> Client:
 def test_the_page_tells_the_others_in_numbers(fleet: factories.Fleet, viewer: Client) -> None:
     said = text_of(viewer.get(f"/sets/{factories.the_set('web').pk}/"))
     assert "30 machines: those that need action first" in said
-    assert "Not heard: m07." in said
-    assert "Enrolled but never heard: m08." in said
+    assert "No recent report: m07." in said
+    assert "Enrolled, but without a report so far: m08." in said
     # By domain: 13 of those with an odd number are live, 14 of those with an even one.
     assert re.search(r"Fault domain 0 14 live", said.replace("  ", " ")), said
     front = viewer.get("/").content.decode()
@@ -113,7 +113,11 @@ def test_the_api_keeps_its_shape_and_says_how_many_are_left_out(fleet: factories
         20,
         {"live": 27, "late": 0, "silent": 1, "gone": 1, "expected": 1},
     )
-    assert found["warnings"] == ["Not heard: m07.", "Enrolled but never heard: m08.", "m09: Not detectable."]
+    assert found["warnings"] == [
+        "No recent report: m07.",
+        "Enrolled, but without a report so far: m08.",
+        "m09: Not detectable.",
+    ]
     (listed,) = reader.get("sets/").json()["results"]
     assert listed == found | {"server_time": listed["server_time"], "open_events": listed["open_events"]}
     names, address = [], f"machines/?set={home.pk}&page_size=7"

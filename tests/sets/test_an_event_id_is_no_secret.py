@@ -46,7 +46,7 @@ def test_page_suggests_the_set_and_users_may_merge(fleet: Fleet) -> None:
     stranger = fleet.enrol("vm7", availability_set="")
     fleet.say("vm7", listing(resources=("vm1", "vm2")))
     (said,) = told(fleet)
-    assert said.startswith("vm7 may belong to “web”: an open event of that set is listed there")
+    assert said.startswith("vm7 may belong to “web”, because an open event of that set is listed there")
     shown = sets.detail(set_id=the_set().pk, now=fleet.now)
     assert shown is not None
     assert any(one.startswith("vm7 of “unnamed set” lists an open event") for one in sentences(shown.set.warnings))
@@ -65,8 +65,8 @@ def test_a_machine_that_names_its_set_takes_no_set_without_a_name_with_it(fleet:
     assert the_event().availability_set == unnamed
     assert home(thief).name == "mine"
     assert told(fleet) == [
-        "thief may belong to a set without a name: an open event of that set is listed there, and only machines of"
-        " one set see the same events. But an EventId is no secret, so a person decides."
+        "thief may belong to a set without a name, because an open event of that set is listed there. An EventId"
+        " is no secret, therefore a user has to decide."
     ]
 
 

@@ -204,4 +204,4 @@ def test_an_inventory_may_name_a_provisional_set_too(fleet: Fleet) -> None:
     take(fleet, sample("vm_list"))
     row.refresh_from_db()
     assert row.merged_into == the_set("WEB")
-    assert "web1 states its set" in text(Entry.objects.get(kind="set_merged"))
+    assert "web1 states that" in text(Entry.objects.get(kind="set_merged"))

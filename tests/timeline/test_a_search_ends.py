@@ -176,11 +176,11 @@ def test_forged_cursor_costs_no_more(acts: None, viewer: Client) -> None:
 def test_page_states_how_far_it_searched_and_continues(acts: None, viewer: Client) -> None:
     answer = viewer.get("/audit/?q=no+entry+has+this")
     said = text_of(answer)
-    assert "Nothing matches back to" in said
+    assert "There are no matches back to" in said
     assert "Search further back" in said
-    assert "No act matches" not in said
+    assert "No action matches" not in said
     filled = text_of(viewer.get("/audit/?q=for+the"))
-    assert "These are all that match back to" in filled
+    assert "These are all matches back to" in filled
 
 
 def test_files_hold_everything_and_pause_where_nothing_is_found(acts: None) -> None:

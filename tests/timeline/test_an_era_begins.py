@@ -95,7 +95,7 @@ def test_the_command_says_what_it_found_and_did_and_twice_is_once(restored: None
         {"era": 1},
         {"era": 2},
     )
-    assert text(line) == "Era 2 of the timeline began: a dump was restored, and transaction numbers start again."
+    assert text(line) == "Era 2 of the timeline began: a backup was restored, and transaction numbers start again."
     assert begin() == "Era 2 has only just begun: nothing to do.\n"
     write("something")
     assert "behind the newest line's" in begin()

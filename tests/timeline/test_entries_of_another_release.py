@@ -54,7 +54,7 @@ def test_pages_show_it(line: Entry) -> None:
         answer = browser.get(address)
         assert answer.status_code == 200, address
         assert (address == "/") or (KIND in text_of(answer)), address
-    assert f"Of another release {SAID} (as recorded)" in text_of(browser.get(f"/events/{EVENT}/"))
+    assert f"From another release {SAID} (as recorded)" in text_of(browser.get(f"/events/{EVENT}/"))
     assert KIND in b"".join(browser.get("/audit/export.csv").streaming_content).decode()
 
 

@@ -194,28 +194,28 @@ def test_two_never_seal_at_once(transactional_db: None) -> None:
     ("statement", "number", "said"),
     [
         ("UPDATE fleet_entry SET text = text || ' ' WHERE id = {row}", 3, "Seal 3 .* is broken: one of its 5 rows"),
-        ("DELETE FROM fleet_entry WHERE id = {row}", 3, "Seal 3 .* 5 rows, and 4 are there: rows were deleted"),
-        ("DELETE FROM fleet_entry WHERE id IN {rows}", 3, "Seal 3 .* 5 rows, and 0 are there: rows were deleted"),
+        ("DELETE FROM fleet_entry WHERE id = {row}", 3, "Seal 3 .* 5 rows, but 4 exist: rows were deleted"),
+        ("DELETE FROM fleet_entry WHERE id IN {rows}", 3, "Seal 3 .* 5 rows, but 0 exist: rows were deleted"),
         (
             "INSERT INTO fleet_entry (id, xid, at, kind, actor, via, text, data)"
             " SELECT -1, xid, at, kind, actor, via, text, data FROM fleet_entry WHERE id = {row}",
             3,
-            "Seal 3 .* 5 rows, and 6 are there: rows were inserted",
+            "Seal 3 .* 5 rows, but 6 exist: rows were inserted",
         ),
         (
             "INSERT INTO fleet_entry (xid, at, kind, actor, via, text, data)"
             " SELECT -5, at, kind, actor, via, text, data FROM fleet_entry WHERE id = {row}",
             1,
-            "Seal 1 .* 5 rows, and 6 are there",
+            "Seal 1 .* 5 rows, but 6 exist",
         ),
         ("UPDATE fleet_seal SET hash = repeat('0', 64) WHERE number = 3", 3, "The hash of seal 3 .* was edited"),
         ("UPDATE fleet_seal SET hash = repeat('0', 64) WHERE number = 4", 4, "Seal 4 .* is broken"),
         ("UPDATE fleet_seal SET previous_hash = repeat('1', 64) WHERE number = 3", 3, "not follow the hash of seal 2"),
-        ("UPDATE fleet_seal SET previous_hash = repeat('1', 64) WHERE number = 1", 1, "does not begin a chain"),
+        ("UPDATE fleet_seal SET previous_hash = repeat('1', 64) WHERE number = 1", 1, "must be the first of the chain"),
         ("UPDATE fleet_seal SET sealed_at = sealed_at + interval '1 microsecond' WHERE number = 3", 3, "broken"),
-        ("UPDATE fleet_seal SET rows = 6 WHERE number = 3", 3, "6 rows, and 5 are there"),
-        ("UPDATE fleet_seal SET last_id = last_id - 1 WHERE number = 3", 3, "5 rows, and 4 are there"),
-        ("UPDATE fleet_seal SET last_xid = 1 WHERE number = 3", 3, "ends before the one in front of it"),
+        ("UPDATE fleet_seal SET rows = 6 WHERE number = 3", 3, "6 rows, but 5 exist"),
+        ("UPDATE fleet_seal SET last_id = last_id - 1 WHERE number = 3", 3, "5 rows, but 4 exist"),
+        ("UPDATE fleet_seal SET last_xid = 1 WHERE number = 3", 3, "ends before the previous seal"),
         ("DELETE FROM fleet_seal WHERE number = 3", 3, "Seal 3 is missing"),
         ("DELETE FROM fleet_seal WHERE number IN (2, 3)", 2, "Seals 2 to 3 are missing"),
         ("DELETE FROM fleet_seal WHERE number = 1", 1, "Seal 1 is missing"),
@@ -251,7 +251,7 @@ def test_a_tail_that_was_cut_is_found_by_a_head_out_of_the_log_and_by_rows_witho
         cursor.execute("DELETE FROM fleet_entry WHERE (xid, id) > (%s, %s)", [sealed[1].last_xid, sealed[1].last_id])
         assert findings() == []
         assert [finding.seal for finding in findings(heads=heads)] == [3, 4]
-        assert "the tail was cut" in sentence(findings(heads=heads)[0].reason)
+        assert "the newest entries were deleted" in sentence(findings(heads=heads)[0].reason)
 
 
 def test_rebuilt_chain_is_found_by_a_logged_head(sealed: list[Seal]) -> None:
@@ -262,7 +262,7 @@ def test_rebuilt_chain_is_found_by_a_logged_head(sealed: list[Seal]) -> None:
         assert findings() == []
         found = findings(heads={1: sealed[0].hash})
     assert [(each.seal, sentence(each.reason)) for each in found] == [
-        (1, "Seal 1 is not the one that the log names: the chain was made again.")
+        (1, "Seal 1 differs from the log: the chain was created again.")
     ]
 
 
@@ -273,8 +273,8 @@ def test_rows_out_of_time_are_found(sealed: list[Seal]) -> None:
             " VALUES (9000000000000000000, now(), now() + interval '1 day', 'set_named', 'x', 'page', 'x', '{}')"
         )
         found = " ".join(sentence(finding.reason) for finding in findings())
-    assert "1 rows name a transaction that has not happened yet" in found
-    assert "1 rows say that they were written in the future" in found
+    assert "1 rows have a transaction number of the future" in found
+    assert "1 rows have a time in the future" in found
 
 
 # A value of each column's kind that differs from the stored one.

@@ -48,21 +48,27 @@ def cut(walker: Listeners, *names: str, back: float | None = 1.5) -> None:
 def test_eight_listeners_cut_off_are_one_line(listeners: Listeners) -> None:
     listeners.hear("vm1", line("NodeMaintenanceStart"))
     cut(listeners, *NAMES)
-    assert said() == [f"8 listeners of {HOST} cut off, back within 2 s.", f"8 machines listen to {HOST}."]
+    assert said() == [
+        f"8 machines lost their connection to {HOST}. All reconnected within 2 s.",
+        f"8 machines listen to {HOST}.",
+    ]
     page = logged_in(viewer()).get("/timeline/")
     shown = text_of(page)
-    assert f"8 listeners of {HOST} cut off, back within 2 s." in shown
+    assert f"8 machines lost their connection to {HOST}. All reconnected within 2 s." in shown
     assert "8 machines enrolled: vm1, vm2, vm3, vm4, vm5 and 3 more." in shown
     # It opens to each of them.
     assert "16 entries" in shown
-    assert shown.count("that is expected") == 8
+    assert shown.count("as expected") == 8
     assert page.content.count(b"<summary>16 entries</summary>") == 1
 
 
 def test_who_is_not_back_is_named(listeners: Listeners) -> None:
     cut(listeners, *NAMES[:6])
     cut(listeners, "vm7", "vm8", back=None)
-    assert said()[0] == f"8 listeners of {HOST} cut off without any notice; not back yet: vm7, vm8."
+    assert (
+        said()[0]
+        == f"8 machines lost their connection to {HOST} without a notification. Not reconnected yet: vm7, vm8."
+    )
 
 
 def test_what_lies_apart_stays_apart(listeners: Listeners) -> None:

@@ -25,7 +25,7 @@ def test_a_reason_that_cannot_be_worded_shows_its_code(reason: Reason) -> None:
 
 def test_one_inside_another_leaves_the_rest_readable() -> None:
     kept = Reason("kept-by-guard", reason=Reason("waits-for-turn"), guard=Reason("no-such-guard"))
-    assert say(kept, API) == "It waits for its turn in the wave. But: no-such-guard"
+    assert say(kept, API) == f"{say(Reason('waits-for-turn'), API)} But: no-such-guard"
 
 
 @pytest.mark.parametrize("written", ['{"code": ', '{"code": 7}', '{"code": "held"}', '{"code": "x", "values": []}'])
@@ -35,4 +35,4 @@ def test_what_people_wrote_is_no_reason_though_it_looks_like_one(written: str) -
 
 def test_values_are_never_read_as_templates() -> None:
     odd = "{by.__class__} {0} {at:time}"
-    assert say(Reason("held-already", by=odd), API) == f"{odd} has left it to Azure already."
+    assert say(Reason("held-already", by=odd), API) == f"{odd} already left the event to Azure."

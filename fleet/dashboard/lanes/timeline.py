@@ -25,7 +25,7 @@ from fleet.wording.times import at_clock, duration, iso, local, page_reader
 
 # Further lanes are shown in the table only.
 MOST_LANES = 40
-NOT_WATCHED = "No agent is known to have watched"
+NOT_WATCHED = "No live agent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +83,13 @@ def cache_stays(row: MaintenanceRow, *, now: datetime) -> list[Stay]:
     if row.active and row.began_at is None and row.earliest_at is not None:
         may = max(row.earliest_at, row.first_at)
         href, key = reverse("maintenance", args=[row.id]), f"maintenance-{row.id}"
-        found.append(Stay(may, max(now, may) + ASSUMED, "busy", "the node may go", href, key, of=of, maybe=True))
+        found.append(Stay(may, max(now, may) + ASSUMED, "busy", "the node may stop", href, key, of=of, maybe=True))
     return found
 
 
 def cache_row(cache: CacheSpan, *, now: datetime) -> Row:
     stays = [stay for row in cache.maintenances for stay in cache_stays(row, now=now)]
-    gaps = [Stay(gap.begin, gap.end, "", "No agent listened") for gap in cache.gaps]
+    gaps = [Stay(gap.begin, gap.end, "", "No listener") for gap in cache.gaps]
     return Row(cache.name, stays, reverse("cache", args=[cache.id]), gaps=gaps)
 
 
@@ -245,12 +245,12 @@ def _ways(window: TimeWindow, rest: list[tuple[str, str]], *, live: bool) -> tup
     begin, end, length = window.begin, window.end, window.length
     quarter = length / 4
     found = [
-        Way("Earlier", _to(rest, **_times(begin - length / 2, end - length / 2)), "Half of it earlier"),
-        Way("Later", _to(rest, **_times(begin + length / 2, end + length / 2)), "Half of it later"),
-        Way("Closer", _to(rest, **_times(begin + quarter, end - quarter)), "The middle half"),
-        Way("Farther", _to(rest, **_times(begin - length / 2, end + length / 2)), "Twice as much"),
+        Way("Earlier", _to(rest, **_times(begin - length / 2, end - length / 2)), "Half a window earlier"),
+        Way("Later", _to(rest, **_times(begin + length / 2, end + length / 2)), "Half a window later"),
+        Way("Zoom in", _to(rest, **_times(begin + quarter, end - quarter)), "Show the middle half"),
+        Way("Zoom out", _to(rest, **_times(begin - length / 2, end + length / 2)), "Show twice the time"),
     ]
-    return (*found, *([] if live else [Way("Now", _to(rest), "Up to now, and moving on with it")]))
+    return (*found, *([] if live else [Way("Now", _to(rest), "Follow the current time")]))
 
 
 def _times(begin: datetime, end: datetime) -> dict[str, str]:
@@ -336,7 +336,7 @@ def draw_maintenance(detail: MaintenanceDetail) -> Picture:
         Scale(detail.begin, max(detail.end, detail.begin + timedelta(seconds=30))),
         [*lanes, *listeners[:MOST_LISTENERS]],
         moments=moments,
-        gaps=[Stay(gap.begin, gap.end, "", "Not listened to") for gap in detail.gaps],
+        gaps=[Stay(gap.begin, gap.end, "", "No listener") for gap in detail.gaps],
         summary=f"{summary}; times without a listener: {len(detail.gaps)}.",
     )
 
@@ -353,7 +353,7 @@ def maintenance_stays(row: MaintenanceRow, *, now: datetime, linked: bool = Fals
     found = [part(row.first_at, min(gone or until, now), "due", "announced")]
     if gone is not None and gone <= now:
         back = max(row.failover_at or until, gone)
-        how = "node going, connections lost"
+        how = "node stopped, connections lost"
         found.append(part(gone, back, "busy", how, end_unseen=unseen and row.failover_at is None))
         if row.failover_at is not None and until > row.failover_at:
             found.append(part(row.failover_at, until, "good", "failed over, replica not back", end_unseen=unseen))
@@ -414,7 +414,7 @@ def _moments(detail: EventDetail, now: datetime) -> list[Moment]:
     if event.open:
         found.append(Moment("now", now, "now"))
     if event.ended_at:
-        found.append(Moment("gone", event.ended_at, "quiet"))
+        found.append(Moment("ended", event.ended_at, "quiet"))
     return found
 
 

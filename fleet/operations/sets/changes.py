@@ -26,7 +26,7 @@ from fleet.operations.sets.join import join, tell_apart
 from fleet.operations.timeline.entries import tell
 
 WRONG_NAME = f"A set needs a name of up to {MAX_NAME} characters."
-WRONG_MIN_LIVE = f"Enter how many live machines it needs: 1 to {MAX_NEEDS}, or nothing if no number is known."
+WRONG_MIN_LIVE = f"Enter the minimum number of live machines: 1 to {MAX_NEEDS}, or leave the field empty."
 REQUIREMENTS = ("second_person", "step_up", "exempt_service_accounts", "min_live")
 
 

@@ -273,6 +273,10 @@ class FleetMap:
         return sum(len(group.sets) for group in self.groups)
 
     @property
+    def cache_count(self) -> int:
+        return sum(len(group.caches) for group in self.groups)
+
+    @property
     def cells(self) -> tuple[SetCell, ...]:
         """Return the sets in one list, the worst first."""
         found = [cell for group in self.groups for cell in group.sets]

@@ -31,8 +31,13 @@ class Overview:
     server_time: datetime
 
     @property
+    def expected(self) -> int:
+        """Return the number of agents that are not gone, and of inventory machines without an agent."""
+        return self.presence.total + self.without_agent
+
+    @property
     def all_live(self) -> bool:
-        return 0 < self.presence.live == self.presence.total
+        return 0 < self.presence.live == self.expected
 
 
 def overview(*, now: datetime) -> Overview:
@@ -101,7 +106,7 @@ def status_bar(*, now: datetime, spots: Callable[[datetime], int | None] = blind
     seen = overview(now=now)
     return StatusBar(
         presence=seen.presence,
-        expected=seen.presence.total + seen.without_agent,
+        expected=seen.expected,
         blind_spots=spots(now),
         relay=seen.relay,
         items=tuple((template, load(now)) for template, load in ITEMS.items()),

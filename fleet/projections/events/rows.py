@@ -172,7 +172,7 @@ class BlastRadius:
 
     @property
     def summary(self) -> Annotated[Reason, InApi.SHOWN]:
-        """Return a summary such as `4 of 6 stay up`, or `4 of 6 stay up, it needs 5`."""
+        """Return a summary such as `4 of 6 machines stay live`, or `4 of 6 machines stay live (minimum 5)`."""
         return Reason("blast-radius", stay_up=self.stay_up, total=self.total, min_live=self.min_live)
 
 
@@ -312,7 +312,7 @@ class EventRow:
     warnings: tuple[Reason | str, ...]
     version: Annotated[int, "Moves with status, NotBefore, Resources, type, source and duration."]
     approval: Annotated[ApprovalRow | None, "The live approval, else the newest one."]
-    claim: Annotated[ClaimRow | None, "Who is on it."]
+    claim: Annotated[ClaimRow | None, "The claim of the event."]
     hold: Annotated[HoldRow | None, "Who wants it to run by itself."]
     drill: Annotated[bool, "A rehearsal: Azure knows nothing of it."]
     needs_decision: Annotated[

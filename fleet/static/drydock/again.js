@@ -69,11 +69,11 @@ document.body.addEventListener("htmx:afterRequest", (event) => {
   const { xhr } = event.detail;
   if (!form || !form.isConnected || !xhr || xhr.status < 400 || asksFor(xhr)) return;
   if (!/^\s*<!doctype/i.test(xhr.responseText)) return;
-  trouble(form, `${reasonIn(xhr) || "It was refused"} What you typed is still here.`);
+  trouble(form, `${reasonIn(xhr) || "The request was refused."} Your input is kept.`);
 });
 for (const name of ["htmx:sendError", "htmx:timeout"]) {
   document.body.addEventListener(name, (event) => {
     const form = sent(event);
-    if (form) trouble(form, "Drydock cannot be reached: it may have been done or not. What you typed is still here.");
+    if (form) trouble(form, "Drydock is unavailable: the request may have succeeded or not. Your input is kept.");
   });
 }

@@ -4,7 +4,7 @@
 import "./copy.js";
 import { aimsInto, edge, isPressed, isResting, rowAimedAt, settle, take, takesRowAway, tidy } from "./aim.js";
 import { remember, restore, tell } from "./keep.js";
-import { ago, clockIn, span } from "./words.js";
+import { age, ago, clockIn, span } from "./words.js";
 
 const POLL_MS = 10_000;
 const STALE_MS = 40_000;
@@ -54,7 +54,7 @@ function tickTimes() {
     node.classList.toggle("is-near", left >= 120 && left < 600);
   }
   for (const node of document.querySelectorAll("[data-since]")) {
-    const text = ago((now - Date.parse(node.dataset.since)) / 1000);
+    const text = ("age" in node.dataset ? age : ago)((now - Date.parse(node.dataset.since)) / 1000);
     if (node.textContent !== text) node.textContent = text;
   }
   for (const node of document.querySelectorAll("[data-until]")) node.hidden = Date.parse(node.dataset.until) <= now;
@@ -218,7 +218,7 @@ function showUnseen() {
     unseen.set(id, new Set(rows.map((row) => row.dataset.key)));
     if (rows.length) {
       const left = rows[0].querySelector("[data-countdown]")?.textContent;
-      pill(region, `${rows.length} new above${left ? `: ${left}` : ""}`, () => rows[0].scrollIntoView({ block: "start" }));
+      pill(region, `${rows.length} new above${left ? `, NotBefore in ${left}` : ""}`, () => rows[0].scrollIntoView({ block: "start" }));
     } else {
       unseen.delete(id);
       if (region && !waiting.has(id)) unpill(region);
@@ -235,7 +235,7 @@ const newRows = (region, fresh) => {
 };
 
 const before = new Map();
-const CHANGED = "This changed while you were writing. Read it again before you send it.";
+const CHANGED = "The content changed while you were typing. Check it before you send.";
 
 const isSame = (fresh, old) =>
   essence(fresh) === essence(old) && ["waiting", "next", "newest"].every((name) => fresh.dataset[name] === old.dataset[name]);
@@ -325,7 +325,7 @@ function isHeld(region, fresh) {
   const news = newRows(region, fresh);
   if (!takesRowAway(region, fresh) || news.some(isUrgent)) return false;
   waiting.set(region.id, rowAimedAt(region).key);
-  pill(region, news.length ? `${news.length} new` : "Changed: show", () => release(region, true));
+  pill(region, news.length ? `${news.length} new` : "Show changes", () => release(region, true));
   return true;
 }
 
@@ -342,7 +342,7 @@ document.body.addEventListener("htmx:load", (event) => {
   const lost = restore(region, known.kept);
   const said = known.told ?? [];
   if (known.kept.isWriting && known.told) said.push(CHANGED);
-  for (const line of new Set([...said, ...lost.map((text) => `You had written: “${text}”`)])) tell(region, line);
+  for (const line of new Set([...said, ...lost.map((text) => `Your text: “${text}”`)])) tell(region, line);
   if (known.answer && !region.querySelector("[data-answer]")) tell(region, known.answer);
   if (known.sentBy) focusAnswer(region);
   // What the clock shows and hides has its height before the place is settled.
@@ -423,10 +423,10 @@ function showLive() {
   if (!badge) return;
   const silent = Date.now() - lastContact;
   let state = "polling";
-  let word = "every 10 s";
-  if (silent > STALE_MS) [state, word] = ["stale", `stale for ${Math.floor(silent / 10_000) * 10} s`];
-  else if (streaming()) [state, word] = ["live", "live"];
-  else if (!opened && silent < 3000) [state, word] = ["starting", "connecting"];
+  let word = "Page: every 10 s";
+  if (silent > STALE_MS) [state, word] = ["stale", `Page stale ${Math.floor(silent / 10_000) * 10} s`];
+  else if (streaming()) [state, word] = ["live", "Page live"];
+  else if (!opened && silent < 3000) [state, word] = ["starting", "Connecting"];
   badge.dataset.state = state;
   const shown = badge.querySelector(".live-word");
   if (shown.textContent !== word) shown.textContent = word;

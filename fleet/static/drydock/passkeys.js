@@ -30,7 +30,7 @@ document.addEventListener("click", async (event) => {
     form.elements.credential.value = JSON.stringify(made.toJSON());
     form.requestSubmit();
   } catch (error) {
-    said.textContent = error.name === "InvalidStateError" ? "This one is added already." : "No passkey was used. Try again, or use another way.";
+    said.textContent = error.name === "InvalidStateError" ? "This passkey is already added." : "No passkey was used. Try again, or use another way.";
   }
   button.disabled = false;
 });

@@ -10,13 +10,13 @@ function bytes(text) {
 
 async function subscribe() {
   if ((await Notification.requestPermission()) !== "granted") {
-    throw new Error("This browser does not allow notifications from here: its settings for this site decide.");
+    throw new Error("This browser blocks notifications of Drydock. Allow them in the settings of the browser.");
   }
   const answer = await fetch(form.dataset.key, {
     method: "POST",
     headers: { "X-CSRFToken": form.elements.csrfmiddlewaretoken.value },
   });
-  if (!answer.ok) throw new Error("The key could not be had. Try again.");
+  if (!answer.ok) throw new Error("Drydock did not send the push key. Try again.");
   const worker = await navigator.serviceWorker.register("/sw.js");
   await navigator.serviceWorker.ready;
   const key = bytes((await answer.json()).key);

@@ -7,11 +7,11 @@ const boxes = { sound: document.getElementById("sound"), notifications: document
 
 async function ask() {
   if (!("Notification" in window) || !window.isSecureContext) {
-    said.textContent = "This browser notifies only over HTTPS.";
+    said.textContent = "This browser shows notifications only over HTTPS.";
     return false;
   }
   const answer = Notification.permission === "default" ? await Notification.requestPermission() : Notification.permission;
-  if (answer !== "granted") said.textContent = "This browser does not allow notifications from here: its settings for this site decide.";
+  if (answer !== "granted") said.textContent = "This browser blocks notifications of Drydock. Allow them in the settings of the browser.";
   return answer === "granted";
 }
 
@@ -23,6 +23,6 @@ const button = document.getElementById("tell-try");
 button.hidden = false;
 button.addEventListener("click", async () => {
   if (boxes.sound.checked) sound();
-  if (boxes.notifications.checked && (await ask())) notify("This is how it looks", "drydock-try");
-  if (!boxes.sound.checked && !boxes.notifications.checked) said.textContent = "Tick one of them first.";
+  if (boxes.notifications.checked && (await ask())) notify("Test of Drydock", "drydock-try");
+  if (!boxes.sound.checked && !boxes.notifications.checked) said.textContent = "Select an option first.";
 });

@@ -9,13 +9,14 @@ export function span(seconds) {
   return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
 }
 
-export function ago(seconds) {
-  const whole = Math.floor(seconds);
-  if (whole < 2) return "just now";
-  if (whole < 120) return `${whole} s ago`;
-  if (whole < 7200) return `${Math.floor(whole / 60)} min ago`;
-  if (whole < 172800) return `${Math.floor(whole / 3600)} h ago`;
-  return `${Math.floor(whole / 86400)} d ago`;
+export const ago = (seconds) => (seconds < 2 ? "just now" : `${age(seconds)} ago`);
+
+export function age(seconds) {
+  const whole = Math.max(0, Math.floor(seconds));
+  if (whole < 120) return `${whole} s`;
+  if (whole < 7200) return `${Math.floor(whole / 60)} min`;
+  if (whole < 172800) return `${Math.floor(whole / 3600)} h`;
+  return `${Math.floor(whole / 86400)} d`;
 }
 
 // The clock in the time zone of the page, with what it is called there.
