@@ -155,6 +155,11 @@ def test_the_node_may_go_three_minutes_before_scheduled_says() -> None:
     assert status_of(operation, now=clock("16:33:00")) is MaintenanceStatus.UNDER_WAY
 
 
+def test_an_announcement_without_a_time_is_expected_within_fifteen_minutes() -> None:
+    operation = one(heard("16:21:39", line("NodeMaintenanceScheduled")))
+    assert (operation.expected_at, operation.approximate) == (clock("16:36:39"), True)
+
+
 def test_an_announced_operation_is_given_time_before_it_counts_as_never_started() -> None:
     assert status_of(one(SEQUENCE[0]), now=clock("16:50:56")) is MaintenanceStatus.ANNOUNCED
     assert status_of(one(SEQUENCE[0]), now=clock("16:50:57")) is MaintenanceStatus.NEVER_STARTED

@@ -165,6 +165,33 @@ def test_it_may_begin_at_started(fleet: Fleet) -> None:
     assert kinds(event)[:2] == ["event_seen", "event_started"]
 
 
+def test_the_next_fault_domain_is_another_event_with_its_own_decision(fleet: Fleet) -> None:
+    first = announced(fleet, resources=("vm1",))
+    fleet.approve()
+    fleet.later(60)
+    fleet.all_say(listing(status="Started", resources=("vm1",)))
+    fleet.later(60)
+    # The first is gone and the next is there in the same document.
+    fleet.all_say(listing("NEXT-DOMAIN", resources=("vm2",), not_before=fleet.now + seconds(900)))
+    first.refresh_from_db()
+    assert (first.status, first.ended_as) == ("ENDED", "completed")
+    following = the_event("NEXT-DOMAIN")
+    assert (following.status, following.approvals.count()) == ("SCHEDULED", 0)
+
+
+def test_an_incarnation_that_restarts_keeps_the_event_and_its_decision(fleet: Fleet) -> None:
+    event = announced(fleet)
+    approval = fleet.approve()
+    fleet.later(5)
+    for agent in fleet.agents.values():
+        agent.incarnation = 0
+    fleet.all_say(listing(resources=("vm1", "vm2")))
+    event.refresh_from_db()
+    approval.refresh_from_db()
+    assert (event.status, event.watched, approval.state) == ("SCHEDULED", True, "RELAYING")
+    assert "event_reopened" not in kinds(event)
+
+
 def test_several_events_in_one_document_are_kept_apart(fleet: Fleet) -> None:
     fleet.enrol_set(3)
     other = "0BB8CD25-5BF9-4D96-85F8-3E5B9B45F2B6"

@@ -157,12 +157,6 @@ def test_after_one_fault_domain_the_next_may_follow_at_once(region: Simulated) -
     assert (event["EventId"], event["EventStatus"]) == (second, "Scheduled")
 
 
-@pytest.mark.parametrize(("seconds", "not_before"), [(300, "22:16:58"), (900, "22:26:58")])
-def test_the_notice_of_a_deletion_is_configured(region: Simulated, seconds: int, not_before: str) -> None:
-    region.create(set="scale_set", type="Terminate", notice_seconds=seconds)
-    assert not_before in region.document("scale_set_0")["Events"][0]["NotBefore"]
-
-
 @pytest.mark.parametrize("seconds", [300, 900])
 def test_the_notice_of_a_deletion_is_that_of_the_profile(seconds: int) -> None:
     with simulated({"sets": [{**of_kind("scale_set", 2), "terminate_notice_seconds": seconds}]}) as region:

@@ -109,6 +109,15 @@ def test_unreadable_answer_is_ignored(stage: Stage, fault: str) -> None:
     assert machine.said() == PREPARED
 
 
+@pytest.mark.parametrize("fault", ["incarnation-reset", "incarnation-jump"])
+def test_an_incarnation_that_jumps_or_restarts_runs_nothing(stage: Stage, fault: str) -> None:
+    machine, _ = stage.prepared()
+    stage.simulator.fault("web-vm1", fault)
+    for _ in range(3):
+        machine.look()
+    assert machine.said() == PREPARED
+
+
 def test_a_start_of_the_agent_alone_runs_nothing(stage: Stage) -> None:
     machine, event_id = stage.prepared()
     machine.close()
