@@ -6,14 +6,14 @@ DEMO_READY := .venv/ready-demo
 DEV_READY := .venv/ready-dev
 SOURCES := requirements/uv.txt pyproject.toml agents/pyproject.toml CHANGELOG.md
 
-# Set in many containers; then each process of the demo and of the tests would compile all of Django anew.
+# Set in many containers; then each process of the demo and of the tests would compile all of Django again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# As pip does: where a company's proxy signs what comes in, only the system knows its certificate.
+# As pip does: where a company's proxy re-signs TLS connections, only the system knows its certificate.
 export UV_SYSTEM_CERTS ?= true
 
 .DEFAULT_GOAL := install
-.PHONY: install site demo test test-long check lint types docs sentences lock browser access bench soak faults dist clean
+.PHONY: install site demo test test-long check lint types docs sentences screenshots lock browser access bench soak faults dist clean
 
 install: $(DEV_READY)
 .venv: $(DEV_READY)
@@ -61,6 +61,7 @@ check: $(DEV_READY) $(SITE) lint types docs
 lint: $(DEV_READY)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/python -m tests.wording.plain_words
 
 types: $(DEV_READY)
 	@$(BIN)/mypy
@@ -82,6 +83,10 @@ access: $(DEV_READY)
 	@NEW=$(NEW) $(BIN)/python -m pytest -q -n 2 tests/access/write.py tests/gateway/write_table.py $(ARGS)
 	@$(BIN)/python -m pytest -q tests/access/write_page.py
 
+# The pictures of the documentation, in docs/screenshots, as the pages are now. View them before you commit them.
+screenshots: $(DEV_READY) $(SITE)
+	@SCREENSHOTS=docs/screenshots $(BIN)/python -m pytest -q -n 2 tests/browser/test_pictures.py $(ARGS)
+
 # Playwright drives Debian's own chromium; this is the one thing that the package index does not have.
 SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 browser:
@@ -90,8 +95,8 @@ browser:
 bench: $(DEV_READY)
 	@exec $(BIN)/python -m bench $(ARGS)
 
-# A million steps of the merging beside its plain model, a million lines of a cache's channel, a hundred thousand steps
-# of what time changes, hundreds of races and of kills of whoever sends messages, and thousands of examples of what has
+# A million steps of the merging compared with its plain model, a million lines of a cache's channel, a hundred thousand steps
+# of what time changes, hundreds of races and of kills of the sender process, and thousands of examples of what has
 # properties; MODEL_SEED, LINES_SEED and DUE_SEED tell other stories.
 soak: $(DEV_READY)
 	@LINES=$${LINES:-1000000} $(BIN)/python -m pytest tests/caches/test_lines_are_read.py $(ARGS)

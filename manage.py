@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Django's command line, for whoever looks for it under this name; it is that of `drydock-fleet`."""
+"""Django's command line under its usual name; `drydock-fleet` is the same."""
 
 from fleet.__main__ import main
 

@@ -61,7 +61,7 @@ def measure(stage: Stage) -> list[Line]:
                 play.run(attacks[number])
             lines += _lines(attacks[number], processes, play)
             for line in lines[-5:]:
-                print(f"{line.what:<72} {line.figure:<48} {line.beside}", flush=True)
+                print(f"{line.what:<72} {line.figure:<48} {line.note}", flush=True)
     return lines
 
 

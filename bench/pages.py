@@ -227,9 +227,9 @@ def _names(now: datetime) -> dict[str, Any]:
     """Return the names in addresses: a set in the middle of the fleet, and its contents."""
     from fleet.models import AvailabilitySet, Machine, ScheduledEvent
 
-    # Called alike in both, so that a search for it finds as much: of `-00` the words begin those of nine others.
-    alike = AvailabilitySet.objects.filter(name__endswith="-05").order_by("name")
-    home = alike[alike.count() // 2]
+    # Called same_suffix in both, so that a search for it finds as much: of `-00` the words begin those of nine others.
+    same_suffix = AvailabilitySet.objects.filter(name__endswith="-05").order_by("name")
+    home = same_suffix[same_suffix.count() // 2]
     machine = Machine.objects.filter(availability_set=home).order_by("pk")[0]
     # One that is in both as it is in the other: to be decided.
     event = ScheduledEvent.objects.filter(status="SCHEDULED", not_before__gt=now).order_by("pk").first()

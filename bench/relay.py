@@ -134,5 +134,5 @@ def _line(what: str, times: list[float], most: int, key: str) -> Line:
     ordered = sorted(times)
     p99 = ordered[min(int(len(ordered) * 0.99), len(ordered) - 1)] * 1000
     print(f"{what}: {len(times)} rounds", flush=True)
-    beside = f"p99 of {len(times)}: {p99:.0f} ms, worst {ordered[-1] * 1000:.0f} ms"
-    return Line(what, f"{median(times) * 1000:.0f} ms", beside, key=key, ratio=p99, aim=at_most(most))
+    note = f"p99 of {len(times)}: {p99:.0f} ms, worst {ordered[-1] * 1000:.0f} ms"
+    return Line(what, f"{median(times) * 1000:.0f} ms", note, key=key, ratio=p99, aim=at_most(most))

@@ -74,5 +74,5 @@ def _p99(what: str, key: str, times: list[float], most: float) -> Line:
         return Line(what, "not measured")
     ordered = sorted(times)
     p50, p99 = (ordered[min(int(len(ordered) * part), len(ordered) - 1)] for part in (0.5, 0.99))
-    beside = f"p99 of {len(ordered)}; p50 {p50:.2f} s"
-    return Line(what, f"{p99:.2f} s", beside, key=key, ratio=p99, aim=at_most(most))
+    note = f"p99 of {len(ordered)}; p50 {p50:.2f} s"
+    return Line(what, f"{p99:.2f} s", note, key=key, ratio=p99, aim=at_most(most))

@@ -21,7 +21,7 @@ class Storm:
     refused: int = 100
     clicks: int = 30
     probes: int = 60
-    crowds: int = 2
+    loads: int = 2
     web_processes: int = 2
     chosen: int = 100
     browser: bool = True

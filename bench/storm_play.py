@@ -26,7 +26,7 @@ from bench.storm_outcome import Outcome, Storm
 PRESENT = {"MACHINE_LIVE_SECONDS": "3000", "MACHINE_LATE_SECONDS": "6000"}
 CREDENTIALS = """UPDATE fleet_machine
     SET credential_hash = encode(sha256(convert_to('storm-' || id, 'UTF8')), 'hex')"""
-# As the crowd speaks. It was there before, so no set has changed since it was judged: triggers would note each.
+# As the agents report it. It was there before, so no set has changed since it was judged: triggers would note each.
 HEARD = """SET session_replication_role = replica;
     UPDATE fleet_presencerow SET last_heard_at = now(), last_poll_at = now(), signatures = 'none';
     RESET session_replication_role"""
@@ -83,12 +83,12 @@ class Play:
             rows.append([home, f"m{machine_id}", f"storm-{machine_id}", spool, acknowledged, home not in first])
             first.add(home)
         self.plan.write_text(json.dumps({"gateway": gateway, "simulator": self.simulator.url, "machines": rows}))
-        self.crowds = [
-            self.stage.start(["-m", "bench.crowd", str(self.plan), str(part), str(self.storm.crowds)])
-            for part in range(self.storm.crowds)
+        self.loads = [
+            self.stage.start(["-m", "bench.agent_load", str(self.plan), str(part), str(self.storm.loads)])
+            for part in range(self.storm.loads)
         ]
-        self.processes |= {f"crowd {part}": child.pid for part, child in enumerate(self.crowds)}
-        self.until(lambda: all("is there" in self.stage.said(child) for child in self.crowds), 120)
+        self.processes |= {f"agents {part}": child.pid for part, child in enumerate(self.loads)}
+        self.until(lambda: all("are there" in self.stage.said(child) for child in self.loads), 120)
 
     def until(self, question: Any, seconds: float, every: float = 0.2) -> bool:
         """Whether it became true in time."""
@@ -202,10 +202,10 @@ class Play:
     def gather(self) -> None:
         """Gather the final state of the simulator, the database and the simulated agents."""
         outcome = self.outcome
-        for child in self.crowds:
+        for child in self.loads:
             child.terminate()
             child.wait(60)
-        said = [json.loads(self.plan.with_name(f"plan.json.{part}").read_text()) for part in range(self.storm.crowds)]
+        said = [json.loads(self.plan.with_name(f"plan.json.{part}").read_text()) for part in range(self.storm.loads)]
         self.seen: dict[str, float] = {}
         for one in said:
             outcome.sent += one["sent"]

@@ -39,7 +39,7 @@ class Line:
 
     what: str
     figure: str
-    beside: str = ""
+    note: str = ""
     key: str = ""
     ratio: float | None = None
     aim: Aim | None = None
@@ -55,12 +55,12 @@ SAME = 1.1
 
 def table(lines: Sequence[Line], last: Mapping[str, float] | None = None) -> str:
     """Columns as wide as they need to be; `last` are the ratios to compare with, by key."""
-    rows = [(one.what, one.figure, _judged(one), _compared(one, last or {}), one.beside) for one in lines]
+    rows = [(one.what, one.figure, _judged(one), _compared(one, last or {}), one.note) for one in lines]
     widths = [max(len(row[place]) for row in rows) for place in range(4)]
     made = []
-    for what, figure, judged, compared, beside in rows:
+    for what, figure, judged, compared, note in rows:
         cells = [f"{what:<{widths[0]}}", f"{figure:>{widths[1]}}", f"{judged:<{widths[2]}}"]
-        cells += [f"{compared:<{widths[3]}}", beside]
+        cells += [f"{compared:<{widths[3]}}", note]
         made.append("  ".join(cell for cell, width in zip(cells, [*widths, 1], strict=True) if width).rstrip())
     return "\n".join(made)
 

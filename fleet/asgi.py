@@ -39,7 +39,7 @@ from fleet.projections.desk import gauges
 limits = GatewayLimits.from_settings()
 open_calls = OpenCalls()
 # Threads that start and end: the fallback for Celery, and the check for blind spots.
-BESIDE = TELLING + 1
+ADDITIONAL_THREADS = TELLING + 1
 # The gateway does not import the annexes: their jobs, among them notifications while Celery is unavailable, and the
 # metrics of the fleet are handed to it here.
 application = Gateway(
@@ -59,5 +59,5 @@ application = Gateway(
         ("last-seen", last_seen.write_if_due, 1.0),
         *([("sign-on", refresh_if_late, 30.0)] if settings.OIDC_ISSUER else []),
     ],
-    opens=lambda own: database.opens_at_most(own + limits.django_threads + BESIDE, kind="web"),
+    opens=lambda own: database.opens_at_most(own + limits.django_threads + ADDITIONAL_THREADS, kind="web"),
 )

@@ -54,7 +54,7 @@ class AskedMiddleware:
         return answer
 
 
-class SightMiddleware:
+class VisibilityMiddleware:
     """A middleware that starts each request without the visibility of the thread's earlier one; pages and API set it
     once they know the user."""
 

@@ -74,7 +74,7 @@ JOIN_TOKEN_SECONDS = read.whole("JOIN_TOKEN_SECONDS")
 ENROLMENT_POLICY = read.one_of("ENROLMENT_POLICY", ("", "join", "auto", "attested", "admit", "token"))
 ATTESTED_SUBSCRIPTIONS = frozenset(read.ids("ATTESTED_SUBSCRIPTIONS"))
 ATTESTED_ROOTS = read.folder("ATTESTED_ROOTS")
-# The beginning of a day; None where agents of 0.1.0 go on.
+# The beginning of a day; None while agents of 0.1.0 may connect.
 LEGACY_CREDENTIALS_UNTIL = read.date("LEGACY_CREDENTIALS_UNTIL")
 AVAILABILITY_SET_TAG = read.text("AVAILABILITY_SET_TAG")
 # What agents are compared with.
@@ -174,7 +174,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "fleet.request_context.AskedMiddleware",
-    "fleet.request_context.SightMiddleware",
+    "fleet.request_context.VisibilityMiddleware",
     "fleet.accounts.post_login.LastSeenMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",

@@ -35,7 +35,7 @@ def stated(wheel: Path, extras: str = "") -> str:
 def main(arguments: list[str]) -> int:
     folder = Path(arguments[0] if arguments else ROOT / "dist").resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    # What an earlier version left would be installed beside this one's.
+    # Files of an earlier version would be installed together with this one's.
     for old in (*folder.glob("drydock_*"), *folder.glob("drydock-*.txt"), folder / "SHA256SUMS"):
         old.unlink(missing_ok=True)
     for source, _, _ in SOURCES.values():

@@ -264,7 +264,7 @@ class Azure:
         return self._changes[in_set.key]
 
     def changed_since(self, number: int) -> tuple[int, list[MachineSet]]:
-        """The sets that have changed since this number, oldest change first, and the number to go on from."""
+        """The sets that have changed since this number, oldest change first, and the number to continue from."""
         found = itertools.takewhile(lambda change: change[0] > number, reversed(self._newest.values()))
         return self._change, [in_set for _, in_set in found][::-1]
 

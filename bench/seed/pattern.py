@@ -82,8 +82,8 @@ class Pattern:
         numbers: Sequence[int],
     ) -> None:
         self.at, self.took, self.refs, self.counted, self.numbers = at, took, refs, counted, tuple(numbers)
-        self.stand_ins = {stand_in: name for name, stand_in in names.items()}
-        longest = sorted(map(re.escape, self.stand_ins), key=len, reverse=True)
+        self.placeholders = {placeholder: name for name, placeholder in names.items()}
+        longest = sorted(map(re.escape, self.placeholders), key=len, reverse=True)
         self.changing = re.compile("|".join([*longest, ISO, HTTP_DATE]))
         self.values: list[Value] = []
         self.known: dict[tuple[Any, ...], int] = {}
@@ -114,7 +114,7 @@ class Pattern:
         elif isinstance(model._meta.pk, models.UUIDField):
             place = self._value(("uuid", row["id"]), lambda copy, values: str(uuid.uuid4()))
             self.ids[model, row["id"]] = place
-            self.stand_ins[str(row["id"])] = f"uuid {place}"
+            self.placeholders[str(row["id"])] = f"uuid {place}"
             self.changing = re.compile(f"{re.escape(str(row['id']))}|{self.changing.pattern}")
         elif model._meta.pk is not None and not model._meta.pk.is_relation:
 
@@ -194,7 +194,7 @@ class Pattern:
         return "".join([*pieces, text[end:].replace("%", "%%")]), places
 
     def _changing(self, text: str) -> int:
-        if name := self.stand_ins.get(text):
+        if name := self.placeholders.get(text):
             if name.startswith("uuid "):
                 return int(name.removeprefix("uuid "))
             return self._value(("name", name), lambda copy, values: copy.names[name])

@@ -73,7 +73,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         answer: HttpResponse = super().post_login(request, user, **hints)
         way = local_sign_in_method(request, user)
         record_session(request, user, way)
-        sign_on.note_break_glass(user, address=str(request.META.get("REMOTE_ADDR", "")), now=clock.now())
+        sign_on.record_emergency_sign_in(user, address=str(request.META.get("REMOTE_ADDR", "")), now=clock.now())
         step_up.note(request.session, at=clock.now())
         remember_device(request, answer, user, way)
         return answer

@@ -24,7 +24,7 @@ from fleet.accounts.serializers import (
 from fleet.api.authentication import person_of
 from fleet.api.calls import Call
 from fleet.api.problems import Problem
-from fleet.api.repeats import ONE_SIGHT
+from fleet.api.repeats import SHOWN_ONCE
 from fleet.api.schema import describe, detail_call, ordering
 from fleet.domain.people import Right
 from fleet.operations import profile
@@ -57,8 +57,8 @@ class Me(Call):
     def patch(self) -> queries.Me:
         """Change your settings
 
-        What is omitted stays as it is. Settings change pages only: answers of this API are in UTC whatever `time_zone`
-        states.
+        Omitted fields stay as they are. Settings affect pages only: this API states times in UTC, whatever `time_zone`
+        is.
         """
         profile.choose(actor=self.actor, now=self.now, **self.wanted)
         return self.me()
@@ -69,12 +69,12 @@ class Tokens(Call):
     def get(self) -> Page[queries.TokenRow]:
         """List your tokens, newest first
 
-        The secrets are not stored and cannot be shown.
+        Without their secrets, which are not stored.
         """
         with_ended = self.request.query_params.get("ended", "false").lower() == "true"
         return queries.tokens(username=person_of(self.request).get_username(), with_ended=with_ended, **self.place)
 
-    @describe("make_token", needs="read", location="tokens/{prefix}/", keyless=ONE_SIGHT, body=MakeTokenSerializer)
+    @describe("make_token", needs="read", location="tokens/{prefix}/", keyless=SHOWN_ONCE, body=MakeTokenSerializer)
     def post(self) -> NewToken | None:
         """Create a token for yourself
 
@@ -88,7 +88,7 @@ class ServiceTokens(Call):
     @admin_call(
         "make_service_token",
         location="tokens/{prefix}/",
-        keyless=ONE_SIGHT,
+        keyless=SHOWN_ONCE,
         body=MakeTokenSerializer,
         missing=UNKNOWN,
     )
@@ -112,8 +112,8 @@ class Token(Call):
     def get(self, prefix: str) -> queries.TokenRow | None:
         """Get one of your tokens
 
-        Without its secret: its scopes, its expiry and its last use, also of a token that has ended. Administrators get
-        tokens of service accounts, too.
+        Without its secret: scopes, expiry and last use, also of a revoked token. Administrators also get tokens of
+        service accounts.
         """
         own = queries.token(username=person_of(self.request).get_username(), prefix=prefix)
         scopes = getattr(self.request.auth, "scopes", ("admin",))
@@ -122,10 +122,10 @@ class Token(Call):
 
     @describe("end_token", needs="read")
     def delete(self, prefix: str) -> None:
-        """End a token at once
+        """Revoke a token
 
-        Calls with it are rejected from now on. Users end their own tokens, administrators all. Tokens are named by
-        their `prefix`.
+        Calls with it are rejected from now on. Users revoke their own tokens; administrators revoke all. Tokens are
+        identified by their `prefix`.
         """
         tokens.end_token(prefix=prefix, actor=self.actor, now=self.now)
 
@@ -135,15 +135,15 @@ class People(Call):
     def get(self) -> Page[queries.PersonRow]:
         """List users by name
 
-        All who have access or had it, with their group and the sets in which they may act.
+        All who have or had access, with their group and the sets in which they may act.
         """
         return queries.listing(q=self.request.query_params.get("q", ""), **self.place)
 
-    @admin_call("make_person", location="people/{username}/", keyless=ONE_SIGHT, body=MakePersonSerializer)
+    @admin_call("make_person", location="people/{username}/", keyless=SHOWN_ONCE, body=MakePersonSerializer)
     def post(self) -> NewPerson | None:
         """Create a user
 
-        The password is generated and shown only in this answer; they change it on their own page.
+        The password is generated and shown only in this answer. The user changes it on their account page.
         """
         row, password = services.make_person(actor=self.actor, now=self.now, **self.wanted)
         found = queries.detail(username=row.get_username())
@@ -161,19 +161,19 @@ class Person(Call):
     def patch(self, username: str) -> queries.PersonRow | None:
         """Change the group, scopes and access of a user
 
-        What is omitted stays as it is. A user who loses access loses all sessions and tokens at once. The last
-        administrator stays one.
+        Omitted fields stay as they are. A user who loses access loses all sessions and tokens immediately. Refused for
+        the last administrator.
         """
         services.change_person(username=username, actor=self.actor, now=self.now, **self.wanted)
         return queries.detail(username=username)
 
 
 class PersonPassword(Call):
-    @admin_call("reset_password", keyless=ONE_SIGHT)
+    @admin_call("reset_password", keyless=SHOWN_ONCE)
     def post(self, username: str) -> Password:
-        """Set a new password for a user who lost theirs
+        """Set a new password for a user
 
-        It is generated and shown only in this answer. The old one and all sessions of the user end.
+        It is generated and shown only in this answer. The old password and all sessions of the user end.
         """
         return Password(username, services.reset_password(username=username, actor=self.actor, now=self.now))
 
@@ -204,7 +204,7 @@ class OneServiceAccount(Call):
     def patch(self, username: str) -> queries.PersonRow | None:
         """Change the owner and purpose of a service account
 
-        What is omitted stays as it is.
+        Omitted fields stay as they are.
         """
         service_accounts.change(username=username, actor=self.actor, now=self.now, **self.wanted)
         return queries.detail(username=username)
@@ -217,9 +217,9 @@ class Sessions(Call):
 
     @describe("list_sessions")
     def get(self) -> Page[SessionRow]:
-        """List your sessions in browsers, last seen first
+        """List your browser sessions, last seen first
 
-        The browser, address and start of each. A call with a token has none.
+        The browser, address and start of each. Calls with a token create no session.
         """
         return self.page(person_of(self.request).get_username())
 
@@ -227,9 +227,9 @@ class Sessions(Call):
 class PersonSessions(Sessions):
     @admin_call("list_sessions_of_person", missing=UNKNOWN)
     def get(self, username: str) -> Page[SessionRow]:
-        """List the sessions of a user in browsers
+        """List the browser sessions of a user
 
-        As that user sees them.
+        The same list as that user gets.
         """
         if queries.detail(username=username) is None:
             raise Problem(*UNKNOWN)
@@ -239,9 +239,9 @@ class PersonSessions(Sessions):
 class Session(Call):
     @describe("end_session", needs="read")
     def delete(self, session_id: int) -> None:
-        """End a session at once
+        """End a browser session
 
-        Its next request is rejected, and its streams end. Users end their own sessions, administrators all.
+        Its next request is rejected, and its streams end. Users end their own sessions; administrators end all.
         """
         sessions.end(actor=self.actor, session_id=session_id, now=self.now)
 
@@ -251,7 +251,8 @@ class EndSessions(Call):
     def post(self) -> EndedSessions:
         """End all of your other sessions, or all sessions of a user
 
-        A token is no session: with one, all of your own end. Only administrators name another user.
+        A call with a token ends all of your sessions, because a token is no session. Only administrators may name
+        another user.
         """
         username = self.wanted.get("person")
         but = key_of(self.request) if username is None else ""

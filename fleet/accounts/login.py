@@ -142,7 +142,7 @@ class Login(LoginView):  # type: ignore[misc]
         self.kept = load_form(request.POST.get("kept", ""))
         # The user who opened the page: the page states them, or else the kept form.
         self.whose = page_user(request) if in_a_box(request) else self.kept.username if self.kept else ""
-        self.goes_on = in_a_box(request) or "kept" in request.POST
+        self.is_resumed = in_a_box(request) or "kept" in request.POST
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if request.user.is_authenticated:
@@ -151,7 +151,7 @@ class Login(LoginView):  # type: ignore[misc]
         return answer
 
     def get_template_names(self) -> list[str]:
-        if self.goes_on:
+        if self.is_resumed:
             return ["again/box.html" if in_a_box(self.request) else "again/page.html"]
         return [self.template_name]
 
@@ -159,14 +159,14 @@ class Login(LoginView):  # type: ignore[misc]
         return {**super().get_context_data(**kwargs), "whose": self.whose, "kept": self.kept}
 
     def get_success_url(self) -> str | None:
-        url: str | None = reverse("login-again") if self.goes_on else super().get_success_url()
+        url: str | None = reverse("login-again") if self.is_resumed else super().get_success_url()
         return url
 
     def form_invalid(self, form: Any) -> HttpResponse:
-        return verification.refused(super().form_invalid(form), form, status=401 if self.goes_on else 200)
+        return verification.refused(super().form_invalid(form), form, status=401 if self.is_resumed else 200)
 
     def form_valid(self, form: Any) -> HttpResponse:
-        if self.goes_on and form.user.get_username() != self.whose:
+        if self.is_resumed and form.user.get_username() != self.whose:
             other: HttpResponse = self.render_to_response(self.get_context_data(form=form, other=True), status=403)
             return other
         answer: HttpResponse = super().form_valid(form)

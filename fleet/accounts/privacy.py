@@ -1,8 +1,9 @@
 """Erasure of users: the columns that can name a user, and the action for each.
 
 Each column that holds text, JSON or bytes, or refers to an account, is listed in `COLUMNS`. If it can name no user,
-it is in `tests/people/impersonal_columns.txt` instead. A row that is deleted with its account (`Fate.GOES`) needs
-no entry for its other columns. A test compares both with the models. Columns are named `app.Model.column`.
+it is in `tests/people/impersonal_columns.txt` instead. A row that is deleted with its account
+(`ErasureAction.GOES`) needs no entry for its other columns. A test compares both with the models.
+Columns are named `app.Model.column`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from fleet.models.timeline import ACTING
 from fleet.operations.timeline.entries import tell
 
 
-class Fate(StrEnum):
+class ErasureAction(StrEnum):
     """Action on a column when a user is erased."""
 
     # The only place that links a name to its pseudonym: the pseudonym replaces the name.
@@ -60,54 +61,54 @@ class Fate(StrEnum):
     TRACE = "trace"
 
 
-def _each(fate: Fate, columns: str) -> dict[str, Fate]:
-    return dict.fromkeys((name if name.count(".") == 2 else f"fleet.{name}" for name in columns.split()), fate)
+def _each(action: ErasureAction, columns: str) -> dict[str, ErasureAction]:
+    return dict.fromkeys((name if name.count(".") == 2 else f"fleet.{name}" for name in columns.split()), action)
 
 
-COLUMNS: Mapping[str, Fate] = {
-    **_each(Fate.NAME, "auth.User.username"),
-    **_each(Fate.EMPTIED, "auth.User.first_name auth.User.last_name auth.User.email auth.User.password"),
+COLUMNS: Mapping[str, ErasureAction] = {
+    **_each(ErasureAction.NAME, "auth.User.username"),
+    **_each(ErasureAction.EMPTIED, "auth.User.first_name auth.User.last_name auth.User.email auth.User.password"),
     **_each(
-        Fate.GOES,
+        ErasureAction.GOES,
         "auth.User_groups.user auth.User_user_permissions.user admin.LogEntry.user Profile.user Scope.user"
         " ApiToken.user CalendarFeed.user OutsideAccount.user KnownDevice.user StoredAnswer.user SavedView.owner"
         " PersonSession.user ServiceAccount.user SignOn.user account.EmailAddress.user mfa.Authenticator.user"
         " socialaccount.SocialAccount.user",
     ),
     # Found without a column that refers to the account: sessions by their content, failed sign-ins by their key.
-    **_each(Fate.GOES, "sessions.Session.session_data LoginAttempts.key"),
+    **_each(ErasureAction.GOES, "sessions.Session.session_data LoginAttempts.key"),
     **_each(
-        Fate.LEADS,
+        ErasureAction.LEADS,
         "JoinToken.created_by Rule.author NoApprovalWindow.author Wave.created_by Approval.decided_by"
         " Approval.consented_by Claim.by Hold.by Drill.started_by Channel.owner Route.owner"
         " Approval.decided_for ServiceAccount.owner ApiToken.made_by AvailabilitySet.lowering_by"
         " AccountLink.account AccountLink.person",
     ),
     **_each(
-        Fate.REPLACED,
+        ErasureAction.REPLACED,
         "Admission.admitted_by Stop.stopped_by Stop.lifted_by Wave.reason Approval.reason Approval.overrides"
         " Drill.reason",
     ),
     **_each(
-        Fate.OWN,
+        ErasureAction.OWN,
         "Channel.name Channel.settings Channel.secrets Channel.last_error Channel.last_answer Route.name"
         " RouteVersion.name RouteVersion.wording Reference.value",
     ),
-    **_each(Fate.SEALED, "Entry.actor Entry.text Entry.before Entry.after Entry.data"),
+    **_each(ErasureAction.SEALED, "Entry.actor Entry.text Entry.before Entry.after Entry.data"),
     **_each(
-        Fate.TYPED,
+        ErasureAction.TYPED,
         "JoinToken.comment Rule.name Rule.reason NoApprovalWindow.name NoApprovalWindow.reason Stop.why Stop.lifted_why"
         " Wave.comment Wave.token_name Approval.comment Approval.token_name Approval.consent_comment"
         " Approval.rule_wording Claim.comment Claim.token_name Hold.reason Hold.token_name Hold.rule_wording"
         " Drill.comment Drill.token_name Entry.why Entry.token_name Message.data DeliveryAttempt.answer",
     ),
-    **_each(Fate.TRACE, "Entry.request_id Entry.address Approval.request_id Approval.trace_id"),
+    **_each(ErasureAction.TRACE, "Entry.request_id Entry.address Approval.request_id Approval.trace_id"),
 }
 
 
-def with_fate(fate: Fate) -> tuple[str, ...]:
+def columns_with(action: ErasureAction) -> tuple[str, ...]:
     """Return the columns with this action."""
-    return tuple(name for name, found in COLUMNS.items() if found is fate)
+    return tuple(name for name, found in COLUMNS.items() if found is action)
 
 
 # Erasure of a user: the name and all personal data are removed; the record of their actions stays under a pseudonym.
@@ -231,7 +232,7 @@ def _going(person: User) -> dict[str, QuerySet[Any]]:
             Q(user=person) | Q(content_type=ContentType.objects.get_for_model(User), object_id=str(person.pk))
         ),
     }
-    for name in with_fate(Fate.GOES):
+    for name in columns_with(ErasureAction.GOES):
         model, column = _column(name)
         if column.is_relation and model not in (LogEntry, KnownDevice):
             found[model._meta.label] = model._default_manager.filter(**{column.name: person})
@@ -240,7 +241,7 @@ def _going(person: User) -> dict[str, QuerySet[Any]]:
 
 def _staying(person: User) -> Iterator[OfPerson]:
     yield _acts(pseudonym(person.pk))
-    for name in with_fate(Fate.LEADS):
+    for name in columns_with(ErasureAction.LEADS):
         model, column = _column(name)
         if not any(model in own.models for own in OWN):
             yield OfPerson(name, model._default_manager.filter(**{column.name: person}).count())

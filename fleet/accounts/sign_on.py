@@ -261,10 +261,10 @@ def password_counts(username: str) -> bool:
 
 
 @transaction.atomic
-def note_break_glass(person: User, *, address: str, now: datetime) -> None:
+def record_emergency_sign_in(person: User, *, address: str, now: datetime) -> None:
     """Record a sign-in by the emergency account, which pages and notifications report."""
     if settings.EMERGENCY_ACCOUNT and person.get_username() == settings.EMERGENCY_ACCOUNT:
-        tell(EntryKind.BREAK_GLASS_USED, DRYDOCK, at=now, person=person.get_username(), from_address=address)
+        tell(EntryKind.EMERGENCY_SIGN_IN, DRYDOCK, at=now, person=person.get_username(), from_address=address)
 
 
 @transaction.atomic

@@ -152,9 +152,9 @@ class Broken:
         return bool(self.person)
 
 
-def break_glass_used(*, since: datetime) -> Broken:
+def emergency_account_used(*, since: datetime) -> Broken:
     """Return the latest use of the emergency account since then. One query by index, and one for the name."""
-    found = visible(Entry).filter(kind=EntryKind.BREAK_GLASS_USED.value, at__gte=since).order_by("-pk").first()
+    found = visible(Entry).filter(kind=EntryKind.EMERGENCY_SIGN_IN.value, at__gte=since).order_by("-pk").first()
     if found is None:
         return Broken()
     (names,) = named([found])

@@ -60,7 +60,9 @@ def notices(request: HttpRequest) -> dict[str, Any]:
     return ways | {
         "grace_ends_at": sign_on.grace_ends_at(asked.user, now=asked.now),
         # Queried only if an emergency account is configured.
-        "broken": SimpleLazyObject(lambda: known.break_glass_used(since=since)) if settings.EMERGENCY_ACCOUNT else None,
+        "broken": SimpleLazyObject(lambda: known.emergency_account_used(since=since))
+        if settings.EMERGENCY_ACCOUNT
+        else None,
     }
 
 
@@ -105,7 +107,7 @@ def mapping_answer(request: Asked, /, **context: Any) -> HttpResponse:
         back=f"{settings.BASE_URL}{reverse('sign-on-back')}",
         grace=settings.OIDC_GRACE_SECONDS,
         passwords=settings.LOCAL_PASSWORDS,
-        break_glass=settings.EMERGENCY_ACCOUNT,
+        emergency_account=settings.EMERGENCY_ACCOUNT,
         **context,
     )
 

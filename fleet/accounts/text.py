@@ -374,5 +374,5 @@ ENTRIES: dict[EntryKind, EntryText] = {
     " known device, or an administrator sets a new password, the password is accepted on known devices only.",
     EntryKind.NEW_DEVICE: new_device,
     EntryKind.MAPPING_CHANGED: mapping_changed,
-    EntryKind.BREAK_GLASS_USED: "The emergency account {person} signed in from {from_address}. Ask why.",
+    EntryKind.EMERGENCY_SIGN_IN: "The emergency account {person} signed in from {from_address}. Ask why.",
 }

@@ -184,7 +184,7 @@ def password(request: Asked) -> HttpResponse:
 
 # Limit of sessions shown for a user.
 MOST_SESSIONS = 100
-NOBODY = "No user has this name."
+UNKNOWN_USER = "No user has this name."
 
 
 def scopes_of(text: str) -> list[tuple[str, str]]:
@@ -267,7 +267,7 @@ MEMBER_PANELS: list[Panel] = []
 
 @for_admins
 def person_answer(request: Asked, /, username: str, **context: Any) -> HttpResponse:
-    found = known(account_queries.detail(username=username), NOBODY)
+    found = known(account_queries.detail(username=username), UNKNOWN_USER)
     return page(
         request,
         "people/person.html",
@@ -312,7 +312,7 @@ def reset_password(request: Asked, username: str) -> HttpResponse:
 
 @for_admins
 def forget_answer(request: Asked, /, username: str, **context: Any) -> HttpResponse:
-    known(account_queries.detail(username=username), NOBODY)
+    known(account_queries.detail(username=username), UNKNOWN_USER)
     plan = None
     try:
         plan = forgetting.preview(username=username, actor=request.actor)

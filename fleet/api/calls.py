@@ -233,7 +233,7 @@ class Call(APIView):
         if request.user.is_authenticated:
             visibility.set_reader(rights(request.user), name=request.user.get_username(), number=request.user.pk)
         if request.method not in ("GET", "HEAD"):
-            if hidden := visibility.out_of_sight(kwargs):
+            if hidden := visibility.hidden_id(kwargs):
                 problem = f"unknown-{hidden.removesuffix('_id')}"
                 raise Problem(problem if problem in PROBLEMS else "not-found")
             clock.require_correct_clock()

@@ -162,7 +162,7 @@ GUARD = {
     "type": "object",
     "properties": {
         "code": {**TEXT, "description": "What `override` names."},
-        "sentence": {**TEXT, "description": "What speaks against it."},
+        "sentence": {**TEXT, "description": "Why the guard blocks."},
         "needs": {**TEXT, "enum": [need.value for need in Need], "description": "What it asks for."},
         "overridable": {"type": "boolean", "description": "An approver may override it though it blocks."},
     },

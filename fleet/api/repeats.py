@@ -24,7 +24,7 @@ IDEMPOTENCY_KEY = OpenApiParameter(
 )
 
 # Why a call takes no key.
-ONE_SIGHT = "its answer holds a secret, which is shown this once and kept nowhere."
+SHOWN_ONCE = "its answer has a secret, which is shown only once and is not stored."
 
 
 def once(request: Request, act: Callable[[], Any], *, now: datetime, status: int = 201, part: str = "") -> Answer:

@@ -32,11 +32,11 @@ class Acts(Call):
 class Audit(Acts):
     @describe("list_audit", parameters=[*AUDIT_FILTERS, ordering("at")])
     def get(self) -> Page[TimelineRow]:
-        """Who did what, through what and why, newest first
+        """List actions: who did what, by which means and why, newest first
 
-        Acts of people, rules and commands, with the reason that was given and what they changed. What machines report
-        is not among them: it stands in the timeline of each event. With `q`, and with several filters at once, so many
-        entries are looked through for a page: it may hold fewer than asked for, or none, and `next` goes on.
+        Actions of users, rules and commands, with their reason and what they changed. Reports of machines are in the
+        timeline of each event instead. With `q`, and with several filters at once, a page searches a limited number of
+        entries: it may have fewer results than requested, or none. Follow `next` until it is null.
         """
         return audit_queries.listing(entries=self.acts(), **self.place)
 
@@ -44,10 +44,10 @@ class Audit(Acts):
 class AuditCsv(Acts):
     @describe("export_audit_csv", answer=OpenApiTypes.STR, kind=CSV, parameters=AUDIT_FILTERS)
     def get(self) -> StreamingHttpResponse:
-        """The same as CSV, all of it
+        """Export the filtered audit as CSV
 
-        All entries that the filters leave, as one file with a head line, made while it is sent. A cell that a
-        spreadsheet would take for a formula begins with an apostrophe.
+        All entries that match the filters, as one streamed file with a header line. A cell that a spreadsheet would
+        read as a formula begins with an apostrophe.
         """
         lines = audit_queries.csv_lines(self.acts(), text=recorded)
         return named(StreamingHttpResponse(lines, content_type=f"{CSV}; charset=utf-8"), "audit.csv")
@@ -56,9 +56,9 @@ class AuditCsv(Acts):
 class AuditJsonLines(Acts):
     @describe("export_audit_jsonl", answer=OpenApiTypes.STR, kind=JSON_LINES, parameters=AUDIT_FILTERS)
     def get(self) -> StreamingHttpResponse:
-        """The same as JSON lines, all of it
+        """Export the filtered audit as JSON lines
 
-        All entries that the filters leave, one JSON object a line, made while it is sent.
+        All entries that match the filters, as one streamed file with one JSON object a line.
         """
         lines = audit_queries.json_lines(self.acts(), text=recorded)
         return named(StreamingHttpResponse(lines, content_type=JSON_LINES), "audit.jsonl")
@@ -74,8 +74,8 @@ shape(LeavingRow, kind=serializers.ChoiceField(KINDS, help_text="What it is."))
 class Storage(Call):
     @describe("get_storage", needs="admin")
     def get(self) -> Stored:
-        """What the database holds, how it grows, and how the archive is
+        """Get the size and growth of the database, and the state of the archive
 
-        Sizes are bytes. What leaves goes into the archive first; what is wrong with that stands in `archive.fault`.
+        Sizes are bytes. Entries are archived before they are deleted; `archive.fault` states why the archive fails.
         """
         return storage(now=self.now)

@@ -270,10 +270,10 @@ def _keep(store: Store, manifest: Manifest, file: BinaryIO) -> None:
     file.seek(0)
     store.put(manifest.name, file, manifest.packed_bytes)
     told = manifest.as_file()
-    with TemporaryFile() as beside:
-        beside.write(told)
-        beside.seek(0)
-        store.put(manifest.manifest_name, beside, len(told))
+    with TemporaryFile() as copy:
+        copy.write(told)
+        copy.seek(0)
+        store.put(manifest.manifest_name, copy, len(told))
     try:
         for _ in stores.lines(store, manifest, seconds=WRITE_SECONDS):
             pass

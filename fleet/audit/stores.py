@@ -90,21 +90,21 @@ class Folder:
 
     def put(self, name: str, content: BinaryIO, size: int) -> None:
         path = self.path / checked(name)
-        beside = self.path / f".{name}.part"
+        unfinished = self.path / f".{name}.part"
         try:
             self.path.mkdir(mode=0o750, parents=True, exist_ok=True)
             if path.exists():
                 return
-            with beside.open("wb") as file:
+            with unfinished.open("wb") as file:
                 for piece in iter(partial(content.read, PIECE), b""):
                     file.write(piece)
                 file.flush()
                 os.fsync(file.fileno())
-            beside.replace(path)
+            unfinished.replace(path)
             self._settle()
         except OSError as error:
             with suppress(OSError):
-                beside.unlink(missing_ok=True)
+                unfinished.unlink(missing_ok=True)
             raise StoreError(_fault_of(error)) from error
 
     def get(self, name: str, *, seconds: float) -> Iterator[bytes]:

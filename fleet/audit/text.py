@@ -18,7 +18,7 @@ DECIDED: dict[Decided, str] = {
     Decided.WITHDRAWN: "approved by {by}, and withdrawn",
     Decided.VOID: "approved by {by}, without effect",
     Decided.LEFT: "left to Azure by {by}",
-    Decided.NOBODY: "not decided",
+    Decided.UNDECIDED: "not decided",
 }
 HAPPENED: dict[Happened, str] = {
     Happened.WAITS: "the event has not started yet",
@@ -39,7 +39,7 @@ def _decided(values: Mapping[str, Any]) -> str:
             return text
         when = f"{times.duration(abs(values['lead']))} {'before' if values['lead'] >= 0 else 'after'} NotBefore"
         return f"{text} and accepted by Azure {when}"
-    if how is Decided.NOBODY and values["elsewhere"]:
+    if how is Decided.UNDECIDED and values["elsewhere"]:
         return "approved elsewhere"
     return DECIDED[how].format(by=values["by"])
 

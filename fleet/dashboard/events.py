@@ -65,9 +65,9 @@ def event_answer(request: Asked, /, event_id: str, *, only: str = "", **context:
 
     def body() -> dict[str, Any]:
         story = history(entries.for_event(event_id=event_id, size=200), event=event_id)
-        beside = event_rows.named_events(found.other_open)
+        open_in_set = event_rows.named_events(found.other_open)
         left = ARCHIVE.archived_at(found.event.id)
-        return {"lanes": draw_event(found, now=request.now), "beside": beside, "archived_at": left, **story}
+        return {"lanes": draw_event(found, now=request.now), "open_in_set": open_in_set, "archived_at": left, **story}
 
     def raw() -> dict[str, Any]:
         # Built only on request: it is the largest part, far down the page.

@@ -23,7 +23,7 @@ from django.views.decorators.http import require_safe
 from django_htmx.middleware import HtmxDetails
 
 from fleet.dashboard import saved_form
-from fleet.dashboard.singleflight import alike
+from fleet.dashboard.singleflight import single_flight
 from fleet.dashboard.status_bar import kept
 from fleet.domain import actor
 from fleet.domain.actor import REQUEST_ID, Actor
@@ -97,7 +97,7 @@ def require_reader(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpR
         proved = step_up.recent(step_up.last(request.session), now=asked.now)
         asked.actor = actor.person(asked.user, "page", request_id=request_id, address=address, proved=proved)
         visibility.set_reader(asked.rights, name=asked.actor.name, number=asked.user.pk)
-        if request.method not in ("GET", "HEAD") and visibility.out_of_sight(kwargs):
+        if request.method not in ("GET", "HEAD") and visibility.hidden_id(kwargs):
             raise Http404("There is no object at this address.")
         if request.method not in ("GET", "HEAD") and not clock.may_clock_decide():
             title, reason = CLOCK_WRONG
@@ -268,14 +268,14 @@ def page(
 
     # The result of a reader with limited visibility is not shared.
     shared = request.htmx and name in same and not visibility.is_limited()
-    answer = HttpResponse(alike.once(_alike_for(request), lambda: make().content)) if shared else make()
+    answer = HttpResponse(single_flight.once(_cache_key(request), lambda: make().content)) if shared else make()
     patch_vary_headers(answer, ["HX-Request"])
     # The browser counts down by the server's time.
     answer["X-Drydock-Time"] = times.iso(clock.now())
     return answer
 
 
-def _alike_for(request: Asked) -> tuple[Any, ...]:
+def _cache_key(request: Asked) -> tuple[Any, ...]:
     """Return the values that the content of a shared part depends on."""
     own = replace(request.own, handover_read_until=None)
     return (request.get_full_path(), request.rights, own, timezone.get_current_timezone_name())
@@ -286,7 +286,7 @@ def listed(
     template: str,
     part: str,
     read: Callable[..., Page[Any]],
-    beside: Parts | None = None,
+    more_parts: Parts | None = None,
     **context: Any,
 ) -> HttpResponse:
     """Return a list with its `part` of rows and further parts; `read` takes a `cursor`. An unreadable cursor redirects
@@ -297,7 +297,7 @@ def listed(
         return pager(request, read(cursor=request.GET.get("cursor")))
 
     try:
-        return page(request, template, {part: rows, **(beside or {})}, query=_query(request), **context)
+        return page(request, template, {part: rows, **(more_parts or {})}, query=_query(request), **context)
     except BadCursorError:
         return redirect(request.path)
 

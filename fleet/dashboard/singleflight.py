@@ -35,7 +35,7 @@ class _Turns:
         self.users = 0
 
 
-class Alike:
+class SingleFlight:
     """Current builds of this process, by their key."""
 
     def __init__(self) -> None:
@@ -78,4 +78,4 @@ class Alike:
                     del self._turns[key]
 
 
-alike = Alike()
+single_flight = SingleFlight()

@@ -31,11 +31,11 @@ def apart(work: Callable[[], None]) -> None:
 class Kept:
     """Cache of the last counts with their expiry. Blind spots are counted in the background."""
 
-    def __init__(self, beside: Callable[[Callable[[], None]], None] = apart) -> None:
+    def __init__(self, run_in_background: Callable[[Callable[[], None]], None] = apart) -> None:
         self._counting = threading.Lock()
         self._found: StatusBar | None = None
         self._until: datetime | None = None
-        self._beside = beside
+        self._run_in_background = run_in_background
         self._looking = threading.Lock()
         self._spots: int | None = None
         self._spots_until: datetime | None = None
@@ -64,7 +64,7 @@ class Kept:
         if not settings.STATUS_BAR_CACHE_SECONDS:
             return blind_spot_count(now)
         if (self._spots_until is None or now >= self._spots_until) and self._looking.acquire(blocking=False):
-            self._beside(lambda: self._look(now))
+            self._run_in_background(lambda: self._look(now))
         return self._spots
 
     def _look(self, now: datetime) -> None:

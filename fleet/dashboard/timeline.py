@@ -225,5 +225,5 @@ def fleet_timeline(request: Asked) -> HttpResponseBase:
         return as_file(request, drawn(), "fleet-timeline")
     # A timeline filtered by one object has no picture here: the object's own page has it.
     whole = not any(request.GET.get(name) for name in EntryFilter.base_filters) and "cursor" not in request.GET
-    beside = {"timeline/fleet_picture.html": lambda: drawn().context} if whole else {}
-    return listed(request, "timeline/page.html", "timeline/entry_rows.html", read, beside, whole=whole)
+    more_parts = {"timeline/fleet_picture.html": lambda: drawn().context} if whole else {}
+    return listed(request, "timeline/page.html", "timeline/entry_rows.html", read, more_parts, whole=whole)

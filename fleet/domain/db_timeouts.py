@@ -80,7 +80,7 @@ ROLES = {
     "gateway": TimeoutProfile(statement=10, lock=1, idle=10),
 }
 # For a caller that delays many others and has met a lock already.
-IMPATIENT = 0.05
+SHORT_LOCK_SECONDS = 0.05
 
 # Errors about a locked row, or about one query; the database can serve all others.
 LOCKED, TOO_SLOW = "55P03", "57014"

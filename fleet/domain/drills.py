@@ -30,7 +30,7 @@ class Outcome(StrEnum):
     NOT_APPROVED = "not_approved"
     STOPPED = "stopped"
     OVERTAKEN = "overtaken"
-    NOBODY = "nobody"
+    NO_MACHINE = "nobody"
     UNFINISHED = "unfinished"
 
 
@@ -78,7 +78,7 @@ def ending_of(
         return Ending(Outcome.OVERTAKEN, Reason("drill-overtaken", event_type=real_event))
     taking_part = [machine for machine in machines if not machine.left_out]
     if not taking_part:
-        return Ending(Outcome.NOBODY, Reason("drill-nobody-could"))
+        return Ending(Outcome.NO_MACHINE, Reason("drill-nobody-could"))
     if status is EventStatus.ENDED and started:
         waiting = [m.name for m in taking_part if m.hit and m.listed and not _settled(m, ended_at, now)]
         if waiting and now < ends_by:
@@ -91,7 +91,7 @@ def ending_of(
         return Ending(Outcome.UNFINISHED, Reason("drill-gone-before-start"))
     if now >= ends_by:
         if not any(machine.listed for machine in taking_part):
-            return Ending(Outcome.NOBODY, Reason("drill-nobody-began"))
+            return Ending(Outcome.NO_MACHINE, Reason("drill-nobody-began"))
         lost = [machine.name for machine in taking_part if machine.listed and not machine.gone]
         return Ending(Outcome.UNFINISHED, Reason("drill-unheard", machines=lost))
     return None

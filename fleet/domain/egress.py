@@ -112,7 +112,7 @@ def address_refusal(address: Address, allow: Sequence[Network] = ()) -> AddressR
     for each in [*meant, address]:
         if each in AZURE and not any(network.num_addresses == 1 and each in network for network in allow):
             return AddressRefusal.AZURE
-    # An address in which another can be read in several ways is not let in for one of them.
+    # An address in which another can be read in several ways is not allowed because of one of them.
     if any(each in network for each in ([address, *meant] if same else [address]) for network in allow):
         return None
     reasons = [] if address in NAT64_LOCAL else [own_refusal(each) for each in meant]

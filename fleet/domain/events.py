@@ -361,7 +361,7 @@ def _machine_deleted(
 
 
 def _witnesses_gone(everyone: list[Witness], *, was_ended: bool, now: datetime) -> _Ending | None:
-    """All who list it have been gone for a day, so nobody will see how it ends."""
+    """End an event whose listing machines have all been gone for a day: no machine will see its end."""
     listers = [w for w in everyone if w.lists_it]
     if not listers or not (was_ended or all(w.presence is Presence.GONE for w in listers)):
         return None

@@ -62,7 +62,7 @@ OLDEST_ORDER = Gauge("drydock_oldest_open_order_seconds", "Age of the oldest ope
 RECONCILE_AGE = Gauge(
     "drydock_sweep_age_seconds", "Seconds since due work was last reconciled, by Celery beat or by a gateway."
 )
-SET_ASIDE = Gauge(
+QUARANTINED = Gauge(
     "drydock_quarantined_rows",
     "Rows in quarantine that are retried, by kind; absent if there are none.",
     ("kind",),

@@ -47,7 +47,7 @@ class Decided(StrEnum):
     WITHDRAWN = "withdrawn"
     VOID = "void"
     LEFT = "left"
-    NOBODY = "nobody"
+    UNDECIDED = "nobody"
 
 
 class Happened(StrEnum):
@@ -111,7 +111,7 @@ def decided(state: ApprovalState | None, *, accepted: bool, held: bool) -> Decid
     if accepted:
         return Decided.ACCEPTED
     if state is None or (state is ApprovalState.WITHDRAWN and held):
-        return Decided.LEFT if held else Decided.NOBODY
+        return Decided.LEFT if held else Decided.UNDECIDED
     closed = {
         ApprovalState.CONFIRMED: Decided.ACCEPTED,
         ApprovalState.LAPSED: Decided.LAPSED,

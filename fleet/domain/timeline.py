@@ -203,7 +203,7 @@ class EntryKind(StrEnum):
         Trait.NAMES_OWNER,
     )
     MAPPING_CHANGED = "mapping_changed", "Mapping changed", "calm", "key-round", Trait.CHANGES_PEOPLE
-    BREAK_GLASS_USED = "break_glass_used", "Emergency account used", "bad", "siren", Trait.FOR_ALL, Trait.NAMES_PERSON
+    EMERGENCY_SIGN_IN = "break_glass_used", "Emergency account used", "bad", "siren", Trait.FOR_ALL, Trait.NAMES_PERSON
     PERSON_FORGOTTEN = (
         "person_forgotten",
         "User erased",

@@ -222,7 +222,7 @@ class Committer:
                 return False
             if len(deliveries[0].reports) > 1:
                 return self._record_one_by_one(deliveries[0], done)
-            return self._set_aside(deliveries[0], error, done)
+            return self._quarantine(deliveries[0], error, done)
         for delivery in deliveries:
             # An earlier part of the same delivery may have refused a report already.
             if delivery.key not in taken:
@@ -268,12 +268,14 @@ class Committer:
             if time.monotonic() > self._began + SALVAGE_SECONDS and delivery.machine_id in done:
                 # The part recorded so far is acknowledged; the rest is sent again.
                 return False
-            reports, aside = ([report], []) if report is not None else ([], [(seq, refused[seq])])
-            if not self._record([replace(delivery, reports=reports, refused=aside)], done, again=False, careful=True):
+            reports, quarantined = ([report], []) if report is not None else ([], [(seq, refused[seq])])
+            if not self._record(
+                [replace(delivery, reports=reports, refused=quarantined)], done, again=False, careful=True
+            ):
                 return False
         return True
 
-    def _set_aside(self, delivery: Delivery, error: Exception, done: dict[int, Written | Problem]) -> bool:
+    def _quarantine(self, delivery: Delivery, error: Exception, done: dict[int, Written | Problem]) -> bool:
         """Quarantine an isolated bad report: store what can be stored, and notify its agent."""
         said = (storable(str(error)).splitlines() or [type(error).__name__])[0]
         if not delivery.reports:
@@ -285,7 +287,7 @@ class Committer:
             # It cannot be stored even as received: only the timeline entry remains.
             return self._record([replace(delivery, reports=[])], done)
         reason = f"{NOT_STORED}: {said[:300]}"
-        log.error("writer.set_aside", machine=delivery.machine_id, seq=report.seq, kind=report.kind, error=reason)
+        log.error("writer.quarantined", machine=delivery.machine_id, seq=report.seq, kind=report.kind, error=reason)
         kept = replace(report, data=msgspec.to_builtins(report.data), flag=reason)
         refused = [*delivery.refused, (report.seq, reason)]
         if not self._record([replace(delivery, reports=[kept], refused=refused)], done, again=False):

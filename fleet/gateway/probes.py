@@ -26,7 +26,7 @@ from fleet.operations import clock
 from fleet.operations.orders.sign import unreadable
 from fleet.operations.wake_up import takes_writes
 from fleet.projections.desk import readiness
-from fleet.projections.desk.gauges import late_partitions, set_aside
+from fleet.projections.desk.gauges import late_partitions, quarantined_rows
 from fleet.projections.desk.readiness import connections
 
 # How old an answer of `/readyz` may be, and how long a caller waits for a new one, in seconds.
@@ -46,7 +46,7 @@ class ProbeCache:
     database: str
     signing: str = "unknown"
     era: str = "unknown"
-    aside: Mapping[str, int] = field(default_factory=dict)
+    quarantined: Mapping[str, int] = field(default_factory=dict)
     unusable: Mapping[str, int] = field(default_factory=dict)
     connections: Connections | None = None
     late: tuple[str, ...] = ()
@@ -97,8 +97,8 @@ class Probes:
         said: dict[str, Any] = {"status": status, "database": found.database, "redis": redis}
         said |= {"signing": found.signing, "era": found.era}
         # A row that cannot be advanced is no failure of this process.
-        if found.aside:
-            said["quarantined"] = found.aside
+        if found.quarantined:
+            said["quarantined"] = found.quarantined
         # Numbers alone: names are for who may log in.
         said |= found.unusable
         if found.locked:
@@ -172,7 +172,7 @@ class Probes:
         signing = "unreadable" if unreadable(now=clock.now()) else "ok"
         era = "not begun" if readiness.is_era_missing() else "ok"
         troubles = late_partitions(), readiness.notices()
-        found = ProbeCache("ok", signing, era, set_aside(), readiness.unusable(), connections(), *troubles)
+        found = ProbeCache("ok", signing, era, quarantined_rows(), readiness.unusable(), connections(), *troubles)
         now = clock.now()
         return replace(
             found, stalled=readiness.stalled(now=now), skew=0.0 if clock.may_clock_decide() else clock.skew()

@@ -23,7 +23,7 @@ from fleet.gateway.threads import Threads
 from fleet.operations import clock
 from fleet.projections.timeline import entries as feed_operations
 from fleet.projections.timeline.entries import Cursor
-from fleet.projections.visibility import Sight, reading_as, sight_of
+from fleet.projections.visibility import LimitedReader, limited_reader, reading_as
 from fleet.wording.say import say
 from fleet.wording.times import API
 
@@ -44,9 +44,9 @@ STREAM_BEGINS: Message = {
 
 @dataclass(frozen=True, slots=True)
 class StreamListener:
-    """The listener of a stream: account, token, access. `sight` limits what they see; None: no limit."""
+    """The listener of a stream: account, token, access. `reader` limits what they see; None: no limit."""
 
-    sight: Sight | None
+    reader: LimitedReader | None
     person: str
     token: str
     access: Access
@@ -66,14 +66,14 @@ def listener_of(by: CallCredentials, *, now: datetime) -> StreamListener | None:
     owned = found.access.rights
     if not owned.may(Right.READ):
         raise Problem(403, "not-permitted", "Reading needs the right of a viewer. Ask an admin of your installation.")
-    sight = sight_of(owned, name=found.name, number=found.access.person)
-    return StreamListener(sight, pseudonym(found.access.person), found.token_name, found.access)
+    reader = limited_reader(owned, name=found.name, number=found.access.person)
+    return StreamListener(reader, pseudonym(found.access.person), found.token_name, found.access)
 
 
-def frames_in_sight(sight: Sight, ids: Collection[int]) -> dict[int, bytes]:
+def visible_frames(reader: LimitedReader, ids: Collection[int]) -> dict[int, bytes]:
     """Return the frames of the visible ones among these entries, by id."""
-    with reading_as(Sight(sight.name, sight.scopes, sight.number)):
-        return {entry.row.id: feed_frame(entry).frame for entry in feed_operations.entries_in_sight(ids)}
+    with reading_as(LimitedReader(reader.name, reader.scopes, reader.number)):
+        return {entry.row.id: feed_frame(entry).frame for entry in feed_operations.visible_entries(ids)}
 
 
 def read_cursor(text: str) -> Cursor | None:
@@ -169,10 +169,10 @@ class Streams:
 
     async def _frames(self, entries: list[FeedFrame], ear: StreamListener) -> bytes:
         """Return the frames that one stream sends for these entries."""
-        if ear.sight is None:
+        if ear.reader is None:
             return b"".join(entry.frame for entry in entries)
         ids = [entry.cursor[2] for entry in entries]
-        frames = await self.threads.run(frames_in_sight, ear.sight, ids)
+        frames = await self.threads.run(visible_frames, ear.reader, ids)
         return b"".join(frames[number] for number in ids if number in frames)
 
     async def _parts(

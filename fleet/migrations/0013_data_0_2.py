@@ -30,7 +30,7 @@ FROM fleet_availabilityset AS of_event
 WHERE of_event.id = event.availability_set_id AND of_event.second_person AND status IN ('SCHEDULED', 'STARTED');
 """
 
-NAME = "Whatever needs somebody"
+NAME = "Events that need action"
 # Neither what users do themselves (claims, decisions) nor the steps of an announced event on the way to its end.
 MOMENTS = [
     "approval.overdue",
@@ -88,7 +88,7 @@ def suffix_of(row, others):
 
 
 def list_sessions(apps, schema_editor):
-    """List the sessions that have not expired, with what is known of them."""
+    """List the sessions that have not expired, with their browser, address and start."""
     listed = apps.get_model("fleet", "PersonSession")
     users = set(apps.get_model("auth", "User").objects.values_list("pk", flat=True))
     age = timedelta(seconds=settings.SESSION_COOKIE_AGE)

@@ -1,13 +1,13 @@
-"""Large tables become partitions by ranges of ids, while everybody goes on working.
+"""Large tables become partitions by ranges of ids, while all processes continue to work.
 
 A table as it is becomes the first partition of a new parent, open at both ends, so that nothing is read or moved: a few
-statements of milliseconds in one transaction. It is tried again and again with a short wait for its locks, and nobody
-waits longer for it than that. What was done is not done again: who was killed in the middle begins anew.
+statements of milliseconds in one transaction. It is retried with a short wait for its locks, and no other
+session waits longer for it than that. Completed steps are not repeated: a migration that was killed continues.
 
 Foreign keys from and to these tables go: a partition that comes or leaves would lock every table that they name. What
 is pointed to is never deleted.
 
-Processes of 0.1.0 go on writing. They insert into `fleet_observation` and `fleet_documentbody` with `ON CONFLICT` on
+Processes of 0.1.0 continue to write. They insert into `fleet_observation` and `fleet_documentbody` with `ON CONFLICT` on
 keys that no parent by ranges of ids can have: so these two names stay those of the first partitions.
 """
 
@@ -101,10 +101,10 @@ def patiently(what, work):
                 raise
             if time.monotonic() > until:
                 raise RuntimeError(
-                    f"Somebody has held {what} for {PATIENCE_SECONDS / 60:g} minutes: a backup, a long query or an open"
+                    f"Another session has locked {what} for {PATIENCE_SECONDS / 60:g} minutes: a backup, a long query or an open"
                     " transaction (pg_stat_activity says who). Nothing is half done; end it and migrate again."
                 ) from error
-        # Whoever waited behind this goes first.
+        # Sessions that waited behind this one go first.
         time.sleep(PAUSE_SECONDS)
 
 
@@ -185,7 +185,7 @@ def following_of(table, column):
 
 
 def analyze(table):
-    """Nobody does so for a parent by himself, and without it how many rows a query finds is guessed."""
+    """Analyse the parent: autovacuum does not, and without it the planner guesses how many rows a query finds."""
     do(f"ANALYZE {'ONLY ' if connection.pg_version >= 180000 else ''}{table}")
 
 

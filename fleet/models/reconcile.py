@@ -10,7 +10,7 @@ from fleet.domain.clock import seconds_since
 # A process records its wrong clock every few seconds; after this its clock is right again, or the process has ended.
 OVER_AFTER = timedelta(seconds=15)
 # A clock that was wrong for a moment is found this long by those who look rarely; then its row is deleted.
-LATELY = timedelta(minutes=3)
+RECENT = timedelta(minutes=3)
 
 
 class WrongClock(models.Model):
@@ -30,7 +30,7 @@ class WrongClock(models.Model):
 
 def recently_wrong_clocks(*, now: datetime) -> list[WrongClock]:
     """The processes whose clock is wrong or was a moment ago, by name. One query."""
-    return list(WrongClock.objects.filter(seen_at__gt=now - LATELY).order_by("process"))
+    return list(WrongClock.objects.filter(seen_at__gt=now - RECENT).order_by("process"))
 
 
 # Last runs of repeated jobs, and their quarantined rows.

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from fleet.api.authentication import person_of
 from fleet.api.calls import Call
-from fleet.api.repeats import ONE_SIGHT, answered, once
+from fleet.api.repeats import SHOWN_ONCE, answered, once
 from fleet.api.schema import describe, detail_call, filters_of, list_call, ordering
 from fleet.api.shapes.derive import shape
 from fleet.domain.event_types import Severity
@@ -79,9 +79,9 @@ _may_wait = threading.BoundedSemaphore(2)
 
 @list_call("list_channels", queries.page)
 class Channels(Call):
-    """Channels: the installation's and one's own
+    """List channels: those of the installation and your own
 
-    Settings are shown to those who may change them; secrets to nobody.
+    Settings are included for users who may change them. Secrets are never included.
     """
 
     @describe(
@@ -89,14 +89,14 @@ class Channels(Call):
         needs="read",
         location="channels/{id}/",
         version="changed_at",
-        keyless=ONE_SIGHT,
+        keyless=SHOWN_ONCE,
         body=ChannelRequestSerializer,
     )
     def post(self) -> NewChannel | None:
-        """Make a channel
+        """Create a channel
 
-        With what its kind wants to be told. A webhook's secret is shown this once. The installation's are for admins,
-        with the scope `admin`; one's own need more than the scope `read`.
+        The required settings depend on its kind. The secret of a webhook is shown only in this answer. Channels of the
+        installation need an administrator and the scope `admin`; your own need any scope but `read`.
         """
         row, secret = channel_services.create(self.wanted, actor=self.actor, now=self.now, own=self.wanted.is_own)
         found = queries.detail(channel_id=row.pk, person=person_of(self.request), now=self.now)
@@ -105,10 +105,10 @@ class Channels(Call):
 
 @detail_call("get_channel", queries.detail, version="changed_at", missing=NO_CHANNEL)
 class Channel(Call):
-    """One channel
+    """Get a channel
 
-    Its kind, its health, and its settings for those who may change it. Secrets are never shown; `secrets_set`
-    names those that are set.
+    Its kind, its health, and its settings for users who may change it. Secrets are never included; `secrets_set` names
+    those that are stored.
     """
 
     @describe(
@@ -122,8 +122,8 @@ class Channel(Call):
     def patch(self, channel_id: int) -> queries.ChannelRow | None:
         """Change a channel, or switch it on or off
 
-        What is left out stays; null takes a setting back. The installation's are for admins, with the scope `admin`;
-        one's own need more than the scope `read`.
+        Omitted fields stay as they are; null resets a setting to its default. Channels of the installation need an
+        administrator and the scope `admin`; your own need any scope but `read`.
         """
         channel_services.change(
             self.wanted, channel_id=channel_id, actor=self.actor, now=self.now, expected=self.expected
@@ -132,10 +132,11 @@ class Channel(Call):
 
     @describe("delete_channel", needs="read", matches=True)
     def delete(self, channel_id: int) -> None:
-        """Delete a channel; what was sent through it stays in the log
+        """Delete a channel
 
-        Its secrets are forgotten. Refused while routes lead to it alone. The installation's are for admins, with the
-        scope `admin`; one's own need more than the scope `read`.
+        Its messages stay in the log, and its secrets are deleted. Refused while a route leads to this channel only:
+        change or delete the route first. Channels of the installation need an administrator and the scope `admin`; your
+        own need any scope but `read`.
         """
         channel_services.delete(channel_id=channel_id, actor=self.actor, now=self.now, expected=self.expected)
 
@@ -143,11 +144,10 @@ class Channel(Call):
 class TryChannel(Call):
     @describe("test_channel", needs="read", answer=TrialShape, by_parts=True)
     def post(self, channel_id: int) -> Response:
-        """Try a channel
+        """Send a test message through a channel
 
-        Sends a message that says that it is a test, and answers with what the channel said to it; after ten seconds,
-        with how far it is. The installation's are for admins, with the scope `admin`; one's own need more than the
-        scope `read`.
+        The answer has the receiver's response, or the progress after ten seconds. Channels of the installation need an
+        administrator and the scope `admin`; your own need any scope but `read`.
         """
 
         def begin() -> dict[str, str]:
@@ -183,12 +183,12 @@ def waits(found: log.ChannelTrial) -> bool:
 
 
 class RotateChannel(Call):
-    @describe("rotate_channel", needs="read", version="changed_at", matches=True, keyless=ONE_SIGHT)
+    @describe("rotate_channel", needs="read", version="changed_at", matches=True, keyless=SHOWN_ONCE)
     def post(self, channel_id: int) -> NewChannel | None:
-        """A new secret for a webhook, shown this once
+        """Create a new secret for a webhook
 
-        For a day its messages are signed with the secret before, too. The installation's are for admins, with the
-        scope `admin`; one's own need more than the scope `read`.
+        It is shown only in this answer. For one day messages are also signed with the former secret. Channels of the
+        installation need an administrator and the scope `admin`; your own need any scope but `read`.
         """
         acting: Any = {"actor": self.actor, "now": self.now, "expected": self.expected}
         _, secret = channel_services.rotate(channel_id=channel_id, **acting)
@@ -204,9 +204,9 @@ NO_MESSAGE = ("not-found", "There is no message with this id.")
 class Messages(Call):
     @describe("list_messages", parameters=[*filters_of(log.MessageFilter), ordering("created_at")])
     def get(self) -> Page[log.MessageRow]:
-        """Who was told what, newest first
+        """List messages with their recipients, newest first
 
-        Of the installation's channels and one's own; also what no route wanted.
+        Messages of the installation's channels and of your own, including those that no route selected.
         """
         person = person_of(self.request)
         rows = self.filtered(log.MessageFilter, queryset=log.messages_for(person))
@@ -215,9 +215,9 @@ class Messages(Call):
 
 @detail_call("get_message", log.detail, missing=NO_MESSAGE)
 class Message(Call):
-    """One message
+    """Get a message
 
-    What it is about, who it went to, and each attempt.
+    Its subject, its channel, and each delivery attempt.
     """
 
 
@@ -231,8 +231,8 @@ class RedeliverMessage(Call):
     def post(self, message_id: int) -> SentAgain:
         """Send a message again
 
-        Under the same id, and with it what was sent together. The installation's are for admins, with the scope
-        `admin`; one's own need more than the scope `read`.
+        Under the same id, together with the messages of the same delivery. Channels of the installation need an
+        administrator and the scope `admin`; your own need any scope but `read`.
         """
         return SentAgain(route_services.redeliver(message_id=message_id, actor=self.actor, now=self.now))
 
@@ -244,9 +244,10 @@ NO_ROUTE = ("not-found", "There is no route with this id.")
 
 @list_call("list_routes", queries.page_of_routes)
 class Routes(Call):
-    """Routes: the installation's in their order, and one's own
+    """List routes: those of the installation in their order, and your own
 
-    Each that wants a moment tells its channel, and a channel is told once.
+    Every route that matches a notification sends it to its channel. A channel gets each notification once, even if
+    several routes match.
     """
 
     @describe(
@@ -257,10 +258,10 @@ class Routes(Call):
         body=RouteRequestSerializer,
     )
     def post(self) -> queries.RouteRow | None:
-        """Make a route
+        """Create a route
 
-        It is on unless the body says otherwise. Try it first. The installation's are for admins, with the scope
-        `admin`; one's own need more than the scope `read`.
+        It is switched on unless the body states otherwise. Try it with a dry run first. Routes of the installation need
+        an administrator and the scope `admin`; your own need any scope but `read`.
         """
         row = route_services.create(self.wanted, actor=self.actor, now=self.now, own=self.wanted.is_own)
         return queries.route(route_id=row.pk, person=person_of(self.request))
@@ -268,9 +269,9 @@ class Routes(Call):
 
 @detail_call("get_route", queries.route, version="version", missing=NO_ROUTE)
 class Route(Call):
-    """One route
+    """Get a route
 
-    What it tells, to which channel, when, and its `wording`, the whole of it in one sentence.
+    Which notifications it selects, its channel and times, and its description in one sentence (`wording`).
     """
 
     @describe(
@@ -279,17 +280,18 @@ class Route(Call):
     def patch(self, route_id: int) -> queries.RouteRow | None:
         """Change a route, or switch it on or off
 
-        What it sent before keeps what it said then. The installation's are for admins, with the scope `admin`; one's
-        own need more than the scope `read`.
+        Omitted fields stay as they are. Sent messages do not change. Routes of the installation need an administrator
+        and the scope `admin`; your own need any scope but `read`.
         """
         route_services.change(self.wanted, route_id=route_id, actor=self.actor, now=self.now, expected=self.expected)
         return queries.route(route_id=route_id, person=person_of(self.request))
 
     @describe("delete_route", needs="read", matches=True)
     def delete(self, route_id: int) -> None:
-        """Delete a route; what it sent stays
+        """Delete a route
 
-        The installation's are for admins, with the scope `admin`; one's own need more than the scope `read`.
+        Its messages stay in the log. Routes of the installation need an administrator and the scope `admin`; your own
+        need any scope but `read`.
         """
         route_services.delete(route_id=route_id, actor=self.actor, now=self.now, expected=self.expected)
 
@@ -297,9 +299,9 @@ class Route(Call):
 class RouteDryRun(Call):
     @describe("try_route", needs="read", body=RouteDryRunRequestSerializer, problems=("not-found",))
     def post(self) -> dry_run.RouteDryRun:
-        """Try a route on the stored history
+        """Try a route on past events
 
-        How many messages it would have made of the last 30 days, and when. Nothing is written.
+        The number of messages that it would have sent in the last 30 days, and when. Nothing is stored.
         """
         wanted, person = self.wanted, person_of(self.request)
         # The raw body: the operation parses it.

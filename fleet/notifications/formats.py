@@ -15,7 +15,7 @@ from html import escape
 
 # Characters that chat services read as markup, mention or link, each with a similar character without a meaning.
 # Backslashes do not work: services differ in what they escape, and none escapes a mention.
-ALIKE = str.maketrans({
+LOOKALIKES = str.maketrans({
     "@": "\N{FULLWIDTH COMMERCIAL AT}",
     "<": "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}",
     ">": "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}",
@@ -46,8 +46,8 @@ def for_chat(text: str) -> str:
     """Return the text for a chat service. It looks the same, and contains no markup, mention or link for
     any of them.
     """
-    alike = without_links(text).translate(ALIKE)
-    return EMPHASIS.sub(lambda found: "\N{FULLWIDTH LOW LINE}" * len(found[0]), alike)
+    normalised = without_links(text).translate(LOOKALIKES)
+    return EMPHASIS.sub(lambda found: "\N{FULLWIDTH LOW LINE}" * len(found[0]), normalised)
 
 
 def for_slack(text: str, most: int) -> str:

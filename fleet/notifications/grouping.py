@@ -13,7 +13,7 @@ from fleet.domain.event_types import Severity
 # The router runs every two seconds, the web process after five.
 ROUTED_WITHIN = timedelta(seconds=60)
 # Undelivered messages raise an alarm for this long.
-LATELY = timedelta(hours=1)
+RECENT = timedelta(hours=1)
 
 
 class NotificationHealth(StrEnum):
@@ -23,7 +23,7 @@ class NotificationHealth(StrEnum):
     ALL_FAIL = "all_fail"
     UNDELIVERED = "undelivered"
     # No notification channel is configured, as in a new installation.
-    NOBODY = "nobody"
+    NO_CHANNEL = "nobody"
     SOME_FAIL = "some_fail"
     WORKS = "works"
 
@@ -41,7 +41,7 @@ class NotificationFacts:
 def notification_health(telling: NotificationFacts, *, now: datetime) -> NotificationHealth:
     """Return the worst health that applies."""
     if not telling.channels:
-        return NotificationHealth.NOBODY
+        return NotificationHealth.NO_CHANNEL
     if seconds_since(telling.routed_at, now=now) > ROUTED_WITHIN.total_seconds():
         return NotificationHealth.STANDS_STILL
     if telling.failing == telling.channels:
@@ -171,7 +171,7 @@ class DeliveryPlan:
 
 def plan(
     waiting: Sequence[Waiting],
-    lately: Sequence[tuple[str, datetime, int]],
+    recent: Sequence[tuple[str, datetime, int]],
     *,
     now: datetime,
     wait: timedelta,
@@ -185,15 +185,15 @@ def plan(
     one. A group is sent once an interval. It is sent sooner after a small delivery or before a deadline, but never
     within `wait` of the last.
     """
-    room = ALONE - len(lately)
+    room = ALONE - len(recent)
     subjects = _by(waiting, lambda one: one.subject)
     if len(subjects) <= room:
         return DeliveryPlan(tuple(_batch(group) for group in subjects))
-    first = _first_of_others(waiting, sent or {}, posts=len(lately))
+    first = _first_of_others(waiting, sent or {}, posts=len(recent))
     if first:
         alone = {one.id for one in first}
         rest = [one for one in waiting if one.id not in alone]
-        planned = plan(rest, lately, now=now, wait=wait, interval=interval)
+        planned = plan(rest, recent, now=now, wait=wait, interval=interval)
         of_places = tuple(_batch(group) for group in _by(first, lambda one: one.place))
         return DeliveryPlan((*of_places, *planned.batches), planned.later)
     services = _by(waiting, lambda one: one.service)
@@ -204,7 +204,7 @@ def plan(
     batches: list[Batch] = []
     later: dict[int, datetime] = {}
     for group, batch in zip(services, grouped, strict=True):
-        last = max(((at, count) for name, at, count in lately if name and name == batch.group), default=None)
+        last = max(((at, count) for name, at, count in recent if name and name == batch.group), default=None)
         leaves = now if last is None else _leaves(group, *last, now=now, wait=wait, interval=interval)
         if leaves <= now:
             batches.append(batch)

@@ -270,7 +270,7 @@ _MATCHER = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*(=~|!~|!=|=)\s*"((?:[^"\\]
 _ESCAPED = re.compile(r'\\([\\"n])')
 # A machine, and others with similar names or addresses, which no line may match.
 _SAMPLE = "web.4"
-_ALIKE = ("web.40", "web.4a", "web.4-0", "web.4_0", "1web.4", "aweb.4", "a-web.4", "a_web.4")
+_SIMILAR_NAMES = ("web.40", "web.4a", "web.4-0", "web.4_0", "1web.4", "aweb.4", "a-web.4", "a_web.4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,7 +391,7 @@ def _check(line: SilenceLine) -> None:
         pattern = re.compile(matcher.value)
     except re.error:
         raise Refused("validation", Reason("silence-no-expression", line=line.text)) from None
-    if any(pattern.fullmatch(other) for other in _ALIKE):
+    if any(pattern.fullmatch(other) for other in _SIMILAR_NAMES):
         raise Refused("validation", Reason("silence-hits-others", line=line.text))
 
 

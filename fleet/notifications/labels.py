@@ -229,7 +229,7 @@ BADGES: Mapping[type, Mapping[Any, Badge]] = {
         NotificationHealth.ALL_FAIL: Badge("every channel fails", "bad", "bell-off"),
         NotificationHealth.UNDELIVERED: Badge("some not delivered", "bad", "bell-off"),
         NotificationHealth.SOME_FAIL: Badge("a channel fails", "due", "bell-dot"),
-        NotificationHealth.NOBODY: Badge("not configured", "quiet", "bell-minus"),
+        NotificationHealth.NO_CHANNEL: Badge("not configured", "quiet", "bell-minus"),
         NotificationHealth.WORKS: Badge("OK", "good", "bell"),
     },
     MessageState: {

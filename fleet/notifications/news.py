@@ -33,7 +33,7 @@ from fleet.projections.caches.maintenances import MaintenanceRow, maintenance_ro
 from fleet.projections.cards import DecisionCard, decision_cards
 from fleet.projections.changes import with_changes
 from fleet.projections.events import rows as attention
-from fleet.projections.events.rows import NOBODY, OPEN, EventRow, blast_radii, event_row
+from fleet.projections.events.rows import NO_ATTENTION, OPEN, EventRow, blast_radii, event_row
 from fleet.projections.orders import ByHandRow
 from fleet.projections.refs import SetRef, plain_name, set_ref
 from fleet.projections.timeline.entries import TimelineRow, rows_of, with_subjects
@@ -113,7 +113,9 @@ class _Events:
         self.approvals = approvals.by_event(chosen, now=now)
         seen_to = attention.of_events(ids)
         self.rows = {
-            event.pk: event_row(event, self.approvals.get(event.pk, ()), now=now, seen_to=seen_to.get(event.pk, NOBODY))
+            event.pk: event_row(
+                event, self.approvals.get(event.pk, ()), now=now, seen_to=seen_to.get(event.pk, NO_ATTENTION)
+            )
             for event in chosen
         }
         self.facts: Mapping[int, EventFacts] = load_facts(ids, now=now)

@@ -315,10 +315,10 @@ class NotificationType(StrEnum):
         stale=_while_lasting,
         endless=True,
     )
-    BREAK_GLASS = Declaration(
+    EMERGENCY_SIGN_IN = Declaration(
         "break_glass.used",
         "emergency account used",
-        (EntryKind.BREAK_GLASS_USED,),
+        (EntryKind.EMERGENCY_SIGN_IN,),
         severity=Severity.CRITICAL,
         path="/audit/",
         endless=True,

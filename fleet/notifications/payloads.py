@@ -187,9 +187,9 @@ def _lines(digest: Digest, reader: Reader) -> Iterator[str]:
     named = ", ".join(f"{count:,} {name or 'of no type'}" for name, count in types[:MOST_TYPES])
     rest = sum(count for _, count in types[MOST_TYPES:])
     yield f"Open: {named}{f', {rest:,} others' if rest else ''}."
-    nobody = sum(event.waits and not event.on_it for event in digest.events.values())
-    if nobody:
-        yield f"Unclaimed: {nobody:,}."
+    unclaimed = sum(event.waits and not event.on_it for event in digest.events.values())
+    if unclaimed:
+        yield f"Unclaimed: {unclaimed:,}."
     if digest.nearest:
         yield "Next deadlines:"
         for deadline, event in digest.nearest:

@@ -14,7 +14,7 @@ from fleet.models import LastRun
 from fleet.models.people import rights_of
 from fleet.notifications.channels import KINDS
 from fleet.notifications.grouping import (
-    LATELY,
+    RECENT,
     ChannelHealth,
     NotificationFacts,
     NotificationHealth,
@@ -54,8 +54,8 @@ def notification_alarm(*, now: datetime) -> NotificationAlarm:
         .aggregate(channels=Count("pk"), failing=Count("pk", filter=Q(failures__gte=FAILING_AFTER)))
     )
     unrouted = visible(Message).filter(state=MessageState.UNROUTED.value, event__isnull=False).order_by("-id")
-    found = sum(at > now - LATELY for at in unrouted.values_list("created_at", flat=True)[:MOST])
-    newest = visible(MessageDelivery).filter(created_at__gt=now - LATELY, state=DeliveryState.GIVEN_UP.value)
+    found = sum(at > now - RECENT for at in unrouted.values_list("created_at", flat=True)[:MOST])
+    newest = visible(MessageDelivery).filter(created_at__gt=now - RECENT, state=DeliveryState.GIVEN_UP.value)
     found += newest.exclude(moment="test").order_by()[:MOST].count()
     routed_at = visible(LastRun).filter(name=ROUTER).values_list("ran_at", flat=True).first()
     telling = NotificationFacts(**counted, undelivered=found, routed_at=routed_at)

@@ -102,13 +102,13 @@ def pack(channel_id: int, *, now: datetime) -> None:
         .select_for_update(of=("self",), no_key=True)[:MOST]
     )
     interval = timedelta(seconds=settings.NOTIFICATION_GROUP_INTERVAL_SECONDS)
-    lately = MessageDelivery.objects.filter(channel=channel_id, created_at__gt=now - interval).order_by()
+    recent = MessageDelivery.objects.filter(channel=channel_id, created_at__gt=now - interval).order_by()
     sent = Message.objects.filter(
         delivery__channel=channel_id, delivery__created_at__gt=now - interval, event__isnull=False
     ).order_by()
     planned = plan(
         [Waiting(row.pk, row.subject, row.service, row.deadline, row.place) for row in rows],
-        list(lately.annotate(carried=Count("messages")).values_list("group", "created_at", "carried")),
+        list(recent.annotate(carried=Count("messages")).values_list("group", "created_at", "carried")),
         now=now,
         wait=timedelta(seconds=settings.NOTIFICATION_GROUP_WAIT_SECONDS),
         interval=interval,

@@ -13,26 +13,26 @@ from fleet.operations import reconcile
 from fleet.operations.timeline import entries
 from fleet.projections import visibility
 from fleet.projections.desk import gauges, readiness, status_bar
-from fleet.projections.visibility import Sight, everything, nothing, rows_of
+from fleet.projections.visibility import LimitedReader, everything, nothing, rows_of
 from fleet.wording import badges, say
 
 
-def own_or_shared(sight: Sight) -> Q:
+def own_or_shared(reader: LimitedReader) -> Q:
     """Return the condition for visible channels and routes: those of the installation for all users, personal ones for
     their owner.
     """
-    return Q(owner=None) | Q(owner__username=sight.name)
+    return Q(owner=None) | Q(owner__username=reader.name)
 
 
-def deliveries(sight: Sight) -> Q:
+def deliveries(reader: LimitedReader) -> Q:
     """Return the condition for visible deliveries: every message in them is visible. Owners of a personal channel also
     see its tests, which have no messages.
     """
     carried = models.Message.objects.filter(delivery=OuterRef("pk"))
-    inside = Q(Exists(carried.filter(rows_of("event__availability_set")(sight)))) | Q(
-        channel__owner__username=sight.name
+    inside = Q(Exists(carried.filter(rows_of("event__availability_set")(reader)))) | Q(
+        channel__owner__username=reader.name
     )
-    return inside & ~Q(Exists(carried.exclude(event__availability_set__in=sight.sets)))
+    return inside & ~Q(Exists(carried.exclude(event__availability_set__in=reader.sets)))
 
 
 # In the order in which pages offer them.
@@ -59,11 +59,11 @@ visibility.register(
     {
         models.Channel: own_or_shared,
         models.Route: own_or_shared,
-        models.RouteVersion: lambda sight: Q(route__owner=None) | Q(route__owner__username=sight.name),
+        models.RouteVersion: lambda reader: Q(route__owner=None) | Q(route__owner__username=reader.name),
         models.Message: rows_of("event__availability_set"),
         models.MessageDelivery: deliveries,
-        models.DeliveryAttempt: lambda sight: Q(
-            delivery__in=models.MessageDelivery.objects.filter(deliveries(sight)).order_by().values("pk")
+        models.DeliveryAttempt: lambda reader: Q(
+            delivery__in=models.MessageDelivery.objects.filter(deliveries(reader)).order_by().values("pk")
         ),
         # Identifiers at the receiver; no page shows them.
         models.Reference: nothing,

@@ -35,7 +35,7 @@ WHY: Mapping[str, str] = {
     "moved": "NotBefore had changed, and the due time was recalculated",
     "channel-deleted": "the channel was deleted",
 }
-NOBODY = "No notification sent"
+NO_RECIPIENT = "No notification sent"
 
 
 register.filter("channel_kind", kind_label)
@@ -111,12 +111,12 @@ def _reached(rows: EventNotifications, reader: Reader, *, over: bool) -> str:
         receivers = (f"{at(first, reader)} {channel_named(channel)}" for channel, first in rows.notified)
         return f"Notified {', '.join(receivers)}"
     if rows.unrouted and not rows.waiting:
-        return f"{NOBODY}: no route matches"
+        return f"{NO_RECIPIENT}: no route matches"
     if not rows.channels and not rows.rows:
-        return f"{NOBODY}: no channel is configured"
+        return f"{NO_RECIPIENT}: no channel is configured"
     if not rows.rows:
-        return f"{NOBODY}: no matching route has a channel"
-    return NOBODY if over else f"{NOBODY} yet"
+        return f"{NO_RECIPIENT}: no matching route has a channel"
+    return NO_RECIPIENT if over else f"{NO_RECIPIENT} yet"
 
 
 def _failed(row: DeliveryRow, reader: Reader) -> str:

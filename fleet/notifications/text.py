@@ -30,7 +30,7 @@ from fleet.projections.orders import ByHandRow
 from fleet.wording import times
 from fleet.wording.badges import badge_of
 from fleet.wording.card import card_words
-from fleet.wording.events import effect_of, fate_of, named
+from fleet.wording.events import effect_of, named, outcome_of
 from fleet.wording.say import say, text_of
 from fleet.wording.sentences import counted, some
 from fleet.wording.times import Form, Reader, clipped, one_line, share_length
@@ -166,7 +166,7 @@ def _details(news: MessageNews, event: EventRow, card: DecisionCard, reader: Rea
 
 def _how_it_was(event: EventRow, reader: Reader) -> Iterator[str]:
     """Yield lines on the result of an ended event."""
-    if fate_of(event) is Happened.CANCELLED:
+    if outcome_of(event) is Happened.CANCELLED:
         yield effect_of(event).effect
     if event.notice_seconds is not None:
         yield f"Azure gave {times.duration(event.notice_seconds)} of notice."

@@ -14,7 +14,7 @@ from fleet.domain.shapes import from_row
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, LastRun, OpenTrouble, WrongClock
 from fleet.models.facts.blind_spots import is_any_agent_heard, troubles
-from fleet.models.reconcile import LATELY, seconds_since_run
+from fleet.models.reconcile import RECENT, seconds_since_run
 from fleet.operations.locks import Lock, try_take
 from fleet.operations.timeline.entries import entry as new_entry
 from fleet.operations.timeline.entries import write
@@ -47,7 +47,7 @@ def compare(*, now: datetime, via: str) -> Compared:
         if run is not None and seconds_since(run.ran_at, now=now) < LEAST_PAUSE.total_seconds():
             return Compared(ran=False)
         LastRun.objects.update_or_create(name=RUN, defaults={"ran_at": now, "via": via})
-        WrongClock.objects.filter(seen_at__lte=now - LATELY).delete()
+        WrongClock.objects.filter(seen_at__lte=now - RECENT).delete()
         known = {row.key: row for row in OpenTrouble.objects.all()}
         found = {one.key: one for one in [*_found(known, now=now), *of_annexes]}
         lines = _begun(known, found, first=run is None, now=now) + _over(known, found, now=now)

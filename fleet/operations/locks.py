@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db import connection, models, transaction
 
-from fleet.domain.db_timeouts import IMPATIENT
+from fleet.domain.db_timeouts import SHORT_LOCK_SECONDS
 from fleet.domain.scheduling import AT_ONCE
 
 # Rows taken and not settled within this time: their worker has died, or the row was quarantined.
@@ -101,7 +101,7 @@ def short_lock_timeout() -> Iterator[None]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT current_setting('lock_timeout')")
         (before,) = cursor.fetchone()
-        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{IMPATIENT:g}s"])
+        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{SHORT_LOCK_SECONDS:g}s"])
         cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
     yield
     with connection.cursor() as cursor:

@@ -102,7 +102,7 @@ class Quarantine:
         free = [row_id for row_id in row_ids if self.waits_until(row_id) is None]
         if not free:
             return []
-        found = bisect_failures(free, call, self.set_aside)
+        found = bisect_failures(free, call, self.quarantine)
         self._tried.update(free)
         return found
 
@@ -119,16 +119,16 @@ class Quarantine:
         later = known.next_try_at if known is not None and known.next_try_at > self.now else None
         return self._failed.get(row_id, later)
 
-    def set_aside(self, row_id: int, error: Exception) -> None:
+    def quarantine(self, row_id: int, error: Exception) -> None:
         """It has failed: say why, and when it is tried again."""
         known = (self._known or {}).get(row_id)
         tries = known.tries + 1 if known else 1
         wait = retry_pause(tries)
         if is_timeout(error):
             tries, wait = known.tries if known else 1, HELD_PAUSE
-            logger.warning("%s %s is set aside: %s", self.what.value, row_id, error_text(error))
+            logger.warning("%s %s is quarantined: %s", self.what.value, row_id, error_text(error))
         else:
-            logger.error("%s %s is set aside", self.what.value, row_id, exc_info=error)
+            logger.error("%s %s is quarantined", self.what.value, row_id, exc_info=error)
         self._failed[row_id] = self.now + wait
         QuarantinedRow.objects.update_or_create(
             what=self.what.value,

@@ -358,8 +358,8 @@ def approval_row(approval: Approval, event: ScheduledEvent, *, now: datetime) ->
 def with_orders(approvals: QuerySet[Approval]) -> QuerySet[Approval]:
     """Return approvals with everything that `approval_row` needs, except their events."""
     ordered_ones = visible(Order).select_related("machine").order_by("offered_at", "pk")
-    beside = approvals.select_related("decided_by", "consented_by", "accepted_by", "rule")
-    return beside.prefetch_related(Prefetch("orders", ordered_ones))
+    with_related = approvals.select_related("decided_by", "consented_by", "accepted_by", "rule")
+    return with_related.prefetch_related(Prefetch("orders", ordered_ones))
 
 
 def listing(

@@ -67,7 +67,7 @@ class BlindSpotRow:
     count: Annotated[int, "How many machines are concerned."]
     cache: Annotated[CacheRef | None, "The cache that it is about."] = None
     # For quarantined rows.
-    event_id: Annotated[str, "The event that is set aside; else empty."] = ""
+    event_id: Annotated[str, "The quarantined event; else empty."] = ""
     # Distinguishes it from other blind spots of the same code in the same set.
     part: Annotated[str, InApi.OMITTED] = ""
 
@@ -183,7 +183,7 @@ def page(
     some = code in ("", UNHEARD) and sets is None and machines is None
     # Read all caches only where few names are given.
     look = _look(now, caches=None if some and names is not None else 0, hosts=names)
-    beside = [row for row in look.rows if wanted(row)]
+    more = [row for row in look.rows if wanted(row)]
     kept = look.kept.filter(rank=RANKS[code]) if code else look.kept
     kept = kept.filter(availability_set__any=list(sets)) if sets is not None else kept
     if machines is None and plain is None:
@@ -192,11 +192,11 @@ def page(
             caches = _cache_window(now, beyond, onwards, most) if some else []
             return [*_window(kept, beyond, onwards, most), *caches]
 
-        found = cut_window(beside, window, _place, like=(0, "", 0, ""), cursor=cursor, size=size)
+        found = cut_window(more, window, _place, like=(0, "", 0, ""), cursor=cursor, size=size)
     else:
         # Few sets match, so all their rows are read.
         of_them = _listed(kept.filter(availability_set__any=_homes(machines, names)))
-        found = cut_page(beside + [row for row in _shaped(of_them) if wanted(row)], _place, cursor=cursor, size=size)
+        found = cut_page(more + [row for row in _shaped(of_them) if wanted(row)], _place, cursor=cursor, size=size)
     return found.map(_shortened)
 
 
@@ -311,7 +311,7 @@ def _look(now: datetime, *, caches: int | None = None, hosts: Collection[str] | 
         waiting.annotate(titled=called).order_by("titled", "pk"),
         _quarantined(now).annotate(titled=F("resource_name")).order_by("titled", "pk"),
     )
-    beside = elsewhere(
+    outside_sets = elsewhere(
         waiting=waits,
         quarantined=quarantined,
         alone=_named(alone.order_by("name", "pk"), "name"),
@@ -319,7 +319,7 @@ def _look(now: datetime, *, caches: int | None = None, hosts: Collection[str] | 
         quarantine=_quarantine(),
         era_missing=numbering().missing,
     )
-    rows += [_row(spot, None) for spot in beside]
+    rows += [_row(spot, None) for spot in outside_sets]
     kept = visible(SetBlindSpot).exclude(availability_set__any=judged)
     more = unheard.count() - len(first) if caches and len(first) == caches else 0
     return _Look(tuple(rows), kept, len(stale) - len(judged), more)

@@ -98,7 +98,7 @@ class DrillReport:
         return tuple(machine for machine in self.machines if not machine.took_part)
 
 
-BESIDE = ("event__availability_set", "started_by")
+RELATED = ("event__availability_set", "started_by")
 
 
 def _row(drill: Drill) -> DrillRow:
@@ -122,14 +122,14 @@ def _row(drill: Drill) -> DrillRow:
 
 def listing(*, drills: QuerySet[Drill] | None = None, **at: Unpack[OrderedAt]) -> Page[DrillRow]:
     """Return a page of drills, newest first. `drills` is a filtered queryset (see `filters.DrillFilter`). One query."""
-    rows = (visible(Drill) if drills is None else drills).select_related(*BESIDE)
+    rows = (visible(Drill) if drills is None else drills).select_related(*RELATED)
     page = read_list(Segment(rows, "created_at", descending=True), **at)
     return page.map(lambda found: tuple(_row(drill) for drill in found))
 
 
 def report(*, drill_id: int, now: datetime) -> DrillReport | None:
     """Return one drill with every step so far. Seven queries."""
-    drill = visible(Drill).select_related(*BESIDE).filter(pk=drill_id).first()
+    drill = visible(Drill).select_related(*RELATED).filter(pk=drill_id).first()
     if drill is None:
         return None
     approvals = list(visible(Approval).filter(event=drill.event_id).select_related("decided_by", "rule").order_by("pk"))

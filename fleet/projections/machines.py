@@ -132,7 +132,7 @@ class AdmissionRow:
     stated_resource_group: str
     stated_region: str
     stated_addresses: tuple[str, ...]
-    contradictions: Annotated[tuple[Reason, ...], "What speaks against it, in sentences."]
+    contradictions: Annotated[tuple[Reason, ...], "Why it may be another machine, in sentences."]
     # The set of the machine.
     set: SetRef | None
 
@@ -279,11 +279,13 @@ def refused_enrolments(*, most: int = MOST_REFUSED) -> tuple[RefusedEnrolmentRow
 
 def waiting_rows() -> QuerySet[Admission]:
     """Return admissions with all columns that their rows show."""
-    twins = visible(Admission).filter(vm_id=OuterRef("vm_id")).exclude(pk=OuterRef("pk")).order_by().values("vm_id")
+    duplicates = (
+        visible(Admission).filter(vm_id=OuterRef("vm_id")).exclude(pk=OuterRef("pk")).order_by().values("vm_id")
+    )
     namesakes = visible(Machine).filter(resource_name__iexact=OuterRef("resource_name")).exclude(resource_name="")
     rows = visible(Admission).select_related("machine__availability_set", "join_token").defer("machine__compute")
     return rows.annotate(
-        twins=Coalesce(Subquery(twins.annotate(many=Count("pk")).values("many")), 0),
+        duplicates=Coalesce(Subquery(duplicates.annotate(many=Count("pk")).values("many")), 0),
         namesake=Exists(namesakes),
         known_subscription=F("machine__compute__subscriptionId"),
         known_group=F("machine__compute__resourceGroupName"),
@@ -337,7 +339,7 @@ def _admission(row: Any, subscriptions: Collection[str]) -> AdmissionRow:
             known,
             attested=row.attested,
             allowed=row.attested in subscriptions,
-            twins=row.twins,
+            duplicates=row.duplicates,
             namesake=row.namesake,
         ),
         set=set_ref(machine.availability_set) if machine is not None else None,

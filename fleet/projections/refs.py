@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fleet.domain.reasons import Reason
 from fleet.domain.states import Presence
 from fleet.models import AvailabilitySet, Machine, Rule
-from fleet.projections.visibility import HIDDEN, name_in_sight, sees_set
+from fleet.projections.visibility import HIDDEN, sees_set, visible_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def set_ref(row: AvailabilitySet) -> SetRef:
 
 
 def machine_ref(row: Machine) -> MachineRef:
-    return MachineRef(id=row.pk, resource_name=name_in_sight(row.resource_name, of=row.availability_set_id))
+    return MachineRef(id=row.pk, resource_name=visible_name(row.resource_name, of=row.availability_set_id))
 
 
 def rule_ref(row: Rule) -> RuleRef:

@@ -210,9 +210,9 @@ def _grid(machines: Sequence[MachineRow], events: Sequence[OpenEventBrief]) -> G
     return Grid(update_domains=update_domains, rows=rows)
 
 
-def _domains(crowd: SetSummary) -> Grid:
+def _domains(summary: SetSummary) -> Grid:
     """Return the grid in numbers."""
-    here = {domains: counts for domains, counts in crowd.domains.items() if counts.total}
+    here = {domains: counts for domains, counts in summary.domains.items() if counts.total}
     update_domains = tuple(sorted({update for _, update in here}, key=_rank))
     return Grid(
         update_domains,
@@ -233,17 +233,17 @@ def _warnings(
     counts: PresenceCounts,
     without_agent: Sequence[MissingMachine],
     foreign: Sequence[Reason],
-    crowd: SetSummary | None = None,
+    summary: SetSummary | None = None,
     *,
     now: datetime,
 ) -> tuple[Reason, ...]:
-    """Return the warnings of a set. `machines` are all of its machines, or those with warnings for a large set; `crowd`
-    summarises the others.
+    """Return the warnings of a set. `machines` are all of its machines. For a large set they are those with
+    warnings, and `summary` covers the others.
     """
 
     def named(code: str, presence: Presence) -> list[Reason]:
-        if crowd is not None:
-            names = crowd.named(presence)
+        if summary is not None:
+            names = summary.named(presence)
         else:
             names = [machine.resource_name for machine in machines if machine.presence is presence]
         return [Reason(code, names=names)] if names else []
@@ -258,7 +258,7 @@ def _warnings(
     if (counts.total or without_agent) and not counts.live:
         found.append(Reason("set-unwatched"))
     plain = [plain_name(machine.resource_name) for machine in machines if machine.presence is not Presence.GONE]
-    if crowd.name_twice if crowd is not None else len(set(plain)) < len(plain):
+    if summary.name_twice if summary is not None else len(set(plain)) < len(plain):
         found.append(Reason("set-name-twice"))
     found += [
         Reason("machine-warning", machine=machine.resource_name, warning=warning)
@@ -283,9 +283,9 @@ def _shape(
     shaped = []
     for row in sets:
         inside = machine_rows(machines[row.pk][:most], now=now, limits=limits)
-        crowd = large.get(row.pk)
-        told = machine_rows(crowd.warned, now=now, limits=limits) if crowd else inside
-        counts = crowd.presence if crowd else count_presence([machine.presence for machine in inside])
+        summary = large.get(row.pk)
+        told = machine_rows(summary.warned, now=now, limits=limits) if summary else inside
+        counts = summary.presence if summary else count_presence([machine.presence for machine in inside])
         shaped.append(
             from_row(
                 SetRow,
@@ -295,9 +295,9 @@ def _shape(
                 without_agent=tuple(missing[row.pk]),
                 presence=counts,
                 open_events=tuple(open_events[row.pk]),
-                warnings=_warnings(row, told, counts, missing[row.pk], foreign[row.pk], crowd, now=now),
+                warnings=_warnings(row, told, counts, missing[row.pk], foreign[row.pk], summary, now=now),
                 changed_at=changed_at(row),
-                grid=_domains(crowd) if crowd else _grid(inside, open_events[row.pk]),
+                grid=_domains(summary) if summary else _grid(inside, open_events[row.pk]),
                 admits_until=row.admits_until if row.admits_until is not None and row.admits_until > now else None,
             )
         )

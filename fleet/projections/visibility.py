@@ -42,7 +42,7 @@ OF_TWO = kinds_with(Trait.NAMES_TWO_SETS)
 
 
 @dataclass(slots=True)
-class Sight:
+class LimitedReader:
     """A reader with limited visibility: name and scopes. Frequent lookups are cached for one request."""
 
     name: str
@@ -115,52 +115,52 @@ class Sight:
         return self._rules[model]
 
 
-def rows_of(*paths: str) -> Callable[[Sight], Q]:
+def rows_of(*paths: str) -> Callable[[LimitedReader], Q]:
     """Return the rule for rows whose sets are visible: all sets at these lookup paths."""
-    return lambda sight: Q(**{f"{path}__in": sight.sets for path in paths})
+    return lambda reader: Q(**{f"{path}__in": reader.sets for path in paths})
 
 
-def _of_cache(path: str) -> Callable[[Sight], Q]:
-    return lambda sight: Q(**{f"{path}__in": sight.caches})
+def _of_cache(path: str) -> Callable[[LimitedReader], Q]:
+    return lambda reader: Q(**{f"{path}__in": reader.caches})
 
 
-def _waves(sight: Sight) -> Q:
+def _waves(reader: LimitedReader) -> Q:
     """Return the condition for waves without hidden members: a partial wave would show a wrong turn."""
     members = models.Approval.objects.filter(wave=OuterRef("pk"))
-    inside = members.filter(event__availability_set__in=sight.sets)
-    outside = members.exclude(event__availability_set__in=sight.sets)
+    inside = members.filter(event__availability_set__in=reader.sets)
+    outside = members.exclude(event__availability_set__in=reader.sets)
     return Q(Exists(inside)) & ~Q(Exists(outside))
 
 
-def _entries(sight: Sight) -> Q:
+def _entries(reader: LimitedReader) -> Q:
     nothing = Q(event=None, availability_set=None, machine=None, cache=None)
     inside = (
-        (Q(event=None) | Q(event__availability_set__in=sight.sets))
-        & (Q(availability_set=None) | Q(availability_set__in=sight.sets))
-        & (Q(machine=None) | Q(machine__availability_set__in=sight.sets))
-        & (Q(cache=None) | Q(cache__in=sight.caches))
+        (Q(event=None) | Q(event__availability_set__in=reader.sets))
+        & (Q(availability_set=None) | Q(availability_set__in=reader.sets))
+        & (Q(machine=None) | Q(machine__availability_set__in=reader.sets))
+        & (Q(cache=None) | Q(cache__in=reader.caches))
         & ~Q(kind__in=[kind.value for kind in OF_TWO])
     )
-    own = Q(actor__in=sight.names, via__in=ACTING) | Q(kind__in=[kind.value for kind in FOR_ALL])
+    own = Q(actor__in=reader.names, via__in=ACTING) | Q(kind__in=[kind.value for kind in FOR_ALL])
     return (~nothing & inside) | (nothing & own)
 
 
-def _aside(sight: Sight) -> Q:
-    events = ScheduledEvent.objects.filter(availability_set__in=sight.sets).values("pk")
+def _quarantined(reader: LimitedReader) -> Q:
+    events = ScheduledEvent.objects.filter(availability_set__in=reader.sets).values("pk")
     of_events = Q(what__in=[QuarantineKind.EVENT.value, QuarantineKind.RULES.value], row_id__in=events)
-    return of_events | Q(what=QuarantineKind.CACHE.value, row_id__in=sight.caches)
+    return of_events | Q(what=QuarantineKind.CACHE.value, row_id__in=reader.caches)
 
 
-def everything(sight: Sight) -> Q:
+def everything(reader: LimitedReader) -> Q:
     return Q()
 
 
-def nothing(sight: Sight) -> Q:
+def nothing(reader: LimitedReader) -> Q:
     return Q(pk__in=[])
 
 
 # Visibility rule of each table. A projection cannot read a table without a rule.
-IN_SIGHT: dict[type[Model], Callable[[Sight], Q]] = {
+VISIBLE_ROWS: dict[type[Model], Callable[[LimitedReader], Q]] = {
     AvailabilitySet: rows_of("pk"),
     models.Machine: rows_of("availability_set"),
     models.InventoryMachine: rows_of("availability_set"),
@@ -188,19 +188,19 @@ IN_SIGHT: dict[type[Model], Callable[[Sight], Q]] = {
     # All listeners of a visible cache count, or the page would report none; hidden ones are not named.
     models.Coverage: _of_cache("cache"),
     models.Reporter: _of_cache("notification__cache"),
-    models.OpenTrouble: lambda sight: Q(availability_set__in=sight.sets) | Q(cache__in=sight.caches),
+    models.OpenTrouble: lambda reader: Q(availability_set__in=reader.sets) | Q(cache__in=reader.caches),
     models.StaleSet: rows_of("availability_set"),
     models.SetCount: rows_of("availability_set"),
     # A blind spot that names another set needs that set to be visible, too.
-    models.SetBlindSpot: lambda sight: (
-        Q(availability_set__in=sight.sets) & (Q(other_set=None) | Q(other_set__in=sight.sets))
+    models.SetBlindSpot: lambda reader: (
+        Q(availability_set__in=reader.sets) & (Q(other_set=None) | Q(other_set__in=reader.sets))
     ),
-    models.Rule: lambda sight: Q(pk__in=sight.concerning(models.Rule)),
-    models.NoApprovalWindow: lambda sight: Q(pk__in=sight.concerning(models.NoApprovalWindow)),
+    models.Rule: lambda reader: Q(pk__in=reader.concerning(models.Rule)),
+    models.NoApprovalWindow: lambda reader: Q(pk__in=reader.concerning(models.NoApprovalWindow)),
     models.Entry: _entries,
-    models.QuarantinedRow: _aside,
+    models.QuarantinedRow: _quarantined,
     # The name of another user's shared view may contain names that are hidden here.
-    models.SavedView: lambda sight: Q(owner__username=sight.name),
+    models.SavedView: lambda reader: Q(owner__username=reader.name),
     # Found by the hash that a visible observation names.
     models.DocumentBody: everything,
     # These tables contain no names of the fleet.
@@ -221,12 +221,12 @@ IN_SIGHT: dict[type[Model], Callable[[Sight], Q]] = {
 }
 
 
-def register(rules: Mapping[type[Model], Callable[[Sight], Q]]) -> None:
+def register(rules: Mapping[type[Model], Callable[[LimitedReader], Q]]) -> None:
     """Add the rules of tables whose models are outside this package."""
-    IN_SIGHT.update(rules)
+    VISIBLE_ROWS.update(rules)
 
 
-_sight: ContextVar[Sight | None] = ContextVar("sight", default=None)
+_reader: ContextVar[LimitedReader | None] = ContextVar("reader", default=None)
 
 
 def is_scoped(rights: Rights) -> bool:
@@ -234,37 +234,37 @@ def is_scoped(rights: Rights) -> bool:
     return bool(settings.SCOPED_READ_ACCESS and rights.scopes and ADMIN not in rights.groups)
 
 
-def sight_of(rights: Rights, *, name: str, number: int = 0) -> Sight | None:
+def limited_reader(rights: Rights, *, name: str, number: int = 0) -> LimitedReader | None:
     """Return the visibility of a user, by name and row id of the account; None if the user sees everything."""
-    return Sight(name, rights.scopes, number) if is_scoped(rights) else None
+    return LimitedReader(name, rights.scopes, number) if is_scoped(rights) else None
 
 
 @contextmanager
-def reading_as(sight: Sight | None) -> Iterator[None]:
+def reading_as(reader: LimitedReader | None) -> Iterator[None]:
     """Read with this visibility inside the block, until `set_reader` replaces it."""
-    token = _sight.set(sight)
+    token = _reader.set(reader)
     try:
         yield
     finally:
-        _sight.reset(token)
+        _reader.reset(token)
 
 
 def set_reader(rights: Rights, *, name: str, number: int = 0) -> None:
     """Set the reader until the end of the `reading_as` block; edges call this once they have authenticated the user."""
-    _sight.set(sight_of(rights, name=name, number=number))
+    _reader.set(limited_reader(rights, name=name, number=number))
 
 
 def as_current_reader(parts: Iterable[T]) -> Iterator[T]:
     """Return the parts of a streamed response, read with the visibility of the current reader."""
-    sight, walk = _sight.get(), iter(parts)
-    if sight is None:
+    reader, walk = _reader.get(), iter(parts)
+    if reader is None:
         return walk
-    return _sent(sight, walk)
+    return _sent(reader, walk)
 
 
-def _sent(sight: Sight, walk: Iterator[T]) -> Iterator[T]:
+def _sent(reader: LimitedReader, walk: Iterator[T]) -> Iterator[T]:
     while True:
-        with reading_as(sight):
+        with reading_as(reader):
             try:
                 part = next(walk)
             except StopIteration:
@@ -274,48 +274,48 @@ def _sent(sight: Sight, walk: Iterator[T]) -> Iterator[T]:
 
 def visible(model: type[M]) -> QuerySet[M]:
     """Return the rows of a table that the reader may see."""
-    rule, sight = IN_SIGHT[model], _sight.get()
+    rule, reader = VISIBLE_ROWS[model], _reader.get()
     rows = model._default_manager.all()
-    if sight is None:
+    if reader is None:
         return rows
-    found = rows.filter(rule(sight))
-    return found.near(*sight.ways_to_entries) if isinstance(found, IndexScanRows) else found
+    found = rows.filter(rule(reader))
+    return found.near(*reader.ways_to_entries) if isinstance(found, IndexScanRows) else found
 
 
 def listening() -> QuerySet[models.Coverage]:
     """Return the coverage of caches without hidden machines, for conclusions from their sets and services."""
-    sight, rows = _sight.get(), visible(models.Coverage)
-    return rows if sight is None else rows.filter(machine__availability_set__in=sight.sets)
+    reader, rows = _reader.get(), visible(models.Coverage)
+    return rows if reader is None else rows.filter(machine__availability_set__in=reader.sets)
 
 
 def reader_key() -> tuple[Any, ...]:
     """Return a cache key of the reader's visibility: a response may begin before the reader is known."""
-    sight = _sight.get()
-    return () if sight is None else (sight.name, sight.scopes)
+    reader = _reader.get()
+    return () if reader is None else (reader.name, reader.scopes)
 
 
 def is_limited() -> bool:
     """Return whether the reader's visibility is limited: results read for other users must not be reused."""
-    return _sight.get() is not None
+    return _reader.get() is not None
 
 
 def sees_set(set_id: int | None) -> bool:
     """Return whether a set (row id) is visible. At most one query for a request, none if everything is."""
-    sight = _sight.get()
-    return sight is None or set_id in sight.places
+    reader = _reader.get()
+    return reader is None or set_id in reader.places
 
 
-def name_in_sight(name: str, *, of: int | None) -> str:
+def visible_name(name: str, *, of: int | None) -> str:
     """Return the name of an object in the set with this row id, or the placeholder if the set is hidden."""
     return name if sees_set(of) else HIDDEN
 
 
 def sets_named(names: Collection[str]) -> list[str]:
     """Return these names of sets, with those of hidden sets replaced by one placeholder."""
-    sight = _sight.get()
-    if sight is None:
+    reader = _reader.get()
+    if reader is None:
         return list(names)
-    known = {place.name for place in sight.places.values()}
+    known = {place.name for place in reader.places.values()}
     found = [name for name in names if name in known]
     return found if len(found) == len(names) else [*found, HIDDEN]
 
@@ -331,13 +331,13 @@ def without_names(kept: Any) -> Any:
     """
     match kept:
         case dict() if is_limited():
-            return {name: _in_sight(name, value) for name, value in kept.items()}
+            return {name: _visible_value(name, value) for name, value in kept.items()}
         case list() if is_limited():
             return [without_names(one) for one in kept]
     return kept
 
 
-def _in_sight(name: str, value: Any) -> Any:
+def _visible_value(name: str, value: Any) -> Any:
     match name, value:
         case "sets", list():
             return sets_named(value)
@@ -361,9 +361,9 @@ ADDRESSED: Mapping[str, tuple[type[Model], str]] = {
 }
 
 
-def out_of_sight(ids: Mapping[str, Any]) -> str:
+def hidden_id(ids: Mapping[str, Any]) -> str:
     """Return the first of these URL ids that the reader may not see; empty if there is none."""
-    if _sight.get() is None:
+    if _reader.get() is None:
         return ""
     for name, value in ids.items():
         if name in ADDRESSED:
@@ -381,11 +381,11 @@ P = ParamSpec("P")
 
 
 def _unnamed(facts: EventFacts) -> EventFacts:
-    others = (replace(other, set_name=name_in_sight(other.set_name, of=other.set_id)) for other in facts.others)
+    others = (replace(other, set_name=visible_name(other.set_name, of=other.set_id)) for other in facts.others)
     return replace(facts, others=tuple(others))
 
 
-def _fact_in_sight(load: Callable[P, dict[int, EventFacts]]) -> Callable[P, Mapping[int, EventFacts]]:
+def _visible_facts(load: Callable[P, dict[int, EventFacts]]) -> Callable[P, Mapping[int, EventFacts]]:
     @wraps(load)
     def loaded(*args: P.args, **kwargs: P.kwargs) -> Mapping[int, EventFacts]:
         found = load(*args, **kwargs)
@@ -394,5 +394,5 @@ def _fact_in_sight(load: Callable[P, dict[int, EventFacts]]) -> Callable[P, Mapp
     return loaded
 
 
-load_facts = _fact_in_sight(events.load_facts)
-facts_of = _fact_in_sight(events.facts_of)
+load_facts = _visible_facts(events.load_facts)
+facts_of = _visible_facts(events.facts_of)

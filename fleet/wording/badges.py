@@ -105,7 +105,7 @@ BY_KIND: dict[type, Mapping[Any, Badge]] = {
         Outcome.NOT_APPROVED: Badge("not approved in time", "bad", "timer-off"),
         Outcome.STOPPED: Badge("stopped by a user", "quiet", "ban"),
         Outcome.OVERTAKEN: Badge("cancelled for a real event", "due", "triangle-alert"),
-        Outcome.NOBODY: Badge("no machine took part", "bad", "circle-off"),
+        Outcome.NO_MACHINE: Badge("no machine took part", "bad", "circle-off"),
         Outcome.UNFINISHED: Badge("not completed", "bad", "octagon-x"),
     },
     WaveState: {

@@ -106,7 +106,7 @@ BRING_BACK = (
 ENABLE = "Enable OSImageNotificationProfile of the scale set if upgrades of its operating system should be announced."
 
 # Quarantined kinds, at the beginning of a sentence.
-ASIDE: dict[str, str] = {
+KINDS: dict[str, str] = {
     QuarantineKind.EVENT: "The event",
     QuarantineKind.RULES: "The decision of rules about the event",
     QuarantineKind.APPROVAL: "Approval",
@@ -146,7 +146,7 @@ SPOTS: dict[str, SpotWords] = {
     "set-aside": SpotWords(
         "Objects that Drydock cannot process",
         lambda values, reader: (
-            f"{ASIDE.get(values['what'], values['what'])} {some(values['names'])} cannot be processed: {values['why']}."
+            f"{KINDS.get(values['what'], values['what'])} {some(values['names'])} cannot be processed: {values['why']}."
             f" Drydock failed {counted(values['tries'], 'time')} and retries automatically. Everything else continues."
         ),
         "If it is urgent, start the event by hand. Report this text with the log of Drydock.",

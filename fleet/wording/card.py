@@ -24,7 +24,7 @@ class CardWords:
 
     `guards` state what each requires. `before` describes an earlier approval: one that waits for a second approver, or
     one that failed. `advised` is the heading of the advice (`Start now`), `why` its reason, `tone` its tone. `measured`
-    states what `decide_by` is based on, and `waits` that `nobody` happens without a decision.
+    states what `decide_by` is based on, and `waits` that `without_a_decision` happens without a decision.
     """
 
     title: str
@@ -39,7 +39,7 @@ class CardWords:
     tone: str
     guards: tuple[str, ...]
     before: str
-    nobody: str
+    without_a_decision: str
     waits: bool
     who: str
 
@@ -48,9 +48,9 @@ class CardWords:
         """Return all texts line by line, for places that cannot show a card."""
         advice = f"Recommendation: {self.advised}. {self.why}" if self.advised else ""
         decide_by = f"Decide by {self.decide_by}. {self.measured}" if self.decide_by else ""
-        nobody = f"Without a decision: {self.nobody}" if self.waits else self.nobody
+        without_a_decision = f"Without a decision: {self.without_a_decision}" if self.waits else self.without_a_decision
         facts = (self.effect, self.stays, self.until, decide_by, advice, *self.guards)
-        return tuple(line for line in (self.title, *facts, self.before, nobody, self.who) if line)
+        return tuple(line for line in (self.title, *facts, self.before, without_a_decision, self.who) if line)
 
 
 def card_words(card: DecisionCard, reader: Reader) -> CardWords:
@@ -74,7 +74,7 @@ def card_words(card: DecisionCard, reader: Reader) -> CardWords:
         tone=TONES.get(advice.advised, "due") if advice else "",
         guards=tuple(_against(guard, reader) for guard in _to_tell(card)),
         before=_before(card, reader),
-        nobody=_without_decision(card, reader),
+        without_a_decision=_without_decision(card, reader),
         waits=_waits(card),
         who=_who(card, reader),
     )

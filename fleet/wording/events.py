@@ -20,30 +20,30 @@ NOTHING_LOST = "no machine was affected and nothing was lost"
 UNSEEN_STARTS = (Happened.MAYBE, Happened.UNSEEN)
 
 
-def fate_of(event: EventRow) -> Happened:
+def outcome_of(event: EventRow) -> Happened:
     """Return what Azure did with an event, as far as it was observed."""
     return happened(event.status, started=event.started_at is not None, ended_as=event.ended_as)
 
 
 def effect_of(event: EventRow) -> EventType:
     """Return the facts about an event's type that apply to this event: a cancelled event had no effect."""
-    known, fate = event_type_of(event.event_type), fate_of(event)
+    known, outcome = event_type_of(event.event_type), outcome_of(event)
     inferred = " (inferred)" if event.certainty is Certainty.INFERRED else ""
     if event.drill and not event.open:
         return replace(known, effect=f"A drill: {NOTHING_LOST}.", lost="")
-    if fate is Happened.CANCELLED:
+    if outcome is Happened.CANCELLED:
         return replace(known, effect=f"Azure cancelled it{inferred}: {NOTHING_LOST}.", lost="")
-    if fate in UNSEEN_STARTS:
+    if outcome in UNSEEN_STARTS:
         return replace(known, effect=f"No machine saw the start. Effect of a start: {known.effect}", lost="")
     return known
 
 
 def hit_heading(event: EventRow) -> str:
     """Return the heading above the machines that an event names."""
-    fate = fate_of(event)
-    if fate is Happened.CANCELLED or (event.drill and not event.open):
+    outcome = outcome_of(event)
+    if outcome is Happened.CANCELLED or (event.drill and not event.open):
         return "Machines that would have been affected"
-    if fate in UNSEEN_STARTS:
+    if outcome in UNSEEN_STARTS:
         return "Machines that may have been affected"
     return "Affected machines" if event.open else "Machines that were affected"
 

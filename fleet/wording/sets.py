@@ -56,10 +56,10 @@ def _disagree(values: Mapping[str, Any], reader: Reader) -> str:
     """
     stated, tag = values["statements"], values["tag"]
     names = [f"{KINDS[each['kind']]} {each['name']}" for each in stated]
-    alike = len({name.lower() for name in names}) < len(names)
+    same_name = len({name.lower() for name in names}) < len(names)
     sources = [SOURCES[SetSource(each["source"])] for each in stated]
     said = ", ".join(
-        f"{source.name.format(tag=tag)} states {name}{_where(each) if alike else ''}"
+        f"{source.name.format(tag=tag)} states {name}{_where(each) if same_name else ''}"
         for each, name, source in zip(stated, names, sources, strict=True)
     )
     first = sources[0].name.format(tag=tag)
@@ -73,10 +73,10 @@ def _disagree(values: Mapping[str, Any], reader: Reader) -> str:
 def _outside(values: Mapping[str, Any], reader: Reader) -> tuple[str, str, str]:
     """Return where a confined machine may be, what other sources state, and how to correct that."""
     first, *others = values["statements"]
-    alike = any((each["kind"], each["name"].lower()) == (first["kind"], first["name"].lower()) for each in others)
+    same_name = any((each["kind"], each["name"].lower()) == (first["kind"], first["name"].lower()) for each in others)
 
     def shown(each: Mapping[str, str]) -> str:
-        return f"{KINDS[each['kind']]} “{each['name']}”{_where(each) if alike else ''}"
+        return f"{KINDS[each['kind']]} “{each['name']}”{_where(each) if same_name else ''}"
 
     tag, sources = values["tag"], [SOURCES[SetSource(each["source"])] for each in others]
     names = [one.name.format(tag=tag) for one in sources]

@@ -20,7 +20,7 @@ BATCH = 12
 LIVE = ("PROPOSED", "WAITING", "GRANTED", "RELAYING", "ACCEPTED")
 
 
-class Crew:
+class ThreadGroup:
     """Threads that keep their connection to the database from one round to the next, as gateways do."""
 
     def __init__(self, pool: ThreadPoolExecutor, size: int) -> None:
@@ -43,11 +43,11 @@ class Crew:
 
 
 @contextmanager
-def crew(size: int) -> Iterator[Crew]:
-    """A crew of this many threads; at the end they give their connections back."""
+def thread_group(size: int) -> Iterator[ThreadGroup]:
+    """A group of this many threads; at the end they give their connections back."""
     with ThreadPoolExecutor(size) as pool:
         try:
-            yield Crew(pool, size)
+            yield ThreadGroup(pool, size)
         finally:
             barrier = Barrier(size)
 

@@ -14,7 +14,7 @@ from fleet.domain.reasons import Refused
 from fleet.models import Approval, AvailabilitySet
 from fleet.operations.approvals import approve
 from fleet.operations.approvals.approve import LockedFacts, Plan
-from tests.approvals.racing import a_fleet, announce, check, crew, event_ids
+from tests.approvals.racing import a_fleet, announce, check, event_ids, thread_group
 from tests.factories import acting, operator, the_event
 from tests.holding import as_patient_as, held
 
@@ -47,7 +47,7 @@ def test_each_event_has_one_winner_and_every_loser_learns_who_decided() -> None:
         announce(fleet, f"s{number}a", [event_id])
     people = [operator(f"op{number}") for number in range(OPERATORS)]
     orders = [random.Random(number).sample(ids, EVENTS) for number in range(OPERATORS)]
-    with crew(OPERATORS) as working:
+    with thread_group(OPERATORS) as working:
         results = working.at_once(*[partial(bulk, *one) for one in zip(people, orders, strict=True)])
     answers = [
         (event_id, answer) for result in results if isinstance(result, dict) for event_id, answer in result.items()

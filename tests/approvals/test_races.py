@@ -15,7 +15,7 @@ from fleet.operations.approvals import approve, claims, conditions
 from fleet.operations.approvals.approve import Plan
 from fleet.operations.orders import advance
 from tests.approvals.asking import a_rule
-from tests.approvals.racing import a_fleet, announce, check, crew, rounds, told
+from tests.approvals.racing import a_fleet, announce, check, rounds, thread_group, told
 from tests.factories import EVENT, acting, approver, operator, seconds
 from tests.searches import searched
 from tests.words import sentence
@@ -29,7 +29,7 @@ raced = searched("count", share=4, whole=20, variable="RACE_ROUNDS")
 def test_a_double_click_and_two_browsers_make_one_approval(count: int) -> None:
     fleet = a_fleet()
     olga, otto = operator("olga"), operator("otto")
-    with crew(3) as racing:
+    with thread_group(3) as racing:
         for (event_id,) in rounds(fleet, count):
             results = racing.at_once(*[partial(fleet.approve, event_id, by=by) for by in (olga, olga, otto)])
             (winner,) = [one for one in results if isinstance(one, Approval)]
@@ -54,7 +54,7 @@ def test_a_retry_after_a_lost_answer_gets_the_first_ones(transactional_db: None,
             headers={"idempotency-key": event_id},
         )
 
-    with crew(2) as racing:
+    with thread_group(2) as racing:
         for (event_id,) in rounds(fleet, count):
             first, again = racing.at_once(partial(post, event_id), partial(post, event_id))
             assert (first.status_code, again.status_code) == (201, 201)  # type: ignore[attr-defined]
@@ -66,7 +66,7 @@ def test_a_retry_after_a_lost_answer_gets_the_first_ones(transactional_db: None,
 def test_two_events_of_a_set_at_once_leave_exactly_one_in_flight(count: int) -> None:
     fleet = a_fleet()
     olga, otto = operator("olga"), operator("otto")
-    with crew(2) as racing:
+    with thread_group(2) as racing:
         for one, other in rounds(fleet, count, kinds=2):
             results = racing.at_once(partial(fleet.approve, one, by=olga), partial(fleet.approve, other, by=otto))
             (loser,) = told(results)
@@ -82,7 +82,7 @@ def test_a_person_and_a_rule_leave_one_decision_and_the_persons_beats_a_waiting_
         with approve.decision_lock(event_pk):
             return approve.decide(event_pk, actor.rule(rule, "all"), Plan(when=When.PREPARED), now=fleet.now)
 
-    with crew(2) as racing:
+    with thread_group(2) as racing:
         for (event_id,) in rounds(fleet, count):
             event_pk = ScheduledEvent.objects.get(event_id=event_id).pk
             results = racing.at_once(partial(by_rule, event_pk), partial(fleet.approve, event_id, by=otto))
@@ -97,7 +97,7 @@ def test_a_person_and_a_rule_leave_one_decision_and_the_persons_beats_a_waiting_
 def test_a_hold_and_a_grant_leave_one_of_the_two(count: int) -> None:
     fleet = a_fleet()
     olga, otto = operator("olga"), operator("otto")
-    with crew(2) as racing:
+    with thread_group(2) as racing:
         for (event_id,) in rounds(fleet, count):
             results = racing.at_once(
                 partial(claims.hold, event_id=event_id, actor=acting(olga, why="x"), now=fleet.now),
@@ -114,7 +114,7 @@ def test_a_hold_and_a_grant_leave_one_of_the_two(count: int) -> None:
 def test_a_claim_belongs_to_one(count: int) -> None:
     fleet = a_fleet()
     olga, otto = operator("olga"), operator("otto")
-    with crew(3) as racing:
+    with thread_group(3) as racing:
         for (event_id,) in rounds(fleet, count):
             results = racing.at_once(
                 *[
@@ -133,7 +133,7 @@ def test_one_of_two_second_persons_agrees_and_a_withdrawal_is_one_or_the_other(c
     AvailabilitySet.objects.update(second_person=True)
     otto, anna, axel = operator(), approver("anna"), approver("axel")
     outcomes = set()
-    with crew(3) as racing:
+    with thread_group(3) as racing:
         for (event_id,) in rounds(fleet, count):
             pk = fleet.approve(event_id, by=otto).pk
             results = racing.at_once(
@@ -154,7 +154,7 @@ def test_one_of_two_second_persons_agrees_and_a_withdrawal_is_one_or_the_other(c
 def test_a_withdrawal_and_the_offer_are_one_or_the_other(count: int) -> None:
     fleet = a_fleet()
     otto = operator()
-    with crew(2) as racing:
+    with thread_group(2) as racing:
         for (event_id,) in rounds(fleet, count):
             pk = fleet.approve(event_id, by=otto, when=When.TIME, due_at=fleet.now + seconds(1)).pk
             later = fleet.now + seconds(2)
@@ -178,7 +178,7 @@ def test_concurrent_workers_leave_one_open_order_and_record_a_superseded_one(swe
     announce(fleet, "s0b", [EVENT], hits=["s0a"])
     approval = fleet.approve()
     fleet.advance()
-    with crew(5) as racing:
+    with thread_group(5) as racing:
         for number in range(swept):
             fleet.later(4)
             fleet.heard()

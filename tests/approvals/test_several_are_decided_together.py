@@ -17,7 +17,7 @@ from fleet.models import Approval, Order, ScheduledEvent
 from fleet.operations.approvals import approve
 from fleet.operations.approvals.approve import LockedFacts, Plan
 from tests.approvals.asking import by_rule
-from tests.approvals.racing import a_fleet, announce, check, crew, event_ids
+from tests.approvals.racing import a_fleet, announce, check, event_ids, thread_group
 from tests.factories import Fleet, acting, operator, the_event
 from tests.holding import as_patient_as, held
 from tests.searches import searched
@@ -129,7 +129,7 @@ def test_what_cannot_reach_the_database_fails_as_a_whole(ids: list[str]) -> None
 def test_two_people_who_decide_the_same_in_other_orders_decide_each_once(count: int) -> None:
     fleet = a_fleet(SETS)
     people: list[User] = [operator("olga"), operator("otto")]
-    with crew(2) as racing:
+    with thread_group(2) as racing:
         for kind in range(count):
             ids = event_ids(SETS, kind)
             fleet.now = timezone.now()

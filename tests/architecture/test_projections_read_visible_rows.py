@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from django.apps import apps
 
-from fleet.projections.visibility import IN_SIGHT
+from fleet.projections.visibility import VISIBLE_ROWS
 from tests.architecture.sources import FLEET, files, shown
 
 MAY = {"visibility.py"}
@@ -64,4 +64,4 @@ def test_every_table_that_is_read_has_a_visibility_rule() -> None:
     # No page or answer shows these.
     unread = {"LatestDocument", "WaitingReport", "SigningKey", "KnownDevice", "LoginAttempts"}
     unread |= {"StoredAnswer", "HookCall", "Nonce", "Entrance", "UnusedKey", "AccountLink"}
-    assert {model.__name__ for model in own - set(IN_SIGHT)} == unread
+    assert {model.__name__ for model in own - set(VISIBLE_ROWS)} == unread

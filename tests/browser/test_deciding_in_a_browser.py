@@ -115,7 +115,7 @@ def test_on_a_phone_decide_shows_the_card_and_its_button_together(
         HEADERS[header],
     )
     page.wait_for_function("window.scrollY > 0")
-    for part in (".decide-name", ".decide-when", ".decide-what", ".decide-stays", ".decide-advice", ".decide-nobody"):
+    for part in (".decide-name", ".decide-when", ".decide-what", ".decide-stays", ".decide-advice", ".decide-default"):
         expect(page.locator(f"#decision {part}")).to_be_in_viewport(ratio=1)
     button = page.locator("#approve-now")
     expect(button).to_be_in_viewport(ratio=1)

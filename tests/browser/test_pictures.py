@@ -1,7 +1,4 @@
-"""The pictures of the documentation, taken from the running product by one command:
-
-`SCREENSHOTS=docs/screenshots make test-long ARGS="tests/browser/test_pictures.py"`.
-"""
+"""Pictures of the documentation, taken from the running product; `make screenshots` renews the committed files."""
 
 from __future__ import annotations
 
@@ -78,7 +75,7 @@ def story_of(picture: Picture) -> dict[str, object]:
     "picture",
     [pytest.param(one, id=one.name, marks=[] if one.name == "queue-light" else [pytest.mark.long]) for one in PICTURES],
 )
-def test_it_can_be_taken(gateway: Gateway, open_page: OpenPage, tmp_path: Path, picture: Picture) -> None:
+def test_picture_is_taken(gateway: Gateway, open_page: OpenPage, tmp_path: Path, picture: Picture) -> None:
     names = story_of(picture)
     who = "ada" if picture.story != "caches" else "otto"
     watched = open_page(picture.path.format(**names), who=who, **KINDS[picture.kind])

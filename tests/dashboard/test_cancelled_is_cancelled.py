@@ -11,7 +11,7 @@ from fleet.models import ScheduledEvent
 from fleet.notifications.text import _how_it_was
 from fleet.projections.events.detail import event_detail
 from fleet.wording.card import card_words
-from fleet.wording.events import NOTHING_LOST, fate_of
+from fleet.wording.events import NOTHING_LOST, outcome_of
 from fleet.wording.times import API
 from tests import factories
 from tests.dashboard.conftest import codes
@@ -81,4 +81,4 @@ def test_what_was_not_seen_to_happen_is_not_told_as_if_it_had(fleet: Fleet) -> N
         )  # fmt: skip
         detail = event_detail(event_id=EVENT, now=fleet.now)
         assert detail is not None
-        assert fate_of(detail.event).value == outcome, (ended_as, started)
+        assert outcome_of(detail.event).value == outcome, (ended_as, started)

@@ -114,7 +114,7 @@ def test_it_is_counted_once_for_all_readers_and_never_waits_for_the_blind_spots(
 ) -> None:
     settings.STATUS_BAR_CACHE_SECONDS = 5
     later: list[Callable[[], None]] = []
-    kept = Kept(beside=later.append)
+    kept = Kept(run_in_background=later.append)
     with django_assert_num_queries(12):
         first = kept.at(watched.now)
     assert (first.blind_spots, len(later)) == (None, 1)

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from fleet.dashboard.singleflight import Alike, alike
+from fleet.dashboard.singleflight import SingleFlight, single_flight
 from tests import factories
 from tests.dashboard.conftest import logged_in
 from tests.processes import wait_for
 
 
 def test_those_who_come_while_one_is_made_wait_for_the_next_and_share_it() -> None:
-    shared, proceed, made = Alike(), threading.Event(), list[int]()
+    shared, proceed, made = SingleFlight(), threading.Event(), list[int]()
 
     def make() -> bytes:
         made.append(1)
@@ -35,7 +35,7 @@ def test_those_who_come_while_one_is_made_wait_for_the_next_and_share_it() -> No
 
 
 def test_what_fails_fails_for_one_and_the_others_make_their_own() -> None:
-    shared, proceed, calls = Alike(), threading.Event(), list[int]()
+    shared, proceed, calls = SingleFlight(), threading.Event(), list[int]()
 
     def make() -> bytes:
         calls.append(1)
@@ -64,7 +64,7 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         found.append(key)
         return make()
 
-    monkeypatch.setattr(alike, "once", once)
+    monkeypatch.setattr(single_flight, "once", once)
     return found
 
 

@@ -99,9 +99,9 @@ def test_the_card_says_what_happens_without_a_decision_once_it_cannot_be_undone(
         approval = fleet.approve(factories.EVENT, when=when)
         detail = event_detail(event_id=factories.EVENT, now=fleet.now)
         assert detail is not None
-        assert card_words(detail.card, API).nobody.startswith(said)
+        assert card_words(detail.card, API).without_a_decision.startswith(said)
         if when is When.UNDO:
-            assert card_words(detail.card, API).nobody == ""
+            assert card_words(detail.card, API).without_a_decision == ""
             withdraw(approval_id=approval.pk, actor=factories.acting(factories.operator(), why=""), now=fleet.now)
 
 

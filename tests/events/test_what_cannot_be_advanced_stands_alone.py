@@ -97,7 +97,7 @@ def test_reports_about_an_event_that_cannot_be_computed_are_kept_and_the_others_
     assert Observation.objects.filter(kind="document").count() == 4
     assert quarantined() == {"event": the_event(BAD).pk}
     assert "Played" in QuarantinedRow.objects.get().reason
-    assert any(one.gauge is gauges.SET_ASIDE and one.values == {("event",): 1} for one in measure(now=fleet.now))
+    assert any(one.gauge is gauges.QUARANTINED and one.values == {("event",): 1} for one in measure(now=fleet.now))
 
 
 def test_reconciliation_continues_retries_and_clears_the_quarantine(

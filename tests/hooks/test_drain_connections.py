@@ -58,7 +58,7 @@ def test_it_waits_until_the_last_one_has_gone(example: ExampleFactory, client: s
     leaver.start()
     event_id, said = made.prepare()
     leaver.join()
-    assert said.endswith("Nobody is connected.\n")
+    assert said.endswith("No client is connected.\n")
     assert drain_file.exists(), "no new client before the event is over"
     made.recover(event_id)
     assert not drain_file.exists()

@@ -93,7 +93,7 @@ def test_the_node_is_cordoned_and_drained_and_later_uncordoned(made: Example, cl
 def test_a_cordon_that_a_person_laid_stays(made: Example, cluster: Cluster) -> None:
     cluster.write(unschedulable=True)
     event_id, said = made.prepare()
-    assert "Somebody has cordoned node-1 already.\n" in said
+    assert "node-1 is already cordoned.\n" in said
     assert cluster.node["pods"] == {"log": "DaemonSet"}
     assert made.recover(event_id) == "node-1 was not cordoned from here.\n"
     assert cluster.node["unschedulable"] is True

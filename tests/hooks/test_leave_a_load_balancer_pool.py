@@ -90,4 +90,4 @@ def test_sessions_that_stay_are_a_failure_in_words(example: ExampleFactory, pool
     made.set(HAPROXY=address, HAPROXY_SERVER="web/vm1")
     _, outcome, said = made.try_to_prepare()
     assert outcome == "failed"
-    assert said.startswith("web/vm1 takes nobody new, and still serves 9")
+    assert said.startswith("web/vm1 takes no new client, and still serves 9")

@@ -17,7 +17,7 @@ from fleet.operations.machines import admissions
 from fleet.operations.sets import placement
 from fleet.projections.machines import identities_of
 from tests.approvals.asking import entries
-from tests.approvals.racing import Crew, crew
+from tests.approvals.racing import ThreadGroup, thread_group
 from tests.factories import acting, admin, change_set
 from tests.machines.forger import NOW, OTHER_VM_ID, SUBSCRIPTION
 from tests.machines.newcomers import COMPUTE, admit_all, ask, document, key_of, token
@@ -27,8 +27,8 @@ CALLERS = 20
 
 
 @pytest.fixture
-def callers() -> Iterator[Crew]:
-    with crew(CALLERS) as found:
+def callers() -> Iterator[ThreadGroup]:
+    with thread_group(CALLERS) as found:
         yield found
 
 
@@ -45,12 +45,12 @@ def one_of(results: list[object]) -> wire.EnrolAnswer:
     return answer
 
 
-def race(callers: Crew, calls: list[Callable[[], object]]) -> wire.EnrolAnswer:
+def race(callers: ThreadGroup, calls: list[Callable[[], object]]) -> wire.EnrolAnswer:
     assert len(calls) == CALLERS
     return one_of(callers.at_once(*calls))
 
 
-def test_one_join_token_admits_one_of_twenty(callers: Crew, settings: Settings) -> None:
+def test_one_join_token_admits_one_of_twenty(callers: ThreadGroup, settings: Settings) -> None:
     settings.ENROLMENT_POLICY = "token"
     shown = token()
     race(callers, [partial(ask, join_token=shown, ask=str(number)) for number in range(CALLERS)])
@@ -58,14 +58,14 @@ def test_one_join_token_admits_one_of_twenty(callers: Crew, settings: Settings) 
     assert Admission.objects.count() == admissions.MOST_OF_A_MACHINE
 
 
-def test_agents_without_a_secret_are_admitted_once(callers: Crew, settings: Settings) -> None:
+def test_agents_without_a_secret_are_admitted_once(callers: ThreadGroup, settings: Settings) -> None:
     settings.ENROLMENT_POLICY = "token"
     shown = token()
     race(callers, [partial(ask, join_token=shown, ask="") for _ in range(CALLERS)])
     assert Admission.objects.count() == 1
 
 
-def test_join_tokens_of_two_sets_put_the_machine_into_one(callers: Crew, settings: Settings) -> None:
+def test_join_tokens_of_two_sets_put_the_machine_into_one(callers: ThreadGroup, settings: Settings) -> None:
     settings.ENROLMENT_POLICY = "token"
     tokens = [token("web"), token("db")]
     calls = [
@@ -78,11 +78,11 @@ def test_join_tokens_of_two_sets_put_the_machine_into_one(callers: Crew, setting
     assert sum(JoinToken.objects.values_list("uses", flat=True)) == 1
 
 
-def test_attested_documents_admit_one_of_twenty(callers: Crew) -> None:
+def test_attested_documents_admit_one_of_twenty(callers: ThreadGroup) -> None:
     race(callers, [partial(ask, document(), ask=str(number)) for number in range(CALLERS)])
 
 
-def test_the_rule_of_a_set_admits_one_of_twenty(callers: Crew, settings: Settings) -> None:
+def test_the_rule_of_a_set_admits_one_of_twenty(callers: ThreadGroup, settings: Settings) -> None:
     settings.ENROLMENT_POLICY = "admit"
     shown = token("web")
     ask(document(vmId=OTHER_VM_ID), machine_id=OTHER_VM_ID)
@@ -95,7 +95,7 @@ def test_the_rule_of_a_set_admits_one_of_twenty(callers: Crew, settings: Setting
     assert Machine.objects.count() == 2
 
 
-def test_an_admission_admits_one_of_twenty(callers: Crew) -> None:
+def test_an_admission_admits_one_of_twenty(callers: ThreadGroup) -> None:
     """Agents of 0.1.0 have no secret: all of one address with one token are one asker."""
     shown = token()
     ask(join_token=shown, ask="")
@@ -103,7 +103,7 @@ def test_an_admission_admits_one_of_twenty(callers: Crew) -> None:
     race(callers, [partial(ask, join_token=shown, ask="") for _ in range(CALLERS)])
 
 
-def test_two_ways_in_at_once_admit_one(callers: Crew) -> None:
+def test_two_ways_in_at_once_admit_one(callers: ThreadGroup) -> None:
     """One was admitted by a person, the others bring a document that Azure signed."""
     ask(ask="0")
     admit_all()
@@ -111,13 +111,13 @@ def test_two_ways_in_at_once_admit_one(callers: Crew) -> None:
     race(callers, calls)
 
 
-def test_requests_that_wait_at_the_same_moment_are_one_request(callers: Crew) -> None:
+def test_requests_that_wait_at_the_same_moment_are_one_request(callers: ThreadGroup) -> None:
     results = callers.at_once(*[ask] * CALLERS)
     assert all(isinstance(one, wire.EnrolPending) for one in results)
     assert Admission.objects.count() == 1
 
 
-def test_of_twenty_machines_that_share_a_name_one_has_it(callers: Crew, settings: Settings) -> None:
+def test_of_twenty_machines_that_share_a_name_one_has_it(callers: ThreadGroup, settings: Settings) -> None:
     settings.ENROLMENT_POLICY = "token"
     shown = token("web")
     calls = [partial(ask, join_token=shown, ask="", machine_id=f"vm-{number:02}") for number in range(CALLERS)]
@@ -127,7 +127,7 @@ def test_of_twenty_machines_that_share_a_name_one_has_it(callers: Crew, settings
     assert Machine.objects.filter(called="vm1").count() == CALLERS - 1
 
 
-def test_of_two_sets_that_get_one_name_at_once_one_has_it(callers: Crew, settings: Settings) -> None:
+def test_of_two_sets_that_get_one_name_at_once_one_has_it(callers: ThreadGroup, settings: Settings) -> None:
     settings.ENROLMENT_POLICY = "token"
     shown = token()
     for number in range(CALLERS):
@@ -141,7 +141,7 @@ def test_of_two_sets_that_get_one_name_at_once_one_has_it(callers: Crew, setting
     assert AvailabilitySet.objects.filter(kind="availability_set", name="web").count() == 1
 
 
-def test_placement_groups_that_come_at_once_are_sets_of_their_own(callers: Crew, settings: Settings) -> None:
+def test_placement_groups_that_come_at_once_are_sets_of_their_own(callers: ThreadGroup, settings: Settings) -> None:
     """An inventory lists the scale set without its groups: one group takes that row, and no other takes it away."""
     settings.ENROLMENT_POLICY = "token"
     shown = token()

@@ -42,7 +42,7 @@ def health(now: datetime) -> NotificationHealth:
 
 
 def test_health_is_the_worst_state(now: datetime) -> None:
-    assert health(now) is NotificationHealth.NOBODY
+    assert health(now) is NotificationHealth.NO_CHANNEL
     first = channel(now)
     assert health(now) is NotificationHealth.STANDS_STILL
     routed(now)

@@ -35,7 +35,7 @@ def test_first_channel_gets_the_default_route() -> None:
     migration.offer(apps, None)
     assert led() == {}
     channel("first")
-    assert led() == {"Whatever needs somebody": {"first"}}
+    assert led() == {"Events that need action": {"first"}}
     (found,) = routes_in_force()
     assert {NotificationType.FIRST_SEEN, NotificationType.PROPOSED, NotificationType.CHANNEL_FAILING} <= set(
         found.route.moments

@@ -20,7 +20,7 @@ from django.test import Client
 from fleet.accounts import external_accounts, privacy, tokens
 from fleet.accounts import queries as account_queries
 from fleet.accounts import services as account_services
-from fleet.accounts.privacy import COLUMNS, Fate
+from fleet.accounts.privacy import COLUMNS, ErasureAction
 from fleet.audit import queries as audit_queries
 from fleet.audit.seals import Finding, seal, verify
 from fleet.domain.approvals.conditions import When
@@ -64,7 +64,7 @@ def columns() -> Iterator[str]:
     for model in apps.get_models(include_auto_created=True):
         fields = model._meta.concrete_fields
         leading = [field for field in fields if field.is_relation and field.related_model is User]
-        goes = any(COLUMNS.get(f"{model._meta.label}.{field.name}") is Fate.GOES for field in leading)
+        goes = any(COLUMNS.get(f"{model._meta.label}.{field.name}") is ErasureAction.GOES for field in leading)
         for field in leading if goes else fields:
             if field in leading or (isinstance(field, texts) and not field.is_relation):
                 yield f"{model._meta.label}.{field.name}"

@@ -18,7 +18,7 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from fleet.domain.people import Place, Rights, in_scopes
 from fleet.gateway.open_calls import CallCredentials
-from fleet.gateway.streams import frames_in_sight, listener_of
+from fleet.gateway.streams import listener_of, visible_frames
 from fleet.models import (
     AvailabilitySet,
     Cache,
@@ -67,7 +67,7 @@ class World:
 
 
 def everything(fleet: Listeners) -> None:
-    """In a set that is in sight, in two that are not, and between them."""
+    """In a visible set, in two hidden ones, and between them."""
     due = datetime.now(UTC) + timedelta(minutes=14)
     shop = {"tagsList": [{"name": "drydock:service", "value": "shop"}]}
     shade = {"tagsList": [{"name": "drydock:service", "value": "umbra-service"}]}
@@ -76,7 +76,7 @@ def everything(fleet: Listeners) -> None:
     for name in ("umbra-1", "umbra-2"):
         fleet.enrol(name, availability_set="umbra", resourceGroupName="umbra-group", **shade)
     fleet.enrol("umbra-3", availability_set="umbra-second", resourceGroupName="umbra-group", **shade)
-    # In one service with what is in sight.
+    # In one service with the visible set.
     fleet.enrol("umbra-4", availability_set="umbra-beside", **shop)
     fleet.enrol("umbra-5", availability_set="umbra-dock", **shade)
     fleet.enrol("umbra-6", availability_set="")
@@ -87,7 +87,7 @@ def everything(fleet: Listeners) -> None:
     fleet.all_say(own, names=names)
     first = listing(HIDDEN_EVENTS[0], resources=("umbra-1",), not_before=due, Description="umbra is moved")
     fleet.all_say(first, names=["umbra-1", "umbra-2"])
-    # A machine of elsewhere lists what is in sight.
+    # A machine of another set lists the visible event.
     fleet.say("umbra-2", own, first)
     fleet.all_say(listing(HIDDEN_EVENTS[1], resources=("umbra-3",), not_before=due), names=["umbra-3"])
     fleet.all_say(listing(HIDDEN_EVENTS[2], resources=("umbra-4",), not_before=due), names=["umbra-4"])
@@ -104,7 +104,7 @@ def everything(fleet: Listeners) -> None:
 
 
 def drilling_again(fleet: Listeners) -> None:
-    """A set in sight of its own for a drill, since one with a real event cannot be rehearsed."""
+    """A visible set of its own for a drill, since one with a real event cannot be rehearsed."""
     fleet.enrol("web-dock", availability_set="web-dock")
     fleet.say("web-dock")
     drilling.begin(set_id=factories.the_set("web-dock").pk, actor=acting(factories.approver()), now=fleet.now)
@@ -368,9 +368,9 @@ def test_pages_and_calls_about_visible_rows_name_no_hidden_rows(world: World) ->
 
 
 def test_a_stream_tells_a_reader_what_lies_in_their_scopes(world: World) -> None:
-    everybody = visibility.Sight("rita", (("name", "WEB*"),))
+    everybody = visibility.LimitedReader("rita", (("name", "WEB*"),))
     ids_of = list(Entry.objects.order_by("pk").values_list("pk", flat=True))
-    frames = frames_in_sight(everybody, ids_of)
+    frames = visible_frames(everybody, ids_of)
     assert 0 < len(frames) < len(ids_of)
     text = b"".join(frames.values()).decode()
     assert MARK not in text.lower()
@@ -378,10 +378,10 @@ def test_a_stream_tells_a_reader_what_lies_in_their_scopes(world: World) -> None
     assert factories.EVENT in text
     token = caller(world.reader).headers["authorization"].removeprefix("Bearer ")
     ear = listener_of(CallCredentials(token, "", "", None), now=datetime.now(UTC))
-    assert ear is not None and ear.sight is not None
+    assert ear is not None and ear.reader is not None
     token = caller(factories.viewer()).headers["authorization"].removeprefix("Bearer ")
     ear = listener_of(CallCredentials(token, "", "", None), now=datetime.now(UTC))
-    assert ear is not None and ear.sight is None
+    assert ear is not None and ear.reader is None
 
 
 def test_admins_and_people_without_scopes_see_everything_and_without_the_setting_all_do(
@@ -407,7 +407,7 @@ def test_the_database_matches_scopes_as_people_s_rights_do(db: None, pattern: st
         )
     provisional = AvailabilitySet.objects.create(key="p", kind="provisional", name="web", created_at=datetime.now(UTC))
     scopes = (("name", pattern), ("service", "nowhere"))
-    found = set(visibility.Sight("rita", scopes).sets.values_list("name", "kind"))
+    found = set(visibility.LimitedReader("rita", scopes).sets.values_list("name", "kind"))
     wanted = {
         (row.name, row.kind)
         for row in AvailabilitySet.objects.all()
@@ -422,7 +422,7 @@ def test_row_merged_into_a_visible_set_is_visible(db: None) -> None:
     sets = AvailabilitySet.objects
     web = sets.create(key="w", kind="availability_set", name="web", created_at=now)
     old = sets.create(key="o", kind="provisional", name="umbra-old", created_at=now, merged_into=web)
-    pks = set(visibility.Sight("rita", (("name", "web"),)).sets.values_list("pk", flat=True))
+    pks = set(visibility.LimitedReader("rita", (("name", "web"),)).sets.values_list("pk", flat=True))
     assert {web.pk, old.pk} <= pks
 
 

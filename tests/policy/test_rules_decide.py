@@ -231,7 +231,7 @@ def test_one_events_trouble_does_not_keep_the_others_waiting(fleet: Fleet, caplo
         fleet.all_say(listing(OTHER, event_type="Reboot", resources=("vm1",)), listing(EVENT, resources=("vm2",)))
     assert Approval.objects.get().event == the_event()
     assert QuarantinedRow.objects.get(what="rules").row_id == the_event(OTHER).pk
-    assert "is set aside" in caplog.text
+    assert "is quarantined" in caplog.text
 
 
 def test_a_preempt_is_decided_at_its_first_report(fleet: Fleet) -> None:

@@ -17,7 +17,7 @@ def named() -> set[str]:
     return set(re.findall(r"screenshots/([\w.-]+)\)", text))
 
 
-def test_every_picture_is_shown_by_a_document_and_every_document_shows_pictures_that_are_there() -> None:
+def test_files_and_documents_name_the_same_pictures() -> None:
     assert {path.name for path in FOLDER.iterdir()} == named()
 
 
@@ -25,6 +25,6 @@ def test_every_picture_is_taken_by_a_test() -> None:
     assert {f"{picture.name}.png" for picture in PICTURES} == named()
 
 
-def test_every_picture_says_in_words_what_it_shows() -> None:
+def test_every_picture_has_a_description() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in DOCUMENTS)
     assert [alt for alt in re.findall(r"!\[([^\]]*)\]\([^)]*screenshots/", text) if len(alt) < 20] == []

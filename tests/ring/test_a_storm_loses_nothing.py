@@ -16,7 +16,7 @@ from fleet.embedded import Urls
 pytestmark = [pytest.mark.long, pytest.mark.real_time]
 
 STORM = Storm(
-    events=16, machines=3, within=3, approvals=9, refused=3, clicks=1, probes=0, crowds=1, chosen=5, browser=False,
+    events=16, machines=3, within=3, approvals=9, refused=3, clicks=1, probes=0, loads=1, chosen=5, browser=False,
     worker_dies=True,
 )  # fmt: skip
 

@@ -190,11 +190,11 @@ def test_merging_keeps_the_stricter_of_both(fleet: Fleet) -> None:
     assert required(fleet) == (True, True)
 
 
-def test_merging_spares_no_service_account_that_one_of_both_asks() -> None:
-    asks, spares = Requirements(step_up=True), Requirements(step_up=True, exempt_service_accounts=True)
-    assert asks.stricter(spares) == spares.stricter(asks) == asks
-    assert spares.stricter(Requirements()) == spares
-    assert asks.lowered(spares) == ["exempt_service_accounts"]
+def test_merged_set_exempts_no_service_account_that_one_of_both_requires() -> None:
+    asks, exempting = Requirements(step_up=True), Requirements(step_up=True, exempt_service_accounts=True)
+    assert asks.stricter(exempting) == exempting.stricter(asks) == asks
+    assert exempting.stricter(Requirements()) == exempting
+    assert asks.lowered(exempting) == ["exempt_service_accounts"]
 
 
 def test_a_machine_that_a_person_moves_takes_the_requirement_along(fleet: Fleet) -> None:

@@ -50,7 +50,7 @@ def test_a_fault_on_posts_leaves_polls_alone(azure: Simulated) -> None:
     assert [azure.approve("WestNO_0", event_id) for _ in range(2)] == [500, 200]
 
 
-def test_faults_spare_the_instance_metadata(azure: Simulated) -> None:
+def test_faults_do_not_affect_the_instance_metadata(azure: Simulated) -> None:
     lay(azure, "status-500")
     assert azure.get("WestNO_0", "/metadata/instance?api-version=2021-02-01").status == 200
     assert azure.get("WestNO_0").status == 500

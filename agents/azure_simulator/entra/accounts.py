@@ -39,7 +39,7 @@ def everybody() -> dict[str, Account]:
         Account("anna", "Anna Approver", roles=["Drydock.Approver"]),
         Account("otto", "Otto Operator", roles=["Drydock.Operator"], groups=["0b6d1b2e-web-operators"]),
         Account("vera", "Vera Viewer", roles=["Drydock.Viewer"]),
-        Account("nora", "Nora Nobody"),
+        Account("nora", "Nora Newman"),
         Account("gus", "Gus of many groups", groups=[f"group-{number}" for number in range(250)]),
     ]
     return {one.name: one for one in people}

@@ -138,8 +138,8 @@ class Provider:
             return refused("invalid_request", "nonce and state are required")
         if asked.get("cancel"):
             return refused("access_denied", "the person said no")
-        anew = asked.get("prompt") == "login" or asked.get("max_age") == "0"
-        name, auth_time = self._who(request, asked, anew=anew)
+        reauthenticate = asked.get("prompt") == "login" or asked.get("max_age") == "0"
+        name, auth_time = self._who(request, asked, reauthenticate=reauthenticate)
         account = self.accounts.get(name)
         if account is None or not account.enabled:
             if asked.get("prompt") == "none":
@@ -159,13 +159,13 @@ class Provider:
         cookie = ("Set-Cookie", f"{COOKIE}={quote(name)}.{auth_time}; HttpOnly; SameSite=Lax; Path=/")
         return _to(redirect, code=code, state=asked["state"], headers=(cookie,))
 
-    def _who(self, request: Request, asked: dict[str, str], *, anew: bool) -> tuple[str, int]:
+    def _who(self, request: Request, asked: dict[str, str], *, reauthenticate: bool) -> tuple[str, int]:
         """Return the account chosen just now, else the one signed in here, with the time of its sign-in."""
         if asked.get("as"):
             return asked["as"], int(self.clock())
         cookies = dict(part.strip().partition("=")[::2] for part in request.headers.get("cookie", "").split(";"))
         name, _, since = cookies.get(COOKIE, "").rpartition(".")
-        return ("", 0) if anew or not since.isdecimal() else (unquote(name), int(since))
+        return ("", 0) if reauthenticate or not since.isdecimal() else (unquote(name), int(since))
 
     def _ask(self, asked: dict[str, str]) -> Response:
         """Return the page to choose an account; there is no password."""

@@ -50,7 +50,7 @@ MAYBE_EMPTY = (
 LIMIT = wire.MAX_DOCUMENT_BYTES
 
 
-# "Try again later", as Azure documents it; every other 4xx stays until somebody changes the machine.
+# "Try again later", as Azure documents it; every other 4xx lasts until the machine is changed.
 PASSING_STATUSES = (404, 408, 410, 429)
 
 

@@ -125,7 +125,7 @@ shape(
     signatures=serializers.ChoiceField(
         [check.value for check in SignatureCheck],
         allow_blank=True,
-        help_text="What its agent does about signatures of orders; empty until it said so.",
+        help_text="How its agent treats signatures of orders; empty until it is reported.",
     ),
     set_source=serializers.ChoiceField(
         [source.value for source in SetSource],

@@ -30,10 +30,10 @@ class EventApprovals(Call):
         problems=(*DECISION_PROBLEMS, "already-decided"),
     )
     def post(self, event_id: str) -> ApprovalRow | None:
-        """Approve: start the event now, once it is prepared, or at a time
+        """Approve an event: start it now, when its machines are prepared, or at a time
 
-        For every machine in `Resources`. Azure starts it once; nobody can postpone it. Where a guard or the set asks
-        for a second person, the approval answers with the state `PROPOSED`.
+        The approval covers every machine in `Resources`. Azure starts the event once, and no one can postpone it then.
+        If a guard or the set requires a second person, the answer has the state `PROPOSED`.
         """
         approval_id = grant(self, event_id, self.wanted["expected_version"])
         return orders.approval(approval_id=approval_id, now=self.now)
@@ -41,25 +41,25 @@ class EventApprovals(Call):
 
 @list_call("list_approvals", approvals.listing, ApprovalFilter, "approvals", orders=("decided_at",))
 class Approvals(Call):
-    """Approvals, the newest decision first
+    """List approvals, newest decision first
 
-    Those that wait or are on their way, and those that are over, each with its orders.
+    Open and closed approvals, each with its orders.
     """
 
 
 @detail_call("get_approval", orders.approval)
 class Approval(Call):
-    """How far an approval got
+    """Get an approval and its progress
 
-    Its state, what it waits for, and every order that was given to a machine. Ask again until `closed_at` is set;
+    Its state, what it waits for, and every order that was given to a machine. Poll until `closed_at` is set.
     `seconds_left` of an order counts from `server_time`.
     """
 
     @describe("withdraw_approval", needs="approve", body=WhySerializer, problems=("too-late",))
     def delete(self, approval_id: int) -> ApprovalRow | None:
-        """Withdraw an approval before it was sent to a machine
+        """Withdraw an approval before it is sent to a machine
 
-        Possible as long as no machine was offered an order; afterwards the answer is `too-late`.
+        Once a machine was offered an order, the answer is the problem `too-late`.
         """
         conditions.withdraw(approval_id=approval_id, actor=self.commented, now=self.now)
         return orders.approval(approval_id=approval_id, now=self.now)
@@ -75,10 +75,10 @@ class Consents(Call):
         problems=DECISION_PROBLEMS,
     )
     def post(self, approval_id: int) -> ApprovalRow | None:
-        """Agree to a proposal as the second person
+        """Consent to a proposal as the second person
 
-        Needs the right of an approver, and somebody else than who proposed it. The guards are asked again: one that is
-        new takes a reason in `override`. `If-Match` names the `ETag` of the event.
+        The caller needs the right to approve and must not be the user who proposed it. The guards are evaluated again:
+        a new one needs a reason in `override`. `If-Match` takes the `ETag` of the event.
         """
         conditions.consent(
             approval_id=approval_id,
@@ -121,9 +121,9 @@ NOT_HELD = ("not-found", "No user or rule has left this event to Azure.")
 
 @detail_call("get_claim", rows.standing_claim, missing=UNCLAIMED)
 class EventClaims(Call):
-    """Who is on it
+    """Get the claim of an event
 
-    The claim that stands; nothing is found where nobody has claimed the event.
+    404 if no user has claimed it.
     """
 
     @describe(
@@ -135,17 +135,17 @@ class EventClaims(Call):
         problems=("already-claimed", "too-late"),
     )
     def post(self, event_id: str) -> rows.ClaimTold:
-        """Claim: say that you are on it
+        """Claim an event: show other users that you are working on it
 
-        Local: it goes to nobody but the other people, and ends with the event.
+        A claim is visible in Drydock only and ends with the event. Azure gets no message.
         """
         return claimed(self, event_id)
 
     @describe("give_claim_back", needs="approve", matches=True, problems=("not-claimed",))
     def delete(self, event_id: str) -> rows.ClaimTold:
-        """Give a claim back
+        """Release a claim
 
-        One's own; an approver may end anybody's.
+        Users release their own claims; approvers may release every claim.
         """
         row = claims.give_back(event_id=event_id, actor=self.actor, now=self.now, expected=self.expected)
         return rows.claim_told(row)
@@ -153,9 +153,9 @@ class EventClaims(Call):
 
 @detail_call("get_hold", rows.standing_hold, missing=NOT_HELD)
 class EventHolds(Call):
-    """Who has left it to Azure
+    """Get the hold of an event
 
-    The hold that stands; nothing is found where nobody has left the event to Azure.
+    404 if no user or rule has left the event to Azure.
     """
 
     @describe(
@@ -167,9 +167,10 @@ class EventHolds(Call):
         problems=("already-decided", "already-held", "too-late"),
     )
     def post(self, event_id: str) -> rows.HoldTold:
-        """Leave it to Azure (a hold): do not approve, let it run
+        """Hold an event: leave it to Azure instead of approving it
 
-        Keeps rules away and asks people for a reason. Azure is told nothing and may start the event from NotBefore on.
+        While the hold lasts, rules do not decide and users need a reason to approve. Azure gets no message and may
+        start the event from NotBefore on.
         """
         actor = self.actor.because(self.wanted["reason"])
         row = claims.hold(event_id=event_id, actor=actor, now=self.now, expected=self.expected)
@@ -177,9 +178,10 @@ class EventHolds(Call):
 
     @describe("lift_hold", needs="approve", matches=True, problems=("not-held",))
     def delete(self, event_id: str) -> rows.HoldTold:
-        """Take back what was left to Azure (lift a hold)
+        """Lift a hold
 
-        Rules and people may decide again. A hold that a rule has set can be lifted by anybody who may decide there.
+        Rules and users may decide again. Every user who may decide about events of this set may lift it, also if a rule
+        set it.
         """
         row = claims.lift(event_id=event_id, actor=self.actor, now=self.now, expected=self.expected)
         return rows.hold_told(row)

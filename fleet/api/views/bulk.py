@@ -37,7 +37,7 @@ class BulkApprovals(Call):
         problems=("count-changed",),
     )
     def post(self) -> Response:
-        """Approve several events, each with a result of its own
+        """Approve several events, with one result for each
 
         Each event is decided separately: events of one service in the order given, with a filter by time left. A
         refusal does not stop the others. With an `Idempotency-Key`, a repeated call continues where the first one was
@@ -61,7 +61,7 @@ class BulkClaims(Call):
         problems=("count-changed",),
     )
     def post(self) -> Response:
-        """Claim several events, each with a result of its own
+        """Claim several events, with one result for each
 
         Each event is decided separately: events of one service in the order given, with a filter by time left. A
         refusal does not stop the others. With an `Idempotency-Key`, a repeated call continues where the first one was

@@ -33,19 +33,18 @@ class Elsewhere(Call):
 
 @list_call("list_events", event_rows.listing, EventFilter, "events", orders=("first_seen_at", "not_before"))
 class Events(Call):
-    """Scheduled events by time left, then newest first
+    """List scheduled events: open ones by time left, then ended ones, newest first
 
-    All of them, open and ended, real ones and drills, unless a filter says otherwise. Each has its approval, its
-    claim and its hold.
+    Real events and drills, unless a filter selects some. Each has its approval, claim and hold.
     """
 
 
 @detail_call("get_event", event_detail, version="version")
 class Event(Call):
-    """One scheduled event: what it hits, who saw it, what speaks against approving it
+    """Get a scheduled event: affected machines, sightings and guards
 
-    Every sighting, every guard that speaks against approving it now, who would be asked to start it, what is
-    recommended, and its `version` for `expected_version`.
+    Every sighting, every guard that blocks or warns about an approval now, the machine that would get the order, the
+    recommendation, and the `version` to send as `expected_version`.
     """
 
 
@@ -56,9 +55,10 @@ class EventTimeline(Call):
         problems=("unknown-event", "archive-away"),
     )
     def get(self, event_id: str) -> Page[entries.TimelineRow]:
-        """The timeline of an event, oldest first
+        """List the timeline of an event, oldest first
 
-        Everything that was seen, decided and reported about this event, in the order in which it happened.
+        Every observation, decision and report about this event. The problem `archive-away` means that its archived
+        entries cannot be read now.
         """
         rows = self.filtered(EventEntryFilter)
         archived = ARCHIVE.entries_of(event_id)
@@ -83,10 +83,10 @@ class EventDocuments(Call):
         parameters=page_parameters(DEFAULT_PAGE_SIZE),
     )
     def get(self, event_id: str) -> Response:
-        """The raw documents behind an event, in the order in which they were first read
+        """List the raw documents of an event, in the order in which they were first read
 
-        What the metadata service said, byte for byte, who read it and when first, and how each document differs from
-        the one before.
+        Each is byte for byte what the metadata service answered, with the first machine that read it and the time, and
+        how it differs from the one before.
         """
         documents = intake.for_event(event_id=event_id)
         if documents is None:

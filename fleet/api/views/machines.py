@@ -10,7 +10,7 @@ from rest_framework.parsers import BaseParser
 
 from fleet.api.calls import Call, filtered
 from fleet.api.problems import Problem
-from fleet.api.repeats import ONE_SIGHT
+from fleet.api.repeats import SHOWN_ONCE
 from fleet.api.schema import describe, detail_call, filters_of, list_call
 from fleet.api.shapes.answers import JoinToken
 from fleet.api.shapes.requests import (
@@ -59,10 +59,10 @@ class Inventory(Call):
         parameters=[COMPLETE],
     )
     def post(self) -> Imported:
-        """Take in what `az` prints about machines and their sets
+        """Import an inventory of machines and sets as `az` prints it
 
-        The body is the output of `az vm list`, `az vm availability-set list`, `az vmss list-instances` or `az vmss
-        list`, as it is, or several of them in one list.
+        The body is the unchanged output of `az vm list`, `az vm availability-set list`, `az vmss list-instances` or `az
+        vmss list`, or several of them in one list.
         """
         complete = self.request.query_params.get("complete", "").lower() == "true"
         inventory = read_inventory(self.request.data)
@@ -72,9 +72,9 @@ class Inventory(Call):
 class BlindSpots(Call):
     @describe("list_blind_spots", parameters=filters_of(BlindSpotFilter))
     def get(self) -> Page[blind_spots.BlindSpotRow]:
-        """Where Drydock would not see what Azure announces
+        """List blind spots: places where Drydock would not see an announcement
 
-        The most dangerous first.
+        The most dangerous first. Each states its reason and what to do.
         """
         filters = BlindSpotFilter(self.request.query_params)
         filtered(self.request, filters)
@@ -88,27 +88,27 @@ NO_TOKEN = ("not-found", "No join token begins like this.")
 
 @list_call("list_machines", machines.listing, MachineFilter, "machines", orders=("resource_name", "enrolled_at"))
 class Machines(Call):
-    """Machines by name
+    """List machines by name
 
-    Each with its set, its place in the data centre, how present its agent is, and what is wrong with it.
+    Each with its set, its location in the data centre, the presence of its agent, and its warnings.
     """
 
 
 @detail_call("get_machine", machines.detail)
 class Machine(Call):
-    """One machine
+    """Get a machine
 
-    How present its agent is, what is wrong with it, and the open events that name it or its set.
+    The presence of its agent, its warnings, and the open events that name it or its set.
     """
 
 
 class RevokeMachine(Call):
     @describe("revoke_machine", needs="admin")
     def post(self, machine_id: int) -> machines.MachineDetail | None:
-        """End a machine's credential at once
+        """Revoke a machine's credential
 
-        Its agent is refused from now on, and asks to enrol again; that takes an admission by an admin. What it
-        reported stays.
+        Calls of its agent are rejected from now on. The agent then asks to enrol again, which an administrator has to
+        admit. Its earlier reports stay.
         """
         keys.revoke(machine_id=machine_id, actor=self.actor, now=self.now)
         return machines.detail(machine_id=machine_id, now=self.now)
@@ -117,9 +117,10 @@ class RevokeMachine(Call):
 class MoveMachine(Call):
     @describe("move_machine", needs="admin", body=MoveRequestSerializer)
     def post(self, machine_id: int) -> machines.MachineDetail | None:
-        """Move a machine into a set and confine it there, or lift that
+        """Move a machine into a set and confine it there, or lift the confinement
 
-        Whatever else is stated of its set does not count then. Open events of both sets are judged anew.
+        A confined machine stays in its set, whatever its metadata or an inventory states. Open events of both sets are
+        computed again.
         """
         move_machine(machine_id=machine_id, set_id=self.wanted["set"], actor=self.commented, now=self.now)
         return machines.detail(machine_id=machine_id, now=self.now)
@@ -127,18 +128,19 @@ class MoveMachine(Call):
 
 @list_call("list_admissions", machines.page_of_waiting, AdmissionFilter, "rows")
 class Admissions(Call):
-    """Who waits for admission
+    """List machines that wait for admission, newest first
 
-    Who enrols as a known machine without its credential, as a revoked one, or as a stranger. The newest first.
+    Unknown machines, revoked ones, and known ones that enrol without their credential.
     """
 
 
 class Admit(Call):
     @describe("admit_machines", needs="admin", body=AdmissionsRequestSerializer, problems=("not-found",))
     def post(self) -> tuple[machines.AdmissionRow, ...]:
-        """Admit some who wait, all or none
+        """Admit waiting machines, all or none
 
-        Each gets its credential when it asks again; the one before ends then. Answers who still waits.
+        Each gets a new credential with its next call, and its former credential is revoked then. The answer lists the
+        machines that still wait.
         """
         admissions.admit(ids=self.wanted["ids"], actor=self.commented, now=self.now)
         return machines.waiting()
@@ -147,9 +149,9 @@ class Admit(Call):
 class RefuseAdmission(Call):
     @describe("refuse_admissions", needs="admin", body=AdmissionsRequestSerializer, problems=("not-found",))
     def post(self) -> tuple[machines.AdmissionRow, ...]:
-        """Refuse some who wait, all or none
+        """Refuse waiting machines, all or none
 
-        They may ask again. Answers who still waits.
+        They may ask again later. The answer lists the machines that still wait.
         """
         admissions.refuse(ids=self.wanted["ids"], actor=self.commented, now=self.now)
         return machines.waiting()
@@ -157,39 +159,40 @@ class RefuseAdmission(Call):
 
 @detail_call("get_join_token", machines.join_token, needs="admin", missing=NO_TOKEN)
 class OneJoinToken(Call):
-    """One join token
+    """Get a join token
 
-    Without its secret: how long it admits machines, and who enrolled by it.
+    Without its secret: its expiry and the machines that enrolled with it.
     """
 
     @describe("end_join_token", needs="admin")
     def delete(self, prefix: str) -> None:
-        """Admit nobody more by a join token
+        """Revoke a join token
 
-        Machines that enrolled by it stay. Tokens are named by their `prefix`.
+        It admits no more machines; those that enrolled with it stay enrolled. Tokens are identified by their `prefix`.
         """
         entrance.end_join_token(prefix=prefix, actor=self.actor, now=self.now)
 
 
 @list_call("list_join_tokens", machines.page_of_join_tokens, needs="admin")
 class JoinTokens(Call):
-    """Join tokens, and who enrolled by them
+    """List join tokens and the machines that enrolled with them
 
-    Those that are over, too. The secret itself is not kept and cannot be shown.
+    Including expired and revoked ones, and without their secrets, which are not stored.
     """
 
     @describe(
         "create_join_token",
         needs="admin",
         location="join-tokens/{prefix}/",
-        keyless=ONE_SIGHT,
+        keyless=SHOWN_ONCE,
         body=JoinTokenRequestSerializer,
         problems=("not-found",),
     )
     def post(self) -> JoinToken:
-        """A token that lets new agents enrol
+        """Create a join token for new agents
 
-        A set confines: who states another one when it enrols is refused, and stays there afterwards.
+        A token for a set rejects machines that state another set, and confines those it admits to its set. Its secret
+        is shown only in this answer.
         """
         token, plain = entrance.create_join_token(
             comment=self.wanted["comment"],

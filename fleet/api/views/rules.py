@@ -13,9 +13,9 @@ UNKNOWN_WINDOW = ("not-found", "There is no no-approval window with this id.")
 
 @list_call("list_rules", rules.page)
 class Rules(Call):
-    """Rules in their order
+    """List rules in their order
 
-    The first that matches an event decides it.
+    The first rule that matches an event decides it.
     """
 
     @describe(
@@ -26,9 +26,10 @@ class Rules(Call):
         body=RuleRequestSerializer,
     )
     def post(self) -> rules.RuleRow | None:
-        """Make a rule
+        """Create a rule
 
-        It is off, and at the end of the order, unless the body says otherwise. Try it first.
+        It is switched off and last in the order unless the body states otherwise. Try it with a dry run before you
+        switch it on.
         """
         row = operations.create_rule(self.wanted, actor=self.actor, now=self.now)
         return rules.detail(rule_id=row.pk, now=self.now)
@@ -36,9 +37,9 @@ class Rules(Call):
 
 @detail_call("get_rule", rules.detail, version="changed_at", missing=UNKNOWN)
 class Rule(Call):
-    """One rule
+    """Get a rule
 
-    What it matches and does, its `wording`, the whole of it in one sentence, and how many events it has decided.
+    What it matches and does, its description in one sentence (`wording`), and the number of events that it decided.
     """
 
     @describe(
@@ -47,16 +48,16 @@ class Rule(Call):
     def patch(self, rule_id: int) -> rules.RuleRow | None:
         """Change a rule, switch it on or off, or move it in the order
 
-        What is left out stays as it is. What it decided before keeps the wording of then.
+        Omitted fields stay as they are. Its earlier decisions keep the wording that it had then.
         """
         operations.change_rule(self.wanted, rule_id=rule_id, actor=self.actor, now=self.now, expected=self.expected)
         return rules.detail(rule_id=rule_id, now=self.now)
 
     @describe("delete_rule", needs="admin", matches=True)
     def delete(self, rule_id: int) -> None:
-        """Delete a rule; its decisions stand
+        """Delete a rule
 
-        Those after it move up. What it approved or left to Azure stays so.
+        Its decisions stay in force: events that it approved or left to Azure do not change. Later rules move up.
         """
         operations.delete_rule(rule_id=rule_id, actor=self.actor, now=self.now, expected=self.expected)
 
@@ -64,10 +65,10 @@ class Rule(Call):
 class RuleDryRun(Call):
     @describe("try_rule", needs="read", body=DryRunRequestSerializer, problems=("not-found",))
     def post(self) -> dry_run.DryRun:
-        """Try a rule on the stored history
+        """Try a rule on past events
 
-        Which of the newest 500 events a rule would have decided at their first sighting, beside what happened. Nothing
-        is written.
+        Which of the newest 500 events the rule would have decided at their first sighting, compared with what happened.
+        Nothing is stored.
         """
         wanted = self.wanted
         sent = RuleFieldsSerializer(data=wanted.get("rule", {}))
@@ -77,9 +78,9 @@ class RuleDryRun(Call):
 
 @list_call("list_no_approval_windows", rules.page_of_windows)
 class NoApprovalWindows(Call):
-    """Hours in which nothing is approved without a reason
+    """List no-approval windows: hours in which an approval needs a reason
 
-    Those that are over last.
+    Expired ones last.
     """
 
     @describe(
@@ -89,9 +90,9 @@ class NoApprovalWindows(Call):
         body=WindowRequestSerializer,
     )
     def post(self) -> rules.WindowRow | None:
-        """Make a no-approval window
+        """Create a no-approval window
 
-        Once, from `starts_at` to `ends_at`; or every week, by `weekdays` and hours.
+        Either once, from `starts_at` to `ends_at`, or weekly, by `weekdays` and hours.
         """
         row = operations.create_window(self.wanted, actor=self.actor, now=self.now)
         return rules.window(window_id=row.pk, now=self.now)
@@ -99,34 +100,34 @@ class NoApprovalWindows(Call):
 
 @detail_call("get_no_approval_window", rules.window, missing=UNKNOWN_WINDOW)
 class NoApprovalWindow(Call):
-    """One no-approval window
+    """Get a no-approval window
 
-    When and where it holds, in fields and in words.
+    When and where it applies, as fields and as a sentence.
     """
 
     @describe("delete_no_approval_window", needs="admin")
     def delete(self, window_id: int) -> None:
         """Delete a no-approval window
 
-        From now on it asks nobody for a reason. What was refused because of it stays refused.
+        It requires no more reasons from now on. Decisions that were refused because of it stay refused.
         """
         operations.delete_window(window_id=window_id, actor=self.actor, now=self.now)
 
 
 @detail_call("get_stop", rules.state)
 class Stop(Call):
-    """Whether all approvals are stopped
+    """Get the state of the stop of all approvals
 
-    Who stopped them and why, how many approvals are kept back, and the stops before.
+    Who stopped them and why, the number of approvals that wait for its end, and earlier stops.
     """
 
     @describe("stop_all_approvals", needs="approve", body=WhySerializer, problems=("stopped",))
     def post(self) -> rules.StopState:
-        """Stop all approvals at once
+        """Stop all approvals
 
-        Approvers and admins may. `comment` says why and may not be empty. Until it is lifted no rule decides, no wave
-        goes on, every approval is refused with `stopped`, and no order is given to an agent. What Azure was asked
-        already goes on.
+        For approvers and administrators; `comment` is required and states the reason. Until the stop is lifted, no rule
+        decides, waves pause, every approval is refused with `stopped`, and agents get no orders. Requests that Azure
+        has already received continue.
         """
         operations.stop_all(actor=self.commented, now=self.now)
         return rules.state()
@@ -135,9 +136,9 @@ class Stop(Call):
 class LiftStop(Call):
     @describe("lift_stop", needs="admin", body=WhySerializer, problems=("not-stopped",))
     def post(self) -> rules.StopState:
-        """Let approvals go on
+        """Lift the stop of all approvals
 
-        What was decided before the stop goes on, unless NotBefore is past.
+        Approvals that were granted before the stop continue, unless NotBefore has passed.
         """
         operations.lift(actor=self.commented, now=self.now)
         return rules.state()

@@ -23,20 +23,20 @@ OF_LISTENERS = "Caches to which a machine there listens."
 
 @list_call("list_caches", overview.listing, CacheFilter, "caches", note=OF_LISTENERS, orders=("host", "service"))
 class Caches(Call):
-    """Caches by host, with their nodes and who listens
+    """List caches by host
 
-    Each with its nodes, what is known of their roles, who listens to its channel, and the maintenance that is
-    announced or under way.
+    Each with its nodes and their known roles, the agents that listen to its channel, and an announced or current
+    maintenance.
     """
 
 
 class Cache(Call):
     @describe("get_cache", missing=("not-found", "No cache has this id."))
     def get(self, cache_id: int) -> overview.CacheRow | None:
-        """One cache with its nodes and who listens
+        """Get a cache
 
-        Its nodes, what is known of their roles, who listens to its channel and since when, and the maintenance that is
-        announced or under way.
+        Its nodes and their known roles, the agents that listen to its channel and since when, and an announced or
+        current maintenance.
         """
         detail = overview.detail(cache_id=cache_id, now=self.now)
         return detail.cache if detail else None
@@ -49,9 +49,9 @@ class Maintenances(Call):
         parameters=[*filters_of(MaintenanceFilter, note=OF_LISTENERS), ordering("first_at")],
     )
     def get(self) -> Page[dict[str, Any]]:
-        """Operations on caches, newest first
+        """List maintenance operations on caches, newest first
 
-        What was announced, began and ended on caches, put together from the notifications that agents heard.
+        Each is put together from the notifications that agents received on the cache's channel.
         """
         page = maintenances.listing_with_members(rows=self.filtered(MaintenanceFilter), **self.place)
         return page.map(lambda rows: [{"maintenance": row, "members": members} for row, members in rows])
@@ -59,10 +59,10 @@ class Maintenances(Call):
 
 @detail_call("get_maintenance", maintenances.detail, missing=("not-found", "No maintenance has this id."))
 class Maintenance(Call):
-    """One operation with its notifications
+    """Get a maintenance operation with its notifications
 
-    The notifications that belong to it, oldest first, and in `unheard` what silence does not prove where nobody
-    listened.
+    Its notifications, oldest first. `unheard` lists times without a listening agent, for which missing notifications
+    prove nothing.
     """
 
 
@@ -75,9 +75,9 @@ class Maintenance(Call):
     orders=("first_at",),
 )
 class Notifications(Call):
-    """Every line heard on a cache's channel, newest first
+    """List notifications received on channels of caches, newest first
 
-    Copies of one line that several agents heard within a minute are one notification.
+    Copies of one line that several agents received within a minute count as one notification.
     """
 
 
@@ -93,11 +93,10 @@ IN_NUMBERS = next(parameter for parameter in SET_FILTERS if parameter.name == "m
 class Sets(Call):
     @describe("list_sets", page_size=SETS_A_PAGE, parameters=[*SET_FILTERS, ordering("name", "service")])
     def get(self) -> Page[sets.SetRow]:
-        """Availability sets by name
+        """List availability sets by name
 
-        Each with its machines, how present they are, and its open events. Sets that were merged into another are not
-        listed. Machines stand in their set, so a page holds few sets if nothing is said; with `machines=false` fifty
-        fit into 100 kB.
+        Each with its machines, their presence, and its open events. Sets that were merged into another one are omitted.
+        With `machines=false` the answer has counts instead of machines, and about fifty sets fit into 100 kB.
         """
         filters = SetFilter(self.request.query_params, now=self.now)
         page = sets.listing(now=self.now, sets=filtered(self.request, filters), **self.place)
@@ -114,10 +113,10 @@ class SetCall(Call):
 class Set(SetCall):
     @describe("get_set", missing=UNKNOWN, parameters=[IN_NUMBERS])
     def get(self, set_id: int) -> sets.SetRow | None:
-        """One availability set with its machines and open events
+        """Get an availability set with its machines and open events
 
-        The id of a set that was merged answers with the set that remains. Of a set of more than 500 machines the first
-        500 by name stand in it, and `omitted` counts the others: `GET machines/?set=` gives all of them.
+        The id of a merged set returns the set into which it was merged. A set of more than 500 machines lists the first
+        500 by name, and `omitted` counts the others: `GET machines/?set=` lists all.
         """
         row = self.row(set_id)
         in_numbers = self.request.query_params.get("machines", "").lower() == "false"
@@ -125,11 +124,11 @@ class Set(SetCall):
 
     @describe("name_set", needs="admin", body=NameSetSerializer, missing=UNKNOWN, problems=("set-exists", "guarded"))
     def patch(self, set_id: int) -> sets.SetRow | None:
-        """Name a provisional set, say its service, how many live machines it needs, or that it takes a second person
+        """Change a set: name, service, required live machines, second person
 
-        What is left out stays as it is. Only a provisional set takes a name; the others have that of Azure. What
-        lowers a requirement takes the session of a person who has just proved who they are, and no token; where the
-        set takes two persons it waits in `warnings` until another administrator wants the same.
+        Omitted fields stay as they are. Only a provisional set can be named; the others have their name in Azure. To
+        lower a requirement, use the session of a user who has just re-authenticated, not a token. If the set requires a
+        second person, the change waits in `warnings` until another administrator sends the same change.
         """
         changes.change_set(self.wanted, set_id=set_id, actor=self.actor, now=self.now)
         return self.row(set_id)
@@ -138,9 +137,9 @@ class Set(SetCall):
 class AdmissionRule(SetCall):
     @describe("set_admission_rule", needs="admin", body=AdmissionRuleSerializer, missing=UNKNOWN)
     def post(self, set_id: int) -> sets.SetRow | None:
-        """Admit machines of this set that come back without their credential, for some time
+        """Admit returning machines of this set without their credential, for a limited time
 
-        Only by a join token that confines to this set, and never a revoked machine or one that is live.
+        Only with a join token for this set, and never a machine that is revoked or live.
         """
         admissions.set_rule(set_id=set_id, until=self.wanted["until"], actor=self.commented, now=self.now)
         return self.row(set_id)
@@ -149,9 +148,9 @@ class AdmissionRule(SetCall):
 class MergeSet(SetCall):
     @describe("merge_set", needs="admin", body=MergeSetSerializer, missing=UNKNOWN)
     def post(self, set_id: int) -> sets.SetRow | None:
-        """Merge this set into another one: they are one at Azure
+        """Merge this set into another one that is the same set in Azure
 
-        Machines, events and inventory move; no entry is lost. It cannot be undone.
+        Machines, events and inventory move to the other set; no entry is lost. This cannot be undone.
         """
         changes.merge_sets(set_id=set_id, into=self.wanted["into"], actor=self.actor, now=self.now)
         return self.row(self.wanted["into"])

@@ -13,9 +13,9 @@ from fleet.projections.filters import DrillFilter, WaveFilter
 
 @list_call("list_drills", drills.listing, DrillFilter, "drills", orders=("created_at",))
 class Drills(Call):
-    """Drills, newest first
+    """List drills, newest first
 
-    Those that go on and those that are over, each with its set and its outcome.
+    Current and ended ones, each with its set and its outcome.
     """
 
     @describe(
@@ -26,10 +26,10 @@ class Drills(Call):
         problems=("unknown-set", "real-event-open", "drill-open", "no-live-machine", "stopped"),
     )
     def post(self) -> drills.DrillReport | None:
-        """Rehearse: begin a drill of a set
+        """Start a drill of a set
 
-        The live agents of the set pretend an event, and Azure knows nothing of it. Hooks of the machines that it names
-        do run, with `DRYDOCK_DRILL=1`. Then decide as for a real event, with the same calls.
+        The live agents of the set simulate an event; Azure does not take part. Hooks of the named machines run, with
+        `DRYDOCK_DRILL=1`. Decide as for a real event, with the same calls.
         """
         wanted = self.wanted
         drill = begin.begin(
@@ -48,17 +48,18 @@ class Drills(Call):
 
 @detail_call("get_drill", drills.report)
 class Drill(Call):
-    """The report of a drill: every step so far, of the whole and of each machine
+    """Get the report of a drill: its steps and those of each machine
 
-    What was rehearsed, which steps were reached after how many seconds, and what each machine did. While it goes
-    on, `next_step` says what to do or what is waited for.
+    What was rehearsed, which steps were reached after how many seconds, and what each machine did. During the drill,
+    `next_step` states what to do or what Drydock waits for.
     """
 
     @describe("stop_drill", needs="approve", body=WhySerializer, problems=("too-late",))
     def delete(self, drill_id: int) -> drills.DrillReport | None:
-        """Stop a drill before its time
+        """Stop a drill early
 
-        Its event ends, and the machines stop pretending. One that is over answers `too-late`.
+        Its event ends, and the machines stop the simulation. A drill that has ended answers with the problem
+        `too-late`.
         """
         begin.stop(drill_id=drill_id, actor=self.commented, now=self.now)
         return drills.report(drill_id=drill_id, now=self.now)
@@ -69,9 +70,9 @@ class Drill(Call):
 
 @list_call("list_waves", waves.listing, WaveFilter, "waves", orders=("created_at",))
 class Waves(Call):
-    """Waves: those that run, then those that are over, newest first
+    """List waves: current ones, then ended ones, newest first
 
-    Each with its events in turn, how far it is, and what it waits for.
+    Each with its events in order, its progress, and what it waits for.
     """
 
     @describe(
@@ -82,10 +83,10 @@ class Waves(Call):
         problems=(*DECISION_PROBLEMS, "unknown-event", "wave-running", "already-decided"),
     )
     def post(self) -> waves.WaveRow | None:
-        """Approve several events in turn
+        """Start a wave: approve several events one after the other
 
-        Strictly one after the other: the next goes when the one before has ended and its machines are live again. All
-        of them are decided, or none.
+        The next event is approved when the one before has ended and its machines are live again. Either all of them are
+        accepted, or none.
         """
         wave = wave_operations.begin(
             actor=self.commented,
@@ -101,16 +102,17 @@ class Waves(Call):
 
 @detail_call("get_wave", waves.detail)
 class Wave(Call):
-    """One wave: each event's turn, how far it is, and why it waits
+    """Get a wave: the order of its events, its progress, and why it waits
 
-    Its events in turn, who of their machines is missing, and the sentence that says what it waits for.
+    Its events in order, the missing machines of each, and a sentence that states what it waits for.
     """
 
     @describe("stop_wave", needs="approve", body=WhySerializer, problems=("too-late",))
     def delete(self, wave_id: int) -> waves.WaveRow | None:
-        """Stop a wave: what waits is withdrawn, what is on its way goes on
+        """Stop a wave
 
-        What was sent to Azure goes on; approvals that wait are withdrawn. One that is over answers `too-late`.
+        Waiting approvals are withdrawn; events that were sent to Azure continue. A wave that has ended answers with the
+        problem `too-late`.
         """
         wave_operations.stop(wave_id=wave_id, actor=self.commented, now=self.now)
         return waves.detail(wave_id=wave_id, now=self.now)

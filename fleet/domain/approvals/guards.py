@@ -281,7 +281,7 @@ def _decided(facts: EventFacts) -> list[Values]:
 
 def is_unavoidable(facts: EventFacts) -> bool:
     """Return whether the machines are deleted whatever else happens in the set: to wait for another event saves none.
-    A burst of reclaimed spot machines comes in one document.
+    One document announces a burst of reclaimed spot machines.
     """
     return event_type_of(facts.event_type).deletes
 

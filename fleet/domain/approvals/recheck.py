@@ -138,7 +138,7 @@ def _names_all(name: str, before: Any, now: Any) -> bool:
 
 
 def recheck(decision: Decision, facts: EventFacts, *, now: datetime) -> Objection | None:
-    """Return what speaks against sending or handing out an order of an approval that was granted; None if nothing does.
+    """Return the reason not to send or hand out an order of a granted approval; None if there is none.
 
     An event that is under way because it was approved after this decision was approved in view of it, so it does not
     count. A last live machine returns the approval only where the others are silent: late ones may be back any moment.

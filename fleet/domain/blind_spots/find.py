@@ -216,7 +216,7 @@ class Named:
     count: int = 0
 
 
-NOBODY = Named()
+UNNAMED = Named()
 
 
 def of_set(each: SetFacts, *, now: datetime, version: str, protocol: int, clock_tolerance: float) -> list[BlindSpot]:
@@ -245,9 +245,9 @@ def due_at(each: SetFacts, spots: Iterable[BlindSpot], *, now: datetime) -> date
 
 def elsewhere(
     *,
-    alone: Named = NOBODY,
-    waiting: Named = NOBODY,
-    quarantined: Named = NOBODY,
+    alone: Named = UNNAMED,
+    waiting: Named = UNNAMED,
+    quarantined: Named = UNNAMED,
     caches: Iterable[CacheFacts] = (),
     quarantine: Iterable[QuarantineFacts] = (),
     era_missing: bool = False,

@@ -159,17 +159,17 @@ def claim_contradictions(
     *,
     attested: str,
     allowed: bool,
-    twins: int,
+    duplicates: int,
     namesake: bool,
 ) -> tuple[Reason, ...]:
     """Return the reasons against admitting a waiting machine.
 
     `known` is the machine that it claims to be. `attested` is the subscription that Azure has signed, `allowed` whether
-    that one may enrol. `twins` counts other requests for the same machine; `namesake`: another machine has its name.
+    that one may enrol. `duplicates` counts other requests for the machine; `namesake`: another machine has its name.
     """
     found = []
-    if twins:
-        found.append(Reason("admission-twins", count=twins))
+    if duplicates:
+        found.append(Reason("admission-duplicates", count=duplicates))
     if attested and not allowed:
         found.append(Reason("admission-subscription", subscription=attested))
     if known is None:

@@ -32,7 +32,7 @@ class Command(BaseCommand):
         if not found.archive.destination:
             raise CommandError("Nothing leaves: ARCHIVE_URL names no archive.")
         if dry_run:
-            self.say_what_leaves(found, now)
+            self.report_next_archived(found, now)
             return
         with profile_in_use("relay"):
             done = retain(now=now, seconds=seconds)
@@ -45,7 +45,7 @@ class Command(BaseCommand):
         if done.fault:
             raise CommandError(f"It was broken off, and what had not left stays: {FAULTS[done.fault]}.")
 
-    def say_what_leaves(self, found: Storage, now: datetime) -> None:
+    def report_next_archived(self, found: Storage, now: datetime) -> None:
         for row in found.next_archived:
             when = "now" if row.at <= now else at(row.at, API)
             self.stdout.write(f"{when}: {row.rows} {ARCHIVED[row.kind]}, {row.size / 1024**2:.0f} MiB")

@@ -50,7 +50,7 @@ MACHINE = {
     "poll_problem": "presence__poll_problem",
     "document_at": "latest_document__at",
 }
-# A machine that is revoked stands as gone, and one without an agent is none.
+# A revoked machine counts as gone, and one without an agent is not counted.
 WITHOUT_AGENT = Q(machine=None) | Q(machine__revoked_at__isnull=False)
 
 
@@ -239,7 +239,7 @@ CACHES = """
 
 
 def is_any_agent_heard(*, now: datetime) -> bool:
-    """Whether any machine is live. Where none is, it was Drydock that was away, or there is nothing to watch yet."""
+    """Return whether any machine is live. If none is, Drydock was unavailable, or there is no machine yet."""
     since = now - timedelta(seconds=presence_limits().live)
     return PresenceRow.objects.filter(last_heard_at__gt=since, last_poll_at__gt=since).exists()
 
@@ -259,11 +259,11 @@ def troubles(*, now: datetime) -> Iterator[Trouble]:
     names = tuple(within.filter(revoked_at=None).order_by("pk").values_list("resource_name", flat=True))
     if names:
         yield Trouble("reports-quarantined", names=names[:MOST_NAMES], count=len(names))
-    aside = dict(
+    quarantined = dict(
         QuarantinedRow.objects.filter(tries__gte=TRIES).values_list("what").annotate(Count("pk")).order_by("what")
     )
-    if aside:
-        yield Trouble("set-aside", names=tuple(aside), count=sum(aside.values()))
+    if quarantined:
+        yield Trouble("set-aside", names=tuple(quarantined), count=sum(quarantined.values()))
     if numbering().missing:
         yield Trouble("era-not-begun")
     wrong = recently_wrong_clocks(now=now)

@@ -371,17 +371,21 @@ def _others(events: Collection[ScheduledEvent]) -> dict[int, Sequence[OtherEvent
     near: dict[tuple[str | int, bool], list[OtherEvent]] = defaultdict(list)
     places: dict[int, int] = {}
     for pk, event_id, status, drill, set_id, name, service, is_relayed, resources, granted_at in rows if events else ():
-        beside = near[service or set_id, drill]
-        places[pk] = len(beside)
+        others_in_service = near[service or set_id, drill]
+        places[pk] = len(others_in_service)
         started = status == EventStatus.STARTED.value
         taken = tuple(resources) if started else ()
         in_flight = started or is_relayed
-        beside.append(OtherEvent(event_id, set_id, name, in_flight=in_flight, taken=taken, granted_at=granted_at))
+        others_in_service.append(
+            OtherEvent(event_id, set_id, name, in_flight=in_flight, taken=taken, granted_at=granted_at)
+        )
     found: dict[int, Sequence[OtherEvent]] = {}
     for event in events:
-        beside = near[event.availability_set.service or event.availability_set_id, event.drill]
+        others_in_service = near[event.availability_set.service or event.availability_set_id, event.drill]
         place = places.get(event.pk)
-        found[event.pk] = beside if place is None else [*beside[:place], *beside[place + 1 :]]
+        found[event.pk] = (
+            others_in_service if place is None else [*others_in_service[:place], *others_in_service[place + 1 :]]
+        )
         if earlier[event.pk]:
             keys = {key for home in earlier[event.pk] for key in (home.service or home.set_id, home.set_id)}
             also = {other.event_id: other for key in keys for other in near.get((key, event.drill), ())}

@@ -178,7 +178,7 @@ def _ending(drill: Drill, now: datetime) -> Ending | None:
         ends_by=drill.ends_by,
         now=now,
     )
-    if ending is not None and ending.outcome is Outcome.NOBODY and Sighting.objects.filter(event=event).exists():
+    if ending is not None and ending.outcome is Outcome.NO_MACHINE and Sighting.objects.filter(event=event).exists():
         # What began to rehearse and was turned away since then: it did not come to its end.
         return Ending(Outcome.UNFINISHED, ending.reason)
     return ending

@@ -180,7 +180,7 @@ def merge(ahead: list[MachineDocument], *, now: datetime, only: Collection[str] 
 
 
 def _any_listed(machine_ids: list[int]) -> bool:
-    """Whether anything stands as listed by these machines (row ids)."""
+    """Return whether these machines (row ids) have current listings."""
     with driver.cursor() as cursor:
         return cursor.execute(ANY_LISTED, [driver.array(machine_ids)]).fetchone() == (True,)
 

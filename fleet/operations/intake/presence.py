@@ -72,7 +72,7 @@ def flush(*, contacts: Iterable[Contact]) -> int:
                 watched_from = COALESCE(row.watched_from, EXCLUDED.watched_from),
                 last_heard_at = GREATEST(row.last_heard_at, EXCLUDED.last_heard_at),
                 last_poll_at = GREATEST(
-                    -- No poll is later than the contact that told of it.
+                    -- No poll is later than the contact that reported it.
                     CASE WHEN row.last_poll_at <= GREATEST(row.last_heard_at, EXCLUDED.last_heard_at)
                          THEN row.last_poll_at END,
                     -- Nor is it a good one after an answer that could not be read, whatever is said.

@@ -68,7 +68,7 @@ def number_spools(deliveries: Sequence[Delivery], now: datetime) -> dict[tuple[i
         }
 
 
-# Spools that do not go on where they were: reports that are here no longer, and spools that newer ones followed.
+# Spools that do not continue at their offset: of lost reports, and spools that newer ones followed.
 
 Key = tuple[int, str]
 # Kind, machine (row id), data.

@@ -190,7 +190,7 @@ def _enrol(
         instance.end(former, now=now)
     # Who proved to be the same machine is as sure as it was.
     attested_at = now if proof.attested else known.attested_at if known is not None and proved else None
-    answer = _let_in(
+    answer = _admit_machine(
         admissions.claim_of(request, vm_id, proof, known=known, token=token, admitted_to=admitted_to),
         request,
         owner=owner,
@@ -204,7 +204,7 @@ def _enrol(
     return answer
 
 
-def _let_in(
+def _admit_machine(
     claim: placement.Claim,
     request: wire.EnrolRequest,
     *,

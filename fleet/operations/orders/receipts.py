@@ -196,7 +196,7 @@ def _accept_all(orders: Sequence[Order], open_before: Collection[uuid.UUID], now
     accepted, and its event's later changes are concluded again (see `advance_events`).
     """
     closed = {order.approval_id: order.approval.state for order in orders if order.approval.state in CORRECTABLE}
-    anew = _decided_again([order.approval for order in orders if order.approval_id in closed])
+    decided_again = _decided_again([order.approval for order in orders if order.approval_id in closed])
     moved = move_all(
         Move(
             order.approval,
@@ -205,7 +205,7 @@ def _accept_all(orders: Sequence[Order], open_before: Collection[uuid.UUID], now
             | (REOPENED if order.approval_id in closed else {}),
         )
         for order in orders
-        if order.approval_id not in anew
+        if order.approval_id not in decided_again
     )
     for order in orders:
         if order.approval_id not in moved:

@@ -178,7 +178,7 @@ def take_of_events(said: EventReports, *, now: datetime, only: Collection[str] |
 
 
 def follow(taken: TakenEvents, now: datetime, events: list[ScheduledEvent]) -> list[int]:
-    """Settle the sets of these locked events, compute them and go on with their approvals; their row ids."""
+    """Settle the sets of these locked events, compute them and advance their approvals; return their row ids."""
     locked = {event.pk for event in events}
     events = join.settle_sets(events, {pk: who for pk, who in taken.reporters.items() if pk in locked}, now=now)
     compute.compute_state(events, now=now, new_sightings=taken.new_sightings)

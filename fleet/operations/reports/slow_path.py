@@ -92,7 +92,7 @@ def _take_events(said: EventReports, now: datetime, *, also: Collection[str] = (
             if event_id not in older:
                 raise error
             if event_id in pks:
-                Quarantine(QuarantineKind.EVENT, now=now).set_aside(pks[event_id], error)
+                Quarantine(QuarantineKind.EVENT, now=now).quarantine(pks[event_id], error)
         held.append(event_id)
 
     chosen = sorted(by_event.keys() - set(held))

@@ -26,13 +26,13 @@ def tell_apart(*names: str) -> None:
     whose words change.
     """
     named = AvailabilitySet.objects.alias(lower=Lower("name")).filter(lower__in=[name.lower() for name in names])
-    twins: dict[str, list[AvailabilitySet]] = defaultdict(list)
+    duplicates: dict[str, list[AvailabilitySet]] = defaultdict(list)
     for row in AvailabilitySet.objects.filter(pk__in=named.values("pk")).order_by("pk"):
         if row.merged_into_id is None and row.kind != PROVISIONAL:
-            twins[row.name.lower()].append(row)
+            duplicates[row.name.lower()].append(row)
         elif row.name_suffix:
             AvailabilitySet.objects.filter(pk=row.pk).update(name_suffix="")
-    for found in twins.values():
+    for found in duplicates.values():
         places = [(row.kind, row.resource_group, row.subscription) for row in found]
         for row, suffix in zip(found, with_suffix(places), strict=True):
             if row.name_suffix != suffix:

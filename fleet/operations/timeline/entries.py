@@ -67,8 +67,8 @@ class Asked:
 
 # Of annexes: kinds of entries that are routed to people at once.
 ROUTED: set[str] = set()
-NOBODY = Asked()
-_asked: ContextVar[Asked] = ContextVar("asked", default=NOBODY)
+NO_REQUEST = Asked()
+_asked: ContextVar[Asked] = ContextVar("asked", default=NO_REQUEST)
 
 
 @contextmanager

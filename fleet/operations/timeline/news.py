@@ -56,7 +56,7 @@ def read_news(run: LastRun) -> News:
         )
         ((snapshot, newest, events, sets, moved, everywhere, people),) = cursor.fetchall()
     # A restored database starts its transaction count again. A new era has its own entry.
-    anew = not run.snapshot or int(snapshot.split(":")[1]) < int(known.split(":")[1])
+    is_new_run = not run.snapshot or int(snapshot.split(":")[1]) < int(known.split(":")[1])
     run.snapshot, run.newest_id = snapshot, max(newest or 0, run.newest_id)
     events, sets, moved = (frozenset(found or ()) - {None} for found in (events, sets, moved))
-    return News(events, sets, moved, everywhere=bool(everywhere) or anew, people=bool(people))
+    return News(events, sets, moved, everywhere=bool(everywhere) or is_new_run, people=bool(people))

@@ -294,11 +294,11 @@ def fleet_map(
     caches = cache_cells(now=now)
     any_state = replace(chosen, state="")
     left = [cell for cell in everything if any_state.leaves_set(cell)] if any_state.any else everything
-    beside = [cache for cache in caches if any_state.leaves_cache(cache)]
+    caches_of_services = [cache for cache in caches if any_state.leaves_cache(cache)]
     in_state = partial(_in_state, chosen.state)
     return FleetMap(
-        groups=_grouped(filter(in_state, left), filter(in_state, beside)),
-        counts=by_glance((*left, *beside)),
+        groups=_grouped(filter(in_state, left), filter(in_state, caches_of_services)),
+        counts=by_glance((*left, *caches_of_services)),
         choices=_choices(everything),
         total=len(everything),
         server_time=now,
@@ -312,13 +312,13 @@ def _in_state(state: str, cell: SetCell | CacheCell) -> bool:
 def _grouped(sets: Iterable[SetCell], caches: Iterable[CacheCell]) -> tuple[ServiceGroup, ...]:
     """Group by service, those in trouble first; within the same state, the group without a service comes last."""
     in_service: dict[str, list[SetCell]] = defaultdict(list)
-    beside: dict[str, list[CacheCell]] = defaultdict(list)
+    caches_of_services: dict[str, list[CacheCell]] = defaultdict(list)
     spelled: dict[str, str] = {}
     for cell in sets:
         in_service[spelled.setdefault(cell.service.casefold(), cell.service)].append(cell)
     for cache in caches:
-        beside[spelled.setdefault(cache.service.casefold(), cache.service)].append(cache)
-    groups = [ServiceGroup(name, tuple(in_service[name]), tuple(beside[name])) for name in spelled.values()]
+        caches_of_services[spelled.setdefault(cache.service.casefold(), cache.service)].append(cache)
+    groups = [ServiceGroup(name, tuple(in_service[name]), tuple(caches_of_services[name])) for name in spelled.values()]
     return tuple(sorted(groups, key=lambda one: (WORST_FIRST[one.glance], one.service == "", one.service.casefold())))
 
 

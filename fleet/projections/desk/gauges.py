@@ -136,12 +136,12 @@ def _machines(now: datetime) -> tuple[Sample, ...]:
 
 def _clocks(now: datetime) -> tuple[Sample, ...]:
     """Return the clock offsets of recently heard machines; older measurements say nothing about now. One query."""
-    lately = now - timedelta(seconds=presence_limits().late)
+    recent = now - timedelta(seconds=presence_limits().late)
     # Reads the narrow presence rows alone; revoked machines are rare.
-    revoked = visible(Machine).filter(revoked_at__gt=lately).values("pk")
+    revoked = visible(Machine).filter(revoked_at__gt=recent).values("pk")
     found = (
         visible(PresenceRow)
-        .filter(last_heard_at__gt=lately, clock_offset__isnull=False)
+        .filter(last_heard_at__gt=recent, clock_offset__isnull=False)
         .exclude(machine__in=revoked)
         .annotate(off=Abs("clock_offset"))
         .aggregate(
@@ -224,7 +224,7 @@ def _own(now: datetime) -> tuple[Sample, ...]:
     entry = visible(Entry).filter(*behind).order_by("era", "xid", "id").values_list("recorded_at", flat=True).first()
     return (
         _one(gauges.RECONCILE_AGE, None if ran_at is None else seconds_since(ran_at, now=now)),
-        Sample(gauges.SET_ASIDE, {(what,): count for what, count in set_aside().items()}),
+        Sample(gauges.QUARANTINED, {(what,): count for what, count in quarantined_rows().items()}),
         Sample(gauges.SKEW, _skews(now)),
         _one(gauges.UNSEALED, _seconds(now, entry) or 0.0),
         Sample(gauges.PARTITION_ROOM, {(found.of.table,): found.room for found in ahead(*TABLES)}),
@@ -244,7 +244,7 @@ def late_partitions() -> tuple[str, ...]:
     return tuple(found.of.table for found in late_tables())
 
 
-def set_aside() -> dict[str, int]:
+def quarantined_rows() -> dict[str, int]:
     """Return the number of quarantined rows by kind. One query."""
     return dict(visible(QuarantinedRow).values_list("what").annotate(Count("pk")).order_by("what"))
 

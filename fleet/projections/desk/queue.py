@@ -20,14 +20,14 @@ from fleet.projections.visibility import load_facts, visible
 # has a smaller bound. The rest is shown in groups.
 SHOWN = 100
 CARDS = 10
-BESIDE = 25
+MAX_NEAR = 25
 # The smaller bound when not all waiting events can be shown: the page is for those.
-BESIDE_MANY = 3
+MAX_NEAR_MANY = 3
 # Groups end at these times left. Azure has few event types, but agents may report any number of types.
 BANDS = (*(timedelta(minutes=minutes) for minutes in (2, 5, 10, 15, 30, 60, 240)), FAR_AHEAD + timedelta(seconds=1))
 GROUPS = 50
 # Rights of a reader who decides nothing and sees everything.
-ANYBODY = Rights()
+NO_RIGHTS = Rights()
 PARTS = ("waiting", "of_others", "under_way", "far_ahead", "drills")
 
 
@@ -121,7 +121,7 @@ class DecisionQueue:
         return max(0, self.counts["waiting"] - len(self.waiting) - self.in_groups)
 
 
-def decision_queue(*, now: datetime, rights: Rights = ANYBODY) -> DecisionQueue:
+def decision_queue(*, now: datetime, rights: Rights = NO_RIGHTS) -> DecisionQueue:
     """Return open events in five parts, for these rights. Sixteen queries, and a few more where not all are shown."""
     parts = _parts(now, rights)
     found = _chosen(parts)
@@ -155,11 +155,11 @@ def _pulse(waiting: Sequence[int], known: Mapping[int, QueueItem]) -> Pulse:
 
 
 def _most(part: str) -> int:
-    return SHOWN if part == "waiting" else BESIDE
+    return SHOWN if part == "waiting" else MAX_NEAR
 
 
 def _shown(part: str, *, many: bool) -> int:
-    return BESIDE_MANY if many and part != "waiting" else _most(part)
+    return MAX_NEAR_MANY if many and part != "waiting" else _most(part)
 
 
 def _parts(now: datetime, rights: Rights) -> dict[str, Q]:
@@ -234,7 +234,7 @@ def _band(number: int | None, first: datetime, now: datetime) -> dict[str, Any]:
     return {"within": BANDS[number], "since": since, "until": now + BANDS[number]}
 
 
-def pulse(*, now: datetime, rights: Rights = ANYBODY) -> Pulse:
+def pulse(*, now: datetime, rights: Rights = NO_RIGHTS) -> Pulse:
     """Return the summary that every page shows in its status bar, for these rights. One query."""
     waiting = _parts(now, rights)["waiting"]
     found = (
@@ -245,7 +245,7 @@ def pulse(*, now: datetime, rights: Rights = ANYBODY) -> Pulse:
     return Pulse(found["waiting"], found["next_at"], found["newest"] or 0)
 
 
-def oldest(*, now: datetime, rights: Rights = ANYBODY) -> Undecided | None:
+def oldest(*, now: datetime, rights: Rights = NO_RIGHTS) -> Undecided | None:
     """Return the event that has waited longest for a decision under these rights. One query."""
     waiting = visible(ScheduledEvent).filter(_parts(now, rights)["waiting"], status__in=OPEN, drill=False)
     found = waiting.order_by("first_seen_at", "pk").values_list("event_id", "first_seen_at").first()

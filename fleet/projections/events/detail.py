@@ -21,7 +21,7 @@ from fleet.projections.cards import DecisionCard, decision_cards
 from fleet.projections.changes import with_changes
 from fleet.projections.events import rows
 from fleet.projections.events.rows import (
-    NOBODY,
+    NO_ATTENTION,
     BlastRadius,
     EventRow,
     blast_radius,
@@ -75,7 +75,7 @@ class EventDetail:
     event: Annotated[EventRow, InApi.FLATTENED]
     sightings: tuple[SightingRow, ...]
     approvals: Annotated[tuple[ApprovalRow, ...], "Newest first."]
-    guards: Annotated[tuple[Guard, ...], "What speaks against approving now."]
+    guards: Annotated[tuple[Guard, ...], "Guards that block an approval now, or warn about it."]
     hit: tuple[HitMachine, ...]
     blast: BlastRadius
     asked: Annotated[tuple[MachineRef, ...], "Who will be asked to start it, in this order."]
@@ -201,7 +201,7 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
     preparations = {row.machine_id: row for row in preparing}
     hit = tuple(_hit(name, machines, preparations, now=now, limits=limits) for name in event.resources)
     approval_rows = tuple(told_by(row, facts, now=now) for row in approval_rows)
-    seen_to = rows.of_events([event.pk]).get(event.pk, NOBODY)
+    seen_to = rows.of_events([event.pk]).get(event.pk, NO_ATTENTION)
     row = event_row(event, approval_rows, now=now, seen_to=seen_to)
     blast = blast_radius(
         event.resources,

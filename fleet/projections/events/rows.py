@@ -54,7 +54,7 @@ class Attention:
     hold: HoldRow | None = None
 
 
-NOBODY = Attention()
+NO_ATTENTION = Attention()
 
 
 def of_events(event_pks: Collection[int]) -> dict[int, Attention]:
@@ -369,7 +369,7 @@ def current(rows: Sequence[ApprovalRow]) -> ApprovalRow | None:
 
 
 def event_row(
-    event: ScheduledEvent, approval_rows: Sequence[ApprovalRow], *, now: datetime, seen_to: Attention = NOBODY
+    event: ScheduledEvent, approval_rows: Sequence[ApprovalRow], *, now: datetime, seen_to: Attention = NO_ATTENTION
 ) -> EventRow:
     """Shape one event loaded with its set. No query."""
     approval = current(approval_rows)
@@ -405,7 +405,8 @@ def event_rows(events: Sequence[ScheduledEvent], *, now: datetime) -> tuple[Even
     decided = by_event(events, now=now)
     seen_to = of_events([event.pk for event in events])
     return tuple(
-        event_row(event, decided.get(event.pk, ()), now=now, seen_to=seen_to.get(event.pk, NOBODY)) for event in events
+        event_row(event, decided.get(event.pk, ()), now=now, seen_to=seen_to.get(event.pk, NO_ATTENTION))
+        for event in events
     )
 
 

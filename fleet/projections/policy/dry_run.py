@@ -30,8 +30,10 @@ class Past:
         self.machines: dict[int, list[Machine]] = defaultdict(list)
         for machine in visible(Machine).filter(availability_set__in=sets).defer("compute").order_by("pk"):
             self.machines[machine.availability_set_id].append(machine)
-        self.beside = _others_in_flight(events)
-        self.approvals: Mapping[int, list[Approval]] = {event.pk: list(event.approvals.all()) for event in self.beside}
+        self.others_in_flight = _others_in_flight(events)
+        self.approvals: Mapping[int, list[Approval]] = {
+            event.pk: list(event.approvals.all()) for event in self.others_in_flight
+        }
         self.holds: dict[int, Hold] = {}
         for hold in visible(Hold).filter(event_id__in=ids).select_related("by", "rule").order_by("pk"):
             self.holds[hold.event_id] = hold
@@ -70,7 +72,7 @@ class Past:
         )
 
     def _others_at(self, event: ScheduledEvent, at: datetime) -> Iterable[OtherEvent]:
-        for other in self.beside:
+        for other in self.others_in_flight:
             if other.pk != event.pk and are_near(event, other) and self._in_flight(other, at):
                 home, begun = other.availability_set, other.started_at is not None and other.started_at <= at
                 taken = tuple(other.resources) if begun else ()

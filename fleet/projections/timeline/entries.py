@@ -329,7 +329,7 @@ def entries_after(*, cursor: Cursor, limit: int = 500) -> list[FeedEntry]:
     return _feed(with_subjects(below).order_by("era", "xid", "id")[:limit])
 
 
-def entries_in_sight(ids: Collection[int]) -> list[FeedEntry]:
+def visible_entries(ids: Collection[int]) -> list[FeedEntry]:
     """Return those of these entries (row ids) that the reader may see. One query, and one more for related names."""
     return _feed(with_subjects(visible(Entry).filter(pk__in=ids)))
 

@@ -10,7 +10,7 @@ document.body.addEventListener("htmx:beforeSwap", (event) => {
   const { xhr, requestConfig } = event.detail;
   const ours = box.contains(requestConfig.elt);
   if (ours || asksFor(xhr)) {
-    // Parts of the page ask on while somebody types the password: the box is made once.
+    // Parts of the page continue polling while the user types the password: the box is made once.
     event.detail.shouldSwap = ours || !box.querySelector("dialog[open]");
     event.detail.isError = false;
     return;
@@ -30,7 +30,7 @@ document.body.addEventListener("htmx:afterSwap", (event) => {
   }
   const token = box.querySelector("[data-token]")?.dataset.token;
   if (!token) return;
-  // Logging in makes a new key: whatever stands on the page gets it.
+  // Logging in makes a new key: every part of the page gets it.
   const headers = JSON.parse(document.body.getAttribute("hx-headers"));
   document.body.setAttribute("hx-headers", JSON.stringify({ ...headers, "X-CSRFToken": token }));
   for (const field of document.querySelectorAll("input[name=csrfmiddlewaretoken]")) field.value = token;
@@ -38,7 +38,7 @@ document.body.addEventListener("htmx:afterSwap", (event) => {
   focused = null;
 });
 
-// What went wrong, beside the form that was sent. The text is the page's own that came as the answer.
+// The error, next to the form that was sent. The text is the page's own that came as the answer.
 function trouble(form, text) {
   form.querySelector(":scope > .form-trouble")?.remove();
   if (!text) return;

@@ -1,4 +1,4 @@
-// What somebody aims at while parts of the page are replaced. It stays where it is on the screen: what is inserted above it
+// The target that the user aims at while parts of the page are replaced. It stays where it is on the screen: what is inserted above it
 // is scrolled by. A row that goes away is held while the pointer or the keyboard is used, and a click never lands on a
 // button that has just come.
 
@@ -59,7 +59,7 @@ const isOnScreen = (node) => {
 
 function hovered() {
   if (!pointer.matches) return null;
-  // What is hovered is known anew only some time after a part was replaced. The pill lies above what is meant.
+  // What is hovered is known again only some time after a part was replaced. The pill lies above what is meant.
   const under = at
     ? document.elementsFromPoint(at.x, at.y).find((node) => !node.closest(".pill-box"))
     : [...document.querySelectorAll(":hover")].at(-1);
@@ -74,7 +74,7 @@ function focused() {
 // The row or button under the pointer, else under the keyboard; whichever was used last goes first.
 function aimed() {
   const [hover, focus] = [hovered(), focused()];
-  // The pointer rests where somebody writes.
+  // The pointer rests on the field that the user writes in.
   if (focus && (byKeys || (focus.matches(WRITING) && hover?.contains(focus)))) return focus;
   return hover ?? focus;
 }
@@ -104,7 +104,7 @@ function likeIn(region, was) {
 
 export const aimsInto = (region) => !isResting() && region.contains(aimed());
 
-// The row of this part at which somebody aims just now.
+// The row of this part at which the user aims now.
 export function rowAimedAt(region) {
   if (isResting()) return null;
   const node = aimed();
@@ -128,7 +128,7 @@ export function take(region) {
 // The bar of places may stick to the window: what lies behind it is not seen.
 export const edge = () => Math.max(0, document.querySelector("header.bar")?.getBoundingClientRect().bottom ?? 0);
 
-// Nobody aims at anything: the page stays where it is being read.
+// The user aims at nothing: the page stays where it is being read.
 const firstRow = () =>
   [...document.querySelectorAll("#main [data-key], #main h2")].find((node) => node.getBoundingClientRect().top >= edge()) ?? null;
 
@@ -215,7 +215,7 @@ function moveTo(node, top) {
   }
 }
 
-// Room that nobody needs any more goes, where that moves nothing that is aimed at.
+// Unused room is removed, where that moves nothing that is aimed at.
 export function tidy() {
   if (!room.above && !room.below) return;
   const aim = aimed();

@@ -1,4 +1,4 @@
-// Buttons that copy what stands beside them. Without this script, or where copying is not allowed, the text can be
+// Buttons that copy the text next to them. Without this script, or where copying is not allowed, the text can be
 // selected by hand; the buttons are shown only where this script runs.
 
 document.documentElement.classList.add("can-copy");

@@ -8,7 +8,7 @@ import { age, ago, clockIn, span } from "./words.js";
 
 const POLL_MS = 10_000;
 const STALE_MS = 40_000;
-// A page that nobody looks at for this long gives its connection back; it goes on asking now and then.
+// A page that is hidden for this long closes its connection and polls now and then.
 const HIDDEN_MS = 600_000;
 const HIDDEN_POLL_MS = 60_000;
 
@@ -103,14 +103,14 @@ let flushing = 0;
 let flushedAt = 0;
 
 // News is asked for at once, and in a storm of it once a second: every open page asks the same server. A slow one is
-// left in peace for four times as long as its last answer took, and asked again when it has answered, or when nobody
-// knows any more whether it will.
+// left in peace for four times as long as its last answer took, and asked again when it has answered, or when it is
+// unknown whether it will.
 const BURST_MS = 120;
 const PAUSE_MS = 1000;
 const LONGEST_PAUSE_MS = 2000;
 const ANSWER_MS = 30_000;
 const asked = new Map();
-// Parts that were replaced while their own answer was on its way: it finds no place any more, and nobody hears of its end.
+// Parts that were replaced while their own answer was on its way: it finds no place any more, and its end is not announced.
 const unanswered = new Set();
 let pause = PAUSE_MS;
 
@@ -192,7 +192,7 @@ function pill(region, text, act) {
 
 const unpill = (region) => region.querySelector(":scope > .pill-box")?.remove();
 
-// Parts that have to be asked for again: a button was pressed just then, or a row is gone that somebody aims at.
+// Parts that have to be asked for again: a button was pressed just then, or a row is gone that the user aims at.
 const waiting = new Map();
 
 function release(region, forced = false) {
@@ -318,9 +318,9 @@ document.addEventListener("submit", ({ target, submitter }) => {
   sentFrom = on && (on === submitter || target.contains(on) || on.form === target) ? target : null;
 }, true);
 
-// A row that is gone stays for some seconds while somebody aims at it. What has less than two minutes waits for nobody.
+// A row that is gone stays for some seconds while the user aims at it. Rows with less than two minutes left do not wait.
 function isHeld(region, fresh) {
-  // A picture moves on with the clock; the tables beside it say what is new.
+  // A picture moves on with the clock; the tables next to it show what is new.
   if (aimsInto(region) && essence(fresh, { pictures: false }) === essence(region, { pictures: false })) return true;
   const news = newRows(region, fresh);
   if (!takesRowAway(region, fresh) || news.some(isUrgent)) return false;
@@ -386,7 +386,7 @@ function connect() {
   stream.addEventListener("open", () => {
     lastContact = Date.now();
     showLive();
-    // What happened while nobody listened is not missed: everything is asked for once.
+    // Changes without a connection are not missed: everything is asked for once.
     if (opened) refreshSoon(regions());
     opened = true;
   });

@@ -38,11 +38,11 @@ if (box && opener) {
       event.preventDefault();
       step(event.key === "ArrowDown" ? 1 : -1);
     } else if (event.key === "Enter" && event.target === text && shown === text.value.trim() && links().length) {
-      // The first is chosen, once the answer belongs to what stands there.
+      // The first is chosen, once the answer belongs to the typed text.
       event.preventDefault();
       links()[0].click();
     } else if (event.key.length === 1 && !event.ctrlKey && !event.metaKey && !event.altKey && event.target.matches("#find-found a")) {
-      // Who goes on typing goes on searching.
+      // Further typing continues the search.
       text.focus();
     }
   });

@@ -10,7 +10,7 @@ function prepare(within) {
 }
 
 // The cell above or below: the nearest of those that lie in the next line.
-function beside(cells, from, down) {
+function neighbour(cells, from, down) {
   const here = from.getBoundingClientRect();
   let best = null;
   for (const cell of cells) {
@@ -31,7 +31,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key in STEPS) to = cells[cells.indexOf(from) + STEPS[event.key]];
   else if (event.key === "Home") to = cells[0];
   else if (event.key === "End") to = cells[cells.length - 1];
-  else if (event.key === "ArrowDown" || event.key === "ArrowUp") to = beside(cells, from, event.key === "ArrowDown");
+  else if (event.key === "ArrowDown" || event.key === "ArrowUp") to = neighbour(cells, from, event.key === "ArrowDown");
   else return;
   event.preventDefault();
   if (!to) return;

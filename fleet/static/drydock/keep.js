@@ -1,4 +1,4 @@
-// What stays while a part of the page is replaced: the focus, and what somebody has typed or ticked. What they aim at: aim.js.
+// What stays while a part of the page is replaced: the focus, and what the user has typed or ticked. What they aim at: aim.js.
 
 export const FIELDS = "input:not([type=hidden]):not([type=submit]):not([type=button]), textarea, select";
 export const WRITING = "textarea, input:not([type=hidden]):not([type=submit]):not([type=button]):not([type=checkbox]):not([type=radio])";
@@ -54,7 +54,7 @@ export function remember(region, sent = null) {
   const focus = on && on !== document.body && region.contains(on) ? { node: on, key: keyOf(on), words: words(on) } : null;
   const place = focus && on.matches(WRITING) && typeof on.selectionStart === "number" ? [on.selectionStart, on.selectionEnd] : null;
   const fields = [...region.querySelectorAll(FIELDS)].filter((field) => field.form !== sent && isChanged(field));
-  // An approval names the version that its author has read. Whoever is writing has not read a newer one yet.
+  // An approval names the version that its author has read. A user who is writing has not read a newer one yet.
   const read = [...new Set(fields.map((field) => field.form))].flatMap((form) => {
     const version = form?.querySelector("input[name=expected_version]");
     return version ? [{ field: version, twin: fields.find((field) => field.form === form) }] : [];

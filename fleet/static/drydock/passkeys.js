@@ -1,4 +1,4 @@
-// Passkeys: the browser signs what was asked, and the form sends the answer. Without them the buttons stay hidden.
+// Passkeys: the browser signs the challenge, and the form sends the answer. Without them the buttons stay hidden.
 
 const knows = (name) => typeof window.PublicKeyCredential?.[name] === "function";
 const able = knows("parseCreationOptionsFromJSON") && knows("parseRequestOptionsFromJSON");

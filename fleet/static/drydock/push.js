@@ -1,4 +1,4 @@
-// "Notify this browser": asks the browser for a subscription and sends it with the form beside.
+// "Notify this browser": asks the browser for a subscription and sends it with the form next to it.
 
 const form = document.getElementById("push-form");
 const said = document.getElementById("push-said");

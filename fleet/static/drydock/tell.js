@@ -1,4 +1,4 @@
-// A sound and a notification of the desktop for whoever wants them, when something new needs their decision. What is new
+// A sound and a notification of the desktop for users who want them, when something new needs their decision. What is new
 // the pulse in the head says, which every page keeps up to date. Loaded only where one of both is wanted.
 
 const TOLD = "drydock-told";
@@ -57,7 +57,7 @@ function look() {
     const more = told && (newest > told.newest || (waiting > told.waiting && now - told.at > APART_MS));
     if (told && !more && waiting === told.waiting) return;
     localStorage.setItem(TOLD, JSON.stringify({ newest: Math.max(newest, told?.newest ?? 0), waiting, at: more ? now : (told?.at ?? 0) }));
-    // What waited before anybody looked for the first time is on the screen.
+    // Events that waited before the first visit are on the screen.
     if (more) tell(waiting, newest);
   });
 }

@@ -25,7 +25,7 @@ def approve_next(base_url: str, token: str, comment: str) -> Approval:
         case Approval():
             return answer
         case AlreadyDecidedProblem():
-            raise NotApprovedError(f"{answer.by or 'Somebody'} was first.")
+            raise NotApprovedError(f"{answer.by or 'Another user'} was first.")
         case GuardedProblem():
             raise NotApprovedError(" ".join(guard.sentence for guard in answer.guards or []))
         case None:

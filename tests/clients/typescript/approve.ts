@@ -19,7 +19,7 @@ export async function approveNext(baseUrl: string, token: string, comment: strin
   if (!error) return data;
   switch (error.type) {
     case "already-decided":
-      throw new Error(`${error.by ?? "Somebody"} was first.`);
+      throw new Error(`${error.by ?? "Another user"} was first.`);
     case "guarded":
       throw new Error((error.guards ?? []).map((guard) => guard.sentence).join(" "));
     default:

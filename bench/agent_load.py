@@ -1,4 +1,4 @@
-"""`python -m bench.crowd PLAN PART OF`: many simulated agents in one process, which use the real wire.
+"""`python -m bench.agent_load PLAN PART OF`: many simulated agents in one process, which use the real wire.
 
 The plan (JSON) names gateway, simulator and machines; the process takes each OFth machine from PART on. It queries the
 simulator's changes on behalf of all of them, and each machine then "polls" within a second: a document of its own,
@@ -113,7 +113,7 @@ class Machine:
         self.held = {order: seq for order, seq in self.held.items() if seq is None or seq > up_to}
 
 
-class Crowd:
+class AgentLoad:
     """Its machines by set, and what it has seen and done: times in seconds since 1970, by EventId."""
 
     def __init__(self, plan: dict[str, Any], machines: dict[str, list[Machine]]) -> None:
@@ -270,14 +270,14 @@ class Crowd:
         self._soon(machine)
 
 
-async def main(crowd: Crowd) -> None:
+async def main(load: AgentLoad) -> None:
     over = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
-    crowd.begin()
+    load.begin()
     await asyncio.sleep(SPREAD_SECONDS)
-    print("The crowd is there.", flush=True)
+    print("The agents are there.", flush=True)
     await over.wait()
-    await crowd.end()
+    await load.end()
 
 
 def run(plan_file: Path, part: int, of: int) -> None:
@@ -285,9 +285,9 @@ def run(plan_file: Path, part: int, of: int) -> None:
     machines: dict[str, list[Machine]] = {}
     for name, *row in plan["machines"][part::of]:
         machines.setdefault(name, []).append(Machine(*row))
-    crowd = Crowd(plan, machines)
-    asyncio.run(main(crowd))
-    plan_file.with_name(f"{plan_file.name}.{part}").write_text(json.dumps(crowd.said()))
+    load = AgentLoad(plan, machines)
+    asyncio.run(main(load))
+    plan_file.with_name(f"{plan_file.name}.{part}").write_text(json.dumps(load.said()))
 
 
 if __name__ == "__main__":

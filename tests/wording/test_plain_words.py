@@ -1,0 +1,34 @@
+"""Plain English: no text and no name of the repository has a word of `plain_words.txt`."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.wording import plain_words
+
+
+def test_no_text_and_no_name_has_a_listed_word() -> None:
+    assert plain_words.places() == []
+
+
+@pytest.mark.parametrize(
+    "name, planted",
+    [
+        ("page.html", "<p>It is {0} {{% if x %}}\nthen.</p>"),
+        ("page.html", '<nav class="a" aria-label="All {0} of it">'),
+        ("guide.md", "# Guide\n\nA page {0} says."),
+        ("data.json", '{{"title": "All {0} of it"}}'),
+        ("text.py", 'TEXT = "All {0} of it"\n'),
+        ("docs.py", '"""A module.\n\nAll {0} of it."""\n'),
+        ("comment.py", "x = 1  # All {0} of it\n"),
+        ("function.py", "def test_{0}_waits(): pass\n"),
+        ("variable.py", "all_{0} = 1\n"),
+        ("test_{0}_waits.py", ""),
+    ],
+)
+def test_planted_word_is_found(tmp_path: Path, name: str, planted: str) -> None:
+    rules = plain_words.read_rules(plain_words.LIST.read_text(encoding="utf-8"))
+    word = "any" + "body"
+    path = tmp_path / name.format(word)
+    path.write_text(planted.format(word), encoding="utf-8")
+    assert len(list(plain_words.dialect(plain_words.parts(path), rules))) == 1
