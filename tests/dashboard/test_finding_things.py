@@ -76,8 +76,8 @@ def test_a_vm_id_finds_its_machine(shop: Fleet, operator: Client) -> None:
 
 def test_admins_find_people_and_their_pages_and_others_do_not(shop: Fleet, admin: Client, operator: Client) -> None:
     assert "/people/otto/" in found(admin, "otto")[1]
-    assert "/people/" in found(admin, "people")[1]
-    assert "/people/" not in found(operator, "people")[1]
+    assert "/people/" in found(admin, "users")[1]
+    assert "/people/" not in found(operator, "users")[1]
 
 
 def test_markup_in_a_name_stays_text(fleet: Fleet, operator: Client) -> None:

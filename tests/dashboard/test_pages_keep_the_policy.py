@@ -137,4 +137,4 @@ def test_machines_are_shown_by_domain_with_shape_text_and_what_hits_them(
     assert grid.count("is-hit") == 2
     assert grid.count("tile-good") == 6
     assert grid.count("tile-calm") == 1
-    assert "never heard: newcomer." in body
+    assert "without a report so far: newcomer." in body

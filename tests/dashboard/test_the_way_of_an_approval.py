@@ -95,7 +95,7 @@ def test_refusal_of_an_agent_is_shown(fleet: Fleet, operator: Client) -> None:
 def test_the_card_says_what_happens_without_a_decision_once_it_cannot_be_undone(fleet: Fleet, settings: Any) -> None:
     settings.APPROVAL_UNDO_SECONDS = 3
     factories.announced(fleet)
-    for when, said in ((When.UNDO, ""), (When.NOW, "Azure starts it any time after")):
+    for when, said in ((When.UNDO, ""), (When.NOW, "Azure starts the event after")):
         approval = fleet.approve(factories.EVENT, when=when)
         detail = event_detail(event_id=factories.EVENT, now=fleet.now)
         assert detail is not None
