@@ -169,7 +169,7 @@ def claim_contradictions(
     """
     found = []
     if duplicates:
-        found.append(Reason("admission-duplicates", count=duplicates))
+        found.append(Reason("admission-twins", count=duplicates))
     if attested and not allowed:
         found.append(Reason("admission-subscription", subscription=attested))
     if known is None:
