@@ -200,7 +200,7 @@ TEMPLATES = [
             "libraries": {
                 "drydock": "fleet.dashboard.tags",
                 "accounts": "fleet.accounts.tags",
-                "notifications": "fleet.notifications.tags",
+                "notifications": "fleet.notifications.labels",
             },
             "context_processors": [
                 "django.template.context_processors.request",

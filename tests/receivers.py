@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -32,6 +32,8 @@ class Receiver:
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b"thank you"
     scheme: str = "http"
+    # Status, headers and body for a request, in place of those above.
+    answer: Callable[[Received], tuple[int, Mapping[str, str], bytes]] | None = None
 
     @property
     def url(self) -> str:
@@ -46,13 +48,16 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         receiver = self.receiver
         headers = {name.lower(): value for name, value in self.headers.items()}
-        receiver.got.append(Received(self.command, self.path, headers, body))
-        self.send_response(receiver.status)
-        for name, value in receiver.headers.items():
+        got = Received(self.command, self.path, headers, body)
+        receiver.got.append(got)
+        stated: tuple[int, Mapping[str, str], bytes] = (receiver.status, receiver.headers, receiver.body)
+        status, answered, text = receiver.answer(got) if receiver.answer else stated
+        self.send_response(status)
+        for name, value in answered.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(receiver.body)))
+        self.send_header("Content-Length", str(len(text)))
         self.end_headers()
-        self.wfile.write(receiver.body)
+        self.wfile.write(text)
 
     # The names are the base class's.
     do_GET = do_POST = do_PUT = do_DELETE = take  # noqa: N815

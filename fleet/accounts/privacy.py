@@ -92,7 +92,7 @@ COLUMNS: Mapping[str, ErasureAction] = {
     **_each(
         ErasureAction.OWN,
         "Channel.name Channel.settings Channel.secrets Channel.last_error Channel.last_answer Route.name"
-        " RouteVersion.name RouteVersion.wording Reference.value",
+        " Reference.value",
     ),
     **_each(ErasureAction.SEALED, "Entry.actor Entry.text Entry.before Entry.after Entry.data"),
     **_each(

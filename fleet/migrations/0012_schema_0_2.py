@@ -336,15 +336,6 @@ CREATED = (
         last_at=models.DateTimeField(db_index=True),
     ),
     create(
-        "RouteVersion",
-        models.UniqueConstraint(fields=("route", "version"), name="route_version_once"),
-        route=models.ForeignKey("fleet.route", models.CASCADE, related_name="versions"),
-        version=models.IntegerField(),
-        at=models.DateTimeField(),
-        name=models.TextField(),
-        wording=models.TextField(),
-    ),
-    create(
         "SavedView",
         models.Index(condition=models.Q(shared=True), fields=["page", "name"], name="view_shared"),
         models.UniqueConstraint(fields=("owner", "page", "name"), name="view_once"),

@@ -77,6 +77,11 @@ TEST_LOOKS_EVERY = 0.1
 _may_wait = threading.BoundedSemaphore(2)
 
 
+def new_channel(call: Call, channel_id: int, secret: str | None) -> NewChannel | None:
+    row = queries.detail(channel_id=channel_id, person=person_of(call.request), now=call.now)
+    return NewChannel(row, secret) if row else None
+
+
 @list_call("list_channels", queries.page)
 class Channels(Call):
     """List channels: those of the installation and your own
@@ -99,8 +104,7 @@ class Channels(Call):
         installation need an administrator and the scope `admin`; your own need any scope but `read`.
         """
         row, secret = channel_services.create(self.wanted, actor=self.actor, now=self.now, own=self.wanted.is_own)
-        found = queries.detail(channel_id=row.pk, person=person_of(self.request), now=self.now)
-        return NewChannel(found, secret) if found else None
+        return new_channel(self, row.pk, secret)
 
 
 @detail_call("get_channel", queries.detail, version="changed_at", missing=NO_CHANNEL)
@@ -158,28 +162,28 @@ class TryChannel(Call):
         begun = once(self.request, begin, now=self.now, status=200)
         if begun.status >= 400 or begun.body is None:
             return answered(begun)
-        found = self.awaited(begun.body["delivery"])
-        return answered(replace(begun, body=self.values(TrialShape, found, NO_CHANNEL)))
+        test = self.awaited(begun.body["delivery"])
+        return answered(replace(begun, body=self.values(TrialShape, test, NO_CHANNEL)))
 
     def awaited(self, delivery: str) -> log.ChannelTrial | None:
         """Return the test, after a wait for its result."""
         person = person_of(self.request)
-        found = log.trial(delivery_id=delivery, person=person)
+        test = log.trial(delivery_id=delivery, person=person)
         if not _may_wait.acquire(blocking=False):
-            return found
+            return test
         try:
             until = time.monotonic() + TEST_SECONDS
-            while found is not None and waits(found) and time.monotonic() < until:
+            while test is not None and waits(test) and time.monotonic() < until:
                 time.sleep(TEST_LOOKS_EVERY)
-                found = log.trial(delivery_id=delivery, person=person)
+                test = log.trial(delivery_id=delivery, person=person)
         finally:
             _may_wait.release()
-        return found
+        return test
 
 
-def waits(found: log.ChannelTrial) -> bool:
+def waits(test: log.ChannelTrial) -> bool:
     """Return whether the result is not known yet: no attempt has ended, and one may still be made."""
-    return found.state not in SETTLED_DELIVERIES and found.ok is None and not any(one.error for one in found.attempts)
+    return test.state not in SETTLED_DELIVERIES and test.ok is None and not any(one.error for one in test.attempts)
 
 
 class RotateChannel(Call):
@@ -190,10 +194,9 @@ class RotateChannel(Call):
         It is shown only in this answer. For one day messages are also signed with the former secret. Channels of the
         installation need an administrator and the scope `admin`; your own need any scope but `read`.
         """
-        acting: Any = {"actor": self.actor, "now": self.now, "expected": self.expected}
-        _, secret = channel_services.rotate(channel_id=channel_id, **acting)
-        found = queries.detail(channel_id=channel_id, person=person_of(self.request), now=self.now)
-        return NewChannel(found, secret) if found else None
+        expected = self.expected
+        _, secret = channel_services.rotate(channel_id=channel_id, actor=self.actor, now=self.now, expected=expected)
+        return new_channel(self, channel_id, secret)
 
 
 # The message log of the installation's and the user's own channels.

@@ -29,14 +29,13 @@ from fleet.models import ApiToken
 from fleet.notifications.channels import KINDS, ChannelKind, Lines, kinds_where
 from fleet.notifications.models import (
     Channel,
+    Message,
     MessageDelivery,
     Reference,
     Route,
-    RouteVersion,
-    UnreadableSecretsError,
 )
-from fleet.notifications.queries import OWN
-from fleet.notifications.routing import TEST, DeliveryState
+from fleet.notifications.queries import OWN, for_reader
+from fleet.notifications.routing import OPEN_DELIVERIES, TEST
 from fleet.operations import wake_up
 from fleet.operations.audited import (
     Audit,
@@ -70,13 +69,9 @@ def in_use(channel: Channel, *, now: datetime) -> dict[str, Any]:
 
 def unreadable() -> list[str]:
     """Return the names of enabled channels whose secrets cannot be decrypted. One query."""
-    found = []
-    for channel in Channel.objects.filter(enabled=True, deleted_at__isnull=True).exclude(secrets="").order_by("pk"):
-        try:
-            channel.unseal()
-        except UnreadableSecretsError:
-            found.append(channel.name)
-    return found
+    rows = Channel.objects.filter(enabled=True, deleted_at__isnull=True).exclude(secrets="").order_by("pk")
+    # Reading the secrets sets `lost`.
+    return [channel.name for channel in rows if not channel.opened and channel.lost]
 
 
 # Rights to change channels and routes: administrators those of the installation, and each user their own.
@@ -103,10 +98,8 @@ def locked(rows: QuerySet[M], row_id: int, actor: Actor, *, unknown: str) -> M:
     """Return and lock the row with this id, if the actor may change it. Raises Refused: `not-permitted`, and
     `not-found` also for rows of other users.
     """
-    found: Any = rows.select_for_update(of=("self",)).filter(pk=row_id, deleted_at=None).first()
-    if found is not None and found.owner_id is not None and found.owner_id != getattr(actor.person, "pk", None):
-        found = None
-    row: Any = require_found(found, "not-found", Reason(unknown))
+    own_or_shared = rows.filter(for_reader(actor.person), pk=row_id, deleted_at=None)
+    row: Any = require_found(own_or_shared.select_for_update(of=("self",)).first(), "not-found", Reason(unknown))
     require_change(actor, own=row.owner_id is not None)
     return row  # type: ignore[no-any-return]
 
@@ -151,30 +144,21 @@ class ChannelForm(AuditedForm):
 
 def _setting_fields() -> dict[str, serializers.Field[Any, Any, Any, Any]]:
     """Return a field for each setting of any kind, by name; the kind's own field validates its value."""
-    kinds: dict[str, list[str]] = {}
-    for kind, known in KINDS.items():
-        for name in known.fields:
-            kinds.setdefault(name, []).append(kind)
-    found: dict[str, serializers.Field[Any, Any, Any, Any]] = {}
-    for name, those in kinds.items():
-        field = KINDS[those[0]].fields[name]
-        secret = any(name in KINDS[kind].secrets for kind in those)
-        help_text = f"Of {', '.join(f'`{kind}`' for kind in those)}.{' Never shown again.' if secret else ''}"
-        stated: dict[str, Any] = {
-            "required": False,
-            "allow_null": True,
-            "help_text": help_text,
-            "source": f"stated.{name}",
-        }
+    fields: dict[str, serializers.Field[Any, Any, Any, Any]] = {}
+    for name in {name: None for kind in KINDS.values() for name in kind.fields}:
+        kinds = [kind for kind, declared in KINDS.items() if name in declared.fields]
+        field = KINDS[kinds[0]].fields[name]
+        secret = " Never shown again." if any(name in KINDS[kind].secrets for kind in kinds) else ""
+        help_text = f"Of {', '.join(f'`{kind}`' for kind in kinds)}.{secret}"
+        stated: Any = {"required": False, "allow_null": True, "help_text": help_text, "source": f"stated.{name}"}
         if isinstance(field, Lines):
-            found[name] = ValueList(
-                child=serializers.CharField(max_length=2000, allow_blank=True), max_length=200, **stated
-            )
+            line = serializers.CharField(max_length=2000, allow_blank=True)
+            fields[name] = ValueList(child=line, max_length=200, **stated)
         elif field.get_internal_type() == "BooleanField":
-            found[name] = serializers.BooleanField(**stated)
+            fields[name] = serializers.BooleanField(**stated)
         else:
-            found[name] = serializers.CharField(allow_blank=True, max_length=2000, **stated)
-    return found
+            fields[name] = serializers.CharField(allow_blank=True, max_length=2000, **stated)
+    return fields
 
 
 class ChannelFieldsSerializer(AuditedSerializer):
@@ -390,8 +374,7 @@ def request_test(*, channel_id: int, actor: Actor, now: datetime) -> str:
         raise Refused("validation", Reason("channel-is-off"))
     if not KINDS[row.kind].messages:
         raise Refused("validation", Reason("channel-takes-no-posts"))
-    open_states = [DeliveryState.QUEUED.value, DeliveryState.SENDING.value]
-    if MessageDelivery.objects.filter(channel=row, moment=TEST, state__in=open_states).exists():
+    if MessageDelivery.objects.filter(channel=row, moment=TEST, state__in=OPEN_DELIVERIES).exists():
         raise Refused("validation", Reason("test-under-way"))
     delivery = MessageDelivery.objects.create(channel=row, moment=TEST, created_at=now, due_at=now)
     # A test does not wait for the end of a pause.
@@ -440,7 +423,7 @@ def empty_own(person: User, now: datetime) -> None:
     name = erased_name(person.pk)
     channels, routes = Channel.objects.filter(owner=person), Route.objects.filter(owner=person)
     Reference.objects.filter(channel__in=channels).delete()
-    RouteVersion.objects.filter(route__in=routes).update(name=name, wording="")
+    Message.objects.filter(route__in=routes).update(data={})
     over = {"enabled": False, "changed_at": now}
     routes.update(name=name, **over)
     channels.update(name=name, settings={}, secrets="", last_error="", last_answer="", **over)

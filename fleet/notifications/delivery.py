@@ -2,6 +2,7 @@
 
 import importlib
 import random
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 from functools import partial
@@ -10,15 +11,17 @@ from uuid import UUID
 
 import structlog
 from django.conf import settings
-from django.db import DatabaseError, transaction
-from django.db.models import F
+from django.db import DatabaseError, connection, transaction
+from django.db.models import Count, F, Q
 
 from fleet.domain.actor import DRYDOCK
+from fleet.domain.clock import AHEAD
 from fleet.domain.timeline import EntryKind
-from fleet.notifications import queue
+from fleet.notifications import routing
 from fleet.notifications.channel_services import in_use
-from fleet.notifications.channels import KINDS
+from fleet.notifications.channels import KINDS, kinds_where
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Item, Outcome, reader_of
+from fleet.notifications.grouping import Waiting, plan
 from fleet.notifications.models import (
     Channel,
     DeliveryAttempt,
@@ -29,14 +32,13 @@ from fleet.notifications.models import (
 )
 from fleet.notifications.news import MessageNews, news_of
 from fleet.notifications.routing import (
-    FAILING_AFTER,
-    GIVE_UP_AFTER,
     GROUP,
     OF_DELIVERY,
+    OPEN_DELIVERIES,
     TEST,
     DeliveryState,
+    MessageState,
     delivery_sources,
-    pause_seconds,
 )
 from fleet.notifications.text import group_words, test_words
 from fleet.operations.clock import may_clock_decide
@@ -47,11 +49,138 @@ MOST_OWN_FAILURES = 5
 OWN_FAILURE = "own-failure"
 # Characters kept of a receiver's answer.
 MOST_ANSWER = 500
-OPEN = [DeliveryState.QUEUED.value, DeliveryState.SENDING.value]
 
 Clock = Callable[[], datetime]
 
 log = structlog.get_logger(__name__)
+
+# The queue: channels with something to send, their leases, and grouping into deliveries. The lease keeps the order: a
+# channel gets its notifications in the order in which things happened. A sender that dies leaves its delivery SENDING;
+# after the lease it is tried again under the same id.
+
+# The sender renews its lease every `RENEW_SECONDS`; after the lease expires, another sender continues.
+LEASE = timedelta(seconds=15)
+RENEW_SECONDS = 5.0
+# Messages that one round of a channel handles; the next round handles the rest.
+MOST = 2000
+# Interval at which a channel that mirrors open events is renewed.
+MIRROR_EVERY = timedelta(seconds=30)
+
+
+def schedule() -> list[tuple[int, datetime]]:
+    """Return the channels (row ids) with something to send or to mirror, and when they are due, after their lease and
+    pause.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT id, greatest(first.due_at, held_until, leased_until)
+            FROM fleet_channel AS channel CROSS JOIN LATERAL (
+                SELECT least(
+                    (SELECT min(due_at) FROM fleet_message WHERE channel_id = channel.id AND state = 'WAITING'),
+                    (SELECT due_at FROM fleet_messagedelivery WHERE channel_id = channel.id
+                     AND state IN ('QUEUED', 'SENDING') ORDER BY created_at LIMIT 1),
+                    CASE WHEN kind = ANY(%s) THEN coalesce(mirrored_at + make_interval(secs => %s), 'epoch') END
+                ) AS due_at
+            ) AS first
+            WHERE enabled AND deleted_at IS NULL AND first.due_at IS NOT NULL
+            ORDER BY id
+            """,
+            [kinds_where(messages=False), MIRROR_EVERY.total_seconds()],
+        )
+        rows: list[tuple[int, datetime]] = cursor.fetchall()
+    return rows
+
+
+def lease(channel_id: int, *, now: datetime) -> bool:
+    """Take the lease of a channel (row id); return whether it was free."""
+    free = Q(leased_until=None) | Q(leased_until__lte=now)
+    rows = Channel.objects.filter(free, pk=channel_id, enabled=True, deleted_at=None)
+    return rows.update(leased_until=now + LEASE) == 1
+
+
+def renew(channel_ids: Collection[int], *, now: datetime) -> None:
+    """Extend the leases of channels that this process sends to."""
+    rows = Channel.objects.filter(pk__in=list(channel_ids), leased_until__isnull=False)
+    rows.update(leased_until=now + LEASE)
+
+
+def release(channel_id: int) -> None:
+    Channel.objects.filter(pk=channel_id).update(leased_until=None)
+
+
+def mirror_soon() -> None:
+    """Make channels that mirror open events due at once."""
+    Channel.objects.filter(kind__in=kinds_where(messages=False), enabled=True, deleted_at=None).update(mirrored_at=None)
+
+
+def waiting(channel_id: int, *, now: datetime) -> list[int]:
+    """Return the due messages (row ids) of a channel, oldest first."""
+    rows = Message.objects.filter(channel=channel_id, state=MessageState.WAITING.value, due_at__lte=now)
+    return list(rows.order_by("id").values_list("id", flat=True)[:MOST])
+
+
+def drop(reasons: Mapping[int, str]) -> None:
+    """Drop stale messages (row ids), each with the code of its reason."""
+    for code in set(reasons.values()):
+        rows = Message.objects.filter(pk__in=[pk for pk, reason in reasons.items() if reason == code])
+        rows.update(state=MessageState.DROPPED.value, why=code, delivery=None)
+
+
+@transaction.atomic
+def pack(channel_id: int, *, now: datetime) -> None:
+    """Create deliveries of due messages, as `fleet.notifications.grouping` plans them."""
+    rows = list(
+        Message.objects.filter(channel=channel_id, state=MessageState.WAITING.value, due_at__lte=now)
+        .annotate(place=F("event__availability_set_id"))
+        .order_by("id")
+        .select_for_update(of=("self",), no_key=True)[:MOST]
+    )
+    interval = timedelta(seconds=settings.NOTIFICATION_GROUP_INTERVAL_SECONDS)
+    recent = MessageDelivery.objects.filter(channel=channel_id, created_at__gt=now - interval).order_by()
+    sent = Message.objects.filter(
+        delivery__channel=channel_id, delivery__created_at__gt=now - interval, event__isnull=False
+    ).order_by()
+    planned = plan(
+        [Waiting(row.pk, row.subject, row.service, row.deadline, row.place) for row in rows],
+        list(recent.annotate(carried=Count("messages")).values_list("group", "created_at", "carried")),
+        now=now,
+        wait=timedelta(seconds=settings.NOTIFICATION_GROUP_WAIT_SECONDS),
+        interval=interval,
+        sent=dict(sent.values_list("event__availability_set_id").annotate(Count("pk"))),
+    )
+    types = {row.pk: row.moment for row in rows}
+    for batch in planned.batches:
+        delivery = MessageDelivery.objects.create(
+            channel_id=channel_id,
+            moment=types[batch.ids[0]] if len(batch.ids) == 1 else GROUP,
+            group=batch.group,
+            created_at=now,
+            due_at=now,
+        )
+        Message.objects.filter(pk__in=batch.ids).update(state=MessageState.BATCHED.value, delivery=delivery)
+    later: dict[datetime, list[int]] = defaultdict(list)
+    for message_id, at in planned.later.items():
+        later[at].append(message_id)
+    for at, ids in later.items():
+        Message.objects.filter(pk__in=ids).update(due_at=at)
+
+
+def repair(*, now: datetime) -> None:
+    """Reset times in the future that a wrong clock wrote: of messages, deliveries, leases and pauses."""
+    ahead = Q(created_at__gt=now + AHEAD)
+    wrong = Message.objects.filter(ahead, state=MessageState.WAITING.value)
+    # Messages of escalation steps keep their own due time.
+    wrong.filter(only_if="").update(due_at=now, created_at=now)
+    wrong.update(created_at=now)
+    MessageDelivery.objects.filter(ahead).update(created_at=now, due_at=now)
+    leased, held = now + LEASE + AHEAD, now + timedelta(seconds=routing.LONGEST_ASKED_SECONDS) + AHEAD
+    Channel.objects.filter(leased_until__gt=leased).update(leased_until=None)
+    Channel.objects.filter(held_until__gt=held).update(held_until=None)
+    Channel.objects.filter(mirrored_at__gt=now + AHEAD).update(mirrored_at=None)
+
+
+# Sending.
 
 
 def kind_of(name: str) -> ModuleType:
@@ -61,9 +190,9 @@ def kind_of(name: str) -> ModuleType:
     return importlib.import_module(f"fleet.notifications.channels.{name}")
 
 
-def work_off(channel_id: int, *, clock: Clock, may_send: Callable[[], bool] = may_clock_decide) -> None:
+def work_off(channel_id: int, *, clock: Clock) -> None:
     """Send everything that is due for this channel (row id), unless another sender has the lease."""
-    if not queue.lease(channel_id, now=clock()):
+    if not lease(channel_id, now=clock()):
         return
     try:
         row = Channel.objects.get(pk=channel_id)
@@ -76,10 +205,10 @@ def work_off(channel_id: int, *, clock: Clock, may_send: Callable[[], bool] = ma
         if not KINDS[channel.kind].messages:
             _mirror(channel, clock=clock)
             return
-        while may_send() and _send_next(channel, clock=clock):
+        while may_clock_decide() and _send_next(channel, clock=clock):
             pass
     finally:
-        queue.release(channel_id)
+        release(channel_id)
 
 
 def _mirror(channel: ChannelInUse, *, clock: Clock) -> None:
@@ -94,14 +223,16 @@ def _send_next(channel: ChannelInUse, *, clock: Clock) -> bool:
     """Send one delivery; return whether the next may follow at once."""
     now = clock()
     # This sender has the lease, so no other one sends it.
-    unsettled = MessageDelivery.objects.filter(channel=channel.id, state__in=OPEN).order_by("created_at", "id")
+    unsettled = MessageDelivery.objects.filter(channel=channel.id, state__in=OPEN_DELIVERIES).order_by(
+        "created_at", "id"
+    )
     delivery = unsettled.first()
     if delivery is None:
-        ids = queue.waiting(channel.id, now=now)
+        ids = waiting(channel.id, now=now)
         if not ids:
             return False
-        queue.drop(_stale(ids, _news(ids, now=now)))
-        queue.pack(channel.id, now=now)
+        drop(_stale(ids, _news(ids, now=now)))
+        pack(channel.id, now=now)
         delivery = unsettled.first()
         if delivery is None:
             return False
@@ -111,14 +242,12 @@ def _send_next(channel: ChannelInUse, *, clock: Clock) -> bool:
     if len(stale) == len(ids) and delivery.moment != TEST:
         settle(delivery.pk, DeliveryState.DROPPED, now=now, why=next(iter(stale.values()), OWN_FAILURE))
         return True
-    queue.drop(stale)
+    drop(stale)
     number = _begin(delivery, now=now)
 
     def send() -> Outcome:
-        items = [news[pk] for pk in ids if pk not in stale]
-        outcome: Outcome = kind_of(channel.kind).send(
-            _rendered(channel, delivery, items, attempt=number, now=now), channel, now=now
-        )
+        rendered = _rendered(channel, delivery, [news[pk] for pk in ids if pk not in stale], now=now)
+        outcome: Outcome = kind_of(channel.kind).send(rendered, channel, now=now)
         return outcome
 
     outcome = _without_raising(send, channel, again=number < MOST_OWN_FAILURES)
@@ -154,12 +283,12 @@ def _begin(delivery: MessageDelivery, *, now: datetime) -> int:
     # The sender of an earlier attempt has died, so its result is unknown.
     DeliveryAttempt.objects.filter(delivery=delivery, ended_at=None).update(ended_at=now, error="unknown")
     DeliveryAttempt.objects.create(delivery=delivery, number=number, at=now)
-    queue.renew([delivery.channel_id], now=now)
+    renew([delivery.channel_id], now=now)
     return number
 
 
 def _rendered(
-    channel: ChannelInUse, delivery: MessageDelivery, news: Collection[MessageNews], *, attempt: int, now: datetime
+    channel: ChannelInUse, delivery: MessageDelivery, news: Collection[MessageNews], *, now: datetime
 ) -> Delivery:
     reader = reader_of(channel, now)
     items = tuple(Item(each, reader) for each in news)
@@ -171,7 +300,6 @@ def _rendered(
     references = Reference.objects.filter(channel=channel.id, subject__in=[*subjects, GROUP])
     return Delivery(
         id=str(delivery.pk),
-        attempt=attempt,
         moment=TEST if not items else items[0].news.moment if len(items) == 1 else GROUP,
         at=now,
         items=items,
@@ -202,7 +330,7 @@ def _record(channel: ChannelInUse, delivery: MessageDelivery, number: int, outco
         outcome.again
         and not outcome.gone
         and delivery.moment != TEST
-        and MessageDelivery.objects.filter(pk=delivery.pk, created_at__gt=now - GIVE_UP_AFTER).exists()
+        and MessageDelivery.objects.filter(pk=delivery.pk, created_at__gt=now - routing.GIVE_UP_AFTER).exists()
     ):
         settle(delivery.pk, DeliveryState.QUEUED, now=now)
     else:
@@ -246,7 +374,7 @@ def record_health(channel_id: int, outcome: Outcome, *, now: datetime) -> None:
     subject = {"channel_id": row.pk, "name": row.name, "channel_kind": row.kind}
     row.last_answer = outcome.answer
     if outcome.ok:
-        if row.failures >= FAILING_AFTER:
+        if row.failures >= routing.FAILING_AFTER:
             tell(EntryKind.CHANNEL_WORKS, DRYDOCK, at=now, **subject)
         row.last_ok_at, row.failing_since, row.failures, row.last_error = now, None, 0, ""
         row.held_until = None if outcome.wait_seconds is None else now + timedelta(seconds=outcome.wait_seconds)
@@ -255,9 +383,9 @@ def record_health(channel_id: int, outcome: Outcome, *, now: datetime) -> None:
         row.failing_since, row.last_error = row.failing_since or now, outcome.error or "refused"
         row.enabled = row.enabled and not outcome.gone
         if outcome.again:
-            seconds = pause_seconds(row.failures, chance=random.random(), asked=outcome.wait_seconds)  # noqa: S311
+            seconds = routing.pause_seconds(row.failures, chance=random.random(), requested=outcome.wait_seconds)  # noqa: S311
             row.held_until = now + timedelta(seconds=seconds)
-        if row.failures == FAILING_AFTER or outcome.gone:
+        if row.failures == routing.FAILING_AFTER or outcome.gone:
             tell(EntryKind.CHANNEL_FAILING, DRYDOCK, at=now, **subject, error=row.last_error, gone=outcome.gone)
     row.save(
         update_fields=[

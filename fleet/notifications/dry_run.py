@@ -7,8 +7,8 @@ entries. The cost does not depend on the rest of the timeline. The result states
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime, time, timedelta
-from typing import Annotated
+from datetime import datetime, time, timedelta
+from typing import Annotated, Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -25,15 +25,13 @@ from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, ScheduledEvent
 from fleet.models.facts.events import order_timeouts, set_facts
-from fleet.models.people import names_in_entries, rights_of
-from fleet.notifications.models import Channel
+from fleet.notifications.models import Channel, may_hear
 from fleet.notifications.notification_types import TYPE_OF_ENTRY, NotificationType, cache_severity, severity
 from fleet.notifications.routing import (
     MessageFacts,
     StandingRoute,
     due_at,
     matches,
-    may_receive,
     route_wording,
 )
 from fleet.projections.caches.maintenances import CacheRef, cache_ref
@@ -52,17 +50,10 @@ OF_CACHES = {
     kind: moment for kind, moment in TYPE_OF_ENTRY.items() if kind.value in MILESTONES and kind not in OF_EVENTS
 }
 # Notification types after which a step of escalation is not sent.
+DECIDED = frozenset({NotificationType.DECIDED, NotificationType.STARTED, NotificationType.ENDED})
 ENDS_STEP: Mapping[NotificationType, frozenset[NotificationType]] = {
-    NotificationType.UNDECIDED: frozenset({NotificationType.DECIDED, NotificationType.STARTED, NotificationType.ENDED}),
-    NotificationType.UNCLAIMED: frozenset(
-        {
-            NotificationType.CLAIMED,
-            NotificationType.PROPOSED,
-            NotificationType.DECIDED,
-            NotificationType.STARTED,
-            NotificationType.ENDED,
-        }
-    ),
+    NotificationType.UNDECIDED: DECIDED,
+    NotificationType.UNCLAIMED: DECIDED | {NotificationType.CLAIMED, NotificationType.PROPOSED},
 }
 
 
@@ -116,40 +107,39 @@ def dry_run(*, route: StandingRoute, now: datetime, person: User | None = None) 
     """
     tried, since = replace(route, enabled=True, deleted=False), now - LOOKS_BACK
     past, more = _past(since)
-    found = sorted(_told(tried, past, person), key=lambda one: one.at)
-    zone = zone_of(tried.time_zone)
-    night = sum(is_within_hours(one.at, **NIGHT, time_zone=tried.time_zone) for one in found)  # type: ignore[arg-type]
-    weeks = Counter(_monday(one.at.astimezone(zone).date()) for one in found)
-    moments = Counter(one.moment for one in found)
-    considered = sum(len(story) for story in past)
-    counts = {"messages": len(found), "outside_working_hours": night, "considered": considered}
+    messages = sorted(_messages(tried, past, person), key=lambda message: message.at)
+    days = [message.at.astimezone(zone_of(tried.time_zone)).date() for message in messages]
+    weeks = Counter(day - timedelta(days=day.weekday()) for day in days)
+    counts = {
+        "messages": len(messages),
+        "outside_working_hours": sum(
+            is_within_hours(message.at, **NIGHT, time_zone=tried.time_zone)  # type: ignore[arg-type]
+            for message in messages
+        ),
+        "considered": sum(len(story) for story in past),
+    }
+    channel = visible(Channel).filter(pk=tried.channel_id, owner=tried.owner_id).first() if tried.channel_id else None
     return RouteDryRun(
-        wording=route_wording(tried, _name_of(tried)),
+        wording=route_wording(tried, channel.name if channel else ""),
         sentence=Reason("route-dry-run", days=LOOKS_BACK.days, **counts),
         since=since,
         until=now,
         **counts,
-        deliveries=len({one.at.replace(second=0, microsecond=0) for one in found}),
-        by_notification_type=tuple(MomentCount(moment, count) for moment, count in moments.most_common()),
-        by_week=tuple(WeekCount(week.isoformat(), weeks[week]) for week in sorted(weeks)),
-        newest=tuple(found[: -NEWEST - 1 : -1]),
+        deliveries=len({message.at.replace(second=0, microsecond=0) for message in messages}),
+        by_notification_type=tuple(
+            MomentCount(moment, count)
+            for moment, count in Counter(message.moment for message in messages).most_common()
+        ),
+        by_week=tuple(WeekCount(week.isoformat(), count) for week, count in sorted(weeks.items())),
+        newest=tuple(messages[: -NEWEST - 1 : -1]),
         more=more,
         unknown=tuple(map(Reason, UNKNOWABLE)),
         server_time=now,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Fact:
-    """One past notification with its subject."""
-
-    facts: MessageFacts
-    event: ScheduledEvent | None = None
-    cache: CacheRef | None = None
-
-
-# The notifications of one event or cache, oldest first.
-_Story = Sequence[_Fact]
+# The notifications of one event or cache, oldest first, each with what a message states of its subject.
+_Story = Sequence[tuple[MessageFacts, Mapping[str, Any]]]
 
 
 def events_since(since: datetime) -> QuerySet[ScheduledEvent]:
@@ -174,20 +164,18 @@ def entries_of(event_ids: Sequence[int]) -> QuerySet[Entry]:
 def _past(since: datetime) -> tuple[list[_Story], bool]:
     events, upkeep = list(events_since(since)), list(upkeep_since(since))
     more = len(events) > MOST or len(upkeep) > MOST
-    return [*_stories(events[:MOST]), *([_of_cache(entry)] for entry in reversed(upkeep[:MOST]))], more
+    return [*_stories(events[:MOST]), *map(_of_cache, reversed(upkeep[:MOST]))], more
 
 
 def _stories(events: Sequence[ScheduledEvent]) -> Iterator[_Story]:
-    told: dict[int, list[tuple[str, datetime, str]]] = defaultdict(list)
+    entries: dict[int, list[dict[str, Any]]] = defaultdict(list)
     rows = entries_of([event.pk for event in events]).values_list("event_id", "kind", "at", "actor")
     for event_id, kind, at, actor in rows:
-        told[event_id].append((kind, at, actor))
+        entries[event_id].append({"moment": OF_EVENTS[EntryKind(kind)], "at": at, "by": actor})
     for event in events:
-        base = _of_event(event)
-        yield [
-            _Fact(replace(base, moment=OF_EVENTS[EntryKind(kind)], at=at, by=actor), event)
-            for kind, at, actor in told[event.pk]
-        ]
+        facts = _of_event(event)
+        about = {"event": event.event_id, "set": set_ref(event.availability_set), "cache": None}
+        yield [(replace(facts, **entry), about) for entry in entries[event.pk]]
 
 
 def _of_event(event: ScheduledEvent) -> MessageFacts:
@@ -213,7 +201,7 @@ def _of_event(event: ScheduledEvent) -> MessageFacts:
     )
 
 
-def _of_cache(entry: Entry) -> _Fact:
+def _of_cache(entry: Entry) -> _Story:
     # The query selects entries with a cache.
     cache = entry.cache
     facts = MessageFacts(
@@ -222,54 +210,28 @@ def _of_cache(entry: Entry) -> _Fact:
         severity=cache_severity(cache.tier if cache else "").value,
         place=Place("cache", "", cache.service if cache else ""),
     )
-    return _Fact(facts, cache=cache_ref(cache) if cache else None)
+    return [(facts, {"event": None, "set": None, "cache": cache_ref(cache) if cache else None})]
 
 
-def _told(route: StandingRoute, past: Iterable[_Story], person: User | None) -> Iterator[PastMessage]:
-    rights = rights_of(person) if person else None
+def _messages(route: StandingRoute, past: Iterable[_Story], person: User | None) -> Iterator[PastMessage]:
     step = route.step
     for story in past:
-        for one in story:
-            facts = one.facts
-            if not matches(route, facts, now=facts.at):
-                continue
-            if (
-                rights
-                and person
-                and not may_receive(rights, names_in_entries(person), facts, scoped=bool(settings.SCOPED_READ_ACCESS))
-            ):
+        for facts, about in story:
+            if not matches(route, facts, now=facts.at) or not may_hear(person, facts):
                 continue
             at = due_at(route, facts, now=facts.at) or facts.at
             # Only the final NotBefore is known, so a step counts once.
             if step and (facts.moment is not NotificationType.FIRST_SEEN or _settled(story, step, at)):
                 continue
-            yield _message(one, at)
+            yield PastMessage(
+                moment=facts.moment.value,
+                at=at,
+                event_type=facts.event_type,
+                severity=facts.severity,
+                drill=facts.drill,
+                **about,
+            )
 
 
 def _settled(story: _Story, step: NotificationType, at: datetime) -> bool:
-    return any(one.facts.moment in ENDS_STEP[step] and one.facts.at <= at for one in story)
-
-
-def _message(one: _Fact, at: datetime) -> PastMessage:
-    event = one.event
-    return PastMessage(
-        moment=one.facts.moment.value,
-        at=at,
-        event=event.event_id if event else None,
-        event_type=one.facts.event_type,
-        set=set_ref(event.availability_set) if event else None,
-        cache=one.cache,
-        severity=one.facts.severity,
-        drill=one.facts.drill,
-    )
-
-
-def _name_of(route: StandingRoute) -> str:
-    if route.channel_id is None:
-        return ""
-    row = visible(Channel).filter(pk=route.channel_id, owner=route.owner_id).first()
-    return row.name if row else ""
-
-
-def _monday(day: date) -> date:
-    return day - timedelta(days=day.weekday())
+    return any(facts.moment in ENDS_STEP[step] and facts.at <= at for facts, _ in story)

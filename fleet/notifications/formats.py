@@ -5,13 +5,12 @@ All escaping for messages happens here. Each function takes plain text and retur
 - `for_chat`: any chat service, for all dialects of Markdown and HTML, also if a library escapes the text again.
 - `for_slack`: Slack's texts, with its three entities.
 - `without_links`: plain text in which programs find no links.
-- `for_html`: HTML of mails.
+- `html.escape`: HTML of mails.
 
 A mail header and a date of a calendar are one line: `fleet.wording.times.one_line`.
 """
 
 import re
-from html import escape
 
 # Characters that chat services read as markup, mention or link, each with a similar character without a meaning.
 # Backslashes do not work: services differ in what they escape, and none escapes a mention.
@@ -39,7 +38,7 @@ ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 def without_links(text: str) -> str:
     """Return the text without addresses that programs turn into links."""
-    return SCHEME.sub(lambda found: NO_SCHEME[found[0]], text)
+    return SCHEME.sub(lambda match: NO_SCHEME[match[0]], text)
 
 
 def for_chat(text: str) -> str:
@@ -47,7 +46,7 @@ def for_chat(text: str) -> str:
     any of them.
     """
     normalised = without_links(text).translate(LOOKALIKES)
-    return EMPHASIS.sub(lambda found: "\N{FULLWIDTH LOW LINE}" * len(found[0]), normalised)
+    return EMPHASIS.sub(lambda match: "\N{FULLWIDTH LOW LINE}" * len(match[0]), normalised)
 
 
 def for_slack(text: str, most: int) -> str:
@@ -65,11 +64,6 @@ def for_slack(text: str, most: int) -> str:
             return "".join(parts) + "…"
         parts.append(part)
     return "".join(parts) or "-"
-
-
-def for_html(text: str) -> str:
-    """Return the text with HTML entities, for elements and quoted attributes."""
-    return escape(text)
 
 
 # Answers to the Claim button in a chat, visible to that user only. Only Drydock's own link stays a link.

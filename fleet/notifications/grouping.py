@@ -28,27 +28,21 @@ class NotificationHealth(StrEnum):
     WORKS = "works"
 
 
-@dataclass(frozen=True, slots=True)
-class NotificationFacts:
-    """Facts behind the health: enabled channels, how many of them fail, and recent `undelivered` messages."""
-
-    channels: int
-    failing: int
-    undelivered: int
-    routed_at: datetime | None
-
-
-def notification_health(telling: NotificationFacts, *, now: datetime) -> NotificationHealth:
-    """Return the worst health that applies."""
-    if not telling.channels:
+def worst_health(
+    *, channels: int, failing: int, undelivered: int, routed_at: datetime | None, now: datetime
+) -> NotificationHealth:
+    """Return the worst health that applies, by the enabled channels, how many of them fail, and recent `undelivered`
+    messages.
+    """
+    if not channels:
         return NotificationHealth.NO_CHANNEL
-    if seconds_since(telling.routed_at, now=now) > ROUTED_WITHIN.total_seconds():
+    if seconds_since(routed_at, now=now) > ROUTED_WITHIN.total_seconds():
         return NotificationHealth.STANDS_STILL
-    if telling.failing == telling.channels:
+    if failing == channels:
         return NotificationHealth.ALL_FAIL
-    if telling.undelivered:
+    if undelivered:
         return NotificationHealth.UNDELIVERED
-    return NotificationHealth.SOME_FAIL if telling.failing else NotificationHealth.WORKS
+    return NotificationHealth.SOME_FAIL if failing else NotificationHealth.WORKS
 
 
 # A digest: one message about a storm of events, which is edited while they continue.

@@ -6,7 +6,7 @@ They claim events, through the same operation as the pages, and nothing else.
 import hashlib
 import hmac
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import wraps
@@ -15,7 +15,6 @@ from urllib.parse import parse_qs
 
 import structlog
 from django.conf import settings
-from django.contrib.auth.models import User
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.urls import path, reverse
@@ -112,12 +111,18 @@ def signed_channel(
     return row
 
 
-def actor_of(request: HttpRequest, user: User, via: str, channel: Channel) -> Actor:
-    """Return the actor of a call, for its user."""
-    meta = request.META
-    return actor.person(
-        user, via, token_name=channel.name, request_id=meta.get(REQUEST_ID, ""), address=meta["REMOTE_ADDR"]
-    )
+def linked_actor(
+    request: HttpRequest, channel: Channel, account: Mapping[str, str], name: str, *, now: datetime
+) -> Actor | None:
+    """Return the actor for the user of an account (`kind`, `team`, `account`). An unknown account is noted with its
+    name.
+    """
+    user, meta = external_accounts.person_of(**account), request.META
+    if user is None:
+        external_accounts.note_stranger(**account, name=name, now=now)
+        return None
+    request_id, address = meta.get(REQUEST_ID, ""), meta["REMOTE_ADDR"]
+    return actor.person(user, account["kind"], token_name=channel.name, request_id=request_id, address=address)
 
 
 Hook = Callable[[HttpRequest, int, datetime], HttpResponse]
@@ -205,10 +210,10 @@ def note_incident(request: HttpRequest, channel: Channel, event: dict[str, Any],
     """Record the state that users gave an open incident of this channel; an acknowledgement claims the event."""
     state = STATES.get(text_inside(event, "event_type"))
     name = text_inside(event, "data", "incident_key")[:MOST_KEY]
-    known = pagerduty.find_key(channel.pk, name) if state and name else None
-    if known is None or state is None:
+    incident = pagerduty.find_key(channel.pk, name) if state and name else None
+    if incident is None or state is None:
         return
-    owner, key = known
+    owner, key = incident
     at = min(time_of(event.get("occurred_at")) or now, now)
     pagerduty.note_state(channel.pk, name, state=state, at=at, now=now)
     # Acknowledging a digest claims none of its events.
@@ -219,15 +224,12 @@ def note_incident(request: HttpRequest, channel: Channel, event: dict[str, Any],
 def claim(request: HttpRequest, channel: Channel, event: dict[str, Any], event_id: str, *, now: datetime) -> None:
     """Claim the event for the user who acknowledged, unless a program such as Drydock did."""
     agent = inside(event, "agent")
-    account = text_inside(agent, "id")
-    if not event_id or not account or text_inside(agent, "type") not in ("user_reference", "user"):
+    account = {"kind": "pagerduty", "team": "", "account": text_inside(agent, "id")}
+    if not event_id or not account["account"] or text_inside(agent, "type") not in ("user_reference", "user"):
         return
-    person = external_accounts.person_of(kind="pagerduty", team="", account=account)
-    if person is None:
-        name = text_inside(agent, "summary")
-        external_accounts.note_stranger(kind="pagerduty", team="", account=account, name=name, now=now)
+    acting = linked_actor(request, channel, account, text_inside(agent, "summary"), now=now)
+    if acting is None:
         return
-    acting = actor_of(request, person, "pagerduty", channel)
     key = (text_inside(event, "id") or request.headers.get("X-PagerDuty-Signature", ""))[:MOST_ID]
     try:
         claim_once(channel_id=channel.pk, key=key, event_id=event_id, actor=acting, now=now)
@@ -295,24 +297,19 @@ def claim_button(
     request: HttpRequest, channel: Channel, press: dict[str, Any], event_id: str, signature: str, *, now: datetime
 ) -> str:
     """Claim the event. Return the answer for the user; empty if this press was accepted before."""
-    who = {
-        "kind": "slack",
-        "team": text_inside(press, "user", "team_id") or text_inside(press, "team", "id"),
-        "account": text_inside(press, "user", "id"),
-    }
-    person = external_accounts.person_of(**who)
-    if person is None:
-        name = text_inside(press, "user", "username") or text_inside(press, "user", "name")
-        external_accounts.note_stranger(**who, name=name, now=now)
-        address = reverse("you-account", args=[external_accounts.invitation(**who, name=name)])
-        return formats.stranger(who["account"], settings.BASE_URL.rstrip("/") + address)
-    acting = actor_of(request, person, "slack", channel)
+    team = text_inside(press, "user", "team_id") or text_inside(press, "team", "id")
+    account = {"kind": "slack", "team": team, "account": text_inside(press, "user", "id")}
+    name = text_inside(press, "user", "username") or text_inside(press, "user", "name")
+    acting = linked_actor(request, channel, account, name, now=now)
+    if acting is None:
+        address = reverse("you-account", args=[external_accounts.invitation(**account, name=name)])
+        return formats.stranger(account["account"], settings.BASE_URL.rstrip("/") + address)
     key = hashlib.sha256(signature.encode()).hexdigest()
     try:
         row = claim_once(channel_id=channel.pk, key=key, event_id=event_id[:200], actor=acting, now=now)
     except Refused as error:
         return formats.refused(refusal(error, API)["sentence"])
-    return formats.claimed(person.get_username()) if row is not None else ""
+    return formats.claimed(acting.name) if row is not None else ""
 
 
 def answer_user(url: str, text: str, *, now: datetime) -> None:

@@ -110,30 +110,12 @@ class PagerKey:
 
 @dataclass(frozen=True, slots=True)
 class PagerCall:
-    """One call to the pager, with an incident's `account` and name. `key` is the incident after the call; None if none
-    is to be stored.
-    """
+    """One call to the pager. `key` is the incident after the call, stored while it has subjects."""
 
     action: PagerAction
-    name: str
-    account: str
+    key: PagerKey
     about: tuple[Alarm, ...]
     owner: str
-    key: PagerKey | None
-
-
-@dataclass(frozen=True, slots=True)
-class KeyNames:
-    """Names of keys: the same at every attempt of a delivery, and unique to this installation."""
-
-    installation: str
-    post: str
-
-    def of_subject(self, called: str, count: int) -> str:
-        return f"drydock-{self.installation}-{called}" + (f"-{count}" if count > 1 else "")
-
-    def of_storm(self) -> str:
-        return f"drydock-{self.installation}-storm-{self.post}"
 
 
 @dataclass(slots=True)
@@ -152,10 +134,11 @@ class Incidents:
     # When a subject last alerted, by subject: an older claim does not cover it.
     _alarmed_at: dict[str, datetime] = field(default_factory=dict)
 
-    def calls(self, alarms: Sequence[Alarm], *, names: KeyNames, now: datetime) -> Iterator[PagerCall]:
+    def calls(self, alarms: Sequence[Alarm], *, prefix: str, delivery: str, now: datetime) -> Iterator[PagerCall]:
         """Yield the calls to make. Call `take` for each accepted call before the next is requested.
 
-        Acknowledgements and resolutions come last.
+        Acknowledgements and resolutions come last. Names of new keys begin with `prefix`, which is unique to this
+        installation, and are the same at every attempt of a delivery.
         """
         loud = []
         for alarm in alarms:
@@ -170,17 +153,18 @@ class Incidents:
             else:
                 loud.append(alarm)
         if len(loud) > FEW:
-            yield self._storm(loud, names=names, now=now)
+            yield self._storm(loud, f"{prefix}-storm-{delivery}", now=now)
         else:
             for alarm in loud:
                 count = len(self.keys.get(alarm.subject, ())) + 1
-                yield self._trigger(alarm.subject, names.of_subject(alarm.called, count), [alarm])
+                name = f"{prefix}-{alarm.called}" + (f"-{count}" if count > 1 else "")
+                yield self._trigger(alarm.subject, name, [alarm])
         yield from self._settle({alarm.subject: alarm for alarm in alarms})
 
     def take(self, call: PagerCall) -> None:
         """Record that the pager accepted a call."""
-        rest = [key for key in self.keys.get(call.owner, ()) if key.name != call.name]
-        self.keys[call.owner] = rest if call.key is None else [*rest, call.key]
+        others = [key for key in self.keys.get(call.owner, ()) if key.name != call.key.name]
+        self.keys[call.owner] = [*others, call.key] if call.key.subjects else others
 
     def _keys_of(self, subject: str) -> list[tuple[str, PagerKey]]:
         return [
@@ -209,13 +193,13 @@ class Incidents:
                 subjects=tuple(dict.fromkeys((*joined.subjects, *subjects))),
                 unhandled=tuple(dict.fromkeys((*joined.unhandled, *subjects))),
             )
-        return PagerCall(PagerAction.TRIGGER, name, key.account, tuple(alarms), owner, key if key.subjects else None)
+        return PagerCall(PagerAction.TRIGGER, key, tuple(alarms), owner)
 
-    def _storm(self, loud: Sequence[Alarm], *, names: KeyNames, now: datetime) -> PagerCall:
+    def _storm(self, loud: Sequence[Alarm], name: str, *, now: datetime) -> PagerCall:
         for key in self.keys.get(self.storm, ()):
             if self._state(key) is PagerState.TRIGGERED and (self.has_webhooks or now - key.at < YOUNG):
                 return self._trigger(self.storm, key.name, loud, joined=key)
-        return self._trigger(self.storm, names.of_storm(), loud)
+        return self._trigger(self.storm, name, loud)
 
     def _settle(self, alarms: Mapping[str, Alarm]) -> Iterator[PagerCall]:
         """Yield acknowledgements of handled incidents, and resolutions of ended ones."""
@@ -228,15 +212,15 @@ class Incidents:
                 unhandled = tuple(
                     subject for subject in key.unhandled if subject in remaining and subject not in handled
                 )
-                then = replace(key, subjects=remaining, unhandled=unhandled)
+                changed = replace(key, subjects=remaining, unhandled=unhandled)
                 if not remaining:
-                    yield PagerCall(PagerAction.RESOLVE, key.name, key.account, about, owner, None)
+                    yield PagerCall(PagerAction.RESOLVE, changed, about, owner)
                 elif not unhandled and key.unhandled and key.state is PagerState.TRIGGERED:
-                    then = replace(then, state=PagerState.ACKNOWLEDGED)
-                    yield PagerCall(PagerAction.ACKNOWLEDGE, key.name, key.account, about, owner, then)
-                elif then != key:
+                    acknowledged = replace(changed, state=PagerState.ACKNOWLEDGED)
+                    yield PagerCall(PagerAction.ACKNOWLEDGE, acknowledged, about, owner)
+                elif changed != key:
                     # No call to the pager is necessary.
-                    self.take(PagerCall(PagerAction.ACKNOWLEDGE, key.name, key.account, about, owner, then))
+                    self.take(PagerCall(PagerAction.ACKNOWLEDGE, changed, about, owner))
 
     def _is_handled(self, alarm: Alarm, *, since: datetime) -> bool:
         return alarm.handled_at is not None and alarm.handled_at >= max(
@@ -284,7 +268,8 @@ class LabelMatcher:
 
     def __str__(self) -> str:
         sign = {(True, False): "=", (False, False): "!=", (True, True): "=~", (False, True): "!~"}
-        return f'{self.name}{sign[self.equal, self.regex]}"{_quoted(self.value)}"'
+        quoted = self.value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        return f'{self.name}{sign[self.equal, self.regex]}"{quoted}"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,10 +296,6 @@ class SilenceLine:
     after: str
     fixed: tuple[LabelMatcher, ...] = ()
 
-    @property
-    def for_caches(self) -> bool:
-        return self.place == "cache"
-
     def holds_for(self, service: str) -> bool:
         """Return whether the line applies to this service, regardless of case."""
         pattern = re.escape(self.services).replace(r"\*", ".*").replace(r"\?", ".")
@@ -325,7 +306,7 @@ class SilenceLine:
         values = sorted({value for one in muted for value in getattr(one, self.place) if value})
         if not values:
             return ()
-        either = "|".join(map(_literal, values))
+        either = "|".join(map(re.escape, values))
         return (LabelMatcher(self.label, f"{self.before}(?:{either}){self.after}", regex=True), *self.fixed)
 
 
@@ -356,7 +337,7 @@ def read_line(text: str) -> SilenceLine:
             raise Refused("validation", Reason("silence-own-label", line=text, label=matcher.name))
         else:
             before, place, after = _PLACE.split(matcher.value)
-            around = (before, after) if matcher.regex else (_literal(before), _literal(after))
+            around = (before, after) if matcher.regex else (re.escape(before), re.escape(after))
             variable = SilenceLine(text, services.strip(), matcher.name, place, *around)
     if variable is None:
         # Without a placeholder it would silence the alerts of all machines.
@@ -393,12 +374,3 @@ def _check(line: SilenceLine) -> None:
         raise Refused("validation", Reason("silence-no-expression", line=line.text)) from None
     if any(pattern.fullmatch(other) for other in _SIMILAR_NAMES):
         raise Refused("validation", Reason("silence-hits-others", line=line.text))
-
-
-def _literal(text: str) -> str:
-    """Return a regular expression for exactly this text, for Prometheus and Python."""
-    return re.escape(text)
-
-
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -3,17 +3,26 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from django.template import Library
+from django.urls import reverse
+
+from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.notifications.channels import KINDS
 from fleet.notifications.grouping import ChannelHealth, NotificationHealth
+from fleet.notifications.log import DeliveryRow, EventNotifications, MessageRow
 from fleet.notifications.notification_types import NotificationType
-from fleet.notifications.routing import DeliveryState, MessageState
+from fleet.notifications.queries import Backlog, ChannelRef
+from fleet.notifications.routing import GROUP, TEST, DeliveryState, MessageState
+from fleet.operations import clock
+from fleet.projections.events.rows import EventRow
 from fleet.projections.timeline.entries import TimelineRow
 from fleet.wording import times
 from fleet.wording.badges import Badge
+from fleet.wording.events import named
 from fleet.wording.policy import conditions, one_of
 from fleet.wording.sentences import EntryText, Sentence, counted, listed
-from fleet.wording.times import Reader
+from fleet.wording.times import Reader, at, page_reader
 
 # Texts of channels and routes: conditions of a route, errors, and entries of the timeline.
 
@@ -54,12 +63,12 @@ def in_order(moments: Iterable[str]) -> list[str]:
 
 def _of_what(values: Values) -> Iterator[str]:
     types, severities = values.get("event_types"), values.get("severities")
-    found = [f"{one_of(types)} events"] if types else []
-    found += conditions(values)
+    parts = [f"{one_of(types)} events"] if types else []
+    parts += conditions(values)
     if severities:
-        found.append(f"with severity {one_of(severities)}")
-    if found:
-        yield ", ".join(found)
+        parts.append(f"with severity {one_of(severities)}")
+    if parts:
+        yield ", ".join(parts)
 
 
 def kind_label(kind: str) -> str:
@@ -75,6 +84,22 @@ def dry_run(values: Values, reader: Reader) -> str:
 
 
 SENTENCES: dict[str, Sentence] = {
+    "silence-too-many": "A channel takes at most {most} lines of silences.",
+    "silence-unreadable": (
+        'The line “{line}” cannot be read. It is: services, a colon, then matchers, such as shop-*: instance="{{name}}"'
+    ),
+    "silence-no-place": (
+        "The line “{line}” names no machine and no cache: it would silence everybody's. One matcher has to hold "
+        "{{name}}, {{host}}, {{address}} or {{cache}}."
+    ),
+    "silence-two-places": "The line “{line}” names a machine or a cache twice; write a line for each.",
+    "silence-negative": "The line “{line}” would silence all but the machine.",
+    "silence-own-label": "The line “{line}” would silence what Drydock itself tells: “{label}” is a label of its own.",
+    "silence-no-expression": "The line “{line}” is no regular expression.",
+    "silence-hits-others": (
+        "The line “{line}” also hits machines whose names begin or end alike, such as web-10 for web-1. Add the "
+        "text next to the name, such as (:[0-9]+)? for a port."
+    ),
     "browser-endpoint": "The push address of the browser is not an https address.",
     "route": route,
     "route-dry-run": dry_run,
@@ -255,3 +280,129 @@ BADGES: Mapping[type, Mapping[Any, Badge]] = {
         ChannelHealth.OFF: Badge("switched off", "quiet", "circle-off"),
     },
 }
+
+
+# Template filters: `{% load notifications %}`.
+
+register = Library()
+
+# Reasons why a message was dropped, or a delivery is no longer tried.
+WHY: Mapping[str, str] = {
+    "event-over": "the event was over",
+    "event-open-again": "the event was open again",
+    "over": "the problem was over",
+    "decided": "the event was decided",
+    "claimed": "the event was claimed",
+    "answered": "Azure had answered",
+    "started": "the event had started",
+    "superseded": "a newer notification replaced this one",
+    "claim-ended": "the claim had ended",
+    "came-to-nothing": "the decision had no effect",
+    "hold-ended": "the event was no longer left to Azure",
+    "watched": "an agent of the set was live again",
+    "moved": "NotBefore had changed, and the due time was recalculated",
+    "channel-deleted": "the channel was deleted",
+}
+NO_RECIPIENT = "No notification sent"
+
+
+register.filter("channel_kind", kind_label)
+register.filter("went_wrong", error_words)
+
+
+@register.filter
+def why_not(code: str) -> str:
+    """Return why a message or a delivery was not sent; a code of another release as it is."""
+    return WHY.get(code) or error_words(code)
+
+
+@register.filter
+def channel_named(channel: ChannelRef) -> str:
+    """Return the name of a channel; a personal one is named by its user, and by its name for that user."""
+    if not channel.owner:
+        return channel.name
+    return f"{channel.owner} ({channel.name})" if channel.name else channel.owner
+
+
+@register.filter
+def moment_named(moment: str) -> str:
+    """Return the label of a notification type, of a group or of a test."""
+    return {GROUP: "several notifications", TEST: "test"}.get(moment) or type_label(moment)
+
+
+@register.filter
+def delivery_named(row: DeliveryRow) -> str:
+    return counted(row.count, "notification") if row.moment == GROUP else moment_named(row.moment)
+
+
+@register.filter
+def of_channel(backlog: Mapping[int, Backlog], channel_id: int) -> Backlog | None:
+    """Return the backlog of a channel."""
+    return backlog.get(channel_id)
+
+
+# Kinds of subjects that have a page.
+LINKED = ("maintenance", "cache", "machine", "set")
+
+
+@register.filter
+def subject_named(row: MessageRow) -> str:
+    """Return the name of what a message is about."""
+    if row.event is not None:
+        return f"{'Drill: ' if row.drill else ''}{named(row.event_type or '', row.resources)}"
+    kind, _, number = row.subject.partition(":")
+    name = row.subject_name or (f"number {number}" if number.isdecimal() else "")
+    if kind in (*LINKED, "channel", "event"):
+        return f"{'maintenance of cache' if kind == 'maintenance' else kind} {name}"
+    return "the installation"
+
+
+@register.filter
+def subject_address(row: MessageRow) -> str:
+    """Return the page of what a message is about; empty if it has none."""
+    if row.event is not None:
+        return reverse("event", args=[row.event])
+    kind, _, number = row.subject.partition(":")
+    return reverse(kind, args=[number]) if row.subject_name and kind in LINKED else ""
+
+
+@register.filter
+def told_line(rows: EventNotifications, event: EventRow) -> str:
+    """Return which channels were notified of an event, and when."""
+    return notified_sentence(rows, page_reader(clock.now()), over=event.status is EventStatus.ENDED)
+
+
+def notified_sentence(rows: EventNotifications, reader: Reader, *, over: bool) -> str:
+    """Return which channels were notified of an event, and when. `over`: the event has ended, so that no more will
+    follow.
+
+    Such as `Notified 14:02:07 #shop-ops, 14:02:08 pager; 2 waiting; mail failed, next try 14:03.`
+    """
+    parts = [_reached(rows, reader, over=over)]
+    if rows.waiting and not over:
+        parts.append(f"{rows.waiting} waiting")
+    parts += [_failed(row, reader) for row in rows.failing]
+    return f"{'; '.join(parts)}."
+
+
+def _reached(rows: EventNotifications, reader: Reader, *, over: bool) -> str:
+    if rows.notified:
+        receivers = (f"{at(first, reader)} {channel_named(channel)}" for channel, first in rows.notified)
+        return f"Notified {', '.join(receivers)}"
+    if rows.unrouted and not rows.waiting:
+        return f"{NO_RECIPIENT}: no route matches"
+    if not rows.channels and not rows.rows:
+        return f"{NO_RECIPIENT}: no channel is configured"
+    if not rows.rows:
+        return f"{NO_RECIPIENT}: no matching route has a channel"
+    return NO_RECIPIENT if over else f"{NO_RECIPIENT} yet"
+
+
+def _failed(row: MessageRow, reader: Reader) -> str:
+    name = channel_named(row.channel) if row.channel else ""
+    if row.state is MessageState.GIVEN_UP:
+        return f"{name} failed and was given up"
+    next_at = row.next_attempt_at
+    if next_at is None or reader.now is None or next_at <= reader.now:
+        return f"{name} failed, being sent again"
+    return f"{name} failed, next try {at(next_at, reader)}"

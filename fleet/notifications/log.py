@@ -1,6 +1,6 @@
-"""Queries of the delivery log: deliveries with their attempts, undelivered messages, and notifications of one event.
+"""Queries of the delivery log: messages and deliveries with their attempts, and the notifications of one event.
 
-Pages show deliveries, the API messages.
+Pages show deliveries and messages without one, the API messages.
 """
 
 from collections import defaultdict
@@ -18,13 +18,12 @@ from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from fleet.domain.reasons import Reason, read_reason
-from fleet.domain.shapes import from_row
-from fleet.notifications import news
-from fleet.notifications.models import Channel, DeliveryAttempt, Message, MessageDelivery, RouteVersion, route_of
-from fleet.notifications.news import Subject
+from fleet.domain.shapes import InApi, from_row
+from fleet.models import AvailabilitySet, Cache, Machine, Maintenance
+from fleet.notifications.models import Channel, DeliveryAttempt, Message, MessageDelivery
 from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.queries import ChannelRef, can_change, channel_ref, for_reader
-from fleet.notifications.routing import GROUP, TEST, DeliveryState, MessageState, route_wording
+from fleet.notifications.routing import GROUP, OPEN_DELIVERIES, TEST, DeliveryState, MessageState
 from fleet.projections.pages import OrderedAt, Page, Segment, read_list, read_page
 from fleet.projections.places import IdsFilter, PlaceFilter, TimeFilter
 from fleet.projections.refs import SetRef, set_ref
@@ -37,14 +36,13 @@ NAMED_ALONE = 100
 MOST_OF_EVENT = 200
 # States of messages without a delivery.
 UNSENT = (MessageState.WAITING, MessageState.DROPPED, MessageState.UNROUTED)
-OPEN = (DeliveryState.QUEUED, DeliveryState.SENDING)
+REDELIVERABLE = (DeliveryState.DELIVERED, DeliveryState.GIVEN_UP)
+RELATED = ("event__availability_set", "channel__owner", "delivery")
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptRow:
-    """One attempt: `took_seconds` and `ok` are None while its result is unknown. `answer` is None for users who may not
-    see the channel's settings.
-    """
+    """One attempt: `took_seconds` and `ok` are None while its result is unknown."""
 
     number: int
     at: datetime
@@ -65,33 +63,46 @@ def _attempts(delivery_ids: Iterable[UUID]) -> Mapping[UUID, tuple[AttemptRow, .
     return attempts
 
 
-# Deliveries and undelivered messages, for pages.
-
-
 @dataclass(frozen=True, slots=True)
-class ChannelNamed:
-    """A channel on a page. `owner` is the user of a personal channel; its `name` is empty for other users."""
+class SentBy:
+    """The route that sent a message, in the version that did."""
 
     id: int
-    kind: str
     name: str
-    owner: str = ""
+    version: int
+    wording: Annotated[Reason | str, "What the route stated when it sent it."]
 
 
 @dataclass(frozen=True, slots=True)
-class DeliveredMessage:
-    """A message on a page. `channel` is None if it matched no route; `route` names the one that sent it."""
+class MessageRow:
+    """One notification for one channel; without a channel, it matched no route. `event` is an EventId. `why` is the
+    code of the reason why it was dropped or given up.
+    """
 
     id: int
     moment: str
-    subject: Subject
-    at: datetime
-    due_at: datetime
+    subject: Annotated[str, "What belongs together, such as `event:7`."]
+    event: Annotated[str | None, "The EventId; null where it is about something else."]
+    event_type: str | None
+    set: SetRef | None
+    channel: Annotated[ChannelRef | None, "Null where no route wanted it: nothing was sent."]
     state: MessageState
-    why: str
-    channel: ChannelNamed | None
-    route: str
-    delivery_id: UUID | None
+    at: datetime
+    created_at: datetime
+    due_at: Annotated[datetime, "Not sent before then."]
+    severity: str
+    service: str
+    drill: bool
+    why: Annotated[str, "A code: why it was dropped or given up."]
+    route: Annotated[SentBy | None, "The route that sent it."]
+    delivery: Annotated[UUID | None, "The id under which it was sent, alone or with others; the same at each attempt."]
+    attempts: tuple[AttemptRow, ...]
+    next_attempt_at: Annotated[datetime | None, "Null where none comes."]
+    can_redeliver: Annotated[bool, "Whether the caller may have it sent again."]
+    settled_at: Annotated[datetime | None, InApi.OMITTED]
+    resources: Annotated[tuple[str, ...], InApi.OMITTED]
+    # Name of another subject than an event; empty if it was deleted or is not visible.
+    subject_name: Annotated[str, InApi.OMITTED]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +113,7 @@ class DeliveryRow:
     """
 
     id: UUID
-    channel: ChannelNamed
+    channel: ChannelRef
     moment: str
     state: DeliveryState
     why: str
@@ -110,22 +121,13 @@ class DeliveryRow:
     settled_at: datetime | None
     next_at: datetime | None
     count: int
-    messages: tuple[DeliveredMessage, ...] = ()
-    tries: tuple[AttemptRow, ...] = ()
+    messages: tuple[MessageRow, ...]
+    attempts: tuple[AttemptRow, ...]
+    can_redeliver: bool
 
     @property
     def open(self) -> bool:
-        return self.state in OPEN
-
-    @property
-    def last(self) -> AttemptRow | None:
-        """The newest attempt."""
-        return self.tries[-1] if self.tries else None
-
-    @property
-    def may_be_sent_again(self) -> bool:
-        """Return whether a user may request it; a test is requested at its channel instead."""
-        return self.state in (DeliveryState.DELIVERED, DeliveryState.GIVEN_UP) and bool(self.count)
+        return self.state in OPEN_DELIVERIES
 
 
 class DeliveryFilter(django_filters.FilterSet):  # type: ignore[misc]
@@ -176,31 +178,139 @@ class MessageFilter(PlaceFilter):
         return queryset.filter(event__event_id=value.upper())
 
 
-def channels(*, user_id: int) -> tuple[ChannelNamed, ...]:
+def _attempts_of(
+    delivery: MessageDelivery | None, person: User, attempts: Mapping[UUID, tuple[AttemptRow, ...]]
+) -> tuple[AttemptRow, ...]:
+    """Return the attempts of a delivery; answers only for users who may see the channel's settings."""
+    if delivery is None:
+        return ()
+    rows = attempts[delivery.pk]
+    return rows if can_change(delivery.channel, person) else tuple(replace(row, answer=None) for row in rows)
+
+
+def _next_at(row: Message | MessageDelivery | None) -> datetime | None:
+    """Return when a message or delivery is sent next, as far as known."""
+    if row is None or row.channel is None or row.state not in (MessageState.WAITING, DeliveryState.QUEUED):
+        return None
+    return max(filter(None, [row.due_at, row.channel.held_until]))
+
+
+def _can_redeliver(delivery: MessageDelivery | None, person: User) -> bool:
+    if delivery is None or delivery.state not in REDELIVERABLE:
+        return False
+    channel = delivery.channel
+    return channel.enabled and channel.deleted_at is None and can_change(channel, person)
+
+
+# Table and name column for each kind of subject.
+CALLED: Mapping[str, tuple[Any, str]] = {
+    "maintenance": (Maintenance, "cache__host"),
+    "cache": (Cache, "host"),
+    "machine": (Machine, "resource_name"),
+    "set": (AvailabilitySet, "name"),
+    "channel": (Channel, "name"),
+}
+
+
+def _names(subjects: Iterable[str]) -> dict[str, str]:
+    """Return the names of these subjects, without deleted and invisible ones. One query for each kind."""
+    wanted: dict[str, set[int]] = defaultdict(set)
+    for subject in subjects:
+        kind, _, number = subject.partition(":")
+        if kind in CALLED and number.isdecimal():
+            wanted[kind].add(int(number))
+    return {
+        f"{kind}:{pk}": name
+        for kind, ids in wanted.items()
+        for pk, name in visible(CALLED[kind][0]).filter(pk__in=ids).values_list("pk", CALLED[kind][1])
+    }
+
+
+def _message_rows(
+    rows: Sequence[Message], person: User, attempts: Mapping[UUID, tuple[AttemptRow, ...]] | None = None
+) -> tuple[MessageRow, ...]:
+    """Return messages whose `RELATED` rows are loaded."""
+    if attempts is None:
+        attempts = _attempts({row.delivery_id for row in rows if row.delivery_id is not None})
+    names = _names(row.subject for row in rows if row.event_id is None)
+    messages = []
+    for row in rows:
+        event, delivery = row.event, row.delivery
+        if delivery is not None and row.channel is not None:
+            # Loaded with the message.
+            delivery.channel = row.channel
+        sent_by = (row.data.get("route", ""), row.route_version or 1, read_reason(row.data.get("wording", "")))
+        messages.append(
+            from_row(
+                MessageRow,
+                row,
+                event=event.event_id if event else None,
+                event_type=event.event_type if event else None,
+                resources=tuple(event.resources) if event else (),
+                set=set_ref(event.availability_set) if event else None,
+                channel=channel_ref(row.channel, person) if row.channel else None,
+                route=SentBy(row.route_id, *sent_by) if row.route_id else None,
+                delivery=row.delivery_id,
+                attempts=_attempts_of(delivery, person, attempts),
+                next_attempt_at=_next_at(row if row.state == MessageState.WAITING else delivery),
+                can_redeliver=_can_redeliver(delivery, person),
+                settled_at=delivery.settled_at if delivery else None,
+                subject_name=names.get(row.subject, ""),
+            )
+        )
+    return tuple(messages)
+
+
+# Messages, for the API; and those without a delivery, for pages.
+
+
+def messages_for(person: User) -> QuerySet[Message]:
+    """Return the messages of the installation's channels, of this user's own, and those that matched no route."""
+    return visible(Message).filter(Q(channel=None) | for_reader(person, path="channel__")).select_related(*RELATED)
+
+
+def listing(rows: QuerySet[Message], *, person: User, **at: Unpack[OrderedAt]) -> Page[MessageRow]:
+    """Return messages, newest first. Two queries, one for the user's rights, and one for each kind of subject."""
+    page = read_list(Segment(rows, "created_at", descending=True), **at)
+    return page.map(partial(_message_rows, person=person))
+
+
+def detail(*, message_id: int, person: User) -> MessageRow | None:
+    """Return one message; None if it is not visible to this user. Three queries."""
+    return next(iter(_message_rows(list(messages_for(person).filter(pk=message_id)), person)), None)
+
+
+def unsent(
+    *, person: User, filters: Mapping[str, Any] | None = None, cursor: str | None = None, size: int | None = None
+) -> Page[MessageRow]:
+    """Return messages without a delivery that this user may see, newest first. Raises `BadCursorError`."""
+    rows = MessageFilter(filters or {}, queryset=messages_for(person).filter(delivery=None)).qs
+    page = read_page([Segment(rows, "id", descending=True)], cursor=cursor, size=size)
+    return page.map(partial(_message_rows, person=person))
+
+
+# Deliveries, for pages.
+
+
+def channels(*, person: User) -> tuple[ChannelRef, ...]:
     """Return the channels that filter the log for this user, also deleted ones. One query."""
-    rows = visible(Channel).filter(for_reader(user_id)).select_related("owner").order_by("name", "pk")
-    return tuple(_named(row, user_id) for row in rows)
+    rows = visible(Channel).filter(for_reader(person)).select_related("owner").order_by("name", "pk")
+    return tuple(channel_ref(row, person) for row in rows)
 
 
-def _named(row: Channel, user_id: int | None) -> ChannelNamed:
-    owner = row.owner.get_username() if row.owner else ""
-    name = row.name if row.owner_id is None or row.owner_id == user_id else ""
-    return ChannelNamed(id=row.pk, kind=row.kind, name=name, owner=owner)
-
-
-def _deliveries(named: int, user_id: int, filters: Mapping[str, Any] | None = None) -> QuerySet[MessageDelivery]:
+def _deliveries(named: int, person: User, filters: Mapping[str, Any] | None = None) -> QuerySet[MessageDelivery]:
     rows = DeliveryFilter(filters or {}, queryset=visible(MessageDelivery)).qs
     carried = visible(Message).filter(delivery=OuterRef("pk")).order_by()
     count = carried.values("delivery").annotate(value=Count("pk")).values("value")
-    found: QuerySet[MessageDelivery] = rows.filter(for_reader(user_id, path="channel__"))
-    return found.select_related("channel__owner").annotate(
+    own_or_shared: QuerySet[MessageDelivery] = rows.filter(for_reader(person, path="channel__"))
+    return own_or_shared.select_related("channel__owner").annotate(
         count=Coalesce(Subquery(count), 0), first=ArraySubquery(carried.order_by("pk").values("pk")[:named])
     )
 
 
 def deliveries(
     *,
-    user_id: int,
+    person: User,
     now: datetime,
     filters: Mapping[str, Any] | None = None,
     cursor: str | None = None,
@@ -210,75 +320,36 @@ def deliveries(
 
     Raises `BadCursorError`.
     """
-    rows = [Segment(_deliveries(NAMED, user_id, filters), "created_at", descending=True)]
-    return read_page(rows, cursor=cursor, size=size).map(partial(_delivery_rows, user_id=user_id, now=now))
+    rows = [Segment(_deliveries(NAMED, person, filters), "created_at", descending=True)]
+    return read_page(rows, cursor=cursor, size=size).map(partial(_delivery_rows, person=person, now=now))
 
 
-def delivery(*, delivery_id: UUID, user_id: int, now: datetime) -> DeliveryRow | None:
+def delivery(*, delivery_id: UUID, person: User, now: datetime) -> DeliveryRow | None:
     """Return one delivery with more of its messages; None if it is not visible to this user."""
-    rows = _deliveries(NAMED_ALONE, user_id).filter(pk=delivery_id)
-    return next(iter(_delivery_rows(list(rows), user_id=user_id, now=now)), None)
+    rows = _deliveries(NAMED_ALONE, person).filter(pk=delivery_id)
+    return next(iter(_delivery_rows(list(rows), person=person, now=now)), None)
 
 
-def unsent(
-    *,
-    user_id: int,
-    filters: Mapping[str, Any] | None = None,
-    cursor: str | None = None,
-    size: int | None = None,
-) -> Page[DeliveredMessage]:
-    """Return messages without a delivery that this user may see, newest first. One query, and one for each kind of
-    subject.
-
-    Raises `BadCursorError`.
-    """
-    rows = MessageFilter(filters or {}, queryset=visible(Message)).qs
-    rows = _loaded(rows.filter(Q(channel=None) | for_reader(user_id, path="channel__"), delivery=None))
-    page = read_page([Segment(rows, "id", descending=True)], cursor=cursor, size=size)
-    return page.map(partial(_delivered_messages, user_id=user_id))
-
-
-def _loaded(rows: QuerySet[Message]) -> QuerySet[Message]:
-    return rows.select_related("channel__owner", "route", "event__availability_set")
-
-
-def _delivery_rows(rows: Sequence[Any], *, user_id: int, now: datetime) -> Sequence[DeliveryRow]:
-    ids = [pk for row in rows for pk in row.first]
-    shown = _delivered_messages(list(_loaded(visible(Message).filter(pk__in=ids))), user_id=user_id) if rows else ()
-    by_id = {message.id: message for message in shown}
+def _delivery_rows(rows: Sequence[Any], *, person: User, now: datetime) -> Sequence[DeliveryRow]:
     attempts = _attempts(row.pk for row in rows)
-    return [
-        _delivery_row(
-            row,
-            user_id=user_id,
-            now=now,
-            count=row.count,
-            messages=tuple(by_id[pk] for pk in row.first if pk in by_id),
-            tries=attempts[row.pk],
+    messages = visible(Message).filter(pk__in=[pk for row in rows for pk in row.first]).select_related(*RELATED)
+    by_id = {row.id: row for row in _message_rows(list(messages), person, attempts)} if rows else {}
+    deliveries = []
+    for row in rows:
+        next_at = _next_at(row)
+        deliveries.append(
+            from_row(
+                DeliveryRow,
+                row,
+                channel=channel_ref(row.channel, person),
+                next_at=next_at if next_at is not None and next_at > now else None,
+                messages=tuple(by_id[pk] for pk in row.first if pk in by_id),
+                attempts=_attempts_of(row, person, attempts),
+                # A test is requested at its channel instead.
+                can_redeliver=bool(row.count) and _can_redeliver(row, person),
+            )
         )
-        for row in rows
-    ]
-
-
-def _delivery_row(row: MessageDelivery, *, user_id: int | None, now: datetime, **shown: Any) -> DeliveryRow:
-    held = row.channel.held_until if row.state in OPEN else None
-    next_at = held if held is not None and held > now else None
-    return from_row(DeliveryRow, row, channel=_named(row.channel, user_id), next_at=next_at, **shown)
-
-
-def _delivered_messages(rows: Sequence[Message], *, user_id: int | None) -> tuple[DeliveredMessage, ...]:
-    """Shape rows that have their channel, route and event loaded. One query for each other kind of subject."""
-    names = news.names(row.subject for row in rows)
-    return tuple(
-        from_row(
-            DeliveredMessage,
-            row,
-            subject=news.subject(row, names),
-            channel=_named(row.channel, user_id) if row.channel else None,
-            route=row.route.name if row.route else "",
-        )
-        for row in rows
-    )
+    return deliveries
 
 
 # Notifications of one event, for its page.
@@ -287,189 +358,53 @@ def _delivered_messages(rows: Sequence[Message], *, user_id: int | None) -> tupl
 @dataclass(frozen=True, slots=True)
 class EventNotifications:
     """Notifications of one event. `notified` are channels with the time of their first delivery, in order; `failing`
-    are the newest deliveries of channels where those failed.
+    are the newest messages of channels where those failed.
 
     `waiting` counts messages still to be sent. `channels`: whether any is enabled; `unrouted`: a message matched no
-    route. `rows` are the messages, newest first, each with its delivery; `more`: there are older ones.
+    route. `rows` are the messages, newest first; `more`: there are older ones.
     """
 
-    notified: tuple[tuple[ChannelNamed, datetime], ...]
-    failing: tuple[DeliveryRow, ...]
+    notified: tuple[tuple[ChannelRef, datetime], ...]
+    failing: tuple[MessageRow, ...]
     waiting: int
     unrouted: bool
     channels: bool
-    rows: tuple[tuple[DeliveredMessage, DeliveryRow | None], ...] = field(repr=False)
+    rows: tuple[MessageRow, ...] = field(repr=False)
     more: bool = False
 
 
-def of_event(event_pk: int, *, user_id: int | None, now: datetime) -> EventNotifications:
-    """Return the notifications of one event (row id) for this user. Four queries."""
-    newest = list(_loaded(visible(Message).filter(event=event_pk)).order_by("-pk")[: MOST_OF_EVENT + 1])
-    ids = {row.delivery_id for row in newest if row.delivery_id}
-    attempts = _attempts(ids)
-    sent = {
-        row.pk: _delivery_row(row, user_id=user_id, now=now, count=0, messages=(), tries=attempts[row.pk])
-        for row in visible(MessageDelivery).filter(pk__in=ids).select_related("channel__owner")
-    }
-    messages = _delivered_messages(newest, user_id=user_id)
-    rows = tuple((row, sent.get(row.delivery_id) if row.delivery_id else None) for row in messages)
-    first: dict[ChannelNamed, datetime] = {}
-    last: dict[ChannelNamed, DeliveryRow] = {}
+def of_event(event_pk: int, *, person: User) -> EventNotifications:
+    """Return the notifications of one event (row id) for this user. Three queries, and one for the user's rights."""
+    newest = visible(Message).filter(event=event_pk).select_related(*RELATED).order_by("-pk")[: MOST_OF_EVENT + 1]
+    rows = _message_rows(list(newest), person)
+    first: dict[ChannelRef, datetime] = {}
+    last: dict[ChannelRef, MessageRow] = {}
     # Newest first: the first row of each channel has its newest delivery, the last row its first.
-    for row, delivered in rows:
-        if row.channel is None or delivered is None or not delivered.tries:
+    for row in rows:
+        if row.channel is None or not row.attempts:
             continue
-        last.setdefault(row.channel, delivered)
-        if row.state is MessageState.SENT and delivered.settled_at is not None:
-            first[row.channel] = min(delivered.settled_at, first.get(row.channel, delivered.settled_at))
+        last.setdefault(row.channel, row)
+        if row.state is MessageState.SENT and row.settled_at is not None:
+            first[row.channel] = min(row.settled_at, first.get(row.channel, row.settled_at))
     return EventNotifications(
         notified=tuple(sorted(first.items(), key=lambda each: each[1])),
-        failing=tuple(row for row in last.values() if _is_failing(row)),
-        waiting=sum(
-            row.state is MessageState.WAITING or (delivered is not None and delivered.open and not delivered.tries)
-            for row, delivered in rows
+        failing=tuple(
+            row
+            for row in last.values()
+            if row.attempts[-1].ok is False and row.state in (MessageState.BATCHED, MessageState.GIVEN_UP)
         ),
-        unrouted=any(row.state is MessageState.UNROUTED for row in messages),
+        waiting=sum(
+            row.state is MessageState.WAITING or (row.state is MessageState.BATCHED and not row.attempts)
+            for row in rows
+        ),
+        unrouted=any(row.state is MessageState.UNROUTED for row in rows),
         channels=visible(Channel).filter(enabled=True, deleted_at=None).exists(),
         rows=rows[:MOST_OF_EVENT],
         more=len(rows) > MOST_OF_EVENT,
     )
 
 
-def _is_failing(row: DeliveryRow) -> bool:
-    failed = row.last is not None and row.last.ok is False
-    return failed and (row.open or row.state is DeliveryState.GIVEN_UP)
-
-
-# Messages with their attempts, for the API.
-
-
-@dataclass(frozen=True, slots=True)
-class SentBy:
-    """The route that sent a message, in the version that did."""
-
-    id: int
-    name: str
-    version: int
-    wording: Annotated[Reason | str, "What the route stated when it sent it."]
-
-
-@dataclass(frozen=True, slots=True)
-class MessageRow:
-    """One notification for one channel; without a channel, it matched no route. `event` is an EventId, `delivery` the
-    id under which it was sent, alone or with others. `why` is the code of the reason why it was dropped or given
-    up.
-    """
-
-    id: int
-    moment: str
-    subject: Annotated[str, "What belongs together, such as `event:7`."]
-    event: Annotated[str | None, "The EventId; null where it is about something else."]
-    event_type: str | None
-    set: SetRef | None
-    channel: Annotated[ChannelRef | None, "Null where no route wanted it: nothing was sent."]
-    state: MessageState
-    at: datetime
-    created_at: datetime
-    due_at: Annotated[datetime, "Not sent before then."]
-    severity: str
-    service: str
-    drill: bool
-    why: Annotated[str, "A code: why it was dropped or given up."]
-    route: Annotated[SentBy | None, "The route that sent it."]
-    delivery: Annotated[UUID | None, "The id under which it was sent, alone or with others; the same at each attempt."]
-    attempts: tuple[AttemptRow, ...]
-    next_attempt_at: Annotated[datetime | None, "Null where none comes."]
-    can_redeliver: Annotated[bool, "Whether the caller may have it sent again."]
-
-
-RELATED = ("event__availability_set", "channel", "route", "delivery")
-
-
-def messages_for(person: User) -> QuerySet[Message]:
-    """Return the messages of the installation's channels, of this user's own, and those that matched no route."""
-    return visible(Message).filter(Q(channel=None) | for_reader(person, path="channel__"))
-
-
-def listing(rows: QuerySet[Message], *, person: User, **at: Unpack[OrderedAt]) -> Page[MessageRow]:
-    """Return messages, newest first. Three queries, and one for the user's rights."""
-    page = read_list(Segment(rows.select_related(*RELATED), "created_at", descending=True), **at)
-    return page.map(lambda messages: _message_rows(messages, person))
-
-
-def detail(*, message_id: int, person: User) -> MessageRow | None:
-    """Return one message; None if it is not visible to this user. Three queries."""
-    rows = messages_for(person).filter(pk=message_id).select_related(*RELATED)
-    return next(iter(_message_rows(list(rows), person)), None)
-
-
-def sent_by(messages: Iterable[Message]) -> dict[int, SentBy]:
-    """Return the route of each of these messages (by row id; with `route` selected), in the version that sent it. One
-    query.
-
-    Without a record of that version, return the current route if it has not changed since.
-    """
-    routed = [(row, row.route) for row in messages if row.route is not None]
-    versions = {
-        (kept.route_id, kept.version): kept
-        for kept in visible(RouteVersion).filter(
-            route__in={route.pk for _, route in routed}, version__in={row.route_version for row, _ in routed}
-        )
-    }
-    routes = {}
-    for row, route in routed:
-        version = row.route_version or route.version
-        kept = versions.get((route.pk, version))
-        if kept is not None:
-            routes[row.pk] = SentBy(route.pk, kept.name, version, read_reason(kept.wording))
-        elif version == route.version:
-            channel = row.channel.name if route.channel_id and row.channel else ""
-            routes[row.pk] = SentBy(route.pk, route.name, version, route_wording(route_of(route), channel))
-    return routes
-
-
-def _message_rows(rows: Sequence[Message], person: User) -> tuple[MessageRow, ...]:
-    attempts = _attempts({row.delivery_id for row in rows if row.delivery_id is not None})
-    routes = sent_by(rows)
-    return tuple(
-        _message_row(row, person, attempts[row.delivery_id] if row.delivery_id else (), routes) for row in rows
-    )
-
-
-def _message_row(
-    row: Message, person: User, attempts: tuple[AttemptRow, ...], routes: Mapping[int, SentBy]
-) -> MessageRow:
-    channel = row.channel
-    changeable = channel is not None and can_change(channel, person)
-    sent = row.delivery is not None and row.delivery.state in (DeliveryState.DELIVERED, DeliveryState.GIVEN_UP)
-    usable = channel is not None and channel.enabled and channel.deleted_at is None
-    return from_row(
-        MessageRow,
-        row,
-        id=row.pk,
-        event=row.event.event_id if row.event else None,
-        event_type=row.event.event_type if row.event else None,
-        set=set_ref(row.event.availability_set) if row.event else None,
-        channel=channel_ref(channel) if channel else None,
-        route=routes.get(row.pk),
-        delivery=row.delivery_id,
-        attempts=attempts if changeable else tuple(replace(each, answer=None) for each in attempts),
-        next_attempt_at=_next_attempt_at(row),
-        can_redeliver=changeable and sent and usable,
-    )
-
-
-def _next_attempt_at(row: Message) -> datetime | None:
-    """Return when a message is sent next, as far as known."""
-    if row.channel is None:
-        return None
-    if row.state == MessageState.WAITING.value:
-        due_at: datetime | None = row.due_at
-    elif row.delivery is not None and row.delivery.state == DeliveryState.QUEUED.value:
-        due_at = row.delivery.due_at
-    else:
-        return None
-    return max(filter(None, [due_at, row.channel.held_until]))
+# The result of a test, for the API.
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,15 @@ from fleet.models.people import ServiceAccount, names_in_entries, prefetch_right
 from fleet.models.policy import HoursAndPlace
 from fleet.notifications.channels import KINDS, kinds_where
 from fleet.notifications.notification_types import STEPS, NotificationType
-from fleet.notifications.routing import DeliveryState, MessageFacts, MessageState, StandingRoute, may_receive
+from fleet.notifications.routing import (
+    OPEN_DELIVERIES,
+    DeliveryState,
+    MessageFacts,
+    MessageState,
+    StandingRoute,
+    may_receive,
+    route_wording,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -176,25 +184,6 @@ class Route(HoursAndPlace):
         return str(self.name)
 
 
-class RouteVersion(models.Model):
-    """Version of a route from `at` until the next version. Messages keep the route and version that sent them.
-
-    `wording` is the same reason as in its timeline entry.
-    """
-
-    route = models.ForeignKey(Route, on_delete=models.CASCADE, related_name="versions")
-    version = models.IntegerField()
-    at = models.DateTimeField()
-    name = models.TextField()
-    wording = models.TextField()
-
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["route", "version"], name="route_version_once")]
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.version}"
-
-
 class MessageDelivery(models.Model):
     """One delivery to one channel, whose id is the same at every attempt. It contains one message, or several as a
     group.
@@ -241,8 +230,8 @@ class Message(models.Model):
     """One notification for one channel. `entry_id` is the row of its timeline entry.
 
     `subject` groups messages: `event:7`, `maintenance:3`, `set:2`, `channel:1`, … (row ids). It is not sent before
-    `due_at`; `only_if` is the condition for sending it then. `data` cannot be read again later. A message without a
-    channel is UNROUTED: it matched no route.
+    `due_at`; `only_if` is the condition for sending it then. `data` has the name (`route`) and `wording` of the route
+    that sent it, as they were then. A message without a channel is UNROUTED: it matched no route.
 
     A channel gets one message for an entry, and one for each step of escalation, even if the entry is routed again:
     each partition has (entry_id, channel, moment, only_if, route) once.
@@ -385,9 +374,12 @@ class PushKey(models.Model):
 
 @dataclass(frozen=True, slots=True)
 class RouteInForce:
-    """An enabled route with its owner and its channels, without those that mirror open events."""
+    """An enabled route with its owner, its wording as messages store it, and its channels, without those that mirror
+    open events.
+    """
 
     route: StandingRoute
+    wording: str
     channels: tuple[Channel, ...]
     owner: User | None
 
@@ -410,14 +402,16 @@ def routes_in_force() -> tuple[RouteInForce, ...]:
         .order_by("position", "pk")
     )
     prefetch_rights(row.owner for row in rows if row.owner is not None)
-    found = []
+    in_force = []
     for row in rows:
         channels = of_all if row.channel_id is None else tuple(filter(None, [usable.get(row.channel_id)]))
         # A route reaches only channels of its own owner.
         channels = tuple(one for one in channels if one.owner_id == row.owner_id)
         if channels:
-            found.append(RouteInForce(route_of(row), channels, row.owner))
-    return tuple(found)
+            route = route_of(row)
+            wording = route_wording(route, channels[0].name if row.channel_id else "").stored
+            in_force.append(RouteInForce(route, wording, channels, row.owner))
+    return tuple(in_force)
 
 
 def owners_of(numbers: Collection[int]) -> Mapping[int, int]:
@@ -428,7 +422,7 @@ def owners_of(numbers: Collection[int]) -> Mapping[int, int]:
 
 def own_channels(numbers: Collection[int]) -> Mapping[int, list[int]]:
     """Return the enabled personal channels of active users, by user (row ids). One query."""
-    found: dict[int, list[int]] = defaultdict(list)
+    channels: dict[int, list[int]] = defaultdict(list)
     rows = Channel.objects.filter(
         owner__in=list(numbers),
         owner__is_active=True,
@@ -437,8 +431,8 @@ def own_channels(numbers: Collection[int]) -> Mapping[int, list[int]]:
         kind__in=kinds_where(messages=True),
     )
     for owner, channel in rows.order_by("pk").values_list("owner", "pk"):
-        found[owner].append(channel)
-    return found
+        channels[owner].append(channel)
+    return channels
 
 
 def may_hear(owner: User | None, facts: MessageFacts) -> bool:
@@ -456,7 +450,7 @@ MESSAGES = by_id(Message, "created_at")
 def any_unsent(first: int, last: int) -> bool:
     """Return whether a message in this range of ids still has to be sent."""
     waits = Q(state__in=[MessageState.WAITING.value, MessageState.BATCHED.value])
-    is_open = Q(delivery__state__in=[DeliveryState.QUEUED.value, DeliveryState.SENDING.value])
+    is_open = Q(delivery__state__in=OPEN_DELIVERIES)
     return Message.objects.filter(waits | is_open, pk__range=(first, last)).exists()
 
 

@@ -1,9 +1,9 @@
 """Content of a notification, read immediately before it is sent; open items for channels that mirror them."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.db.models import Prefetch
@@ -11,12 +11,10 @@ from django.db.models import Prefetch
 from fleet.domain.approvals.guards import EventFacts
 from fleet.domain.caches.maintenances import ACTIVE, MaintenanceStatus
 from fleet.domain.event_types import Severity
-from fleet.domain.shapes import from_row
 from fleet.domain.states import EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.domain.times import iso
-from fleet.models import AvailabilitySet, Cache, Entry, Machine, Maintenance, OpenTrouble, ScheduledEvent
-from fleet.models.facts.events import presence_limits
+from fleet.models import Entry, Machine, Maintenance, OpenTrouble, ScheduledEvent
 from fleet.notifications.incidents import Muted
 from fleet.notifications.models import Channel, Message, Reference
 from fleet.notifications.notification_types import (
@@ -35,7 +33,7 @@ from fleet.projections.changes import with_changes
 from fleet.projections.events import rows as attention
 from fleet.projections.events.rows import NO_ATTENTION, OPEN, EventRow, blast_radii, event_row
 from fleet.projections.orders import ByHandRow
-from fleet.projections.refs import SetRef, plain_name, set_ref
+from fleet.projections.refs import plain_name
 from fleet.projections.timeline.entries import TimelineRow, rows_of, with_subjects
 from fleet.projections.visibility import load_facts, visible
 
@@ -52,7 +50,6 @@ class MessageNews:
     `deadline`: when a decision about it is due.
     """
 
-    message_id: int
     moment: NotificationType
     subject: str
     at: datetime
@@ -85,7 +82,6 @@ def news_of(message_ids: Collection[int], *, now: datetime) -> dict[int, Message
     for message in messages:
         line = lines.get(message.entry_id or 0)
         news = MessageNews(
-            message_id=message.pk,
             moment=NotificationType(message.moment),
             subject=message.subject,
             at=message.at,
@@ -169,12 +165,14 @@ def _newer(messages: Collection[Message]) -> dict[int, frozenset[NotificationTyp
         channel__in={message.channel_id for message in messages if message.channel_id is not None},
         state__in=NOT_DROPPED,
     )
-    known: dict[tuple[Any, Any], list[tuple[int, str]]] = defaultdict(list)
+    by_subject: dict[tuple[Any, Any], list[tuple[int, str]]] = defaultdict(list)
     for pk, event_id, channel_id, moment in rows.values_list("pk", "event_id", "channel_id", "moment"):
-        known[event_id, channel_id].append((pk, moment))
+        by_subject[event_id, channel_id].append((pk, moment))
     return {
         message.pk: frozenset(
-            NotificationType(moment) for pk, moment in known[message.event_id, message.channel_id] if pk > message.pk
+            NotificationType(moment)
+            for pk, moment in by_subject[message.event_id, message.channel_id]
+            if pk > message.pk
         )
         for message in messages
     }
@@ -313,12 +311,12 @@ def muted_machines(things: Iterable[OpenThing]) -> dict[str, tuple[Muted, ...]]:
     is known.
     """
     named = [thing for thing in things if thing.set_id is not None]
-    known: dict[tuple[int, str], Machine] = {}
+    machines: dict[tuple[int, str], Machine] = {}
     for row in visible(Machine).filter(availability_set__in={thing.set_id for thing in named}):
-        known[row.availability_set_id, plain_name(row.resource_name)] = row
+        machines[row.availability_set_id, plain_name(row.resource_name)] = row
     by_subject: dict[str, tuple[Muted, ...]] = {}
     for thing in named:
-        rows = [(name, known.get((thing.set_id or 0, plain_name(name)))) for name in thing.resources]
+        rows = [(name, machines.get((thing.set_id or 0, plain_name(name)))) for name in thing.resources]
         by_subject[thing.subject] = tuple(muted(row) if row else Muted(name=(name,)) for name, row in rows)
     return by_subject
 
@@ -337,84 +335,7 @@ def addresses(compute: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(address) for address in stated) if isinstance(stated, list) else ()
 
 
-def live_machines(holds_for: Callable[[str], bool], *, now: datetime, most: int) -> tuple[Muted, ...]:
-    """Return up to `most` recently reporting machines of these services. Two queries."""
-    stated = visible(AvailabilitySet).filter(merged_into=None).order_by().values_list("service", flat=True).distinct()
-    wanted = [service for service in stated if holds_for(service)]
-    since = now - timedelta(seconds=presence_limits().late)
-    rows = visible(Machine).filter(availability_set__service__in=wanted, presence__last_heard_at__gte=since)
-    return tuple(map(muted, rows.order_by("id")[:most]))
-
-
-def live_caches(holds_for: Callable[[str], bool], *, most: int) -> tuple[Muted, ...]:
-    """Return up to `most` caches of these services. Two queries."""
-    stated = visible(Cache).order_by().values_list("service", flat=True).distinct()
-    rows = visible(Cache).filter(service__in=[service for service in stated if holds_for(service)])
-    return tuple(Muted(cache=(row.host,)) for row in rows.order_by("id")[:most])
-
-
-def kept(channel_id: int) -> dict[str, Mapping[str, Any]]:
+def references_of(channel_id: int) -> dict[str, Mapping[str, Any]]:
     """Return the stored references of a channel, by subject. One query."""
     rows = visible(Reference).filter(channel=channel_id).order_by()
     return dict(rows.values_list("subject", "value"))
-
-
-# Names of the subjects of messages.
-
-
-@dataclass(frozen=True, slots=True)
-class EventNamed:
-    """Properties of an event for its name and link."""
-
-    event_id: str
-    event_type: str
-    resources: tuple[str, ...]
-    set: SetRef
-    drill: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """Subject of a message. `kind` is `event`, `maintenance`, `cache`, `machine`, `set`, `channel`, or `fleet`; `name`
-    is empty if the subject was deleted or is not visible.
-    """
-
-    kind: str
-    id: int | None = None
-    name: str = ""
-    event: EventNamed | None = None
-
-
-def subject(row: Message, names: Mapping[str, str]) -> Subject:
-    """Return the subject of a message (with its event loaded). `names` are those of all messages shown together."""
-    kind, _, number = row.subject.partition(":")
-    row_id = int(number) if number.isdecimal() else None
-    if row.event is None:
-        return Subject(kind, row_id, names.get(row.subject, ""))
-    event = from_row(EventNamed, row.event, set=set_ref(row.event.availability_set))
-    return Subject("event", row.event_id, event=event)
-
-
-# Table and name column for each kind of subject.
-CALLED: Mapping[str, tuple[Any, str]] = {
-    "maintenance": (Maintenance, "cache__host"),
-    "cache": (Cache, "host"),
-    "machine": (Machine, "resource_name"),
-    "set": (AvailabilitySet, "name"),
-    "channel": (Channel, "name"),
-}
-
-
-def names(subjects: Iterable[str]) -> dict[str, str]:
-    """Return the names of these subjects, without deleted and invisible ones. One query for each kind."""
-    wanted: dict[str, set[int]] = defaultdict(set)
-    for subject in subjects:
-        kind, _, number = subject.partition(":")
-        if kind in CALLED and number.isdecimal():
-            wanted[kind].add(int(number))
-    names = {}
-    for kind, ids in wanted.items():
-        model, column = CALLED[kind]
-        for pk, name in visible(model).filter(pk__in=ids).values_list("pk", column):
-            names[f"{kind}:{pk}"] = name
-    return names

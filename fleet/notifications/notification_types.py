@@ -42,62 +42,25 @@ class SubjectNow:
     newer: frozenset["NotificationType"] = frozenset()
 
 
-# Reasons why a message of a type is stale: a code, empty while it is current.
-
-
-def _always(now: SubjectNow) -> str:
-    return ""
-
-
-def _while_lasting(now: SubjectNow) -> str:
-    return "" if now.lasts else "over"
-
-
-def _while_over(now: SubjectNow) -> str:
-    return "over" if now.lasts else ""
-
-
-def _unless_newer(now: SubjectNow) -> str:
-    newer = {NotificationType.CHANGED, NotificationType.STARTED, NotificationType.ENDED} & now.newer
-    return "superseded" if newer else ""
-
-
-def _while_claimed(now: SubjectNow) -> str:
-    return "" if now.claimed_by == now.actor else "claim-ended"
-
-
-def _while_undecided(now: SubjectNow) -> str:
-    return "" if now.undecided else "decided"
-
-
-def _while_unclaimed(now: SubjectNow) -> str:
-    return _while_undecided(now) or ("claimed" if now.claimed_by else "")
-
-
-def _while_proposed(now: SubjectNow) -> str:
-    return "" if now.approval is ApprovalState.PROPOSED else "decided"
-
-
-def _while_in_effect(now: SubjectNow) -> str:
-    if now.approval in WITHOUT_EFFECT:
-        return "came-to-nothing"
-    return "hold-ended" if now.approval is None and not now.held else ""
-
-
-def _unless_decided_again(now: SubjectNow) -> str:
-    return "decided" if now.decided_again else ""
-
-
-def _while_unanswered(now: SubjectNow) -> str:
-    return "" if now.approval in UNANSWERED else "answered"
-
-
-def _while_refused(now: SubjectNow) -> str:
-    return "started" if now.status is EventStatus.STARTED else _unless_decided_again(now)
-
-
-def _while_unwatched(now: SubjectNow) -> str:
-    return _while_lasting(now) if now.status is None else "watched" if now.watched else ""
+# Reasons why a message is stale: a code, and the condition under which it applies.
+Stale = tuple[str, Callable[[SubjectNow], bool]]
+OVER: Stale = ("over", lambda now: not now.lasts)
+LASTS: Stale = ("over", lambda now: now.lasts)
+SUPERSEDED: Stale = (
+    "superseded",
+    lambda now: bool({NotificationType.CHANGED, NotificationType.STARTED, NotificationType.ENDED} & now.newer),
+)
+CLAIM_ENDED: Stale = ("claim-ended", lambda now: now.claimed_by != now.actor)
+NOT_UNDECIDED: Stale = ("decided", lambda now: not now.undecided)
+HAS_CLAIM: Stale = ("claimed", lambda now: bool(now.claimed_by))
+NOT_PROPOSED: Stale = ("decided", lambda now: now.approval is not ApprovalState.PROPOSED)
+CAME_TO_NOTHING: Stale = ("came-to-nothing", lambda now: now.approval in WITHOUT_EFFECT)
+HOLD_ENDED: Stale = ("hold-ended", lambda now: now.approval is None and not now.held)
+DECIDED_AGAIN: Stale = ("decided", lambda now: now.decided_again)
+ANSWERED: Stale = ("answered", lambda now: now.approval not in UNANSWERED)
+HAS_STARTED: Stale = ("started", lambda now: now.status is EventStatus.STARTED)
+WATCHED: Stale = ("watched", lambda now: now.status is not None and now.watched)
+SET_WATCHED: Stale = ("over", lambda now: now.status is None and not now.lasts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +70,8 @@ class Declaration:
     `label` names it in sentences; `headline` precedes the event's name in its messages if it is always the same.
     `entries` are the kinds of timeline entries that it reports. Types without entries are due by the clock: `clock`
     lists the types or entries that start it, and `only_if` marks their rows. `severity` is None if it is that of
-    the event or cache. `path` is the page for subjects without one. `stale` returns why a message is stale.
+    the event or cache. `path` is the page for subjects without one. `stale` are the
+    reasons why a message is stale.
 
     `always_notify`: it raises an alarm if it matches no route. `followed`: channels that keep an incident or a card
     of the event receive it regardless of routes. `personal`: it goes to the user it is about, regardless of routes.
@@ -126,7 +90,7 @@ class Declaration:
     only_if: str = ""
     severity: Severity | None = None
     path: str = ""
-    stale: Callable[[SubjectNow], str] = _always
+    stale: tuple[Stale, ...] = ()
     always_notify: bool = False
     followed: bool = False
     personal: bool = False
@@ -161,19 +125,19 @@ class NotificationType(StrEnum):
         "event changed",
         (EntryKind.EVENT_CHANGED, EntryKind.EVENT_REOPENED),
         headline="Changed",
-        stale=_unless_newer,
+        stale=(SUPERSEDED,),
         followed=True,
         loud=True,
     )
     CLAIMED = Declaration(
-        "event.claimed", "event claimed", (EntryKind.EVENT_CLAIMED,), stale=_while_claimed, followed=True, opens=False
+        "event.claimed", "event claimed", (EntryKind.EVENT_CLAIMED,), stale=(CLAIM_ENDED,), followed=True, opens=False
     )
     UNCLAIMED = Declaration(
         "event.unclaimed",
         "event still unclaimed",
         clock=("event.first_seen",),
         only_if="unclaimed",
-        stale=_while_unclaimed,
+        stale=(NOT_UNDECIDED, HAS_CLAIM),
         wakes=True,
         loud=True,
     )
@@ -182,7 +146,7 @@ class NotificationType(StrEnum):
         "event still undecided",
         clock=("event.first_seen", "event.changed"),
         only_if="undecided",
-        stale=_while_undecided,
+        stale=(NOT_UNDECIDED,),
         wakes=True,
         loud=True,
     )
@@ -191,14 +155,14 @@ class NotificationType(StrEnum):
         "approval proposed",
         (EntryKind.APPROVAL_PROPOSED,),
         headline="A second person has to agree",
-        stale=_while_proposed,
+        stale=(NOT_PROPOSED,),
         loud=True,
     )
     DECIDED = Declaration(
         "approval.decided",
         "event decided",
         (EntryKind.APPROVAL_CONSENTED, EntryKind.APPROVAL_PLANNED, EntryKind.APPROVAL_GRANTED, EntryKind.EVENT_HELD),
-        stale=_while_in_effect,
+        stale=(CAME_TO_NOTHING, HOLD_ENDED),
         followed=True,
         opens=False,
     )
@@ -206,7 +170,7 @@ class NotificationType(StrEnum):
         "approval.withdrawn",
         "approval withdrawn",
         (EntryKind.APPROVAL_WITHDRAWN,),
-        stale=_unless_decided_again,
+        stale=(DECIDED_AGAIN,),
         followed=True,
     )
     OVERDUE = Declaration(
@@ -215,7 +179,7 @@ class NotificationType(StrEnum):
         headline="No agent answers, start the event by hand",
         clock=(EntryKind.APPROVAL_GRANTED, EntryKind.APPROVAL_CONSENTED, EntryKind.APPROVAL_DUE),
         only_if="unanswered",
-        stale=_while_unanswered,
+        stale=(ANSWERED,),
         by_hand=True,
         wakes=True,
         loud=True,
@@ -224,7 +188,7 @@ class NotificationType(StrEnum):
         "approval.refused",
         "approval refused or lapsed",
         (EntryKind.APPROVAL_REFUSED, EntryKind.APPROVAL_LAPSED),
-        stale=_while_refused,
+        stale=(HAS_STARTED, DECIDED_AGAIN),
         followed=True,
         by_hand=True,
         wakes=True,
@@ -249,7 +213,7 @@ class NotificationType(StrEnum):
         "agents or listeners stopped reporting",
         (EntryKind.SOURCE_QUIET,),
         severity=Severity.WARNING,
-        stale=_while_lasting,
+        stale=(OVER,),
         endless=True,
     )
     SET_UNWATCHED = Declaration(
@@ -258,7 +222,7 @@ class NotificationType(StrEnum):
         (EntryKind.EVENT_UNWATCHED, EntryKind.SET_UNWATCHED),
         headline="No live agent",
         severity=Severity.WARNING,
-        stale=_while_unwatched,
+        stale=(SET_WATCHED, WATCHED),
         wakes=True,
         endless=True,
         loud=True,
@@ -276,7 +240,7 @@ class NotificationType(StrEnum):
         (EntryKind.COVERAGE_OPENED,),
         severity=Severity.WARNING,
         path="/blind-spots/",
-        stale=_while_lasting,
+        stale=(OVER,),
     )
     COVERAGE_CLOSED = Declaration(
         "coverage.closed",
@@ -284,12 +248,12 @@ class NotificationType(StrEnum):
         (EntryKind.COVERAGE_CLOSED,),
         severity=Severity.INFO,
         path="/blind-spots/",
-        stale=_while_over,
+        stale=(LASTS,),
         opens=False,
         ends=True,
     )
     MAINTENANCE_ANNOUNCED = Declaration(
-        "maintenance.announced", "cache maintenance announced", (EntryKind.MAINTENANCE_SCHEDULED,), stale=_while_lasting
+        "maintenance.announced", "cache maintenance announced", (EntryKind.MAINTENANCE_SCHEDULED,), stale=(OVER,)
     )
     MAINTENANCE_ENDED = Declaration(
         "maintenance.ended",
@@ -312,7 +276,7 @@ class NotificationType(StrEnum):
         (EntryKind.STORAGE_TROUBLE,),
         severity=Severity.CRITICAL,
         path="/timeline/",
-        stale=_while_lasting,
+        stale=(OVER,),
         endless=True,
     )
     EMERGENCY_SIGN_IN = Declaration(
@@ -342,14 +306,14 @@ class NotificationType(StrEnum):
         "channel failing",
         (EntryKind.CHANNEL_FAILING,),
         severity=Severity.WARNING,
-        stale=_while_lasting,
+        stale=(OVER,),
     )
     CHANNEL_WORKS = Declaration(
         "channel.works",
         "channel working again",
         (EntryKind.CHANNEL_WORKS,),
         severity=Severity.INFO,
-        stale=_while_over,
+        stale=(LASTS,),
         opens=False,
         ends=True,
     )
@@ -376,7 +340,7 @@ def why_stale(notification_type: NotificationType, now: SubjectNow) -> str:
         return "event-over"
     if now.status is not EventStatus.ENDED and is_end:
         return "event-open-again"
-    return notification_type.declared.stale(now)
+    return next((code for code, applies in notification_type.declared.stale if applies(now)), "")
 
 
 # Severity of cache maintenance by tier. Basic is unavailable during it; an unknown tier counts as Basic.

@@ -1,67 +1,61 @@
-"""Queries of channels, routes, registered browsers, and of failing notifications."""
+"""Queries of channels, routes, registered browsers, and of failing notifications; metrics."""
 
+from collections import Counter
 from dataclasses import dataclass
-from datetime import datetime, time
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from django.contrib.auth.models import User
-from django.db.models import Count, Q
+from django.db.models import Count, Min, Q
+from django.db.models.fields.tuple_lookups import Tuple, TupleGreaterThan
 
+from fleet.domain import gauges
+from fleet.domain.clock import seconds_since
+from fleet.domain.gauges import Sample
 from fleet.domain.people import Right
 from fleet.domain.reasons import Reason
-from fleet.domain.shapes import from_row
-from fleet.models import LastRun
+from fleet.domain.shapes import InApi, from_row
+from fleet.domain.states import EventStatus
+from fleet.models import Entry, LastRun
 from fleet.models.people import rights_of
 from fleet.notifications.channels import KINDS
 from fleet.notifications.grouping import (
     RECENT,
     ChannelHealth,
-    NotificationFacts,
     NotificationHealth,
-    notification_health,
+    worst_health,
 )
-from fleet.notifications.metrics import ROUTER, health_of
-from fleet.notifications.models import Channel, Message, MessageDelivery, Route, route_of
-from fleet.notifications.routing import FAILING_AFTER, DeliveryState, MessageState, route_wording
+from fleet.notifications.models import Channel, Cursor, DeliveryAttempt, Message, MessageDelivery, Route, route_of
+from fleet.notifications.routing import (
+    FAILING_AFTER,
+    OPEN_DELIVERIES,
+    TEST,
+    DeliveryState,
+    MessageState,
+    RouteConditions,
+    route_wording,
+)
 from fleet.projections.pages import Page, Segment, read_page
 from fleet.projections.visibility import visible
 
+# The name of the router's runs and of its cursor.
+ROUTER = "router"
 OWN = "For oneself alone, and not the installation's."
 CAN_CHANGE = "Whether the caller may change it."
 # Counting stops here: one is enough for an alarm.
 MOST = 100
 
 
-@dataclass(frozen=True, slots=True)
-class NotificationAlarm:
-    """Health of notifications, with the numbers behind it."""
-
-    health: NotificationHealth
-    channels: int
-    failing: int
-    undelivered: int
-
-    @property
-    def quiet(self) -> bool:
-        return self.health is NotificationHealth.WORKS
-
-
-def notification_alarm(*, now: datetime) -> NotificationAlarm:
+def notification_health(*, now: datetime) -> NotificationHealth:
     """Return the health of notifications. Four queries, each by index or over the few channels."""
-    counted = (
-        visible(Channel)
-        .filter(enabled=True, deleted_at=None)
-        .aggregate(channels=Count("pk"), failing=Count("pk", filter=Q(failures__gte=FAILING_AFTER)))
-    )
+    enabled = visible(Channel).filter(enabled=True, deleted_at=None)
+    counts = enabled.aggregate(channels=Count("pk"), failing=Count("pk", filter=Q(failures__gte=FAILING_AFTER)))
     unrouted = visible(Message).filter(state=MessageState.UNROUTED.value, event__isnull=False).order_by("-id")
-    found = sum(at > now - RECENT for at in unrouted.values_list("created_at", flat=True)[:MOST])
-    newest = visible(MessageDelivery).filter(created_at__gt=now - RECENT, state=DeliveryState.GIVEN_UP.value)
-    found += newest.exclude(moment="test").order_by()[:MOST].count()
+    undelivered = sum(at > now - RECENT for at in unrouted.values_list("created_at", flat=True)[:MOST])
+    given_up = visible(MessageDelivery).filter(created_at__gt=now - RECENT, state=DeliveryState.GIVEN_UP.value)
+    undelivered += given_up.exclude(moment=TEST).order_by()[:MOST].count()
     routed_at = visible(LastRun).filter(name=ROUTER).values_list("ran_at", flat=True).first()
-    telling = NotificationFacts(**counted, undelivered=found, routed_at=routed_at)
-    return NotificationAlarm(
-        notification_health(telling, now=now), telling.channels, telling.failing, telling.undelivered
-    )
+    return worst_health(**counts, undelivered=undelivered, routed_at=routed_at, now=now)
 
 
 def any_channel() -> bool:
@@ -69,36 +63,19 @@ def any_channel() -> bool:
     return visible(Channel).filter(owner=None, enabled=True, deleted_at=None).exists()
 
 
-# Phones and browsers that a user registered for push notifications.
-
-
-@dataclass(frozen=True, slots=True)
-class BrowserRow:
-    """A registered browser. Not `enabled`: its push service reported that the subscription has ended."""
-
-    id: int
-    name: str
-    enabled: bool
-    created_at: datetime
-    last_ok_at: datetime | None
-
-
-def own_browsers(*, user_id: int) -> tuple[BrowserRow, ...]:
-    """Return the registered browsers of a user, newest first. One query."""
-    rows = visible(Channel).filter(owner=user_id, kind="webpush", deleted_at=None).order_by("-id")
-    return tuple(from_row(BrowserRow, row) for row in rows)
-
-
 # Channels and routes of the installation and of the user. Those of other users are not visible.
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelRef:
-    """The short form in which others name a channel."""
+    """The short form in which others name a channel. `owner` is the user of a personal channel; its `name` is empty for
+    other users.
+    """
 
     id: int
     name: str
     kind: str
+    owner: Annotated[str, InApi.OMITTED] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +105,9 @@ class ChannelRow:
     server_time: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class RouteRow:
-    """One route, with its conditions named as in the model."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteRow(RouteConditions):
+    """One route with its conditions."""
 
     id: int
     name: str
@@ -141,42 +118,31 @@ class RouteRow:
     wording: Annotated[Reason, "The whole route in one sentence, as it is kept with its messages."]
     channel: Annotated[ChannelRef | None, "Null: every channel of the installation."]
     channel_disabled: Annotated[bool, "Its channel is switched off."]
-    moments: tuple[str, ...]
-    event_types: tuple[str, ...]
-    sources: tuple[str, ...]
-    severities: tuple[str, ...]
-    set_pattern: str
-    service: str
-    resource_group: str
-    weekdays: tuple[int, ...]
-    from_time: time | None
-    until_time: time | None
-    time_zone: str
-    unclaimed_after_seconds: int | None
-    before_decide_by_seconds: int | None
     created_at: datetime
     changed_at: datetime
     can_change: Annotated[bool, CAN_CHANGE]
 
 
-def channel_ref(row: Channel) -> ChannelRef:
-    return ChannelRef(row.pk, row.name, row.kind)
+def channel_ref(row: Channel, person: User) -> ChannelRef:
+    """Return the short form for this user, of a channel whose owner is loaded."""
+    name = row.name if row.owner_id in (None, person.pk) else ""
+    return ChannelRef(row.pk, name, row.kind, row.owner.get_username() if row.owner else "")
 
 
-def for_reader(person: User | int | None, *, path: str = "") -> Q:
-    """Return the condition for rows of the installation or of this user (a row or its id), by the owner at `path`."""
+def for_reader(person: User | None, *, path: str = "") -> Q:
+    """Return the condition for rows of the installation or of this user, by the owner at `path`."""
     return Q(**{f"{path}owner": None}) | Q(**{f"{path}owner": person})
 
 
 def can_change(row: Channel | Route, person: User) -> bool:
-    """Return whether this user may change a row that `for_reader` selects."""
-    return row.owner_id is not None or rights_of(person).may(Right.ADMINISTER)
+    """Return whether this user may change a row that `for_reader` selects, and see its settings."""
+    return row.owner_id == person.pk or rights_of(person).may(Right.ADMINISTER)
 
 
-def listing(*, person: User, now: datetime) -> tuple[ChannelRow, ...]:
-    """Return the installation's channels by name, then the user's own. One query, and one for the user's rights."""
-    rows = visible(Channel).filter(for_reader(person), deleted_at=None).order_by("name", "pk")
-    return tuple(sorted((_channel(row, person, now) for row in rows), key=lambda row: row.own))
+def listing(*, person: User, own: bool, now: datetime) -> tuple[ChannelRow, ...]:
+    """Return the installation's channels or the user's own, by name. One query, and one for the user's rights."""
+    rows = visible(Channel).filter(owner=person if own else None, deleted_at=None).order_by("name", "pk")
+    return tuple(_channel(row, person, now) for row in rows)
 
 
 def page(*, person: User, now: datetime, cursor: str | None = None, size: int | None = None) -> Page[ChannelRow]:
@@ -185,7 +151,7 @@ def page(*, person: User, now: datetime, cursor: str | None = None, size: int | 
     """
     rows = visible(Channel).filter(deleted_at=None)
     parts = [Segment(rows.filter(owner=None), "name"), Segment(rows.filter(owner=person), "name")]
-    return read_page(parts, cursor=cursor, size=size).map(lambda found: [_channel(row, person, now) for row in found])
+    return read_page(parts, cursor=cursor, size=size).map(lambda rows: [_channel(row, person, now) for row in rows])
 
 
 def detail(*, channel_id: int, person: User, now: datetime) -> ChannelRow | None:
@@ -219,30 +185,28 @@ def _channel(row: Channel, person: User, now: datetime) -> ChannelRow:
 
 def _time(row: Channel, name: str, *, after: datetime | None = None) -> datetime | None:
     text = row.settings.get(name)
-    found = datetime.fromisoformat(text) if text else None
-    return found if found is not None and (after is None or found > after) else None
+    at = datetime.fromisoformat(text) if text else None
+    return at if at is not None and (after is None or at > after) else None
 
 
-def routes(*, person: User) -> tuple[RouteRow, ...]:
-    """Return the installation's routes in their order, then the user's own. One query, and one for the rights."""
-    rows = (
-        visible(Route).filter(for_reader(person), deleted_at=None).select_related("channel").order_by("position", "pk")
-    )
-    return tuple(sorted((_route(row, person) for row in rows), key=lambda row: row.own))
+def routes(*, person: User, own: bool) -> tuple[RouteRow, ...]:
+    """Return the installation's routes or the user's own, in their order. One query, and one for the rights."""
+    rows = visible(Route).filter(owner=person if own else None, deleted_at=None).select_related("channel__owner")
+    return tuple(_route(row, person) for row in rows.order_by("position", "pk"))
 
 
 def page_of_routes(*, person: User, cursor: str | None = None, size: int | None = None) -> Page[RouteRow]:
     """Return the installation's routes in their order, then the user's own. Up to two queries, and one for the user's
     rights.
     """
-    rows = visible(Route).filter(deleted_at=None).select_related("channel")
+    rows = visible(Route).filter(deleted_at=None).select_related("channel__owner")
     parts = [Segment(rows.filter(owner=None), "position"), Segment(rows.filter(owner=person), "position")]
-    return read_page(parts, cursor=cursor, size=size).map(lambda found: [_route(row, person) for row in found])
+    return read_page(parts, cursor=cursor, size=size).map(lambda rows: [_route(row, person) for row in rows])
 
 
 def route(*, route_id: int, person: User) -> RouteRow | None:
     """Return one route; None if there is none for this user. One query."""
-    rows = visible(Route).filter(for_reader(person), pk=route_id, deleted_at=None).select_related("channel")
+    rows = visible(Route).filter(for_reader(person), pk=route_id, deleted_at=None).select_related("channel__owner")
     row = rows.first()
     return _route(row, person) if row else None
 
@@ -255,7 +219,83 @@ def _route(row: Route, person: User) -> RouteRow:
         id=row.pk,
         own=row.owner_id is not None,
         wording=route_wording(route_of(row), channel.name if channel else ""),
-        channel=channel_ref(channel) if channel else None,
+        channel=channel_ref(channel, person) if channel else None,
         channel_disabled=channel is not None and not channel.enabled,
         can_change=can_change(row, person),
     )
+
+
+# Metrics for Prometheus, and the backlog of each channel.
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Number of waiting messages and deliveries, and the time of the oldest."""
+
+    count: int
+    since: datetime
+
+
+def health_of(row: Channel, *, now: datetime) -> ChannelHealth:
+    """Return the health of a channel. Failing precedes paused, because a failing channel is paused, too."""
+    if not row.enabled:
+        return ChannelHealth.OFF
+    if row.failing_since is not None:
+        return ChannelHealth.FAILS
+    if row.held_until is not None and row.held_until > now:
+        return ChannelHealth.HELD
+    return ChannelHealth.NEW if row.last_ok_at is None else ChannelHealth.WORKS
+
+
+def backlog(*, now: datetime, by: str = "channel__pk") -> dict[Any, Backlog]:
+    """Return the backlog of each channel (row id), or by another column. Two queries."""
+    messages = visible(Message).filter(state=MessageState.WAITING.value, due_at__lte=now, channel__deleted_at=None)
+    deliveries = visible(MessageDelivery).filter(state__in=OPEN_DELIVERIES, channel__deleted_at=None)
+    waiting: dict[Any, Backlog] = {}
+    for rows, since_column in ((messages, "due_at"), (deliveries, "created_at")):
+        grouped = rows.order_by().values_list(by).annotate(count=Count("pk"), since=Min(since_column))
+        for key, count, since in grouped:
+            former = waiting.get(key, Backlog(0, since))
+            waiting[key] = Backlog(former.count + count, min(former.since, since))
+    return waiting
+
+
+# Gauges for Prometheus, in a fixed number of queries.
+
+HOUR = timedelta(hours=1)
+
+
+def measure(*, now: datetime) -> tuple[Sample, ...]:
+    """Return all gauges of notifications. Nine queries."""
+    waiting = backlog(now=now, by="channel__kind")
+    oldest = min((backlog.since for backlog in waiting.values()), default=now)
+    created = visible(MessageDelivery).filter(created_at__gt=now - HOUR).order_by()
+    by_state = created.values_list("channel__kind", "state").annotate(count=Count("pk"))
+    failed = visible(DeliveryAttempt).filter(at__gt=now - HOUR, ok=False).order_by()
+    by_kind = failed.values_list("delivery__channel__kind").annotate(count=Count("pk"))
+    ran_at = visible(LastRun).filter(name=ROUTER).values_list("ran_at", flat=True).first()
+    channels = Counter(health_of(row, now=now) for row in visible(Channel).filter(deleted_at=None))
+    unrouted = visible(Message).filter(state=MessageState.UNROUTED.value, event__drill=False)
+    still_open = unrouted.exclude(event__status=EventStatus.ENDED.value).order_by()
+    return (
+        Sample(gauges.MESSAGES_WAITING, {(kind,): backlog.count for kind, backlog in waiting.items()}),
+        Sample(gauges.OLDEST_MESSAGE, {(): max(0.0, (now - oldest).total_seconds())}),
+        Sample(gauges.DELIVERIES, {(kind, state): count for kind, state, count in by_state}),
+        Sample(gauges.ATTEMPTS_FAILED, {(kind,): count for kind, count in by_kind}),
+        Sample(gauges.ROUTER_AGE, {} if ran_at is None else {(): seconds_since(ran_at, now=now)}),
+        Sample(gauges.ROUTER_LAG, {(): router_lag(now)}),
+        Sample(gauges.CHANNELS, {(health.value,): channels[health] for health in ChannelHealth}),
+        Sample(gauges.UNROUTED, {(): still_open.values("event").distinct().count()}),
+    )
+
+
+def router_lag(now: datetime) -> float:
+    """Return the age in seconds of the oldest entry that the router has not read. Two queries."""
+    cursor = visible(Cursor).filter(name=ROUTER).first()
+    if cursor is None:
+        return 0.0
+    # By the index of the stream: the first entry after the cursor.
+    behind = TupleGreaterThan(Tuple("era", "xid", "id"), (cursor.era, cursor.xid, cursor.entry_id))
+    rows = visible(Entry).filter(behind).order_by("era", "xid", "id")
+    entry = rows.values_list("recorded_at", flat=True).first()
+    return 0.0 if entry is None else max(0.0, (now - entry).total_seconds())

@@ -6,7 +6,7 @@ from django.db.models import Exists, OuterRef, Q
 
 from fleet.accounts import privacy, sessions
 from fleet.models import partitions
-from fleet.notifications import channel_services, labels, metrics, models, payloads, queries, queue
+from fleet.notifications import channel_services, delivery, labels, models, queries
 from fleet.notifications.grouping import ROUTED_WITHIN
 from fleet.notifications.notification_types import ROUTED_ENTRIES
 from fleet.operations import reconcile
@@ -42,24 +42,22 @@ partitions.register(models.MESSAGES, archived_as="messages")
 partitions.keep_while(models.MESSAGES, models.any_unsent)
 partitions.keep_while(partitions.ENTRIES, models.any_unrouted)
 entries.ROUTED |= {kind.value for kind in ROUTED_ENTRIES}
-reconcile.REPAIRS.append(queue.repair)
+reconcile.REPAIRS.append(delivery.repair)
 sessions.END_MADE_WITH.append(channel_services.end_made_with)
 privacy.OWN.append(
     privacy.Own("channels", (models.Channel, models.Route), channel_services.count_own, channel_services.empty_own)
 )
-gauges.MEASURES.append(metrics.measure)
+gauges.MEASURES.append(queries.measure)
 readiness.WAYS_OUT.append(queries.any_channel)
-readiness.JOBS["routing"] = (metrics.ROUTER, ROUTED_WITHIN)
+readiness.JOBS["routing"] = (queries.ROUTER, ROUTED_WITHIN)
 readiness.UNUSABLE["channels_unreadable"] = lambda: len(channel_services.unreadable())
-status_bar.ITEMS["messages/status_bar_item.html"] = lambda now: queries.notification_alarm(now=now)
+status_bar.ITEMS["messages/status_bar_item.html"] = lambda now: queries.notification_health(now=now)
 badges.BY_KIND.update(labels.BADGES)
 say.register(labels)
-say.register(payloads)
 visibility.register(
     {
         models.Channel: own_or_shared,
         models.Route: own_or_shared,
-        models.RouteVersion: lambda reader: Q(route__owner=None) | Q(route__owner__username=reader.name),
         models.Message: rows_of("event__availability_set"),
         models.MessageDelivery: deliveries,
         models.DeliveryAttempt: lambda reader: Q(

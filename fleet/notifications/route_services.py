@@ -17,8 +17,9 @@ from rest_framework import serializers
 from fleet.domain.actor import DRYDOCK, Actor
 from fleet.domain.people import Place, Right
 from fleet.domain.policy.rules import Fault, refuse
-from fleet.domain.reasons import Reason, Refused, require_found, stored_text
+from fleet.domain.reasons import Reason, Refused, require_found
 from fleet.domain.sets import PROVISIONAL
+from fleet.domain.shapes import names_of
 from fleet.domain.timeline import EntryKind
 from fleet.models.cipher import Cipher
 from fleet.models.facts.events import place_of
@@ -39,18 +40,12 @@ from fleet.notifications.models import (
     MessageDelivery,
     PushKey,
     Route,
-    RouteVersion,
     UnreadableSecretsError,
     route_of,
 )
 from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.queries import for_reader
-from fleet.notifications.routing import (
-    OF_DELIVERY,
-    DeliveryState,
-    StandingRoute,
-    route_wording,
-)
+from fleet.notifications.routing import OF_DELIVERY, DeliveryState, RouteConditions, StandingRoute, route_wording
 from fleet.operations import wake_up
 from fleet.operations.audited import Audit, AuditedForm, AuditedSerializer, Sent, delete_audited, save_audited
 from fleet.operations.locks import Lock, take
@@ -60,10 +55,7 @@ from fleet.operations.timeline.entries import tell
 MOST_ROUTES, MOST_OWN_ROUTES = 200, 10
 NO_CHANNEL = "There is no channel with this id."
 # Fields that users state for a route; in a dry run, the name may be missing.
-FIELDS: tuple[str, ...] = (
-    "name", "channel", "moments", "event_types", "sources", "severities", "set_pattern", "service", "resource_group",
-    "weekdays", "from_time", "until_time", "time_zone", "unclaimed_after_seconds", "before_decide_by_seconds",
-)  # fmt: skip
+FIELDS: tuple[str, ...] = ("name", "channel", *names_of(RouteConditions))
 MAY_LACK = ("name",)
 
 
@@ -135,9 +127,7 @@ def create(sent: Sent, *, actor: Actor, now: datetime, own: bool = False) -> Rou
     require_room(others, MOST_OWN_ROUTES if own else MOST_ROUTES, "routes-too-many")
     last: int = others.aggregate(last=Max("position"))["last"] or 0
     row = Route(owner=owner, position=last + 1, created_at=now, changed_at=now)
-    save_audited(sent, actor, ROUTES, row=row, now=now, check=_faults)
-    _keep_version(row, now)
-    return row
+    return save_audited(sent, actor, ROUTES, row=row, now=now, check=_faults)
 
 
 @transaction.atomic
@@ -148,22 +138,14 @@ def change(sent: Sent, *, route_id: int, actor: Actor, now: datetime, expected: 
     """
     take(Lock.CHANNELS)
     row = _locked(route_id, actor)
-    version = row.version
-    # The version of a preinstalled route is stored at its first change.
-    first = _version(row, row.created_at)
     row.changed_at = now
-    save_audited(sent, actor, ROUTES, row=row, now=now, expected=expected, check=_faults)
-    if row.version != version:
-        RouteVersion.objects.get_or_create(route=row, version=version, defaults=first)
-        _keep_version(row, now)
-    return row
+    return save_audited(sent, actor, ROUTES, row=row, now=now, expected=expected, check=_faults)
 
 
 @transaction.atomic
 def delete(*, route_id: int, actor: Actor, now: datetime, expected: Collection[str] | None = None) -> Route:
     """Delete a route. Messages that it sent keep their reference to it. Raises Refused as `change` does."""
     row = _locked(route_id, actor)
-    RouteVersion.objects.get_or_create(route=row, version=row.version, defaults=_version(row, row.created_at))
     marks = {"enabled": False, "deleted_at": now, "changed_at": now, "version": row.version}
     delete_audited(row, actor, ROUTES, now=now, expected=expected, **marks)
     return row
@@ -177,8 +159,8 @@ def tried_route(
     """
     row = Route(owner=person if own else None)
     if route_id is not None:
-        found = Route.objects.filter(for_reader(person), pk=route_id, deleted_at=None).first()
-        row = require_found(found, "not-found", Reason("route-unknown"))
+        saved = Route.objects.filter(for_reader(person), pk=route_id, deleted_at=None).first()
+        row = require_found(saved, "not-found", Reason("route-unknown"))
     refuse([*sent.apply(row, MAY_LACK)] or [*step_faults(row)], inside=inside)
     return route_of(row)
 
@@ -210,14 +192,6 @@ def _wording(row: Route) -> Reason:
     return route_wording(route_of(row), row.channel.name if row.channel else "")
 
 
-def _version(row: Route, at: datetime) -> dict[str, Any]:
-    return {"at": at, "name": row.name, "wording": stored_text(_wording(row))}
-
-
-def _keep_version(row: Route, now: datetime) -> None:
-    RouteVersion.objects.create(route=row, version=row.version, **_version(row, now))
-
-
 @transaction.atomic
 def redeliver(*, message_id: int, actor: Actor, now: datetime) -> str:
     """Send the delivery of a message again under the same id, with all of its messages that still apply. Return the
@@ -236,7 +210,7 @@ def redeliver(*, message_id: int, actor: Actor, now: datetime) -> str:
     if channel.deleted_at is not None or not channel.enabled:
         raise Refused("not-redeliverable", Reason("channel-is-off"))
     _again(message.delivery.pk, now=now)
-    told = {"channel_id": channel.pk, "channel": channel.name, "message_id": message.pk, "moment": message.moment}
+    about = {"channel_id": channel.pk, "channel": channel.name, "message_id": message.pk, "moment": message.moment}
     tell(
         EntryKind.MESSAGE_SENT_AGAIN,
         actor,
@@ -244,7 +218,7 @@ def redeliver(*, message_id: int, actor: Actor, now: datetime) -> str:
         event_id=message.event_id,
         before={"state": message.delivery.state},
         after={"state": DeliveryState.QUEUED.value},
-        **told,
+        **about,
     )
     transaction.on_commit(wake_up.hint_messages)
     return str(message.delivery_id)
@@ -333,7 +307,7 @@ def _made(now: datetime) -> PushKey:
     key = ec.generate_private_key(ec.SECP256R1())
     point = key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
     private = key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
-    row, made = PushKey.objects.get_or_create(
+    row, is_new = PushKey.objects.get_or_create(
         name=NAME,
         defaults={
             "public_key": base64.urlsafe_b64encode(point).decode().rstrip("="),
@@ -341,6 +315,6 @@ def _made(now: datetime) -> PushKey:
             "created_at": now,
         },
     )
-    if made:
+    if is_new:
         tell(EntryKind.PUSH_KEY_MADE, DRYDOCK, at=now)
     return row

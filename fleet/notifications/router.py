@@ -25,9 +25,8 @@ from fleet.domain.timeline import EntryKind
 from fleet.models import Entry, LastRun
 from fleet.models.facts.decisions import Experiences, experiences
 from fleet.models.facts.events import load_facts, order_timeouts, place_of
-from fleet.models.reconcile import seconds_since_run
 from fleet.models.timeline import NEWEST_ERA
-from fleet.notifications import queue
+from fleet.notifications import delivery
 from fleet.notifications.channels import kinds_where
 from fleet.notifications.models import (
     Cursor,
@@ -46,7 +45,7 @@ from fleet.notifications.notification_types import (
     cache_severity,
     severity,
 )
-from fleet.notifications.routing import MessageFacts, MessageState, StandingRoute, due_at, is_personal, matches
+from fleet.notifications.routing import MessageFacts, MessageState, due_at, is_personal, matches
 from fleet.operations.locks import Lock, try_take
 from fleet.operations.quarantine import bisect_failures
 from fleet.projections.cards import deadline
@@ -111,13 +110,8 @@ def route(*, now: datetime, via: str) -> Routed:
     if entries or place[:2] > (cursor.era, cursor.xid):
         _move(*place, now=now)
     if entries:
-        queue.mirror_soon()
+        delivery.mirror_soon()
     return Routed(ran=True, messages=len(rows), behind=full or _more_above(horizon))
-
-
-def quiet_for(*, now: datetime) -> float:
-    """Return the seconds since the last run; infinite if there was none."""
-    return seconds_since_run(NAME, now=now)
 
 
 def _horizon() -> tuple[int, int]:
@@ -178,7 +172,7 @@ def _unroutable(entry: Entry, *, now: datetime) -> Message:
     """Return a message without a channel for an entry that caused an error. It raises an alarm; all other entries are
     routed.
     """
-    notification_type = TYPE_OF_ENTRY.get(EntryKind(entry.kind), NotificationType.OVERDUE)
+    notification_type = _type_of(entry) or NotificationType.OVERDUE
     facts = MessageFacts(moment=notification_type, at=entry.at, severity=notification_type.severity)
     return _message(_Candidate(entry, facts), now=now, state=MessageState.UNROUTED, why="own-failure")
 
@@ -191,17 +185,21 @@ def _messages(entries: Sequence[Entry], *, now: datetime) -> list[Message]:
     if not routes:
         return rows
     events = load_facts({entry.event_id for entry in entries if entry.event_id is not None}, now=now)
-    known = experiences([event.set_id for event in events.values()])
+    past = experiences([event.set_id for event in events.values()])
     _drop_moved_steps(entries)
     followers = _followers(events)
     for entry in entries:
-        for candidate in _candidates(entry, events.get(entry.event_id or 0), known, now=now):
+        for candidate in _candidates(entry, events.get(entry.event_id or 0), past, now=now):
             rows += _to_channels(candidate, routes, followers, now=now)
     return rows
 
 
+def _type_of(entry: Entry) -> NotificationType | None:
+    return TYPE_OF_ENTRY.get(EntryKind(entry.kind))
+
+
 def _is_of_account(entry: Entry) -> bool:
-    notification_type = TYPE_OF_ENTRY.get(EntryKind(entry.kind))
+    notification_type = _type_of(entry)
     return notification_type is not None and notification_type.declared.personal
 
 
@@ -226,14 +224,9 @@ def _to_users(entries: Iterable[Entry], *, now: datetime) -> Iterator[Message]:
 
 def _drop_moved_steps(entries: Iterable[Entry]) -> None:
     """Drop waiting steps before *decide by* of events whose NotBefore has moved: they are calculated again."""
-    moved = {
-        entry.event_id for entry in entries if TYPE_OF_ENTRY.get(EntryKind(entry.kind)) is NotificationType.CHANGED
-    }
-    steps = Message.objects.filter(
-        event__in=moved,
-        state=MessageState.WAITING.value,
-        only_if=NotificationType.UNDECIDED.declared.only_if,
-    )
+    moved = {entry.event_id for entry in entries if _type_of(entry) is NotificationType.CHANGED}
+    only_if = NotificationType.UNDECIDED.declared.only_if
+    steps = Message.objects.filter(event__in=moved, state=MessageState.WAITING.value, only_if=only_if)
     steps.update(state=MessageState.DROPPED.value, why="moved")
 
 
@@ -251,10 +244,9 @@ def _followers(event_pks: Iterable[int]) -> Mapping[str, set[int]]:
     return followers
 
 
-def _candidates(entry: Entry, event: EventFacts | None, known: Experiences, *, now: datetime) -> Iterator[_Candidate]:
+def _candidates(entry: Entry, event: EventFacts | None, past: Experiences, *, now: datetime) -> Iterator[_Candidate]:
     """Yield the notifications of an entry; none for an unknown event."""
-    kind = EntryKind(entry.kind)
-    notification_type = TYPE_OF_ENTRY.get(kind)
+    notification_type = _type_of(entry)
     if entry.event_id is None:
         if notification_type is not None:
             yield _Candidate(entry, _facts_of_no_event(entry, notification_type))
@@ -267,12 +259,12 @@ def _candidates(entry: Entry, event: EventFacts | None, known: Experiences, *, n
             source=event.source,
             place=event.place,
             drill=event.drill,
-            decide_by=_decide_by(event, known, now=now),
+            decide_by=_decide_by(event, past, now=now),
             by=entry.actor,
         )
         if notification_type is not None:
             yield _Candidate(entry, facts, deadline=facts.decide_by)
-        if kind in NotificationType.OVERDUE.declared.clock:
+        if entry.kind in NotificationType.OVERDUE.declared.clock:
             overdue = replace(facts, moment=NotificationType.OVERDUE)
             yield _Candidate(entry, overdue, due_at=entry.at + order_timeouts().by_hand, deadline=event.not_before)
 
@@ -286,13 +278,12 @@ def _facts_of_no_event(entry: Entry, notification_type: NotificationType) -> Mes
     return MessageFacts(notification_type, entry.at, how_bad.value, place=place, by=entry.actor)
 
 
-def _decide_by(event: EventFacts, known: Experiences, *, now: datetime) -> datetime | None:
+def _decide_by(event: EventFacts, past: Experiences, *, now: datetime) -> datetime | None:
     """Return the deadline on the decision card; None if no decision is left."""
-    if event.status is not EventStatus.SCHEDULED or event.not_before is None or event.not_before <= now:
+    is_ahead = event.status is EventStatus.SCHEDULED and event.not_before is not None and event.not_before > now
+    if not is_ahead or is_advice(event.event_type):
         return None
-    if is_advice(event.event_type):
-        return None
-    return deadline(event, known.of(event.set_id, event.event_type), now=now)
+    return deadline(event, past.of(event.set_id, event.event_type), now=now)
 
 
 def _to_channels(
@@ -307,13 +298,14 @@ def _to_channels(
     for each in routes:
         if not matches(each.route, facts, now=now) or not may_hear(each.owner, facts):
             continue
+        is_step = each.route.step is not None
         for channel in each.channels:
             # A channel is not notified about itself.
-            if subject == f"channel:{channel.pk}" or (each.route.step is None and channel.pk in reached):
+            if subject == f"channel:{channel.pk}" or (not is_step and channel.pk in reached):
                 continue
-            if each.route.step is None:
+            if not is_step:
                 reached.add(channel.pk)
-            rows.append(_message(candidate, now=now, route=each.route, channel_id=channel.pk))
+            rows.append(_message(candidate, now=now, sent_by=each, channel_id=channel.pk))
     if facts.moment.declared.followed:
         rows += [_message(candidate, now=now, channel_id=pk) for pk in sorted(followers.get(subject, set()) - reached)]
     if not rows and facts.moment.declared.always_notify and not facts.drill:
@@ -342,12 +334,12 @@ def _message(
     candidate: _Candidate,
     *,
     now: datetime,
-    route: StandingRoute | None = None,
+    sent_by: RouteInForce | None = None,
     channel_id: int | None = None,
     state: MessageState = MessageState.WAITING,
     why: str = "",
 ) -> Message:
-    entry, facts = candidate.entry, candidate.facts
+    entry, facts, route = candidate.entry, candidate.facts, sent_by.route if sent_by else None
     step = route.step if route else None
     notification_type = step or facts.moment
     due = due_at(route, facts, now=now) if route and step else candidate.due_at
@@ -369,6 +361,7 @@ def _message(
         channel_id=channel_id,
         route_id=route.route_id if route else None,
         route_version=route.version if route else None,
+        data={"route": route.name, "wording": sent_by.wording} if route and sent_by else {},
         state=state.value,
         why=why,
     )

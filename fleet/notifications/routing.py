@@ -43,24 +43,22 @@ GIVE_UP_AFTER = timedelta(days=1)
 FAILING_AFTER = 3
 
 
-def pause_seconds(failures: int, *, chance: float, asked: float | None = None) -> float:
+def pause_seconds(failures: int, *, chance: float, requested: float | None = None) -> float:
     """Return the pause in seconds after this many failures in a row: doubling, spread by `chance` (0 to 1), or the
     receiver's requested pause `asked` if that is longer.
     """
     ceiling = min(FIRST_SECONDS * 2.0 ** min(failures - 1, 20), LONGEST_SECONDS)
     own = ceiling * (0.5 + chance / 2)
-    return own if asked is None else max(own, min(asked, LONGEST_ASKED_SECONDS))
+    return own if requested is None else max(own, min(requested, LONGEST_ASKED_SECONDS))
 
 
 # Routes: the notifications that they match, and when those are due. No queries.
 
 
 @dataclass(frozen=True, slots=True)
-class StandingRoute:
-    """Values of a route. The fields are those of the model `Route`; `route_id` is 0 for an unsaved route."""
+class RouteConditions:
+    """Conditions of a route, named as in the model `Route`."""
 
-    name: str = ""
-    channel_id: int | None = None
     moments: tuple[str, ...] = ()
     event_types: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
@@ -74,6 +72,14 @@ class StandingRoute:
     time_zone: str = "UTC"
     unclaimed_after_seconds: int | None = None
     before_decide_by_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StandingRoute(RouteConditions):
+    """Values of a route. The fields are those of the model; `route_id` is 0 for an unsaved route."""
+
+    name: str = ""
+    channel_id: int | None = None
     enabled: bool = True
     deleted: bool = False
     owner_id: int | None = None
@@ -209,6 +215,7 @@ DELIVERY_MOVES: Mapping[DeliveryState, tuple[DeliveryState, ...]] = {
     DeliveryState.GIVEN_UP: (DeliveryState.QUEUED,),
 }  # fmt: skip
 
+OPEN_DELIVERIES = [DeliveryState.QUEUED.value, DeliveryState.SENDING.value]
 # Not tried again automatically.
 SETTLED_DELIVERIES = frozenset({DeliveryState.DELIVERED, DeliveryState.DROPPED, DeliveryState.GIVEN_UP})
 
@@ -226,5 +233,5 @@ def delivery_sources(target: DeliveryState) -> list[str]:
     """Return the states from which a delivery may enter `target`. A sender that died leaves SENDING, so SENDING may
     repeat.
     """
-    found = [state.value for state, targets in DELIVERY_MOVES.items() if target in targets]
-    return [*found, target.value] if target is DeliveryState.SENDING else found
+    sources = [state.value for state, targets in DELIVERY_MOVES.items() if target in targets]
+    return [*sources, target.value] if target is DeliveryState.SENDING else sources

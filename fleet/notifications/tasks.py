@@ -19,11 +19,9 @@ from fleet.domain.db_timeouts import CHANNELS_AT_ONCE, use_profile
 from fleet.domain.desk import RelayHealth
 from fleet.models import LastRun
 from fleet.models.reconcile import seconds_since_run
-from fleet.notifications import queue, router
-from fleet.notifications.delivery import work_off
+from fleet.notifications import delivery, router
 from fleet.notifications.grouping import ROUTED_WITHIN, NotificationHealth
-from fleet.notifications.metrics import router_lag
-from fleet.notifications.queries import notification_alarm
+from fleet.notifications.queries import notification_health, router_lag
 from fleet.notifications.sender.jobs import EVERYWHERE, HttpJob
 from fleet.notifications.sender.pool import send
 from fleet.operations import clock
@@ -46,7 +44,7 @@ def troubles(*, now: datetime) -> tuple[str, ...]:
         codes.append("no-live-agents")
     if seen.relay is RelayHealth.STANDS_STILL:
         codes.append("nobody-reconciles")
-    health = notification_alarm(now=now).health
+    health = notification_health(now=now)
     if health is NotificationHealth.STANDS_STILL or router_lag(now) > ROUTED_WITHIN.total_seconds():
         codes.append("nobody-routes")
     if health is NotificationHealth.ALL_FAIL:
@@ -158,7 +156,7 @@ class Worker:
         now = clock.now()
         self._renew(now)
         routed = router.route(now=now, via=via)
-        schedule = queue.schedule()
+        schedule = delivery.schedule()
         for channel_id, due_at in schedule:
             if due_at <= now:
                 self._begin(channel_id)
@@ -170,8 +168,8 @@ class Worker:
     def _renew(self, now: datetime) -> None:
         with self._lock:
             sending = sorted(self._sending)
-        if sending and time.monotonic() - self._renewed >= queue.RENEW_SECONDS:
-            queue.renew(sending, now=now)
+        if sending and time.monotonic() - self._renewed >= delivery.RENEW_SECONDS:
+            delivery.renew(sending, now=now)
             self._renewed = time.monotonic()
 
     def _begin(self, channel_id: int) -> None:
@@ -184,7 +182,7 @@ class Worker:
     def _work_off(self, channel_id: int) -> None:
         use_profile("messages")
         try:
-            work_off(channel_id, clock=clock.now)
+            delivery.work_off(channel_id, clock=clock.now)
         except DatabaseError as error:
             log.warning("channel.failing", channel=channel_id, error=f"{type(error).__name__}: {error}")
         finally:
@@ -199,7 +197,7 @@ worker = Worker()
 
 def tell_if_quiet() -> None:
     """Start the worker in this process if no process has routed for a while: the web process replaces Celery then."""
-    if clock.may_clock_decide() and router.quiet_for(now=clock.now()) >= QUIET_SECONDS:
+    if clock.may_clock_decide() and seconds_since_run(router.NAME, now=clock.now()) >= QUIET_SECONDS:
         worker.start(via="web")
     # At most one process pings within a minute.
     ping_in_thread()

@@ -1,28 +1,20 @@
 """Texts of notifications: events, single messages, and groups."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from fleet.domain.event_types import Severity
 from fleet.domain.history import Happened
+from fleet.domain.intake import EVENT_ID
+from fleet.domain.orders.by_hand import linux_command, windows_command
 from fleet.domain.states import ApprovalState, Certainty, EndedAs, EventStatus
 from fleet.domain.timeline import EntryKind
 from fleet.notifications.labels import in_order, type_label
 from fleet.notifications.news import MessageNews
 from fleet.notifications.notification_types import NotificationType
-from fleet.notifications.payloads import (
-    DRILL,
-    LINE,
-    NAME,
-    SAID,
-    SHORT,
-    TITLE,
-    MessageWords,
-    in_lines,
-    path_of,
-)
 from fleet.projections.caches.maintenances import MaintenanceRow
 from fleet.projections.cards import DecisionCard
 from fleet.projections.events.rows import EventRow
@@ -32,8 +24,71 @@ from fleet.wording.badges import badge_of
 from fleet.wording.card import card_words
 from fleet.wording.events import effect_of, named, outcome_of
 from fleet.wording.say import say, text_of
-from fleet.wording.sentences import counted, some
+from fleet.wording.sentences import counted, listed, some
 from fleet.wording.times import Form, Reader, clipped, one_line, share_length
+
+# Words of a message: its parts, their maximum lengths, and the page that it links to.
+
+SHORT = 160
+TITLE = 200
+LINE = 600
+# Maximum length of a name inside a line, and of text that a user wrote.
+NAME = 64
+SAID = 300
+# Maximum length of a command to copy.
+COMMAND = 1000
+# Matches commands with any EventId, whose alphabet is defined where documents are parsed.
+COMMANDS = tuple(
+    re.compile(re.escape(make("ID")).replace('"ID"', f'"{EVENT_ID}"')) for make in (linux_command, windows_command)
+)
+DRILL = "DRILL: "
+# Label of the link to the page.
+OPEN = "Open in Drydock"
+
+
+@dataclass(frozen=True, slots=True)
+class MessageWords:
+    """Texts of one message. `title` is one line. `subject` is a line without state or countdown, the same for all
+    messages about a subject, because mail threads depend on it. `lines` is the whole text by line, the title first.
+    `short` has at most 160 characters. `path` is the page that it links to; opening it changes nothing.
+    """
+
+    title: str
+    subject: str
+    lines: tuple[str, ...]
+    short: str
+    path: str
+
+
+def bounded(title: str, subject: str, lines: Iterable[str], short: str, path: str) -> MessageWords:
+    """Return texts of bounded length; `short` must be bounded already."""
+    return MessageWords(one_line(title, TITLE), one_line(subject, TITLE), in_lines(lines), short, path)
+
+
+def path_of(news: MessageNews) -> str:
+    """Return the page with more details; for an event, the page for the decision."""
+    if news.event is not None:
+        return f"/events/{news.event.event_id}/"
+    if news.maintenance is not None:
+        return f"/maintenances/{news.maintenance.id}/"
+    if news.moment.declared.path:
+        return news.moment.declared.path
+    entry = news.entry
+    for place, row in (("caches", entry and entry.cache), ("machines", entry and entry.machine)):
+        if row:
+            return f"/{place}/{row.id}/"
+    return f"/sets/{entry.set.id}/" if entry and entry.set else "/"
+
+
+def is_command(line: str) -> bool:
+    """Return whether a line is exactly a command of Drydock to copy."""
+    return any(command.fullmatch(line) for command in COMMANDS)
+
+
+def in_lines(lines: Iterable[str]) -> tuple[str, ...]:
+    """Return each text in one line of a bounded length, without empty ones."""
+    limits = ((line, COMMAND if is_command(line) else LINE) for line in lines)
+    return tuple(bounded for line, most in limits if (bounded := one_line(line, most)))
 
 
 def of_event(news: MessageNews, event: EventRow, card: DecisionCard, reader: Reader) -> MessageWords:
@@ -42,16 +97,13 @@ def of_event(news: MessageNews, event: EventRow, card: DecisionCard, reader: Rea
     news, card = replace(news, event=event, service=one_line(news.service, NAME)), replace(card, event=event)
     head, when = _head(news, event, reader), _by_when(news.moment, event, card, reader)
     what, where = named(event.event_type, event.resources), say(event.set.label, reader)
-    title = one_line(f"{head}{what} in {where}{when}", TITLE)
+    title = f"{head}{what} in {where}{when}"
     first_type, first_names = news.first or (event.event_type, event.resources)
     first = named(one_line(first_type, NAME), _names(first_names))
-    return MessageWords(
-        title=title,
-        subject=one_line(f"{DRILL if event.drill else ''}{first} in {where} ({event.event_id[:8]})", TITLE),
-        lines=in_lines([title, *_details(news, event, card, reader)]),
-        short=_short(head, what, where, when, say(card.blast.summary, reader) if event.open else ""),
-        path=path_of(news),
-    )
+    subject = f"{DRILL if event.drill else ''}{first} in {where} ({event.event_id[:8]})"
+    short = _short(head, what, where, when, say(card.blast.summary, reader) if event.open else "")
+    lines = [one_line(title, TITLE), *_details(news, event, card, reader)]
+    return bounded(title, subject, lines, short, path_of(news))
 
 
 def _names(names: Sequence[str]) -> tuple[str, ...]:
@@ -71,13 +123,13 @@ def _bounded(event: EventRow) -> EventRow:
     )
 
 
-def _short(head: str, what: str, where: str, when: str, stays: str) -> str:
+def _short(head: str, what: str, where: str, when: str, impact: str) -> str:
     """Return the short text. Event, set and deadline come first; a long name never removes them."""
     head = f"{one_line(head, 60)} " if head else ""
     what, where = share_length((one_line(what, SHORT), one_line(where, SHORT)), SHORT - len(f"{head} in {when}."))
-    said = f"{head}{what} in {where}{when}."
-    whole = f"{said} {stays[:1].upper()}{stays[1:]}." if stays else said
-    return whole if len(whole) <= SHORT else said
+    brief = f"{head}{what} in {where}{when}."
+    whole = f"{brief} {impact[:1].upper()}{impact[1:]}." if impact else brief
+    return whole if len(whole) <= SHORT else brief
 
 
 def _head(news: MessageNews, event: EventRow, reader: Reader) -> str:
@@ -225,15 +277,11 @@ def _of_maintenance(news: MessageNews, row: MaintenanceRow, reader: Reader) -> M
     when = _when(news, row, reader)
     if news.service:
         what = f"{what} ({one_line(news.service, NAME)})"
-    said = text_of(news.entry, reader) if news.entry else ""
+    reported = text_of(news.entry, reader) if news.entry else ""
     shortest, then = share_length((one_line(what, SHORT), f"{when}."), SHORT)
-    return MessageWords(
-        title=one_line(f"{what}{when}", TITLE),
-        subject=one_line(f"Maintenance {row.id} of {row.cache.host}", TITLE),
-        lines=in_lines([f"{what}{when}", said, effect, f"Severity: {news.severity}."]),
-        short=f"{shortest}{then}",
-        path=path_of(news),
-    )
+    lines = [f"{what}{when}", reported, effect, f"Severity: {news.severity}."]
+    subject = f"Maintenance {row.id} of {row.cache.host}"
+    return bounded(f"{what}{when}", subject, lines, f"{shortest}{then}", path_of(news))
 
 
 # Maintenance whose start or end was never reported.
@@ -257,17 +305,13 @@ def _of_rest(news: MessageNews, reader: Reader) -> MessageWords:
     """Return the texts of a message about any other subject, from its timeline entry."""
     label = type_label(news.moment)
     label = f"{label[:1].upper()}{label[1:]}"
-    said = text_of(news.entry, reader) if news.entry else f"{label}."
+    reported = text_of(news.entry, reader) if news.entry else f"{label}."
     where = one_line(_where(news, reader), NAME)
     warning = PERSONAL_WARNING if news.moment.declared.personal else ""
     service = f"Service: {one_line(news.service, NAME)}." if news.service else ""
-    return MessageWords(
-        title=one_line(said, TITLE),
-        subject=one_line(f"{label}{': ' if where else ''}{where}", TITLE),
-        lines=in_lines([said, warning, service, f"Severity: {news.severity}."]),
-        short=one_line(said, SHORT),
-        path=path_of(news),
-    )
+    subject = f"{label}{': ' if where else ''}{where}"
+    lines = [reported, warning, service, f"Severity: {news.severity}."]
+    return bounded(reported, subject, lines, one_line(reported, SHORT), path_of(news))
 
 
 def _where(news: MessageNews, reader: Reader) -> str:
@@ -305,13 +349,9 @@ def group_words(several: Sequence[MessageNews], reader: Reader) -> MessageWords:
     first = next((news.deadline for news in newest if _ahead(news)), None)
     by = f", decide the first by {times.at(first, reader)}" if first is not None else ""
     worst = _severities(newest)
-    return MessageWords(
-        title=one_line(f"{head}{what}{by}", TITLE),
-        subject="Several notifications",
-        lines=in_lines([f"{head}{what}{by}", f"Severity: {worst}.", *_happened(newest), *_listed(newest, reader)]),
-        short=_short_digest(head, what, newest, by, worst),
-        path="/",
-    )
+    title = f"{head}{what}{by}"
+    lines = [title, f"Severity: {worst}.", *_happened(newest), *_listed(newest, reader)]
+    return bounded(title, "Several notifications", lines, _short_digest(head, what, newest, by, worst), "/")
 
 
 def _ahead(news: MessageNews) -> bool:
@@ -329,28 +369,21 @@ def _rank(severity: str) -> int:
     return WORST.index(Severity(severity)) if severity in set(WORST) else len(WORST)
 
 
-COUNTED = (("event",), ("drill",), ("cache maintenance",), ("other notification",))
-
-
-def _counts(newest: Iterable[MessageNews]) -> str:
+def _counts(newest: Sequence[MessageNews]) -> str:
     """Return counts, as `12 events and 1 cache maintenance`."""
-    of_events = [news for news in newest if news.event is not None]
-    drills = sum(news.drill for news in of_events)
-    maintenances = sum(news.maintenance is not None for news in newest)
-    rest = sum(news.event is None and news.maintenance is None for news in newest)
-    real = len(of_events) - drills
-    parts = [
-        counted(number, *words)
-        for number, words in zip((real, drills, maintenances, rest), COUNTED, strict=True)
-        if number
-    ]
-    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "".join(parts)
+    counts = (
+        (sum(news.event is not None and not news.drill for news in newest), "event"),
+        (sum(news.event is not None and news.drill for news in newest), "drill"),
+        (sum(news.maintenance is not None for news in newest), "cache maintenance"),
+        (sum(news.event is None and news.maintenance is None for news in newest), "other notification"),
+    )
+    return listed([counted(number, label) for number, label in counts if number])
 
 
 def _severities(newest: Iterable[MessageNews]) -> str:
     """Return counts by severity, as `3 critical, 9 warning`."""
-    found = Counter(news.severity for news in newest)
-    return ", ".join(f"{found[each]} {each}" for each in WORST if found[each])
+    counts = Counter(news.severity for news in newest)
+    return ", ".join(f"{counts[each]} {each}" for each in WORST if counts[each])
 
 
 def _happened(newest: Sequence[MessageNews]) -> Iterator[str]:

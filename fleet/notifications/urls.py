@@ -7,8 +7,8 @@ from fleet.dashboard import events
 from fleet.dashboard.pages import Panel
 from fleet.notifications import api, views
 
-events.HEAD_PANELS.append(Panel("messages/told.html", views.told))
-events.REPORT_PANELS.append(Panel("messages/told_line.html", views.told))
+events.HEAD_PANELS.append(Panel("messages/told.html", views.notifications_of))
+events.REPORT_PANELS.append(Panel("messages/told_line.html", views.notifications_of))
 account_views.PANELS.append(Panel("messages/browsers.html", views.browsers))
 
 CALLS = [

@@ -17,12 +17,12 @@ from fleet.dashboard import forms
 from fleet.dashboard.pages import Asked, action_view, done, known, listed, page, read_view, refused, require_reader
 from fleet.domain.people import Right
 from fleet.domain.reasons import Refused
-from fleet.notifications import channel_services, dry_run, log, metrics, queries, route_services
+from fleet.notifications import channel_services, dry_run, log, queries, route_services
 from fleet.notifications.channel_services import ChannelFieldsSerializer, ChannelForm
 from fleet.notifications.channels import KINDS
 from fleet.notifications.log import UNSENT, EventNotifications
 from fleet.notifications.notification_types import NotificationType
-from fleet.notifications.queries import BrowserRow, ChannelRow, RouteRow
+from fleet.notifications.queries import ChannelRow, RouteRow
 from fleet.notifications.route_services import RouteChangeSerializer, RouteFieldsSerializer, RouteForm
 from fleet.notifications.routing import GROUP, TEST, DeliveryState
 from fleet.operations.audited import AuditedForm, Sent
@@ -50,8 +50,8 @@ def channel_new(request: Asked, kind: str) -> HttpResponse:
         else:
             if secret:
                 return channel_answer(request, row.pk, new_secret=secret)
-            said = f"“{row.name}” has been created. Test it: its own answer is shown."
-            return done(request, said, "channel", channel_id=row.pk)
+            message = f"“{row.name}” has been created. Test it: its own answer is shown."
+            return done(request, message, "channel", channel_id=row.pk)
     return page(request, "messages/channel_new.html", form=form, kind=kind, words=KINDS[kind], own_only=own, **context)
 
 
@@ -64,21 +64,23 @@ def _at_fields(form: AuditedForm, error: Refused) -> dict[str, Any]:
 
 def channel_answer(request: Asked, /, channel_id: int, **context: Any) -> HttpResponse:
     """Return the page of one channel, also after a rejected form or with a new secret."""
-    found = _channel(request, channel_id)
-    if found.can_change and "form" not in context:
-        context["form"] = _channel_form(found)
-    backlog = metrics.backlog(now=request.now)
-    return page(request, "messages/channel.html", channel=found, words=KINDS[found.kind], backlog=backlog, **context)
+    channel = _channel(request, channel_id)
+    if channel.can_change and "form" not in context:
+        context["form"] = _channel_form(channel)
+    backlog = queries.backlog(now=request.now)
+    return page(
+        request, "messages/channel.html", channel=channel, words=KINDS[channel.kind], backlog=backlog, **context
+    )
 
 
 def _channel(request: Asked, channel_id: int) -> ChannelRow:
-    found = queries.detail(channel_id=channel_id, person=request.user, now=request.now)
-    return known(found, UNKNOWN_CHANNEL)
+    row = queries.detail(channel_id=channel_id, person=request.user, now=request.now)
+    return known(row, UNKNOWN_CHANNEL)
 
 
-def _channel_form(found: ChannelRow, data: Any = None) -> ChannelForm:
-    initial = {"name": found.name, **(found.settings or {})}
-    return ChannelForm(data, kind=found.kind, secrets_set=found.secrets_set or (), initial=initial)
+def _channel_form(channel: ChannelRow, data: Any = None) -> ChannelForm:
+    initial = {"name": channel.name, **(channel.settings or {})}
+    return ChannelForm(data, kind=channel.kind, secrets_set=channel.secrets_set or (), initial=initial)
 
 
 @sensitive_post_parameters()
@@ -119,8 +121,8 @@ def channel_rotate(request: Asked, channel_id: int) -> HttpResponse:
 @action_view(channel_answer)
 def channel_delete(request: Asked, channel_id: int) -> HttpResponse:
     row = channel_services.delete(channel_id=channel_id, actor=request.actor, now=request.now)
-    said = f"“{row.name}” is deleted, and its secrets are forgotten. What was sent through it stays in the log."
-    return _to_list(request, row, said)
+    message = f"“{row.name}” is deleted, and its secrets are forgotten. What was sent through it stays in the log."
+    return _to_list(request, row, message)
 
 
 # The delivery log: deliveries with their attempts, unsent messages with the reason, and one delivery.
@@ -131,7 +133,7 @@ UNKNOWN_DELIVERY = "No delivery has this number."
 @read_view
 def sent_list(request: Asked) -> HttpResponse:
     """List deliveries, newest first."""
-    read = partial(log.deliveries, user_id=request.user.pk, now=request.now, filters=request.GET)
+    read = partial(log.deliveries, person=request.user, now=request.now, filters=request.GET)
     choices = _choices(request, list(DeliveryState), [*NotificationType, GROUP, TEST])
     return listed(request, "messages/log.html", "messages/sent_rows.html", read, **choices)
 
@@ -139,7 +141,7 @@ def sent_list(request: Asked) -> HttpResponse:
 @read_view
 def unsent_list(request: Asked) -> HttpResponse:
     """List messages without a delivery, newest first."""
-    read = partial(log.unsent, user_id=request.user.pk, filters=request.GET)
+    read = partial(log.unsent, person=request.user, filters=request.GET)
     choices = _choices(request, list(UNSENT), list(NotificationType))
     return listed(request, "messages/log.html", "messages/unsent_rows.html", read, of_unsent=True, **choices)
 
@@ -150,7 +152,7 @@ def _choices(request: Asked, states: list[Any], moments: list[str]) -> dict[str,
     return {
         "states": states,
         "moments": moments,
-        "through": log.channels(user_id=request.user.pk),
+        "through": log.channels(person=request.user),
         "chosen": chosen,
         "narrowed": any(chosen.values()),
     }
@@ -158,8 +160,8 @@ def _choices(request: Asked, states: list[Any], moments: list[str]) -> dict[str,
 
 def delivery_answer(request: Asked, /, delivery_id: UUID, **context: Any) -> HttpResponse:
     """Return the page of one delivery, also after a rejected form."""
-    found = known(log.delivery(delivery_id=delivery_id, user_id=request.user.pk, now=request.now), UNKNOWN_DELIVERY)
-    return page(request, "messages/delivery.html", {"messages/delivery_body.html": dict}, post=found, **context)
+    delivery = known(log.delivery(delivery_id=delivery_id, person=request.user, now=request.now), UNKNOWN_DELIVERY)
+    return page(request, "messages/delivery.html", {"messages/delivery_body.html": dict}, post=delivery, **context)
 
 
 delivery_page = read_view(delivery_answer)
@@ -168,9 +170,10 @@ delivery_page = read_view(delivery_answer)
 @action_view(delivery_answer)
 def delivery_again(request: Asked, delivery_id: UUID) -> HttpResponse:
     """Send a delivery again, under the same id."""
-    found = known(log.delivery(delivery_id=delivery_id, user_id=request.user.pk, now=request.now), UNKNOWN_DELIVERY)
+    delivery = known(log.delivery(delivery_id=delivery_id, person=request.user, now=request.now), UNKNOWN_DELIVERY)
     first = known(
-        next(iter(found.messages), None), "This delivery contains no notification: send a test to its channel instead."
+        next(iter(delivery.messages), None),
+        "This delivery contains no notification: send a test to its channel instead.",
     )
     route_services.redeliver(message_id=first.id, actor=request.actor, now=request.now)
     return redirect("delivery", delivery_id=delivery_id)
@@ -178,37 +181,35 @@ def delivery_again(request: Asked, delivery_id: UUID) -> HttpResponse:
 
 # Channels with their health, and routes: one page for the installation, one for the user's own.
 
-# Context of one row, which the page of all rows does not use.
-OF_ONE = ("channel_id", "route_id")
+
+@read_view
+def overview(request: Asked) -> HttpResponse:
+    """Show the installation's channels and routes."""
+    return _channels_and_routes(request, own=False)
 
 
-def overview_answer(request: Asked, /, **context: Any) -> HttpResponse:
-    """Return the page of the installation's channels and routes, also after a rejected form."""
-    return _answer(request, own=False, **context)
+@read_view
+def own(request: Asked) -> HttpResponse:
+    """Show the user's own channels and routes."""
+    return _channels_and_routes(request, own=True)
 
 
-def own_answer(request: Asked, /, **context: Any) -> HttpResponse:
-    """Return the page of the user's own channels and routes."""
-    return _answer(request, own=True, **context)
-
-
-def _answer(request: Asked, /, *, own: bool, **context: Any) -> HttpResponse:
+def _channels_and_routes(request: Asked, *, own: bool) -> HttpResponse:
     def rows() -> dict[str, Any]:
-        found = queries.listing(person=request.user, now=request.now)
-        return {"channels": [row for row in found if row.own == own], "backlog": metrics.backlog(now=request.now)}
+        channels = queries.listing(person=request.user, own=own, now=request.now)
+        return {"channels": channels, "backlog": queries.backlog(now=request.now)}
 
-    routes = [row for row in queries.routes(person=request.user) if row.own == own]
-    # In the order of their use for a user without a channel.
-    kinds = {name: kind for name, kind in KINDS.items() if (kind.personal if own else name != "webpush")}
-    kept = {name: value for name, value in context.items() if name not in OF_ONE}
     template = "messages/own.html" if own else "messages/overview.html"
-    may_make = own or request.rights.may(Right.ADMINISTER)
-    parts = {"messages/channel_rows.html": rows}
-    return page(request, template, parts, own_only=own, routes=routes, kinds=kinds, may_make=may_make, **kept)
-
-
-overview = read_view(overview_answer)
-own = read_view(own_answer)
+    return page(
+        request,
+        template,
+        {"messages/channel_rows.html": rows},
+        own_only=own,
+        routes=queries.routes(person=request.user, own=own),
+        # In the order of their use for a user without a channel.
+        kinds={name: kind for name, kind in KINDS.items() if (kind.personal if own else name != "webpush")},
+        may_make=own or request.rights.may(Right.ADMINISTER),
+    )
 
 
 # One route: its conditions and channel, with a dry run on past events before it is saved.
@@ -228,13 +229,13 @@ def route_new(request: Asked) -> HttpResponse:
 
 def route_answer(request: Asked, /, route_id: int, **context: Any) -> HttpResponse:
     """Return the page of one route, also after a rejected form."""
-    found = known(queries.route(route_id=route_id, person=request.user), UNKNOWN_ROUTE)
+    row = known(queries.route(route_id=route_id, person=request.user), UNKNOWN_ROUTE)
     if request.GET.get("try"):
         sent = RouteFieldsSerializer(data={})
-        context["tried"] = _tried(request, sent, route_id=route_id, own=found.own)
-    initial = {name: getattr(found, name) for name in RouteForm.base_fields}
-    form = _route_form(request, found.own, initial=initial | {"channel": found.channel and found.channel.id})
-    return _route_page(request, form, found, own=found.own, **context)
+        context["tried"] = _tried(request, sent, route_id=route_id, own=row.own)
+    initial = {name: getattr(row, name) for name in RouteForm.base_fields}
+    form = _route_form(request, row.own, initial=initial | {"channel": row.channel and row.channel.id})
+    return _route_page(request, form, row, own=row.own, **context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -243,34 +244,34 @@ def route_page(request: Asked, route_id: int) -> HttpResponse:
     """Show one route in words, its form to users who may change it, and its dry run."""
     if request.method != "POST":
         return route_answer(request, route_id)
-    found = known(queries.route(route_id=route_id, person=request.user), UNKNOWN_ROUTE)
-    return _route_sent(request, found, own=found.own)
+    row = known(queries.route(route_id=route_id, person=request.user), UNKNOWN_ROUTE)
+    return _route_sent(request, row, own=row.own)
 
 
 def _route_form(request: Asked, own: bool, **sent: Any) -> RouteForm:
     return RouteForm(owner=request.user if own else None, **sent)
 
 
-def _route_page(request: Asked, form: RouteForm, found: RouteRow | None, *, own: bool, **context: Any) -> HttpResponse:
-    can_change = found.can_change if found else True
-    return page(request, "messages/route.html", form=form, route=found, own_only=own, can_change=can_change, **context)
+def _route_page(request: Asked, form: RouteForm, row: RouteRow | None, *, own: bool, **context: Any) -> HttpResponse:
+    can_change = row.can_change if row else True
+    return page(request, "messages/route.html", form=form, route=row, own_only=own, can_change=can_change, **context)
 
 
-def _route_sent(request: Asked, found: RouteRow | None, *, own: bool) -> HttpResponse:
+def _route_sent(request: Asked, row: RouteRow | None, *, own: bool) -> HttpResponse:
     """Handle the two buttons of the form: try the route on past events, or save it."""
     form = _route_form(request, own, data=request.POST)
     acting: dict[str, Any] = {"actor": request.actor, "now": request.now}
     try:
         if request.POST.get("do") == "try":
-            tried = _tried(request, form, route_id=found.id if found else None, own=own)
-            return _route_page(request, form, found, own=own, tried=tried)
-        if found:
-            row = route_services.change(form, route_id=found.id, **acting)
+            tried = _tried(request, form, route_id=row.id if row else None, own=own)
+            return _route_page(request, form, row, own=own, tried=tried)
+        if row:
+            saved = route_services.change(form, route_id=row.id, **acting)
         else:
-            row = route_services.create(form, own=own, **acting)
+            saved = route_services.create(form, own=own, **acting)
     except Refused as error:
-        return _route_page(request, form, found, own=own, **_at_fields(form, error))
-    return _to_list(request, row, f"“{row.name}” is saved. Earlier messages keep the wording that sent them.")
+        return _route_page(request, form, row, own=own, **_at_fields(form, error))
+    return _to_list(request, saved, f"“{saved.name}” is saved. Earlier messages keep the wording that sent them.")
 
 
 def _tried(request: Asked, sent: Sent, *, route_id: int | None, own: bool) -> dry_run.RouteDryRun:
@@ -279,9 +280,9 @@ def _tried(request: Asked, sent: Sent, *, route_id: int | None, own: bool) -> dr
     return dry_run.dry_run(route=route, now=request.now, person=request.user if own else None)
 
 
-def _to_list(request: Asked, row: Any, said: str) -> HttpResponse:
+def _to_list(request: Asked, row: Any, message: str) -> HttpResponse:
     """Redirect to the list that contains this channel or route."""
-    return done(request, said, "you-messages" if row.owner_id else "messages")
+    return done(request, message, "you-messages" if row.owner_id else "messages")
 
 
 @action_view(route_answer)
@@ -303,8 +304,8 @@ def route_delete(request: Asked, route_id: int) -> HttpResponse:
 @require_safe
 def service_worker(request: HttpRequest) -> HttpResponse:
     """Return the service worker. It is at the root, so that its scope includes every page."""
-    found = Path(str(finders.find("drydock/sw.js")))
-    answer = HttpResponse(found.read_bytes(), content_type="text/javascript; charset=utf-8")
+    script = Path(str(finders.find("drydock/sw.js")))
+    answer = HttpResponse(script.read_bytes(), content_type="text/javascript; charset=utf-8")
     answer["Cache-Control"] = "no-cache"
     return answer
 
@@ -313,21 +314,22 @@ def service_worker(request: HttpRequest) -> HttpResponse:
 def manifest(request: HttpRequest) -> JsonResponse:
     """Return the name, start page and icon of the app."""
     icon = {"src": static("drydock/mark.svg"), "sizes": "any", "type": "image/svg+xml"}
-    said = {"name": "Drydock", "short_name": "Drydock", "start_url": "/", "display": "standalone", "icons": [icon]}
-    return JsonResponse(said, content_type="application/manifest+json")
+    app = {"name": "Drydock", "short_name": "Drydock", "start_url": "/", "display": "standalone", "icons": [icon]}
+    return JsonResponse(app, content_type="application/manifest+json")
 
 
 # Panels of notifications on pages of the core.
 
 
-def told(event: EventRow, request: Asked) -> EventNotifications:
+def notifications_of(event: EventRow, request: Asked) -> EventNotifications:
     """Return the notifications of an event, for the top of its page."""
-    return log.of_event(event.id, user_id=request.user.pk, now=request.now)
+    return log.of_event(event.id, person=request.user)
 
 
-def browsers(request: Asked) -> tuple[BrowserRow, ...]:
+def browsers(request: Asked) -> list[ChannelRow]:
     """Return the user's own browsers, for the page of their account."""
-    return queries.own_browsers(user_id=request.user.pk)
+    channels = queries.listing(person=request.user, own=True, now=request.now)
+    return [channel for channel in channels if channel.kind == "webpush"]
 
 
 class BrowserForm(forms.Sent):

@@ -10,13 +10,15 @@ from fleet.audit import partition_drop, seals
 from fleet.domain.desk import RelayHealth
 from fleet.domain.scheduling import NEVER
 from fleet.models import LastRun, Order, PresenceRow, ScheduledEvent
-from fleet.notifications import queue, router, tasks
-from fleet.notifications.grouping import NotificationFacts, NotificationHealth, notification_health
+from fleet.models.reconcile import seconds_since_run
+from fleet.notifications import delivery, router, tasks
+from fleet.notifications.grouping import NotificationHealth, worst_health
 from fleet.notifications.models import Channel, Message, MessageDelivery
 from fleet.operations import blind_spots, reconcile
 from fleet.projections.desk import gauges
 from fleet.projections.desk.status_bar import overview
 from tests.factories import Fleet, announced, open_order
+from tests.messages.walk import due_channels
 
 pytestmark = pytest.mark.django_db
 
@@ -72,9 +74,10 @@ def test_the_router_and_the_others_that_ran_in_the_future_have_not_run(fleet: Fl
     now, ahead = fleet.now, fleet.now + jump
     for name in (router.NAME, blind_spots.RUN, partition_drop.RUN, seals.SEAL_RUN, seals.RUN, tasks.WATCHDOG):
         marked(name, ahead)
-    assert router.quiet_for(now=now) == float("inf")
-    telling = NotificationFacts(channels=1, failing=0, undelivered=0, routed_at=ahead)
-    assert notification_health(telling, now=now) is NotificationHealth.STANDS_STILL
+    assert seconds_since_run(router.NAME, now=now) == float("inf")
+    assert (
+        worst_health(channels=1, failing=0, undelivered=0, routed_at=ahead, now=now) is NotificationHealth.STANDS_STILL
+    )
     assert seals.is_due(now=now)
     assert tasks.is_ping_due(now=now, via="web")
     assert seals.seal_if_quiet(now=now, quiet_seconds=90, via="ticker").ran
@@ -112,10 +115,10 @@ def test_a_notification_that_was_due_in_the_future_is_due_now(fleet: Fleet, jump
     # A step of escalation has its time by what it is about.
     step = a_message(fleet, fleet.now, only_if="undecided")
     Message.objects.filter(pk=step.pk).update(due_at=fleet.now + jump)
-    assert queue.due_channels(now=fleet.now) == []
+    assert due_channels(now=fleet.now) == []
     reconcile.repair(now=fleet.now)
-    assert queue.due_channels(now=fleet.now) == [message.channel_id]
-    assert queue.waiting(message.channel_id, now=fleet.now) == [message.pk]
+    assert due_channels(now=fleet.now) == [message.channel_id]
+    assert delivery.waiting(message.channel_id, now=fleet.now) == [message.pk]
     assert Message.objects.get(pk=step.pk).due_at == fleet.now + jump
 
 
@@ -134,13 +137,13 @@ def test_leases_and_pauses_of_channels_that_are_too_long_end(fleet: Fleet) -> No
     message = a_message(fleet, fleet.now)
     ahead = fleet.now + timedelta(hours=3)
     Channel.objects.update(leased_until=ahead, held_until=ahead, mirrored_at=ahead)
-    assert queue.due_channels(now=fleet.now) == []
+    assert due_channels(now=fleet.now) == []
     reconcile.repair(now=fleet.now)
-    assert queue.due_channels(now=fleet.now) == [message.channel_id]
+    assert due_channels(now=fleet.now) == [message.channel_id]
     # One that has just begun stays.
-    Channel.objects.update(leased_until=fleet.now + queue.LEASE, held_until=fleet.now + timedelta(minutes=5))
+    Channel.objects.update(leased_until=fleet.now + delivery.LEASE, held_until=fleet.now + timedelta(minutes=5))
     reconcile.repair(now=fleet.now)
-    assert queue.due_channels(now=fleet.now) == []
+    assert due_channels(now=fleet.now) == []
 
 
 def test_an_order_offered_in_the_future_times_out_as_others_do(fleet: Fleet, jump: timedelta) -> None:

@@ -12,13 +12,13 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "fleet.settings")
 # The worker imports models, so it comes after this.
 django.setup()
 
-from fleet.notifications import queue  # noqa: E402
+from fleet.notifications import delivery  # noqa: E402
 from fleet.notifications.tasks import worker  # noqa: E402
 
 
 def main() -> None:
     # A short lease, so that a test does not wait a quarter of a minute after each of many kills.
-    queue.LEASE, queue.RENEW_SECONDS = timedelta(seconds=1), 0.3
+    delivery.LEASE, delivery.RENEW_SECONDS = timedelta(seconds=1), 0.3
     while True:
         worker.start(via="test")
         time.sleep(0.2)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fleet.notifications.channels import alertmanager_silences
+from fleet.notifications.channels import alertmanager
 from fleet.notifications.sender.pool import Pool
 from tests import factories
 from tests.factories import Fleet
@@ -23,7 +23,7 @@ def loopback_pool() -> Iterator[Pool]:
 @pytest.fixture
 def reach_loopback(loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """What mirrors sends by these."""
-    monkeypatch.setattr(alertmanager_silences, "send", loopback_pool.send)
+    monkeypatch.setattr(alertmanager, "send_job", loopback_pool.send)
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +31,6 @@ def am(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealAlertmanager]:
     """A real Alertmanager for a whole file: tests tell their events apart."""
     with real_alertmanager(tmp_path_factory.mktemp("alertmanager")) as found:
         yield found
-
-
-@pytest.fixture
-def fleet(db: None) -> Fleet:
-    """An empty fleet; a file with more in it has its own."""
-    return Fleet()
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import ModuleType
@@ -16,8 +16,8 @@ from fleet.notifications.delivery import keep_references
 from fleet.notifications.models import Channel, Reference
 from fleet.notifications.news import MessageNews
 from fleet.notifications.notification_types import NotificationType
-from fleet.notifications.payloads import MessageWords
 from fleet.notifications.routing import GROUP, TEST
+from fleet.notifications.text import MessageWords
 from fleet.operations.approvals import claims
 from fleet.projections.events.rows import event_rows
 from fleet.wording.times import Form, Reader
@@ -52,10 +52,10 @@ def channel_of(kind: str, now: datetime, **values: str) -> Channel:
     return row
 
 
-def item(news: MessageNews, words: MessageWords, now: datetime, data: Mapping[str, Any] | None = None) -> Item:
+def item(news: MessageNews, words: MessageWords, now: datetime) -> Item:
     """An item that says this, whatever it would say."""
     made = Item(news, Reader(UTC, Form.MESSAGE, now))
-    vars(made).update(words=words, data=data or {})
+    vars(made).update(words=words)
     return made
 
 
@@ -78,7 +78,6 @@ class ChannelDriver:
         for moment, event_id in told:
             row = rows[event_id]
             news = MessageNews(
-                message_id=len(items),
                 moment=moment,
                 subject=f"event:{row.id}",
                 at=self.fleet.now,
@@ -96,7 +95,6 @@ class ChannelDriver:
         words = items[0].words if len(items) == 1 else together
         return Delivery(
             id=post_id or str(uuid5(UUID(int=self.row.pk), str(self.count))),
-            attempt=1,
             moment=TEST if not items else items[0].news.moment if len(items) == 1 else GROUP,
             at=self.fleet.now,
             items=tuple(items),

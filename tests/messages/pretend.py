@@ -1,4 +1,4 @@
-"""A receiver on loopback in a thread of this process, for stand-ins of services that tests cannot run."""
+"""Stand-ins of services that tests cannot run, each behind a receiver on loopback."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Protocol
+from typing import Protocol
+
+from tests.receivers import Received, receiver
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,29 +33,11 @@ def listening(service: Service) -> Iterator[None]:
     """The service answers at its `url`, for the length of a block."""
     lock = threading.Lock()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            with lock:
-                said = service.asked(self.command, self.path, headers, body)
-            self.send_response(said.status)
-            for name, value in {**said.headers, "Content-Length": str(len(said.body))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(said.body)
+    def answer(got: Received) -> tuple[int, Mapping[str, str], bytes]:
+        with lock:
+            said = service.asked(got.method, got.path, got.headers, got.body)
+        return said.status, said.headers, said.body
 
-        def log_message(self, *args: Any) -> None:
-            """Nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    service.url = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with receiver() as there:
+        there.answer, service.url = answer, there.url
         yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(5)

@@ -8,13 +8,14 @@ from typing import Any
 
 from fleet.models import ScheduledEvent
 from fleet.notifications.models import Channel, DeliveryAttempt, Message, MessageDelivery, Route
+from tests.factories import NOW
 
 
-def a_channel(name: str = "#shop-ops", *, kind: str = "slack", at: datetime, **fields: Any) -> Channel:
+def a_channel(name: str = "#shop-ops", *, kind: str = "slack", at: datetime = NOW, **fields: Any) -> Channel:
     return Channel.objects.create(name=name, kind=kind, created_at=at, changed_at=at, **fields)
 
 
-def a_route(name: str = "Everything", *, at: datetime, **fields: Any) -> Route:
+def a_route(name: str = "Everything", *, at: datetime = NOW, **fields: Any) -> Route:
     return Route.objects.create(name=name, created_at=at, changed_at=at, **fields)
 
 
@@ -66,3 +67,22 @@ def a_post(
 def failed(answer: str = "no", *, status: int | None = 503, error: str = "status") -> dict[str, Any]:
     """An attempt that came to nothing."""
     return {"ok": False, "status": status, "error": error, "answer": answer}
+
+
+def channel(name: str = "hook", **fields: Any) -> Channel:
+    """A webhook of the installation, unless `fields` say something else."""
+    return a_channel(name, **{"kind": "webhook", **fields})
+
+
+def told(to: Channel | None, at: datetime, *, event: ScheduledEvent | None = None, **fields: Any) -> Message:
+    """A waiting message, or one without a route."""
+    stated = {"state": "WAITING" if to else "UNROUTED", "subject": "event:1"}
+    return a_message(event, to, at=at, **{**stated, **fields})
+
+
+def delivered(to: Channel, at: datetime, **fields: Any) -> Message:
+    """A message that its channel accepted at the first attempt."""
+    message = told(to, at, **fields)
+    a_post(to, [message], at=at)
+    message.refresh_from_db()
+    return message

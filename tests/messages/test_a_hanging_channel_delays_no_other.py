@@ -10,7 +10,7 @@ import pytest
 
 from fleet.domain.db_timeouts import role
 from fleet.models import LastRun
-from fleet.notifications import delivery, queue
+from fleet.notifications import delivery
 from fleet.notifications import tasks as notification_tasks
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Outcome
 from fleet.notifications.models import Channel
@@ -52,7 +52,7 @@ def test_hanging_channel_delays_no_other(fleet: Fleet, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(delivery, "kind_of", lambda name: Hangs)
     monkeypatch.setattr(notification_tasks, "LINGER_SECONDS", 1.0)
-    monkeypatch.setattr(queue, "RENEW_SECONDS", 0.2)
+    monkeypatch.setattr(delivery, "RENEW_SECONDS", 0.2)
     for name in ("hangs", "works", "works too"):
         a_channel(name, now=fleet.now)
     only(now=fleet.now, moments=["event.first_seen"])

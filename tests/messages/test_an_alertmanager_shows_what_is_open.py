@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from fleet.models import AvailabilitySet, ScheduledEvent
 from fleet.notifications.channels import alertmanager
-from fleet.notifications.channels.alertmanager_silences import Alertmanager
+from fleet.notifications.channels.alertmanager import Alertmanager
 from tests.factories import Fleet, announced, listing
 from tests.messages.alertmanagers import RealAlertmanager, channel_to, real_alertmanager, restarted
 from tests.processes import free_port

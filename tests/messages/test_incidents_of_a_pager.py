@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fleet.notifications.incidents import FEW, Alarm, Badness, Incidents, KeyNames, PagerAction, PagerKey, PagerState
+from fleet.notifications.incidents import FEW, Alarm, Badness, Incidents, PagerAction, PagerKey, PagerState
 
 T0 = datetime(2026, 3, 2, 14, 0, tzinfo=UTC)
 FREEZE = Badness("info", "Freeze", T0 + timedelta(minutes=15))
@@ -59,10 +59,10 @@ class Desk:
         rang = len(self.pager.rang)
         keys = {owner: msgspec.convert(found, list[PagerKey]) for owner, found in self.kept.items()}
         incidents = Incidents(keys, "group", "a", self.has_webhooks, self.there)
-        for number, call in enumerate(incidents.calls(alarms, names=KeyNames("x", str(self.posts)), now=now)):
+        for number, call in enumerate(incidents.calls(alarms, prefix="drydock-x", delivery=str(self.posts), now=now)):
             if number == fail_after:
                 break
-            self.pager.hear(call.action, call.name)
+            self.pager.hear(call.action, call.key.name)
             incidents.take(call)
         self.kept = {owner: msgspec.to_builtins(found) for owner, found in incidents.keys.items() if found}
         return self.pager.rang[rang:]

@@ -109,7 +109,7 @@ def test_all_mails_of_one_event_are_one_thread(driver: ChannelDriver, server: Ma
     first = driver.post((NotificationType.FIRST_SEEN, EVENT))
     for post in (
         first,
-        replace(first, attempt=2),
+        first,
         driver.post((NotificationType.STARTED, EVENT), title="Freeze of vm1, vm2"),
     ):
         assert driver.send(post).ok
@@ -153,7 +153,7 @@ def test_who_has_got_it_does_not_get_it_again(fleet: Fleet, driver: ChannelDrive
     # Meanwhile that mailbox is no more.
     other.values["recipients"] = ["ann@example.org", "bob@example.org"]
     kept = dict(Reference.objects.filter(channel=other.row).values_list("subject", "value"))
-    assert other.send(replace(post, attempt=2, references=kept)).ok
+    assert other.send(replace(post, references=kept)).ok
     assert [each["to"] for each in server.said()] == [["bob@example.org"]]
     assert not Reference.objects.filter(channel=other.row).exists()
     # References of another delivery are ignored.

@@ -71,20 +71,6 @@ def test_decision_acknowledges_the_incident(fleet: Fleet, driver: ChannelDriver,
     assert there.states() == [(EVENT, "acknowledged")]
 
 
-def test_late_delivery_opens_no_incident_for_an_ended_event(
-    fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty
-) -> None:
-    factories.freeze_cancelled(fleet)
-    for moment in (
-        NotificationType.FIRST_SEEN,
-        NotificationType.CHANGED,
-        NotificationType.OVERDUE,
-        NotificationType.ENDED,
-    ):
-        assert driver.tell((moment, EVENT)).ok
-    assert there.incidents == []
-
-
 def test_delivery_repeated_after_a_kill_opens_no_second_incident(
     fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty
 ) -> None:
@@ -96,28 +82,6 @@ def test_delivery_repeated_after_a_kill_opens_no_second_incident(
     driver.send(driver.post((NotificationType.ENDED, EVENT), post_id="2"), keep=False)
     driver.send(driver.post((NotificationType.ENDED, EVENT), post_id="2"))
     assert there.states() == [(EVENT, "resolved")]
-
-
-def test_worse_event_triggers_a_second_incident_after_acknowledgement(
-    fleet: Fleet, driver: ChannelDriver, there: PretendPagerDuty
-) -> None:
-    factories.announced(fleet)
-    driver.tell((NotificationType.FIRST_SEEN, EVENT))
-    fleet.later(5)
-    claim(fleet)
-    driver.tell((NotificationType.CLAIMED, EVENT))
-    fleet.later(5)
-    fleet.all_say(
-        factories.listing(
-            event_type="Redeploy", resources=("vm1", "vm2"), not_before=fleet.now + timedelta(seconds=300)
-        )
-    )
-    driver.tell((NotificationType.CHANGED, EVENT))
-    assert there.states() == [(EVENT, "acknowledged"), (f"{EVENT}-2", "triggered")]
-    fleet.later(60)
-    fleet.all_say()
-    driver.tell((NotificationType.ENDED, EVENT))
-    assert {state for _, state in there.states()} == {"resolved"}
 
 
 def test_overdue_order_rings_again_after_acknowledgement_at_pagerduty(

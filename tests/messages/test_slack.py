@@ -11,8 +11,8 @@ from fleet.notifications.channels import slack
 from fleet.notifications.formats import for_slack
 from fleet.notifications.models import Reference
 from fleet.notifications.notification_types import NotificationType
-from fleet.notifications.payloads import MessageWords
 from fleet.notifications.sender.pool import Pool
+from fleet.notifications.text import MessageWords
 from tests import factories
 from tests.factories import EVENT, Fleet
 from tests.messages.posts import ChannelDriver, channel_of, claim, wave

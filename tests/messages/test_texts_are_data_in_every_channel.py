@@ -26,22 +26,19 @@ from fleet.notifications.channels import alertmanager, apprise, mail, pagerduty,
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Item
 from fleet.notifications.formats import for_chat
 from fleet.notifications.news import MessageNews, open_things
-from fleet.notifications.payloads import is_command
 from fleet.notifications.routing import GROUP
 from fleet.notifications.sender import services
 from fleet.notifications.sender.jobs import AppriseJob
 from fleet.notifications.sender.pool import Pool
-from fleet.notifications.text import group_words, message_words
+from fleet.notifications.text import group_words, is_command, message_words
 from fleet.operations.approvals import claims
 from fleet.wording.times import Form, Reader
 from tests import factories
 from tests.factories import Fleet, acting, announced, operator, the_event
 from tests.messages.hostile import LINKS, MARKUP, SAMPLE, broken_lines, texts, unseen
 from tests.messages.pretend import listening
-from tests.messages.pretend_pagerduty import ROUTING_KEY, PretendPagerDuty
 from tests.messages.pretend_slack import TOKEN, PretendSlack
 from tests.messages.telling import a_message, news
-from tests.receivers import receiver
 
 # Apprise runs in a process of its own, which warns of nothing.
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")]
@@ -87,11 +84,11 @@ def reader(told: MessageNews) -> Reader:
 def post_of(told: MessageNews, *, many: bool = False) -> Delivery:
     """As the queue makes it: of one thing, or of several."""
     words = message_words(told, reader(told))
-    other = replace(told, subject="event:other", message_id=99)
+    other = replace(told, subject="event:other")
     if many:
         words = group_words([told, other], reader(told))
     items = tuple(Item(each, reader(told)) for each in ((told, other) if many else (told,)))
-    return Delivery("11111111-1111-4111-8111-111111111111", 1, GROUP if many else told.moment, told.at, items, words,
+    return Delivery("11111111-1111-4111-8111-111111111111", GROUP if many else told.moment, told.at, items, words,
                 BASE + words.path)  # fmt: skip
 
 
@@ -148,17 +145,6 @@ def test_programs_get_the_text_unchanged(told: MessageNews, payloads: list[str])
     assert json.loads(payloads[0])["message"] == "[a](http://b) @all\nhttps://x/"
 
 
-def test_mattermost_gets_the_same_text(told: MessageNews, loopback_pool: Pool, monkeypatch: Any) -> None:
-    """Over the line, by the sender's own process."""
-    monkeypatch.setattr(apprise, "send_job", loopback_pool.send)
-    with receiver() as there:
-        url = f"mmost://127.0.0.1:{there.port}/{'a' * 24}"
-        assert apprise.send(post_of(told), ChannelInUse(1, "apprise", "x", {"url": url}), now=datetime.now(UTC)).ok
-    said = json.loads(there.got[0].body)["text"]
-    assert said.endswith(f"{BASE}/events/{told.event.event_id}/") if told.event else False
-    assert [sign for sign in (*MARKUP, *LINKS) if sign in said] == []
-
-
 def test_commands_are_not_changed() -> None:
     for make in (linux_command, windows_command):
         assert is_command(make("602D9444-D2CD-49C7-8624-8643E7171297"))
@@ -181,18 +167,12 @@ def test_slack_gets_plain_text(told: MessageNews, loopback_pool: Pool, monkeypat
         assert all(unseen(text) == [] and broken_lines(text) == [] for text in texts(arguments))
 
 
-def test_pagerduty_gets_one_line(told: MessageNews, loopback_pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    there = PretendPagerDuty()
-    with listening(there):
-        monkeypatch.setattr(pagerduty, "URLS", {False: f"{there.url}/v2/enqueue"})
-        monkeypatch.setattr(pagerduty, "send_job", loopback_pool.send)
-        first = pagerduty.trigger_of(post_of(told), list(post_of(told).items), "name")
-    payload = first["payload"]
+def test_pagerduty_gets_one_line(told: MessageNews) -> None:
+    payload = pagerduty.trigger_of(post_of(told), list(post_of(told).items), "name")["payload"]
     for name in ("summary", "source", "component", "group", "class"):
         assert is_seen(payload[name]), name
     assert all(is_seen(machine) for machine in payload["custom_details"]["machines"])
     assert broken_lines(payload["custom_details"]["text"]) == []
-    assert ROUTING_KEY
 
 
 def mail_of(told: MessageNews) -> EmailMessage:

@@ -10,12 +10,13 @@ import pytest
 from django.db import connection, transaction
 
 from fleet.domain.timeline import EntryKind
-from fleet.notifications import delivery, router
+from fleet.notifications import delivery, log, route_services, router
 from fleet.notifications.channels.base import Outcome
 from fleet.notifications.models import Cursor, Message
+from fleet.notifications.route_services import RouteChangeSerializer
 from fleet.operations.approvals import claims
 from fleet.operations.orders import advance
-from tests.factories import EVENT, Fleet, acting, announced, listing, operator, seconds
+from tests.factories import EVENT, Fleet, acting, admin, announced, listing, operator, seconds
 from tests.holding import session
 from tests.messages.walk import a_channel, a_route, only, routed, told
 
@@ -53,6 +54,18 @@ def test_channel_gets_one_message_however_many_routes_match(fleet: Fleet) -> Non
     claims.claim(event_id=EVENT, actor=acting(operator()), now=fleet.now)
     routed(fleet)
     assert told()[2:] == [("event.claimed", "shop-ops"), ("event.claimed", "pager")]
+
+
+def test_message_states_the_route_as_it_was_when_it_sent_the_message(fleet: Fleet) -> None:
+    route = only(now=fleet.now, name="night", channel=a_channel(now=fleet.now), event_types=["Freeze"])
+    announced(fleet)
+    routed(fleet)
+    ada = acting(admin())
+    sent = RouteChangeSerializer(data={"name": "day", "event_types": ["Reboot"]})
+    route_services.change(sent, route_id=route.pk, actor=ada, now=fleet.now)
+    route_services.delete(route_id=route.pk, actor=ada, now=fleet.now)
+    row = log.detail(message_id=Message.objects.get().pk, person=ada.person)
+    assert (row.route.name, row.route.version, row.route.wording.values["event_types"]) == ("night", 1, ["Freeze"])
 
 
 def test_channel_with_a_card_follows_the_event_to_its_end(fleet: Fleet) -> None:

@@ -22,11 +22,6 @@ from tests.words import sentence, sentences
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def fleet(db: None) -> Fleet:
-    return Fleet()
-
-
 def tried(fleet: Fleet, person: User | None = None, at: datetime | None = None, **said: Any) -> dry_run.RouteDryRun:
     return dry_run.dry_run(route=StandingRoute(**said), now=at or fleet.now, person=person)
 

@@ -1,4 +1,4 @@
-"""Web push: what goes over the line is for one browser alone, within its maker's limits, and by our own key."""
+"""Web push: encrypted for one browser, signed with the installation's key; users add and remove their browsers."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ import http_ece
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from django.test import Client
 from py_vapid import Vapid02
 
 from fleet.models import Entry
 from fleet.notifications import route_services
 from fleet.notifications.channels import webpush
 from fleet.notifications.channels.base import ChannelInUse, Delivery
-from fleet.notifications.models import PushKey, UnreadableSecretsError
-from fleet.notifications.payloads import MessageWords
+from fleet.notifications.models import Channel, PushKey, Route, UnreadableSecretsError
 from fleet.notifications.sender.pool import Pool
+from fleet.notifications.text import MessageWords
+from tests import factories
 from tests.receivers import Receiver, receiver
 
 NOW = datetime.now(UTC)
@@ -54,7 +56,7 @@ class BrowserDouble:
 
 
 def post(words: MessageWords = WORDS) -> Delivery:
-    return Delivery(id="1", attempt=1, moment="test", at=NOW, items=(), words=words, url="http://127.0.0.1:8000/")
+    return Delivery(id="1", moment="test", at=NOW, items=(), words=words, url="http://127.0.0.1:8000/")
 
 
 @pytest.fixture
@@ -127,7 +129,7 @@ def test_what_was_never_a_subscription_is_switched_off(db: None, maker: Receiver
 
 def test_an_endpoint_inside_is_refused(db: None) -> None:
     outcome = webpush.send(post(), BrowserDouble("http://169.254.169.254/metadata").in_use(), now=NOW)
-    assert (outcome.ok, outcome.error) == (False, "refused_address")
+    assert (outcome.ok, outcome.error) == (False, "refused_address:azure")
 
 
 def test_the_key_is_made_once_and_rests_encrypted(db: None, settings: Any) -> None:
@@ -141,3 +143,43 @@ def test_the_key_is_made_once_and_rests_encrypted(db: None, settings: Any) -> No
         route_services.push_keys(now=NOW)
     settings.SECRET_KEY_FALLBACKS = [old]
     assert route_services.push_keys(now=NOW) == first
+
+
+POINT = ec.generate_private_key(ec.SECP256R1()).public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+SUBSCRIPTION = {
+    "name": "my phone",
+    "endpoint": "https://push.example.com/send/secret-part",
+    "p256dh": base64.urlsafe_b64encode(POINT).decode().rstrip("="),
+    "auth": "c2l4dGVlbiBieXRlcyEhIQ",
+}
+
+
+@pytest.fixture
+def vera(client: Client, db: None) -> Client:
+    client.force_login(factories.viewer())
+    return client
+
+
+def test_browser_is_notified_until_its_user_removes_it(vera: Client) -> None:
+    assert vera.post("/you/browser/", SUBSCRIPTION).status_code == 302
+    channel, route = Channel.objects.get(), Route.objects.exclude(owner=None).get()
+    assert (channel.kind, channel.owner.username, route.channel) == ("webpush", "vera", channel)
+    shown = vera.get("/you/").content.decode()
+    assert "my phone" in shown
+    assert "secret-part" not in shown
+    assert vera.post(f"/you/browser/{channel.pk}/end/").status_code == 302
+    channel.refresh_from_db()
+    route.refresh_from_db()
+    assert channel.deleted_at is not None
+    assert route.deleted_at is not None
+    assert "my phone" not in vera.get("/you/").content.decode().partition('id="browsers"')[2]
+
+
+def test_browser_of_another_user_and_invalid_ones_are_refused(vera: Client) -> None:
+    vera.post("/you/browser/", SUBSCRIPTION)
+    channel = Channel.objects.get()
+    vera.force_login(factories.operator())
+    assert vera.post(f"/you/browser/{channel.pk}/end/").status_code == 404
+    assert vera.post("/you/browser/", {**SUBSCRIPTION, "endpoint": ""}).status_code == 422
+    assert vera.post("/you/browser/", {**SUBSCRIPTION, "endpoint": "http://169.254.169.254/x"}).status_code == 422
+    assert Channel.objects.count() == 1

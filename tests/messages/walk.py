@@ -10,7 +10,6 @@ from typing import Any
 from fleet.notifications import delivery, router
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Outcome
 from fleet.notifications.models import Channel, Message, Route
-from fleet.notifications.queue import due_channels
 from tests.factories import Fleet
 
 
@@ -64,6 +63,11 @@ class Receiver:
     @property
     def moments(self) -> list[str]:
         return [post.moment for _, post in self.posts]
+
+
+def due_channels(*, now: datetime) -> list[int]:
+    """Channels without a sender that are due."""
+    return [channel_id for channel_id, due_at in delivery.schedule() if due_at <= now]
 
 
 def send_all(fleet: Fleet) -> None:

@@ -10,14 +10,14 @@ from typing import Any
 
 from fleet import wording
 from fleet.domain import event_types
-from fleet.notifications import tags, text
+from fleet.notifications import text
 from fleet.notifications.notification_types import NotificationType
 from fleet.wording import say
 from fleet.wording.times import API
 from tests.wording.examples import EXAMPLES, ROW, SPECIAL
 
 # Sentences have a part of their own, and the others are no texts of ours.
-ELSEWHERE = {"_BY_NAME", "SENTENCES", "ENTRIES", "COLUMNS", "ENTITIES", "PATHS", "DIFFERENCES"}
+ELSEWHERE = {"_BY_NAME", "SENTENCES", "ENTRIES", "COLUMNS", "ENTITIES", "PATHS"}
 NO_TEXT = {"icon", "tone", "severity"}
 
 
@@ -110,7 +110,7 @@ def leaves(name: str, value: Any) -> Iterator[str]:
 def tables() -> Iterator[str]:
     core = (import_module(module.name) for module in pkgutil.walk_packages(wording.__path__, "fleet.wording."))
     found: set[str] = set()
-    for room in (*core, *say.ROOMS, tags, text, event_types):
+    for room in (*core, *say.ROOMS, text, event_types):
         for name, value in vars(room).items():
             if not name.isupper() or name in ELSEWHERE:
                 continue

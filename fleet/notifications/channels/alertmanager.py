@@ -1,28 +1,37 @@
-"""Alertmanager channel: one alert for each open event and each cache maintenance.
+"""Alertmanager channel: one alert for each open event and each cache maintenance, and silences for machines and caches
+under maintenance.
 
 Alertmanager forgets alerts on a restart, so each round sends all of them. Labels identify an alert: one that has
 ended, or whose labels have changed, is sent once more with its end.
 """
 
+import base64
+import json
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
 
+from fleet.domain.event_types import event_type_of
 from fleet.domain.reasons import Refused
 from fleet.domain.times import iso
-from fleet.notifications import news as opened
+from fleet.notifications import incidents
+from fleet.notifications import news as open_items
 from fleet.notifications.channels import KINDS, ChannelKind, Lines, Setting, validate_url
-from fleet.notifications.channels.alertmanager_silences import Alertmanager, Preview, mirror_silences, previews
-from fleet.notifications.channels.base import ChannelInUse, Delivery, Outcome
-from fleet.notifications.incidents import read_lines
+from fleet.notifications.channels.base import ChannelInUse, Delivery, Outcome, outcome_of
+from fleet.notifications.incidents import LabelMatcher, Muted, SilenceLine, read_lines, still_silenced
 from fleet.notifications.news import OpenThing
-from fleet.notifications.payloads import annotations
+from fleet.notifications.sender.jobs import Answer, HttpJob
+from fleet.notifications.sender.pool import send as send_job
+from fleet.wording.events import named
 from fleet.wording.say import say
+from fleet.wording.sentences import some
 from fleet.wording.times import API, one_line
 
 
@@ -54,6 +63,92 @@ KINDS["alertmanager"] = ChannelKind(
     secrets=frozenset({"password"}),
     messages=False,
 )
+LIMIT_SECONDS = 10.0
+# Well within the lease of the channel; the next round does the rest.
+ROUND_SECONDS = 25.0
+MOST_BYTES = 2 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """Answer to a call, and its content if it can be parsed."""
+
+    answer: Answer
+    content: Any = None
+
+    @property
+    def outcome(self) -> Outcome:
+        """Outcome for the sender; every failure is retried."""
+        return outcome_of(self.answer, never=False, gone=())
+
+
+class Alertmanager:
+    """Client of one Alertmanager, for one round."""
+
+    def __init__(self, channel: ChannelInUse, *, now: datetime) -> None:
+        self.base = str(channel.values["url"]).rstrip("/")
+        self.now = now
+        self.until = time.monotonic() + ROUND_SECONDS
+        self.headers = {"Accept": "application/json"}
+        user, password = str(channel.values.get("user") or ""), str(channel.values.get("password") or "")
+        if user or password:
+            self.headers["Authorization"] = f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
+
+    @property
+    def late(self) -> bool:
+        """Whether the time is over, so that the next round does the rest."""
+        return time.monotonic() >= self.until
+
+    def call(self, method: str, path: str, body: Any = None, query: Sequence[tuple[str, str]] = ()) -> Called:
+        """Make one call, without exceptions. `path` is below `/api/v2`; each part of it is quoted."""
+        parts = "/".join(quote(part, safe="") for part in path.split("/"))
+        url = f"{self.base}/api/v2{parts}" + (f"?{urlencode(query)}" if query else "")
+        headers = self.headers if body is None else {**self.headers, "Content-Type": "application/json"}
+        payload = b"" if body is None else json.dumps(body).encode()
+        job = HttpJob(method, url, headers, payload, limit_seconds=LIMIT_SECONDS, most_bytes=MOST_BYTES)
+        answer = send_job(job, now=self.now)
+        try:
+            content = None if answer.cut or not answer.body else json.loads(answer.body)
+        except ValueError:
+            content = None
+        return Called(answer, content)
+
+
+# Texts of alerts and silences, with times in UTC.
+
+LONGEST_TEXT = 4000
+
+
+def annotations(thing: OpenThing) -> Mapping[str, str]:
+    """Return the annotations of an alert."""
+    return {"summary": summary(thing), "description": one_line(_description(thing), LONGEST_TEXT)}
+
+
+def summary(thing: OpenThing) -> str:
+    """Return a summary in one line."""
+    if thing.cache_host:
+        shard = "" if thing.shard is None else f", shard {thing.shard}"
+        return one_line(f"Maintenance of the cache {thing.cache_host}{shard}", LONGEST_TEXT)
+    drill = "DRILL: " if thing.drill else ""
+    return one_line(f"{drill}{named(thing.event_type, thing.resources)} in {thing.set_name}", LONGEST_TEXT)
+
+
+def _description(thing: OpenThing) -> str:
+    due_at = iso(thing.due_at) if thing.due_at else ""
+    if thing.started_at:
+        when = f"Under way since {iso(thing.started_at)}."
+    elif thing.cache_host:
+        when = f"Expected at {due_at}." if due_at else "Azure has stated no time."
+    else:
+        when = f"Azure starts it any time after {due_at}." if due_at else "It may start at any moment."
+    if thing.cache_host:
+        return when
+    machines = f"Machines: {some(thing.resources, 20)}." if thing.resources else "Azure names no machine."
+    return f"{when} {event_type_of(thing.event_type).effect} {machines}"
+
+
+# Alerts.
+
 # Without renewal, an alert ends after this time; several rounds may fail before.
 LEASE = timedelta(minutes=5)
 PORTION = 500
@@ -63,25 +158,27 @@ Alert = dict[str, Any]
 References = Mapping[str, Mapping[str, Any]]
 
 
-def tell_alerts(alertmanager: Alertmanager, things: Sequence[OpenThing], kept: References, *, now: datetime) -> Outcome:
+def send_alerts(
+    alertmanager: Alertmanager, things: Sequence[OpenThing], stored: References, *, now: datetime
+) -> Outcome:
     """Send all alerts in portions. Return the references to store for each."""
     wanted = {thing.subject: thing for thing in things}
     references: dict[str, Mapping[str, Any] | None] = {}
     alerts: list[Alert] = []
     for subject, thing in wanted.items():
-        labels, was = labels_of(thing), kept.get(subject, {})
+        labels, former = labels_of(thing), stored.get(subject, {})
         alerts.append(_alert(thing, labels, now))
-        if was.get("labels") != labels:
-            alerts.extend(_ended(was, now))
-            references[subject] = {**was, "labels": labels, "starts_at": iso(thing.first_at)}
-    for subject, was in kept.items():
-        if subject not in wanted and "labels" in was:
-            alerts.extend(_ended(was, now))
-            rest = {name: value for name, value in was.items() if name not in ("labels", "starts_at")}
+        if former.get("labels") != labels:
+            alerts.extend(_ended(former, now))
+            references[subject] = {**former, "labels": labels, "starts_at": iso(thing.first_at)}
+    for subject, former in stored.items():
+        if subject not in wanted and "labels" in former:
+            alerts.extend(_ended(former, now))
+            rest = {name: value for name, value in former.items() if name not in ("labels", "starts_at")}
             references[subject] = rest or None
     outcome = Outcome(ok=True)
-    for portion in _portions(alerts):
-        outcome = alertmanager.call("POST", "/alerts", portion).outcome
+    for begin in range(0, len(alerts), PORTION):
+        outcome = alertmanager.call("POST", "/alerts", alerts[begin : begin + PORTION]).outcome
         # Alertmanager answers 400 to an invalid alert, and keeps the others.
         if not outcome.ok and outcome.status != 400:
             # The stored references stay, so that the end of every alert is still sent.
@@ -128,41 +225,212 @@ def _alert(thing: OpenThing, labels: Mapping[str, str], now: datetime) -> Alert:
     }
 
 
-def _ended(was: Mapping[str, Any], now: datetime) -> Iterable[Alert]:
-    if "labels" in was:
+def _ended(former: Mapping[str, Any], now: datetime) -> Iterable[Alert]:
+    if "labels" in former:
         # Alertmanager rejects an end that is not after the start, and a machine's clock may be slightly ahead.
-        began = min(datetime.fromisoformat(was["starts_at"]), now - timedelta(seconds=1))
-        yield {"labels": was["labels"], "startsAt": iso(began), "endsAt": iso(now)}
+        began = min(datetime.fromisoformat(former["starts_at"]), now - timedelta(seconds=1))
+        yield {"labels": former["labels"], "startsAt": iso(began), "endsAt": iso(now)}
 
 
-def _portions(alerts: Sequence[Alert]) -> Iterator[Sequence[Alert]]:
-    for begin in range(0, len(alerts), PORTION):
-        yield alerts[begin : begin + PORTION]
+# Maintenance silences: created when an event is seen as Started, renewed in steps, and ended when its end is seen.
+
+OURS = "Drydock"
+# Renewed when at most this time is left.
+RENEW_WITH = incidents.LEASE / 2
+# Difference by which the stored end of a silence may precede the requested one.
+SLACK = timedelta(seconds=2)
 
 
-# Mirror of all open events as alerts, and silences for machines under maintenance.
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One silence for an event or maintenance by one line. `key` is a hash of the line."""
 
-__all__ = ["Preview", "mirror", "preview", "send"]
+    thing: OpenThing
+    key: str
+    matchers: tuple[LabelMatcher, ...]
+    until: datetime
+
+    @property
+    def owner(self) -> str:
+        """Mark in the comment, by which Drydock finds a silence without a record; the end of its lease follows."""
+        return f"[drydock:{urlsplit(settings.BASE_URL).netloc}:{self.thing.subject}:{self.key}"
+
+    def body(self, starts_at: str) -> dict[str, Any]:
+        which = f" ({self.thing.event_id})" if self.thing.event_id else ""
+        return {
+            "matchers": [
+                {"name": each.name, "value": each.value, "isRegex": each.regex, "isEqual": each.equal}
+                for each in self.matchers
+            ],
+            "startsAt": starts_at,
+            "endsAt": iso(self.until),
+            "createdBy": OURS,
+            "comment": (
+                f"{summary(self.thing)} is under way{which}. Drydock ends this silence when it sees the end; expire it,"
+                f" and Drydock leaves it at that. {self.owner} until={iso(self.until)}]"
+            ),
+        }
+
+
+def wanted_silences(lines: Sequence[SilenceLine], things: Sequence[OpenThing], now: datetime) -> Iterator[Wanted]:
+    """Yield the silences for everything under way."""
+    under_way = [
+        (thing, until)
+        for thing in things
+        if not thing.drill
+        and (until := still_silenced(started_at=thing.started_at, now=now))
+        and any(line.holds_for(thing.service) for line in lines)
+    ]
+    machines = open_items.muted_machines([thing for thing, _ in under_way]) if under_way else {}
+    for thing, until in under_way:
+        muted = (Muted(cache=(thing.cache_host,)),) if thing.cache_host else machines[thing.subject]
+        for line in lines:
+            if line.holds_for(thing.service) and (matchers := line.matchers(muted)):
+                yield Wanted(thing, sha256(line.text.encode()).hexdigest()[:12], matchers, until)
+
+
+class Silences:
+    """The silences of one channel in one round. `stored` are their records by subject and key, as they are now."""
+
+    def __init__(self, alertmanager: Alertmanager, references: Mapping[str, Mapping[str, Any] | None]) -> None:
+        self.alertmanager, self.now = alertmanager, alertmanager.now
+        self.references = {subject: value for subject, value in references.items() if value}
+        self.stored = {subject: dict(value.get("silences", {})) for subject, value in self.references.items()}
+        self.failed: Outcome | None = None
+
+    def mirror(self, wanted: Sequence[Wanted]) -> Outcome:
+        """Create, renew and end silences within the time limit. Return the references to store for each subject."""
+        keys = {(each.thing.subject, each.key) for each in wanted}
+        stored = {subject: dict(silences) for subject, silences in self.stored.items()}
+        for subject, silences in stored.items():
+            for key, silence in silences.items():
+                if (subject, key) not in keys and not self.alertmanager.late and self._end(silence):
+                    del self.stored[subject][key]
+        # Those whose lease ends first come first.
+        for each in sorted(wanted, key=lambda each: str((self._record(each) or {}).get("until", ""))):
+            if self.alertmanager.late:
+                break
+            self._hold(each)
+        references = {
+            subject: _reference(self.references.get(subject, {}), silences)
+            for subject, silences in self.stored.items()
+            if silences != stored.get(subject, {})
+        }
+        return replace(self.failed or Outcome(ok=True), references=references)
+
+    def _record(self, wanted: Wanted) -> Mapping[str, Any] | None:
+        return self.stored.get(wanted.thing.subject, {}).get(wanted.key)
+
+    def _keep(self, wanted: Wanted, **record: Any) -> None:
+        self.stored.setdefault(wanted.thing.subject, {})[wanted.key] = record
+
+    def _succeeded(self, called: Called) -> bool:
+        """Return whether a call succeeded; the first failure is the result of the round."""
+        if not called.answer.ok and self.failed is None:
+            self.failed = called.outcome
+        return called.answer.ok
+
+    def _hold(self, wanted: Wanted) -> None:
+        """Create a silence, or renew it if it is due."""
+        silence = self._record(wanted)
+        if silence is None:
+            silence = self._lost(wanted)
+            if silence is None:
+                return
+        if silence.get("left_alone"):
+            return
+        seen = self.alertmanager.call("GET", f"/silence/{silence['id']}") if silence else None
+        if seen is None or seen.answer.status == 404:
+            # Alertmanager loses recent ones when it is killed.
+            self._write(wanted, None)
+        elif not self._succeeded(seen) or not isinstance(seen.content, dict):
+            return
+        elif self._ended_by_user(seen.content, until := datetime.fromisoformat(silence["until"])):
+            # It is not created again.
+            self._keep(wanted, left_alone=True)
+        elif seen.content["status"]["state"] == "expired":
+            self._write(wanted, None)
+        elif until - self.now <= RENEW_WITH or not _same(seen.content, wanted):
+            self._write(wanted, seen.content)
+        else:
+            self._keep(wanted, id=silence["id"], until=iso(until))
+
+    def _ended_by_user(self, seen: Mapping[str, Any], until: datetime) -> bool:
+        """Return whether it ends before its lease, or belongs to a user now."""
+        return seen.get("createdBy") != OURS or datetime.fromisoformat(seen["endsAt"]) < until - SLACK
+
+    def _write(self, wanted: Wanted, seen: Mapping[str, Any] | None) -> None:
+        """Create a silence, or extend the one that was read. Alertmanager changes it in place only if its other fields
+        are the same.
+        """
+        body = wanted.body(iso(self.now))
+        if seen is not None:
+            body |= {"id": seen["id"], "startsAt": seen["startsAt"]}
+            if _same(seen, wanted):
+                body["matchers"] = seen["matchers"]
+        called = self.alertmanager.call("POST", "/silences", body)
+        if self._succeeded(called) and isinstance(called.content, dict):
+            self._keep(wanted, id=str(called.content["silenceID"]), until=iso(wanted.until))
+
+    def _lost(self, wanted: Wanted) -> Mapping[str, Any] | None:
+        """Return Drydock's silence without a record; empty if there is none, None if Alertmanager did not answer."""
+        # Only those with this matcher: the full list contains silences that ended days ago.
+        called = self.alertmanager.call("GET", "/silences", query=[("filter", str(wanted.matchers[0]))])
+        if not self._succeeded(called) or not isinstance(called.content, list):
+            return None
+        own = [each for each in called.content if wanted.owner in str(each.get("comment", ""))]
+        if not own:
+            return {}
+        newest = max(own, key=lambda each: str(each.get("updatedAt", "")))
+        _, _, rest = str(newest["comment"]).partition(f"{wanted.owner} until=")
+        return {"id": str(newest["id"]), "until": rest.partition("]")[0]}
+
+    def _end(self, silence: Mapping[str, Any]) -> bool:
+        """Return whether a silence has ended, after an attempt to end it, so that its record can be deleted. A silence
+        that a user took over is left to them.
+        """
+        if silence.get("left_alone"):
+            return True
+        seen = self.alertmanager.call("GET", f"/silence/{silence['id']}")
+        if seen.answer.status == 404:
+            return True
+        if not self._succeeded(seen) or not isinstance(seen.content, dict):
+            # It ends with its lease.
+            return datetime.fromisoformat(silence["until"]) <= self.now
+        if seen.content["status"]["state"] == "expired" or seen.content.get("createdBy") != OURS:
+            return True
+        return self._succeeded(self.alertmanager.call("DELETE", f"/silence/{silence['id']}"))
+
+
+def _same(seen: Mapping[str, Any], wanted: Wanted) -> bool:
+    """Return whether it has the same matchers."""
+    stated = {
+        (each["name"], each["value"], each["isRegex"], each.get("isEqual", True)) for each in seen.get("matchers", ())
+    }
+    return stated == {(each.name, each.value, each.regex, each.equal) for each in wanted.matchers}
+
+
+def _reference(stored: Mapping[str, Any], silences: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    rest = {name: value for name, value in stored.items() if name != "silences"}
+    return {**rest, "silences": dict(silences)} if silences else rest or None
+
+
+# One round: all open events as alerts, and silences for machines under maintenance.
 
 
 def mirror(channel: ChannelInUse, *, now: datetime) -> Outcome:
     """Run one round: send or end every alert; create, renew or end every silence within the time limit."""
     alertmanager = Alertmanager(channel, now=now)
-    things, kept = opened.open_things(), opened.kept(channel.id)
-    alerts = tell_alerts(alertmanager, things, kept, now=now)
+    things, stored = open_items.open_things(), open_items.references_of(channel.id)
+    alerts = send_alerts(alertmanager, things, stored, now=now)
     if not alerts.ok:
         return alerts
-    silences = mirror_silences(alertmanager, channel.values, things, {**kept, **alerts.references}, now=now)
-    return replace(silences, references={**alerts.references, **silences.references})
+    lines = read_lines(channel.values.get("silences") or [])
+    silences = Silences(alertmanager, {**stored, **alerts.references})
+    outcome = silences.mirror(list(wanted_silences(lines, things, now)))
+    return replace(outcome, references={**alerts.references, **outcome.references})
 
 
 def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
     """Test whether an Alertmanager answers. This kind receives no messages."""
     return Alertmanager(channel, now=now).call("GET", "/status").outcome
-
-
-def preview(channel: ChannelInUse, *, now: datetime) -> tuple[Preview, ...]:
-    """Return the alerts that each silence of a channel would match now, if all its machines and caches were under
-    maintenance. This changes nothing.
-    """
-    return previews(Alertmanager(channel, now=now), channel.values, now=now)

@@ -6,9 +6,9 @@ from typing import Literal
 from fleet.domain.event_types import Severity
 from fleet.notifications.channels import KINDS, TIME_ZONE, ChannelKind, Setting
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Outcome, outcome_of
-from fleet.notifications.payloads import is_command
 from fleet.notifications.sender.jobs import AppriseJob
 from fleet.notifications.sender.pool import send as send_job
+from fleet.notifications.text import is_command
 
 KINDS["apprise"] = ChannelKind(
     "Teams, ntfy, Telegram and others",

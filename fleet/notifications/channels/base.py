@@ -13,7 +13,7 @@ that mirrors open events instead of receiving messages (`messages=False`) has
 The worker calls it every 30 seconds, and soon after news. One thread at a time calls either for a channel.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
@@ -22,9 +22,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from fleet.notifications.news import MessageNews
-from fleet.notifications.payloads import MessageWords, event_data
 from fleet.notifications.sender.jobs import Answer, SendError
-from fleet.notifications.text import message_words
+from fleet.notifications.text import MessageWords, message_words
 from fleet.wording.times import Form, Reader
 
 
@@ -40,15 +39,10 @@ class Item:
         """Its texts, in the time zone of the channel."""
         return message_words(self.news, self.reader)
 
-    @cached_property
-    def data(self) -> Mapping[str, Any]:
-        """Its data for programs: the event (or cache, or set) in the form of the API."""
-        return event_data(self.news)
-
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One delivery to one channel. `id` is the same at every attempt; `attempt` counts from 1.
+    """One delivery to one channel. `id` is the same at every attempt.
 
     `moment` is the type of its only item, `group` for several, `test` for a test (without items). `words` are those
     of the item, or of all together. `url` is the page for the decision, after sign-in; opening it changes nothing.
@@ -56,7 +50,6 @@ class Delivery:
     """
 
     id: str
-    attempt: int
     moment: str
     at: datetime
     items: tuple[Item, ...]
@@ -115,7 +108,6 @@ def reader_of(channel: ChannelInUse, now: datetime) -> Reader:
 REFUSES_POST = frozenset({400, 409, 413, 414, 415, 422})
 # The delivery itself is invalid, and was not sent.
 OWN_FAULT = frozenset({SendError.BAD_JOB, SendError.TOO_LARGE})
-GONE = 410
 
 
 def error_of(answer: Answer) -> str:
@@ -123,16 +115,26 @@ def error_of(answer: Answer) -> str:
     return f"{answer.error.value}:{answer.reason}" if answer.reason else answer.error.value
 
 
-def outcome_of(answer: Answer) -> Outcome:
-    """Return the outcome for receivers that answer over HTTP."""
-    gone = answer.status == GONE
-    never = answer.status in REFUSES_POST or answer.error in OWN_FAULT
+def outcome_of(
+    answer: Answer,
+    *,
+    never: bool | None = None,
+    gone: Collection[int | None] = (410,),
+    wait_seconds: float | None = None,
+) -> Outcome:
+    """Return the outcome for receivers that answer over HTTP. `never`: whether it refuses this delivery permanently, by
+    default judged by the status. `gone` are statuses of a receiver that no longer exists; `wait_seconds` applies if it
+    states none.
+    """
+    if never is None:
+        never = answer.status in REFUSES_POST or answer.error in OWN_FAULT
+    stated = answer.retry_after_seconds
     return Outcome(
         ok=answer.ok,
-        again=not (answer.ok or never or gone),
+        again=not (answer.ok or never or answer.status in gone),
         status=answer.status,
         error=error_of(answer),
         answer=answer.answer,
-        wait_seconds=answer.retry_after_seconds,
-        gone=gone,
+        wait_seconds=wait_seconds if stated is None else stated,
+        gone=answer.status in gone,
     )

@@ -7,6 +7,7 @@ from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import SMTP, SMTPUTF8
 from email.utils import format_datetime
+from html import escape
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -14,11 +15,11 @@ from django.conf import settings
 
 from fleet.notifications.channels import KINDS, TIME_ZONE, ChannelKind, Lines, Setting
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Outcome, error_of
-from fleet.notifications.formats import for_html, without_links
-from fleet.notifications.payloads import is_command
+from fleet.notifications.formats import without_links
 from fleet.notifications.routing import GROUP
 from fleet.notifications.sender.jobs import EVERYWHERE, Answer, SendError, SmtpJob
 from fleet.notifications.sender.pool import send as send_job
+from fleet.notifications.text import is_command
 from fleet.wording.times import one_line
 
 KINDS["mail"] = ChannelKind(
@@ -51,8 +52,8 @@ def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
     """Send a mail to each recipient. A retry skips recipients that were settled before."""
     if not settings.EMAIL_HOST:
         return Outcome(ok=False, again=True, error=NO_SERVER)
-    kept = post.references.get(GROUP, {})
-    settled: dict[str, str] = dict(kept.get("told", {})) if kept.get("delivery") == post.id else {}
+    stored = post.references.get(GROUP, {})
+    settled: dict[str, str] = dict(stored.get("told", {})) if stored.get("delivery") == post.id else {}
     began = time.monotonic()
     last = Answer(ok=True)
     for recipient in channel.values["recipients"]:
@@ -85,11 +86,11 @@ def outcome(post: Delivery, recipients: Iterable[str], settled: dict[str, str], 
             references={GROUP: {"delivery": post.id, "told": settled}},
         )
     refused = [words for words in settled.values() if words]
-    told = len(settled) > len(refused)
+    is_delivered = len(settled) > len(refused)
     return Outcome(
-        ok=told,
+        ok=is_delivered,
         status=last.status,
-        error="" if not refused else SOME_REFUSED if told else SendError.STATUS.value,
+        error="" if not refused else SOME_REFUSED if is_delivered else SendError.STATUS.value,
         answer="\n".join(refused) or last.answer,
         references={GROUP: None},
     )
@@ -138,7 +139,7 @@ def written(post: Delivery, recipient: str, *, now: datetime) -> bytes:
     # Mail programs turn addresses into links; only Drydock's own may be one.
     lines = [line if is_command(line) else without_links(line) for line in post.words.lines]
     mail.set_content("\n".join([*lines, "", post.url, ""]))
-    paragraphs = "\n".join(f"<p>{for_html(line)}</p>" for line in lines)
-    link = f'<p><a href="{for_html(post.url)}">{for_html(post.url)}</a></p>'
+    paragraphs = "\n".join(f"<p>{escape(line)}</p>" for line in lines)
+    link = f'<p><a href="{escape(post.url)}">{escape(post.url)}</a></p>'
     mail.add_alternative(f"<!doctype html><html><body>{paragraphs}{link}</body></html>\n", subtype="html")
     return mail.as_bytes()

@@ -21,23 +21,14 @@ from fleet.domain.event_types import Severity
 from fleet.domain.states import ApprovalState
 from fleet.domain.times import iso
 from fleet.notifications.channels import KINDS, TIME_ZONE, ChannelKind, Setting
-from fleet.notifications.channels.base import ChannelInUse, Delivery, Item, Outcome
-from fleet.notifications.incidents import (
-    Alarm,
-    Badness,
-    Incidents,
-    KeyNames,
-    PagerAction,
-    PagerCall,
-    PagerKey,
-    PagerState,
-)
+from fleet.notifications.channels.base import ChannelInUse, Delivery, Item, Outcome, outcome_of
+from fleet.notifications.incidents import Alarm, Badness, Incidents, PagerAction, PagerCall, PagerKey, PagerState
 from fleet.notifications.models import Reference
 from fleet.notifications.notification_types import NotificationType
-from fleet.notifications.payloads import OPEN
 from fleet.notifications.routing import GROUP
 from fleet.notifications.sender.jobs import Answer, HttpJob
 from fleet.notifications.sender.pool import send as send_job
+from fleet.notifications.text import OPEN
 from fleet.projections.events.rows import EventRow
 from fleet.wording.times import one_line
 
@@ -79,9 +70,9 @@ PAUSE_SECONDS = 60.0
 
 def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
     """Send a notification, and what follows from it for the channel's incidents."""
-    names = KeyNames(installation_of(post.url), post.id)
+    prefix = f"drydock-{installation_of(post.url)}"
     if not post.items:
-        test = trigger_of(post, (), f"drydock-{names.installation}-test-{post.id}")
+        test = trigger_of(post, (), f"{prefix}-test-{post.id}")
         return outcome_of_call(enqueue(test, channel, now=now))
     by_subject: dict[str, list[Item]] = {}
     for item in post.items:
@@ -89,15 +80,18 @@ def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
     incidents = stored_incidents(post, channel, [*by_subject, GROUP])
     before = {owner: list(keys) for owner, keys in incidents.keys.items()}
     alarms = [alarm_of(items) for items in by_subject.values()]
-    outcome = send_calls(incidents.calls(alarms, names=names, now=now), incidents, post, channel, now=now)
-    changed = {owner: keys for owner, keys in incidents.keys.items() if keys != before.get(owner, [])}
-    gone = {key.name for keys in before.values() for key in keys} - {
-        key.name for keys in incidents.keys.values() for key in keys
-    }
+    calls = incidents.calls(alarms, prefix=prefix, delivery=post.id, now=now)
+    outcome = send_calls(calls, incidents, post, channel, now=now)
+    gone = names_of(before) - names_of(incidents.keys)
     references: dict[str, Mapping[str, Any] | None] = {reported_subject(name): None for name in gone}
-    for owner, keys in changed.items():
-        references[owner] = {"keys": msgspec.to_builtins(keys)} if keys else None
+    for owner, keys in incidents.keys.items():
+        if keys != before.get(owner, []):
+            references[owner] = {"keys": msgspec.to_builtins(keys)} if keys else None
     return replace(outcome, references=references)
+
+
+def names_of(keys: Mapping[str, Iterable[PagerKey]]) -> set[str]:
+    return {key.name for of_owner in keys.values() for key in of_owner}
 
 
 def send_calls(
@@ -109,7 +103,7 @@ def send_calls(
     for count, call in enumerate(calls):
         if count >= MOST_CALLS or time.monotonic() - began > BUDGET_SECONDS:
             return replace(refused or outcome, ok=False, again=True, error="too-many-calls", wait_seconds=PAUSE_SECONDS)
-        answer = enqueue(body_of(call, post), channel, account=call.account, now=now)
+        answer = enqueue(body_of(call, post), channel, account=call.key.account, now=now)
         outcome = outcome_of_call(answer)
         if outcome.again:
             return outcome
@@ -124,17 +118,8 @@ def outcome_of_call(answer: Answer) -> Outcome:
     fault.
     """
     refused = answer.status == 400 and "routing" not in answer.body.lower()
-    wait = answer.retry_after_seconds
-    if wait is None and answer.status in (403, 429):
-        wait = PAUSE_SECONDS
-    return Outcome(
-        ok=answer.ok,
-        again=not (answer.ok or refused),
-        status=answer.status,
-        error=str(answer.error),
-        answer=answer.answer,
-        wait_seconds=None if answer.ok else wait,
-    )
+    wait_seconds = PAUSE_SECONDS if answer.status in (403, 429) else None
+    return outcome_of(answer, never=refused, gone=(), wait_seconds=wait_seconds)
 
 
 def alarm_of(items: Sequence[Item]) -> Alarm:
@@ -185,7 +170,7 @@ def handled_at(event: EventRow) -> datetime | None:
 def stored_incidents(post: Delivery, channel: ChannelInUse, owners: Sequence[str]) -> Incidents:
     """Return the incidents that the channel stores for these owners."""
     keys = {owner: msgspec.convert(post.references.get(owner, {}).get("keys", []), list[PagerKey]) for owner in owners}
-    names = [key.name for of_owner in keys.values() for key in of_owner]
+    names = names_of(keys)
     return Incidents(
         keys=keys,
         storm=GROUP,
@@ -213,8 +198,8 @@ def reported_states(channel_id: int, names: Collection[str]) -> dict[str, PagerS
 def note_state(channel_id: int, name: str, *, state: PagerState, at: datetime, now: datetime) -> None:
     """Record a reported state of a key, unless a newer one is known."""
     rows = Reference.objects.filter(channel=channel_id, subject=reported_subject(name))
-    known = rows.values_list("value", flat=True).first()
-    if known is None or datetime.fromisoformat(known["at"]) <= at:
+    newest = rows.values_list("value", flat=True).first()
+    if newest is None or datetime.fromisoformat(newest["at"]) <= at:
         Reference.objects.update_or_create(
             channel_id=channel_id,
             subject=reported_subject(name),
@@ -237,8 +222,8 @@ def body_of(call: PagerCall, post: Delivery) -> dict[str, Any]:
     if call.action is PagerAction.TRIGGER:
         about = {alarm.subject for alarm in call.about}
         newest = {item.news.subject: item for item in post.items if item.news.subject in about}
-        return trigger_of(post, list(newest.values()), call.name)
-    return {"event_action": call.action.value, "dedup_key": call.name}
+        return trigger_of(post, list(newest.values()), call.key.name)
+    return {"event_action": call.action.value, "dedup_key": call.key.name}
 
 
 def trigger_of(post: Delivery, items: Sequence[Item], name: str) -> dict[str, Any]:
@@ -262,7 +247,8 @@ def trigger_of(post: Delivery, items: Sequence[Item], name: str) -> dict[str, An
             "source": source_of(items),
             "severity": Severity.INFO.value if drill else worst,
             "timestamp": iso(items[-1].news.at if items else post.at),
-            "custom_details": {"text": "\n".join(cut(line, MOST_LINE) for line in words.lines[:MOST_LINES])},
+            "custom_details": {"text": "\n".join(cut(line, MOST_LINE) for line in words.lines[:MOST_LINES])}
+            | (details_of(alone) if alone else {}),
             **(of_one(alone) if alone else {}),
         },
     }
@@ -270,19 +256,24 @@ def trigger_of(post: Delivery, items: Sequence[Item], name: str) -> dict[str, An
 
 def of_one(item: Item) -> dict[str, Any]:
     """Return the fields of a payload about a single subject."""
-    event = item.news.event
     fields: dict[str, Any] = {"group": cut(item.news.service, MOST_KEY)} if item.news.service else {}
+    if event := item.news.event:
+        component = cut(event.resources[0], MOST_KEY) if event.resources else ""
+        fields |= {"class": cut(event.event_type, MOST_KEY), "component": component}
+    return fields
+
+
+def details_of(item: Item) -> dict[str, Any]:
+    """Return the details about a single event."""
+    event, card = item.news.event, item.news.card
     if event is None:
-        return fields
-    details = {
-        "text": "\n".join(cut(line, MOST_LINE) for line in item.words.lines[:MOST_LINES]),
+        return {}
+    return {
         "event": event.event_id,
         "machines": [cut(name, MOST_KEY) for name in event.resources[:MOST_NAMES]],
         "not_before": iso(event.not_before) if event.not_before else None,
-        "decide_by": iso(item.news.card.decide_by) if item.news.card and item.news.card.decide_by else None,
+        "decide_by": iso(card.decide_by) if card and card.decide_by else None,
     }
-    component = cut(event.resources[0], MOST_KEY) if event.resources else ""
-    return {**fields, "class": cut(event.event_type, MOST_KEY), "component": component, "custom_details": details}
 
 
 def source_of(items: Sequence[Item]) -> str:

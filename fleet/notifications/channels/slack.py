@@ -14,12 +14,13 @@ from fleet.notifications.channels import KINDS, TIME_ZONE, ChannelKind, Setting
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Item, Outcome, reader_of
 from fleet.notifications.formats import for_slack, without_links
 from fleet.notifications.grouping import Digest, DigestEvent, one_service
-from fleet.notifications.payloads import CLAIM, OPEN, MessageWords, digest_words, more_events
 from fleet.notifications.routing import GROUP
 from fleet.notifications.sender.jobs import Answer, HttpJob
 from fleet.notifications.sender.pool import send as send_job
+from fleet.notifications.text import DRILL, OPEN, MessageWords
 from fleet.projections.events.rows import EventRow
 from fleet.wording.events import named
+from fleet.wording.times import Reader, at
 
 KINDS["slack"] = ChannelKind(
     "Slack",
@@ -65,7 +66,7 @@ def blocks_of(words: MessageWords, url: str, *, claims: str) -> list[dict[str, A
         {"type": "button", "action_id": OPEN_ACTION, "text": plain(OPEN, MOST_HEADER), "url": url[:MOST_SECTION]}
     ]
     if claims and len(claims) <= MOST_VALUE:
-        button = {"type": "button", "action_id": CLAIM_ACTION, "text": plain(CLAIM, MOST_HEADER), "value": claims}
+        button = {"type": "button", "action_id": CLAIM_ACTION, "text": plain("Claim", MOST_HEADER), "value": claims}
         elements.append({**button, "style": "primary"})
     return [*blocks, {"type": "actions", "elements": elements}]
 
@@ -315,14 +316,41 @@ def send_digest(
     place = conversation.card(words, digest.place)
     if before is not None and place == digest.place:
         items = [item for several in changed.values() for item in several]
-        line = more_events(added, words.title) if added else words.title
+        line = f"{added:,} more. {words.title}" if added else words.title
         conversation.add(place, [items[0].words.title if len(items) == 1 else line], loud=digest.urgency > before)
     digest.place, post_id = place, conversation.post.id
-    kept = [each for each in digests if each.place and (each.events or each is digest)]
-    conversation.references[GROUP] = {"digests": msgspec.to_builtins(kept)}
+    remaining = [each for each in digests if each.place and (each.events or each is digest)]
+    conversation.references[GROUP] = {"digests": msgspec.to_builtins(remaining)}
     for subject in changed:
         # At a retry of this delivery, it gets no card of its own.
         conversation.references[subject] = {"told": post_id}
+
+
+# Types of events that a digest names; it counts the others.
+MOST_TYPES = 8
+
+
+def digest_words(digest: Digest, reader: Reader) -> MessageWords:
+    """Return the words of a digest in its current state."""
+    of, drill = f" of {digest.of}" if digest.of else "", DRILL if digest.drill else ""
+    counts = ((digest.count("waits"), "to decide"), (digest.count("started"), "under way"), (digest.over, "over"))
+    state = ", ".join(f"{count:,} {what}" for count, what in counts if count) or "nothing to decide"
+    title = f"{drill}{digest.total:,} event{'' if digest.total == 1 else 's'}{of}: "
+    title += state if digest.events else "all over"
+    return MessageWords(title, title, (title, *_digest_lines(digest, reader)), title[:160], "/")
+
+
+def _digest_lines(digest: Digest, reader: Reader) -> Iterator[str]:
+    if digest.events:
+        types = [f"{count:,} {name or 'of no type'}" for name, count in digest.types[:MOST_TYPES]]
+        others = sum(count for _, count in digest.types[MOST_TYPES:])
+        yield f"Open: {', '.join([*types, *([f'{others:,} others'] if others else [])])}."
+    if unclaimed := sum(event.waits and not event.on_it for event in digest.events.values()):
+        yield f"Unclaimed: {unclaimed:,}."
+    if digest.nearest:
+        yield "Next deadlines:"
+    for deadline, event in digest.nearest:
+        yield f"{event.what}: decide by {at(deadline, reader)}" + (", taken." if event.on_it else ".")
 
 
 def digest_event(item: Item, event: EventRow) -> DigestEvent:

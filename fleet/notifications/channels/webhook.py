@@ -1,6 +1,6 @@
 """Webhook channel: one POST, signed by the Standard Webhooks specification, with data in the form of the API."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -8,13 +8,15 @@ import msgspec
 from django.conf import settings
 from standardwebhooks import Webhook
 
+from fleet.api.shapes.derive import shape_of
 from fleet.domain.times import iso
 from fleet.notifications.channels import KINDS, TIME_ZONE, ChannelKind, Setting, validate_url
 from fleet.notifications.channels.base import ChannelInUse, Delivery, Item, Outcome, outcome_of
-from fleet.notifications.payloads import path_of
+from fleet.notifications.news import MessageNews
 from fleet.notifications.routing import GROUP
 from fleet.notifications.sender.jobs import HttpJob
 from fleet.notifications.sender.pool import send as send_job
+from fleet.notifications.text import path_of
 
 KINDS["webhook"] = ChannelKind(
     "Webhook",
@@ -33,6 +35,8 @@ KINDS["webhook"] = ChannelKind(
 # A wave over a region would be megabytes, which many receivers refuse; the other events are only named.
 MOST_ITEMS = 200
 MOST_BYTES = 512 * 1024
+# Fields of a timeline entry for messages about other subjects than events and maintenances.
+OF_ENTRY = ("kind", "set", "machine", "cache", "text")
 
 
 def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
@@ -44,46 +48,67 @@ def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
 
 def body_of(post: Delivery) -> str:
     """Return `{"type", "timestamp", "data"}`, with as many of the items as fit."""
-    items = list(post.items[:MOST_ITEMS])
-    while True:
-        text = msgspec.json.encode(payload(post, items)).decode()
-        if len(text) <= MOST_BYTES or len(items) <= 1:
-            return text
-        items = items[: len(items) // 2]
-
-
-def payload(post: Delivery, items: list[Item]) -> dict[str, Any]:
-    if post.alone:
-        return told(post.alone)
+    if len(post.items) == 1:
+        return msgspec.json.encode(payload(post.items[0])).decode()
     data: dict[str, Any] = {"title": post.words.title, "url": post.url}
-    if post.moment == GROUP:
-        data |= {"count": len(post.items), "items": [told(item) for item in items]}
-        # A program that follows events needs each: those without room are named.
-        data |= {"others": [named(item) for item in post.items[len(items) :]]}
-    return {"type": post.moment, "timestamp": iso(post.at), "data": data}
+    message = {"type": post.moment, "timestamp": iso(post.at), "data": data}
+    payloads = [payload(item) for item in post.items[:MOST_ITEMS]]
+    while True:
+        if post.moment == GROUP:
+            # A program that follows events needs each: those without room are named.
+            others = [_head(item) | {"url": url_of(item.news)} for item in post.items[len(payloads) :]]
+            data |= {"count": len(post.items), "items": payloads, "others": others}
+        text = msgspec.json.encode(message).decode()
+        if len(text) <= MOST_BYTES or len(payloads) <= 1:
+            return text
+        payloads = payloads[: len(payloads) // 2]
 
 
-def told(item: Item) -> dict[str, Any]:
-    return {"type": item.news.moment, "timestamp": iso(item.news.at), "data": item.data}
+def payload(item: Item) -> dict[str, Any]:
+    return {**_head(item), "data": event_data(item.news)}
 
 
-def named(item: Item) -> dict[str, Any]:
-    """Return an item without its data, but with the address of its page."""
-    url = settings.BASE_URL.rstrip("/") + path_of(item.news)
-    return {"type": item.news.moment, "timestamp": iso(item.news.at), "url": url}
+def _head(item: Item) -> dict[str, Any]:
+    return {"type": item.news.moment, "timestamp": iso(item.news.at)}
+
+
+def event_data(news: MessageNews) -> Mapping[str, Any]:
+    """Return the event or cache maintenance as the API shows it, with `url`, `decide_by`, `stay_up`, `blast`,
+    `severity` and `drill`. For other subjects, return fields of the timeline entry.
+    """
+    data: Mapping[str, Any] = {}
+    if row := news.event or news.maintenance:
+        data = _as_in_api(row, news)
+    elif news.entry is not None:
+        entry = _as_in_api(news.entry, news)
+        data = {name: entry[name] for name in OF_ENTRY}
+    card = news.card
+    return {
+        **data,
+        "url": url_of(news),
+        "decide_by": iso(card.decide_by) if card and card.decide_by else None,
+        "stay_up": card.blast.stay_up if card else None,
+        "blast": _as_in_api(card.blast, news) if card else None,
+        "severity": news.severity,
+        "drill": news.drill,
+    }
+
+
+def _as_in_api(row: Any, news: MessageNews) -> Mapping[str, Any]:
+    return dict(shape_of(type(row))(row, context={"now": news.server_time or news.at}).data)
+
+
+def url_of(news: MessageNews) -> str:
+    return settings.BASE_URL.rstrip("/") + path_of(news)
 
 
 def signed(name: str, body: str, values: Mapping[str, Any], *, now: datetime) -> dict[str, str]:
     """Return the three signature headers. While a secret is being replaced, the previous secret signs as well."""
-    secrets = [values["secret"]]
-    until = values.get("earlier_secret_until")
-    if values.get("earlier_secret") and (not until or now < datetime.fromisoformat(until)):
-        secrets.append(values["earlier_secret"])
+    secrets: Sequence[str] = [values[each] for each in ("secret", "earlier_secret") if values.get(each)]
     # The library takes any other zone for UTC.
     at = now.astimezone(UTC)
-    signatures = [Webhook(secret).sign(name, at, body) for secret in secrets]
     return {
         "webhook-id": name,
         "webhook-timestamp": str(int(at.timestamp())),
-        "webhook-signature": " ".join(signatures),
+        "webhook-signature": " ".join(Webhook(secret).sign(name, at, body) for secret in secrets),
     }

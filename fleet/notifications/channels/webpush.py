@@ -17,7 +17,7 @@ from django.conf import settings
 from py_vapid import Vapid02
 
 from fleet.notifications.channels import KINDS, ChannelKind, Setting, validate_url
-from fleet.notifications.channels.base import ChannelInUse, Delivery, Outcome
+from fleet.notifications.channels.base import ChannelInUse, Delivery, Outcome, outcome_of
 from fleet.notifications.route_services import push_keys
 from fleet.notifications.sender.jobs import HttpJob, SendError
 from fleet.notifications.sender.pool import send as send_job
@@ -37,7 +37,6 @@ KEPT_SECONDS = 900
 SIGNED_FOR = timedelta(hours=12)
 # The subscription has ended: the browser or its user revoked it.
 GONE = frozenset({404, 410})
-REFUSED = frozenset({400, 413})
 
 
 def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
@@ -55,17 +54,7 @@ def send(post: Delivery, channel: ChannelInUse, *, now: datetime) -> Outcome:
         "Urgency": "high",
         **signed(str(values["endpoint"]), now=now),
     }
-    answer = send_job(HttpJob("POST", str(values["endpoint"]), headers, body), now=now)
-    gone = answer.status in GONE
-    return Outcome(
-        ok=answer.ok,
-        again=not (answer.ok or gone or answer.status in REFUSED),
-        status=answer.status,
-        error=answer.error.value,
-        answer=answer.answer or answer.reason,
-        wait_seconds=answer.retry_after_seconds,
-        gone=gone,
-    )
+    return outcome_of(send_job(HttpJob("POST", str(values["endpoint"]), headers, body), now=now), gone=GONE)
 
 
 def payload(post: Delivery) -> bytes:
@@ -74,10 +63,15 @@ def payload(post: Delivery) -> bytes:
     tag = post.alone.news.subject if post.alone else post.moment
     lines = list(words.lines)
     while True:
-        said = {"title": words.title[:200], "body": "\n".join(lines), "url": words.path, "tag": f"drydock-{tag}"[:100]}
-        written = json.dumps(said, ensure_ascii=False).encode()
-        if len(written) <= MOST_BYTES:
-            return written
+        notification = {
+            "title": words.title[:200],
+            "body": "\n".join(lines),
+            "url": words.path,
+            "tag": f"drydock-{tag}"[:100],
+        }
+        encoded = json.dumps(notification, ensure_ascii=False).encode()
+        if len(encoded) <= MOST_BYTES:
+            return encoded
         # Drop the last line, or half of the only one.
         lines = lines[:-1] if len(lines) > 1 else [lines[0][: len(lines[0]) // 2]]
 
@@ -85,7 +79,7 @@ def payload(post: Delivery) -> bytes:
 def encrypted(content: bytes, values: Mapping[str, Any]) -> bytes:
     """Encrypt for this subscription. Raises ValueError."""
     try:
-        found: bytes = http_ece.encrypt(
+        body: bytes = http_ece.encrypt(
             content,
             private_key=ec.generate_private_key(ec.SECP256R1()),
             dh=_bytes(values["p256dh"]),
@@ -94,7 +88,7 @@ def encrypted(content: bytes, values: Mapping[str, Any]) -> bytes:
         )
     except http_ece.ECEException as error:
         raise ValueError(str(error)) from None
-    return found
+    return body
 
 
 def signed(endpoint: str, *, now: datetime) -> dict[str, str]:
@@ -113,5 +107,5 @@ def signed(endpoint: str, *, now: datetime) -> dict[str, str]:
 
 
 def _bytes(text: object) -> bytes:
-    whole = str(text)
-    return base64.urlsafe_b64decode(whole + "=" * (-len(whole) % 4))
+    encoded = str(text)
+    return base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))

@@ -52,8 +52,8 @@ class Guard:
         self.proxy = frozenset()
         if proxy:
             host, _, port = proxy.rpartition(":")
-            found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-            self.proxy = frozenset((str(each[4][0]), int(each[4][1])) for each in found)
+            addresses = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+            self.proxy = frozenset((str(address[4][0]), int(address[4][1])) for address in addresses)
 
     def hear(self, event: str, args: tuple[Any, ...]) -> None:
         """Check an audit event; this is the audit hook."""

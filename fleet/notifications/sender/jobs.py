@@ -47,8 +47,7 @@ class SendError(StrEnum):
     BUSY = "busy"
 
 
-@dataclass(frozen=True, slots=True)
-class HttpJob:
+class HttpJob(msgspec.Struct, frozen=True, tag="http"):
     """One HTTP request, without redirects. `allow` are networks in addition to EGRESS_ALLOWLIST.
 
     The answer is read up to `most_bytes`; `limit_seconds` applies to the whole job.
@@ -56,15 +55,14 @@ class HttpJob:
 
     method: str
     url: str
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = {}
     body: bytes = b""
     allow: tuple[str, ...] = ()
     limit_seconds: float = 15.0
     most_bytes: int = 65536
 
 
-@dataclass(frozen=True, slots=True)
-class SmtpJob:
+class SmtpJob(msgspec.Struct, frozen=True, tag="smtp"):
     """One mail to one recipient. With two recipients, a server may refuse one without stating which."""
 
     host: str
@@ -80,8 +78,7 @@ class SmtpJob:
     limit_seconds: float = 15.0
 
 
-@dataclass(frozen=True, slots=True)
-class AppriseJob:
+class AppriseJob(msgspec.Struct, frozen=True, tag="apprise"):
     """One notification through Apprise.
 
     `title` and `body` may contain texts of machines and users, which are shown literally, regardless of the
@@ -99,7 +96,6 @@ class AppriseJob:
 
 
 Job = HttpJob | SmtpJob | AppriseJob
-KINDS: dict[str, type[Job]] = {"http": HttpJob, "smtp": SmtpJob, "apprise": AppriseJob}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +122,7 @@ class Answer:
 class Order:
     """A job on the pipe, with further parameters for its process."""
 
-    kind: str
-    job: msgspec.Raw
+    job: Job
     # `host:port`, or empty.
     proxy: str = ""
     allow: tuple[str, ...] = ()
@@ -139,16 +134,8 @@ DECODE_ANSWER = msgspec.json.Decoder(Answer)
 
 
 def written(job: Job, *, proxy: str, allow: tuple[str, ...]) -> bytes:
-    """Return the job as one line."""
-    kind = next(name for name, shape in KINDS.items() if type(job) is shape)
-    order = Order(kind=kind, job=msgspec.Raw(ENCODER.encode(job)), proxy=proxy, allow=allow + job.allow)
-    return ENCODER.encode(order) + b"\n"
-
-
-def read(line: bytes) -> tuple[Order, Job]:
-    """Parse a line of `written`. Raises msgspec.ValidationError."""
-    order = DECODE_ORDER.decode(line)
-    return order, msgspec.json.decode(order.job, type=KINDS[order.kind])
+    """Return the job as one line, which DECODE_ORDER parses."""
+    return ENCODER.encode(Order(job, proxy, allow + job.allow)) + b"\n"
 
 
 def presentable(answer: Answer, job: Job) -> Answer:

@@ -87,26 +87,26 @@ class Child:
         self.jobs += 1
         deadline = time.monotonic() + seconds
         rest = memoryview(line)
-        found = bytearray()
+        answer = bytearray()
         with selectors.DefaultSelector() as selector:
             selector.register(self.answers, selectors.EVENT_READ)
             selector.register(self.orders, selectors.EVENT_WRITE)
-            while not found.endswith(b"\n"):
+            while not answer.endswith(b"\n"):
                 ready = selector.select(max(deadline - time.monotonic(), 0))
                 if not ready:
                     raise Overdue
                 for key, _ in ready:
                     if key.fileobj is self.answers:
                         piece = os.read(key.fd, PIECE)
-                        found += piece
-                        if not piece or len(found) > MOST_LINE:
+                        answer += piece
+                        if not piece or len(answer) > MOST_LINE:
                             raise Gone
                     else:
                         rest = rest[push(key.fd, rest) :]
                         if not rest:
                             selector.unregister(self.orders)
         self.used = time.monotonic()
-        return bytes(found)
+        return bytes(answer)
 
     def kill(self) -> None:
         self.process.kill()

@@ -21,7 +21,16 @@ import msgspec
 
 from fleet.notifications.sender import transports
 from fleet.notifications.sender.guard import Guard, Late, NotAllowed, bind_process, time_limit
-from fleet.notifications.sender.jobs import ENCODER, Answer, HttpJob, Job, Order, SendError, SmtpJob, presentable, read
+from fleet.notifications.sender.jobs import (
+    DECODE_ORDER,
+    ENCODER,
+    Answer,
+    HttpJob,
+    Order,
+    SendError,
+    SmtpJob,
+    presentable,
+)
 
 # Longer than `STALE_SECONDS` of `pool`.
 IDLE_SECONDS = 300.0
@@ -75,12 +84,12 @@ def trust(authorities: str) -> ssl.SSLContext:
 def answer_to(line: bytes, *, guard: Guard, tls: ssl.SSLContext) -> Answer:
     """Return the answer to a job, for any job and receiver."""
     try:
-        order, job = read(line)
-    except (msgspec.DecodeError, KeyError):
+        order = DECODE_ORDER.decode(line)
+    except msgspec.DecodeError:
         return Answer(ok=False, error=SendError.BAD_JOB)
     try:
-        with time_limit(job.limit_seconds):
-            answer = perform(order, job, guard=guard, tls=tls)
+        with time_limit(order.job.limit_seconds):
+            answer = perform(order, guard=guard, tls=tls)
     except Late:
         answer = Answer(ok=False, error=SendError.TIMEOUT)
     except Exception as error:  # noqa: BLE001 - a failing job must not end the process
@@ -89,10 +98,11 @@ def answer_to(line: bytes, *, guard: Guard, tls: ssl.SSLContext) -> Answer:
         answer = Answer(ok=False, error=code, body=type(error).__name__)
     if answer.error is SendError.REFUSED_ADDRESS:
         answer = replace(answer, reason=guard.refused[0])
-    return presentable(answer, job)
+    return presentable(answer, order.job)
 
 
-def perform(order: Order, job: Job, *, guard: Guard, tls: ssl.SSLContext) -> Answer:
+def perform(order: Order, *, guard: Guard, tls: ssl.SSLContext) -> Answer:
+    job = order.job
     # An HTTP proxy does not apply to a mail server.
     proxy = "" if isinstance(job, SmtpJob) else order.proxy
     try:

@@ -1,4 +1,4 @@
-"""Channels: permitted users create, change, rotate, test and delete them, and no answer contains a secret."""
+"""Channels: permitted users create, change, rotate, test and delete them, and no answer or row contains a secret."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from fleet.domain.reasons import Refused
+from fleet.gateway.probes import Probes
 from fleet.models import Entry
 from fleet.models.timeline import ACTING
 from fleet.notifications import channel_services
@@ -17,14 +19,15 @@ from fleet.notifications.channel_services import (
     ChannelFieldsSerializer,
     ChannelRequestSerializer,
     in_use,
+    unreadable,
 )
-from fleet.notifications.models import Channel, MessageDelivery, Route
+from fleet.notifications.models import Channel, MessageDelivery, Route, UnreadableSecretsError
 from fleet.projections.timeline.entries import rows_of
 from fleet.wording.say import text_of
 from fleet.wording.times import API
 from tests import factories
 from tests.factories import NOW, acting
-from tests.messages.messages import route
+from tests.messages.sent import a_route, channel
 from tests.words import refused
 
 pytestmark = pytest.mark.django_db
@@ -190,7 +193,7 @@ def test_number_of_private_channels_is_limited(ada: Any) -> None:
 
 def test_a_deleted_channel_forgets_its_secrets_and_is_not_left_to_routes(ada: Any) -> None:
     row = made(ada, "pagerduty", routing_key=KEY)
-    leading = route(channel=row)
+    leading = a_route(channel=row)
     with refused("channel-of-routes"):
         channel_services.delete(channel_id=row.pk, actor=ada, now=NOW)
     Route.objects.filter(pk=leading.pk).update(deleted_at=NOW)
@@ -238,3 +241,54 @@ def test_a_test_is_one_delivery_at_a_time(ada: Any) -> None:
     mirror = made(ada, "alertmanager", "am", url="https://am.example.org")
     with refused("channel-takes-no-posts"):
         channel_services.request_test(channel_id=mirror.pk, actor=ada, now=NOW)
+
+
+SECRET = {"routing_key": "R0UT1NG"}
+OTHER_KEY = "another-key-of-at-least-fifty-characters-for-this-test"
+
+
+def sealed(pk: int = 1, **secrets: str) -> Channel:
+    row = Channel(pk=pk, kind="pagerduty")
+    row.seal(secrets)
+    return row
+
+
+def test_sealed_secrets_are_read_again_and_not_visible() -> None:
+    row = sealed(**SECRET)
+    assert "R0UT1NG" not in row.secrets != sealed(**SECRET).secrets
+    assert row.unseal() == SECRET
+    assert (sealed().secrets, sealed().unseal()) == ("", {})
+
+
+@pytest.mark.parametrize("text", ["", "no base64!", "AAAA", "x" * 40])
+def test_secrets_of_another_row_are_not_read(text: str) -> None:
+    row = Channel(pk=2, kind="pagerduty", secrets=text or sealed(**SECRET).secrets)
+    with capture_logs() as logs, pytest.raises(UnreadableSecretsError, match="channel:2"):
+        row.unseal()
+    assert "R0UT1NG" not in str(logs)
+    assert logs[0]["of"] == "channel:2"
+
+
+def test_an_earlier_key_reads_what_it_sealed(settings: Any) -> None:
+    row, old = sealed(**SECRET), settings.SECRET_KEY
+    settings.SECRET_KEY = OTHER_KEY
+    with pytest.raises(UnreadableSecretsError):
+        row.unseal()
+    settings.SECRET_KEY_FALLBACKS = [old]
+    assert row.unseal() == SECRET
+
+
+@pytest.mark.django_db
+def test_unreadable_channels_are_named_while_they_are_on(settings: Any) -> None:
+    row = channel("pager", kind="pagerduty", settings={"time_zone": "UTC"})
+    row.seal(SECRET)
+    row.save()
+    assert in_use(row, now=row.created_at) == {"time_zone": "UTC", **SECRET}
+    assert unreadable() == []
+    settings.SECRET_KEY = OTHER_KEY
+    assert unreadable() == ["pager"]
+    probes = Probes.__new__(Probes)
+    probes.migrated = True
+    assert probes._ask().unusable == {"channels_unreadable": 1}
+    Channel.objects.update(enabled=False)
+    assert unreadable() == []

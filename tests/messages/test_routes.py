@@ -1,4 +1,4 @@
-"""Routes are made, changed and deleted with an entry each; what a route said when it sent a message stays known."""
+"""Routes: created, changed and deleted with an entry each; which are in force, and where they lead."""
 
 from __future__ import annotations
 
@@ -8,19 +8,80 @@ from typing import Any
 
 import pytest
 from django.apps import apps
+from django.contrib.auth.models import User
 
+from fleet.domain.people import Place
 from fleet.domain.reasons import Refused
-from fleet.notifications import log, route_services
-from fleet.notifications.models import Channel, Message, MessageDelivery, Route
+from fleet.notifications import route_services
+from fleet.notifications.models import Channel, Message, MessageDelivery, Route, may_hear, routes_in_force
+from fleet.notifications.notification_types import NotificationType
 from fleet.notifications.route_services import RouteChangeSerializer, RouteRequestSerializer
+from fleet.notifications.routing import MessageFacts
 from tests import factories
 from tests.factories import NOW, acting
-from tests.messages.messages import channel, delivered, told
-from tests.messages.test_channels_are_made import errors, newest
+from tests.messages.sent import a_route, channel, delivered, told
+from tests.messages.test_channels import errors, newest
 from tests.words import refused
 
 pytestmark = pytest.mark.django_db
 migration = importlib.import_module("fleet.migrations.0013_data_0_2")
+
+
+@pytest.fixture(autouse=True)
+def no_routes(db: None) -> None:
+    Route.objects.all().delete()
+
+
+def led() -> dict[str, set[str]]:
+    return {one.route.name: {channel.name for channel in one.channels} for one in routes_in_force()}
+
+
+def test_first_channel_gets_the_default_route() -> None:
+    migration.offer(apps, None)
+    migration.offer(apps, None)
+    assert led() == {}
+    channel("first")
+    assert led() == {"Events that need action": {"first"}}
+    (found,) = routes_in_force()
+    assert {NotificationType.FIRST_SEEN, NotificationType.PROPOSED, NotificationType.CHANNEL_FAILING} <= set(
+        found.route.moments
+    )
+    assert set(found.route.moments) <= set(NotificationType)
+
+
+def test_routes_lead_to_enabled_channels_of_the_installation_that_take_messages() -> None:
+    a_route("all")
+    ada = factories.admin()
+    on = channel("on")
+    off = channel("off", enabled=False)
+    channel("gone", deleted_at=NOW)
+    channel("mirror", kind="alertmanager")
+    channel("ada's", owner=ada)
+    a_route("to a channel that is off", channel=off)
+    a_route("off", channel=on, enabled=False)
+    a_route("deleted", deleted_at=NOW)
+    assert led() == {"all": {"on"}}
+
+
+def test_own_routes_need_an_active_account() -> None:
+    ada, ben = factories.admin(), factories.person("ben", "viewer")
+    a_route("ada's", owner=ada, channel=channel("mail", owner=ada))
+    a_route("through another user's channel", owner=ben, channel=Channel.objects.get(name="mail"))
+    a_route("without a channel", owner=ben)
+    assert led() == {"ada's": {"mail"}}
+    User.objects.filter(pk=ada.pk).update(is_active=False)
+    assert led() == {}
+
+
+def test_who_may_hear_is_asked_once_for_all(django_assert_num_queries: Any) -> None:
+    facts = MessageFacts(NotificationType.PROPOSED, NOW, "warning", place=Place("availability_set", "web", "shop"))
+    for name, group in (("vic", "viewer"), ("ben", "approver")):
+        owner = factories.person(name, group)
+        a_route(name, owner=owner, channel=channel(name, owner=owner))
+    with django_assert_num_queries(3):
+        heard = {one.route.name: may_hear(one.owner, facts) for one in routes_in_force()}
+    assert heard == {"vic": False, "ben": True}
+    assert may_hear(None, facts)
 
 
 @pytest.fixture
@@ -52,31 +113,6 @@ def test_each_change_is_a_version_with_its_entry(ada: Any) -> None:
     assert newest().after == {"enabled": False}
     route_services.delete(route_id=row.pk, actor=ada, now=NOW)
     assert newest().kind == "route_deleted"
-
-
-def test_what_a_route_said_when_it_sent_a_message_stays_known(ada: Any) -> None:
-    hook = channel("pager")
-    row = made(ada, channel=hook.pk, event_types=["Reboot"])
-    first = told(hook, NOW, route=row, route_version=1)
-    changed(ada, row, event_types=["Freeze"], name="day")
-    second = told(hook, NOW, route=row, route_version=2)
-    route_services.delete(route_id=row.pk, actor=ada, now=NOW)
-    found = log.sent_by(list(Message.objects.select_related("route", "channel")))
-    assert [(found[one.pk].name, found[one.pk].wording.values["event_types"]) for one in (first, second)] == [
-        ("night", ["Reboot"]),
-        ("day", ["Freeze"]),
-    ]
-
-
-def test_changed_default_route_keeps_its_former_wording_for_old_messages(ada: Any) -> None:
-    migration.offer(apps, None)
-    row = Route.objects.get()
-    message = told(channel("pager"), NOW, route=row, route_version=1)
-    rows = Message.objects.select_related("route", "channel")
-    before = log.sent_by(list(rows))[message.pk]
-    assert len(before.wording.values["moments"]) > 3
-    changed(ada, row, moments=["event.first_seen"])
-    assert log.sent_by(list(rows))[message.pk] == before
 
 
 def test_what_makes_no_sense_is_refused_at_its_field(ada: Any) -> None:

@@ -1,8 +1,9 @@
-"""The log: posts newest first with every attempt; what was not sent, with the reason; page by page, narrowed down."""
+"""Delivery log: deliveries with every attempt, unsent messages with the reason, and the notifications of an event."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,6 +11,10 @@ from django.test import Client
 
 from fleet.models import ScheduledEvent
 from fleet.notifications import log
+from fleet.notifications.labels import notified_sentence
+from fleet.notifications.log import of_event
+from fleet.notifications.models import Channel
+from fleet.wording.times import API
 from tests import factories
 from tests.dashboard.conftest import logged_in, states, text_of
 from tests.dashboard.test_every_page_costs_the_same import queries
@@ -32,7 +37,7 @@ def operator() -> Client:
 
 def names(filters: dict[str, object], fleet: Fleet) -> list[str]:
     """The channels of the posts that a filter leaves."""
-    page = log.deliveries(user_id=0, now=fleet.now, filters=filters)
+    page = log.deliveries(person=factories.viewer(), now=fleet.now, filters=filters)
     return [row.channel.name for row in page.results]
 
 
@@ -49,23 +54,6 @@ def test_log_filters_by_channel_state_event_and_type(fleet: Fleet, event: Schedu
     assert names({"moment": "event.ended"}, fleet) == ["slack"]
     assert names({"moment": "test"}, fleet) == ["mail"]
     assert names({"moment": "group", "channel": mail.pk}, fleet) == []
-
-
-def test_log_pages_forward_and_back_with_equal_times(fleet: Fleet, event: ScheduledEvent) -> None:
-    channel = a_channel(at=fleet.now)
-    made = {a_post(channel, [], at=fleet.now + seconds(number // 3)).pk for number in range(7)}
-    pages, cursor = [], None
-    while True:
-        page = log.deliveries(user_id=0, now=fleet.now, cursor=cursor, size=2)
-        pages.append([post.id for post in page.results])
-        if page.next is None:
-            break
-        cursor = page.next
-    assert [len(page) for page in pages] == [2, 2, 2, 1]
-    assert {one for page in pages for one in page} == made
-    assert page.previous is not None
-    back = log.deliveries(user_id=0, now=fleet.now, cursor=page.previous, size=2)
-    assert [post.id for post in back.results] == pages[2]
 
 
 def test_page_lists_each_attempt_with_its_answer(fleet: Fleet, event: ScheduledEvent, operator: Client) -> None:
@@ -88,7 +76,7 @@ def test_large_delivery_names_a_few_and_counts_the_rest(fleet: Fleet, event: Sch
     channel = a_channel(at=fleet.now)
     told = [a_message(event, channel, at=fleet.now, subject=f"event:{event.pk}") for _ in range(120)]
     post = a_post(channel, told, at=fleet.now)
-    (row,) = log.deliveries(user_id=0, now=fleet.now).results
+    (row,) = log.deliveries(person=factories.viewer(), now=fleet.now).results
     assert (row.count, len(row.messages)) == (120, 3)
     assert "120" in text_of(operator.get("/messages/log/"))
     assert len(operator.get(f"/messages/log/{post.pk}/").content) < 100_000
@@ -96,15 +84,15 @@ def test_large_delivery_names_a_few_and_counts_the_rest(fleet: Fleet, event: Sch
 
 def test_unsent_message_states_the_reason(fleet: Fleet, event: ScheduledEvent, operator: Client) -> None:
     channel, route = a_channel(at=fleet.now), a_route("Night", at=fleet.now)
-    a_message(event, channel, at=fleet.now, route=route, state="DROPPED", why="event-over")
+    a_message(event, channel, at=fleet.now, route=route, data={"route": "Night"}, state="DROPPED", why="event-over")
     a_message(event, None, at=fleet.now, state="UNROUTED")
     a_message(None, channel, at=fleet.now, subject=f"set:{event.availability_set_id}", moment="set.unwatched")
     a_post(channel, [a_message(event, channel, at=fleet.now)], at=fleet.now)
     answer = operator.get("/messages/log/unsent/")
     assert set(states(answer)) >= {"DROPPED", "UNROUTED", "WAITING"}
     assert "Night" in text_of(answer) and "web" in text_of(answer)
-    assert len(log.unsent(user_id=0, filters={"state": ["DROPPED"]}).results) == 1
-    assert len(log.unsent(user_id=0, filters={"channel": channel.pk}).results) == 2
+    assert len(log.unsent(person=factories.viewer(), filters={"state": ["DROPPED"]}).results) == 1
+    assert len(log.unsent(person=factories.viewer(), filters={"channel": channel.pk}).results) == 2
 
 
 def test_empty_log_and_bad_filters_are_no_error(operator: Client) -> None:
@@ -134,8 +122,7 @@ def test_number_of_queries_is_fixed(fleet: Fleet, event: ScheduledEvent, operato
     before = costs()
     grow(10)
     assert costs() == before
-    assert len(queries(lambda: log.deliveries(user_id=0, now=fleet.now))) == 3
-    for sql in queries(lambda: log.deliveries(user_id=0, now=fleet.now, size=2)):
+    for sql in queries(lambda: log.deliveries(person=factories.viewer(), now=fleet.now, size=2)):
         assert not re.search(r"\bOFFSET\b", sql)
 
 
@@ -154,3 +141,71 @@ def test_answers_are_shown_to_users_who_may_change_the_channel(fleet: Fleet, eve
     assert client.get(f"/messages/log/{posts_of[others].pk}/").status_code == 404
     hidden = client.get(f"/messages/log/{posts_of[shared].pk}/")
     assert (hidden.status_code, f"secret of {shared.pk}" in hidden.content.decode()) == (200, False)
+
+
+def said(event_pk: int, *, fleet: Fleet, over: bool = False) -> str:
+    day = f"{fleet.now:%Y-%m-%d} "
+    return (
+        notified_sentence(of_event(event_pk, person=factories.viewer()), replace(API, now=fleet.now), over=over)
+        .replace(day, "")
+        .replace(" UTC", "")
+    )
+
+
+def test_line_lists_first_deliveries_and_failures(fleet: Fleet) -> None:
+    event = announced(fleet)
+    at = fleet.now
+    slack, pager, mail = (a_channel(name, at=at) for name in ("#shop-ops", "pager", "mail"))
+    a_post(pager, [a_message(event, pager, at=at)], at=at + seconds(1))
+    a_post(slack, [a_message(event, slack, at=at)], at=at)
+    a_post(slack, [a_message(event, slack, at=at, moment="event.claimed")], at=at + seconds(30))
+    a_post(mail, [a_message(event, mail, at=at)], at=at, state="QUEUED", tries=[failed()])
+    Channel.objects.filter(pk=mail.pk).update(held_until=at + seconds(60), failing_since=at)
+    a_message(event, pager, at=at, moment="event.changed")
+    a_message(event, slack, at=at, moment="event.changed")
+    first, then, retry = (f"{at + seconds(count):%H:%M:%S}" for count in (1, 2, 60))
+    assert said(event.pk, fleet=fleet) == (
+        f"Notified {first} #shop-ops, {then} pager; 2 waiting; mail failed, next try {retry}."
+    )
+
+
+def test_retried_delivery_is_no_failure_and_a_given_up_one_is(fleet: Fleet) -> None:
+    event = announced(fleet)
+    mail, hook = a_channel("mail", at=fleet.now), a_channel("hook", at=fleet.now)
+    a_post(mail, [a_message(event, mail, at=fleet.now)], at=fleet.now, tries=[failed(), {"ok": True}])
+    a_post(hook, [a_message(event, hook, at=fleet.now)], at=fleet.now, state="GIVEN_UP", tries=[failed()])
+    assert said(event.pk, fleet=fleet).endswith(" mail; hook failed and was given up.")
+
+
+def test_line_states_why_no_notification_was_sent(fleet: Fleet) -> None:
+    event = announced(fleet)
+    assert said(event.pk, fleet=fleet) == "No notification sent: no channel is configured."
+    channel = a_channel(at=fleet.now)
+    assert said(event.pk, fleet=fleet) == "No notification sent: no matching route has a channel."
+    unrouted = a_message(event, None, at=fleet.now, state="UNROUTED")
+    assert said(event.pk, fleet=fleet) == "No notification sent: no route matches."
+    unrouted.delete()
+    a_message(event, channel, at=fleet.now)
+    assert said(event.pk, fleet=fleet) == "No notification sent yet; 1 waiting."
+    assert said(event.pk, fleet=fleet, over=True) == "No notification sent."
+
+
+def test_personal_channel_is_named_by_its_user(fleet: Fleet) -> None:
+    event = announced(fleet)
+    phone = a_channel("my phone", kind="webpush", at=fleet.now, owner=factories.operator())
+    a_post(phone, [a_message(event, phone, at=fleet.now)], at=fleet.now)
+    assert said(event.pk, fleet=fleet).endswith(" otto.")
+
+
+def test_page_shows_the_log_and_escapes_answers() -> None:
+    fleet, operator = Fleet(), logged_in(factories.admin())
+    event = announced(fleet)
+    channel = a_channel("<b>#ops</b>", at=fleet.now)
+    a_post(
+        channel, [a_message(event, channel, at=fleet.now)], at=fleet.now, state="GIVEN_UP", tries=[failed("<script>x")]
+    )
+    a_message(event, channel, at=fleet.now, moment="event.changed", state="DROPPED", why="event-over")
+    answer = operator.get(f"/events/{event.event_id}/")
+    assert "<b>#ops</b> failed and was given up." in text_of(answer).replace("&lt;", "<").replace("&gt;", ">")
+    assert b"<script>x" not in answer.content and b"&lt;script&gt;x" in answer.content
+    assert "the event was over" in text_of(answer)

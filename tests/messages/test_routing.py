@@ -1,4 +1,4 @@
-"""Routes want what they name, where and when they name it; steps of escalation go by the clock."""
+"""Routes match what they name, where and when they name it; pauses between attempts grow and stay bounded."""
 
 from __future__ import annotations
 
@@ -6,11 +6,22 @@ from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fleet.domain.people import Place, Rights
 from fleet.domain.sets import PROVISIONAL
 from fleet.notifications.notification_types import NotificationType
-from fleet.notifications.routing import MessageFacts, StandingRoute, due_at, matches, may_receive
+from fleet.notifications.routing import (
+    LONGEST_ASKED_SECONDS,
+    LONGEST_SECONDS,
+    MessageFacts,
+    StandingRoute,
+    due_at,
+    matches,
+    may_receive,
+    pause_seconds,
+)
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)  # a Monday
 WEB = Place("availability_set", "web", "shop", "shop-rg")
@@ -137,3 +148,16 @@ def test_route_that_names_an_end_matches_its_correction(named: str) -> None:
     corrected = facts(moment=NotificationType.CORRECTED)
     assert wants(corrected, moments=(named,))
     assert not wants(corrected, moments=("event.claimed",))
+
+
+def test_pauses_grow_and_stay_bounded() -> None:
+    pauses = [pause_seconds(failures, chance=1) for failures in range(1, 12)]
+    assert pauses[:4] == [2, 4, 8, 16]
+    assert pauses[-1] == LONGEST_SECONDS == pause_seconds(10_000, chance=1)
+
+
+@given(st.integers(1, 10**6), st.floats(0, 1), st.none() | st.floats(0, 1e9))
+def test_a_receiver_may_ask_for_more_but_not_for_ever(failures: int, chance: float, asked: float | None) -> None:
+    pause = pause_seconds(failures, chance=chance, requested=asked)
+    assert 1 <= pause <= LONGEST_ASKED_SECONDS
+    assert pause >= min(asked or 0, LONGEST_ASKED_SECONDS)
