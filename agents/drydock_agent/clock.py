@@ -2,21 +2,77 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 _FRACTION = re.compile(r"\.(\d+)")
+# A smaller difference is no step of a clock, but its drift and the reading of two clocks one after the other.
+STEP_SECONDS = 1.0
+
+
+def boot() -> str:
+    """Return an id that changes with each boot; empty on systems other than Linux."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except (OSError, ValueError):
+        return ""
 
 
 class Clock:
     """Wall clock (aware, UTC) and monotonic seconds; injected, so that a test can replace both."""
+
+    boot = boot()
 
     def now(self) -> datetime:
         return datetime.now(timezone.utc)
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+    def since_boot(self) -> float:
+        """Seconds of this boot, the same in every process; on Linux also those in which the machine slept."""
+        kind = getattr(time, "CLOCK_BOOTTIME", None)
+        return time.monotonic() if kind is None else time.clock_gettime(kind)
+
+
+@dataclass(slots=True, frozen=True)
+class ClockReading:
+    """What the clocks showed when a time was recorded: seconds since `boot`, the wall clock, and by how many seconds
+    the backend's clock was ahead of it, None where that was not known.
+    """
+
+    boot: str
+    since_boot: float
+    wall: float
+    ahead: float | None = None
+
+    @staticmethod
+    def of(clock: Clock, ahead: float | None) -> ClockReading:
+        """Read the clocks now."""
+        return ClockReading(clock.boot, clock.since_boot(), clock.now().timestamp(), ahead)
+
+    @staticmethod
+    def from_text(text: str | None) -> ClockReading | None:
+        """Return the reading that `to_text` wrote; None where there is none."""
+        return None if text is None else ClockReading(*json.loads(text))
+
+    def to_text(self) -> str:
+        """Return the reading as JSON, for the spool."""
+        return json.dumps([self.boot, self.since_boot, self.wall, self.ahead])
+
+    def step_until(self, later: ClockReading) -> float:
+        """Return by how many seconds the wall clock was set until a later reading; 0 where that cannot be known."""
+        if self.boot and self.boot == later.boot:
+            step = (later.wall - self.wall) - (later.since_boot - self.since_boot)
+        elif self.ahead is not None and later.ahead is not None:
+            step = self.ahead - later.ahead
+        else:
+            return 0.0
+        return step if abs(step) > STEP_SECONDS else 0.0
 
 
 class ServerClock:

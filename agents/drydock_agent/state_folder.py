@@ -141,17 +141,17 @@ class StateFolder:
         """
         path = self.root / "spool.sqlite3"
         try:
-            spool = Spool(path)
+            spool = Spool(path, clock=self._clock)
         except SpoolDamaged as error:
             log.warning("The spool is damaged (%s).", error)
             self._move_damaged(path, "damaged")
-            spool = Spool(path)
+            spool = Spool(path, clock=self._clock)
         owner = spool.get("machine_id")
         if owner is not None and owner not in (machine_id, former_id):
             log.warning("The spool belongs to machine %s, this is machine %s: a new spool begins.", owner, machine_id)
             spool.close()
             self._move_damaged(path, owner)
-            spool = Spool(path)
+            spool = Spool(path, clock=self._clock)
         spool.set("machine_id", machine_id)
         return spool
 

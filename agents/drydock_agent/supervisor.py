@@ -82,6 +82,7 @@ class Supervisor:
             server_clock=ServerClock(clock),
             limiter=limiter,
         )
+        context.spool.ahead = context.server_clock.offset
         self.instance = Instance(
             context,
             identity,

@@ -230,7 +230,8 @@ def call_text(method: str, target: str, body_hash: str, at: str, call_id: str) -
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """One numbered observation or receipt. `seq` counts from 1 within a spool; `at` is the machine's own clock.
+    """One numbered observation or receipt. `seq` counts from 1 within a spool; `at` is by the machine's own clock as it
+    is when the report is sent: a step of that clock since it was recorded is added.
 
     `data` holds the fields of `DocumentData`, `ReminderData`, `ReceiptData`, `InstanceData`, `HookData`, `RedisData`,
     `CoverageData`, `RedisHookData` or `RehearsalData`, by `kind`.

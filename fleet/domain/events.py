@@ -231,6 +231,11 @@ def compute_state(
             ending = _machine_deleted(everyone, not_before, was_ended=was_ended, now=now)
         if ending is None:
             ending = _witnesses_gone(everyone, was_ended=was_ended, now=now)
+    first_seen_at = min(listing.first_at for _, listing in listings)
+    ended_at = ending.ended_at if ending else None
+    if ended_at is not None:
+        # Times of machines with different clocks: what follows is never earlier.
+        ended_at = max(ended_at, started_at or first_seen_at)
     if ending is not None:
         status, watched = EventStatus.ENDED, ending.watched
     else:
@@ -240,9 +245,9 @@ def compute_state(
         ended_as=ending.ended_as if ending else None,
         certainty=ending.certainty if ending else None,
         watched=watched,
-        first_seen_at=min(listing.first_at for _, listing in listings),
+        first_seen_at=first_seen_at,
         started_at=started_at,
-        ended_at=ending.ended_at if ending else None,
+        ended_at=ended_at,
         **stated,
     )
 

@@ -60,6 +60,13 @@ class SteppedClock(Clock):
     def monotonic(self) -> float:
         return self.seconds
 
+    def since_boot(self) -> float:
+        return self.seconds
+
+    def step(self, seconds: float) -> None:
+        """Set the wall clock, as NTP does after a boot."""
+        self.wall += timedelta(seconds=seconds)
+
     def advance(self, seconds: float) -> None:
         self.wall += timedelta(seconds=seconds)
         self.seconds += seconds
@@ -138,7 +145,7 @@ class Parts:
 
     def __init__(self, folder: Path, imds_url: str, clock: Clock, **settings: Any) -> None:
         self.clock = clock
-        self.spool = Spool(folder / "spool.sqlite3")
+        self.spool = Spool(folder / "spool.sqlite3", clock=clock)
         self.context = context_of(self.spool, clock, **settings)
         self.server_clock = self.context.server_clock
         self.versions = Versions(EVENTS_VERSIONS, clock)

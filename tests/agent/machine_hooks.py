@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from drydock_agent import wire
+from drydock_agent.clock import boot
 from drydock_agent.hooks.events import EventHooks
-from drydock_agent.hooks.progress import boot
 from drydock_agent.metadata_service.client import Imds
 from drydock_agent.metadata_service.scheduled_events import ScheduledEvents
 from drydock_agent.spool.store import Spool

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from drydock_agent.clock import Clock
+from drydock_agent.clock import Clock, from_text
 from drydock_agent.spool.store import Spool, SpoolBusy, SpoolError
 from drydock_agent.spool.store import tables as spool_tables
 from drydock_agent.state_folder import Credential, StateError, StateFolder
+
+from tests.agent.agents import SteppedClock
 
 AT = datetime(2026, 11, 20, 9, 0, tzinfo=timezone.utc)
 
@@ -202,3 +206,72 @@ def test_a_value_that_cannot_be_kept_fails_alone(spool: Spool, key: str) -> None
             spool.set(key, "value")
     assert spool.add("document", AT, {}) == 1
     assert spool.pending() == 1
+
+
+HOUR = 3600.0
+
+
+def times(spool: Spool) -> list[datetime | None]:
+    return [from_text(report.at) for report in spool.batch(10, 1 << 20)]
+
+
+@pytest.mark.parametrize("step", [-HOUR, HOUR])
+def test_a_time_recorded_by_a_wrong_clock_is_sent_by_the_corrected_one(tmp_path: Path, step: float) -> None:
+    clock = SteppedClock()
+    spool = Spool(tmp_path / "spool.sqlite3", clock=clock)
+    spool.add("document", clock.now(), {})
+    recorded = clock.now()
+    clock.advance(30)
+    clock.step(step)
+    spool.add("document", clock.now(), {})
+    clock.advance(5)
+    expected = [recorded + timedelta(seconds=step), recorded + timedelta(seconds=30 + step)]
+    assert times(spool) == expected
+    # Also by the agent's next run, and once the reports have new numbers.
+    spool.close()
+    again = Spool(tmp_path / "spool.sqlite3", clock=clock)
+    again.acknowledge(99, {})
+    assert times(again) == expected
+    again.close()
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_over_a_reboot_the_offsets_to_the_backend_correct_it(tmp_path: Path, known: bool) -> None:
+    clock = SteppedClock()
+    spool = Spool(tmp_path / "spool.sqlite3", clock=clock)
+    spool.ahead = lambda: HOUR if known else None
+    spool.add("document", clock.now(), {})
+    spool.close()
+    recorded = clock.now()
+    rebooted = SteppedClock()
+    rebooted.boot, rebooted.wall = "the next", recorded + timedelta(seconds=HOUR + 60)
+    again = Spool(tmp_path / "spool.sqlite3", clock=rebooted)
+    again.ahead = lambda: 0.0
+    assert times(again) == [recorded + timedelta(seconds=HOUR if known else 0)]
+    again.close()
+
+
+def test_a_clock_that_drifts_is_not_stepped(tmp_path: Path) -> None:
+    clock = SteppedClock()
+    spool = Spool(tmp_path / "spool.sqlite3", clock=clock)
+    spool.add("document", clock.now(), {})
+    recorded = clock.now()
+    clock.advance(HOUR)
+    clock.step(0.4)
+    assert times(spool) == [recorded]
+    spool.close()
+
+
+def test_a_spool_of_an_older_agent_is_continued_with_its_times(tmp_path: Path) -> None:
+    path = tmp_path / "spool.sqlite3"
+    with contextlib.closing(sqlite3.connect(path)) as old:
+        old.executescript(
+            "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);"
+            "CREATE TABLE reports (seq INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, at TEXT NOT NULL,"
+            " data TEXT NOT NULL);"
+            "INSERT INTO reports (kind, at, data) VALUES ('document', '2026-11-20T09:00:00.000000Z', '{}');"
+        )
+    spool = Spool(path)
+    spool.add("document", datetime(2026, 11, 20, 9, 1, tzinfo=timezone.utc), {})
+    assert times(spool) == [AT, AT + timedelta(minutes=1)]
+    spool.close()

@@ -192,6 +192,22 @@ def test_an_incarnation_that_restarts_keeps_the_event_and_its_decision(fleet: Fl
     assert "event_reopened" not in kinds(event)
 
 
+def test_the_order_of_an_events_moments_never_reverses(fleet: Fleet) -> None:
+    announced(fleet)
+    fleet.later(60)
+    fleet.all_say(listing(status="Started", resources=("vm1", "vm2")))
+    # The clocks of all machines were set back by two minutes.
+    for name in fleet.agents:
+        fleet.heard(name)
+        fleet.say(name, at=fleet.now - seconds(120))
+    fleet.later(5)
+    fleet.heard()
+    fleet.advance()
+    event = the_event()
+    assert event.status == "ENDED"
+    assert event.first_seen_at <= event.started_at <= event.ended_at
+
+
 def test_several_events_in_one_document_are_kept_apart(fleet: Fleet) -> None:
     fleet.enrol_set(3)
     other = "0BB8CD25-5BF9-4D96-85F8-3E5B9B45F2B6"

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from drydock_agent import wire
-from drydock_agent.clock import from_text, to_text
+from drydock_agent.clock import boot, from_text, to_text
 from drydock_agent.context import Context
 from drydock_agent.drills import is_drill_id
 from drydock_agent.hooks.environment import environment
@@ -29,7 +29,6 @@ from drydock_agent.hooks.progress import (
     Memory,
     Progress,
     any_real_event_names,
-    boot,
     events_in,
     memory_from_text,
     names,

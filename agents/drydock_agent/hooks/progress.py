@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 from drydock_agent.drills import is_drill_id
@@ -126,14 +125,6 @@ def names(event: Event, resource_name: str) -> bool:
 def started(event: Event) -> bool:
     """Return whether Azure has started the event."""
     return str(event.get("EventStatus") or "").strip().casefold() == "started"
-
-
-def boot() -> str:
-    """Return an id that changes with each boot; empty on systems other than Linux."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    except (OSError, ValueError):
-        return ""
 
 
 def next_due(memory: Memory, listed: Mapping[str, Event]) -> tuple[str, str] | None:

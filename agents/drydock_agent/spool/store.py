@@ -15,11 +15,11 @@ import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from drydock_agent.clock import to_text
+from drydock_agent.clock import Clock, ClockReading, from_text, to_text
 from drydock_agent.spool import tables
 
 T = TypeVar("T")
@@ -63,8 +63,11 @@ class StoredOrder:
 class Spool:
     """Every method may be called from any thread and returns when its change is on disk; all raise `SpoolError`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
         self.path = path
+        # By how many seconds the backend's clock is ahead of this machine's; set once that can be known.
+        self.ahead: Callable[[], float | None] = lambda: None
+        self._clock = clock or Clock()
         self._work: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
         self._closed = False
         self._id = ""
@@ -92,26 +95,31 @@ class Spool:
 
     def add(self, kind: str, at: datetime, data: dict[str, Any], *, remember: dict[str, str] | None = None) -> int:
         """Number and keep one report, together with the meta values of `remember`. Returns its number."""
-        text = json.dumps(data)
+        text, reading = json.dumps(data), self._reading().to_text()
 
         def work(db: sqlite3.Connection) -> int:
-            seq = tables.insert(db, kind, to_text(at), text)
+            seq = tables.insert(db, kind, to_text(at), text, reading)
             db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", (remember or {}).items())
             return seq
 
         return self._call(work)
 
     def batch(self, most: int, most_bytes: int) -> list[StoredReport]:
-        """The oldest waiting reports, ascending: at most `most`, and `most_bytes` of data unless it is only one."""
+        """The oldest waiting reports, ascending: at most `most`, and `most_bytes` of data unless it is only one.
+
+        Their times are by the clock as it is now: a step of the clock since they were recorded is added to them.
+        """
+        now = self._reading()
 
         def work(db: sqlite3.Connection) -> list[StoredReport]:
             taken: list[StoredReport] = []
             size = 0
-            for row in db.execute("SELECT seq, kind, at, data FROM reports ORDER BY seq LIMIT ?", (most,)):
-                size += len(row[3]) + 200
+            rows = db.execute("SELECT seq, kind, at, data, reading FROM reports ORDER BY seq LIMIT ?", (most,))
+            for seq, kind, at, data, reading in rows:
+                size += len(data) + 200
                 if taken and size > most_bytes:
                     break
-                taken.append(StoredReport(*row))
+                taken.append(StoredReport(seq, kind, _as_of(now, at, ClockReading.from_text(reading)), data))
             if taken:
                 self._sent = max(self._sent, taken[-1].seq)
             return taken
@@ -191,10 +199,10 @@ class Spool:
 
     def receipt(self, order_id: str, body: str, kind: str, at: datetime, data: dict[str, Any]) -> int:
         """Write a receipt as a report and with its order, in one transaction. Returns the report's number."""
-        text = json.dumps(data)
+        text, reading = json.dumps(data), self._reading().to_text()
 
         def work(db: sqlite3.Connection) -> int:
-            seq = tables.insert(db, kind, to_text(at), text)
+            seq = tables.insert(db, kind, to_text(at), text, reading)
             db.execute(
                 "INSERT INTO orders (id, body, receipt, receipt_seq) VALUES (?, ?, ?, ?)"
                 " ON CONFLICT (id) DO UPDATE SET receipt = excluded.receipt, receipt_seq = excluded.receipt_seq",
@@ -214,6 +222,9 @@ class Spool:
             self._closed = True
             self._work.put(None)
             self._thread.join()
+
+    def _reading(self) -> ClockReading:
+        return ClockReading.of(self._clock, self.ahead())
 
     def _call(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._closed:
@@ -243,14 +254,25 @@ class Spool:
                 job.run(db)
 
     def _open(self, db: sqlite3.Connection) -> None:
-        for statement in tables.SCHEMA.split(";"):
-            db.execute(statement)
+        tables.create(db)
         self._id = tables.get(db, "spool") or str(uuid.uuid4())
         tables.put(db, "spool", self._id)
         # Numbers up to here may have been sent by an earlier run.
         row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'reports'").fetchone()
         self._sent = int(row[0]) if row else 0
         self._acknowledged = int(tables.get(db, "acknowledged") or 0)
+
+
+def _as_of(now: ClockReading, at: str, recorded: ClockReading | None) -> str:
+    """Return a recorded time by the clock of `now`."""
+    step = recorded.step_until(now) if recorded is not None else 0.0
+    moment = from_text(at)
+    if not step or moment is None:
+        return at
+    try:
+        return to_text(moment + timedelta(seconds=step))
+    except OverflowError:
+        return at
 
 
 class _Job(Generic[T]):

@@ -10,7 +10,7 @@ MAX_QUARANTINED = 1000
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS reports (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, at TEXT NOT NULL, data TEXT NOT NULL);
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, at TEXT NOT NULL, data TEXT NOT NULL, reading TEXT);
 CREATE TABLE IF NOT EXISTS kept_apart (
     id INTEGER PRIMARY KEY AUTOINCREMENT, seq INTEGER NOT NULL, kind TEXT NOT NULL, at TEXT NOT NULL,
     data TEXT NOT NULL, reason TEXT NOT NULL);
@@ -20,9 +20,18 @@ CREATE TABLE IF NOT EXISTS orders (
 """
 
 
-def insert(db: sqlite3.Connection, kind: str, at: str, data: str) -> int:
-    """Number and keep one report."""
-    seq = db.execute("INSERT INTO reports (kind, at, data) VALUES (?, ?, ?)", (kind, at, data)).lastrowid
+def create(db: sqlite3.Connection) -> None:
+    """Create the tables, and the column that spools of 0.1.0 lack. An older agent ignores it."""
+    for statement in SCHEMA.split(";"):
+        db.execute(statement)
+    if "reading" not in {row[1] for row in db.execute("PRAGMA table_info(reports)")}:
+        db.execute("ALTER TABLE reports ADD COLUMN reading TEXT")
+
+
+def insert(db: sqlite3.Connection, kind: str, at: str, data: str, reading: str | None) -> int:
+    """Number and keep one report. `reading` is what the clocks show now (`ClockReading`)."""
+    added = "INSERT INTO reports (kind, at, data, reading) VALUES (?, ?, ?, ?)"
+    seq = db.execute(added, (kind, at, data, reading)).lastrowid
     # SQLite always has one after an INSERT; the type only allows for other statements.
     return cast(int, seq)
 
@@ -50,13 +59,13 @@ def put(db: sqlite3.Connection, key: str, value: str) -> None:
 
 def renumber(db: sqlite3.Connection, new: str) -> None:
     """Renumber the waiting reports from 1, in a spool with the id `new`."""
-    waiting = db.execute("SELECT kind, at, data FROM reports ORDER BY seq").fetchall()
+    waiting = db.execute("SELECT kind, at, data, reading FROM reports ORDER BY seq").fetchall()
     db.execute("DELETE FROM reports")
     db.execute("DELETE FROM sqlite_sequence WHERE name = 'reports'")
     # Receipts acknowledged under the old numbers get number 0, which counts as acknowledged.
     db.execute("UPDATE orders SET receipt_seq = 0 WHERE receipt_seq IS NOT NULL")
-    for kind, at, data in waiting:
-        seq = insert(db, kind, at, data)
+    for kind, at, data, reading in waiting:
+        seq = insert(db, kind, at, data, reading)
         db.execute("UPDATE orders SET receipt_seq = ? WHERE receipt = ?", (seq, data))
     put(db, "spool", new)
     put(db, "acknowledged", "0")
