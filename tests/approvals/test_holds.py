@@ -97,7 +97,7 @@ def test_a_rule_holds_too_and_a_person_may_go_past_it(fleet: Fleet) -> None:
         row = claims.hold_locked(event.pk, approve.load_facts_locked(event.pk, now=fleet.now), by_rule, now=fleet.now)
     assert (row.by, row.rule_wording) == (None, "Freeze: hold")
     error = refused(fleet.approve)
-    assert "the rule “freezes” left it to Azure" in sentence(error)
+    assert "the rule “freezes” left the event to Azure" in sentence(error)
     assert fleet.approve(overrides={"held": "I looked"}).state == "GRANTED"
     assert Approval.objects.get().overrides[0]["reason"] == "I looked"
 
