@@ -19,7 +19,7 @@ from fleet.notifications.models import Channel, Route
 from fleet.operations.machines import enrolment
 from tests import factories
 from tests.factories import EVENT, Fleet
-from tests.messages import messages
+from tests.messages import sent
 from tests.people.signed_in import a_session
 
 OTHER = "0A1B2C3D-0000-4000-8000-00000000000A"
@@ -99,7 +99,7 @@ def api_steps(fleet: Fleet) -> Iterator[Step]:
     yield "POST", "channels/<int:channel_id>/test/", (f"channels/{channel}/test/", None)
     yield "POST", "routes/", ("routes/", {"name": "all", "channel": channel})
     yield "PATCH", "routes/<int:route_id>/", (f"routes/{newest(Route)}/", {"service": "shop"})
-    told = messages.delivered(Channel.objects.get(), fleet.now)
+    told = sent.delivered(Channel.objects.get(), fleet.now)
     yield "POST", "messages/<int:message_id>/redeliver/", (f"messages/{told.pk}/redeliver/", None)
     yield "DELETE", "routes/<int:route_id>/", (f"routes/{newest(Route)}/", None)
     yield "DELETE", "channels/<int:channel_id>/", (f"channels/{channel}/", None)

@@ -15,7 +15,7 @@ from tests import factories
 from tests.api.conftest import Caller, caller, in_person
 from tests.caches.walking import HOST, Listeners
 from tests.factories import acting, listing
-from tests.messages import messages
+from tests.messages import sent
 
 pytestmark = pytest.mark.django_db
 # Counted to the moment of each answer.
@@ -48,8 +48,8 @@ def world() -> Caller:
     start = f"{fleet.now + timedelta(minutes=10):%Y-%m-%dT%H:%M:%S}"
     raw = "NotificationType|NodeMaintenanceScheduled|IsReplica|False|IPAddress|52.158.249.185|SSLPort|15000"
     fleet.hear("vm1", f"{raw}|NonSSLPort|13000|StartTimeInUTC|{start}")
-    told = messages.delivered(messages.channel(), fleet.now)
-    messages.route(channel=told.channel)
+    told = sent.delivered(sent.channel(), fleet.now)
+    sent.a_route(channel=told.channel)
     ada = factories.admin()
     admin, signed_in = caller(ada), in_person(ada)
     admin.post("join-tokens/", {"comment": "rack 7"})

@@ -7,7 +7,7 @@ import js_lib_bootstrap5
 
 from fleet.accounts import tags as accounts
 from fleet.dashboard import tags
-from fleet.notifications import tags as notifications
+from fleet.notifications import labels as notifications
 from fleet.wording import badges
 from tests.architecture.sources import FLEET, ROOT, files
 
