@@ -22,7 +22,7 @@ from django.test import TransactionTestCase
 from psycopg import sql
 from pytest_django.plugin import DjangoDbBlocker
 
-from fleet.embedded import Urls, valkey
+from fleet.embedded import Urls, valkey_server
 from tests.servers import TEMPLATE
 
 # What the databases of one run have in common in their names; its worker processes read it.
@@ -146,8 +146,8 @@ def new_database() -> Iterator[Callable[..., str]]:
 @contextmanager
 def own_servers(template: str, folder: Path) -> Iterator[Urls]:
     """A new migrated database, and a Valkey process with its data in this folder."""
-    with database(template) as name, valkey(folder) as redis_url:
-        yield Urls(database=database_named(name), redis=redis_url)
+    with database(template) as name, valkey_server(folder) as redis:
+        yield Urls(database=database_named(name), redis=redis.url)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg
 
 from fleet.embedded import held as held_folder
-from fleet.embedded import postgres, temporary_folder
+from fleet.embedded import postgres_server, temporary_folder
 from fleet.embedded.parent_death import bound
 from fleet.embedded.postgres import INSTALLATION, owner_of, wheel
 
@@ -36,7 +36,7 @@ def server() -> Iterator[str]:
     """A Postgres of its own, with few transactions so far."""
     with ExitStack() as stack:
         folder = stack.enter_context(held_folder(stack.enter_context(temporary_folder())))
-        yield stack.enter_context(postgres(folder, durable=False))
+        yield stack.enter_context(postgres_server(folder, durable=False)).url
 
 
 @contextmanager
@@ -50,8 +50,8 @@ def server_of_copy(copied: Path) -> Iterator[str]:
         if owner.user:
             for path in (copied / "postgres", *(copied / "postgres").rglob("*")):
                 os.chown(path, *owner.user)
-        with postgres(copied, durable=False) as url:
-            yield url
+        with postgres_server(copied, durable=False) as server:
+            yield server.url
 
 
 def dump(url: str, file: Path) -> None:

@@ -27,7 +27,7 @@ import pytest
 from django.db import connections
 
 from fleet.configuration import SETTINGS
-from fleet.embedded import ServerProblem, Urls, postgres, servers, temporary_folder
+from fleet.embedded import ServerProblem, Urls, postgres_server, servers, temporary_folder
 
 KEPT = ("DATABASE_URL", "REDIS_URL")
 # Which of them name servers that this run started itself; its worker processes read it.
@@ -121,8 +121,8 @@ def copy_migrated(folder: Path) -> str:
             for left in MIGRATED.glob("*/"):
                 shutil.rmtree(left)
             with temporary_folder() as draft:
-                with postgres(draft, durable=False) as url:
-                    make_migrated(url, name)
+                with postgres_server(draft, durable=False) as made:
+                    make_migrated(made.url, name)
                 subprocess.run(["cp", "-a", draft / "postgres", copied], check=True)
             copied.rename(kept)
         subprocess.run(["cp", "-a", kept, folder / "postgres"], check=True)

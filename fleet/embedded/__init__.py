@@ -16,9 +16,9 @@ import psycopg
 import redis
 
 from fleet.embedded.folder import ServerProblem, held, temporary_folder
-from fleet.embedded.postgres import postgres, postgres_server
+from fleet.embedded.postgres import postgres_server
 from fleet.embedded.server import Server
-from fleet.embedded.valkey import valkey, valkey_server
+from fleet.embedded.valkey import valkey_server
 from fleet.environment import Reader
 
 __all__ = [
@@ -26,10 +26,9 @@ __all__ = [
     "ServerProblem",
     "Urls",
     "held",
-    "postgres",
+    "postgres_server",
     "servers",
     "temporary_folder",
-    "valkey",
     "valkey_server",
 ]
 
@@ -62,7 +61,7 @@ class Urls:
 def servers(folder: Path, environment: dict[str, str], *, durable: bool = True) -> Iterator[Urls]:
     """Yields the servers to use: those named in the environment, else our own with their data in the folder.
 
-    `durable`: see `postgres`. Raises ServerProblem. To be called from the main thread.
+    `durable`: see `postgres_server`. Raises ServerProblem. To be called from the main thread.
     """
     read = Reader(environment)
     database_url, redis_url = read.text("DATABASE_URL"), read.text("REDIS_URL")

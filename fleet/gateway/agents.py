@@ -304,13 +304,9 @@ def _standing(machine_id: int, query: dict[str, str]) -> AgentHeartbeat:
 def _count(orders: list[wire.Order]) -> None:
     for order in orders:
         metrics.DELIVERED.labels(order.via).inc()
-        log.info("order.handed_out", order=order.id, path=order.via, **_found_by(order))
-
-
-def _found_by(order: wire.Order) -> dict[str, str]:
-    """The decision behind it; the call that carries it away has an id of its own."""
-    trace = trace_as_kept(order.request_id, order.trace_id)
-    return trace.words if trace else {}
+        # The ids of its decision; the call that carries it away has ids of its own.
+        trace = trace_as_kept(order.request_id, order.trace_id)
+        log.info("order.handed_out", order=order.id, path=order.via, **(trace.words if trace else {}))
 
 
 def _seconds(text: str, most: float) -> float:

@@ -121,7 +121,7 @@ class Committer:
             # No delivery waits for ever, and failing machines use a small part of the time.
             alone = not batch and not self.lanes.waits_apart(Lane.COSTLY)
             if alone or time.monotonic() - self._salvaged > SALVAGE_PAUSE:
-                behind = self.lanes.take_troubled()
+                behind = self.lanes.take_one(Lane.TROUBLED)
                 if behind:
                     self._commit(behind, salvage=True)
                     self._salvaged = time.monotonic()
@@ -143,17 +143,17 @@ class Committer:
         if began < self._costly_at:
             self._wake_at(self._costly_at)
             return False
-        if found := self.lanes.take_costly():
+        if found := self.lanes.take_one(Lane.COSTLY):
             self._commit(found, in_parts=True)
         took = time.monotonic() - began
         self._costly_at = began + took + min(took * COSTLY_PAUSES, COSTLY_LONGEST_PAUSE)
         return bool(found)
 
-    def _wake_at(self, moment: float) -> None:
+    def _wake_at(self, at: float) -> None:
         """Wake the writer at this moment of the steady clock; one such call is enough."""
-        if self._wakes_at != moment:
-            self._wakes_at = moment
-            delay = max(0.0, moment - time.monotonic())
+        if self._wakes_at != at:
+            self._wakes_at = at
+            delay = max(0.0, at - time.monotonic())
             self.events.call_soon_threadsafe(self.events.call_later, delay, self.loop.wake)
 
     def _commit(self, batch: list[Pending], *, salvage: bool = False, in_parts: bool = False) -> None:
@@ -288,9 +288,9 @@ class Committer:
             return self._record([replace(delivery, reports=[])], done)
         reason = f"{NOT_STORED}: {said[:300]}"
         log.error("writer.quarantined", machine=delivery.machine_id, seq=report.seq, kind=report.kind, error=reason)
-        kept = replace(report, data=msgspec.to_builtins(report.data), flag=reason)
+        quarantined = replace(report, data=msgspec.to_builtins(report.data), flag=reason)
         refused = [*delivery.refused, (report.seq, reason)]
-        if not self._record([replace(delivery, reports=[kept], refused=refused)], done, again=False):
+        if not self._record([replace(delivery, reports=[quarantined], refused=refused)], done, again=False):
             return False
         written = done[delivery.machine_id]
         if isinstance(written, Written):

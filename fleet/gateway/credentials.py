@@ -55,10 +55,6 @@ class Credentials:
         self._asked: dict[str, asyncio.Future[MachineIdentity | None]] = {}
         self._asking: asyncio.Task[None] | None = None
 
-    def cached(self, credential: str) -> MachineIdentity | Unknown | None:
-        """The identity; None for a credential known to be wrong; UNKNOWN when it has to be looked up."""
-        return self._cached(hash_of(credential))
-
     async def identity(self, credential: str) -> MachineIdentity | None:
         """Return the identity, looked up where it is not cached; None where there is none. Raises Problem 503 under
         pressure, or when the database is unavailable.
@@ -112,6 +108,7 @@ class Credentials:
                     del self._known[key]
 
     def _cached(self, key: str) -> MachineIdentity | Unknown | None:
+        """The identity; None for a credential known to be wrong; UNKNOWN when it has to be looked up."""
         now = time.monotonic()
         with self._lock:
             known = self._known.get(key)

@@ -120,8 +120,10 @@ class Dispatcher:
                     self._held |= held
         except (OperationalError, InterfaceError):
             with self._lock:
-                kept = {machine_id: one for machine_id, one in asked.items() if self.waiters.holds_any(machine_id)}
-                self._asked = kept | self._asked
+                still_held = {
+                    machine_id: one for machine_id, one in asked.items() if self.waiters.holds_any(machine_id)
+                }
+                self._asked = still_held | self._asked
                 self._held |= held
             # A failed query for all machines is repeated with the next one.
             self._next_full = 0.0
@@ -160,8 +162,8 @@ class Dispatcher:
         orders = {key: [replace(order, via=vias[key]) for order in found[key]] for key in found}
         if whole:
             self.events.call_soon_threadsafe(self.waiters.look_closely, sets_under_way() if mine else set())
-        told: dict[int, HeartbeatCheck | None] = {machine_id: compared.get(machine_id) for machine_id in asked}
-        self.events.call_soon_threadsafe(self.waiters.deliver, told, orders)
+        checks: dict[int, HeartbeatCheck | None] = {machine_id: compared.get(machine_id) for machine_id in asked}
+        self.events.call_soon_threadsafe(self.waiters.deliver, checks, orders)
 
     def _via(self, machine_id: int, now: float) -> str:
         via, until = self._woken.get(machine_id, (DISPATCHED, now))

@@ -235,7 +235,7 @@ def _environ(scope: Scope, body: bytes) -> dict[str, Any]:
     named = [(name, value) for name, value in scope["headers"] if b"_" not in name]
     # By the socket's own peer, which no header states: it is not available after this point.
     client = scope.get("client")
-    named, told = told_by_proxy(named, peer=str(client[0]) if client else "", by=settings.PROXY_SIGN_IN)
+    named, proxy_user = told_by_proxy(named, peer=str(client[0]) if client else "", by=settings.PROXY_SIGN_IN)
     # Bytes beyond ASCII would raise where the environment is built.
     query = quote_from_bytes(scope["query_string"], safe=PLAIN).encode()
     plain: Any = {**scope, "headers": named, "query_string": query}
@@ -244,6 +244,6 @@ def _environ(scope: Scope, body: bytes) -> dict[str, Any]:
     # However the body came, in chunks or whole, its length is known by now.
     environ["CONTENT_LENGTH"] = str(len(body))
     environ[CALL] = scope[CALL]
-    if told is not None:
-        environ[TOLD_BY_PROXY] = told
+    if proxy_user is not None:
+        environ[TOLD_BY_PROXY] = proxy_user
     return cast(dict[str, Any], environ)

@@ -97,33 +97,28 @@ class Entrance:
         """A key or a credential: 200 with EnrolAnswer, 202 with EnrolPending. Problems 401, 403, 413, 422, 429, 503."""
         signed, wanted = await self._read(request)
         try:
-            granted = await self.threads.run(self._enrol, wanted, signed, request.client)
+            granted = await self.threads.run(_enrol, wanted, signed, request.client)
         except Refused as refused:
             if refused.code != "intermediate-wanted":
                 # That refusal is an intermediate step: the agent fetches the certificate and repeats its request.
                 self.refusals.note(wanted, refused, request.client)
             raise _problem(refused) from None
-        if isinstance(granted, wire.EnrolPending):
-            if not wanted.ask:
-                # 0.1.0 knows no 202, and tries again after an error.
-                sentence = "A person has to admit this machine first."
-                raise Problem(503, "admission-pending", sentence, retry_after=math.ceil(granted.retry_after))
-            await answer(send, 202, msgspec.json.encode(granted))
-            return
-        await answer(send, 200, msgspec.json.encode(granted))
+        if isinstance(granted, wire.EnrolPending) and not wanted.ask:
+            # 0.1.0 knows no 202, and tries again after an error.
+            sentence = "A person has to admit this machine first."
+            raise Problem(503, "admission-pending", sentence, retry_after=math.ceil(granted.retry_after))
+        await _reply(send, granted)
 
     async def check(self, request: Request, send: Send) -> None:
         """Answer as `enrol` would, without storing anything: 200 with EnrolCheck, 202 with EnrolPending. Raises its
         problems."""
         signed, wanted = await self._read(request)
         try:
-            found = await self.threads.run(self._check, wanted, signed, request.client)
+            found = await self.threads.run(_check, wanted, signed, request.client)
         except Refused as refused:
             raise _problem(refused) from None
-        if isinstance(found, wire.EnrolPending):
-            await answer(send, 202, msgspec.json.encode(found))
-            return
-        await answer(send, 200, msgspec.json.encode(wire.EnrolCheck(server_time=found.server_time)))
+        reply = found if isinstance(found, wire.EnrolPending) else wire.EnrolCheck(server_time=found.server_time)
+        await _reply(send, reply)
 
     async def _read(self, request: Request) -> tuple[SignedCall | None, wire.EnrolRequest]:
         """Return the signer of an enrolment, and its content. Raises Problem 401, 413, 422, 429."""
@@ -134,14 +129,6 @@ class Entrance:
             return signed, msgspec.convert(storable(msgspec.json.decode(raw)), wire.EnrolRequest)
         except (ValueError, RecursionError) as error:
             raise Problem(422, "validation", f"The request cannot be read: {error}.") from None
-
-    @staticmethod
-    def _check(
-        wanted: wire.EnrolRequest, signed: SignedCall | None, address: str
-    ) -> wire.EnrolAnswer | wire.EnrolPending:
-        """Check an enrolment, in a thread. Raises Refused."""
-        signed_by = signed.found_by if signed is not None else ""
-        return enrolment.would_enrol(request=wanted, now=clock.now(), address=address, signed_by=signed_by)
 
     def _signed(self, request: Request) -> SignedCall | None:
         """Return the signature of an enrolment; None where it proves nothing, as with a key that can no longer be
@@ -154,16 +141,26 @@ class Entrance:
                 raise
             return None
 
-    @staticmethod
-    def _enrol(
-        wanted: wire.EnrolRequest, signed: SignedCall | None, address: str
-    ) -> wire.EnrolAnswer | wire.EnrolPending:
-        """Enrol; a signed request counts once in all processes. In a thread. Raises Problem 401, Refused."""
-        now = clock.now()
-        if signed is not None and not entrance.spend(signed.mark, now=now):
-            raise Repeated
-        signed_by = signed.found_by if signed is not None else ""
-        return enrolment.enrol(request=wanted, now=now, address=address, signed_by=signed_by)
+
+def _enrol(wanted: wire.EnrolRequest, signed: SignedCall | None, address: str) -> wire.EnrolAnswer | wire.EnrolPending:
+    """Enrol; a signed request counts once in all processes. In a thread. Raises Problem 401, Refused."""
+    now = clock.now()
+    if signed is not None and not entrance.spend(signed.mark, now=now):
+        raise Repeated
+    return enrolment.enrol(request=wanted, now=now, address=address, signed_by=_signer(signed))
+
+
+def _check(wanted: wire.EnrolRequest, signed: SignedCall | None, address: str) -> wire.EnrolAnswer | wire.EnrolPending:
+    """Check an enrolment, in a thread. Raises Refused."""
+    return enrolment.would_enrol(request=wanted, now=clock.now(), address=address, signed_by=_signer(signed))
+
+
+def _signer(signed: SignedCall | None) -> str:
+    return signed.found_by if signed is not None else ""
+
+
+async def _reply(send: Send, reply: wire.EnrolAnswer | wire.EnrolPending | wire.EnrolCheck) -> None:
+    await answer(send, 202 if isinstance(reply, wire.EnrolPending) else 200, msgspec.json.encode(reply))
 
 
 def _problem(refused: Refused) -> Problem:

@@ -43,15 +43,15 @@ class CallCredentials:
     token: str
     session_key: str
     address: str
-    told: ToldByProxy | None
+    proxy_user: ToldByProxy | None
 
 
 def credentials_of(request: Request) -> CallCredentials:
     """Return the credentials of a request, as Django reads them from it."""
     scope = request.scope
     client = scope.get("client")
-    _, told = told_by_proxy(scope["headers"], peer=str(client[0]) if client else "", by=settings.PROXY_SIGN_IN)
-    return CallCredentials(request.bearer, session_key(request), request.client, told)
+    _, proxy_user = told_by_proxy(scope["headers"], peer=str(client[0]) if client else "", by=settings.PROXY_SIGN_IN)
+    return CallCredentials(request.bearer, session_key(request), request.client, proxy_user)
 
 
 def session_key(request: Request) -> str:
@@ -81,7 +81,11 @@ def access_of(by: CallCredentials, *, now: datetime) -> FoundAccess | None:
             return None
         person, row = found
         return FoundAccess(Access(person.pk, rights(person), tuple(row.scopes)), person.get_username(), row.name)
-    user = CREDENTIALS.person_of_session(session_key=by.session_key, told=by.told, now=now) if by.session_key else None
+    user = (
+        CREDENTIALS.person_of_session(session_key=by.session_key, told=by.proxy_user, now=now)
+        if by.session_key
+        else None
+    )
     return FoundAccess(Access(user.pk, rights(user)), user.get_username()) if user else None
 
 

@@ -97,20 +97,17 @@ class Probes:
         said: dict[str, Any] = {"status": status, "database": found.database, "redis": redis}
         said |= {"signing": found.signing, "era": found.era}
         # A row that cannot be advanced is no failure of this process.
-        if found.quarantined:
-            said["quarantined"] = found.quarantined
+        said |= {"quarantined": found.quarantined} if found.quarantined else {}
         # Numbers alone: names are for who may log in.
         said |= found.unusable
-        if found.locked:
-            said["tables_locked"] = list(found.locked)
-        if found.full:
-            said["partitions_missing"] = list(found.full)
-        if found.stalled:
-            said["stalled"] = list(found.stalled)
-        if found.skew:
-            said["clock"] = {"skew_seconds": round(found.skew, 1)}
-        if found.late:
-            said["partitions_late"] = list(found.late)
+        faults: dict[str, Any] = {
+            "tables_locked": found.locked,
+            "partitions_missing": found.full,
+            "stalled": found.stalled,
+            "clock": {"skew_seconds": round(found.skew, 1)} if found.skew else {},
+            "partitions_late": found.late,
+        }
+        said |= {name: fault for name, fault in faults.items() if fault}
         said |= found.notices
         if found.connections is not None and not room:
             said["connections"] = {"most": found.connections.most + found.connections.others}

@@ -31,12 +31,12 @@ def cleaned(report: dict[str, Any]) -> dict[str, Any]:
 # Times of machines, corrected by how far their clocks are off.
 
 
-def utc(moment: datetime) -> datetime:
+def utc(at: datetime) -> datetime:
     """The moment in UTC; one without a zone is taken as UTC. Raises ValueError when it has no UTC form."""
-    if moment.tzinfo is UTC:
-        return moment
+    if at.tzinfo is UTC:
+        return at
     try:
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     except OverflowError:
         raise ValueError("the time is out of range") from None
 
@@ -52,34 +52,34 @@ class Clock:
     def measured(cls, *, sent_at: datetime, received_at: datetime, tolerance: float) -> Clock:
         return cls((utc(sent_at) - received_at).total_seconds(), tolerance)
 
-    def corrected(self, moment: datetime) -> datetime:
+    def corrected(self, at: datetime) -> datetime:
         """The machine's time as our clock would have shown it. Raises ValueError when it has none."""
-        moment = utc(moment)
+        at = utc(at)
         if abs(self.offset) <= self.tolerance:
-            return moment
+            return at
         try:
-            return moment - timedelta(seconds=self.offset)
+            return at - timedelta(seconds=self.offset)
         except OverflowError:
             raise ValueError("the time is out of range") from None
 
-    def judged(self, moment: datetime, now: datetime) -> tuple[datetime, bool]:
+    def judged(self, at: datetime, now: datetime) -> tuple[datetime, bool]:
         """The corrected time, at most `now`; and whether it could be right. One that lies ahead of `now`, or before the
         year 2000, could not: then it is `now`.
         """
         try:
-            corrected = self.corrected(moment)
+            corrected = self.corrected(at)
         except ValueError:
             return now, False
         if in_bounds(corrected) is None or corrected > now + timedelta(seconds=self.tolerance):
             return now, False
         return min(corrected, now), True
 
-    def not_after(self, moment: datetime | None, now: datetime) -> datetime | None:
+    def not_after(self, at: datetime | None, now: datetime) -> datetime | None:
         """The corrected time, at most `now`; None for none, or for one before the year 2000 or out of range."""
-        if moment is None:
+        if at is None:
             return None
         try:
-            corrected = self.corrected(moment)
+            corrected = self.corrected(at)
         except ValueError:
             return None
         return min(corrected, now) if corrected >= EARLIEST else None
@@ -120,9 +120,9 @@ def _check_document(document: wire.DocumentData, limits: GatewayLimits) -> None:
         raise Unreadable("hash is not the SHA-256 of the body: the body was damaged on the way")
     if len(body) > limits.document_bytes:
         # Stored up to the limit; a cut body is no document.
-        kept = body[: limits.document_bytes]
-        document.body, document.encoding = base64.b64encode(kept).decode(), "base64"
-        document.hash, document.incarnation = sha256(kept).hexdigest(), None
+        body_start = body[: limits.document_bytes]
+        document.body, document.encoding = base64.b64encode(body_start).decode(), "base64"
+        document.hash, document.incarnation = sha256(body_start).hexdigest(), None
     _check_range("incarnation", document.incarnation, BIGGEST)
     document.api_version = document.api_version[:50]
 
@@ -251,38 +251,25 @@ def _check_range(name: str, value: int | None, bound: int) -> None:
 
 
 def check_nested(data: dict[str, Any], depth: int) -> None:
-    """Raise Unreadable for data that is nested too deeply, and for a number that no column can store."""
-    for one in data.values():
-        # Text and small numbers alone, as in a document: there is nothing to look into.
-        if type(one) is not str and one is not None and not (type(one) is int and -BIGGEST <= one < BIGGEST):
-            check_depth(data, depth)
-            check_numbers(data)
-            return
-
-
-def check_numbers(value: Any) -> None:
-    """Raises Unreadable for a number that no column keeps: none at all, without end, or beyond 64 bits."""
-    level = [value]
-    while level:
-        inner = [one for outer in level for one in (outer.values() if isinstance(outer, dict) else outer)]
-        for one in inner:
-            if isinstance(one, float) and not isfinite(one):
-                raise Unreadable("a number is infinite, or none at all")
-            if isinstance(one, int) and not -BIGGEST <= one < BIGGEST:
-                raise Unreadable("a number is out of range")
-        level = [one for one in inner if isinstance(one, dict | list)]
-
-
-def check_depth(value: Any, depth: int) -> None:
-    """Raises Unreadable where lists and objects are nested more than `depth` levels deep."""
-    level = [value]
+    """Raise Unreadable for lists and objects nested more than `depth` levels deep, and for a number that no column can
+    store: none at all, infinite, or beyond 64 bits.
+    """
+    if all(type(value) is str or value is None or _is_small(value) for value in data.values()):
+        # As in a document: there is nothing to look into.
+        return
+    level: list[Any] = [data]
     for _ in range(depth):
-        level = [
-            inner
-            for outer in level
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, dict | list)
-        ]
+        values = [value for outer in level for value in (outer.values() if isinstance(outer, dict) else outer)]
+        for value in values:
+            if isinstance(value, float) and not isfinite(value):
+                raise Unreadable("a number is infinite, or none at all")
+            if isinstance(value, int) and not -BIGGEST <= value < BIGGEST:
+                raise Unreadable("a number is out of range")
+        level = [value for value in values if isinstance(value, dict | list)]
         if not level:
             return
     raise Unreadable(f"data is nested deeper than {depth} levels")
+
+
+def _is_small(value: Any) -> bool:
+    return type(value) is int and -BIGGEST <= value < BIGGEST

@@ -56,10 +56,10 @@ class Silence:
             with _own(number) as one:
                 if one.family not in (socket.AF_INET, socket.AF_INET6) or one.getsockname()[1] not in ports:
                     return True
-                told = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
-                if len(told) < TCP_INFO_BYTES or struct.unpack_from("Q", told, BYTES_CAME)[0]:
+                info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
+                if len(info) < TCP_INFO_BYTES or struct.unpack_from("Q", info, BYTES_CAME)[0]:
                     return True
-                if struct.unpack_from("I", told, LAST_CAME)[0] > self.seconds * 1000:
+                if struct.unpack_from("I", info, LAST_CAME)[0] > self.seconds * 1000:
                     one.shutdown(socket.SHUT_RDWR)
                 return False
         except OSError:

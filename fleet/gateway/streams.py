@@ -139,7 +139,9 @@ class Streams:
         it, which is heard when a stream begins.
         """
         by_session = ear.access.scopes is None
-        return min(self.limits.stream, self.limits.proxied_stream) if by_session and by.told else self.limits.stream
+        return (
+            min(self.limits.stream, self.limits.proxied_stream) if by_session and by.proxy_user else self.limits.stream
+        )
 
     def stop(self) -> None:
         self.stopping = True

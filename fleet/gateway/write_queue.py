@@ -302,15 +302,8 @@ class Lanes:
             self._running = batch
         return batch
 
-    def take_troubled(self) -> list[Pending]:
-        """The oldest delivery of a machine whose reports failed."""
-        return self._take_one(Lane.TROUBLED)
-
-    def take_costly(self) -> list[Pending]:
-        """The oldest delivery that costs much."""
-        return self._take_one(Lane.COSTLY)
-
-    def _take_one(self, lane: Lane) -> list[Pending]:
+    def take_one(self, lane: Lane) -> list[Pending]:
+        """The oldest delivery of a lane that is written separately."""
         found: list[Pending] = []
         with self._lock:
             for part in self._lanes[lane].turns(until=lambda: bool(found)):
@@ -345,12 +338,12 @@ class Lanes:
                 self._forget(pending)
         return through
 
-    def since(self, moment: float) -> list[Pending]:
+    def since(self, earliest: float) -> list[Pending]:
         """Return the deliveries that have waited since before this moment of the steady clock, including those being
         written."""
         with self._lock:
             every = (*self._running, *chain(*self._lanes.values()))
-            return [pending for pending in every if pending.since < moment]
+            return [pending for pending in every if pending.since < earliest]
 
     def _remember(self, event_ids: list[str]) -> None:
         for event_id in event_ids:

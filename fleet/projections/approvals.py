@@ -304,10 +304,14 @@ def _waits_for(approval: Approval) -> Reason | str:
     return waits_for(When(approval.when), approval.due_at)
 
 
-def _overridden(kept: Mapping[str, Any]) -> Overridden:
+def _overridden(stored: Mapping[str, Any]) -> Overridden:
     # Rows written before guards had values contain the sentence instead.
-    said = kept["sentence"] if "sentence" in kept else Reason(kept["code"], **from_json(without_names(kept["values"])))
-    return Overridden(kept["code"], said, kept["reason"])
+    said = (
+        stored["sentence"]
+        if "sentence" in stored
+        else Reason(stored["code"], **from_json(without_names(stored["values"])))
+    )
+    return Overridden(stored["code"], said, stored["reason"])
 
 
 def told_by(row: ApprovalRow, facts: EventFacts, *, now: datetime) -> ApprovalRow:

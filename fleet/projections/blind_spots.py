@@ -118,12 +118,12 @@ class BlindSpots:
 class _Look:
     """Blind spots in memory and in the database.
 
-    `rows` are in memory, `kept` are those stored for sets. `waiting` counts sets that are due for evaluation,
+    `rows` are in memory, `stored` are those stored for sets. `waiting` counts sets that are due for evaluation,
     `more_caches` the caches without a listener that are not among the rows.
     """
 
     rows: tuple[BlindSpotRow, ...]
-    kept: QuerySet[SetBlindSpot]
+    stored: QuerySet[SetBlindSpot]
     waiting: int
     more_caches: int
 
@@ -133,10 +133,10 @@ def overview(*, now: datetime) -> BlindSpots:
     look = _look(now, caches=FIRST)
     counts = Counter(row.code for row in look.rows)
     counts.update({UNHEARD: look.more_caches} if look.more_caches else {})
-    counts.update(dict(look.kept.order_by().values_list("code").annotate(Count("pk"))))
+    counts.update(dict(look.stored.order_by().values_list("code").annotate(Count("pk"))))
     codes = sorted(counts, key=RANKS.__getitem__)
     # Query even without codes, so that the number of queries is fixed.
-    firsts = [_listed(look.kept.filter(rank=rank))[:FIRST] for rank in [RANKS[code] for code in codes] or [-1]]
+    firsts = [_listed(look.stored.filter(rank=rank))[:FIRST] for rank in [RANKS[code] for code in codes] or [-1]]
     found: dict[str, list[BlindSpotRow]] = defaultdict(list)
     for row in look.rows:
         found[row.code].append(row)
@@ -154,7 +154,7 @@ def overview(*, now: datetime) -> BlindSpots:
 def count(*, now: datetime) -> int:
     """Return the number of blind spots. Sixteen queries."""
     look = _look(now, caches=FIRST)
-    return len(look.rows) + look.more_caches + look.kept.count()
+    return len(look.rows) + look.more_caches + look.stored.count()
 
 
 def page(
@@ -183,20 +183,20 @@ def page(
     some = code in ("", UNHEARD) and sets is None and machines is None
     # Read all caches only where few names are given.
     look = _look(now, caches=None if some and names is not None else 0, hosts=names)
-    more = [row for row in look.rows if wanted(row)]
-    kept = look.kept.filter(rank=RANKS[code]) if code else look.kept
-    kept = kept.filter(availability_set__any=list(sets)) if sets is not None else kept
+    in_memory = [row for row in look.rows if wanted(row)]
+    stored = look.stored.filter(rank=RANKS[code]) if code else look.stored
+    stored = stored.filter(availability_set__any=list(sets)) if sets is not None else stored
     if machines is None and plain is None:
 
         def window(beyond: Key | None, onwards: bool, most: int) -> list[BlindSpotRow]:
             caches = _cache_window(now, beyond, onwards, most) if some else []
-            return [*_window(kept, beyond, onwards, most), *caches]
+            return [*_window(stored, beyond, onwards, most), *caches]
 
-        found = cut_window(more, window, _place, like=(0, "", 0, ""), cursor=cursor, size=size)
+        found = cut_window(in_memory, window, _place, like=(0, "", 0, ""), cursor=cursor, size=size)
     else:
         # Few sets match, so all their rows are read.
-        of_them = _listed(kept.filter(availability_set__any=_homes(machines, names)))
-        found = cut_page(more + [row for row in _shaped(of_them) if wanted(row)], _place, cursor=cursor, size=size)
+        of_them = _listed(stored.filter(availability_set__any=_homes(machines, names)))
+        found = cut_page(in_memory + [row for row in _shaped(of_them) if wanted(row)], _place, cursor=cursor, size=size)
     return found.map(_shortened)
 
 
@@ -211,13 +211,13 @@ def _listed(rows: QuerySet[SetBlindSpot]) -> QuerySet[SetBlindSpot]:
     return rows.select_related("availability_set").order_by(*KEY)
 
 
-def _window(kept: QuerySet[SetBlindSpot], beyond: Key | None, onwards: bool, most: int) -> Sequence[BlindSpotRow]:
+def _window(stored: QuerySet[SetBlindSpot], beyond: Key | None, onwards: bool, most: int) -> Sequence[BlindSpotRow]:
     if beyond is not None:
         side = TupleGreaterThan if onwards else TupleLessThanOrEqual
         # The plain bound lets the index begin at the key.
         bound = {"rank__gte" if onwards else "rank__lte": beyond[0]}
-        kept = kept.filter(side(Tuple(*KEY), beyond), **bound)
-    rows = _listed(kept)
+        stored = stored.filter(side(Tuple(*KEY), beyond), **bound)
+    rows = _listed(stored)
     return _shaped((rows if onwards else rows.reverse())[:most])
 
 
@@ -311,7 +311,7 @@ def _look(now: datetime, *, caches: int | None = None, hosts: Collection[str] | 
         waiting.annotate(titled=called).order_by("titled", "pk"),
         _quarantined(now).annotate(titled=F("resource_name")).order_by("titled", "pk"),
     )
-    outside_sets = elsewhere(
+    of_no_set = elsewhere(
         waiting=waits,
         quarantined=quarantined,
         alone=_named(alone.order_by("name", "pk"), "name"),
@@ -319,10 +319,10 @@ def _look(now: datetime, *, caches: int | None = None, hosts: Collection[str] | 
         quarantine=_quarantine(),
         era_missing=numbering().missing,
     )
-    rows += [_row(spot, None) for spot in outside_sets]
-    kept = visible(SetBlindSpot).exclude(availability_set__any=judged)
+    rows += [_row(spot, None) for spot in of_no_set]
+    stored = visible(SetBlindSpot).exclude(availability_set__any=judged)
     more = unheard.count() - len(first) if caches and len(first) == caches else 0
-    return _Look(tuple(rows), kept, len(stale) - len(judged), more)
+    return _Look(tuple(rows), stored, len(stale) - len(judged), more)
 
 
 def _both_named(one: QuerySet[Any], other: QuerySet[Any]) -> tuple[Named, Named]:

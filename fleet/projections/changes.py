@@ -45,11 +45,11 @@ class ChangeFilter(TimeFilter):
         return qs.filter(_since(qs.model, value)) if value is not None else qs
 
 
-def _since(model: type[Model], moment: datetime) -> Q:
+def _since(model: type[Model], at: datetime) -> Q:
     # Each table by its own index: few rows have changed, and they are found before sorting.
-    found = [visible(model).filter(changed_at__gte=moment).order_by().values("pk")]
+    found = [visible(model).filter(changed_at__gte=at).order_by().values("pk")]
     for part, path in PARTS[model]:
-        rows = visible(part).filter(changed_at__gte=moment, **{f"{path}__isnull": False})
+        rows = visible(part).filter(changed_at__gte=at, **{f"{path}__isnull": False})
         found.append(rows.order_by().values(path))
     return Q(pk__in=found[0].union(*found[1:]) if len(found) > 1 else found[0])
 

@@ -75,8 +75,8 @@ def counts(*, now: datetime) -> tuple[PresenceCounts, int]:
     except for sets that have just changed. Five queries, one more where reconciling is overdue.
     """
     changed = list(changed_sets(now=now))
-    kept = visible(SetCount).exclude(availability_set__any=changed)
-    sums = kept.aggregate(**{name: Sum(name, default=0) for name in (*PRESENCES, "without_agent")})
+    stored = visible(SetCount).exclude(availability_set__any=changed)
+    sums = stored.aggregate(**{name: Sum(name, default=0) for name in (*PRESENCES, "without_agent")})
     fresh = visible(Machine).filter(availability_set__any=changed).alias(polled=last_poll())
     counted = counts_of(fresh.aggregate(**counts_by(now=now)))
     presence = PresenceCounts(**{name: sums[name] + getattr(counted, name) for name in PRESENCES})
@@ -90,10 +90,10 @@ def counts_of_sets(scope: Mapping[str, Any], *, now: datetime) -> dict[int, SetC
     Five queries, one more where reconciling is overdue.
     """
     changed = list(changed_sets(now=now))
-    kept = visible(SetCount).filter(**scope).exclude(availability_set__any=changed)
+    stored = visible(SetCount).filter(**scope).exclude(availability_set__any=changed)
     found = {
         set_id: SetCounts(PresenceCounts(**dict(zip(PRESENCES, counted, strict=True))), without_agent, tuple(regions))
-        for set_id, without_agent, regions, *counted in kept.values_list("pk", "without_agent", "regions", *PRESENCES)
+        for set_id, without_agent, regions, *counted in stored.values_list("pk", "without_agent", "regions", *PRESENCES)
     }
     bare = agentless().filter(**scope).filter(availability_set__any=changed).order_by()
     missing = dict(bare.values_list("availability_set").annotate(Count("pk")))

@@ -138,7 +138,9 @@ def report(*, drill_id: int, now: datetime) -> DrillReport | None:
     )
     sightings = {row.machine_id: row for row in visible(Sighting).filter(event=drill.event_id)}
     hooks = {row.machine_id: row for row in visible(Preparation).filter(event=drill.event_id)}
-    told = {row.rehearsal_id: row for row in visible(Instruction).filter(rehearsal__drill=drill, what="rehearse")}
+    instructions = {
+        row.rehearsal_id: row for row in visible(Instruction).filter(rehearsal__drill=drill, what="rehearse")
+    }
     rehearsals = (
         visible(Rehearsal)
         .filter(drill=drill)
@@ -151,9 +153,9 @@ def report(*, drill_id: int, now: datetime) -> DrillReport | None:
         MachineReport(
             machine=machine_ref(row.machine),
             hit=row.machine.resource_name.lower() in hit,
-            left_out=_left_out(drill, row, told.get(row.pk), sightings.get(row.machine_id)),
+            left_out=_left_out(drill, row, instructions.get(row.pk), sightings.get(row.machine_id)),
             steps=_of_machine(
-                drill, row, told.get(row.pk), sightings.get(row.machine_id), hooks.get(row.machine_id), orders
+                drill, row, instructions.get(row.pk), sightings.get(row.machine_id), hooks.get(row.machine_id), orders
             ),
         )
         for row in rehearsals
@@ -202,14 +204,17 @@ def _of_whole(drill: Drill, approvals: Sequence[Approval], orders: Sequence[Orde
 def _of_machine(
     drill: Drill,
     row: Rehearsal,
-    told: Instruction | None,
+    instruction: Instruction | None,
     sighting: Sighting | None,
     hooks: Preparation | None,
     orders: Sequence[Order],
 ) -> tuple[DrillStep, ...]:
     taken: list[Taken] = []
-    if told is not None:
-        taken += [("told", told.written_at, ""), ("has-order", told.delivered_at, told.delivered_by)]
+    if instruction is not None:
+        taken += [
+            ("told", instruction.written_at, ""),
+            ("has-order", instruction.delivered_at, instruction.delivered_by),
+        ]
     if sighting is not None:
         taken += [
             ("announced", sighting.first_at, ""),
@@ -230,10 +235,12 @@ def _of_machine(
     return _steps(taken)
 
 
-def _left_out(drill: Drill, row: Rehearsal, told: Instruction | None, sighting: Sighting | None) -> Reason | str:
+def _left_out(drill: Drill, row: Rehearsal, instruction: Instruction | None, sighting: Sighting | None) -> Reason | str:
     if row.left_out or sighting is not None or drill.closed_at is None:
         return read_reason(row.left_out)
-    return Reason("drill-unheard-of" if told is not None and told.delivered_at is not None else "drill-unreached")
+    return Reason(
+        "drill-unheard-of" if instruction is not None and instruction.delivered_at is not None else "drill-unreached"
+    )
 
 
 def _next(drill: Drill, approvals: Sequence[Approval], *, announced: bool) -> Reason:

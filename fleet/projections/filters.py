@@ -33,6 +33,7 @@ from fleet.projections.places import (
     PlaceFilter,
     TextsFilter,
     TimeFilter,
+    VisibleRows,
     ids_of,
     one_of,
     sets_with,
@@ -94,13 +95,12 @@ class EventFilter(PlaceFilter):
     )
     changed_since = ChangeFilter(label="Changed at or after this time, as `changed_at` of the rows has it.")
 
-    class Meta:
+    class Meta(VisibleRows.Meta):
         model = ScheduledEvent
-        fields: list[str] = []
 
-    def __init__(self, data: Any = None, queryset: Any = None, *, now: datetime, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, now: datetime, **kwargs: Any) -> None:
         self.now = now
-        super().__init__(data, visible(ScheduledEvent) if queryset is None else queryset, **kwargs)
+        super().__init__(*args, **kwargs)
 
     def filter_machine(self, queryset: QuerySet[ScheduledEvent], name: str, value: Any) -> QuerySet[ScheduledEvent]:
         either = Q(pk__in=[])
@@ -147,9 +147,8 @@ class MachineFilter(MachinePlaceFilter):
     )
     changed_since = ChangeFilter(label="Changed at or after this time, as `changed_at` of the rows has it.")
 
-    class Meta:
+    class Meta(VisibleRows.Meta):
         model = Machine
-        fields: list[str] = []
 
     def __init__(self, data: Any = None, queryset: Any = None, *, now: datetime | None = None, **kwargs: Any) -> None:
         self.now = now
@@ -187,13 +186,12 @@ class SetFilter(PlaceFilter):
     )
     changed_since = ChangeFilter(label="Changed at or after this time, as `changed_at` of the rows has it.")
 
-    class Meta:
+    class Meta(VisibleRows.Meta):
         model = AvailabilitySet
-        fields: list[str] = []
 
-    def __init__(self, data: Any = None, queryset: Any = None, *, now: datetime | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, now: datetime | None = None, **kwargs: Any) -> None:
         self.now = now
-        super().__init__(data, visible(AvailabilitySet) if queryset is None else queryset, **kwargs)
+        super().__init__(*args, **kwargs)
 
     def filter_machine(self, queryset: QuerySet[AvailabilitySet], name: str, value: Any) -> QuerySet[AvailabilitySet]:
         return queryset.filter(sets_with(visible(Machine).filter(pk__in=value))) if value else queryset
@@ -236,12 +234,8 @@ class EntryFilter(EntryPlaceFilter):
     since = TimeFilter(field_name="at", lookup_expr="gte", label="Since")
     until = TimeFilter(field_name="at", lookup_expr="lt", label="Until")
 
-    class Meta:
+    class Meta(VisibleRows.Meta):
         model = Entry
-        fields: list[str] = []
-
-    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, visible(Entry) if queryset is None else queryset, **kwargs)
 
     def asked_of(self, columns: Any) -> dict[str, list[Any]]:
         return {name: value for name, value in super().asked_of(columns).items() if name != "service"}
@@ -274,12 +268,8 @@ class ApprovalFilter(PlaceFilter):
     until = TimeFilter(field_name="decided_at", lookup_expr="lt", label="Decided before this time.")
     changed_since = ChangeFilter(label="Changed at or after this time, as `changed_at` of the rows has it.")
 
-    class Meta:
+    class Meta(VisibleRows.Meta):
         model = Approval
-        fields: list[str] = []
-
-    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, visible(Approval) if queryset is None else queryset, **kwargs)
 
     def filter_event(self, queryset: QuerySet[Approval], name: str, value: list[str]) -> QuerySet[Approval]:
         return queryset.filter(event__event_id__in=[each.upper() for each in value]) if value else queryset
@@ -294,12 +284,8 @@ class DrillFilter(PlaceFilter):
     until = TimeFilter(field_name="created_at", lookup_expr="lt", label="Begun before this time.")
     changed_since = ChangeFilter(label="Changed at or after this time, as `changed_at` of the rows has it.")
 
-    class Meta:
+    class Meta(VisibleRows.Meta):
         model = Drill
-        fields: list[str] = []
-
-    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, visible(Drill) if queryset is None else queryset, **kwargs)
 
 
 class WaveFilter(PlaceFilter):
@@ -313,12 +299,8 @@ class WaveFilter(PlaceFilter):
     until = TimeFilter(field_name="created_at", lookup_expr="lt", label="Begun before this time.")
     changed_since = ChangeFilter(label="Changed at or after this time, as `changed_at` of the rows has it.")
 
-    class Meta:
+    class Meta(VisibleRows.Meta):
         model = Wave
-        fields: list[str] = []
-
-    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, visible(Wave) if queryset is None else queryset, **kwargs)
 
     def in_sets(self, sets: Ids) -> Q:
         members = visible(Approval).filter(event__availability_set__in=sets, wave__isnull=False)
@@ -330,15 +312,14 @@ class AdmissionFilter(MachinePlaceFilter):
 
     set_path = "machine__availability_set"
 
-    class Meta:
+    class Meta(VisibleRows.Meta):
         model = Admission
-        fields: list[str] = []
 
     def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
         super().__init__(data, waiting_rows() if queryset is None else queryset, **kwargs)
 
 
-class EventEntryFilter(django_filters.FilterSet):  # type: ignore[misc]
+class EventEntryFilter(VisibleRows):
     """Filter of one event's entries, by machine."""
 
     machine = IdsFilter(field_name="machine", label="The id of a machine; may be repeated.")
@@ -348,12 +329,8 @@ class EventEntryFilter(django_filters.FilterSet):  # type: ignore[misc]
         label="The resource name of a machine, in any case; may be repeated.",
     )
 
-    class Meta:
+    class Meta(VisibleRows.Meta):
         model = Entry
-        fields: list[str] = []
-
-    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, visible(Entry) if queryset is None else queryset, **kwargs)
 
     def keeps(self, entry: Entry) -> bool:
         """Return whether the filter matches an archived entry."""
@@ -368,12 +345,8 @@ class BlindSpotFilter(MachinePlaceFilter):
 
     set_path = "pk"
 
-    class Meta:
+    class Meta(VisibleRows.Meta):
         model = AvailabilitySet
-        fields: list[str] = []
-
-    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, visible(AvailabilitySet) if queryset is None else queryset, **kwargs)
 
     def of_machines(self, machines: Ids) -> Q:
         return Q()

@@ -192,6 +192,7 @@ def machine_rows(machines: Iterable[Machine], *, now: datetime, limits: Limits) 
 def _machine_row(machine: Machine, *, now: datetime, limits: Limits) -> MachineRow:
     heard_at, polled_at = contact_times(machine)
     row = getattr(machine, "presence", None)
+    called = [Reason("name-held", called=machine.called)] if machine.called else []
     return from_row(
         MachineRow,
         machine,
@@ -203,12 +204,8 @@ def _machine_row(machine: Machine, *, now: datetime, limits: Limits) -> MachineR
         clock_offset_seconds=row.clock_offset if row else None,
         **{name: getattr(row, name) if row else "" for name in FROM_PRESENCE},
         changed_at=changed_at(machine, row),
-        warnings=(*_named(machine), *from_json([*machine.set_warnings, *machine.warnings])),
+        warnings=(*called, *from_json([*machine.set_warnings, *machine.warnings])),
     )
-
-
-def _named(machine: Machine) -> list[Reason]:
-    return [Reason("name-held", called=machine.called)] if machine.called else []
 
 
 def identities_of(*, hashes: Collection[str]) -> dict[str, MachineIdentity]:
@@ -227,11 +224,11 @@ def row_id(*, vm_id: str) -> int:
     return visible(Machine).filter(vm_id=vm_id.strip().lower()).values_list("pk", flat=True).first() or 0
 
 
-def credentials_since(moment: datetime) -> dict[int, str]:
+def credentials_since(at: datetime) -> dict[int, str]:
     """Return by row id the credential hash of each machine that was revoked or enrolled after this moment; empty
     without one. One query, by two indexes.
     """
-    rows = visible(Machine).filter(Q(revoked_at__gt=moment) | Q(enrolled_at__gt=moment))
+    rows = visible(Machine).filter(Q(revoked_at__gt=at) | Q(enrolled_at__gt=at))
     return dict(rows.values_list("pk", "credential_hash"))
 
 

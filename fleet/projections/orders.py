@@ -15,7 +15,7 @@ from fleet.models import Machine
 from fleet.models.facts.events import order_timeouts
 from fleet.projections import approvals as rows
 from fleet.projections.approvals import ApprovalRow, NextAsked
-from fleet.projections.refs import MachineRef
+from fleet.projections.refs import MachineRef, facts_ref
 from fleet.projections.visibility import load_facts
 
 
@@ -58,8 +58,8 @@ def followed(row: ApprovalRow, facts: EventFacts, *, now: datetime) -> ApprovalR
     found = forecast(state=row.state, facts=facts, orders=_orders(row), now=now, timeouts=order_timeouts())
     if found is None:
         return row
-    machine = MachineRef(id=found.machine.machine_id, resource_name=found.machine.name)
-    silent = MachineRef(id=found.silent.machine_id, resource_name=found.silent.name) if found.silent else None
+    machine = facts_ref(found.machine)
+    silent = facts_ref(found.silent) if found.silent else None
     return replace(row, next_asked=NextAsked(machine=machine, at=found.at, silent=silent))
 
 
@@ -86,7 +86,7 @@ def by_hand(
             from_row(
                 HandMachine,
                 machine,
-                machine=MachineRef(id=machine.machine_id, resource_name=machine.name),
+                machine=facts_ref(machine),
                 windows=systems.get(machine.machine_id, "") == "windows",
             )
             for machine in found.machines

@@ -274,7 +274,7 @@ Window = Callable[[Key | None, bool, int], Sequence[T]]
 
 
 def cut_window(
-    merged_rows: Sequence[T],
+    in_memory: Sequence[T],
     window: Window[T],
     key: Callable[[T], Key],
     *,
@@ -289,10 +289,10 @@ def cut_window(
     """
     start, most = (_decode(cursor, 1) if cursor else None), clamp(size) + 1
     if start is None:
-        return cut_page([*merged_rows, *window(None, True, most)], key, cursor=None, size=size)
+        return cut_page([*in_memory, *window(None, True, most)], key, cursor=None, size=size)
     there = start.value if isinstance(start.value, list) else []
     if list(map(type, there)) != list(map(type, like)):
         raise BadCursorError("The cursor is of another list.")
     ways = ((True, 1 if start.backwards else most), (False, most if start.backwards else 1))
     found = [row for onwards, count in ways for row in window(tuple(there), onwards, count)]
-    return cut_page([*merged_rows, *found], key, cursor=cursor, size=size)
+    return cut_page([*in_memory, *found], key, cursor=cursor, size=size)

@@ -30,10 +30,10 @@ class BoundedTime(django_filters.fields.IsoDateTimeField):  # type: ignore[misc]
 
     def to_python(self, value: Any) -> datetime | None:
         try:
-            moment = super().to_python(value)
+            parsed = super().to_python(value)
         except OverflowError:
             raise ValidationError(self.error_messages["invalid"], code="invalid") from None
-        return clamped(moment) if moment is not None else None
+        return clamped(parsed) if parsed is not None else None
 
 
 class TimeFilter(django_filters.IsoDateTimeFilter):  # type: ignore[misc]
@@ -126,7 +126,17 @@ class PlaceIds(PlacePart, IdsFilter):
     """The same for row ids."""
 
 
-class PlaceFilter(django_filters.FilterSet):  # type: ignore[misc]
+class VisibleRows(django_filters.FilterSet):  # type: ignore[misc]
+    """Filter of the visible rows of its model."""
+
+    class Meta:
+        fields: list[str] = []
+
+    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
+        super().__init__(data, visible(self._meta.model) if queryset is None else queryset, **kwargs)
+
+
+class PlaceFilter(VisibleRows):
     """Filter of rows by their set, at the lookup path `set_path`."""
 
     set_path = "availability_set"
@@ -136,9 +146,6 @@ class PlaceFilter(django_filters.FilterSet):  # type: ignore[misc]
     resource_group = PlacePart(label="A resource group, in any case; may be repeated.")
     set = PlaceIds(label="The id of a set; may be repeated. Sets that were merged into it count.")
     set_name = PlacePart(label="The name of a set, in any case; may be repeated.")
-
-    def __init__(self, data: Any = None, queryset: Any = None, **kwargs: Any) -> None:
-        super().__init__(data, visible(self._meta.model) if queryset is None else queryset, **kwargs)
 
     def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
         found: QuerySet[Any] = super().filter_queryset(queryset)
@@ -248,21 +255,22 @@ class CachePlaceFilter(MachinePlaceFilter):
 
 def sets_where(asked: dict[str, list[Any]]) -> Ids:
     """Return the ids of the sets that meet all of these conditions, and of those merged into one of them."""
-    own, into = Q(), Q()
-    for name, values in asked.items():
-        column, lookup = COLUMNS[name]
-        own &= one_of(column, values, lookup=lookup)
-        into &= one_of(f"merged_into__{column}", values, lookup=lookup)
+    own, into = (_all_of(asked, COLUMNS, path=path) for path in ("", "merged_into__"))
     return ids_of(visible(AvailabilitySet).filter(own | into))
 
 
 def machines_where(asked: dict[str, list[Any]]) -> Ids:
     """Return the ids of the machines that meet all of these conditions."""
-    holds = Q()
+    return ids_of(visible(Machine).filter(_all_of(asked, MACHINE_COLUMNS)))
+
+
+def _all_of(asked: dict[str, list[Any]], columns: Mapping[str, tuple[str, str]], *, path: str = "") -> Q:
+    """Return the condition that all of these columns, at a lookup path, have one of their values."""
+    whole = Q()
     for name, values in asked.items():
-        column, lookup = MACHINE_COLUMNS[name]
-        holds &= one_of(column, values, lookup=lookup)
-    return ids_of(visible(Machine).filter(holds))
+        column, lookup = columns[name]
+        whole &= one_of(f"{path}{column}", values, lookup=lookup)
+    return whole
 
 
 def ids_of(rows: QuerySet[Any]) -> Ids:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from fleet.domain.approvals.guards import MachineFacts
 from fleet.domain.reasons import Reason
 from fleet.domain.states import Presence
 from fleet.models import AvailabilitySet, Machine, Rule
@@ -84,6 +85,10 @@ def set_ref(row: AvailabilitySet) -> SetRef:
 
 def machine_ref(row: Machine) -> MachineRef:
     return MachineRef(id=row.pk, resource_name=visible_name(row.resource_name, of=row.availability_set_id))
+
+
+def facts_ref(machine: MachineFacts) -> MachineRef:
+    return MachineRef(id=machine.machine_id, resource_name=machine.name)
 
 
 def rule_ref(row: Rule) -> RuleRef:

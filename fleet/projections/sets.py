@@ -118,10 +118,6 @@ class SetRow:
     changed_at: datetime
 
     @property
-    def ref(self) -> SetRef:
-        return SetRef(self.id, self.kind, self.name, self.name_suffix, self.subscription, self.resource_group)
-
-    @property
     def label(self) -> Reason | str:
         """Return the name, or for an unnamed set the names of its machines: a vmId means nothing to users."""
         if not self.provisional or not self.machines:
@@ -284,7 +280,7 @@ def _shape(
     for row in sets:
         inside = machine_rows(machines[row.pk][:most], now=now, limits=limits)
         summary = large.get(row.pk)
-        told = machine_rows(summary.warned, now=now, limits=limits) if summary else inside
+        warned = machine_rows(summary.warned, now=now, limits=limits) if summary else inside
         counts = summary.presence if summary else count_presence([machine.presence for machine in inside])
         shaped.append(
             from_row(
@@ -295,7 +291,7 @@ def _shape(
                 without_agent=tuple(missing[row.pk]),
                 presence=counts,
                 open_events=tuple(open_events[row.pk]),
-                warnings=_warnings(row, told, counts, missing[row.pk], foreign[row.pk], summary, now=now),
+                warnings=_warnings(row, warned, counts, missing[row.pk], foreign[row.pk], summary, now=now),
                 changed_at=changed_at(row),
                 grid=_domains(summary) if summary else _grid(inside, open_events[row.pk]),
                 admits_until=row.admits_until if row.admits_until is not None and row.admits_until > now else None,
@@ -384,8 +380,8 @@ def _lines(sets: Sequence[AvailabilitySet], *, now: datetime) -> tuple[SetLine, 
             SetLine,
             row,
             machine_names=names.get(row.pk, ()),
-            presence=(told := counted.get(row.pk, SetCounts())).presence,
-            without_agent=told.without_agent,
+            presence=(counts := counted.get(row.pk, SetCounts())).presence,
+            without_agent=counts.without_agent,
             open_events=tuple(events[row.pk]),
             admits_until=row.admits_until if row.admits_until is not None and row.admits_until > now else None,
         )

@@ -50,20 +50,20 @@ def unwatched(
     """
     ids = [pk for pk, _ in machines][:MOST_MACHINES]
     polls = dict(machines)
-    told: dict[int, list[datetime]] = {pk: [] for pk in ids}
+    reports: dict[int, list[datetime]] = {pk: [] for pk in ids}
     gaps: dict[int, list[Span]] = {pk: [] for pk in ids}
     since: dict[int, datetime] = {}
     for pk, what, begins, ends in _known(ids):
         if what == "report":
-            told[pk].append(begins)
+            reports[pk].append(begins)
         elif what == "gap":
             gaps[pk].append(Span(begins, ends))
         else:
             since[pk] = begins
-    if not any(told.values()):
+    if not any(reports.values()):
         return ()
     stretches = []
-    for pk, times in told.items():
+    for pk, times in reports.items():
         times.sort()
         known, poll = [Span(at, at) for at in times], polls[pk]
         if known and poll is not None:
@@ -72,8 +72,8 @@ def unwatched(
             known += [*between(gaps[pk], begin, poll), Span(poll, poll)] if begin <= poll else []
         stretches += _stretches(known)
     # If a machine has more reports than were read, the time before them is unknown.
-    full = [times[0] for times in told.values() if len(times) >= NEWEST]
-    first = max([min(times[0] for times in told.values() if times), *full])
+    full = [times[0] for times in reports.values() if len(times) >= NEWEST]
+    first = max([min(times[0] for times in reports.values() if times), *full])
     found = between(stretches, max(window.begin, first), min(window.end, now))
     # Gaps up to a minute are ignored: the time between two reports, and the time since the last poll.
     return tuple(gap for gap in found if gap.seconds > 60)
@@ -292,20 +292,23 @@ def of_service(service: str, window: TimeWindow, *, types: Collection[str] = (),
 
 def of_set(set_id: int, window: TimeWindow, *, types: Collection[str] = (), now: datetime) -> Spans:
     """Return events of a set, the caches that its machines listen to, and times without watching. Eight queries."""
-    events, more = events_within(window, visible(ScheduledEvent).filter(availability_set=set_id), types=types)
-    heard = visible(Coverage).filter(machine__availability_set=set_id, until=None)
-    caches = caches_within(window, visible(Cache).filter(pk__in=heard.values("cache")), now=now)
-    return Spans(events, caches, more, _unwatched(window, now=now, availability_set=set_id))
+    return _of_machines(set_id, window, types, now, availability_set=set_id)
 
 
 def of_machine(
     machine_id: int, set_id: int, window: TimeWindow, *, types: Collection[str] = (), now: datetime
 ) -> Spans:
     """Return events of the machine's set, the caches that it listens to, and times without watching. Eight queries."""
+    return _of_machines(set_id, window, types, now, pk=machine_id)
+
+
+def _of_machines(set_id: int, window: TimeWindow, types: Collection[str], now: datetime, **of: Any) -> Spans:
     events, more = events_within(window, visible(ScheduledEvent).filter(availability_set=set_id), types=types)
-    heard = visible(Coverage).filter(machine=machine_id, until=None)
+    machines = visible(Machine).filter(**of)
+    heard = visible(Coverage).filter(machine__in=machines, until=None)
     caches = caches_within(window, visible(Cache).filter(pk__in=heard.values("cache")), now=now)
-    return Spans(events, caches, more, _unwatched(window, now=now, pk=machine_id))
+    polls = machines.filter(revoked_at=None).order_by("pk").values_list("pk", "presence__last_poll_at")
+    return Spans(events, caches, more, unwatched(list(polls[:MOST_MACHINES]), window, now=now))
 
 
 def of_cache(cache_id: int, window: TimeWindow, *, now: datetime) -> Spans:
@@ -317,8 +320,3 @@ def listened_since(cache_id: int) -> datetime | None:
     """Return when listening to a cache was first possible. One query."""
     found: datetime | None = visible(Cache).filter(pk=cache_id).values_list("created_at", flat=True).first()
     return found
-
-
-def _unwatched(window: TimeWindow, *, now: datetime, **of: Any) -> tuple[Span, ...]:
-    polls = visible(Machine).filter(**of, revoked_at=None).order_by("pk").values_list("pk", "presence__last_poll_at")
-    return unwatched(list(polls[:MOST_MACHINES]), window, now=now)

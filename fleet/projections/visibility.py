@@ -320,21 +320,16 @@ def sets_named(names: Collection[str]) -> list[str]:
     return found if len(found) == len(names) else [*found, HIDDEN]
 
 
-def _events_named(event_ids: Collection[str]) -> list[str]:
-    known = set(visible(ScheduledEvent).filter(event_id__in=event_ids).values_list("event_id", flat=True))
-    return [event_id for event_id in event_ids if event_id in known]
-
-
-def without_names(kept: Any) -> Any:
+def without_names(stored: Any) -> Any:
     """Return a stored JSON value without the hidden sets and events that it names. One query for each list of
     events.
     """
-    match kept:
+    match stored:
         case dict() if is_limited():
-            return {name: _visible_value(name, value) for name, value in kept.items()}
+            return {name: _visible_value(name, value) for name, value in stored.items()}
         case list() if is_limited():
-            return [without_names(one) for one in kept]
-    return kept
+            return [without_names(one) for one in stored]
+    return stored
 
 
 def _visible_value(name: str, value: Any) -> Any:
@@ -342,7 +337,8 @@ def _visible_value(name: str, value: Any) -> Any:
         case "sets", list():
             return sets_named(value)
         case "events", list():
-            return _events_named(value)
+            known = set(visible(ScheduledEvent).filter(event_id__in=value).values_list("event_id", flat=True))
+            return [event_id for event_id in value if event_id in known]
     return without_names(value)
 
 

@@ -110,13 +110,13 @@ def _row(
     wave: Wave, members: Sequence[Member], found: Judgement, against: Mapping[int, Reason | str], *, now: datetime
 ) -> WaveRow:
     running = wave.state == WaveState.RUNNING.value
-    kept = against.get(found.approval_id or 0, "")
+    blocked_by = against.get(found.approval_id or 0, "")
     return from_row(
         WaveRow,
         wave,
         by=wave.created_by.get_username(),
         changed_at=changed_at(wave),
-        reason=unless(found.reason, kept) if running else read_reason(wave.reason),
+        reason=unless(found.reason, blocked_by) if running else read_reason(wave.reason),
         members=tuple(
             from_row(
                 WaveMember,
@@ -130,7 +130,7 @@ def _row(
                     member.set_resource_group,
                 ),
                 missing=member.missing if member.phase is Phase.RETURNING else (),
-                sentence=member_progress(member, members, found, running=running, against=kept),
+                sentence=member_progress(member, members, found, running=running, against=blocked_by),
             )
             for member in members
         ),

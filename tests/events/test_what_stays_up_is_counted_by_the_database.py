@@ -1,4 +1,4 @@
-"""What an event leaves of its set is counted where the machines are kept, and is what the plain function says."""
+"""The impact of an event on its set is counted in the database, and equals a count of its machines one by one."""
 
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -7,9 +7,10 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from fleet.domain.states import Presence
 from fleet.models import AvailabilitySet, LatestDocument, Machine, PresenceRow, ScheduledEvent
 from fleet.models.facts.events import machine_presence, presence_limits
-from fleet.projections.events.rows import blast_radii, blast_radius, taken_by_others
+from fleet.projections.events.rows import BlastRadius, blast_radii, taken_by_others
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 AGES = (0, 30, 59, 61, 599, 601, 86_399, 86_401, None)
@@ -54,17 +55,25 @@ def events(db: None) -> list[ScheduledEvent]:
     return made
 
 
-def test_it_is_what_the_plain_function_says_of_every_machine(events: list[ScheduledEvent]) -> None:
+def test_it_equals_a_count_of_every_machine(events: list[ScheduledEvent]) -> None:
     limits, down = presence_limits(), taken_by_others(events)
     found = blast_radii(events, now=NOW)
     for event in events:
         machines = Machine.objects.filter(availability_set=event.availability_set)
-        present = [
-            (machine.resource_name, machine_presence(machine, now=NOW, limits=limits))
+        there = [
+            (machine.resource_name.casefold(), presence)
             for machine in machines.select_related("presence", "latest_document")
+            if (presence := machine_presence(machine, now=NOW, limits=limits)) is not Presence.GONE
         ]
-        plain = blast_radius(event.resources, present, down=down[event.pk], min_live=event.availability_set.min_live)
-        assert found[event.pk] == plain
+        live = [name for name, presence in there if presence is Presence.LIVE]
+        hit = {name.casefold() for name in event.resources}
+        assert found[event.pk] == BlastRadius(
+            stay_up=sum(name not in hit | down[event.pk] for name in live),
+            total=len(there),
+            hit=len(hit),
+            not_live=len(there) - len(live),
+            min_live=event.availability_set.min_live,
+        )
 
 
 def test_two_queries_read_only_named_machines(events: list[ScheduledEvent]) -> None:

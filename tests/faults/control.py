@@ -14,7 +14,7 @@ from azure_simulator.child_process import RunningSimulator
 from celery import Celery
 
 from fleet.embedded import held as held_folder
-from fleet.embedded import temporary_folder, valkey
+from fleet.embedded import temporary_folder, valkey_server
 from fleet.management import supervisor
 from fleet.settings import broker as celerys_spelling
 from tests.faults.broker import popped_by_a_frozen_worker
@@ -129,7 +129,7 @@ def plain() -> Iterator[Plain]:
     """The control's processes; everything is gone afterwards."""
     with ExitStack() as stack:
         folder = stack.enter_context(held_folder(stack.enter_context(temporary_folder())))
-        broker = Server(lambda: valkey(folder), folder / "valkey" / "valkey.pid")
+        broker = Server(lambda: valkey_server(folder), folder / "valkey" / "valkey.pid")
         broker.start()
         stack.callback(broker.stop)
         simulator = stack.enter_context(RunningSimulator(fleet_file(folder)))

@@ -19,7 +19,7 @@ import redis
 import requests
 from azure_simulator.child_process import RunningSimulator
 
-from fleet.embedded import Urls, postgres, temporary_folder, valkey
+from fleet.embedded import Urls, postgres_server, temporary_folder, valkey_server
 from fleet.embedded import held as held_folder
 from tests.faults import holds
 from tests.faults.schedule import EAST, WEST, Victim
@@ -207,8 +207,8 @@ def scene(machines: Sequence[str] = (*WEST, *EAST)) -> Iterator[Scene]:
     with ExitStack() as stack:
         folder = stack.enter_context(held_folder(stack.enter_context(temporary_folder())))
         # With its syncs: what is killed here must find everything again.
-        database = Server(lambda: postgres(folder), folder / "postgres" / "postmaster.pid")
-        broker = Server(lambda: valkey(folder), folder / "valkey" / "valkey.pid")
+        database = Server(lambda: postgres_server(folder), folder / "postgres" / "postmaster.pid")
+        broker = Server(lambda: valkey_server(folder), folder / "valkey" / "valkey.pid")
         for server in (database, broker):
             server.start()
             stack.callback(server.stop)

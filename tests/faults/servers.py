@@ -8,11 +8,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 
+from fleet import embedded
+
 
 class Server:
-    """`run` starts it and yields its address. To be used from the main thread, whose end it follows."""
+    """`run` starts it. To be used from the main thread, whose end it follows."""
 
-    def __init__(self, run: Callable[[], AbstractContextManager[str]], pid_file: Path) -> None:
+    def __init__(self, run: Callable[[], AbstractContextManager[embedded.Server]], pid_file: Path) -> None:
         self.run = run
         self.pid_file = pid_file
         self.url = ""
@@ -20,7 +22,7 @@ class Server:
 
     def start(self) -> None:
         """Returns once it answers."""
-        self.url = self._running.enter_context(self.run())
+        self.url = self._running.enter_context(self.run()).url
 
     def stop(self) -> None:
         self._running.close()

@@ -23,7 +23,7 @@ import requests
 from django.utils import timezone
 
 from fleet.domain.approvals.conditions import When
-from fleet.embedded import Urls, valkey
+from fleet.embedded import Urls, valkey_server
 from fleet.embedded.folder import is_running
 from fleet.models import Approval, Machine, Observation, Order, PresenceRow, Spool
 from fleet.operations import wake_up
@@ -176,16 +176,16 @@ def test_redis_is_connected_before_an_approval_and_again_after_an_outage(servers
     with ExitStack() as stack:
         # A path short enough for a socket: a longer one would be reached by a link, which is another one each time.
         folder_of_redis = Path(stack.enter_context(TemporaryDirectory(prefix="redis-")))
-        with valkey(folder_of_redis) as address, redis.Redis.from_url(address) as client:
-            gateway = stack.enter_context(running_gateway(Urls(servers.database, address), folder))
+        with valkey_server(folder_of_redis) as server, redis.Redis.from_url(server.url) as client:
+            gateway = stack.enter_context(running_gateway(Urls(servers.database, server.url), folder))
             # The queue is declared, which is the last thing before a message, and there is no message.
             wait_for(lambda: client.exists("_kombu.binding.drydock") == 1, seconds=10, what="the queue is declared")
             assert client.llen("drydock") == 0
             wait_for(lambda: redis_of(gateway) == "ok", seconds=20, what="redis is there")
         wait_for(lambda: redis_of(gateway) == "away", seconds=20, what="redis is gone")
         # The same socket path, so that the gateway finds the new server under the old address.
-        with valkey(folder_of_redis) as again:
-            assert again == address
+        with valkey_server(folder_of_redis) as again:
+            assert again.url == server.url
             wait_for(lambda: redis_of(gateway) == "ok", seconds=12, what="redis is back")
             agent = gateway.agent()
             with long_poll(gateway, agent) as call:
@@ -237,10 +237,10 @@ def test_order_reaches_the_agent_when_the_undo_period_ends(gateway: Gateway, set
         arrived = timezone.now()
     offered = approval.orders.get()
     assert (str(offered.pk), approval.due_at is not None) == (order["id"], True)
-    # Some 20 ms where nothing else runs; reconciling would come after five seconds.
-    late = timedelta(seconds=1)
-    assert approval.due_at <= offered.offered_at < approval.due_at + late
-    assert arrived < offered.offered_at + late
+    # Some 20 ms where nothing else runs; reconciling would come after five seconds. Any gateway of the package may
+    # offer it, and that without Redis sends no wake-up: then the next look finds it, up to a second later.
+    assert approval.due_at <= offered.offered_at < approval.due_at + timedelta(seconds=2)
+    assert arrived < offered.offered_at + timedelta(seconds=3)
 
 
 def hold(agent: Agent, *, wait: float = 0, **said: str) -> requests.Response:

@@ -22,6 +22,7 @@ from fleet.gateway.write_queue import (
     LANE_REMEMBERED,
     LOOKED_AT,
     MOST_NAMED,
+    Lane,
     Lanes,
     Pending,
     Spending,
@@ -58,7 +59,7 @@ def batches_of(*said: SAID, most: int, trouble: int | None = None) -> list[list[
         for machine_id, set_id, seq in said:
             lanes.put(Pending(saying(machine_id, seq), 1, 1, 0.0, loop.create_future(), set_id), NOW)
         found = []
-        while batch := lanes.take(most) or lanes.take_troubled():
+        while batch := lanes.take(most) or lanes.take_one(Lane.TROUBLED):
             found.append([(one.delivery.machine_id, one.set_id, one.delivery.reports[0].seq) for one in batch])
             lanes.done(batch, behind=set())
         assert (lanes.waiting(), lanes.since(1.0), lanes._reports, lanes._bytes) == (0, [], 0, 0)
@@ -241,7 +242,7 @@ def test_what_costs_much_waits_behind_the_others(data: list[Any]) -> None:
     assert lanes.put(Pending(delivery(8, document(1)), 100, 1, 0.0, future), NOW)
     assert [one.delivery.machine_id for one in lanes.take(1000)] == [8]
     assert lanes.take(1000) == []
-    assert [one.delivery.machine_id for one in lanes.take_costly()] == [LOUD]
+    assert [one.delivery.machine_id for one in lanes.take_one(Lane.COSTLY)] == [LOUD]
 
 
 def test_what_machines_say_every_day_does_not() -> None:

@@ -12,7 +12,7 @@ import pytest
 import requests
 from azure_simulator.child_process import RunningSimulator
 
-from fleet.embedded import Urls, valkey
+from fleet.embedded import Urls, valkey_server
 from tests import restoring
 from tests.processes import manage, wait_for
 from tests.ring.ring import NAMES, Ring, fleet_file
@@ -69,7 +69,7 @@ def it(tmp_path: Path) -> Iterator[Ring]:
             server.execute(f"DO $$ BEGIN FOR n IN 1..{TRANSACTIONS} LOOP {each} END LOOP; END $$")
         fleet = fleet_file(tmp_path)
         simulator = stack.enter_context(RunningSimulator(fleet))
-        urls = Urls(database=database, redis=stack.enter_context(valkey(tmp_path)))
+        urls = Urls(database=database, redis=stack.enter_context(valkey_server(tmp_path)).url)
         ring = Ring(urls, tmp_path, simulator, fleet)
         stack.callback(ring.stop)
         ring.start()

@@ -1,33 +1,29 @@
 """`drydock-fleet archive`: archive all rows that are old enough now, or list them without archiving."""
 
-from argparse import ArgumentParser
 from datetime import datetime
-from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from fleet.audit.queries import Storage, storage
 from fleet.audit.retention import retain
 from fleet.domain.db_timeouts import profile_in_use
-from fleet.operations import clock
+from fleet.management.helpers import OperationCommand
 from fleet.wording.timeline import ARCHIVED, FAULTS
 from fleet.wording.times import API, at
 
 
-class Command(BaseCommand):
+class Command(OperationCommand):
     help = (
         "Write what is old enough into the archive, read it back, and let it leave the database. Celery does so by"
         " itself. Ends with status 1 if the archive's store does not do its part."
     )
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--dry-run", action="store_true", help="say what would leave, and when; change nothing")
-        parser.add_argument(
-            "--seconds", type=float, default=600.0, help="begin no further file after this time (default: 600)"
-        )
+    arguments = {
+        "--dry-run": {"action": "store_true", "help": "say what would leave, and when; change nothing"},
+        "--seconds": {"type": float, "default": 600.0, "help": "begin no further file after this time (default: 600)"},
+    }
 
-    def handle(self, *args: Any, dry_run: bool, seconds: float, **options: Any) -> None:
-        now = clock.now()
+    def run(self, *, dry_run: bool, seconds: float, now: datetime) -> None:
         found = storage(now=now)
         if not found.archive.destination:
             raise CommandError("Nothing leaves: ARCHIVE_URL names no archive.")

@@ -15,7 +15,7 @@ from fleet.wording.say import recorded
 from fleet.wording.timeline import FAULTS
 
 
-def moment(text: str) -> datetime:
+def time_of(text: str) -> datetime:
     """A time or a day, in UTC where it names no zone. Raises ArgumentTypeError."""
     try:
         day = parse_date(text)
@@ -37,8 +37,8 @@ class Command(BaseCommand):
         for name in ("set", "machine", "cache"):
             parser.add_argument(f"--{name}", type=int, metavar="ID", help=f"only of this {name}, by its row id")
         parser.add_argument("--acts", action="store_true", help="only what people and rules did, as in the audit")
-        parser.add_argument("--since", type=moment, metavar="TIME", help="only what happened then or later")
-        parser.add_argument("--until", type=moment, metavar="TIME", help="only what happened before")
+        parser.add_argument("--since", type=time_of, metavar="TIME", help="only what happened then or later")
+        parser.add_argument("--until", type=time_of, metavar="TIME", help="only what happened before")
 
     def handle(self, *args: Any, acts: bool, since: datetime | None, until: datetime | None, **options: Any) -> None:
         about = {f"{name}_id": [options[name]] for name in ("machine", "cache") if options[name] is not None}

@@ -2,27 +2,24 @@
 
 import resource
 import time
-from argparse import ArgumentParser
-from typing import Any
-
-from django.core.management.base import BaseCommand
+from datetime import datetime
 
 from fleet.domain.db_timeouts import profile_in_use
-from fleet.operations import clock, reconcile
+from fleet.management.helpers import OperationCommand
+from fleet.operations import reconcile
 
 
-class Command(BaseCommand):
+class Command(OperationCommand):
     help = (
         "Do whatever is due, once, and print what it was with its seconds. Beat and the gateways do it by themselves."
     )
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--once", action="store_true", required=True, help="one tick, and no more")
+    arguments = {"--once": {"action": "store_true", "required": True, "help": "one tick, and no more"}}
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def run(self, *, once: bool, now: datetime) -> None:
         began, worked = time.perf_counter(), time.process_time()
         with profile_in_use("relay"):
-            did = reconcile.advance(now=clock.now(), via="command")
+            did = reconcile.advance(now=now, via="command")
         seconds, processor = time.perf_counter() - began, time.process_time() - worked
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         if not did.ran:

@@ -1,13 +1,13 @@
 """`drydock-fleet verify_audit`: whether the timeline is as it was sealed."""
 
 import re
-from argparse import ArgumentParser, ArgumentTypeError
-from typing import Any
+from argparse import ArgumentTypeError
+from datetime import datetime
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from fleet.audit.seals import Finding, verify
-from fleet.operations import clock
+from fleet.management.helpers import OperationCommand
 from fleet.wording.say import say
 from fleet.wording.times import API
 
@@ -20,38 +20,37 @@ def head(text: str) -> tuple[int, str]:
     return int(found[1]), found[2]
 
 
-class Command(BaseCommand):
+class Command(OperationCommand):
     help = (
         "Compute the seals of the timeline again and name every interval in which a row or a seal was edited, deleted"
         " or inserted. Ends with status 1 if anything is wrong."
     )
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument(
-            "--head",
-            action="append",
-            type=head,
-            default=[],
-            metavar="NUMBER:HASH",
-            help="a head out of the log that has to be in the chain; may be given several times",
-        )
-        parser.add_argument(
-            "--from",
-            type=int,
-            default=1,
-            dest="first",
-            metavar="NUMBER",
-            help="begin at this seal and believe what is before it",
-        )
+    arguments = {
+        "--head": {
+            "action": "append",
+            "type": head,
+            "default": [],
+            "metavar": "NUMBER:HASH",
+            "help": "a head out of the log that has to be in the chain; may be given several times",
+        },
+        "--from": {
+            "type": int,
+            "default": 1,
+            "dest": "first",
+            "metavar": "NUMBER",
+            "help": "begin at this seal and believe what is before it",
+        },
+    }
 
-    def handle(self, *args: Any, head: list[tuple[int, str]], first: int, **options: Any) -> None:
+    def run(self, *, head: list[tuple[int, str]], first: int, now: datetime) -> None:
         if first < 1:
             raise CommandError("Seals are numbered from 1 on.")
 
         def tell(finding: Finding) -> None:
             self.stdout.write(say(finding.reason, API))
 
-        found = verify(now=clock.now(), heads=dict(head), first=first, tell=tell)
+        found = verify(now=now, heads=dict(head), first=first, tell=tell)
         self.stdout.write(
             f"{found.seals} seals over {found.rows} rows were computed again; head: {found.head or 'none yet'}."
         )

@@ -141,9 +141,8 @@ class CacheFilter(CachePlaceFilter):
     q = django_filters.CharFilter(field_name="host", lookup_expr="icontains", label="Part of a host name.")
     changed_since = ChangeFilter(label="Changed at or after this time, as `changed_at` of the rows has it.")
 
-    class Meta:
+    class Meta(CachePlaceFilter.Meta):
         model = Cache
-        fields: list[str] = []
 
 
 class MaintenanceFilter(CachePlaceFilter):
@@ -157,9 +156,8 @@ class MaintenanceFilter(CachePlaceFilter):
     until = TimeFilter(field_name="first_at", lookup_expr="lt", label="First heard before this time.")
     changed_since = ChangeFilter(label="Changed at or after this time, as `changed_at` of the rows has it.")
 
-    class Meta:
+    class Meta(CachePlaceFilter.Meta):
         model = Maintenance
-        fields: list[str] = []
 
 
 class NotificationFilter(CachePlaceFilter):
@@ -178,9 +176,8 @@ class NotificationFilter(CachePlaceFilter):
     since = TimeFilter(field_name="first_at", lookup_expr="gte", label="First heard at this time or later.")
     until = TimeFilter(field_name="first_at", lookup_expr="lt", label="First heard before this time.")
 
-    class Meta:
+    class Meta(CachePlaceFilter.Meta):
         model = Notification
-        fields: list[str] = []
 
     def asked_of(self, columns: Any) -> dict[str, list[Any]]:
         return {} if columns is MACHINE_COLUMNS else super().asked_of(columns)

@@ -4,7 +4,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from django.contrib.postgres.aggregates import ArrayAgg
@@ -141,18 +140,18 @@ def cache_cells(*, now: datetime, caches: QuerySet[Cache] | None = None) -> tupl
     found = []
     for pk, host, service in rows.order_by("host").values_list("pk", "host", "service"):
         shared = services[pk].pop() if len(services[pk]) == 1 else ""
-        told = heard[pk]
+        counts = heard[pk]
         found.append(
             CacheCell(
                 id=pk,
                 host=host,
                 service=service or shared,
-                listening=told["listening"],
+                listening=counts["listening"],
                 glance=worst_state_of_cache(
                     announced=active[pk]["announced"],
                     under_way=active[pk]["under_way"],
-                    listening=told["listening"],
-                    unsupported=told["unsupported"],
+                    listening=counts["listening"],
+                    unsupported=counts["unsupported"],
                 ),
             )
         )
@@ -283,30 +282,23 @@ class FleetMap:
         return tuple(sorted(found, key=lambda cell: (WORST_FIRST[cell.glance], cell.due_at is None, cell.due_at)))
 
 
-def fleet_map(
-    *, now: datetime, chosen: MapFilter | None = None, sets: QuerySet[AvailabilitySet] | None = None
-) -> FleetMap:
-    """Return every set and cache that matches the filter. Eight queries at any size; `sets` bounds the sets that are
-    read.
-    """
+def fleet_map(*, now: datetime, chosen: MapFilter | None = None) -> FleetMap:
+    """Return every set and cache that matches the filter. Eight queries at any size."""
     chosen = chosen or MapFilter()
-    everything = set_cells(now=now, sets=sets)
-    caches = cache_cells(now=now)
+    everything = set_cells(now=now)
     any_state = replace(chosen, state="")
     left = [cell for cell in everything if any_state.leaves_set(cell)] if any_state.any else everything
-    caches_of_services = [cache for cache in caches if any_state.leaves_cache(cache)]
-    in_state = partial(_in_state, chosen.state)
+    caches = [cache for cache in cache_cells(now=now) if any_state.leaves_cache(cache)]
     return FleetMap(
-        groups=_grouped(filter(in_state, left), filter(in_state, caches_of_services)),
-        counts=by_glance((*left, *caches_of_services)),
+        groups=_grouped(
+            (cell for cell in left if _same(chosen.state, cell.glance.value)),
+            (cache for cache in caches if _same(chosen.state, cache.glance.value)),
+        ),
+        counts=by_glance((*left, *caches)),
         choices=_choices(everything),
         total=len(everything),
         server_time=now,
     )
-
-
-def _in_state(state: str, cell: SetCell | CacheCell) -> bool:
-    return _same(state, cell.glance.value)
 
 
 def _grouped(sets: Iterable[SetCell], caches: Iterable[CacheCell]) -> tuple[ServiceGroup, ...]:

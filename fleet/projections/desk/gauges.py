@@ -162,8 +162,8 @@ def _sets(now: datetime) -> Sample:
     """
     changed = list(changed_sets(now=now))
     live, whole = Q(live__gt=0), Q(live=F("agents"), without_agent=0)
-    kept = visible(SetCount).exclude(availability_set__any=changed).exclude(agents=0, without_agent=0)
-    found = kept.aggregate(
+    stored = visible(SetCount).exclude(availability_set__any=changed).exclude(agents=0, without_agent=0)
+    found = stored.aggregate(
         full=Count("pk", filter=live & whole),
         partial=Count("pk", filter=live & ~whole),
         none=Count("pk", filter=~live),

@@ -1,6 +1,6 @@
 """Readiness checks for `/readyz`, database connections, and the first steps of an installation."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -16,7 +16,6 @@ from fleet.domain.states import Presence
 from fleet.models import (
     Admission,
     Approval,
-    AvailabilitySet,
     Drill,
     Entry,
     JoinToken,
@@ -129,7 +128,7 @@ def first_steps(*, now: datetime) -> FirstSteps:
         agents=agents,
         unnamed=_unnamed(),
         told=any(reaches_people() for reaches_people in WAYS_OUT),
-        rehearsable=_rehearsable(newest, agents),
+        rehearsable=next((agent.set for agent in agents if agent.presence is Presence.LIVE), None),
         entrance=entrance_facts(),
         waiting=visible(Admission).filter(admitted_at=None).count(),
         refused=refused_enrolments(most=MOST_REFUSED),
@@ -143,12 +142,6 @@ def _unnamed() -> tuple[SetRef, str] | None:
     )
     found = rows.defer("compute").order_by("pk").first()
     return (set_ref(found.availability_set), found.resource_name) if found else None
-
-
-def _rehearsable(newest: Sequence[Machine], agents: Sequence[MachineRow]) -> SetRef | None:
-    live = {agent.set.id for agent in agents if agent.presence is Presence.LIVE}
-    sets: list[AvailabilitySet] = [machine.availability_set for machine in newest]
-    return next((set_ref(home) for home in sets if home.pk in live), None)
 
 
 # Faults for `/readyz` that stop Drydock although its database answers. Each costs one small query.

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 from django.db.models import F, Q, QuerySet
 
-from fleet.domain.approvals.guards import TAKE_REASONS, EventFacts, Need, affected_machines
+from fleet.domain.approvals.guards import TAKE_REASONS, Need, affected_machines
 from fleet.domain.events import FAR_AHEAD
 from fleet.domain.people import Rights
 from fleet.models import ScheduledEvent
@@ -179,15 +179,13 @@ def choices(event_ids: Sequence[str], *, now: datetime) -> tuple[Choice, ...]:
         Choice(
             card=cards[row.id],
             far_ahead=row.not_before is not None and row.not_before - now > FAR_AHEAD,
-            fault_domain=_fault_domain(facts[row.id]),
+            fault_domain=min(
+                (m.fault_domain for m in affected_machines(facts[row.id]) if m.fault_domain is not None), default=None
+            ),
             place=facts[row.id].set_service or f"set {row.set.id}",
         )
         for row in shaped
     )
-
-
-def _fault_domain(facts: EventFacts) -> int | None:
-    return min((m.fault_domain for m in affected_machines(facts) if m.fault_domain is not None), default=None)
 
 
 def by_fault_domain(chosen: Collection[Choice]) -> dict[str, list[Choice]]:

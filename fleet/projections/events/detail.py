@@ -1,5 +1,6 @@
 """Detail page of one scheduled event."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,7 +31,7 @@ from fleet.projections.events.rows import (
     taken_by_others,
 )
 from fleet.projections.orders import ByHandRow
-from fleet.projections.refs import MachineRef, machine_ref, plain_name
+from fleet.projections.refs import MachineRef, count_presence, facts_ref, machine_ref, plain_name
 from fleet.projections.visibility import facts_of, visible
 
 
@@ -194,20 +195,20 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
     preparing = list(visible(Preparation).filter(event=event))
     of_set = {event.availability_set_id: machines}
     facts: EventFacts = facts_of([event], of_set, sightings, preparing, now=now)[event.pk]
-    approval_rows = tuple(orders.followed(row, facts, now=now) if row.live else row for row in approval_rows)
-    presences = [(machine, machine_presence(machine, now=now, limits=limits)) for machine in machines]
-    there = [machine for machine, presence in presences if presence is not Presence.GONE]
+    followed = (orders.followed(row, facts, now=now) if row.live else row for row in approval_rows)
+    approval_rows = tuple(told_by(row, facts, now=now) for row in followed)
+    presences = {machine.pk: machine_presence(machine, now=now, limits=limits) for machine in machines}
+    there = [machine for machine in machines if presences[machine.pk] is not Presence.GONE]
     witnesses = {sighting.machine_id for sighting in sightings if not sighting.foreign}
     preparations = {row.machine_id: row for row in preparing}
-    hit = tuple(_hit(name, machines, preparations, now=now, limits=limits) for name in event.resources)
-    approval_rows = tuple(told_by(row, facts, now=now) for row in approval_rows)
     seen_to = rows.of_events([event.pk]).get(event.pk, NO_ATTENTION)
     row = event_row(event, approval_rows, now=now, seen_to=seen_to)
     blast = blast_radius(
+        event.availability_set,
         event.resources,
-        [(machine.resource_name, presence) for machine, presence in presences],
-        down=taken_by_others([event])[event.pk],
-        min_live=event.availability_set.min_live,
+        count_presence(list(presences.values())),
+        Counter(plain_name(each.resource_name) for each in machines if presences[each.pk] is Presence.LIVE),
+        taken_by_others([event])[event.pk],
     )
     card = decision_cards([row], {event.pk: blast}, {event.pk: facts}, now=now)[event.pk]
     return EventDetail(
@@ -215,10 +216,10 @@ def event_detail(*, event_id: str, now: datetime) -> EventDetail | None:
         sightings=tuple(_sighting_row(sighting, event, now=now, limits=limits) for sighting in sightings),
         approvals=approval_rows,
         guards=card.guards,
-        hit=hit,
+        hit=tuple(_hit(name, machines, preparations, now=now, limits=limits) for name in event.resources),
         blast=blast,
         card=card,
-        asked=tuple(MachineRef(id=m.machine_id, resource_name=m.name) for m in start_candidates(facts)),
+        asked=tuple(facts_ref(machine) for machine in start_candidates(facts)),
         seen_by=tuple(machine_ref(machine) for machine in machines if machine.pk in witnesses),
         not_seen_by=tuple(machine_ref(machine) for machine in there if machine.pk not in witnesses),
         other_open=tuple(facts.other_open),

@@ -4,17 +4,17 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Unpack
+from typing import Annotated, Any, TypeVar, Unpack
 
 from django.contrib.postgres.aggregates import ArrayAgg
-from django.db.models import Exists, F, OuterRef, Q, QuerySet, Value
+from django.db.models import Exists, F, Model, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Coalesce
 
 from fleet.domain.event_types import ADVICE_TYPES, is_advice, is_notice_short
 from fleet.domain.events import FAR_AHEAD, if_nobody_acts
 from fleet.domain.reasons import Reason
 from fleet.domain.shapes import InApi, from_row
-from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, ApprovalState, Certainty, EndedAs, EventStatus, Presence
+from fleet.domain.states import LIVE_APPROVALS, OPEN_EVENTS, ApprovalState, Certainty, EndedAs, EventStatus
 from fleet.models import Approval, AvailabilitySet, Claim, Hold, Machine, ScheduledEvent
 from fleet.models.facts.events import decider, hold_reason, name_of
 from fleet.projections.approvals import ApprovalRow, by_event
@@ -56,6 +56,8 @@ class Attention:
 
 NO_ATTENTION = Attention()
 
+M = TypeVar("M", bound=Model)
+
 
 def of_events(event_pks: Collection[int]) -> dict[int, Attention]:
     """Return the open claim and hold of each event that has one, by row id. One query."""
@@ -81,17 +83,15 @@ def of_events(event_pks: Collection[int]) -> dict[int, Attention]:
     return {event_pk: Attention(**fields) for event_pk, fields in found.items()}
 
 
-def needs_decision(*, now: datetime, until: datetime | None = None) -> Q:
+def needs_decision(*, now: datetime) -> Q:
     """Return the condition for scheduled events before their NotBefore that are undecided or wait for a second
-    approver. A hold set by a person is a decision: the event shall run without approval. `until` excludes events with a
-    later NotBefore.
+    approver. A hold set by a person is a decision: the event shall run without approval.
     """
-    in_time = Q(not_before__gt=now) if until is None else Q(not_before__gt=now, not_before__lte=until)
     decided = Exists(visible(Approval).filter(event=OuterRef("pk"), state__in=[state.value for state in DECIDED]))
     proposed = Exists(visible(Approval).filter(event=OuterRef("event"), state=ApprovalState.PROPOSED.value))
     # Both conditions of a hold in one subquery: one join for all events instead of one query for each.
     held = Exists(visible(Hold).filter(~proposed, event=OuterRef("pk"), ended_at__isnull=True, by__isnull=False))
-    open_still = Q(status=EventStatus.SCHEDULED.value) & (Q(not_before=None) | in_time)
+    open_still = Q(status=EventStatus.SCHEDULED.value) & (Q(not_before=None) | Q(not_before__gt=now))
     return open_still & ~advice() & ~decided & ~held
 
 
@@ -176,27 +176,6 @@ class BlastRadius:
         return Reason("blast-radius", stay_up=self.stay_up, total=self.total, min_live=self.min_live)
 
 
-def blast_radius(
-    resources: Iterable[str],
-    machines: Iterable[tuple[str, Presence]],
-    *,
-    down: Collection[str] = (),
-    min_live: int | None = None,
-) -> BlastRadius:
-    """Return the impact on a set from (resource name, presence) of its machines; `down` are the plain names of machines
-    hit by another event.
-    """
-    named = {plain_name(name) for name in resources}
-    there = [(plain_name(name), presence) for name, presence in machines if presence is not Presence.GONE]
-    return BlastRadius(
-        stay_up=sum(presence is Presence.LIVE and name not in named and name not in down for name, presence in there),
-        total=len(there),
-        hit=len(named),
-        not_live=sum(presence is not Presence.LIVE for _, presence in there),
-        min_live=min_live,
-    )
-
-
 def taken_by_others(events: Sequence[ScheduledEvent]) -> dict[int, frozenset[str]]:
     """Return, by primary key, the plain names of machines hit by other Started events of the same set. One query."""
     sets = {event.availability_set_id for event in events}
@@ -219,7 +198,7 @@ def blast_radii(events: Sequence[ScheduledEvent], *, now: datetime) -> dict[int,
     down = taken_by_others(events)
     found = _live_in_sets(events, down, now=now)
     return {
-        event.pk: _of_counts(
+        event.pk: blast_radius(
             event.availability_set, event.resources, *found.get(event.availability_set_id, NO_MACHINES), down[event.pk]
         )
         for event in events
@@ -234,7 +213,7 @@ def blast_together(events: Sequence[ScheduledEvent], *, now: datetime) -> dict[i
     for event in events:
         of_set[event.availability_set_id].append(event)
     return {
-        set_id: _of_counts(
+        set_id: blast_radius(
             together[0].availability_set,
             [name for event in together for name in event.resources],
             *found.get(set_id, NO_MACHINES),
@@ -263,12 +242,10 @@ def _live_in_sets(
     return {row["availability_set"]: (counts_of(row), Counter(map(plain_name, row["hit"]))) for row in counted}
 
 
-def _of_counts(
+def blast_radius(
     home: AvailabilitySet, resources: Iterable[str], counts: PresenceCounts, live: Counter[str], down: Collection[str]
 ) -> BlastRadius:
-    """Return the same result as `blast_radius` from counts; `live` are the live machines that any event names, by plain
-    name.
-    """
+    """Return the impact on a set from counts; `live` are the live machines that any event names, by plain name."""
     named = {plain_name(name) for name in resources}
     return BlastRadius(
         stay_up=counts.live - sum(live[name] for name in named.union(down)),

@@ -44,10 +44,11 @@ class Past:
         known.
         """
         home = event.availability_set
+        began_started = event.started_at is not None and event.started_at <= event.first_seen_at
         return from_row(
             EventFacts,
             event,
-            status=EventStatus.STARTED if _began_started(event) else EventStatus.SCHEDULED,
+            status=EventStatus.STARTED if began_started else EventStatus.SCHEDULED,
             **set_facts(home),
             machines=tuple(
                 MachineFacts(
@@ -107,10 +108,6 @@ def _others_in_flight(events: Sequence[ScheduledEvent]) -> list[ScheduledEvent]:
     approvals = visible(Approval).select_related("decided_by", "rule").order_by("-pk")
     rows = visible(ScheduledEvent).filter(near, at_that_time, drill=False, first_seen_at__lte=max(times))
     return list(rows.select_related("availability_set").prefetch_related(Prefetch("approvals", approvals)))
-
-
-def _began_started(event: ScheduledEvent) -> bool:
-    return event.started_at is not None and event.started_at <= event.first_seen_at
 
 
 # Trial of a rule on stored events: which ones it would have decided at their first sighting, compared with what
@@ -208,7 +205,8 @@ def dry_run(
     past = Past(events)
     found = [one for event in events if (one := _tried(event, tried, earlier, past)) is not None]
     counts = {would.value: sum(one.would is would for one in found) for would in Would}
-    counts |= {"considered": len(events), "agreed": _agreed(found)}
+    agreed = sum(bool(one.approved_by) for one in found if one.would in (Would.APPROVE, Would.LATER))
+    counts |= {"considered": len(events), "agreed": agreed}
     return DryRun(
         wording=wording(rule),
         sentence=Reason("dry-run", **counts),
@@ -259,7 +257,3 @@ def _what(found: Verdict, rule: StandingRule) -> tuple[Would, Reason]:
     if not lasting:
         return Would.LATER, Reason("would-approve-later", guard=found.against[0].sentence)
     return Would.GUARDED, Reason("would-be-guarded", guard=lasting[0].sentence)
-
-
-def _agreed(found: Sequence[PastEvent]) -> int:
-    return sum(bool(one.approved_by) for one in found if one.would in (Would.APPROVE, Would.LATER))

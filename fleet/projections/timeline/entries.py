@@ -349,14 +349,14 @@ Told = tuple[TimelineRow, tuple[TimelineRow, ...]]
 
 def by_series(rows: Iterable[TimelineRow]) -> list[Told]:
     """Return the rows; a series appears once, at the place of its first entry."""
-    told: list[tuple[TimelineRow, list[TimelineRow]]] = []
+    grouped: list[tuple[TimelineRow, list[TimelineRow]]] = []
     begun: dict[int, list[TimelineRow]] = {}
     for row in rows:
         if row.series is None:
-            told.append((row, []))
+            grouped.append((row, []))
         elif row.series.id in begun:
             begun[row.series.id].append(row)
         else:
             begun[row.series.id] = [row]
-            told.append((row, begun[row.series.id]))
-    return [(row, tuple(members)) for row, members in told]
+            grouped.append((row, begun[row.series.id]))
+    return [(row, tuple(members)) for row, members in grouped]
