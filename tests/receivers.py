@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import BaseServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,54 +42,83 @@ class Receiver:
 
 
 class Handler(BaseHTTPRequestHandler):
+    """Hands each request to `take`, which may read a whole body and answers with one; logs nothing."""
+
     protocol_version = "HTTP/1.1"
-    receiver: Receiver
+    # Headers and body leave in two packets; without this the second waits for the first one's acknowledgement.
+    disable_nagle_algorithm = True
 
     def take(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        receiver = self.receiver
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        got = Received(self.command, self.path, headers, body)
-        receiver.got.append(got)
-        stated: tuple[int, Mapping[str, str], bytes] = (receiver.status, receiver.headers, receiver.body)
-        status, answered, text = receiver.answer(got) if receiver.answer else stated
-        self.send_response(status)
-        for name, value in answered.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
+        raise NotImplementedError
+
+    def do_GET(self) -> None:
+        self.take()
 
     # The names are the base class's.
-    do_GET = do_POST = do_PUT = do_DELETE = take  # noqa: N815
+    do_HEAD = do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815
+
+    def body(self) -> bytes:
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def answer(self, status: int, content: bytes = b"", headers: Mapping[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in {**(headers or {}), "Content-Length": str(len(content))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
 
     def log_message(self, *args: object) -> None:
-        """Nothing: it is noted."""
+        """Log nothing."""
 
 
 class Server(ThreadingHTTPServer):
     daemon_threads = True
+    block_on_close = False
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that went away is what some tests are about."""
 
 
 @contextmanager
-def receiver(tls: ssl.SSLContext | None = None) -> Iterator[Receiver]:
-    """An HTTP server for the length of a block."""
-    handler = type("Here", (Handler,), {})
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of an HTTP server with this handler, for the length of a block."""
     server = Server(("127.0.0.1", 0), handler)
-    handler.receiver = Receiver(server.server_address[1], scheme="https" if tls else "http")
-    if tls:
-        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    with in_a_thread(server):
+        yield f"http://127.0.0.1:{server.server_port}"
+
+
+@contextmanager
+def in_a_thread(server: BaseServer) -> Iterator[None]:
+    """The server serves for the length of a block."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
-        yield handler.receiver
+        yield
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def receiver(tls: ssl.SSLContext | None = None) -> Iterator[Receiver]:
+    """An HTTP server for the length of a block."""
+
+    class Here(Handler):
+        def take(self) -> None:
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            got = Received(self.command, self.path, headers, self.body())
+            made.got.append(got)
+            stated: tuple[int, Mapping[str, str], bytes] = (made.status, made.headers, made.body)
+            status, answered, content = made.answer(got) if made.answer else stated
+            self.answer(status, content, answered)
+
+    server = Server(("127.0.0.1", 0), Here)
+    made = Receiver(server.server_port, scheme="https" if tls else "http")
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    with in_a_thread(server):
+        yield made
 
 
 @contextmanager

@@ -143,7 +143,7 @@ def context_of(spool: Spool, clock: Clock, **settings: Any) -> Context:
 class Parts:
     """Poller and orders of one machine, stepped by hand against the simulator, with a real spool."""
 
-    def __init__(self, folder: Path, imds_url: str, clock: Clock, **settings: Any) -> None:
+    def __init__(self, folder: Path, imds_url: str, clock: SteppedClock, **settings: Any) -> None:
         self.clock = clock
         self.spool = Spool(folder / "spool.sqlite3", clock=clock)
         self.context = context_of(self.spool, clock, **settings)
@@ -159,6 +159,12 @@ class Parts:
         self.orders = Orders(
             self.context, imds=self.orders_imds, scheduled_events=self.poller, rehearsal=self.rehearsal
         )
+
+    def polls(self, times: int, *, pause: float = 1) -> None:
+        """Poll so often, with a pause of stepped time after each."""
+        for _ in range(times):
+            self.poller.step()
+            self.clock.advance(pause)
 
     def waiting(self, kind: str = "") -> list[dict[str, Any]]:
         """The data of the reports that wait in the spool."""

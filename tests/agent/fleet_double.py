@@ -8,11 +8,12 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from drydock_agent import wire
+
+from tests.receivers import Handler, Server, in_a_thread
 
 JOIN_TOKEN = "join-me"
 
@@ -55,49 +56,34 @@ class FleetDouble:
         # Sent along when a machine enrols, and with each answer to reports.
         self.signing_keys: list[dict[str, Any]] = []
         self.key_words: list[dict[str, Any]] = []
-        self.stopping = False
+        # Moves when all held calls are to end without an order.
+        self.rings = 0
         double = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            # Headers and body leave in two packets; without this the second waits for the first one's acknowledgement.
-            disable_nagle_algorithm = True
+        class Here(Handler):
+            def take(self) -> None:
+                double._post(self) if self.command == "POST" else double._get(self)
 
-            def do_POST(self) -> None:
-                double._post(self)
-
-            def do_GET(self) -> None:
-                double._get(self)
-
-            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-                pass
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-            block_on_close = False
-
-            def handle_error(self, request: Any, client_address: Any) -> None:
-                # Agents are killed in the middle of a call here; that is what the tests are about.
-                pass
-
-        self.server = Server(("127.0.0.1", port), Handler)
+        self.server = Server(("127.0.0.1", port), Here)
         if tls is not None:
             self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
         self.port = self.server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True)
+        self._serving = in_a_thread(self.server)
 
     def __enter__(self) -> FleetDouble:
-        self.thread.start()
+        self._serving.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.ring()
+        self._serving.__exit__(None, None, None)
+
+    def ring(self) -> None:
+        """End all held calls without an order."""
         with self.lock:
-            self.stopping = True
+            self.rings += 1
             self.lock.notify_all()
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
 
     def now(self) -> datetime:
         return datetime.now(timezone.utc) + self.clock_ahead
@@ -147,8 +133,8 @@ class FleetDouble:
                     return status
         return 0
 
-    def _post(self, handler: BaseHTTPRequestHandler) -> None:
-        body = handler.rfile.read(int(handler.headers["Content-Length"]))
+    def _post(self, handler: Handler) -> None:
+        body = handler.body()
         path = handler.path
         if status := self._status(path):
             self._problem(handler, status)
@@ -166,7 +152,7 @@ class FleetDouble:
         else:
             self._take(handler, content)
 
-    def _check(self, handler: BaseHTTPRequestHandler, content: dict[str, Any]) -> None:
+    def _check(self, handler: Handler, content: dict[str, Any]) -> None:
         if content["join_token"] != JOIN_TOKEN:
             self._problem(handler, 403)
             return
@@ -175,7 +161,7 @@ class FleetDouble:
             answer |= {"admission": "pending", "retry_after": 30.0}
         self._answer(handler, 202 if self.admission_pending else 200, answer)
 
-    def _enrol(self, handler: BaseHTTPRequestHandler, content: dict[str, Any]) -> None:
+    def _enrol(self, handler: Handler, content: dict[str, Any]) -> None:
         if content["join_token"] != JOIN_TOKEN:
             self._problem(handler, 403)
             return
@@ -197,7 +183,7 @@ class FleetDouble:
         }
         self._answer(handler, 200, answer)
 
-    def _take(self, handler: BaseHTTPRequestHandler, content: dict[str, Any]) -> None:
+    def _take(self, handler: Handler, content: dict[str, Any]) -> None:
         assert len(content["reports"]) <= wire.MAX_REPORTS
         if self.too_large and len(content["reports"]) > self.too_large:
             self._problem(handler, 413)
@@ -240,7 +226,7 @@ class FleetDouble:
         reminded = {report["data"].get("hash") for report in content["reports"] if report["kind"] == wire.REMINDER}
         return sorted(reminded - known - {None})
 
-    def _get(self, handler: BaseHTTPRequestHandler) -> None:
+    def _get(self, handler: Handler) -> None:
         parts = urlsplit(handler.path)
         if status := self._status(parts.path):
             self._problem(handler, status)
@@ -254,7 +240,8 @@ class FleetDouble:
         with self.lock:
             self.looks.append(query)
             self.lock.notify_all()
-            while not (orders := self._orders(held)) and not self.stopping and time.monotonic() < deadline:
+            rings = self.rings
+            while not (orders := self._orders(held)) and self.rings == rings and time.monotonic() < deadline:
                 self.lock.wait(deadline - time.monotonic())
         news = {} if self.release_before else {"takes_polls": True, **self.wants, "a_field_of_tomorrow": 1}
         self._answer(handler, 200, {"server_time": text_of(self.now()), "orders": orders, **news})
@@ -263,23 +250,19 @@ class FleetDouble:
         self.delivered.update(entry.split(":")[0] for entry in held)
         return [order for order in self.waiting if order["id"] not in self.delivered]
 
-    def _machine(self, handler: BaseHTTPRequestHandler) -> str | None:
+    def _machine(self, handler: Handler) -> str | None:
         return self.credentials.get(handler.headers.get("Authorization", "").removeprefix("Bearer "))
 
-    def _problem(self, handler: BaseHTTPRequestHandler, status: int) -> None:
+    def _problem(self, handler: Handler, status: int) -> None:
         self._answer(
             handler, status, {"type": "about:blank", "title": "told to", "status": status, "detail": "told to"}
         )
 
-    def _answer(self, handler: BaseHTTPRequestHandler, status: int, content: dict[str, Any]) -> None:
-        body = json.dumps(content).encode()
-        handler.send_response(status)
-        handler.send_header("Content-Type", "application/json")
-        handler.send_header("Content-Length", str(len(body)))
+    def _answer(self, handler: Handler, status: int, content: dict[str, Any]) -> None:
+        headers = {"Content-Type": "application/json"}
         if status != 200 and self.retry_after:
-            handler.send_header("Retry-After", self.retry_after)
-        handler.end_headers()
-        handler.wfile.write(body)
+            headers["Retry-After"] = self.retry_after
+        handler.answer(status, json.dumps(content).encode(), headers)
 
 
 def eventually(look: Callable[[], object], *, seconds: float = 30.0) -> Any:

@@ -148,7 +148,7 @@ def test_drill_continues_after_a_restart_and_ends_if_the_agent_was_down(
     assert steps(late) == ["announced", "started", "gone late"]
 
 
-def test_repeated_order_is_answered_from_memory_and_restarts_nothing(made: Parts, clock: SteppedClock) -> None:
+def test_repeated_order_is_answered_from_memory_and_restarts_nothing(made: Parts) -> None:
     same = order(made, "rehearse")
     carry_out(made, same)
     carry_out(made, order(made, "cancel"))

@@ -83,7 +83,7 @@ def asking(tmp_path: Path, simulator: RunningSimulator, clock: SteppedClock) -> 
     return Asking(tmp_path, simulator.vm_url("web-vm1"), clock)
 
 
-def test_a_machine_is_its_vm_id_whatever_is_configured(asking: Asking, simulator: RunningSimulator) -> None:
+def test_a_machine_is_its_vm_id_whatever_is_configured(asking: Asking) -> None:
     found = asking.who(DRYDOCK_MACHINE_ID="mine")
     assert (found.machine_id, found.source) == (REAL, "imds")
 
@@ -146,9 +146,7 @@ def test_a_classic_machine_gets_an_id_after_ten_minutes_of_nothing_else(
     assert clock.monotonic() - begun < 120
 
 
-def test_one_other_answer_begins_the_ten_minutes_again(
-    asking: Asking, simulator: RunningSimulator, clock: SteppedClock
-) -> None:
+def test_one_other_answer_begins_the_ten_minutes_again(asking: Asking, simulator: RunningSimulator) -> None:
     simulator.fault("web-vm1", "instance-404", seconds=AN_HOUR)
 
     def disturb(number: int) -> None:
@@ -207,9 +205,7 @@ def test_spool_of_a_made_up_id_is_continued(tmp_path: Path, clock: Clock) -> Non
     others.close()
 
 
-def test_an_agent_says_with_its_old_key_who_it_was(
-    agents: Agents, simulator: RunningSimulator, fleet: FleetDouble
-) -> None:
+def test_an_agent_says_with_its_old_key_who_it_was(agents: Agents, fleet: FleetDouble) -> None:
     ended = agents.command("once", vm="nobody", DRYDOCK_MACHINE_ID="made-up")
     assert ended.returncode == 1, "there are no events to be read of a machine that the simulator does not know"
     [first] = fleet.enrolments

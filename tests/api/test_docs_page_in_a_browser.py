@@ -1,6 +1,5 @@
 """The documentation page works in a real browser under the strict policy. It needs no database."""
 
-import threading
 from collections.abc import Iterator
 from typing import Literal
 from wsgiref.simple_server import WSGIRequestHandler, make_server
@@ -13,6 +12,7 @@ from pytest_playwright.pytest_playwright import CreateContextCallback
 
 from fleet.api.documentation import schema
 from fleet.operations import clock
+from tests.receivers import in_a_thread
 
 pytestmark = [pytest.mark.browser, pytest.mark.real_time]
 
@@ -40,12 +40,8 @@ def no_database(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    with make_server("127.0.0.1", 0, get_wsgi_application(), handler_class=Quiet) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
+    with make_server("127.0.0.1", 0, get_wsgi_application(), handler_class=Quiet) as server, in_a_thread(server):
         yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
 
 
 def opened(page: Page, call: str) -> Locator:

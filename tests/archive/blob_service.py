@@ -8,9 +8,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.receivers import Handler, serving
 
 SIGNATURE = "Zm9vYmFy%2Bc2VjcmV0%3D"
 KEY = f"sv=2021-12-02&sr=c&sp=rc&sig={SIGNATURE}"
@@ -34,12 +34,8 @@ class BlobService:
         return f"http://127.0.0.1:{self.port}/devstoreaccount1/drydock/eu?{KEY}"
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class BlobHandler(Handler):
     service: BlobService
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's own name
-        pass
 
     def checked(self) -> bool:
         """Whether a client may continue it like any blob."""
@@ -58,17 +54,19 @@ class Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
                 return False
             case "redirect":
-                return self.answer(307, Location="http://169.254.169.254/metadata/instance")
+                return self.refuse(307, {"Location": "http://169.254.169.254/metadata/instance"})
             case "full":
-                return self.answer(507)
+                return self.refuse(507)
             case "deny":
-                return self.answer(403)
-        return signed or self.answer(403)
+                return self.refuse(403)
+        return signed or self.refuse(403)
 
-    def do_PUT(self) -> None:
-        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        if not self.checked():
-            return
+    def take(self) -> None:
+        content = self.body()
+        if self.checked():
+            {"PUT": self.put, "GET": self.get, "HEAD": self.get}[self.command](content)
+
+    def put(self, content: bytes) -> None:
         path = urlsplit(self.path).path
         if self.headers.get("x-ms-blob-type") != "BlockBlob":
             self.answer(400)
@@ -81,12 +79,12 @@ class Handler(BaseHTTPRequestHandler):
                 self.service.blobs[path] = spoilt if self.service.wicked == "spoil" else content
             self.answer(201)
 
-    def do_GET(self) -> None:
-        if not self.checked():
-            return
+    def get(self, _: bytes) -> None:
         content = self.service.blobs.get(urlsplit(self.path).path)
         if content is None:
             self.answer(404)
+        elif self.command == "HEAD":
+            self.answer(200)
         elif self.service.wicked == "trickle":
             self.send_response(200)
             self.send_header("Content-Length", str(len(content)))
@@ -99,31 +97,17 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.answer(200, content)
 
-    def do_HEAD(self) -> None:
-        if self.checked():
-            self.answer(200 if urlsplit(self.path).path in self.service.blobs else 404)
-
-    def answer(self, status: int, content: bytes = b"", **headers: str) -> bool:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
+    def refuse(self, status: int, headers: dict[str, str] | None = None) -> bool:
+        self.answer(status, headers=headers)
         return False
 
 
 @contextmanager
 def blob_service() -> Iterator[BlobService]:
     service = BlobService()
-    handler = type("Bound", (Handler,), {"service": service})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    service.port = server.server_port
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-    try:
-        yield service
-    finally:
-        service.released.set()
-        server.shutdown()
-        server.server_close()
+    with serving(type("Bound", (BlobHandler,), {"service": service})) as url:
+        service.port = urlsplit(url).port or 0
+        try:
+            yield service
+        finally:
+            service.released.set()

@@ -249,7 +249,7 @@ def undo_gateway(gateway: Gateway, tmp_path: Path) -> Iterator[Gateway]:
 
 
 def test_after_a_decision_by_keyboard_the_focus_is_on_undo_and_the_same_key_undoes_nothing(
-    fleet: Fleet, open_page: OpenPage, undo_gateway: Gateway, settings: Any
+    fleet: Fleet, open_page: OpenPage, undo_gateway: Gateway
 ) -> None:
     event = factories.announced(fleet)
     page = open_page(f"/events/{event.event_id}/", on=undo_gateway).page

@@ -242,7 +242,7 @@ def services(gateway: Gateway) -> Listeners:
 
 
 def test_the_map_goes_by_keyboard_and_a_service_shows_what_meets(services: Listeners, open_page: OpenPage) -> None:
-    watched = open_page("/services/")
+    watched = open_page("/fleet/")
     page = watched.page
     shop = page.get_by_role("group", name="shop")
     expect(shop.locator("a")).to_have_count(4)
@@ -260,7 +260,7 @@ def test_the_map_goes_by_keyboard_and_a_service_shows_what_meets(services: Liste
     page.get_by_role("link", name="web: decision needed; 1 of 1 agents live").press("Enter")
     expect(page.get_by_role("heading", name="web", level=1)).to_be_visible()
     # One state alone, by its chip.
-    watched.open("/services/")
+    watched.open("/fleet/")
     page.get_by_role("link", name="1 needs a decision").click()
     expect(page.locator(".map a")).to_have_count(1)
     watched.open("/services/shop/")
@@ -272,12 +272,12 @@ def test_the_map_goes_by_keyboard_and_a_service_shows_what_meets(services: Liste
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 def test_on_a_phone_everybody_can_use_them(services: Listeners, open_page: OpenPage, scheme: str) -> None:
-    watched = open_page("/services/", viewport=PHONE, color_scheme=scheme, is_mobile=True, has_touch=True)
+    watched = open_page("/fleet/", viewport=PHONE, color_scheme=scheme, is_mobile=True, has_touch=True)
     page = watched.page
     machine = services.agents["web-vm1"].machine
     for path in (
-        "/services/",
-        "/services/?as=table",
+        "/fleet/",
+        "/fleet/?as=table",
         "/services/shop/",
         f"/sets/{machine.availability_set_id}/",
         f"/machines/{machine.pk}/",

@@ -3,70 +3,54 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
 from tests.hooks.conftest import Example, ExampleFactory
+from tests.receivers import Handler, serving
 
 
 class Node:
     """The API of one node. A switchover that was taken shows in the role after two more looks."""
 
     def __init__(self) -> None:
+        self.url = ""
         self.role = "master"
         self.healthy = 2
         self.looks_until_replica = -1
         self.switchovers: list[tuple[dict[str, Any], str]] = []
-        node = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                if node.looks_until_replica == 0:
-                    node.role = "replica"
-                node.looks_until_replica -= 1
-                content = {"state": "running", "role": node.role, "patroni": {"name": "pg1", "scope": "shop"}}
-                self._answer(200 if self.path == "/patroni" else 404, json.dumps(content))
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                node.switchovers.append((body, self.headers.get("Authorization", "")))
-                if node.healthy < 2:
-                    self._answer(412, "switchover is not possible: no good candidates have been found\n")
-                else:
-                    node.looks_until_replica = 2
-                    self._answer(200, 'Successfully switched over to "pg2"')
-
-            def _answer(self, status: int, text: str) -> None:
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text.encode())
-
-            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
 
 
 @pytest.fixture
 def node() -> Iterator[Node]:
     node = Node()
-    thread = threading.Thread(target=node.server.serve_forever, args=(0.02,))
-    thread.start()
-    yield node
-    node.server.shutdown()
-    thread.join()
-    node.server.server_close()
+
+    class Here(Handler):
+        def take(self) -> None:
+            if self.command == "GET":
+                if node.looks_until_replica == 0:
+                    node.role = "replica"
+                node.looks_until_replica -= 1
+                content = {"state": "running", "role": node.role, "patroni": {"name": "pg1", "scope": "shop"}}
+                self.answer(200 if self.path == "/patroni" else 404, json.dumps(content).encode())
+                return
+            node.switchovers.append((json.loads(self.body()), self.headers.get("Authorization", "")))
+            if node.healthy < 2:
+                self.answer(412, b"switchover is not possible: no good candidates have been found\n")
+            else:
+                node.looks_until_replica = 2
+                self.answer(200, b'Successfully switched over to "pg2"')
+
+    with serving(Here) as node.url:
+        yield node
 
 
 @pytest.fixture
 def made(example: ExampleFactory, node: Node) -> Example:
     made = example("fail-over-a-primary")
-    made.set(PATRONI_URL=f"http://127.0.0.1:{node.server.server_address[1]}", http_proxy="http://127.0.0.1:9")
+    made.set(PATRONI_URL=node.url, http_proxy="http://127.0.0.1:9")
     return made
 
 

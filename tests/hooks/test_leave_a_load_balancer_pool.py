@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import socketserver
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.hooks.conftest import ExampleFactory
+from tests.receivers import in_a_thread
 
 
 class Pool:
@@ -54,12 +54,8 @@ def address(request: pytest.FixtureRequest, pool: Pool, tmp_path: Path) -> Itera
     else:
         server = socketserver.UnixStreamServer(path, Handler)
     server.pool = pool  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    yield path
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with in_a_thread(server):
+        yield path
 
 
 def test_the_machine_leaves_serves_its_last_sessions_and_comes_back(
@@ -76,7 +72,7 @@ def test_the_machine_leaves_serves_its_last_sessions_and_comes_back(
     assert pool.state == "ready"
 
 
-def test_a_refusal_is_a_failure_in_words(example: ExampleFactory, pool: Pool, address: str) -> None:
+def test_a_refusal_is_a_failure_in_words(example: ExampleFactory, address: str) -> None:
     made = example("leave-a-load-balancer-pool")
     made.set(HAPROXY=address, HAPROXY_SERVER="web/vm9")
     _, outcome, said = made.try_to_prepare()

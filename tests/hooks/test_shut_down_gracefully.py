@@ -112,7 +112,7 @@ def test_a_freeze_stops_nothing(made: Example, units: Path) -> None:
     assert log(units) == []
 
 
-def test_a_service_that_does_not_stop_is_a_failure_and_the_others_stop(made: Example, units: Path) -> None:
+def test_a_service_that_does_not_stop_is_a_failure_and_the_others_stop(made: Example) -> None:
     made.set(SERVICES="stubborn web")
     start("web", "stubborn")
     _, outcome, said = made.try_to_prepare()

@@ -265,7 +265,7 @@ def test_an_attested_machine_is_merged_as_well_and_where_nothing_else_counts_onl
 
 
 @pytest.mark.parametrize("proof", ["none", "token", "ask", "another's key", "a config id"])
-def test_without_the_key_no_machine_is_merged(settings: Settings, proof: str) -> None:
+def test_without_the_key_no_machine_is_merged(proof: str) -> None:
     key = ghost()
     other = ghost("another-machine") if proof == "another's key" else ""
     fields: dict[str, Any] = {

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -20,6 +18,7 @@ from fleet.celery import app
 from fleet.embedded import Urls
 from fleet.settings import broker
 from tests.processes import wait_for
+from tests.receivers import Handler, serving
 from tests.ring.ring import Ring, ring
 
 pytestmark = [pytest.mark.flow, pytest.mark.real_time]
@@ -55,49 +54,20 @@ def on_the_way(backend: str) -> Iterator[tuple[Proxy, str]]:
     """The proxy, and its address."""
     proxy = Proxy(backend)
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            self._pass("POST", self.rfile.read(int(self.headers["Content-Length"])))
-
-        def do_GET(self) -> None:
-            self._pass("GET", None)
-
-        def _pass(self, method: str, body: bytes | None) -> None:
+    class Here(Handler):
+        def take(self) -> None:
+            body = self.body() if self.command == "POST" else None
             kept = {name: self.headers[name] for name in ("Authorization", "Content-Type") if name in self.headers}
             try:
-                answer = requests.request(method, backend + self.path, headers=kept, data=body, timeout=70)
+                answer = requests.request(self.command, backend + self.path, headers=kept, data=body, timeout=70)
             except requests.RequestException:
                 self.close_connection = True
                 return
             content = json.dumps(proxy.bend(answer.json())).encode()
-            self.send_response(answer.status_code)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            self.answer(answer.status_code, content, {"Content-Type": "application/json"})
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-            pass
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-        block_on_close = False
-
-        def handle_error(self, request: Any, client_address: Any) -> None:
-            # Agents are stopped in the middle of a held call.
-            pass
-
-    server = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield proxy, f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(Here) as url:
+        yield proxy, url
 
 
 def order(event_id: str, **more: Any) -> dict[str, Any]:

@@ -1,26 +1,37 @@
-"""`python -m azure_simulator` as a process, and its HTTP at the level of bytes."""
+"""`python -m azure_simulator`: its fleet file, its options and page, and its HTTP at the level of bytes."""
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import azure_simulator
 import pytest
+from azure_simulator import fleet
 from azure_simulator.child_process import ControlError, RunningSimulator
+from azure_simulator.documents import VERSIONS
+from azure_simulator.faults import STAGES
+from azure_simulator.stories import STORIES
 
+from fleet.embedded.folder import is_running
+from tests.processes import wait_for
 from tests.simulator.asking import METADATA, Simulated, ask, west_norway
 
 AGENTS = Path(azure_simulator.__file__).parents[1]
+
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(AGENTS)}
+
 POLL = b"GET /vm/WestNO_0/metadata/scheduledevents?api-version=2020-07-01 HTTP/1.1\r\nHost: x\r\nMetadata: true\r\n"
 
 
@@ -79,18 +90,7 @@ def test_it_ends_with_its_parent(fleet_file: Path) -> None:
         child = int(parent.stdout.readline())
         os.kill(child, 0)
         parent.kill()
-    deadline = time.monotonic() + 5
-    while _lives(child) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not _lives(child)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        # A child whose parent does not wait for it may remain as a zombie.
-        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    wait_for(lambda: not is_running(child), seconds=5, what="the simulator ends")
 
 
 @pytest.mark.real_time
@@ -185,3 +185,102 @@ def test_afterwards_the_connection_is_closed(line: socket.socket, sent: bytes, s
     while part := line.recv(65536):
         received += part
     assert received.startswith(b"HTTP/1.1 " + status)
+
+
+DEMO_FLEET = Path(azure_simulator.__file__).with_name("demo_fleet.json")
+
+
+def test_the_demo_fleet_is_as_promised() -> None:
+    demo = fleet.load(DEMO_FLEET)
+    sizes = {(each.kind, each.name): len(each.machines) for each in demo.sets}
+    assert sizes == {
+        ("availability_set", "web"): 6,
+        ("scale_set", "workers"): 4,
+        ("cloud_service", "legacy"): 2,
+        ("standalone", "jumpbox"): 1,
+    }
+    web = demo.find_set("web")
+    assert len({(m.fault_domain, m.update_domain) for m in web.machines}) == 6
+    assert [m.name for m in demo.find_set("legacy").machines] == ["FrontEnd_IN_0", "BackEnd_IN_0"]
+    assert len(demo.caches) == 2
+
+
+def test_placement_groups_stay_the_same_and_belong_to_scale_sets_only() -> None:
+    first, second = fleet.load(DEMO_FLEET), fleet.load(DEMO_FLEET)
+    assert first == second
+    assert [bool(each.placement_group_id) for each in first.sets] == [False, True, False, False]
+
+
+def twice(key: str) -> Callable[[dict[str, Any]], None]:
+    def change(whole: dict[str, Any]) -> None:
+        machines = whole["sets"][0]["machines"]
+        machines[1][key] = machines[0][key]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda whole: whole.pop("sets"), "sets: expected a list, found nothing"),
+        (lambda whole: whole.update(sets=[]), "sets: there must be at least one"),
+        (lambda whole: whole.update(machines=[]), "does not know machines"),
+        (lambda whole: whole["sets"][0].update(kind="zoo"), "sets[0].kind: 'zoo' is none of"),
+        (lambda whole: whole["sets"][0].update(kind="standalone"), "a standalone set has one machine"),
+        (lambda whole: whole["sets"][1].update(machines=[]), "sets[1].machines: there must be at least one"),
+        (lambda whole: whole["sets"][0]["machines"][1].pop("name"), "sets[0].machines[1].name: is missing"),
+        (lambda whole: whole["sets"][0]["machines"][0].update(id="a/b"), "must do as one part of a URL's path"),
+        (lambda whole: whole["sets"][0]["machines"][0].update(fault_domain="1"), "expected a whole number from 0"),
+        (lambda whole: whole["sets"][0]["machines"][0].update(tags={"a": 1}), "every value must be text"),
+        (lambda whole: whole["sets"].append(copy.deepcopy(whole["sets"][0])), "two sets have the same kind"),
+        (twice("id"), "two machines have the same id: WestNO_0"),
+        (twice("name"), "two machines of the set have the same name: westno_0"),
+        (twice("vm_id"), "two machines have the same vm_id"),
+        (
+            lambda whole: whole["sets"][0].update(load_balancer={"address": "51.0.0.1"}),
+            "load_balancer.ports: expected an",
+        ),
+        (
+            lambda whole: whole["sets"][0].update(load_balancer={"address": "a", "ports": {"80": 0}}),
+            "ports: 0 is no port",
+        ),
+        (lambda whole: whole["caches"][0].pop("tier"), "caches[0].tier: is missing"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(change: Callable[[dict[str, Any]], Any], complaint: str) -> None:
+    whole = west_norway()
+    change(whole)
+    with pytest.raises(fleet.FleetError) as caught:
+        fleet.parse(whole)
+    assert complaint in str(caught.value)
+
+
+def test_names_may_repeat_in_different_sets() -> None:
+    whole = west_norway()
+    whole["sets"][2]["machines"][0]["name"] = "WestNO_0"
+    assert len(fleet.parse(whole).sets) == 3
+
+
+def test_a_file_that_is_no_json_or_not_there_is_named(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.json"
+    broken.write_text("{", encoding="utf-8")
+    for path in (broken, tmp_path / "missing.json"):
+        with pytest.raises(fleet.FleetError, match=path.name):
+            fleet.load(path)
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "dev" / "simulator.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("word", [*VERSIONS, *STAGES, *STORIES])
+def test_the_page_names_every_version_fault_and_story(word: str) -> None:
+    assert f"`{word}`" in PAGE
+
+
+def test_the_page_names_every_option() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "azure_simulator", "--help"], capture_output=True, text=True, check=True, timeout=10
+    )
+    options = set(re.findall(r"--[a-z-]+", done.stdout)) - {"--help"}
+    assert len(options) == 9
+    assert [option for option in sorted(options) if f"`{option}" not in PAGE] == []

@@ -144,5 +144,5 @@ def test_a_failover_is_a_story_too(simulator: RunningSimulator) -> None:
 
 
 @pytest.mark.real_time
-def test_a_line_can_be_published_as_it_is(simulator: RunningSimulator, server: CacheServer) -> None:
+def test_a_line_can_be_published_as_it_is(simulator: RunningSimulator) -> None:
     assert simulator.redis(CACHE, "|") == 0

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.simulator.asking import simulated
-from tests.simulator.test_scope import of_kind
+from tests.simulator.test_stories_and_scope import of_kind
 
 OWN, OTHER = "2b6c5a2e-6a5e-4d5f-8f6e-1c9a4f0e7d11", "9d1f7a34-0b0d-4a4e-9d53-7b7f5c1a2e22"
 RESOURCE = "https://redis.azure.com"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -246,9 +245,7 @@ def test_plain_words_for_a_backend_that_is_not_there(clock: SteppedClock) -> Non
 
 @pytest.mark.real_time
 @pytest.mark.flow
-def test_backend_outage_loses_nothing(
-    tmp_path: Path, simulator: RunningSimulator, agents: Agents, fleet: FleetDouble
-) -> None:
+def test_backend_outage_loses_nothing(simulator: RunningSimulator, agents: Agents) -> None:
     port = free_port()
     process = agents.run(DRYDOCK_FLEET_URL=f"http://127.0.0.1:{port}")
     events = []
@@ -267,9 +264,7 @@ def test_backend_outage_loses_nothing(
 
 @pytest.mark.real_time
 @pytest.mark.flow
-def test_cloned_disk_enrols_again_with_a_new_spool(
-    agents: Agents, simulator: RunningSimulator, fleet: FleetDouble
-) -> None:
+def test_cloned_disk_enrols_again_with_a_new_spool(agents: Agents, fleet: FleetDouble) -> None:
     first = agents.at_work("web-vm1")
     eventually(lambda: fleet.reports(wire.INSTANCE))
     first.stop()
@@ -290,7 +285,6 @@ def test_a_backend_that_forgot_the_machine_gets_the_whole_document_again(agents:
     fleet.revoke()
     with fleet.lock:
         fleet.statuses.append(("/orders", 401))
-        fleet.waiting.append({"id": "bell", "machine_id": "x", "event_id": "y"})
-        fleet.lock.notify_all()
+    fleet.ring()
     eventually(lambda: len(fleet.enrolments) == 2, seconds=60)
     eventually(lambda: len(fleet.documents()) == 2)

@@ -152,9 +152,7 @@ def test_an_unchanged_poll_that_the_backend_heard_of_writes_nothing(parts: Parts
         clock.advance(1)
     assert made.waiting(wire.REMINDER) == []
     # While the backend is unavailable, the agent stores what it sees as usual.
-    for _ in range(700):
-        made.poller.step()
-        clock.advance(1)
+    made.polls(700)
     assert len(made.waiting(wire.REMINDER)) == 2
 
 
@@ -218,11 +216,13 @@ def test_a_whole_agent_says_it_all_with_the_call_that_it_holds(agents: Agents, f
     fleet.wants = {"report": True}
     agents.at_work()
     batches = len(fleet.batches)
-    # Whenever its long poll ends, the agent opens another one.
-    with fleet.lock:
-        fleet.waiting.append({"id": "bell", "machine_id": "x", "event_id": "y"})
-        fleet.lock.notify_all()
-    look = eventually(lambda: [look for look in fleet.looks if "document" in look])[-1]
+
+    def whole() -> list[dict[str, Any]]:
+        # Whenever its long poll ends, the agent opens another one; while a report waits, that names no document.
+        fleet.ring()
+        return [look for look in fleet.looks if "document" in look]
+
+    look = eventually(whole)[-1]
     (spool,) = fleet.committed
     newest = fleet.reports(wire.DOCUMENT)[-1]["data"]["hash"]
     assert (look["spool"], look["document"]) == (spool, newest)

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -26,19 +27,32 @@ pytestmark = [
 ]
 
 
-def announce(simulator: RunningSimulator) -> str:
-    return simulator.events.create(set="web", type="Reboot", resources=["web-vm1"], notice_seconds=600)
+@dataclass
+class AtWork:
+    """A real agent with hooks, its backend and its machine's Azure."""
+
+    agents: Agents
+    simulator: RunningSimulator
+    fleet: FleetDouble
+    hooks: HookFolder
+
+    def start(self, **more: str) -> Process:
+        return self.agents.at_work(DRYDOCK_HOOKS_DIR=str(self.hooks.root), **more)
+
+    def announce(self) -> str:
+        fields = {"type": "Reboot", "resources": ["web-vm1"], "notice_seconds": 600}
+        return self.simulator.events.create(set="web", **fields)
+
+    def said(self) -> list[str]:
+        return [
+            " ".join(report["data"][field] for field in ("phase", "step", "hook", "outcome") if report["data"][field])
+            for report in self.fleet.reports(wire.HOOK)
+        ]
 
 
-def at_work(agents: Agents, hooks: HookFolder, **more: str) -> Process:
-    return agents.at_work(DRYDOCK_HOOKS_DIR=str(hooks.root), **more)
-
-
-def said(fleet: FleetDouble) -> list[str]:
-    return [
-        " ".join(report["data"][field] for field in ("phase", "step", "hook", "outcome") if report["data"][field])
-        for report in fleet.reports(wire.HOOK)
-    ]
+@pytest.fixture
+def it(agents: Agents, simulator: RunningSimulator, fleet: FleetDouble, hooks: HookFolder) -> AtWork:
+    return AtWork(agents, simulator, fleet, hooks)
 
 
 def hanging(hooks: HookFolder, name: str = "10-hang") -> Path:
@@ -52,42 +66,36 @@ def begun(pid: Path) -> bool:
     return pid.exists() and pid.read_text().strip() != ""
 
 
-def test_a_hanging_hook_stops_neither_polls_nor_reports_nor_orders(
-    agents: Agents, simulator: RunningSimulator, fleet: FleetDouble, hooks: HookFolder
-) -> None:
-    pid = hanging(hooks)
-    process = at_work(agents, hooks)
-    event_id = announce(simulator)
-    eventually(lambda: begun(pid) and said(fleet) == ["prepare begin running"])
-    polls = len(simulator.log(vm="web-vm1"))
-    eventually(lambda: len(simulator.log(vm="web-vm1")) > polls + 1)
-    fleet.order(VM_IDS["web-vm1"], event_id)
-    [receipt] = eventually(fleet.receipts)
+def test_a_hanging_hook_stops_neither_polls_nor_reports_nor_orders(it: AtWork) -> None:
+    pid = hanging(it.hooks)
+    process = it.start()
+    event_id = it.announce()
+    eventually(lambda: begun(pid) and it.said() == ["prepare begin running"])
+    polls = len(it.simulator.log(vm="web-vm1"))
+    eventually(lambda: len(it.simulator.log(vm="web-vm1")) > polls + 1)
+    it.fleet.order(VM_IDS["web-vm1"], event_id)
+    [receipt] = eventually(it.fleet.receipts)
     assert receipt["azure_status"] == 200
-    eventually(lambda: fleet.documents()[-1]["Events"][0]["EventStatus"] == "Started")
-    assert said(fleet) == ["prepare begin running"]
+    eventually(lambda: it.fleet.documents()[-1]["Events"][0]["EventStatus"] == "Started")
+    assert it.said() == ["prepare begin running"]
     process.stop()
 
 
-def test_a_hook_is_ended_at_its_time_by_a_real_agent(
-    agents: Agents, simulator: RunningSimulator, fleet: FleetDouble, hooks: HookFolder
-) -> None:
-    hooks.add("prepare", "10-slow", "echo on my way; sleep 60")
-    hooks.add("prepare", "20-b")
-    at_work(agents, hooks, DRYDOCK_HOOK_TIMEOUT_SECONDS="1")
-    announce(simulator)
-    eventually(lambda: "prepare end timed-out" in said(fleet))
-    slow = fleet.reports(wire.HOOK)[1]["data"]
+def test_a_hook_is_ended_at_its_time_by_a_real_agent(it: AtWork) -> None:
+    it.hooks.add("prepare", "10-slow", "echo on my way; sleep 60")
+    it.hooks.add("prepare", "20-b")
+    it.start(DRYDOCK_HOOK_TIMEOUT_SECONDS="1")
+    it.announce()
+    eventually(lambda: "prepare end timed-out" in it.said())
+    slow = it.fleet.reports(wire.HOOK)[1]["data"]
     assert (slow["outcome"], slow["exit_status"], slow["output"]) == ("timed-out", None, "on my way\n")
-    assert said(fleet)[2] == "prepare hook 20-b succeeded"
+    assert it.said()[2] == "prepare hook 20-b succeeded"
 
 
-def test_the_agent_stops_in_under_a_second_and_takes_the_running_hook_along(
-    agents: Agents, simulator: RunningSimulator, fleet: FleetDouble, hooks: HookFolder
-) -> None:
-    pid = hanging(hooks)
-    process = at_work(agents, hooks)
-    announce(simulator)
+def test_the_agent_stops_in_under_a_second_and_takes_the_running_hook_along(it: AtWork) -> None:
+    pid = hanging(it.hooks)
+    process = it.start()
+    it.announce()
     eventually(lambda: begun(pid))
     before = time.monotonic()
     process.child.send_signal(signal.SIGTERM)
@@ -98,66 +106,60 @@ def test_the_agent_stops_in_under_a_second_and_takes_the_running_hook_along(
     assert "Traceback" not in process.said() and "WARNING" not in process.said()
 
 
-def test_a_hook_that_was_cut_off_by_a_stop_is_run_again_and_those_before_it_are_not(
-    agents: Agents, simulator: RunningSimulator, fleet: FleetDouble, hooks: HookFolder
-) -> None:
-    pid = agents.folder / "pid"
-    hooks.add("prepare", "10-a")
-    hooks.add("prepare", "20-once", f"test -e {pid} && exit 0; echo $$ > {pid}; sleep 60")
-    process = at_work(agents, hooks)
-    event_id = announce(simulator)
+def test_a_hook_that_was_cut_off_by_a_stop_is_run_again_and_those_before_it_are_not(it: AtWork) -> None:
+    pid = it.agents.folder / "pid"
+    it.hooks.add("prepare", "10-a")
+    it.hooks.add("prepare", "20-once", f"test -e {pid} && exit 0; echo $$ > {pid}; sleep 60")
+    process = it.start()
+    event_id = it.announce()
     eventually(lambda: begun(pid))
     assert process.stop() == 0
-    at_work(agents, hooks)
-    eventually(lambda: "prepare end succeeded" in said(fleet))
-    assert hooks.lines() == [f"prepare {name} {event_id}" for name in ("10-a", "20-once", "20-once")]
-    assert said(fleet) == [
+    it.start()
+    eventually(lambda: "prepare end succeeded" in it.said())
+    assert it.hooks.lines() == [f"prepare {name} {event_id}" for name in ("10-a", "20-once", "20-once")]
+    assert it.said() == [
         "prepare begin running",
         "prepare hook 10-a succeeded",
         "prepare hook 20-once failed",
         "prepare hook 20-once succeeded",
         "prepare end succeeded",
     ]
-    assert fleet.reports(wire.HOOK)[2]["data"]["output"] == "The agent stopped while 20-once ran; it is run again."
+    assert it.fleet.reports(wire.HOOK)[2]["data"]["output"] == "The agent stopped while 20-once ran; it is run again."
 
 
-def test_a_crash_of_the_agent_loses_no_hook_and_leaves_no_second_one_running(
-    agents: Agents, simulator: RunningSimulator, fleet: FleetDouble, hooks: HookFolder
-) -> None:
-    first, second = agents.folder / "first", agents.folder / "second"
+def test_a_crash_of_the_agent_loses_no_hook_and_leaves_no_second_one_running(it: AtWork) -> None:
+    first, second = it.agents.folder / "first", it.agents.folder / "second"
     # In a session of its own the hook outlives the kill.
     script = f"test -e {first} && echo $$ > {second} || echo $$ > {first}; sleep 60"
-    hooks.add("prepare", "10-long", script)
-    process = at_work(agents, hooks)
-    announce(simulator)
+    it.hooks.add("prepare", "10-long", script)
+    process = it.start()
+    it.announce()
     eventually(lambda: begun(first))
     process.kill()
     assert alive(first)
-    process = at_work(agents, hooks)
+    process = it.start()
     eventually(lambda: begun(second))
     assert not alive(first) and alive(second)
     process.stop()
     assert not alive(second)
 
 
-def test_the_machine_is_recovered_after_the_reboot_that_the_event_was(
-    agents: Agents, simulator: RunningSimulator, fleet: FleetDouble, hooks: HookFolder
-) -> None:
-    hooks.add("prepare", "10-a")
-    hooks.add("recover", "10-b")
-    process = at_work(agents, hooks)
-    event_id = announce(simulator)
-    eventually(lambda: "prepare end succeeded" in said(fleet))
-    simulator.events.start(event_id)
+def test_the_machine_is_recovered_after_the_reboot_that_the_event_was(it: AtWork) -> None:
+    it.hooks.add("prepare", "10-a")
+    it.hooks.add("recover", "10-b")
+    process = it.start()
+    event_id = it.announce()
+    eventually(lambda: "prepare end succeeded" in it.said())
+    it.simulator.events.start(event_id)
     process.kill()
-    process = at_work(agents, hooks)
+    process = it.start()
     time.sleep(1.2)
-    assert hooks.lines() == [f"prepare 10-a {event_id}"], "it is still Started: further impacts may come"
+    assert it.hooks.lines() == [f"prepare 10-a {event_id}"], "it is still Started: further impacts may come"
     process.kill()
-    simulator.events.complete(event_id)
-    at_work(agents, hooks)
-    eventually(lambda: "recover end succeeded" in said(fleet))
-    assert hooks.lines() == [f"prepare 10-a {event_id}", f"recover 10-b {event_id}"]
+    it.simulator.events.complete(event_id)
+    it.start()
+    eventually(lambda: "recover end succeeded" in it.said())
+    assert it.hooks.lines() == [f"prepare 10-a {event_id}", f"recover 10-b {event_id}"]
 
 
 def begin_and_cut_off(machine: Machine, pid: Path) -> None:

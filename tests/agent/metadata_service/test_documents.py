@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -302,7 +301,7 @@ def test_after_a_day_the_newest_is_tried_again_and_then_straight_the_one_that_wo
 
 
 def test_a_restart_tries_the_newest_and_remembers_where_it_was(
-    parts: PartsFactory, simulator: RunningSimulator, clock: SteppedClock, tmp_path: Path
+    parts: PartsFactory, simulator: RunningSimulator
 ) -> None:
     simulator.fault("web-vm1", "lagging-cloud", seconds=60, newest="2017-11-01")
     made = parts()

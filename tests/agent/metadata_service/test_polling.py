@@ -22,16 +22,12 @@ from tests.agent.fleet_double import FleetDouble, eventually
 
 
 def test_a_document_is_forwarded_when_it_changes_and_not_otherwise(
-    parts: PartsFactory, simulator: RunningSimulator, clock: SteppedClock
+    parts: PartsFactory, simulator: RunningSimulator
 ) -> None:
     made = parts()
-    for _ in range(3):
-        made.poller.step()
-        clock.advance(1)
+    made.polls(3)
     event_id = simulator.events.create(set="web", type="Reboot", resources=["web-vm1"], notice_seconds=600)
-    for _ in range(3):
-        made.poller.step()
-        clock.advance(1)
+    made.polls(3)
     first, second = made.waiting(wire.DOCUMENT)
     assert first["incarnation"] is not None and second["incarnation"] > first["incarnation"]
     assert json.loads(second["body"])["Events"][0]["EventId"] == event_id
@@ -39,11 +35,9 @@ def test_a_document_is_forwarded_when_it_changes_and_not_otherwise(
     assert made.poller.listed(event_id.lower()) == event_id
 
 
-def test_an_unchanged_document_is_reminded_of(parts: PartsFactory, clock: SteppedClock) -> None:
+def test_an_unchanged_document_is_reminded_of(parts: PartsFactory) -> None:
     made = parts(reminder_seconds=300)
-    for _ in range(10):
-        made.poller.step()
-        clock.advance(100)
+    made.polls(10, pause=100)
     [document] = made.waiting(wire.DOCUMENT)
     same = {"hash": document["hash"], "incarnation": document["incarnation"]}
     assert made.waiting(wire.REMINDER) == [same] * 3
@@ -167,9 +161,7 @@ def test_every_page_that_is_no_document_is_kept_up_to_so_many_bytes_an_hour(
     pages = [b"page %d" % number for number in range(5)] + [bytes([65 + number]) * LIMIT for number in range(5)]
     answers = iter([*pages, b"an hour later"])
     monkeypatch.setattr(made.poller._imds, "scheduled_events", lambda first_call: next(answers))
-    for _ in pages:
-        made.poller.step()
-        clock.advance(5)
+    made.polls(len(pages), pause=5)
     assert [len(data["body"]) for data in made.waiting(wire.DOCUMENT)] == [6] * 5 + [LIMIT] * 3
     assert made.poller.last_poll_at is None
     clock.advance(3600)
@@ -178,28 +170,24 @@ def test_every_page_that_is_no_document_is_kept_up_to_so_many_bytes_an_hour(
 
 
 def test_after_an_unreadable_answer_the_same_document_is_reported_again(
-    parts: PartsFactory, clock: SteppedClock, monkeypatch: pytest.MonkeyPatch
+    parts: PartsFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = parts()
     document = b'{"DocumentIncarnation": 1, "Events": []}'
     answers = iter([document, b"a page", document, document])
     monkeypatch.setattr(made.poller._imds, "scheduled_events", lambda first_call: next(answers))
-    for _ in range(4):
-        made.poller.step()
-        clock.advance(1)
+    made.polls(4)
     assert [data["body"] for data in made.waiting(wire.DOCUMENT)] == [document.decode(), "a page"]
     assert len(made.waiting(wire.REMINDER)) == 1
 
 
 def test_the_same_warning_comes_once_an_hour(
-    parts: PartsFactory, simulator: RunningSimulator, clock: SteppedClock, caplog: pytest.LogCaptureFixture
+    parts: PartsFactory, simulator: RunningSimulator, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = parts(poll_seconds=60.0)
     simulator.fault("web-vm1", "status-503", count=62)
     with caplog.at_level(logging.INFO, "drydock_agent"):
-        for _ in range(62):
-            made.poller.step()
-            clock.advance(60)
+        made.polls(62, pause=60)
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 2
     assert warnings[1].endswith("(59 more of these since the last such line)")

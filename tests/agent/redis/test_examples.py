@@ -30,13 +30,13 @@ NAMES = ["circuit-breaker", "pause-writes", "refresh-topology", "replica-reads"]
 
 CACHE = "west.redis.cache.windows.net"
 
-Example = Callable[[str], Hooked]
+Example = Callable[..., Hooked]
 
 
 def test_each_use_has_an_example_a_test_and_a_description() -> None:
     assert sorted(path.name for path in EXAMPLES.iterdir()) == NAMES
     text = Path(__file__).read_text(encoding="utf-8")
-    assert [name for name in NAMES if f'example("{name}")' not in text] == []
+    assert [name for name in NAMES if f'example("{name}"' not in text] == []
     described = re.findall(
         r"examples/hooks/redis/([a-z-]+)\)", (ROOT / "docs" / "admin" / "redis.md").read_text("utf-8")
     )
@@ -51,10 +51,12 @@ def test_each_file_is_a_hook_that_the_agent_runs(name: str) -> None:
 
 
 @pytest.fixture
-def example(spool: Spool, server: CacheServer) -> Iterator[Example]:
+def example(spool: Spool, server: CacheServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Example]:
     with ExitStack() as stack:
 
-        def start(name: str) -> Hooked:
+        def start(name: str, **variables: Path | str) -> Hooked:
+            for variable, value in variables.items():
+                monkeypatch.setenv(variable, str(value))
             made = Hooked(spool, cache_at(server.port), EXAMPLES / name)
             stack.callback(made.stop)
             made.listening.until("subscribed")
@@ -92,11 +94,10 @@ def say(server: CacheServer, kind: str, replica: bool = False, port: int = 15000
 
 
 def test_the_breaker_routes_to_the_backup_store_over_a_whole_failover(
-    example: Example, simulator: RunningSimulator, server: CacheServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    example: Example, simulator: RunningSimulator, tmp_path: Path
 ) -> None:
     route = tmp_path / "store"
-    monkeypatch.setenv("STORE_FILE", str(route))
-    example("circuit-breaker")
+    example("circuit-breaker", STORE_FILE=route)
     changes(route, "cache")
     simulator.play(CACHE, "failover", 100.0)
     asked = {"cache": 0, "backup": 0}
@@ -124,14 +125,12 @@ def test_the_breaker_opens_for_a_primary_that_is_about_to_go(
     example: Example,
     server: CacheServer,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     kind: str,
     replica: bool,
     store: str,
 ) -> None:
     route = tmp_path / "store"
-    monkeypatch.setenv("STORE_FILE", str(route))
-    made = example("circuit-breaker")
+    made = example("circuit-breaker", STORE_FILE=route)
     changes(route, "cache")
     say(server, kind, replica)
     wait_for(lambda: made.hooks.outcomes["succeeded"] == 2, seconds=5, what="the hook ended")
@@ -141,12 +140,10 @@ def test_the_breaker_opens_for_a_primary_that_is_about_to_go(
 
 
 def test_replica_reads_go_to_the_primary_and_back_when_the_last_shard_is_done(
-    example: Example, server: CacheServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    example: Example, server: CacheServer, tmp_path: Path
 ) -> None:
     source = tmp_path / "read-from"
-    monkeypatch.setenv("READ_FROM_FILE", str(source))
-    monkeypatch.setenv("SHARDS_DIR", str(tmp_path / "shards"))
-    made = example("replica-reads")
+    made = example("replica-reads", READ_FROM_FILE=source, SHARDS_DIR=tmp_path / "shards")
 
     def after(kind: str, *, port: int, replica: bool, count: int) -> str:
         say(server, kind, replica, port)
@@ -160,12 +157,9 @@ def test_replica_reads_go_to_the_primary_and_back_when_the_last_shard_is_done(
     assert after("NodeMaintenanceEnded", port=15002, replica=True, count=6) == "replica"
 
 
-def test_writes_are_paused_until_it_is_safe(
-    example: Example, simulator: RunningSimulator, server: CacheServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_writes_are_paused_until_it_is_safe(example: Example, simulator: RunningSimulator, tmp_path: Path) -> None:
     pause = tmp_path / "pause"
-    monkeypatch.setenv("PAUSE_FILE", str(pause))
-    made = example("pause-writes")
+    made = example("pause-writes", PAUSE_FILE=pause)
 
     def may_write() -> bool:
         """The application: whether it writes now."""
@@ -178,13 +172,9 @@ def test_writes_are_paused_until_it_is_safe(
     assert made.hooks.outcomes["failed"] == 0
 
 
-def test_a_pause_whose_end_was_missed_ends_by_itself(
-    example: Example, server: CacheServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pause_whose_end_was_missed_ends_by_itself(example: Example, server: CacheServer, tmp_path: Path) -> None:
     pause = tmp_path / "pause"
-    monkeypatch.setenv("PAUSE_FILE", str(pause))
-    monkeypatch.setenv("PAUSE_MOST_SECONDS", "60")
-    example("pause-writes")
+    example("pause-writes", PAUSE_FILE=pause, PAUSE_MOST_SECONDS="60")
     server.say("NotificationType|NodeMaintenanceStart")
     wait_for(pause.exists, seconds=5, what="a pause, though no message states that it is a primary")
     assert 50 < float(text_of(pause)) - time.time() <= 61
@@ -205,16 +195,13 @@ while True:
 """
 
 
-def test_the_client_refreshes_its_topology(
-    example: Example, server: CacheServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_client_refreshes_its_topology(example: Example, server: CacheServer, tmp_path: Path) -> None:
     asked, pid = tmp_path / "asked", tmp_path / "pid"
     with subprocess.Popen([sys.executable, "-c", APPLICATION, str(asked)]) as application:
         try:
             wait_for(lambda: text_of(asked) == "0", seconds=10, what="the application")
             pid.write_text(str(application.pid))
-            monkeypatch.setenv("PID_FILE", str(pid))
-            example("refresh-topology")
+            example("refresh-topology", PID_FILE=pid)
             wait_for(lambda: text_of(asked) == "1", seconds=10, what="a look at the connection's return")
             say(server, "NodeMaintenanceScheduled")
             say(server, "NodeMaintenanceFailoverComplete", port=15001)
@@ -231,7 +218,7 @@ def kinds(lines: list[str]) -> list[str]:
 
 @pytest.mark.long
 def test_a_failover_is_heard_with_its_gap_between_start_and_failover_complete(
-    simulator: RunningSimulator, server: CacheServer, listener: Listening
+    simulator: RunningSimulator, listener: Listening
 ) -> None:
     # Fifty times as fast: the server is unavailable for 140 ms.
     simulator.play(CACHE, "failover", 50.0)
@@ -245,9 +232,7 @@ def test_a_failover_is_heard_with_its_gap_between_start_and_failover_complete(
     assert heard.count("FailoverComplete") <= 1
 
 
-def test_a_replica_is_maintained_without_a_gap(
-    simulator: RunningSimulator, server: CacheServer, listener: Listening
-) -> None:
+def test_a_replica_is_maintained_without_a_gap(simulator: RunningSimulator, listener: Listening) -> None:
     simulator.play(CACHE, "replica", 200.0)
     assert kinds(listener.heard(4)) == ["Scheduled", "Starting", "Start", "Ended"]
     assert all("|IsReplica|True|" in line for line in listener.lines())

@@ -148,7 +148,7 @@ def test_a_hook_gets_the_line_as_variables_and_as_json(
 
 
 def test_one_that_fails_or_takes_too_long_keeps_no_other_from_running(
-    hooks: HookFolder, hooked: Start, server: CacheServer, caplog: pytest.LogCaptureFixture
+    hooks: HookFolder, hooked: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     add(hooks, "10-fails", "echo no luck; exit 3")
     add(hooks, "20-hangs", "sleep 60")
@@ -168,16 +168,14 @@ def test_a_hook_that_hangs_keeps_no_line_waiting(hooks: HookFolder, hooked: Star
     assert made.listening.heard(5, seconds=3) == [STARTING] * 5
 
 
-def test_a_hook_that_others_may_write_is_refused(hooks: HookFolder, hooked: Start, server: CacheServer) -> None:
+def test_a_hook_that_others_may_write_is_refused(hooks: HookFolder, hooked: Start) -> None:
     add(hooks, "10-open", mode=0o777)
     made = hooked()
     wait_for(lambda: made.hooks.outcomes.total() == 1, seconds=5, what="the refusal")
     assert hooks.lines() == [] and made.hooks.outcomes == {"failed": 1}
 
 
-def test_the_stop_ends_a_hook_and_the_next_agent_what_was_left_over(
-    hooks: HookFolder, hooked: Start, spool: Spool, server: CacheServer
-) -> None:
+def test_the_stop_ends_a_hook_and_the_next_agent_what_was_left_over(hooks: HookFolder, hooked: Start) -> None:
     pid = hooks.root.parent / "pid"
     add(hooks, "10-a", f"test -e {pid} || {{ echo $$ > {pid}; exec sleep 60; }}")
     made = hooked()

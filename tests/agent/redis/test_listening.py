@@ -120,7 +120,7 @@ def test_an_agent_that_was_killed_says_afterwards_how_long_it_had_listened(
     assert gap["at"].isoformat()[:23] in alive
 
 
-def test_backend_that_lost_coverage_gets_it_again(server: CacheServer, listener: Listening) -> None:
+def test_backend_that_lost_coverage_gets_it_again(listener: Listening) -> None:
     listener.part.resend()
     wait_for(lambda: listener.states() == ["subscribed", "subscribed"], seconds=20, what="said again")
 
@@ -420,9 +420,7 @@ def test_a_path_that_only_delays_is_not_given_up(
     assert listener.states() == ["subscribed"]
 
 
-def test_what_the_disk_did_not_take_is_written_when_it_does(
-    server: CacheServer, listener: Listening, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_disk_did_not_take_is_written_when_it_does(server: CacheServer, listener: Listening) -> None:
     spool = listener.spool
     # The file is held exclusively: the way to fill the disk is to allow no further page.
     spool._call(lambda db: db.execute(f"PRAGMA max_page_count = {db.execute('PRAGMA page_count').fetchone()[0]}"))

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -23,6 +20,7 @@ from tests.agent.redis.conftest import HOST, QUICK, ListeningFactory, cache_at
 from tests.agent.redis.servers import CHANNEL, CacheServer, FaultyPath
 from tests.certificates import Authority
 from tests.processes import wait_for
+from tests.receivers import Handler, serving
 
 IDENTITY = "7f4c1f0e-3a55-4d0f-9d53-4f6d7e0b8a11"
 
@@ -41,21 +39,7 @@ class MetadataService:
         self.seconds = 3600.0
         self.status = 200
         self.body: bytes | None = None
-        double = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body = double.answer(self.path, self.headers.get("Metadata"))
-                self.send_response(double.status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-                pass
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.url = ""
 
     def answer(self, path: str, metadata: str | None) -> bytes:
         assert metadata == "true" and urlsplit(path).path == "/metadata/identity/oauth2/token"
@@ -67,12 +51,14 @@ class MetadataService:
 @pytest.fixture
 def metadata() -> Iterator[MetadataService]:
     service = MetadataService()
-    thread = threading.Thread(target=service.server.serve_forever, args=(0.02,))
-    thread.start()
-    yield service
-    service.server.shutdown()
-    service.server.server_close()
-    thread.join()
+
+    class Here(Handler):
+        def take(self) -> None:
+            body = service.answer(self.path, self.headers.get("Metadata"))
+            self.answer(service.status, body)
+
+    with serving(Here) as service.url:
+        yield service
 
 
 def with_identity(port: int, entra: str = "managed-identity") -> Cache:

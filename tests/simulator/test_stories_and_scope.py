@@ -1,18 +1,95 @@
-"""The simulator's event scope: which machines see an event, what it names and when it starts, as documented."""
+"""Stories, Microsoft's sample played field by field, and which machines an event concerns, as documented."""
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any
 
+import azure_simulator
 import pytest
+from azure_simulator.child_process import RunningSimulator
 from azure_simulator.stories import STORIES
 
+from tests.processes import wait_for
 from tests.simulator.asking import Simulated, simulated
 
+DEMO_FLEET = Path(azure_simulator.__file__).with_name("demo_fleet.json")
+
+
+@pytest.mark.parametrize("story", sorted(STORIES))
+def test_every_story_announces_an_event_to_one_update_domain(azure: Simulated, story: str) -> None:
+    event_id = azure.control("POST", "stories", {"story": story}).json["EventId"]
+    event = azure.event(event_id)
+    assert event["status"] == STORIES[story].says.get("starts_as", "Scheduled")
+    assert event["type"] == STORIES[story].says["type"]
+
+
+def test_story_takes_a_set_and_a_time(azure: Simulated) -> None:
+    body = {"story": "terminate", "set": "legacy", "notice_seconds": 5}
+    event = azure.event(azure.control("POST", "stories", body).json["EventId"])
+    assert (event["set"], event["not_before"]) == ("legacy", "Mon, 11 Apr 2022 22:12:03 GMT")
+
+
+def test_a_cancellation_ends_without_having_started(azure: Simulated) -> None:
+    event_id = azure.control("POST", "stories", {"story": "cancellation", "speed": 1000}).json["EventId"]
+    wait_for(lambda: azure.event(event_id)["status"] == "Ended", seconds=5, what="the event ends")
+    assert azure.event(event_id)["ended_as"] == "cancelled"
+
+
+def test_an_unknown_story_is_refused_with_the_names_of_the_others(azure: Simulated) -> None:
+    answer = azure.control("POST", "stories", {"story": "fairy-tale"})
+    assert answer.status == 400
+    assert all(name in answer.json["error"] for name in STORIES)
+
+
+def test_the_first_event_comes_within_five_seconds() -> None:
+    with RunningSimulator(DEMO_FLEET, story=1) as simulator:
+        [event] = wait_for(lambda: simulator.events.all() or None, seconds=5, what="an event")
+    assert event["type"] == "Freeze"
+
+
+def test_playing_can_be_stopped_and_the_events_remain(azure: Simulated) -> None:
+    azure.control("POST", "stories", {"story": "all"})
+    azure.control("POST", "stories", {"story": "cancellation"})
+    assert azure.control("POST", "stories", {"story": "all"}).status == 409
+    assert azure.control("GET", "stories").json["playing"] == ["all", "cancellation"]
+    azure.control("DELETE", "stories")
+    assert azure.control("GET", "stories").json["playing"] == []
+    assert len(azure.control("GET", "events").json) == 1
+
+
+def test_the_demo_plays_all_stories_and_keeps_one_to_four_events_open() -> None:
+    counts: list[int] = []
+    wanted = {
+        ("Freeze", "Platform", "not_before", "completed"),
+        ("Reboot", "User", "not_before", "completed"),
+        ("Reboot", "Platform", "azure", "completed"),
+        ("Reboot", "Platform", "", "cancelled"),
+        ("Preempt", "Platform", "not_before", "completed"),
+        ("Terminate", "Platform", "not_before", "completed"),
+        ("Redeploy", "Platform", "", "cancelled"),
+    }
+    told: set[tuple[str, ...]] = set()
+    with RunningSimulator(DEMO_FLEET, story=200) as simulator:
+        deadline = time.monotonic() + 40
+        while not told >= wanted and time.monotonic() < deadline:
+            time.sleep(0.05)
+            events = simulator.events.all()
+            counts += [sum(event["status"] != "Ended" for event in events)] if events else []
+            told = {tuple(event[name] for name in ("type", "source", "started_by", "ended_as")) for event in events}
+    assert told >= wanted
+    assert max(counts) <= 4
+    # A board may be bare for the moment that lies between two looks, never for long.
+    assert counts.count(0) <= len(counts) // 5
+
+
 PLACE = {"subscription": "5a1c0f3e-8a6b-4d0e-9f57-2b8f6a4c1d90", "resource_group": "scope"}
+
 DAY = 24 * 3600
 
 
@@ -180,3 +257,55 @@ def test_a_reboot_may_turn_out_a_freeze(region: Simulated) -> None:
     assert (document["DocumentIncarnation"], document["Events"][0]["EventType"]) == (1, "Reboot")
     region.control("POST", f"events/{event_id}/complete")
     assert region.document("standalone_0")["Events"] == [], "that it is gone is the sign, whatever it was"
+
+
+SAMPLE = json.loads((Path(__file__).parents[1] / "samples" / "live_migration.json").read_text(encoding="utf-8"))
+
+EVENT_ID = SAMPLE["documents"][1]["Events"][0]["EventId"]
+
+
+def see(azure: Simulated) -> Any:
+    """The document that both machines see."""
+    first, second = (azure.document(machine, SAMPLE["api_version"]) for machine in SAMPLE["machines"])
+    assert first == second
+    return first
+
+
+def announce(azure: Simulated) -> None:
+    azure.control(
+        "POST",
+        "stories",
+        {
+            "story": "live-migration",
+            "set": "west",
+            "resources": SAMPLE["machines"],
+            "notice_seconds": 900,
+            "started_seconds": 600,
+            "event_id": EVENT_ID.lower(),
+        },
+    )
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_live_migration_gives_the_four_documents_of_the_sample(azure: Simulated, approved: bool) -> None:
+    seen = [see(azure)]
+    announce(azure)
+    seen.append(see(azure))
+    if approved:
+        assert azure.approve("WestNO_1", EVENT_ID) == 200
+    else:
+        azure.clock.advance(899)
+        assert see(azure) == seen[-1]
+        azure.clock.advance(1)
+    seen.append(see(azure))
+    azure.clock.advance(600)
+    seen.append(see(azure))
+    assert seen == SAMPLE["documents"]
+
+
+@pytest.mark.parametrize("index", [1, 2])
+def test_fields_have_the_order_of_the_sample(azure: Simulated, index: int) -> None:
+    announce(azure)
+    if index == 2:
+        azure.approve("WestNO_0", EVENT_ID)
+    assert list(see(azure)["Events"][0]) == list(SAMPLE["documents"][index]["Events"][0])
